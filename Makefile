@@ -9,6 +9,9 @@
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest -n 2 --no-header -p no:cacheprovider
 
+# Tests start hundreds of processes, each of which would compile this package again where nothing may keep byte code.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo web-demo test test-rest test-all check clean
 
 demo:

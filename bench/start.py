@@ -29,12 +29,11 @@ print(json.dumps({"import": imported - start, "register": registered - imported,
 """
 DRIVER = """
 import json, time
-import onnxruntime_ep_wgpu.device.native as native
+from onnxruntime_ep_wgpu.device.display import quiet_display_probe
+from onnxruntime_ep_wgpu.device.webgpu import libraries
 start = time.process_time()
-with native.quiet_display_probe():
-    here = native.instance(native.PRIMARY_BACKENDS)
-    handles = native.new("WGPUAdapter[]", 16)
-    native.lib.wgpuInstanceEnumerateAdapters(here, native.ffi.NULL, handles)
+with quiet_display_probe():
+    libraries.base().adapters()
 print(json.dumps({"driver": time.process_time() - start}))
 """
 

@@ -1,8 +1,8 @@
-"""Declares the extension module `onnxruntime_ep_wgpu._calls`: what wgpu-native calls in us (cffi, one binary for Python 3.11
+"""Declares the extension module `onnxruntime_ep_wgpu._calls`: what WebGPU libraries call in us (cffi, one binary for Python 3.11
 and later).
 
 In: CALLBACKS. Out: `ffibuilder`, which setup.py names in `cffi_modules`. A callback is a C function `c_NAME` that asks the Python
-function `py_NAME` until that has answered (python_call.h). Types are spelled without wgpu-native's header: handles are
+function `py_NAME` until that has answered (python_call.h). Types are spelled without their header: handles are
 pointers, enumerations are int.
 """
 
@@ -16,7 +16,6 @@ import cffi
 HERE = Path(__file__).resolve().parent
 CALLBACKS = {
     "on_error": "const void *device, int type, WgpuText message",
-    "on_mapped": "int status, WgpuText message",
     "on_lost": "const void *device, int reason, WgpuText message",
     "on_device": "int status, void *device, WgpuText message",
     "on_popped": "int status, int type, WgpuText message",

@@ -84,7 +84,10 @@ ffibuilder.set_source(
     "onnxruntime_ep_wgpu._memory",
     f'#include "platform.h"\n#include <stdbool.h>\n{ort_abi.CHARACTERS}{ort_abi.declarations()}\n#include "memory.c"',
     include_dirs=[str(HERE)],
-    depends=[str(HERE / name) for name in ("memory.c", "ort_abi.py", "platform.h", "queue.h", "without_python.h")],
+    depends=[
+        str(HERE / name)
+        for name in ("memory.c", "ort_abi.py", "platform.h", "queue.h", "tickets.h", "without_python.h")
+    ],
     libraries=["psapi"] if sys.platform == "win32" else [],
     py_limited_api=True,
 )

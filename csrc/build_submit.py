@@ -23,9 +23,11 @@ ffibuilder.cdef(
     uint64_t encode({_LISTS});
     """
     """
+    typedef ... Tickets;
     typedef struct {
       const uint64_t *functions;
       uint64_t device, queue, nothing;
+      Tickets *tickets;
       uint64_t (*complaints)(void);
       int64_t lost, submits, dispatches, runs, runs_ahead, uploads, most_unflushed, reused, free_ranges, free_bytes, last[...];
       ...;
@@ -48,7 +50,7 @@ ffibuilder.cdef(
     void queue_release(Queue *queue);
     void turn_begin(Turn *turn);
     void turn_end(Turn *turn);
-    int submit(Queue *queue, Turn *turn, const uint64_t *commands, size_t count, uint64_t *index);
+    int submit(Queue *queue, Turn *turn, const uint64_t *commands, size_t count, uint64_t *ticket);
     int64_t wrote(Queue *queue, int64_t bytes);
     int upload(uint64_t queue, uint64_t buffer, uint64_t offset, const void *data, size_t bytes);
     size_t parts(const Work *work);
@@ -64,6 +66,9 @@ ffibuilder.set_source(
     "onnxruntime_ep_wgpu._submit",
     '#include "encode.c"\n#include "submit.c"\n#include "copy.c"',
     include_dirs=[str(HERE)],
-    depends=[str(HERE / name) for name in ("encode.c", "submit.c", "copy.c", "outcomes.h", "platform.h", "queue.h")],
+    depends=[
+        str(HERE / name)
+        for name in ("encode.c", "submit.c", "copy.c", "outcomes.h", "platform.h", "queue.h", "tickets.h")
+    ],
     py_limited_api=True,
 )

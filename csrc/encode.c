@@ -1,14 +1,14 @@
 /* Records copies, dispatches and more copies into one WebGPU command buffer.
  *
- * In: the addresses of wgpu-native's functions (the library is the one that wgpu-py has loaded; nothing links to it),
- * handles and numbers as 64-bit words. Out: a finished command buffer.
+ * In: the addresses of functions of a WebGPU library (which Python has loaded; nothing links to it), handles and numbers as
+ * 64-bit words. Out: a finished command buffer.
  * Invariant: no Python here, so the interpreter lock is given up once for the whole list. From Python every call costs
  * 0.4 us and gives the lock up: 300 dispatches took 410 us, and far more while another thread calculated.
  */
 #include <stddef.h>
 #include <stdint.h>
 
-/* Places in the table of wgpu-native's functions; device/encoding.py fills it in this order. */
+/* Places in the table of a library's functions; device/encoding.py fills it in this order. */
 enum {
   CREATE_ENCODER,
   COPY_BUFFER,
@@ -21,7 +21,6 @@ enum {
   FINISH,
   RELEASE_ENCODER,
   WRITE_BUFFER,
-  SUBMIT,
   RELEASE_COMMANDS,
 };
 

@@ -106,6 +106,7 @@ CALLED = {
         363 OrtStatus *OpAttr_GetType(const OrtOpAttr *attribute, int *out)
         364 OrtStatus *OpAttr_GetName(const OrtOpAttr *attribute, const char **out)
         365 OrtStatus *Node_GetNumSubgraphs(const OrtNode *node, size_t *out)
+        366 OrtStatus *Node_GetSubgraphs(const OrtNode *node, const OrtGraph **out, size_t count, const char **attributes)
         368 OrtStatus *Node_GetEpName(const OrtNode *node, const char **out)
         369 void ReleaseExternalInitializerInfo(OrtExternalInitializerInfo *info)
         370 const ORTCHAR_T *ExternalInitializerInfo_GetFilePath(const OrtExternalInitializerInfo *info)

@@ -1,18 +1,18 @@
 /* Waits for a staging buffer that the host maps, and copies out of it, without Python: a thread that has waited is in a hurry.
  *
- * In: what wgpu-native answers to wgpuBufferMapAsync (device/mapped.py asks), ranges of the mapped memory. Out: the status of the
+ * In: what a library answers to wgpuBufferMapAsync (device/mapped.py asks), ranges of the mapped memory. Out: the status of the
  * answer, bytes at other addresses.
- * Invariant: an Answer belongs to whoever asked and to wgpu-native, which calls back once or, when the device has gone, never: it
+ * Invariant: an Answer belongs to whoever asked and to the library, which calls back once or, when the device has gone, never: it
  * ends with the second one of both, so a call that comes late finds it.
  */
 #include "platform.h"
 #include "copy.c"
+#include "tickets.h"
 
 enum { MOST_TEXT = 512, SPAN_WORDS = 3 };
 
 typedef void *handle;
 typedef struct { const char *data; size_t length; } Text;
-typedef uint32_t (*poll_device)(handle device, uint32_t wait, const uint64_t *index);
 typedef const void *(*mapped_range)(handle buffer, size_t offset, size_t size);
 typedef void (*use)(handle object);
 
@@ -21,8 +21,8 @@ typedef struct {
   char text[MOST_TEXT];   /* of an error */
 } Answer;
 
-/* wgpu-native's functions, in the order of device/mapped.py. */
-typedef struct { uint64_t poll, mapped_range, unmap; } Functions;
+/* Functions of a library, in the order of device/mapped.py. */
+typedef struct { uint64_t mapped_range, unmap; } Functions;
 
 #define POINTER(type, word) ((type)(uintptr_t)(word))
 
@@ -36,7 +36,7 @@ static void answer_end(Answer *answer) {
   if (platform_add(&answer->owners, -1) == 0) free(answer);
 }
 
-/* wgpu-native's call, on any thread that polls. */
+/* The library's call, on any thread that waits or looks. */
 static void answered(int status, Text message, void *userdata1, void *userdata2) {
   Answer *answer = userdata1;
   (void)userdata2;
@@ -47,12 +47,11 @@ static void answered(int status, Text message, void *userdata1, void *userdata2)
   answer_end(answer);
 }
 
-/* Returns when the submission `index` is done; gives the status of the answer. 0 when it has not come by then, as where another
- * thread, which polled too, is about to take it: to be asked again. */
-static int64_t wait_for(const Functions *functions, uint64_t device, uint64_t index, const Answer *answer) {
-  poll_device poll = POINTER(poll_device, functions->poll);
-  poll(POINTER(handle, device), 1, &index);
-  for (int k = 0; k < 1000 && !platform_read(&answer->status); k++) poll(POINTER(handle, device), 0, NULL);
+/* Returns when what `ticket` is for is done; gives the status of the answer. 0 when it has not come by then, as where another
+ * thread, which waited too, is about to take it: to be asked again. */
+static int64_t wait_for(Tickets *tickets, uint64_t ticket, const Answer *answer) {
+  tickets->wait(tickets, ticket);
+  for (int k = 0; k < 1000 && !platform_read(&answer->status); k++) tickets->look(tickets);
   return platform_read(&answer->status);
 }
 

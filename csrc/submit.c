@@ -1,15 +1,15 @@
 /* Submits command buffers, and encodes and submits work that is known beforehand, without Python.
  *
  * In: a Queue, filled by device/queue.py, and a Work, filled by device/work.py, which keep alive what they point to. Out: work
- * that is submitted, or that it was not, because wgpu-native complained: Python then finds out why, and raises.
+ * that is submitted, or that it was not, because the library complained: Python then finds out why, and raises.
  * Invariants: between what one call submits comes nothing that uses the same buffers (Turn); nothing runs twice; nothing is submitted
  * to a device that is known to be lost, which would end the process; no lock is held while Python runs, except by callbacks of
- * wgpu-native. Included behind encode.c.
+ * the library. Included behind encode.c.
  */
 #include "outcomes.h"
 #include "queue.h"
 
-/* A run is submitted in parts, each longer than all before it together: the GPU begins with the first dispatches while wgpu-native
+/* A run is submitted in parts, each longer than all before it together: the GPU begins with the first dispatches while the library
  * finishes the others, for which it needs about as long as a GPU for small kernels. */
 enum { FIRST_PART = 8, TIMES = 3, MOST_AHEAD = 8 };
 
@@ -38,7 +38,6 @@ typedef struct {
 } Work;
 
 typedef void (*write_buffer)(handle queue, handle buffer, uint64_t offset, const void *data, size_t size);
-typedef uint64_t (*submit_commands)(handle queue, size_t count, const handle *commands);
 
 static void queue_begin(Queue *queue) { platform_lock_begin(&queue->lock); }
 static void queue_end(Queue *queue) { platform_lock_end(&queue->lock); }
@@ -66,41 +65,41 @@ static int usable(Queue *queue) {
   return queue->complaints() == before && !platform_read(&queue->lost);
 }
 
-/* Submits a command buffer, or with 0 the uploads so far, while nobody else does, to a device that can be used. Its index. */
+/* Submits a command buffer, or with 0 the uploads so far, while nobody else does, to a device that can be used. Its ticket. */
 static uint64_t submit_one(Queue *queue, uint64_t commands) {
   handle one = POINTER(handle, commands);
   platform_write(&queue->unflushed, 0);
-  return POINTER(submit_commands, queue->functions[SUBMIT])(POINTER(handle, queue->queue), one != NULL, one != NULL ? &one : NULL);
+  return queue->tickets->submit(queue->tickets, one != NULL, one != NULL ? &one : NULL);
 }
 
-/* Submits command buffers one after the other, or with none of them the uploads so far; `index` becomes the last one's. `turn`: of the
+/* Submits command buffers one after the other, or with none of them the uploads so far; `ticket` becomes the last one's. `turn`: of the
  * graph whose work it is, NULL for what shares no buffers. Whether it did. */
-static int submit(Queue *queue, Turn *turn, const uint64_t *commands, size_t count, uint64_t *index) {
+static int submit(Queue *queue, Turn *turn, const uint64_t *commands, size_t count, uint64_t *ticket) {
   turn_take(turn);
   queue_hold(queue);
   int good = usable(queue);
-  if (good && !count) *index = submit_one(queue, 0);
-  for (size_t i = 0; good && i < count; i++) *index = submit_one(queue, commands[i]);
+  if (good && !count) *ticket = submit_one(queue, 0);
+  for (size_t i = 0; good && i < count; i++) *ticket = submit_one(queue, commands[i]);
   queue_release(queue);
   turn_give(turn);
   return good;
 }
 
-/* So many bytes more have been written. They wait in wgpu-native's own memory until the next submit: how many do. */
+/* So many bytes more have been written. They wait in the library's own memory until the next submit: how many do. */
 static int64_t wrote(Queue *queue, int64_t bytes) { return platform_add(&queue->unflushed, bytes); }
 
 /* Writes words to a buffer, behind all that was submitted; they are copied before this returns. Whether it did. */
 static int upload(uint64_t to, uint64_t buffer, uint64_t offset, const void *data, size_t bytes) {
   Queue *queue = POINTER(Queue *, to);
   if (platform_read(&queue->lost)) return 0;
-  uint64_t complaints = queue->complaints(), index;
+  uint64_t complaints = queue->complaints(), ticket;
   POINTER(write_buffer, queue->functions[WRITE_BUFFER])(POINTER(handle, queue->queue), POINTER(handle, buffer), offset, data, bytes);
   if (queue->complaints() != complaints) return 0;
   platform_add(&queue->uploads, 1);
-  return wrote(queue, (int64_t)bytes) < queue->most_unflushed || submit(queue, NULL, NULL, 0, &index);
+  return wrote(queue, (int64_t)bytes) < queue->most_unflushed || submit(queue, NULL, NULL, 0, &ticket);
 }
 
-/* What was made, or 0 when wgpu-native has complained since there were so many `complaints`: then it is released. */
+/* What was made, or 0 when the library has complained since there were so many `complaints`: then it is released. */
 static uint64_t unless_refused(const Queue *queue, uint64_t complaints, uint64_t made, int release) {
   if (queue->complaints() == complaints) return made;
   POINTER(use, queue->functions[release])(POINTER(handle, made));
@@ -127,7 +126,7 @@ static size_t parts(const Work *work) {
   return found;
 }
 
-/* Records the part that begins at dispatch `first`, which becomes where the next one begins. The encoder, or 0 when wgpu-native
+/* Records the part that begins at dispatch `first`, which becomes where the next one begins. The encoder, or 0 when the library
  * complained. */
 static uint64_t record_ahead(const Work *work, size_t *first) {
   const Queue *queue = work->queue;
@@ -148,8 +147,8 @@ static void set_ahead(Work *work, const uint64_t *encoders, size_t count) {
 /* Whether the encoders that `set_ahead` was given have been finished, or never were any. */
 static int is_behind(const Work *work) { return platform_read(&work->ahead) == 0 && platform_read(&work->users) == 0; }
 
-/* The command buffer of a part: finished, where it has been recorded in an encoder, or encoded now. 0 when wgpu-native complained:
- * submitting an invalid one would end the process. */
+/* The command buffer of a part: finished, where it has been recorded in an encoder, or encoded now. 0 when the library complained:
+ * submitting an invalid one may end the process. */
 static uint64_t commands_of(const Work *work, size_t first, size_t end, uint64_t encoder) {
   const Queue *queue = work->queue;
   uint64_t complaints = queue->complaints();

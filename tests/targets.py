@@ -20,9 +20,10 @@ from onnxruntime_ep_wgpu.compiler.tune import SWIFTSHADER, use
 from onnxruntime_ep_wgpu.compiler.tune.convolutions import ChannelsLast
 from onnxruntime_ep_wgpu.device import Adapter, Context, Device, adapters, context_of, open_device
 from onnxruntime_ep_wgpu.device.contexts import claim
-from onnxruntime_ep_wgpu.program.target import INTEGER_DOTS, Target, lack
+from onnxruntime_ep_wgpu.device.webgpu import libraries
+from onnxruntime_ep_wgpu.program.target import INTEGER_DOTS, SUBGROUP_MATRIX, MatrixUnit, Target, lack
 
-TARGETS = ("own", "gpu", "channels", "software", "browser")
+TARGETS = ("own", "gpu", "channels", "matrices", "software", "browser")
 INT64 = ("native", "pair")
 APART = 10_000_000
 """Contexts of one way have numbers below this, beyond all that tests give their own; those of the next one follow."""
@@ -30,7 +31,8 @@ APART = 10_000_000
 
 @dataclass(frozen=True)
 class Way:
-    """`target`: the adapter's `own`, what a `gpu` offers, the same with the `channels` of all convolutions last in memory,
+    """`target`: the adapter's `own`, what a `gpu` offers, the same with the `channels` of all convolutions last in memory, or with
+    `matrices` of subgroups, which are multiplied in plain WGSL where the adapter has no units for them,
     `software`, which long loops are split for, or `browser`, which has kernels for SwiftShader as well, and no subgroups; `int64`:
     `native`, or `pair` as on adapters that lack them. With `channels`, as in a browser, components of vectors are not stored
     alone."""
@@ -48,14 +50,15 @@ class Way:
     @property
     def is_gpu(self) -> bool:
         """Whether it runs the kernels of GPUs."""
-        return self.target in ("gpu", "channels")
+        return self.target in ("gpu", "channels", "matrices")
 
     def of(self, full: Target) -> Target:
         """What is left of, or claimed beyond, the Target of an adapter."""
         left_out = {"shader-int64"} if self.int64 == "pair" else set()
-        left_out |= {"browser": {"subgroup", "component-stores"}, "channels": {"component-stores"}}.get(
+        left_out |= {"browser": {"subgroup", "subgroups", "component-stores"}, "channels": {"component-stores"}}.get(
             self.target, set()
         )
+        left_out |= {SUBGROUP_MATRIX} if self.target in ("gpu", "channels") else set()
         features = full.features - left_out | ({INTEGER_DOTS} if self.is_gpu else set())
         if not self.is_gpu:
             software = full.software or self.target in ("software", "browser")
@@ -69,10 +72,13 @@ class Way:
             max_workgroup_storage=min(full.max_workgroup_storage, 32 << 10),
             software=False,
             discrete=True,
+            matrices=full.matrices or UNITS if self.target == "matrices" else (),
             tuning=(use(ChannelsLast(2)), *full.tuning) if self.target == "channels" else full.tuning,
         )
 
 
+UNITS = (MatrixUnit(16, 16, 16, "f16", "f32", 32), MatrixUnit(8, 8, 8, "f16", "f32", 32))
+"""As GPUs of different makers have."""
 OWN = Way()
 EVERY_PAIR = (OWN, Way("own", "pair"), Way("gpu", "native"), Way("gpu", "pair"))
 WAYS = tuple(Way(target, int64) for target in TARGETS for int64 in INT64)
@@ -115,7 +121,7 @@ class StandIn(Context):
     """A context on an adapter that is taken for another one."""
 
     def __init__(self, adapter: Adapter, number: int, way: Way) -> None:
-        super().__init__(adapter, number)
+        super().__init__(adapter, number, libraries.usual())
         self.way = way
 
     @property
@@ -145,7 +151,9 @@ def suited(target: Target) -> Way:
 
     Raises ValueError when the adapter lacks something in every way.
     """
-    offered = {way: way.of(adapters()[0].target()) for way in WAYS if way.int64 == target.int64}
+    offered = {
+        way: way.of(adapters()[0].through("", libraries.usual()).target()) for way in WAYS if way.int64 == target.int64
+    }
     exact = [way for way, has in offered.items() if has == target]
     enough = [way for way, has in offered.items() if lack(target, has) is None]
     if not exact + enough:

@@ -27,6 +27,7 @@ BUILT = (
     "_memo",
     "_memory",
     "_readback",
+    "_tickets",
     "_calls",
     "_wgpu",
 )  # native modules, some of which are no Python file
@@ -56,7 +57,7 @@ RULES = {
     "version": Rule(),
     "options": Rule("errors"),
     "program": Rule("errors fields writing", "numpy ml_dtypes"),
-    "device": Rule(f"program _wgpu _submit _readback _calls {WORDS}", "wgpu"),
+    "device": Rule(f"program _wgpu _submit _readback _calls _tickets {WORDS}", "wgpu wgpudawn"),
     "compiler": Rule(f"program {WORDS}", "numpy onnx onnx_ir"),
     "runtime": Rule(f"device program {WORDS}", "numpy"),
     "plugin": Rule(f"compiler device program runtime _ort _memo _memory version {WORDS}", "numpy onnx_ir onnx"),

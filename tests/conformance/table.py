@@ -31,6 +31,12 @@ DIFFERENCES = """\
 * **MaxUnpool with `output_shape`**: indices count through the result that the node would have without it, and zeros are added at
   the ends of that. The ONNX reference says so, and the suite. The CPU provider counts through the larger result, which puts the
   same elements elsewhere. Without `output_shape` both agree.
+* **GreedySearch, Sampling and `scores` of BeamSearch**: what is behind the end of all texts is the padding, or zero, here. The CPU
+  provider leaves it as its memory was.
+* **Sampling with `presence_mask`**: `presence_penalty` is taken from the score of each token of which the mask is not 0. The CPU
+  provider of onnxruntime 1.32.0 takes it from the first token of the first text alone.
+* **Searches with decoders that calculate in f16**, or whose past and present share a buffer, run here; the CPU provider has no
+  kernel for them.
 """
 """What those who compare results with the CPU provider's want to know; `tests/ops/test_scatter.py` holds it."""
 MOST_NOTES = 8

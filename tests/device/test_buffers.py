@@ -147,7 +147,7 @@ def test_transfers_outside_a_buffer_are_refused(device: Device) -> None:
         device.upload(buffer, 0, bytes(20))
     with pytest.raises(DeviceError, match="download of 8 bytes at offset 12 leaves Buffer"):
         device.download(buffer, 12, memoryview(bytearray(8)))
-    with pytest.raises(DeviceError, match="overrunning"):
+    with pytest.raises(DeviceError, match=r"overrunning|does not fit"):
         device.copy(buffer, 0, device.buffer(16), 8, 16)
     assert not get(device, buffer, np.ones(16, np.uint8)).any()
 
@@ -182,7 +182,6 @@ def test_buffers_are_equal_only_to_themselves(device: Device) -> None:
     assert len({one, other, one}) == 2
 
 
-@pytest.mark.skipif(encoding.native is None, reason="the extension has not been built")
 @pytest.mark.parametrize("count", [0, 1, (1 << 20) - 1, (3 << 20) + 7, 9 << 20])
 def test_threads_copy_every_byte_and_no_other(count: int) -> None:
     source = np.random.default_rng(count).integers(0, 256, count + 64, np.uint8)
@@ -196,8 +195,6 @@ def test_threads_copy_every_byte_and_no_other(count: int) -> None:
 def test_python_and_c_code_count_together_what_waits_for_a_submit(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if device.queue.shared is None:
-        pytest.skip("the extension has not been built")
     buffer, submits = device.buffer(128), []
     device.queue.submit()
     monkeypatch.setattr(queue, "FLUSH_BYTES", 96)

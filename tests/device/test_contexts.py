@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from onnxruntime_ep_wgpu.device import Context, Settings, adapters, context_of, open_device
-from onnxruntime_ep_wgpu.device.native import lib
 from onnxruntime_ep_wgpu.errors import DeviceLostError, OptionError
 
 NINE = Settings(storage_buffers=9)
@@ -110,7 +109,7 @@ def test_a_session_that_does_not_ask_takes_the_context_as_it_is(context: Context
 def test_a_lost_device_is_made_anew_with_the_same_settings(context: Context) -> None:
     one = context.join(NINE)
     lost = context.device()
-    lib.wgpuDeviceDestroy(lost.handle)
+    lost.queue.lib.wgpuDeviceDestroy(lost.handle)
     with pytest.raises(DeviceLostError):
         lost.submit(())
     assert context.device() is not lost

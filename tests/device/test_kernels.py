@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import gc
+import re
 
 import numpy as np
 import pytest
 
-from onnxruntime_ep_wgpu.device import Device, Settings, encoding, open_device
+from onnxruntime_ep_wgpu.device import Device, Settings, open_device
 from onnxruntime_ep_wgpu.errors import DeviceError, LimitError, ShaderError
 
 from .conftest import ADD_ONE, ADD_ONE_BINDINGS, AddOne, get, put
 
 
-@pytest.fixture(params=["compiled", "python"])
-def encoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways to encode a dispatch list."""
-    if request.param == "python":
-        monkeypatch.setattr(encoding, "native", None)
-    else:
-        assert encoding.native is not None, "the extension onnxruntime_ep_wgpu._submit has not been built"
-
-
-@pytest.mark.usefixtures("encoder")
 def test_dispatches_of_one_submit_run_in_order(device: Device) -> None:
     x = np.arange(1000, dtype=np.float32)
     add = AddOne(device, x.size)
@@ -31,7 +22,6 @@ def test_dispatches_of_one_submit_run_in_order(device: Device) -> None:
     assert np.array_equal(get(device, one, x), x + 300)
 
 
-@pytest.mark.usefixtures("encoder")
 def test_copies_run_before_and_after_the_dispatches(device: Device) -> None:
     x = np.arange(64, dtype=np.float32)
     add = AddOne(device, x.size)
@@ -44,7 +34,6 @@ def test_copies_run_before_and_after_the_dispatches(device: Device) -> None:
     assert np.array_equal(get(device, copied, x), np.concatenate([np.zeros(32), x[:32] + 1]))
 
 
-@pytest.mark.usefixtures("encoder")
 def test_a_submit_may_be_copies_alone(device: Device) -> None:
     x = np.arange(64, dtype=np.float32)
     source, middle, last = put(device, x), device.buffer(x.nbytes), device.buffer(x.nbytes)
@@ -71,12 +60,16 @@ def test_a_recording_runs_again(device: Device) -> None:
     assert np.array_equal(get(device, one, x), x + 6)
 
 
+# Each library has words of its own.
+MISSING = 'entry point \'main\'|Entry point ""main""'
+
+
 @pytest.mark.parametrize("checked", [False, True])
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
         ("+ 1.0", "+ missing", 7, "missing"),  # does not parse
-        ("+ 1.0", "+ 1u", 7, "invalid"),  # parses, does not validate
+        ("+ 1.0", "+ 1u", 7, "invalid|no matching overload"),  # parses, does not validate
     ],
 )
 def test_an_invalid_kernel_names_its_label_the_line_and_the_reason(
@@ -86,17 +79,17 @@ def test_an_invalid_kernel_names_its_label_the_line_and_the_reason(
         device.pipeline(ADD_ONE.replace(old, new), ADD_ONE_BINDINGS, "add wrong", bounds_checks=checked)
     text = str(caught.value)
     assert f"kernel 'add wrong' does not compile, line {line}: `if (id.x < count)" in text
-    assert message in text
+    assert re.search(message, text)
 
 
 @pytest.mark.parametrize(
     ("wgsl", "bindings", "message"),
     [
-        (ADD_ONE.replace("fn main", "fn other"), ADD_ONE_BINDINGS, "entry point 'main'"),
+        (ADD_ONE.replace("fn main", "fn other"), ADD_ONE_BINDINGS, MISSING),
         (ADD_ONE.replace("(64)", "(4096)"), ADD_ONE_BINDINGS, "4096"),
-        (ADD_ONE, ("read", "read", "uniform"), "binding: 1"),
-        (ADD_ONE, ("read", "read_write"), "binding: 2"),
-        ("", (), "entry point 'main'"),
+        (ADD_ONE, ("read", "read", "uniform"), "binding: 1|@binding[(]1"),
+        (ADD_ONE, ("read", "read_write"), "binding: 2|@binding[(]2"),
+        ("", (), MISSING),
     ],
 )
 def test_a_kernel_that_does_not_fit_the_device_or_its_bindings_is_an_error(
@@ -104,7 +97,7 @@ def test_a_kernel_that_does_not_fit_the_device_or_its_bindings_is_an_error(
 ) -> None:
     with pytest.raises(ShaderError, match="add wrong") as caught:
         device.pipeline(wgsl, bindings, "add wrong")
-    assert message in str(caught.value)
+    assert re.search(message, str(caught.value))
 
 
 def test_the_device_works_on_after_errors(device: Device) -> None:
@@ -154,7 +147,6 @@ def test_wrong_bind_groups_are_refused(device: Device) -> None:
         device.bind_group(add.pipeline, [(device.buffer(512), 4, 16), (x, 0, 16), (add.uniform, 0, 16)])
 
 
-@pytest.mark.usefixtures("encoder")
 def test_work_that_webgpu_refuses_is_an_error_and_runs_nothing(device: Device) -> None:
     x = np.zeros(4, np.float32)
     add = AddOne(device, 4)
@@ -162,7 +154,7 @@ def test_work_that_webgpu_refuses_is_an_error_and_runs_nothing(device: Device) -
     pipeline, group, _ = add.dispatch(one, other)
     with pytest.raises(DeviceError, match="100000"):
         device.submit([(pipeline, group, (1, 1, 1)), (pipeline, group, (100000, 1, 1))])
-    with pytest.raises(DeviceError, match="conflicting usages"):
+    with pytest.raises(DeviceError, match=r"conflicting usages|writable usage and another usage"):
         device.submit([add.dispatch(one, one)])
     with pytest.raises(DeviceError, match="same buffer"):
         device.copy(one, 0, one, 8, 4)

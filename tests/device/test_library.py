@@ -12,26 +12,28 @@ from wgpu import enums
 from wgpu.backends.wgpu_native import _api, _ffi, version_info
 from wgpu.backends.wgpu_native._mappings import enum_str2int, enummap
 
-from onnxruntime_ep_wgpu.device import adapters, library, native
+from onnxruntime_ep_wgpu.device import adapters
+from onnxruntime_ep_wgpu.device.webgpu import header, libraries, wgpu_native
 from tests import patience
 
 
 def test_wgpu_opens_the_same_file_and_the_version_is_the_one_that_was_declared() -> None:
-    assert Path(library.path()).samefile(_ffi.lib_path)
-    assert library.version().split()[0] == ".".join(map(str, version_info))
+    library = libraries.base()
+    assert Path(wgpu_native.path()).samefile(_ffi.lib_path)
+    assert library.version.split()[0] == ".".join(map(str, version_info))
     assert library.lib.wgpuGetVersion() == library.lib.BUILT_FOR_VERSION == int.from_bytes(version_info)
-    assert library._header() == library.lib.BUILT_FOR_HEADER
-    assert native.address(library.lib.wgpuCreateInstance) == native.address(_ffi.lib.wgpuCreateInstance)
+    assert wgpu_native._header() == library.lib.BUILT_FOR_HEADER
+    assert header.address(library.lib.wgpuCreateInstance) == header.address(_ffi.lib.wgpuCreateInstance)
 
 
 def test_features_have_the_names_and_numbers_that_wgpu_gives_them() -> None:
     theirs = {name: enummap[f"FeatureName.{name}"] for name in enums.FeatureName} | enum_str2int["NativeFeature"]
-    assert theirs == native.FEATURES
+    assert theirs == libraries.base().features
 
 
 def test_an_adapter_has_the_features_that_wgpu_finds() -> None:
     for adapter in adapters():
-        handle = _ffi.ffi.cast("WGPUAdapter", native.address(adapter.handle))
+        handle = _ffi.ffi.cast("WGPUAdapter", header.address(adapter.handle))
         asked = _api._get_features(handle, adapter=True)
         # wgpu leaves out four that wgpu-native used to mishandle.
         left_out = {"subgroups", "core-features-and-limits", "texture-formats-tier1", "texture-formats-tier2"}
@@ -47,7 +49,7 @@ def opened(tmp_path: Path, version: str, **environment: str) -> str:
     patience.run(
         [sysconfig.get_config_var("CC").split()[0], "-shared", "-fPIC", "-o", library_file, source], check=True
     )
-    script = "import onnxruntime_ep_wgpu.device.library as it; print(it.version())"
+    script = "from onnxruntime_ep_wgpu.device.webgpu import libraries; print(libraries.base().version)"
     environment = {**os.environ, **{key: value.format(library_file) for key, value in environment.items()}}
     done = patience.run([sys.executable, "-c", script], env=environment)
     return done.stderr.strip().splitlines()[-1] if done.returncode else ""
@@ -64,6 +66,6 @@ def test_a_library_of_another_version_is_refused_with_both_versions(tmp_path: Pa
 
 def test_a_library_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     environment = {**os.environ, "WGPU_LIB_PATH": str(tmp_path / "none.so")}
-    script = "import onnxruntime_ep_wgpu.device"
+    script = "from onnxruntime_ep_wgpu.device import adapters; adapters()"
     done = patience.run([sys.executable, "-c", script], env=environment)
     assert "DeviceError: the wgpu-native library cannot be loaded: " in done.stderr and "none.so" in done.stderr

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from onnxruntime_ep_wgpu.device import Device, scopes
-from onnxruntime_ep_wgpu.device.native import USAGE_MAP_READ, errors, lib, new
-from onnxruntime_ep_wgpu.device.owned import own
+from onnxruntime_ep_wgpu.device.webgpu.header import USAGE_MAP_READ, new
+from onnxruntime_ep_wgpu.device.webgpu.messages import errors
 from onnxruntime_ep_wgpu.errors import DeviceError
 
 MAP_WRITE = 0x2
@@ -21,7 +21,7 @@ def invalid(device: Device) -> str:
     """Makes a buffer that may not be; returns "made"."""
     descriptor = new("WGPUBufferDescriptor *")
     descriptor.size, descriptor.usage = 16, USAGE_MAP_READ | MAP_WRITE
-    own("Buffer", lib.wgpuDeviceCreateBuffer, device.handle, descriptor)
+    device.queue.owner.own("Buffer", device.queue.lib.wgpuDeviceCreateBuffer, device.handle, descriptor)
     return "made"
 
 
@@ -41,9 +41,9 @@ def reaches_the_device(device: Device) -> bool:
 def test_an_error_is_that_of_the_work_and_does_not_reach_the_device(quiet: Device) -> None:
     assert reaches_the_device(quiet)
     with pytest.raises(DeviceError, match="the copy: Validation error"):
-        scopes.in_error_scope(quiet.handle, "the copy", invalid, quiet)
+        scopes.in_error_scope(quiet.queue.library, quiet.handle, "the copy", invalid, quiet)
     assert not errors.take(quiet.handle)
-    assert scopes.in_error_scope(quiet.handle, "the copy", lambda: 3) == 3
+    assert scopes.in_error_scope(quiet.queue.library, quiet.handle, "the copy", lambda: 3) == 3
     assert reaches_the_device(quiet)
 
 
@@ -53,7 +53,7 @@ def test_what_the_work_raises_ends_the_scope(quiet: Device) -> None:
 
     for _ in range(3):
         with pytest.raises(ValueError, match="its own"):
-            scopes.in_error_scope(quiet.handle, "the copy", work)
+            scopes.in_error_scope(quiet.queue.library, quiet.handle, "the copy", work)
     assert reaches_the_device(quiet)
 
 
@@ -78,12 +78,12 @@ class Interrupt:
 def test_an_interrupt_before_any_instruction_leaves_no_scope_behind(quiet: Device) -> None:
     before = sys.gettrace()
     sys.settrace(Interrupt(1 << 30))  # Python 3.12 tells of instructions from the second time on
-    scopes.in_error_scope(quiet.handle, "the copy", lambda: True)
+    scopes.in_error_scope(quiet.queue.library, quiet.handle, "the copy", lambda: True)
     at, caught, done = 0, [], False
     while not done:
         sys.settrace(Interrupt(at))
         try:
-            done = scopes.in_error_scope(quiet.handle, "the copy", lambda: True)
+            done = scopes.in_error_scope(quiet.queue.library, quiet.handle, "the copy", lambda: True)
         except KeyboardInterrupt as interrupt:
             caught.append(interrupt)  # with the frames that it left, as whoever handles it may have them
         finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnxruntime_ep_wgpu.device import Device, debugger, encoding
+from onnxruntime_ep_wgpu.device import Device, debugger
 from onnxruntime_ep_wgpu.errors import DeviceError
 from tests import patience
 
@@ -28,12 +28,7 @@ def chain(device: Device, length: int) -> tuple[list, object]:
 
 
 @pytest.mark.parametrize(("per_submission", "submits"), [(0, 1), (1, 10), (3, 4), (5, 2), (9, 2), (10, 1), (4096, 1)])
-@pytest.mark.parametrize("compiled", [True, False])
-def test_a_list_is_submitted_in_parts(
-    device: Device, per_submission: int, submits: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not compiled:
-        monkeypatch.setattr(encoding, "native", None)
+def test_a_list_is_submitted_in_parts(device: Device, per_submission: int, submits: int) -> None:
     dispatches, last = chain(device, 10)
     before = device.counters
     device.submit(device.record(dispatches), per_submission=per_submission)
@@ -83,7 +78,7 @@ def test_an_error_belongs_to_the_work_that_it_is_named_for(device: Device) -> No
     add = AddOne(device, COUNT)
     buffer = device.buffer(4 * COUNT)
     kernel, group, workgroups = add.dispatch(device.buffer(4 * COUNT), buffer)
-    with pytest.raises(DeviceError, match=r"the kernel of node 'add': Validation error: .*dispatch"):
+    with pytest.raises(DeviceError, match=r"the kernel of node 'add': Validation error: .*[dD]ispatch"):
         device.submit_alone((kernel, group, (70000, 1, 1)), "the kernel of node 'add'")
     device.submit_alone((kernel, group, workgroups), "the kernel of node 'add'")
     np.testing.assert_array_equal(get(device, buffer, np.zeros(COUNT, np.float32)), np.ones(COUNT, np.float32))

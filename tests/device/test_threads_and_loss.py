@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from onnxruntime_ep_wgpu.device import Device, adapters, open_device
-from onnxruntime_ep_wgpu.device.native import errors, lib, new
+from onnxruntime_ep_wgpu.device.webgpu.header import new
+from onnxruntime_ep_wgpu.device.webgpu.messages import errors
 from onnxruntime_ep_wgpu.errors import DeviceLostError
 from tests import patience
 
@@ -95,7 +96,7 @@ def test_a_lost_device_raises_everywhere_and_is_replaced() -> None:
     buffer = put(device, x)
     dispatch = add.dispatch(buffer, device.buffer(16))
     device.wait()
-    lib.wgpuDeviceDestroy(device.handle)
+    device.queue.lib.wgpuDeviceDestroy(device.handle)
     for action in (
         lambda: device.submit([dispatch]),
         lambda: device.buffer(16),
@@ -126,14 +127,14 @@ def test_the_process_ends_cleanly_with_everything_still_open() -> None:
 def test_what_was_said_of_a_lost_device_is_not_said_of_another_one() -> None:
     lost, live = (Device(adapters()[0], adapters()[0].target()) for _ in range(2))
     buffer = lost.buffer(16)
-    lib.wgpuDeviceDestroy(lost.handle)
-    lib.wgpuQueueWriteBuffer(lost.queue.handle, buffer.handle, 0, new("char[]", 4), 4)
+    lost.queue.lib.wgpuDeviceDestroy(lost.handle)
+    lost.queue.lib.wgpuQueueWriteBuffer(lost.queue.handle, buffer.handle, 0, new("char[]", 4), 4)
     assert "device is lost" in errors.messages[0][1]  # and nobody has looked at it when the thread goes on
     result, x = live.buffer(12), np.ones(3, np.float32)
     live.submit([AddOne(live, 3).dispatch(put(live, x), result)])
     assert np.array_equal(get(live, result, x), x + 1)
     assert not live.lost
-    lib.wgpuQueueWriteBuffer(lost.queue.handle, buffer.handle, 0, new("char[]", 4), 4)
+    lost.queue.lib.wgpuQueueWriteBuffer(lost.queue.handle, buffer.handle, 0, new("char[]", 4), 4)
     with pytest.raises(DeviceLostError):
         lost.wait()
     live.wait()

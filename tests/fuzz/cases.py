@@ -20,7 +20,9 @@ from tests.plugin import models
 from tests.support import make_model
 from tests.zoo import tiny
 
-KINDS = ("truncated", "mutated", "rewritten", "options")
+from . import nodes
+
+KINDS = ("truncated", "mutated", "rewritten", "options", "node")
 # Numbers where integers go wrong.
 NUMBERS = (-(2**63), -(2**31), -1000, -3, -2, -1, 0, 1, 2, 3, 7, 8, 255, 1000, 65536, 2**31 - 1, 2**31, 2**63 - 1)
 # A valid pointer that points nowhere would end any process: no case gives a number to an option that takes one.
@@ -33,6 +35,7 @@ class Case:
 
     model: bytes
     options: dict[str, str] = field(default_factory=dict)
+    feeds: dict[str, np.ndarray] | None = None  # of a model whose results are compared with the CPU provider's
 
 
 @cache
@@ -87,6 +90,9 @@ def base_models() -> tuple[bytes, ...]:
 def make(name: str) -> Case:
     """The case called `kind:number`."""
     kind, number = name.split(":")
+    if kind == "node":
+        model, feeds = nodes.make(int(number))
+        return Case(model, {}, feeds)
     chance = random.Random(name)
     bases = base_models()
     data = bases[int(number) % len(bases)]

@@ -16,6 +16,7 @@ import tempfile
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from onnxruntime_ep_wgpu.api.web_files import GRAIN, pack, write_folder
 from onnxruntime_ep_wgpu.compiler.tune.shipped import GPU
 from onnxruntime_ep_wgpu.program.file import write
 from onnxruntime_ep_wgpu.program.program import Program
-from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
+from onnxruntime_ep_wgpu.program.target import WEB_BASELINE, MatrixUnit
 from onnxruntime_ep_wgpu.program.tuning import write_choices
 from onnxruntime_ep_wgpu.writing import OutputFile
 from tests.program import programs
@@ -63,7 +64,9 @@ def base_programs() -> tuple[Program, ...]:
         make_model(layers, {"x": (f, ["n", 4])}, weights),
         make_model(shaped, {"x": (f, ["n", "m"]), "shape": (np.int64, [2])}),
     )
-    return (*(program for program, _ in programs.every()), *(compile_model(it, WEB_BASELINE) for it in compiled))
+    units = MatrixUnit(16, 16, 16, "f16", "f32", 32), MatrixUnit(8, 16, 32, "u8", "u32", 16)  # as `read_files.mjs` has
+    made = [compile_model(it, replace(WEB_BASELINE, matrices=units[:k])) for k, it in enumerate(compiled, 1)]
+    return (*(program for program, _ in programs.every()), *made)
 
 
 @cache

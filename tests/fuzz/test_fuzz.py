@@ -18,7 +18,7 @@ from . import cases
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCH = 100
-FIRST = {"truncated": 70, "mutated": 110, "rewritten": 70, "options": 50}
+FIRST = {"truncated": 70, "mutated": 110, "rewritten": 70, "options": 50, "node": 60}
 """Cases of `make test`."""
 MORE = 10
 """Times as many in `make test-all`."""

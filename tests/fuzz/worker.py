@@ -15,10 +15,11 @@ import warnings
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 
 from onnxruntime_ep_wgpu.errors import InternalError, ShaderError, WgpuEpError
-from tests import patience
+from tests import feeding, patience
 
 from . import cases
 
@@ -42,6 +43,12 @@ def value_of(info: Any) -> Any:
     return (np.arange(np.prod(shape, dtype=int)) % 5).reshape(shape).astype(TYPES[info.type])
 
 
+def fed(array: Any) -> Any:
+    """A value as a session takes it."""
+    kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype) if array.dtype != object else onnx.TensorProto.STRING
+    return array if feeding.native(kind) else feeding.ort_value(array, kind)
+
+
 def run_case(name: str, provider: str) -> str:
     """Opens a case's model and runs it twice; the outcome in a word."""
     case = cases.make(name)
@@ -56,19 +63,55 @@ def run_case(name: str, provider: str) -> str:
             session = onnxruntime_ep_wgpu.session(
                 case.model, sess_options=settings, allow_cpu_only=True, **case.options
             )
-        feeds = {info.name: value_of(info) for info in session.get_inputs()}
+        given = case.feeds or {}
+        feeds = {it.name: fed(given[it.name]) if it.name in given else value_of(it) for it in session.get_inputs()}
         for _ in range(2):
-            session.run(None, feeds)
+            results = feeding.run(session, feeds)
+        if case.feeds is not None and provider != "cpu":
+            return compared(case.model, settings, feeds, results)
     except Exception as error:
         kind = type(error)
         # Text that is no UTF-8 in a model stops ONNX Runtime's Python binding.
-        meant = isinstance(error, (WgpuEpError, Unfed, UnicodeDecodeError)) or kind.__module__.startswith("onnxruntime")
+        meant = isinstance(
+            error, (WgpuEpError, Unfed, UnicodeDecodeError, feeding.NoPythonTypeError)
+        ) or kind.__module__.startswith("onnxruntime")
         return (
             kind.__name__
             if meant and not isinstance(error, (InternalError, ShaderError))
             else f"defect:{kind.__name__}"
         )
     return "ran"
+
+
+def compared(model: bytes, settings: ort.SessionOptions, feeds: dict[str, Any], ours: list[Any]) -> str:
+    """`ran` when the CPU provider has the same results, `beyond` when it refuses the model or the run."""
+    try:
+        theirs = ort.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
+        results = feeding.run(theirs, feeds)
+    except Exception:
+        return "beyond"
+    for k, (mine, other) in enumerate(zip(ours, results, strict=True)):
+        if (difference := _difference(np.asarray(mine), np.asarray(other))) is not None:
+            print(f"{k}: {difference}", file=sys.stderr)
+            return "defect:Wrong"
+    return "ran"
+
+
+def _difference(mine: Any, other: Any) -> str | None:
+    """How results differ by more than roundings and a unit of what is quantised."""
+    if mine.dtype != other.dtype or mine.shape != other.shape:
+        return f"{mine.dtype}{list(mine.shape)} for {other.dtype}{list(other.shape)}"
+    if mine.dtype.kind in "OUS" or not mine.size:
+        return None
+    a, b = mine.astype(np.float64), other.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(np.isfinite(a), finite) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return "other places are finite"
+    each = 1 if mine.dtype.itemsize == 1 and mine.dtype.kind in "iu" else 0
+    room = 0.0 if mine.dtype.kind in "iub" else 1e-3 if mine.dtype.itemsize > 2 else 2e-2
+    most = np.max(np.abs(b[finite]), initial=0)
+    far = np.max(np.abs(a[finite] - b[finite]), initial=0)
+    return None if far <= each + room * max(most, 1e-3) else f"{far} of {most}"
 
 
 def main(provider: str, names: list[str]) -> None:

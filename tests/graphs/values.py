@@ -36,7 +36,7 @@ UNIT = {"float32": 2.0**-21, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 LARGEST = {"float32": 1e4, "float16": 2e3, "bfloat16": 1e4}
 """Beyond this a float is not drawn further."""
 LEAST = 1e-12
-"""Nor is a tensor with no larger element that is not all zeros: squares and quotients of it are subnormal, which adapters may flush."""
+"""Nor is a tensor with no larger element that is not all zeros: its squares are subnormal, which adapters may flush."""
 LOOSEST = {"float32": 1e-3, "float16": 3e-2, "bfloat16": 6e-2}
 """The largest error, as a part of the tensor's scale, with which a value is drawn: a wrong element cannot hide behind it."""
 SMALLEST = {"float32": 1e-30, "float16": 1e-7, "bfloat16": 1e-30}

@@ -35,19 +35,23 @@ class Example:
     constants: Sequence[int] = ()
     outputs: Sequence[Any] = ()
 
-    def model(self, **attributes: Any) -> onnx.ModelProto:
+    def model(self, symbolic: bool = False, **attributes: Any) -> onnx.ModelProto:
         how = {name: values[0] for name, values in self.choices.items()} | dict(self.others) | attributes
         if how.get("auto_pad") in PADS[1:]:
             how.pop("pads", None)  # Conv takes no two answers
-        return model(
+        named = {name: how.pop(name) for name in ("opset",) if name in how}  # an attribute, called as a parameter is
+        made = model(
             self.op,
             self.arrays,
             opset=self.opset,
             outputs=self.outputs,
             constants=self.constants,
             domain=self.domain,
+            symbolic=symbolic,
             **how,
         )
+        made.graph.node[0].attribute.extend(onnx.helper.make_attribute(name, value) for name, value in named.items())
+        return made
 
     def feeds(self) -> dict[str, np.ndarray]:
         given = enumerate(self.arrays)

@@ -139,7 +139,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
                 raise UnsupportedError(answer)
         return Program(graph, name)
 
-    def compiled_group(program: Program, current: Any, settings: Any, source_of: Any, _specialise: Any) -> Executable:
+    def compiled_group(program: Program, current: Any, settings: Any, source_of: Any, *_: Any) -> Executable:
         made = Executable(program, current(), settings, source_of)
         state.executables.append(made)
         return made

@@ -205,7 +205,7 @@ CONTRIB = [
     _ms("WordConvEmbedding", i([1, 2, 3, 4], [1, 1, 0, 2], dtype=np.int32), f(6, 1, 2, 3), f(6), f(9, 3), conv_window_size=2,
         embedding_size=6, char_embedding_size=3),
 ]  # fmt: skip
-DECODES = "its bodies are decoders"
+DECODES = "it runs here whole, compiled by itself"
 NOT_HERE = {
     "BeamSearch": DECODES,
     "GreedySearch": DECODES,

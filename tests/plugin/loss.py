@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnxruntime_ep_wgpu.device import Device, adapters, encoding, open_device
-from onnxruntime_ep_wgpu.device.native import lib
+from onnxruntime_ep_wgpu.device.webgpu.header import address
 
 
 def device_of(context: int) -> Device:
@@ -12,8 +12,22 @@ def device_of(context: int) -> Device:
 
 
 def lose(device: Device) -> None:
-    """Destroys the device while no thread submits to it or reads mapped memory of it, which would end the process."""
+    """Loses the device while no thread submits to it or reads mapped memory of it, which would end the process."""
     with device.memory.reader.mapping:
         encoding.native.lib.queue_hold(device.queue.shared)
-        lib.wgpuDeviceDestroy(device.handle)
+        if device.queue.library.name == "dawn":
+            _as_a_driver_does(device)
+        else:
+            device.queue.lib.wgpuDeviceDestroy(device.handle)
         encoding.native.lib.queue_release(device.queue.shared)
+
+
+def _as_a_driver_does(device: Device) -> None:
+    """A device of Dawn's is lost. To destroy it takes its objects apart, which threads may be using: a program's mistake."""
+    from wgpudawn._lib import _wgpu_dawn
+
+    own, lib = _wgpu_dawn.ffi, _wgpu_dawn.lib
+    texts = [own.new("char[]", it) for it in (b"wgpuDeviceForceLoss", b"A test loses the device.")]
+    name, message = (own.new("WGPUStringView *", {"data": it, "length": len(it) - 1})[0] for it in texts)
+    found = own.cast("void (*)(WGPUDevice, WGPUDeviceLostReason, WGPUStringView)", lib.wgpuGetProcAddress(name))
+    found(own.cast("WGPUDevice", address(device.handle)), lib.WGPUDeviceLostReason_Unknown, message)

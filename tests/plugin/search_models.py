@@ -27,12 +27,13 @@ def _weights(names: Sequence[str], seed: int) -> list[onnx.TensorProto]:
     ]
 
 
-_SHAPES = {"split": [0, 0, HEADS, SIZE], "merged": [0, 0, HIDDEN], "axis_0": [0]}
+_SHAPES = {"split": [0, 0, HEADS, SIZE], "merged": [0, 0, HIDDEN], "axis_0": [0], "axes_1_2": [1, 2]}
 
 
 def _shapes() -> list[onnx.TensorProto]:
     found = [numpy_helper.from_array(np.array(value, np.int64), name) for name, value in _SHAPES.items()]
-    return [*found, numpy_helper.from_array(np.float32(1 / math.sqrt(SIZE)), "scale")]
+    numbers = {"scale": 1 / math.sqrt(SIZE), "much": 50}
+    return [*found, *(numpy_helper.from_array(np.array(it, np.float32), name) for name, it in numbers.items())]
 
 
 def _heads(made: str, read: str, weight: str) -> list[onnx.NodeProto]:
@@ -44,21 +45,29 @@ def _heads(made: str, read: str, weight: str) -> list[onnx.NodeProto]:
     ]
 
 
-def _attend(made: str, query: str, key: str, value: str) -> list[onnx.NodeProto]:
+def _attend(made: str, query: str, key: str, value: str, mask: str = "") -> list[onnx.NodeProto]:
+    """`mask` (batch, keys) says which keys count."""
+    masked = [
+        node("Cast", [mask], [f"{made}_counts"], to=_F),
+        node("Unsqueeze", [f"{made}_counts", "axes_1_2"], [f"{made}_mask"]),
+        node("Mul", [f"{made}_mask", "much"], [f"{made}_bias"]),
+        node("Add", [f"{made}_scaled", f"{made}_bias"], [f"{made}_masked"]),
+    ]
     return [
         node("Transpose", [key], [f"{made}_turned"], perm=[0, 1, 3, 2]),
         node("MatMul", [query, f"{made}_turned"], [f"{made}_scores"]),
         node("Mul", [f"{made}_scores", "scale"], [f"{made}_scaled"]),
-        node("Softmax", [f"{made}_scaled"], [f"{made}_shares"], axis=-1),
+        *(masked if mask else ()),
+        node("Softmax", [f"{made}_masked" if mask else f"{made}_scaled"], [f"{made}_shares"], axis=-1),
         node("MatMul", [f"{made}_shares", value], [f"{made}_heads"]),
         node("Transpose", [f"{made}_heads"], [f"{made}_back"], perm=[0, 2, 1, 3]),
         node("Reshape", [f"{made}_back", "merged"], [made]),
     ]
 
 
-def gpt(nested: bool = False, outer: str = "") -> onnx.GraphProto:
+def gpt(nested: bool = False, outer: str = "", masked: bool = False) -> onnx.GraphProto:
     """A decoder as GPT-2's is for these operators. The logits of a nested one are made by both branches of an If; `outer` is the
-    weight that is a value of the graph around."""
+    weight that is a value of the graph around; `masked` ones read their mask."""
     nodes = [
         node("Gather", ["tokens", "input_ids"], ["token"]),
         node("Gather", ["places", "position_ids"], ["place"]),
@@ -73,7 +82,7 @@ def gpt(nested: bool = False, outer: str = "") -> onnx.GraphProto:
         node("Split", ["present_0"], ["k_all", "v_all"], axis=0, num_outputs=2),
         node("Squeeze", ["k_all", "axis_0"], ["key"]),
         node("Squeeze", ["v_all", "axis_0"], ["value"]),
-        *_attend("attended", "q", "key", "value"),
+        *_attend("attended", "q", "key", "value", "attention_mask" if masked else ""),
         node("Add", ["x", "attended"], ["y"]),
     ]
     logits = info("logits", _F, ["batch", "length", VOCABULARY])
@@ -120,7 +129,9 @@ def encoder(whisper: bool) -> onnx.GraphProto:
         *_heads("present_value_self_0", "x", "wv"),
         *_heads("present_key_cross_0", "encoder_hidden_states", "wk"),
         *_heads("present_value_cross_0", "encoder_hidden_states", "wv"),
-        *_attend("looked", "q", "present_key_cross_0", "present_value_cross_0"),
+        *_attend(
+            "looked", "q", "present_key_cross_0", "present_value_cross_0", "" if whisper else "encoder_attention_mask"
+        ),
         node("Add", ["x", "looked"], ["y"]),
         node("MatMul", ["y", "to_vocabulary"], ["logits"]),
     ]
@@ -142,7 +153,7 @@ def decoder(whisper: bool) -> onnx.GraphProto:
         node("Concat", ["past_key_self_0", "k"], ["present_key_self_0"], axis=2),
         node("Concat", ["past_value_self_0", "v"], ["present_value_self_0"], axis=2),
         *_attend("seen", "q", "present_key_self_0", "present_value_self_0"),
-        *_attend("looked", "q", "past_key_cross_0", "past_value_cross_0"),
+        *_attend("looked", "q", "past_key_cross_0", "past_value_cross_0", "" if whisper else "encoder_attention_mask"),
         node("Add", ["seen", "looked"], ["y"]),
         node("MatMul", ["y", "to_vocabulary"], ["logits"]),
     ]

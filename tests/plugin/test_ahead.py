@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.device import let_go, work
+from onnxruntime_ep_wgpu.device import let_go
 from tests import patience
 
 from . import models
@@ -114,7 +114,7 @@ def test_two_threads_that_wait_for_the_same_run_record_the_next_one_once(
     assert repeats(bound.run) >= 3
     session.run_with_iobinding(bound.binding)  # takes what has been recorded
     running = queue.works.get(queue.shared.last[queue.shared.runs % len(queue.shared.last)])
-    made, own, there, lock = [], work.own_address, threading.Event(), running._lock
+    made, own, there, lock = [], queue.owner.own_address, threading.Event(), running._lock
 
     class Watched:
         """The lock under which it is recorded, which tells when the second thread comes to it."""
@@ -140,7 +140,7 @@ def test_two_threads_that_wait_for_the_same_run_record_the_next_one_once(
             assert there.wait(patience.SECONDS)
         return own(*arguments)
 
-    monkeypatch.setattr(work, "own_address", recorded)
+    monkeypatch.setattr(queue.owner, "own_address", recorded)
     running._lock = Watched()
     running.record_ahead()
     other.join()

@@ -111,3 +111,70 @@ def test_what_is_refused_for_the_size_that_was_assumed_says_so() -> None:
     feeds = {f"x{k}": it for k, it in enumerate(arrays)}
     theirs = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(ours.run(None, feeds)[0], theirs.run(None, feeds)[0], rtol=1e-4, atol=1e-4)
+
+
+def gathered(last: int) -> list[np.ndarray]:
+    return [random(5, 4, 3), np.random.default_rng(last).integers(0, 3, (2, last))]
+
+
+def of_heads(op: str, heads: int) -> list[np.ndarray]:
+    query = random(2, 3, heads * 8) if op == "MultiHeadAttention" else random(2, heads, 3, 8)
+    return [query, *(random(2, heads, 5, 8, seed=k) for k in (1, 2))]
+
+
+def linear(size: int) -> list[np.ndarray]:
+    parts = [random(1, 3, 2 * size, seed=k) for k in range(2)]
+    return [*parts, random(1, 3, 8, seed=2), random(1, 2, size, 4, seed=3)]
+
+
+def taps(count: int) -> list[np.ndarray]:
+    return [random(1, 4, 7), random(4, 1, count, seed=1)]
+
+
+SIZED: dict[str, tuple[str, list[list[np.ndarray]], dict[str, Any]]] = {
+    "heads": ("Attention", [of_heads("Attention", n) for n in (8, 3)], {"opset": 24}),
+    "heads of keys": (
+        "MultiHeadAttention",
+        [of_heads("MultiHeadAttention", 3)] * 2,
+        {"num_heads": 3, "domain": "com.microsoft"},
+    ),
+    "a key": (
+        "LinearAttention",
+        [linear(n) for n in (4, 8)],
+        {
+            "q_num_heads": 2,
+            "kv_num_heads": 2,
+            "update_rule": "linear",
+            "domain": "com.microsoft",
+            "outputs": [np.float32] * 2,
+        },
+    ),
+    "taps": (
+        "CausalConvWithState",
+        [taps(n) for n in (4, 2)],
+        {"domain": "com.microsoft", "outputs": [np.float32] * 2},
+    ),
+}
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("case", SIZED)
+def test_sizes_that_kernels_are_made_for(case: str) -> None:
+    op, runs, how = SIZED[case]
+    made = model(op, runs[0], symbolic=True, **how).SerializeToString()
+    ours = wgpu.session(made)
+    assert not wgpu.report(ours).on_cpu
+    theirs = ort.InferenceSession(made, providers=["CPUExecutionProvider"])
+    for arrays in (*runs, runs[0]):
+        feeds = {f"x{k}": it for k, it in enumerate(arrays)}
+        for got, want in zip(ours.run(None, feeds), theirs.run(None, feeds), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_the_rank_of_a_result_tells_how_many_indices_name_an_element() -> None:
+    made = model("GatherND", gathered(2), symbolic=True)
+    made.graph.output[0].type.CopyFrom(helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, ["n", "m"]))
+    ours = wgpu.session(made.SerializeToString())
+    assert not wgpu.report(ours).on_cpu
+    x, places = gathered(2)
+    np.testing.assert_array_equal(ours.run(None, {"x0": x, "x1": places})[0], x[places[:, 0], places[:, 1]])

@@ -15,6 +15,7 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import adapters, context_of
 from onnxruntime_ep_wgpu.device.contexts import Context
+from onnxruntime_ep_wgpu.device.webgpu import libraries
 from onnxruntime_ep_wgpu.plugin import abi, callbacks, compiling, factory, watch
 from onnxruntime_ep_wgpu.plugin import session as session_state
 from onnxruntime_ep_wgpu.plugin.assign.forced import Forced
@@ -152,7 +153,7 @@ LIMITS = (
 def webgpu_adapter(**fields: Any) -> Any:
     from onnxruntime_ep_wgpu.device import Adapter
 
-    return Adapter(**fields)
+    return Adapter(**fields, library=libraries.base())
 
 
 def test_memory_that_belongs_to_no_session_lies_on_the_shared_context(open_session: OpenSession) -> None:

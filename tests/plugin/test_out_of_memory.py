@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import pytest
 from onnx.helper import make_node as node
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.device import memory as device_memory
-from onnxruntime_ep_wgpu.device.native import address, errors, ffi, lib
+from onnxruntime_ep_wgpu.device.webgpu import libraries
+from onnxruntime_ep_wgpu.device.webgpu.header import address, ffi
+from onnxruntime_ep_wgpu.device.webgpu.messages import errors
 from tests import patience
 from tests.support import make_model
 
@@ -20,27 +22,29 @@ F = np.float32
 
 
 class SmallDevice:
-    """wgpu-native, with buffers of at most `most` bytes; above it says what it says when memory runs out."""
+    """The functions of the library, with buffers of at most `most` bytes; above it says what it says when memory runs out."""
 
-    def __init__(self) -> None:
-        self.most = 1 << 62
+    def __init__(self, lib: Any) -> None:
+        self.most, self._lib = 1 << 62, lib
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(lib, name)
+        return getattr(self._lib, name)
 
     def wgpuDeviceCreateBuffer(self, device: Any, descriptor: Any) -> Any:
         if descriptor.size > self.most:
             errors.messages.append((address(device), "Validation Error\n\nCaused by:\n  Not enough memory left.\n"))
             descriptor = ffi.new("WGPUBufferDescriptor *", {"size": 16, "usage": descriptor.usage})
-        return lib.wgpuDeviceCreateBuffer(device, descriptor)
+        return self._lib.wgpuDeviceCreateBuffer(device, descriptor)
 
 
 @pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> SmallDevice:
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallDevice]:
     gc.collect()  # the device of an earlier test would have free buffers
-    small = SmallDevice()
-    monkeypatch.setattr(device_memory, "lib", small)
-    return small
+    library = libraries.named(libraries.usual())
+    small = SmallDevice(library.lib)
+    monkeypatch.setattr(library, "lib", small)  # of devices that are made from here on
+    yield small
+    small.most = 1 << 62
 
 
 def model(columns: int) -> bytes:

@@ -16,7 +16,8 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import Device, encoding
-from onnxruntime_ep_wgpu.device.native import address, errors, lib, new
+from onnxruntime_ep_wgpu.device.webgpu.header import new
+from onnxruntime_ep_wgpu.device.webgpu.messages import errors
 from tests import patience
 
 from . import models
@@ -25,8 +26,8 @@ from .test_memo import RANDOM, Bound, hits, made_by, repeats
 
 LAYERS = 40
 X = np.ones((1, 8), np.float32)
-# Calls of wgpu-native, of which C code makes all three for a part.
-FINISH, LOOK, SUBMIT = "wgpuCommandEncoderFinish", "wgpuQueueWriteBuffer", "wgpuQueueSubmitForIndex"
+# Calls of the library, of which C code makes all three for a part.
+FINISH, LOOK, SUBMIT = "wgpuCommandEncoderFinish", "wgpuQueueWriteBuffer", "submit"
 KINDS = {
     FINISH: "void *(*)(void *, void *)",
     LOOK: "void (*)(void *, void *, uint64_t, void *, size_t)",
@@ -65,13 +66,19 @@ class Repeated(Bound):
 
 
 @contextmanager
-def watched(before: Callable[[list[str]], None] = lambda _: None, kinds: dict[str, str] = KINDS) -> Iterator[list[str]]:
-    """What this thread has C code call of wgpu-native meanwhile, in order; `before` a call it is called with the names, this one
-    the last."""
+def watched(
+    before: Callable[[list[str]], None] = lambda _: None, kinds: dict[str, str] = KINDS, number: int = 0
+) -> Iterator[list[str]]:
+    """What this thread has C code call of the library of a device meanwhile, in order; `before` a call it is called with the names,
+    this one the last."""
     names: list[str] = []
-    kept, table, here = [], encoding.FUNCTIONS, threading.get_ident()
+    queue = device_of(number).queue
+    kept, here = [], threading.get_ident()
     for name, kind in kinds.items():
-        call = ffi.cast(kind, address(getattr(lib, name)))
+        submits = name == SUBMIT
+        table = queue.tickets.functions if submits else encoding.functions_of(queue.library)
+        place = 0 if submits else encoding._FUNCTIONS.index(name)
+        call = ffi.cast(kind, table[place])
 
         def watch(*arguments: Any, name: str = name, call: Any = call) -> Any:
             if threading.get_ident() == here:
@@ -79,20 +86,21 @@ def watched(before: Callable[[list[str]], None] = lambda _: None, kinds: dict[st
                 before(names)
             return call(*arguments)
 
-        kept.append(ffi.callback(kind, watch))
-        place = encoding._FUNCTIONS.index(name)
-        kept.append((place, table[place]))
-        table[place] = int(ffi.cast("uintptr_t", kept[-2]))
+        watcher = ffi.callback(kind, watch)
+        kept.append((watcher, table, place, table[place]))
+        table[place] = int(ffi.cast("uintptr_t", watcher))
     try:
         yield names
     finally:
-        for place, function in kept[1::2]:
+        for _, table, place, function in kept:
             table[place] = function
 
 
 def refuse(device: Device) -> None:
-    """wgpu-native refuses a call of this thread."""
-    lib.wgpuQueueWriteBuffer(device.queue.handle, device.queue._nothing, 0, new("char[]", 64), 64)  # it has 16 bytes
+    """The library refuses a call of this thread."""
+    device.queue.lib.wgpuQueueWriteBuffer(
+        device.queue.handle, device.queue._nothing, 0, new("char[]", 64), 64
+    )  # it has 16 bytes
 
 
 def in_thread(work: Callable[[], object]) -> threading.Thread:
@@ -125,7 +133,7 @@ def test_each_part_is_submitted_before_the_next_one_is_finished(repeated: Repeat
 
 def test_no_part_is_longer_than_a_submission_may_be() -> None:
     repeated = Repeated(maxNumPendingDispatches="6", deviceId="63")
-    with watched() as calls:
+    with watched(number=63) as calls:
         repeated.session.run_with_iobinding(repeated.binding)
     assert calls == [FINISH, LOOK, SUBMIT] * -(-LAYERS // 6)
     repeated.check()
@@ -193,9 +201,9 @@ def test_a_device_that_is_lost_between_parts_is_an_error() -> None:
 
     def lose(calls: list[str]) -> None:
         if calls == [FINISH, LOOK, SUBMIT, FINISH]:
-            lib.wgpuDeviceDestroy(device.handle)
+            device.queue.lib.wgpuDeviceDestroy(device.handle)
 
-    with watched(lose) as calls, pytest.raises(webgpu_ep.DeviceLostError):
+    with watched(lose, number=64) as calls, pytest.raises(webgpu_ep.DeviceLostError):
         repeated.begin()
     assert calls.count(SUBMIT) == 1
     np.testing.assert_array_equal(repeated.session.run(None, {"x": x})[0], expected)

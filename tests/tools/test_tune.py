@@ -17,7 +17,7 @@ from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.device import adapters
 from onnxruntime_ep_wgpu.program.program import Program
-from onnxruntime_ep_wgpu.program.target import INTEGER_DOTS, Target
+from onnxruntime_ep_wgpu.program.target import INTEGER_DOTS, MatrixUnit, Target
 from onnxruntime_ep_wgpu.program.tuning import Choice, read_choices
 from tests.plugin import models
 
@@ -30,6 +30,8 @@ CARD = Target(
     max_binding_bytes=2 << 30,
     max_buffer_bytes=8 << 30,
 )
+# Where there are matrix units no other kernel multiplies halves.
+MATRICES = dataclasses.replace(CARD, matrices=(MatrixUnit(16, 16, 16, "f16", "f32", 32),))
 A, B = tune.maps.Grid(32), tune.maps.Grid(128)
 
 
@@ -44,7 +46,8 @@ def test_graphs_lie_within_the_bounds_of_their_class(shapes: ShapeClass) -> None
         module = ir.from_proto(graph.model)
 
         def compiled(*choices: Choice) -> tuple:
-            on = dataclasses.replace(CARD, tuning=(*choices, *shapes.beside))
+            card = MATRICES if shapes.kernel == "matmul_matrices" else CARD
+            on = dataclasses.replace(card, tuning=(*choices, *shapes.beside))
             return tuning._texts(compile_graph(module.graph, module.opset_imports, on))  # noqa: B023
 
         shipped = compiled()

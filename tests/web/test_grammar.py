@@ -3,6 +3,7 @@ kernels, so their texts are parsed by Dawn's compiler, which Chrome and Edge hav
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,13 +18,19 @@ from onnxruntime_ep_wgpu.api.web_export import REDUCING
 from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.compiler.lower import attempt
-from onnxruntime_ep_wgpu.program.target import Target
+from onnxruntime_ep_wgpu.program.target import F16, SUBGROUP_MATRIX, MatrixUnit, Target
 from tests.compiler import test_channels_last, test_extremes, test_squeeze_excite
 from tests.conformance import cases, scope
 from tests.language.models import Decoder, graph_of, growing_graph_of
 
 from . import node
 
+UNITS = replace(
+    REDUCING,
+    features=REDUCING.features | {F16, SUBGROUP_MATRIX},
+    max_workgroup_storage=48 << 10,
+    matrices=(MatrixUnit(16, 16, 16, "f16", "f32", 32),),
+)
 CHANNELS_LAST = replace(REDUCING, tuning=(tune.use(tune.convolutions.ChannelsLast(2)),))
 
 
@@ -47,16 +54,17 @@ def models() -> Iterator[tuple[onnx.ModelProto, Target]]:
         yield graph_of(Decoder(kind)), REDUCING
     yield growing_graph_of(Decoder(groups=4)), REDUCING
     yield test_extremes.asked("Max", "Max", np.float32), REDUCING
-    for transposed in (0, 1):
+    for transposed, (dtype, target) in itertools.product((0, 1), ((np.float32, REDUCING), (np.float16, UNITS))):
         nodes = [helper.make_node("Gemm", ["x", "w"], ["y"], transB=transposed)]
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         graph = helper.make_graph(
             nodes,
             "product",
-            [helper.make_tensor_value_info("x", 1, ["n", 64])],
-            [helper.make_tensor_value_info("y", 1, None)],
-            [numpy_helper.from_array(np.zeros((96, 64) if transposed else (64, 96), np.float32), "w")],
+            [helper.make_tensor_value_info("x", kind, ["n", 64])],
+            [helper.make_tensor_value_info("y", kind, None)],
+            [numpy_helper.from_array(np.zeros((96, 64) if transposed else (64, 96), dtype), "w")],
         )
-        yield helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), REDUCING
+        yield helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), target
     for product in ("Conv", "MatMul"):
         yield test_squeeze_excite.block(product=product), CHANNELS_LAST
     for seed in range(6):
@@ -79,6 +87,7 @@ def test_kernels_for_gpus_are_what_browsers_read(tmp_path: Path) -> None:
         "layer_norm",
     }
     assert labels >= templates
+    assert any("subgroupMatrixMultiplyAccumulate" in text for text in found)
     listed = tmp_path / "texts.json"
     listed.write_text(json.dumps(list(found)))
     done = node.node("test/parse_texts.mjs", listed)

@@ -6,11 +6,12 @@ import { env } from 'onnxruntime-common';
 import { DeviceError, OptionError, ProgramError, messageOf } from './errors.js';
 import { held } from './memory.js';
 import { preferenceOf } from './flags.js';
-import type { Kernel } from './program.js';
+import type { Kernel, MatrixUnit } from './program.js';
 
 export const USAGE = { MAP_READ: 1, COPY_SRC: 4, COPY_DST: 8, UNIFORM: 64, STORAGE: 128, QUERY_RESOLVE: 512 } as const;
 /** Features and limits that are asked for where the adapter has them. */
-const FEATURES = ['shader-f16', 'subgroups', 'timestamp-query'] as const;
+const MATRICES = 'chromium-experimental-subgroup-matrix' as GPUFeatureName;
+const FEATURES = ['shader-f16', 'subgroups', 'timestamp-query', MATRICES] as const;
 const LIMITS = [
   'maxBufferSize',
   'maxStorageBufferBindingSize',
@@ -30,6 +31,8 @@ const known = new WeakMap<GPUDevice, Gpu>();
 export class Gpu {
   readonly features: ReadonlySet<string>;
   readonly limits: GPUSupportedLimits;
+  /** Products that matrix units make. */
+  readonly matrices: readonly MatrixUnit[];
   readonly queue: GPUQueue;
   /** The adapter calculates on the CPU. */
   readonly software: boolean;
@@ -44,6 +47,7 @@ export class Gpu {
   private constructor(readonly device: GPUDevice) {
     this.features = device.features as ReadonlySet<string>;
     this.limits = device.limits;
+    this.matrices = matricesOf(device);
     this.queue = device.queue;
     // Older browsers do not say; the name does.
     const { isFallbackAdapter, description, architecture } = device.adapterInfo ?? {};
@@ -189,6 +193,20 @@ export class Gpu {
       throw new ProgramError(`the kernel '${label}' does not compile${line}: ${why}`, { cause: error });
     }
   }
+}
+
+// What Chromium says of them, which the types of the specification do not have yet.
+interface MatrixInfo {
+  readonly subgroupMatrixConfigs?: Iterable<{ M: number; N: number; K: number; componentType: string; resultComponentType: string }>;
+}
+
+/** Those of a device whose subgroups all have one size, which a kernel for matrices counts on. */
+function matricesOf({ adapterInfo, features }: GPUDevice): MatrixUnit[] {
+  const { subgroupMinSize, subgroupMaxSize } = adapterInfo ?? {};
+  if (!features.has(MATRICES) || !subgroupMinSize || subgroupMinSize !== subgroupMaxSize) return [];
+  return [...((adapterInfo as MatrixInfo).subgroupMatrixConfigs ?? [])].map((it) => [
+    it.M, it.N, it.K, it.componentType, it.resultComponentType, subgroupMinSize,
+  ]); // prettier-ignore
 }
 
 /** The bindings with the uniform block, as a pipeline needs them. */

@@ -6,6 +6,9 @@ import type { Postfix } from './postfix.js';
 /** Who owns the memory of a value: the caller (read, written), the session (weights), a plan. */
 export type Storage = 'INPUT' | 'OUTPUT' | 'WEIGHT' | 'TEMP' | 'HOST';
 
+/** A product that a subgroup makes together: m, n, k, the types of operands and sums, the invocations of the subgroup. */
+export type MatrixUnit = readonly [number, number, number, string, string, number];
+
 export interface Target {
   readonly name: string;
   readonly features: readonly string[];
@@ -17,6 +20,7 @@ export interface Target {
   readonly offset_alignment: number;
   /** Made for an adapter that calculates on the CPU. It runs everywhere, slower than others on a GPU. */
   readonly software: boolean;
+  readonly matrices: readonly MatrixUnit[];
 }
 
 /** A tensor. `weight` indexes the weights; `elements` are the numbers that a HOST value holds, row-major. */

@@ -5,7 +5,7 @@
 import { LimitError, ProgramError, messageOf } from './errors.js';
 import { type Address, type FileEntry, asking, bodyOf, find, hex, localPath, notFound, sha256, tampered, verified, wrongSize } from './files.js';
 import type { Found } from './found.js';
-import { BASELINE, FORMAT_VERSION, type Program, type Target, damaged, lack, readExport, readProgram, targetOf, wrongVersion } from './program.js';
+import { BASELINE, FORMAT_VERSION, type MatrixUnit, type Program, type Target, damaged, lack, readExport, readProgram, targetOf, wrongVersion } from './program.js';
 
 const PROGRAM = 'wgpuprog';
 const PACK = 'wgpupack';
@@ -37,6 +37,7 @@ export interface Package {
 export interface Capabilities {
   readonly features: ReadonlySet<string>;
   readonly limits: GPUSupportedLimits;
+  readonly matrices?: readonly MatrixUnit[];
   /** The adapter calculates on the CPU. */
   readonly software: boolean;
 }
@@ -211,7 +212,7 @@ function choose({ programs }: Manifest, has: Capabilities): { entry: FileEntry; 
   const all = programs.flatMap((entry) => [entry.targets ?? []].flat().map((it, number) => (
     { entry, number, target: targetOf({ ...BASELINE, ...it }) }
   ))); // prettier-ignore
-  return all.find(({ target: it }) => it.software === has.software && !lack(it, has.features, has.limits)) ?? all.at(-1);
+  return all.find(({ target: it }) => it.software === has.software && !lack(it, has.features, has.limits, has.matrices)) ?? all.at(-1);
 }
 
 /** Hands over the chunks of a folder one after another; the first ones are asked for at once. */
@@ -292,7 +293,7 @@ async function inflated(bytes: Uint8Array, what: string, size?: number): Promise
 }
 
 function fits(target: Target, has: Capabilities, what: string): void {
-  const problem = lack(target, has.features, has.limits);
+  const problem = lack(target, has.features, has.limits, has.matrices);
   if (problem) throw new LimitError(`${what} ${problem}: export it for this target`);
 }
 

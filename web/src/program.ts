@@ -4,9 +4,9 @@
 import { COLUMNS, EXPRESSIONS } from './columns.js';
 import { nbytes } from './dtypes.js';
 import { ProgramError, messageOf } from './errors.js';
-import type { Program, Target, Value } from './format.js';
+import type { MatrixUnit, Program, Target, Value } from './format.js';
 import { type Postfix, exact } from './postfix.js';
-import { flag, limit, list, programOf, text } from './reading.js';
+import { flag, limit, list, matrixUnit, programOf, text } from './reading.js';
 
 export type * from './format.js';
 
@@ -42,6 +42,7 @@ export const BASELINE: Target = {
   max_buffer_bytes: 256 << 20,
   offset_alignment: 256,
   software: false,
+  matrices: [],
 };
 
 /** The Program in the JSON of a file, whose weights follow each other from byte `start` on, at multiples of 16. */
@@ -122,6 +123,7 @@ export function targetOf(it: unknown): Target {
   text(found.name);
   list(text)(found.features);
   flag(found.software);
+  Object.assign(found, { matrices: list(matrixUnit)(found.matrices ?? []) });
   for (const [name, value] of Object.entries(BASELINE)) {
     if (typeof value === 'number') Object.assign(found, { [name]: limit(found[name as keyof Target]) });
   }
@@ -129,10 +131,17 @@ export function targetOf(it: unknown): Target {
   return found;
 }
 
-/** What `needs` relies on and a device with these features and limits lacks, in words; undefined when it has it all. */
-export function lack(needs: Target, features: ReadonlySet<string>, limits: GPUSupportedLimits): string | undefined {
+/** What `needs` relies on and a device with these features, limits and matrix units lacks, in words; undefined when it has it all. */
+export function lack(
+  needs: Target,
+  features: ReadonlySet<string>,
+  limits: GPUSupportedLimits,
+  matrices: readonly MatrixUnit[] = [],
+): string | undefined {
   const missing = needs.features.filter((it) => !features.has(it));
   if (missing.length) return `needs the features ${missing.join(', ')}, which this adapter lacks`;
+  const unit = needs.matrices.find((it) => !matrices.some((other) => `${it}` === `${other}`));
+  if (unit) return `needs the matrix unit ${unit}, which this adapter lacks`;
   const rules = [
     ['maxStorageBuffersPerShaderStage', needs.max_storage_buffers],
     ['maxComputeInvocationsPerWorkgroup', needs.max_invocations],

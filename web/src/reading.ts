@@ -5,13 +5,14 @@
 
 import { type Row, type Table, named } from './columns.js';
 import { dtype, nbytes } from './dtypes.js';
-import type { Check, Definition, Dispatch, Kernel, Program, Storage, Symbol, Target, Value, Weight } from './format.js';
+import type { Check, Definition, Dispatch, Kernel, MatrixUnit, Program, Storage, Symbol, Target, Value, Weight } from './format.js';
 import { ARITY, type Int, type Postfix, REPETITION } from './postfix.js';
 
 const MOST = 2n ** 64n; // all whole numbers of a file are below it, and above its negative
 const MOST_AXES = 64;
 const MOST_TOKENS = 1 << 16; // of an expression, which many rows of an export may share
 const STORAGES: readonly Storage[] = ['INPUT', 'OUTPUT', 'WEIGHT', 'TEMP', 'HOST'];
+const SUMS = ['f16 f32', 'f16 f16', 'i8 i32', 'u8 u32'];
 const ACCESSES = ['read', 'read_write'] as const;
 
 type Cell<T> = (it: unknown) => T;
@@ -104,6 +105,15 @@ export function count(it: unknown): number {
 export function limit(it: unknown): number {
   if (whole(it) < 0) throw wrong(it, 'is no limit');
   return Number(it);
+}
+
+/** As `MatrixUnit` in Python's `program/target.py` has it. */
+export function matrixUnit(it: unknown): MatrixUnit {
+  const found = items(it);
+  const [m, n, k, operand, result, subgroup] = found as MatrixUnit;
+  const sizes = [m, n, k, subgroup].every((size) => count(size) >= 1 && size <= 256) && !(subgroup & (subgroup - 1));
+  if (found.length !== 6 || !sizes || !SUMS.includes(`${text(operand)} ${text(result)}`)) throw wrong(it, 'is no matrix unit');
+  return [m, n, k, operand, result, subgroup];
 }
 
 function items(it: unknown): readonly unknown[] {

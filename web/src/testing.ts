@@ -9,4 +9,4 @@ export { Sampler } from './generate/sample.js';
 export { Layouts } from './layout.js';
 export { openPackage } from './package.js';
 export { evaluate } from './postfix.js';
-export { BASELINE, parseExact, readExport, readProgram } from './program.js';
+export { BASELINE, lack, parseExact, readExport, readProgram, targetOf } from './program.js';

@@ -6,7 +6,7 @@ import { bytesOf, samples, serve } from './fixtures.mjs';
 import { internals, useDawn } from './internals.mjs';
 
 const gpu = await useDawn();
-const { openPackage } = await internals('testing');
+const { BASELINE, Gpu, lack, openPackage, targetOf } = await internals('testing');
 const ort = await import('../dist/ort.wgpu.mjs');
 const { InferenceSession, Tensor, memory } = ort;
 const options = (more = {}) => ({ executionProviders: ['webgpu'], ...more });
@@ -337,6 +337,26 @@ describe('which Program is taken', () => {
       }
     });
   }
+  test('matrix units are needed as they are written, and of subgroups of one size alone', async () => {
+    const unit = [16, 16, 16, 'f16', 'f32', 32];
+    const needs = targetOf({ ...BASELINE, matrices: [unit] });
+    assert.equal(lack(needs, new Set(), limits, [[16, 8, 16, 'f16', 'f32', 32], unit]), undefined);
+    for (const units of [undefined, [], [[16, 16, 16, 'f16', 'f16', 32]], [[16, 16, 16, 'f16', 'f32', 16]]]) {
+      assert.match(lack(needs, new Set(), limits, units), /needs the matrix unit 16,16,16,f16,f32,32, which this adapter lacks/);
+    }
+    const config = { M: 16, N: 16, K: 16, componentType: 'f16', resultComponentType: 'f32' };
+    const features = new Set(['chromium-experimental-subgroup-matrix']);
+    for (const [subgroupMinSize, subgroupMaxSize, its, found] of [[32, 32, features, [unit]], [16, 32, features, []], [32, 32, new Set(), []]]) {
+      const adapterInfo = { subgroupMinSize, subgroupMaxSize, subgroupMatrixConfigs: [config] };
+      const device = { features: its, limits, lost: new Promise(() => undefined), adapterInfo };
+      assert.deepEqual(Gpu.of(device).matrices, found);
+    }
+  });
+  test('a matrix unit that is none', () => {
+    for (const units of [1, [1], [[16, 16, 16, 'f16', 'f32']], [[0, 16, 16, 'f16', 'f32', 32]], [[16, 16, 1e9, 'f16', 'f32', 32]], [[16, 16, 16, 'f16', 'i32', 32]], [[16, 16, 16, 'f16', 'f32', 24]], [[16, 16, 16, ['f16'], 'f32', 32]]]) {
+      assert.throws(() => targetOf({ ...BASELINE, matrices: units }), /is no|axes/, JSON.stringify(units));
+    }
+  });
   test('below the limits of all: an error with both numbers', async () => {
     const has = { features: new Set(), limits: { ...limits, maxStorageBuffersPerShaderStage: 4 }, software: false };
     await assert.rejects(openPackage(bytesOf('half.wgpu'), has), { name: 'LimitError', message: /maxStorageBuffersPerShaderStage 8, this adapter has 4/ });

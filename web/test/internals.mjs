@@ -16,14 +16,15 @@ export async function internals(name) {
   return import(pathToFileURL(outfile));
 }
 
-/** Makes navigator.gpu Dawn's. SwiftShader, Debian's chromium-common, is the adapter unless VK_DRIVER_FILES names another. */
-export async function useDawn() {
+/** Makes navigator.gpu Dawn's. SwiftShader, Debian's chromium-common, is the adapter unless VK_DRIVER_FILES names another;
+ * `options` of the package `webgpu` may choose another backend. */
+export async function useDawn(options = []) {
   const swiftshader = ['/usr/lib/chromium/vk_swiftshader_icd.json', '/usr/lib64/chromium-browser/vk_swiftshader_icd.json'];
   process.env.VK_DRIVER_FILES ??= swiftshader.find(existsSync) ?? '';
   process.env.XDG_RUNTIME_DIR ??= '/tmp'; // the Vulkan loader asks for one
   const { create, globals } = await import('webgpu');
   Object.assign(globalThis, globals);
-  const gpu = create([]);
+  const gpu = create(options);
   Object.defineProperty(globalThis, 'navigator', { value: { gpu }, configurable: true });
   return gpu;
 }

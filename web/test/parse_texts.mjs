@@ -2,8 +2,10 @@
 import { readFileSync } from 'node:fs';
 import { useDawn } from './internals.mjs';
 
-const adapter = await (await useDawn()).requestAdapter();
-const device = await adapter.requestDevice({ requiredFeatures: ['subgroups'].filter((it) => adapter.features.has(it)) });
+// A backend that runs nothing, and has every feature.
+const adapter = await (await useDawn(['backend=null', 'enable-dawn-features=allow_unsafe_apis'])).requestAdapter();
+const requiredFeatures = ['shader-f16', 'subgroups', 'chromium-experimental-subgroup-matrix'];
+const device = await adapter.requestDevice({ requiredFeatures });
 const found = [];
 for (const text of JSON.parse(readFileSync(process.argv[2], 'utf8'))) {
   device.pushErrorScope('validation');

@@ -13,6 +13,7 @@ const has = {
   features: { has: () => true },
   limits: new Proxy({}, { get: (_, name) => (name.startsWith('min') ? 1 : Infinity) }),
   software: false,
+  matrices: [[16, 16, 16, 'f16', 'f32', 32], [8, 16, 32, 'u8', 'u32', 16]],
 };
 
 async function outcome(bytes) {

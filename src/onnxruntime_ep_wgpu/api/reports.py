@@ -38,8 +38,10 @@ _Error = TypeVar("_Error", bound=Exception)
 def node_rows(nodes: Sequence[Placement]) -> list[tuple[str, ...]]:
     """The nodes as rows under COLUMNS."""
     rows: list[tuple[str, ...]] = []
+    around = {node.within for node in nodes if node.on_webgpu}
     for node in nodes:
-        kernel = ", ".join(node.kernels) or ("no kernel: a view, or known before the run" if node.on_webgpu else "")
+        none = "those of its bodies" if node.name in around else "no kernel: a view, or known before the run"
+        kernel = ", ".join(node.kernels) or (none if node.on_webgpu else "")
         kernel += "".join(f"; not {it}" for it in node.declined)
         place = f"WebGPU {node.partition}" if node.on_webgpu else node.provider
         within = f"{node.within}/" if node.within else ""
@@ -49,7 +51,8 @@ def node_rows(nodes: Sequence[Placement]) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """Where the nodes of a session run; prints as a table. `device` is the adapter's name.
+    """Where the nodes of a session run; prints as a table. `device` is the adapter's name, `library` the WebGPU library through
+    which it runs, with its version and why that one.
 
     `caches` counts by kind what the buffer caches of its device did and hold, for all sessions on that device.
     """
@@ -57,6 +60,7 @@ class Report:
     device: str
     nodes: tuple[Placement, ...]
     caches: Mapping[str, CacheCounters]
+    library: str = ""
 
     @property
     def on_cpu(self) -> tuple[Placement, ...]:
@@ -87,13 +91,14 @@ class Report:
         return f"... and {more} more: report(session).nodes has all" if more > 0 else ""
 
     def __str__(self) -> str:
-        return "\n".join([self._title(), *text_lines(COLUMNS, self._rows()), *filter(None, [self._rest()])])
+        title = [self._title(), f"through {self.library}" if self.library else ""]
+        return "\n".join([*filter(None, title), *text_lines(COLUMNS, self._rows()), *filter(None, [self._rest()])])
 
     __repr__ = __str__
 
     def __rich__(self) -> Any:
         table = rich_table(COLUMNS, self._rows(), self._title())
-        table.caption = self._rest() or None
+        table.caption = "\n".join(filter(None, [self._rest(), self.library])) or None
         return table
 
 
@@ -110,7 +115,8 @@ def report(session: Any) -> Report:
     nodes = tuple(state.assignment.placements())
     # A device is opened when something is first put on it.
     used = any(node.on_webgpu for node in nodes)
-    return Report(state.adapter.name, nodes, state.device().caches.counters() if used else {})
+    caches = state.device().caches.counters() if used else {}
+    return Report(state.adapter.name, nodes, caches, state.library_text)
 
 
 def check(session: _Session) -> _Session:

@@ -236,6 +236,7 @@ def _classes() -> list[ShapeClass]:
         for bounds, sizes in _PRODUCTS
         for kind, dtype in ((np.float32, DType.FLOAT32), (_F16, DType.FLOAT16))
     ]
+    out += [ShapeClass("matmul_matrices", it, partial(_product, sizes, _F16), DType.FLOAT16) for it, sizes in _PRODUCTS]
     few_tiles = ((1, 1576, 3072, 768), (1, 512, 3072, 768), (1, 512, 768, 2304))
     out.append(
         ShapeClass("matmul_parts", (_between("k", 512), _between("m", 128)), partial(_product, few_tiles, np.float32))

@@ -138,7 +138,7 @@ def _programs(folder: Path, programs: Sequence[Program], offsets: Sequence[Seque
             file.write(encode([programs[k] for k in chosen], [offsets[k] for k in chosen]))
         # Of a Target, what the one for all does not have.
         all_of = [programs[k].target.as_json() for k in chosen]
-        targets = [{name: it[name] for name in it if it[name] != least[name]} for it in all_of]
+        targets = [{name: it[name] for name in it if it[name] != least.get(name)} for it in all_of]
         yield {"targets": targets, **_entry(path)}
 
 

@@ -166,9 +166,11 @@ class Lowering:
         try:
             while operands and operands[-1] is None:
                 operands.pop()
-            registry.check_types(entry, [o.dtype if o else None for o in operands])
+            registry.check_operands(entry, [(o.dtype, o.rank) if o else None for o in operands])
+            operands += [None] * (entry.positional - len(operands))
             named = [bool(value.name) for value in node.outputs]
-            keywords = registry.arguments(entry, opset, attributes, named, node in self.channels_last)
+            ranks = [None if value.shape is None else len(value.shape) for value in node.outputs]
+            keywords = registry.arguments(entry, opset, attributes, named, node in self.channels_last, ranks)
             result = entry.lower(self.builder, *operands, **keywords)
         except UnsupportedError:
             if small is None:

@@ -26,7 +26,8 @@ def malformation(node: ir.Node, opsets: Mapping[str, int], operands: Sequence[Op
     domain, opset = version_of(node.domain, opsets)
     schema = schema_of(node.op_type, domain, opset)
     if schema is None:
-        return None
+        later = not domain and schema_of(node.op_type, domain, defs.onnx_opset_version()) is not None
+        return f"opset {opset} has no such operator" if later else None
     names = [it.name for it in node.inputs if it is not None and it.name]
     known = {
         value.name: it

@@ -104,11 +104,7 @@ class Operand:
 
     def ints(self, what: str) -> list[int]:
         """The elements as integers that are the same for every input; raises UnsupportedError otherwise."""
-        values = self.dims(what)
-        reason = decided_in_a_run(what, values)
-        if reason is not None:
-            raise reason
-        return [int(v) for v in values]  # type: ignore[arg-type]  # none is an expression
+        return fixed(what, *self.dims(what))
 
     def floats(self, what: str) -> list[float]:
         """The elements of a constant; raises UnsupportedError when it is not constant."""
@@ -116,6 +112,14 @@ class Operand:
         if value is None:
             raise UnsupportedError(f"{what} is not a constant")
         return [float(v) for v in value.reshape(-1)]
+
+
+def fixed(what: str, *values: Dim) -> list[int]:
+    """`values` as integers that are the same for every input; raises UnsupportedError otherwise."""
+    reason = decided_in_a_run(what, values)
+    if reason is not None:
+        raise reason
+    return [int(v) for v in values]  # type: ignore[arg-type]  # none is an expression
 
 
 def decided_in_a_run(what: str, values: Iterable[Dim]) -> UnsupportedError | None:

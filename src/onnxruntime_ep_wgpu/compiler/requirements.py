@@ -16,6 +16,7 @@ from .divide import BindingsError, check_bindings
 from .ir import MOST_ELEMENTS, DataAssertion, Message, Node, Storage, Tensor
 from .limits import Limits
 from .messages import Part, message
+from .operand import fixed
 
 
 class Requirements:
@@ -48,7 +49,7 @@ class Requirements:
             return dim
         holds = equal(dim, value)
         if not self.settings.compiled_again or holds == 0:
-            raise UnsupportedError(f"{what} depends on an input")
+            fixed(what, dim)
         self.require(holds, f"{what} is {{}}, and kernels are made for {value}", dim, limit=True)
         self._assumed[holds] = f"{what} of {self.origin[0]!r} is taken for {value}, because the model leaves it open"
         return value

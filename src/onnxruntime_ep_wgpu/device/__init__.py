@@ -1,7 +1,7 @@
-"""The device layer: the only code that touches wgpu.
+"""The device layer: the only code that touches a WebGPU library.
 
-In the order data flows: `library` (wgpu-native's file and functions), `native` (its errors and callbacks), `owned`
-(what it made and Python owns), `settings` (what a user chooses), `adapters` (the chips that are there), `request` (a
+In the order data flows: `webgpu/` (the libraries, behind one protocol), `settings` (what a user chooses), `display` (drivers that
+look for one), `adapters` (the chips that are there), `request` (a
 device from an adapter), `sizes`, `buffers` (memory), `cache` (free memory), `pipelines` (compiled kernels and their
 bindings), `parallel` (jobs on several threads), `encoding` (dispatch lists as command buffers), `mapped` (memory that
 the host maps), `readback` (memory to the host), `uploads` (much memory from it), `clock` and `timing` (when each
@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 from .adapters import Adapter, adapters, adapters_problem
 from .buffers import Buffer, BufferBinding, Place
 from .contexts import Context, context_of, open_device
-from .library import version as native_version
-from .native import forget_errors
-from .owned import depend, let_go
 from .settings import Settings
 from .turn import Turn
+from .webgpu.libraries import named as library_named
+from .webgpu.messages import forget_errors
+from .webgpu.owned import depend, let_go
 from .work import Submission, Work
 
 if TYPE_CHECKING:
@@ -78,6 +78,6 @@ __all__ = [
     "depend",
     "forget_errors",
     "let_go",
-    "native_version",
+    "library_named",
     "open_device",
 ]

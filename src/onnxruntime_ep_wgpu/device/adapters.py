@@ -1,6 +1,6 @@
 """Which chips can run WebGPU here: one `Adapter` per physical chip, the one to use first.
 
-In: what wgpu-native enumerates. Out: `adapters()` and, when that is empty, the reason in `adapters_problem()`.
+In: what libraries enumerate. Out: `adapters()` and, when that is empty, the reason in `adapters_problem()`.
 Invariant: a chip that several graphics APIs show counts once, under its best API; enumeration prints nothing.
 """
 
@@ -14,27 +14,15 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from ..errors import OptionError
-from ..program.target import COMPONENT_STORES, F16, INT64, INTEGER_DOTS, SUBGROUP, TIMESTAMPS, Target
-from .native import (
-    BACKEND_OPENGL,
-    FEATURES,
-    LIMITS,
-    PRIMARY_BACKENDS,
-    ffi,
-    instance,
-    lib,
-    new,
-    quiet_display_probe,
-    spec_name,
-    text_of,
-)
+from ..errors import DeviceError, OptionError
+from ..program.target import COMPONENT_STORES, INTEGER_DOTS, SUBGROUP_MATRIX, MatrixUnit, Target
+from .display import quiet_display_probe
 from .settings import DEFAULT, Settings
+from .webgpu import libraries
+from .webgpu.api import Library
+from .webgpu.header import LIMITS, constant, ffi, new, spec_name, text_of
 
-# The features that kernels may use, by their names in `program/target.py`. Requested wherever they exist.
-USED_FEATURES = (F16, INT64, SUBGROUP, TIMESTAMPS)
 BACKEND_ORDER = ("Vulkan", "Metal", "D3D12", "OpenGL")
-_AT_MOST = 1024  # adapters, under all graphics APIs together, of the largest machine
 TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")
 
 
@@ -52,12 +40,18 @@ class Adapter:
     device_id: int
     features: frozenset[str]
     limits: Mapping[str, int] = field(hash=False)
+    matrices: tuple[MatrixUnit, ...] = ()
+    # The library through which it is seen, and its object there.
+    library: Library = field(default=None, compare=False, repr=False)  # type: ignore[assignment]
     handle: Any = field(default=None, compare=False, repr=False)
     # The same chip under other graphics APIs.
     others: tuple[Adapter, ...] = field(default=(), compare=False, repr=False)
 
-    def through(self, backend: str) -> Adapter:
-        """The chip under the graphics API `backend` ("" is this one). Raises OptionError, naming the APIs there are."""
+    def through(self, backend: str, library: str = "") -> Adapter:
+        """The chip under the graphics API `backend` ("" is this one), as the library of a name sees it ("" is this one). Raises
+        OptionError, naming the APIs there are, and DeviceError when that library does not see it, or cannot be opened."""
+        if library and library != self.library.name:
+            return replace(self._seen_by(library).through(backend), index=self.index, name=self.name)
         views = {self.backend: self, **{other.backend: other for other in self.others}}
         if backend and backend not in views:
             raise OptionError(
@@ -65,6 +59,18 @@ class Adapter:
                 f" it is reached through {' or '.join(views)}"
             )
         return replace(views[backend or self.backend], index=self.index)
+
+    def _seen_by(self, library: str) -> Adapter:
+        """The same chip, of equal ones that at the same place among them."""
+        place = [it.index for it in adapters() if _same_chip(it, self)].index(self.index)
+        found = [it for it in _seen_through(library) if _same_chip(it, self)]
+        if place >= len(found):
+            names = ", ".join(repr(it.name) for it in _seen_through(library)) or "none"
+            raise DeviceError(
+                f"the library {library!r} cannot use the adapter {self.name!r}: its driver ({self.driver or self.backend}) lacks"
+                f" what that library needs; it can use {names}. Set webgpuLibrary={libraries.base().name}, or update the driver"
+            )
+        return found[place]
 
     @property
     def software(self) -> bool:
@@ -77,8 +83,8 @@ class Adapter:
         own = limits["max-storage-buffer-binding-size"]
         ours = {COMPONENT_STORES, INTEGER_DOTS} - ({INTEGER_DOTS} if self.software else set())
         return Target(
-            name=f"{self.name} ({self.backend})",
-            features=self.features.intersection(USED_FEATURES) | (ours if self.backend == "Vulkan" else set()),
+            name=f"{self.name} ({self.backend}{libraries.beside(self.library)})",
+            features=(self.features & self.library.used) | (ours if self.backend == "Vulkan" else set()),
             max_storage_buffers=min(limits["max-storage-buffers-per-shader-stage"], settings.storage_buffers),
             max_invocations=limits["max-compute-invocations-per-workgroup"],
             max_workgroup_storage=limits["max-compute-workgroup-storage-size"],
@@ -86,6 +92,7 @@ class Adapter:
             max_buffer_bytes=limits["max-buffer-size"],
             offset_alignment=max(256, limits["min-storage-buffer-offset-alignment"]),
             software=self.software,
+            matrices=self.matrices,
             # Shipped choices alone keep loops within what software adapters run.
             tuning=() if self.software else settings.tuning,
             discrete=self.type == "DiscreteGPU",
@@ -126,21 +133,22 @@ def unique(found: Iterable[Adapter]) -> tuple[Adapter, ...]:
     return tuple(replace(best, index=index, others=tuple(views)) for index, (best, views) in enumerate(kept))
 
 
-def _describe(handle: Any) -> Adapter:
-    info = new("WGPUAdapterInfo *")
+def _describe(library: Library, handle: Any) -> Adapter:
+    info, lib = new("WGPUAdapterInfo *"), library.lib
     lib.wgpuAdapterGetInfo(handle, info)
     backends = {
-        lib.WGPUBackendType_Vulkan: "Vulkan",
-        lib.WGPUBackendType_Metal: "Metal",
-        lib.WGPUBackendType_D3D12: "D3D12",
-        lib.WGPUBackendType_OpenGL: "OpenGL",
-        lib.WGPUBackendType_OpenGLES: "OpenGL",
+        constant("WGPUBackendType_Vulkan"): "Vulkan",
+        constant("WGPUBackendType_Metal"): "Metal",
+        constant("WGPUBackendType_D3D12"): "D3D12",
+        constant("WGPUBackendType_OpenGL"): "OpenGL",
+        constant("WGPUBackendType_OpenGLES"): "OpenGL",
     }
     types = {
-        lib.WGPUAdapterType_DiscreteGPU: "DiscreteGPU",
-        lib.WGPUAdapterType_IntegratedGPU: "IntegratedGPU",
-        lib.WGPUAdapterType_CPU: "CPU",
+        constant("WGPUAdapterType_DiscreteGPU"): "DiscreteGPU",
+        constant("WGPUAdapterType_IntegratedGPU"): "IntegratedGPU",
+        constant("WGPUAdapterType_CPU"): "CPU",
     }
+    features = _features(library, handle)
     adapter = Adapter(
         index=0,
         name=text_of(info.device),
@@ -150,48 +158,54 @@ def _describe(handle: Any) -> Adapter:
         driver=text_of(info.description),
         vendor_id=int(info.vendorID),
         device_id=int(info.deviceID),
-        features=_features(handle),
-        limits=_limits(handle),
+        features=features,
+        limits=_limits(library, handle),
+        matrices=tuple(library.matrices(handle)) if SUBGROUP_MATRIX in features else (),
+        library=library,
         handle=handle,
     )
     lib.wgpuAdapterInfoFreeMembers(info[0])
     return adapter
 
 
-def _features(handle: Any) -> frozenset[str]:
-    """The features that wgpu-native reports and the header names."""
+def _features(library: Library, handle: Any) -> frozenset[str]:
+    """The features that a library reports and its header names."""
+    lib = library.lib
     found = new("WGPUSupportedFeatures *")
     lib.wgpuAdapterGetFeatures(handle, found)
-    known = {number: name for name, number in FEATURES.items()}
+    known = {number: name for name, number in library.features.items()}
     names = frozenset(known[n] for n in ffi.unpack(found.features, found.featureCount) if n in known)
     lib.wgpuSupportedFeaturesFreeMembers(found[0])
     return names
 
 
-def _limits(handle: Any) -> dict[str, int]:
+def _limits(library: Library, handle: Any) -> dict[str, int]:
     limits = new("WGPULimits *")
-    lib.wgpuAdapterGetLimits(handle, limits)
+    library.lib.wgpuAdapterGetLimits(handle, limits)
     return {spec_name(key): getattr(limits, key) for key in LIMITS}
 
 
-def _enumerate(backends: int) -> list[Adapter]:
+def _enumerate(library: Library, last_resort: bool = False) -> list[Adapter]:
     with quiet_display_probe():
-        here = instance(backends)
-        # To be told the count first would be to enumerate twice.
-        handles = new("WGPUAdapter[]", _AT_MOST)
-        count = lib.wgpuInstanceEnumerateAdapters(here, ffi.NULL, handles)
-    return [_describe(handles[i]) for i in range(count)]
+        handles = library.last_resort() if last_resort else library.adapters()
+    return [_describe(library, handle) for handle in handles]
 
 
 @cache
 def adapters() -> tuple[Adapter, ...]:
     """The chips of this machine, the one to use first; empty when there is none (see `adapters_problem`)."""
-    found = unique(_enumerate(PRIMARY_BACKENDS))
+    found = unique(_enumerate(libraries.base()))
     if not found:
         # OpenGL only as a last resort, and only on hardware: where Mesa calculates on the CPU its Vulkan driver is
         # faster and complete, and comes with the same package.
-        found = unique(adapter for adapter in _enumerate(BACKEND_OPENGL) if not adapter.software)
+        found = unique(adapter for adapter in _enumerate(libraries.base(), True) if not adapter.software)
     return found
+
+
+@cache
+def _seen_through(name: str) -> tuple[Adapter, ...]:
+    """The chips that a library sees, which is opened for that."""
+    return unique(_enumerate(libraries.named(name)))
 
 
 def adapters_problem() -> str | None:

@@ -1,10 +1,10 @@
-"""Which sessions share a device. In: an adapter, a number (the option deviceId), settings. Out: `Context` and its device.
+"""Which sessions share a device. In: an adapter, a number (the option deviceId), a library, settings. Out: `Context`, its device.
 
-A context is an adapter, a number, the settings of its device, and the device while somebody needs it: made when first
+A context is an adapter, a number, a library, the settings of its device, and the device while somebody needs it: made when first
 asked for, made anew after a loss, let go when the last session has left and the last tensor on it is gone. Number 0 is an
 adapter's shared context, the others are devices of their own.
 
-Invariants: one context per adapter and number, and so one device with one set of caches; the settings of a context in use
+Invariants: one context per adapter, number and library, and so one device with one set of caches; the settings of a context in use
 never change, a session that asks for others is refused.
 """
 
@@ -14,15 +14,17 @@ import dataclasses
 import threading
 import weakref
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import process
-from ..errors import OptionError
+from ..errors import DeviceError, OptionError
 from ..fields import option_names
 from ..live import LiveSet
 from ..program.target import Target
 from .adapters import Adapter
 from .settings import DEFAULT, Settings
+from .webgpu import libraries
 
 if TYPE_CHECKING:
     from .device import Device
@@ -52,9 +54,12 @@ class Member:
 class Context:
     """A device that sessions share. Use `context_of`. Thread safe."""
 
-    def __init__(self, adapter: Adapter, number: int) -> None:
+    def __init__(self, adapter: Adapter, number: int, library: str = "", checked: bool = False) -> None:
+        """`library`: the name of one, "" for the adapter's own. `checked`: kernels test every index, where that is of a device."""
         self.adapter = adapter
         self.number = number
+        self.library = library or adapter.library.name
+        self.checked = checked
         self.settings = DEFAULT
         self._members: LiveSet[Member] = LiveSet()
         self._preserved = False
@@ -62,6 +67,15 @@ class Context:
         self._kept: Device | None = None
         self._device: weakref.ref[Device] | None = None
         self._lock = threading.RLock()  # `join` calls `agree`
+
+    @property
+    def key(self) -> Key:
+        return self.adapter.index, self.number, self.library, self.checked
+
+    @property
+    def view(self) -> Adapter:
+        """The adapter through the library and graphics API of the context."""
+        return self.adapter.through(self.settings.backend, self.library)
 
     def __repr__(self) -> str:
         return f"Context({self.adapter.name!r}, {self.number}, {self.sessions} sessions)"
@@ -74,7 +88,7 @@ class Context:
     @property
     def target(self) -> Target:
         """What lowering may rely on here; opens no device."""
-        return self.adapter.through(self.settings.backend).target(self.settings)
+        return self.view.target(self.settings)
 
     @property
     def users(self) -> str:
@@ -109,8 +123,9 @@ class Context:
 
     def _open(self) -> Device:
         from .device import Device  # with all that works on a device, which listing does without
+        from .request import request_device
 
-        return Device(self.adapter.through(self.settings.backend), self.target, settings=self.settings)
+        return Device(self.view, self.target, partial(request_device, checked=self.checked), self.settings)
 
     def agree(self, settings: Settings, asked: Collection[str] = ALL) -> None:
         """Gives the context these settings; one that is in use must have them. Raises OptionError, also for an API that
@@ -119,7 +134,7 @@ class Context:
         `asked` names the fields that matter; in the others a context in use stays as it is.
         """
         with self._lock:
-            self.adapter.through(settings.backend)
+            self.adapter.through(settings.backend, self.library)
             users = self.users
             if not users:
                 self.settings = settings
@@ -146,15 +161,30 @@ class Context:
             return member
 
 
-_contexts: dict[tuple[int, int], Context] = {}
+Key = tuple[int, int, str, bool]
+_contexts: dict[Key, Context] = {}
 _contexts_lock = threading.Lock()
 
 
-def context_of(adapter: Adapter, number: int = 0) -> Context:
-    """The context of an adapter with this number (0: the shared one)."""
+def context_of(adapter: Adapter, number: int = 0, library: str = "", checked: bool = False) -> Context:
+    """The context of an adapter with this number (0: the shared one), of the library of this name, else of the usual one.
+    `checked`: kernels test every index; where that is of a device, it is another one. Raises DeviceError for a library that cannot
+    be opened, or does not see the adapter."""
     process.check_not_forked()
+    name = library or libraries.usual()
+    adapter.through("", name)
+    made = Context(adapter, number, name, checked and not libraries.named(name).module_checks)
     with _contexts_lock:
-        return _contexts.setdefault((adapter.index, number), Context(adapter, number))
+        return _contexts.setdefault(made.key, made)
+
+
+def shared_context(adapter: Adapter) -> Context:
+    """The context of an adapter for memory that is no session's: of the usual library, or of the one that is always there, where
+    the usual one cannot be used; a session says why."""
+    try:
+        return context_of(adapter)
+    except DeviceError:
+        return context_of(adapter, 0, libraries.base().name)
 
 
 def contexts() -> list[Context]:
@@ -166,19 +196,18 @@ def contexts() -> list[Context]:
 def claim(new: Context) -> Context:
     """Registers a context that was made elsewhere under its number. Raises OptionError when the number is in use."""
     with _contexts_lock:
-        old = _contexts.get((new.adapter.index, new.number))
+        old = _contexts.get(new.key)
         if old is not None and old.users:
             raise OptionError(f"option 'deviceId': {new.number} is another device, which {old.users} already")
-        _contexts[(new.adapter.index, new.number)] = new
+        _contexts[new.key] = new
         return new
 
 
 def release(context: Context) -> None:
     """Forgets a context."""
     with _contexts_lock:
-        key = (context.adapter.index, context.number)
-        if _contexts.get(key) is context:
-            del _contexts[key]
+        if _contexts.get(context.key) is context:
+            del _contexts[context.key]
 
 
 def open_device(adapter: Adapter, context: int = 0, settings: Settings | None = None) -> Device:

@@ -3,7 +3,7 @@
 In: a device. Out: a capture around a piece of work, in the debugger's own file or window.
 Invariant: nothing is loaded or started here; a debugger is attached when the process was started from it.
 
-wgpu-native's own call only reaches Xcode: release builds of it leave RenderDoc out, and PIX it does not know. So the two
+A library's own call only reaches Xcode: release builds of wgpu-native leave RenderDoc out, and PIX it does not know. So the two
 are asked themselves, through the interface that each puts into the process.
 """
 
@@ -13,12 +13,12 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ..errors import DeviceError
-from .native import lib
+from .webgpu.api import Calls, Library
 
 MISSING = (
     "no graphics debugger is attached: start this program from RenderDoc (Vulkan, Direct3D 12), PIX (Direct3D 12,"
@@ -29,7 +29,6 @@ _RENDERDOC_VERSION, _RENDERDOC_START, _RENDERDOC_END = 10000, 19, 21
 # IDXGraphicsAnalysis, which PIX provides: its identifier, and the places of BeginCapture and EndCapture.
 _ANALYSIS, _ANALYSIS_BEGIN, _ANALYSIS_END = "{9f251514-9d4d-4902-9d60-18988ab7d4b5}", 3, 4
 
-Calls = tuple[Callable[[], Any], Callable[[], Any]]  # start a capture, end it
 _capturing = threading.RLock()
 
 
@@ -43,19 +42,16 @@ def attached() -> str | None:
 
 
 @contextmanager
-def capture(device: Any) -> Iterator[None]:
+def capture(library: Library, device: Any) -> Iterator[None]:
     """A capture of all work that is submitted during the `with`. Raises DeviceError when no debugger is attached.
 
     A debugger captures a process: other threads' captures wait.
     """
-    calls = _renderdoc()
+    calls: Calls | None = _renderdoc()
     if calls is None and sys.platform == "win32":
         calls = _pix()
     if calls is None and sys.platform == "darwin" and _xcode():
-        calls = (
-            lambda: lib.wgpuDeviceStartGraphicsDebuggerCapture(device),
-            lambda: lib.wgpuDeviceStopGraphicsDebuggerCapture(device),
-        )
+        calls = library.xcode_capture(device)
     if calls is None:
         raise DeviceError(MISSING)
     start, end = calls

@@ -24,7 +24,6 @@ from .buffers import Buffer, BufferBinding
 from .cache import Caches
 from .encoding import Copy, Dispatch, Encoder, Recording, take_one
 from .memory import Memory
-from .owned import let_go
 from .parallel import in_threads
 from .pipelines import BindGroup, Compiler, Pipeline
 from .queue import Queue
@@ -33,6 +32,7 @@ from .scopes import in_error_scope
 from .settings import DEFAULT, Settings
 from .timing import TimedSubmission, Timer
 from .turn import Turn
+from .webgpu.owned import let_go
 from .work import Submission, Work
 
 # What is counted: `pipelines` and `bind_groups` that were made, and calls. `counters` adds what lives now: `buffers`,
@@ -57,14 +57,14 @@ class Device:
         self.adapter = adapter
         self.target = target
         # Nothing that the device holds refers back to it, so that it ends with its last user.
-        self.queue = Queue(adapter.name, lambda on_loss: acquire(adapter, target, on_loss))
+        self.queue = Queue(adapter.library, adapter.name, lambda on_loss: acquire(adapter, target, on_loss))
         self.memory = Memory(self.queue, adapter.name, target, settings)
         # No finaliser takes one of these locks: garbage may be collected by a thread that has them.
         self._counts = dict.fromkeys(COUNTERS, 0)
         self._count_lock = threading.Lock()
         self._compile_locks = tuple(threading.Lock() for _ in range(COMPILE_LOCKS))
-        self._compiler = Compiler(self.handle, self.queue.problem)
-        self._encoder = Encoder(self.handle)
+        self._compiler = Compiler(adapter.library, self.handle, self.queue.problem)
+        self._encoder = Encoder(adapter.library, self.handle)
         # A pipeline belongs to those who use it, and to the device while it is one of the last that were asked for.
         self._pipelines: LiveMap[tuple[str, tuple[str, ...], bool], Pipeline] = LiveMap()
         self._recent: deque[Pipeline] = deque(maxlen=KEPT_PIPELINES)
@@ -75,7 +75,7 @@ class Device:
 
     @property
     def handle(self) -> Any:
-        """wgpu-native's object."""
+        """The library's object."""
         return self.queue.device
 
     @property
@@ -89,10 +89,8 @@ class Device:
         let_go()
         with self._count_lock:
             counts = dict(self._counts)
-        if self.queue.shared is not None:
-            counts["submits"] += self.queue.shared.submits
-            counts["dispatches"] += self.queue.shared.dispatches
-            counts["uploads"] += self.queue.shared.uploads
+        for name in ("submits", "dispatches", "uploads"):
+            counts[name] += getattr(self.queue.shared, name)
         sizes = self.memory.sizes
         held = {"buffers": len(sizes), "buffer_bytes": sum(sizes), "held_pipelines": len(self._pipelines)}
         return counts | held
@@ -250,27 +248,29 @@ class Device:
     def record_ahead(self, recording: Recording, per_submission: int = 0) -> None:
         """Records what the next `submit` of a recording without copies needs, unless that is more than one submission. Raises
         DeviceError, DeviceLostError."""
-        if self.queue.shared is None or recording.ahead or (per_submission and len(recording) > per_submission):
+        if recording.ahead or (per_submission and len(recording) > per_submission):
             return
         self.queue.check_not_lost()
         encoder = self._encoder.record(recording)
         self.queue.complain("the work")
         recording.ahead.append(encoder)
 
-    def work(self, submission: Submission, per_submission: int = 0, turn: Turn | None = None) -> Work | None:
-        """What `submit` would do, for C code; None where that has not been built."""
-        return None if self.queue.shared is None else Work(self.queue, submission, per_submission, turn)
+    def work(self, submission: Submission, per_submission: int = 0, turn: Turn | None = None) -> Work:
+        """What `submit` would do, for C code."""
+        return Work(self.queue, submission, per_submission, turn)
 
     def submit_alone(self, dispatch: Dispatch, what: str) -> None:
         """Runs one dispatch within error scopes; `what` names it in the DeviceError. For debugging: it is slow."""
         self.queue.check_not_lost()
-        commands = in_error_scope(self.handle, what, self._encoder.encode, Recording([dispatch]), ())
-        in_error_scope(self.handle, what, self.queue.submit, [commands], what)
+        commands = in_error_scope(
+            self.queue.library, self.handle, what, self._encoder.encode, Recording([dispatch]), ()
+        )
+        in_error_scope(self.queue.library, self.handle, what, self.queue.submit, [commands], what)
         self._count(submits=1, dispatches=1)
 
     def debugger_capture(self) -> AbstractContextManager[None]:
         """A capture by the attached graphics debugger of what is submitted in a `with`. Raises DeviceError without one."""
-        return debugger.capture(self.handle)
+        return debugger.capture(self.queue.library, self.handle)
 
     @property
     def has_timestamps(self) -> bool:

@@ -1,7 +1,7 @@
 """Dispatch lists as command buffers. In: dispatches and copies. Out: a finished WebGPU command buffer.
 
 Invariant: a list becomes rows of 64-bit words once; encoding the rows is one call without the interpreter lock
-(csrc/encode.c). Where that extension has not been built, a Python loop does the same, about five times slower.
+(csrc/encode.c).
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ from __future__ import annotations
 import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
+from .. import _submit  # type: ignore[attr-defined,unused-ignore]
 from .buffers import Buffer
-from .native import address, ffi, lib
-from .owned import depend, own, own_address
 from .pipelines import BindGroup, Pipeline
+from .webgpu.api import Library
+from .webgpu.header import address
+from .webgpu.owned import depend
 
-try:
-    from .. import _submit as _extension  # type: ignore[attr-defined,unused-ignore]
-except ImportError:
-    _extension = None
-native: Any = _extension  # csrc/submit.c
+native: Any = _submit  # csrc/submit.c
 
 Dispatch = tuple[Pipeline, BindGroup, tuple[int, int, int]]
 Copy = tuple[Buffer, int, Buffer, int, int]
@@ -38,11 +37,15 @@ _FUNCTIONS = (
     "wgpuCommandEncoderFinish",
     "wgpuCommandEncoderRelease",
     "wgpuQueueWriteBuffer",
-    "wgpuQueueSubmitForIndex",
     "wgpuCommandBufferRelease",
 )
-FUNCTIONS = array("Q", [address(getattr(lib, name)) for name in _FUNCTIONS])
 _WORDS = 5
+
+
+@cache
+def functions_of(library: Library) -> array[int]:
+    """The table of a library's functions that csrc/encode.c reads."""
+    return array("Q", [address(getattr(library.lib, name)) for name in _FUNCTIONS])
 
 
 class Recording:
@@ -106,8 +109,8 @@ def copy_words(copies: Iterable[Copy]) -> array[int]:
     return words
 
 
-def encode_copies(encoder: Any, copies: Sequence[Copy]) -> None:
-    """Adds copies (rounded up to 4 bytes) to a command encoder."""
+def encode_copies(lib: Any, encoder: Any, copies: Sequence[Copy]) -> None:
+    """Adds copies (rounded up to 4 bytes) to a command encoder; `lib` has the functions of its library."""
     for source, start, destination, place, nbytes in copies:
         lib.wgpuCommandEncoderCopyBufferToBuffer(
             encoder, source.handle, start, destination.handle, place, (nbytes + 3) & ~3
@@ -117,9 +120,10 @@ def encode_copies(encoder: Any, copies: Sequence[Copy]) -> None:
 class Encoder:
     """Encodes for one device; many threads may use it at once."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, library: Library, device: Any) -> None:
         self._device = device
         self._address = address(device)
+        self._functions, self._own_address = functions_of(library), library.owner.own_address
 
     def encode(
         self,
@@ -133,20 +137,20 @@ class Encoder:
         pass, and copies; copies are rounded up to 4 bytes."""
         if count is None:
             count = len(recording) - first
-        if native is None:
-            return self._encode_in_python(recording, before, after, first, count)
         lists = self._lists(recording, before, after, first, count)
-        return own_address("CommandBuffer", native.lib.encode, *lists)
+        return self._own_address("CommandBuffer", native.lib.encode, *lists)
 
     def record(self, recording: Recording) -> Any:
         """The first half of `encode`: an encoder for `finish`. One that is not finished may go; wgpu-native would keep all
         that a command buffer has which is never submitted."""
-        return own_address("CommandEncoder", native.lib.record, *self._lists(recording, (), (), 0, len(recording)))
+        return self._own_address(
+            "CommandEncoder", native.lib.record, *self._lists(recording, (), (), 0, len(recording))
+        )
 
     def finish(self, encoder: Any) -> Any:
         """The second half: the command buffer of an encoder."""
-        functions = native.ffi.from_buffer("uint64_t[]", FUNCTIONS)
-        return own_address("CommandBuffer", native.lib.finish, functions, address(encoder))
+        functions = native.ffi.from_buffer("uint64_t[]", self._functions)
+        return self._own_address("CommandBuffer", native.lib.finish, functions, address(encoder))
 
     def _lists(
         self, recording: Recording, before: Sequence[Copy], after: Sequence[Copy], first: int, count: int
@@ -154,7 +158,7 @@ class Encoder:
         rows = copy_words((*before, *after))
         words = native.ffi.from_buffer
         return (
-            words("uint64_t[]", FUNCTIONS),
+            words("uint64_t[]", self._functions),
             self._address,
             words("uint64_t[]", rows),
             len(before),
@@ -162,22 +166,3 @@ class Encoder:
             words("uint64_t[]", recording.words) + first * _WORDS,
             count,
         )
-
-    def _encode_in_python(
-        self, recording: Recording, before: Sequence[Copy], after: Sequence[Copy], first: int, count: int
-    ) -> Any:
-        null = ffi.NULL
-        encoder = own("CommandEncoder", lib.wgpuDeviceCreateCommandEncoder, self._device, null)
-        encode_copies(encoder, before)
-        if count:
-            set_pipeline = lib.wgpuComputePassEncoderSetPipeline
-            set_bind_group = lib.wgpuComputePassEncoderSetBindGroup
-            dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
-            compute = own("ComputePassEncoder", lib.wgpuCommandEncoderBeginComputePass, encoder, null)
-            for pipeline, group, (x, y, z) in recording._dispatches[first : first + count]:
-                set_pipeline(compute, pipeline.handle)
-                set_bind_group(compute, 0, group.handle, 0, null)
-                dispatch(compute, x, y, z)
-            lib.wgpuComputePassEncoderEnd(compute)
-        encode_copies(encoder, after)
-        return own("CommandBuffer", lib.wgpuCommandEncoderFinish, encoder, null)

@@ -16,14 +16,13 @@ from ..program.target import Target
 from ..trace import span
 from .buffers import Buffer
 from .cache import Caches
-from .native import USAGE_COPY_DST, USAGE_COPY_SRC, USAGE_MAP_READ, USAGE_STORAGE, USAGE_UNIFORM, ffi, lib, new
-from .owned import own, shared
 from .queue import Queue
 from .readback import Reader
 from .settings import Settings
 from .sizes import padded
 from .timing import RESOLVE_USAGE
 from .uploads import LEAST_BYTES, Uploads
+from .webgpu.header import USAGE_COPY_DST, USAGE_COPY_SRC, USAGE_MAP_READ, USAGE_STORAGE, USAGE_UNIFORM, ffi, new
 
 # What buffers of each kind of cache are for.
 _USAGE = {
@@ -56,7 +55,7 @@ class Memory:
         descriptor = new("WGPUBufferDescriptor *")
         descriptor.usage = usage
         descriptor.size = size
-        handle = own("Buffer", lib.wgpuDeviceCreateBuffer, self._queue.device, descriptor)
+        handle = self._queue.owner.own("Buffer", self._queue.lib.wgpuDeviceCreateBuffer, self._queue.device, descriptor)
         problem = self._queue.problem()
         if problem:
             raise OutOfMemoryError(
@@ -90,7 +89,7 @@ class Memory:
 
     def adopt(self, handle: Any, size: int, usage: int, label: str) -> Buffer:
         """A buffer of this device that was made elsewhere, with a reference of its own. Not counted."""
-        return Buffer(shared("Buffer", handle), size, usage, label, lent=True)
+        return Buffer(self._queue.owner.shared("Buffer", handle), size, usage, label, lent=True)
 
     def uniform(self, data: bytes) -> Buffer:
         """A uniform buffer that holds `data`, padded with zeros to a multiple of 16 bytes. Raises LimitError.

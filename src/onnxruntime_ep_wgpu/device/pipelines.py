@@ -6,7 +6,6 @@ for one pipeline fits every pipeline of the same kinds.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,8 +13,9 @@ from typing import Any
 
 from ..errors import DeviceError, LimitError, ShaderError
 from .buffers import BufferBinding
-from .native import STAGE_COMPUTE, StringView, address, errors, ffi, lib, new
-from .owned import own
+from .webgpu.api import Library
+from .webgpu.header import STAGE_COMPUTE, StringView, address, constant, ffi, new
+from .webgpu.messages import errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Pipeline:
 
 
 class BindGroup:
-    """The buffers of one dispatch; opaque. wgpu-native keeps their memory for it, Python need not keep them."""
+    """The buffers of one dispatch; opaque. The library keeps their memory for it, Python need not keep them."""
 
     __slots__ = ("address", "handle")
 
@@ -43,18 +43,19 @@ class BindGroup:
 class Compiler:
     """Makes layouts, pipelines and bind groups of one device. Many threads may use it at once.
 
-    `problem` gives what wgpu-native said about the calls before it; it raises when the device is lost.
+    `problem` gives what the library said about the calls before it; it raises when the device is lost.
     """
 
-    def __init__(self, device: Any, problem: Callable[[], str]) -> None:
+    def __init__(self, library: Library, device: Any, problem: Callable[[], str]) -> None:
+        self._library, self._lib, self._own = library, library.lib, library.owner.own
         self._device = device
         self._problem = problem
         self._lock = threading.Lock()
         self.layouts: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._kinds = {
-            "read": lib.WGPUBufferBindingType_ReadOnlyStorage,
-            "read_write": lib.WGPUBufferBindingType_Storage,
-            "uniform": lib.WGPUBufferBindingType_Uniform,
+            "read": constant("WGPUBufferBindingType_ReadOnlyStorage"),
+            "read_write": constant("WGPUBufferBindingType_Storage"),
+            "uniform": constant("WGPUBufferBindingType_Uniform"),
         }
 
     def layout(self, bindings: tuple[str, ...]) -> tuple[Any, Any]:
@@ -76,12 +77,12 @@ class Compiler:
         group_descriptor = new("WGPUBindGroupLayoutDescriptor *")
         group_descriptor.entryCount = len(bindings)
         group_descriptor.entries = entries
-        group = own("BindGroupLayout", lib.wgpuDeviceCreateBindGroupLayout, self._device, group_descriptor)
+        group = self._own("BindGroupLayout", self._lib.wgpuDeviceCreateBindGroupLayout, self._device, group_descriptor)
         groups = new("WGPUBindGroupLayout[]", [group])
         descriptor = new("WGPUPipelineLayoutDescriptor *")
         descriptor.bindGroupLayoutCount = 1
         descriptor.bindGroupLayouts = groups
-        layout = own("PipelineLayout", lib.wgpuDeviceCreatePipelineLayout, self._device, descriptor)
+        layout = self._own("PipelineLayout", self._lib.wgpuDeviceCreatePipelineLayout, self._device, descriptor)
         problem = self._problem()
         if problem:
             raise DeviceError(f"the bindings {bindings} are refused by the device: {problem}")
@@ -92,31 +93,34 @@ class Compiler:
         group, layout = self.layout(bindings)
         code, name, entry = StringView(wgsl), StringView(label), StringView("main")
         source = new("WGPUShaderSourceWGSL *")
-        source.chain.sType = lib.WGPUSType_ShaderSourceWGSL
+        source.chain.sType = constant("WGPUSType_ShaderSourceWGSL")
         code.fill(source.code)
         module_descriptor = new("WGPUShaderModuleDescriptor *")
         module_descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", source)
         name.fill(module_descriptor.label)
-        if bounds_checks:
-            module = own("ShaderModule", lib.wgpuDeviceCreateShaderModule, self._device, module_descriptor)
-        else:
-            # Without bounds checks and loop guards: 5 to 15 % faster (matmul on an H200). Kernels clamp what a tensor
-            # decides, so no index leaves its buffer.
-            create = lib.wgpuDeviceCreateShaderModuleTrusted
-            module = own("ShaderModule", create, self._device, module_descriptor, 0)
+        module = self._library.module(self._device, module_descriptor, bounds_checks)
         problem = self._problem()
         if problem:
-            raise ShaderError(_explain(problem, wgsl, label))
+            raise ShaderError(self._explain(problem, wgsl, label))
         descriptor = new("WGPUComputePipelineDescriptor *")
         name.fill(descriptor.label)
         descriptor.layout = layout
         descriptor.compute.module = module
         entry.fill(descriptor.compute.entryPoint)
-        pipeline = own("ComputePipeline", lib.wgpuDeviceCreateComputePipeline, self._device, descriptor)
+        pipeline = self._own("ComputePipeline", self._lib.wgpuDeviceCreateComputePipeline, self._device, descriptor)
         problem = self._problem()
         if problem:
-            raise ShaderError(_explain(problem, wgsl, label))
+            raise ShaderError(self._explain(problem, wgsl, label))
         return Pipeline(label, bindings, pipeline, group, address(pipeline))
+
+    def _explain(self, problem: str, wgsl: str, label: str) -> str:
+        """The text of a ShaderError: the kernel, what is wrong, the line of WGSL, and the library's whole message."""
+        number, where = self._library.line_of(problem), ""
+        if number is not None:
+            lines = wgsl.splitlines()
+            line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+            where = f", line {number}: `{line}`"
+        return f"kernel {label!r} does not compile{where}: {problem}"
 
     def bind_group(self, pipeline: Pipeline, entries: Sequence[BufferBinding], limit: int) -> BindGroup:
         """A bind group of `pipeline` from (buffer, offset, size) per binding; sizes and `limit` in bytes."""
@@ -132,7 +136,7 @@ class Compiler:
         descriptor.layout = pipeline.layout
         descriptor.entryCount = count
         descriptor.entries = array
-        handle = own("BindGroup", lib.wgpuDeviceCreateBindGroup, self._device, descriptor)
+        handle = self._own("BindGroup", self._lib.wgpuDeviceCreateBindGroup, self._device, descriptor)
         if errors.messages:
             problem = self._problem()
             for buffer, _, size in entries:
@@ -143,15 +147,3 @@ class Compiler:
                     )
             raise DeviceError(f"the buffers of kernel {pipeline.label!r} cannot be bound: {problem}")
         return BindGroup(handle)
-
-
-def _explain(problem: str, wgsl: str, label: str) -> str:
-    """The text of a ShaderError: the kernel, what is wrong, the line of WGSL, and wgpu-native's whole message."""
-    place = re.search(r"┌─ .*?:(\d+):(\d+)", problem)
-    where = ""
-    if place:
-        number = int(place.group(1))
-        lines = wgsl.splitlines()
-        line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
-        where = f", line {number}: `{line}`"
-    return f"kernel {label!r} does not compile{where}: {problem}"

@@ -1,14 +1,13 @@
 """The queue of a device: what is written and submitted, in the order of the calls; and whether the device is still there.
 
-In: command buffers and bytes. Out: the indices of submits, or an error that says what was refused. Invariants: submitting happens
+In: command buffers and bytes. Out: the tickets of submits, or an error that says what was refused. Invariants: submitting happens
 under one lock, which is that of `shared`, what C code knows of the queue (csrc/submit.c); a lost device is refused before
-wgpu-native is called, which would abort the process.
+the library is called, which might abort the process.
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,11 +17,13 @@ from .. import process
 from ..errors import DeviceError, DeviceLostError
 from ..live import LiveMap
 from . import encoding
-from .native import USAGE_COPY_DST, address, complaints_function, errors, ffi, forget_errors, lib, new
-from .owned import let_go, own
 from .turn import Turn
+from .webgpu.api import Library
+from .webgpu.header import USAGE_COPY_DST, address, new
+from .webgpu.messages import complaints_function, errors, forget_errors
+from .webgpu.owned import let_go
 
-# Writes wait in wgpu-native's own staging memory until the next submit; past this many bytes we submit them ourselves. It keeps
+# Writes wait in the library's own staging memory until the next submit; past this many bytes we submit them ourselves. It keeps
 # what it needed at most, so a tensor is written in parts. Weights have a way of their own (`uploads`).
 FLUSH_BYTES = 16 << 20
 MOST_SOON = 8  # of what is prepared meanwhile
@@ -39,34 +40,35 @@ class RepeatedWork(Protocol):
 class Queue:
     """Owns the device's handle, which `acquire` gets when it is told what to call on a loss, and keeps what it depends on."""
 
-    def __init__(self, name: str, acquire: Callable[[Callable[[int, str], None]], Any]) -> None:
+    def __init__(self, library: Library, name: str, acquire: Callable[[Callable[[int, str], None]], Any]) -> None:
+        self.library, self.lib, self.owner = library, library.lib, library.owner
         self._name = name
-        self.lost: str | None = None  # why, once it is
-        self.shared: Any = None  # a Queue of csrc/submit.c; None where that has not been built
+        self.lost: str | None = None  # why, once somebody was told
+        self._told: str | None = None  # by the library, which may do so before anybody uses the device
+        self.shared: Any = None  # a Queue of csrc/submit.c, once there is a device
         this = weakref.ref(self)  # what the device holds does not refer back to it
         self._acquire = acquire
         let_go()  # of an earlier device's memory
         self.device = acquire(lambda _reason, message: _note_loss(this, message))
-        self.handle = own("Queue", lib.wgpuDeviceGetQueue, self.device)
-        # No finaliser takes this lock: garbage may be collected by a thread that has it.
-        self.lock = threading.Lock()
-        self._unflushed = 0  # where no C code counts them
+        self.handle = self.owner.own("Queue", self.lib.wgpuDeviceGetQueue, self.device)
+        self.tickets = library.tickets(self.device, self.handle)
         self.works: LiveMap[int, RepeatedWork] = LiveMap()  # by address
         self._runs = 0  # of theirs, that `meanwhile` has looked at
         self._soon: deque[Callable[[], None]] = deque(maxlen=MOST_SOON)
         descriptor = new("WGPUBufferDescriptor *", {"size": 16, "usage": USAGE_COPY_DST})
-        self._nothing = own("Buffer", lib.wgpuDeviceCreateBuffer, self.device, descriptor)
-        if encoding.native is not None:
-            self.shared = self._share(encoding.native)
+        self._nothing = self.owner.own("Buffer", self.lib.wgpuDeviceCreateBuffer, self.device, descriptor)
+        self.shared = self._share(encoding.native)
 
     def _share(self, native: Any) -> Any:
         words = native.ffi.new("Queue *")
-        words.functions = native.ffi.from_buffer("uint64_t[]", encoding.FUNCTIONS)
+        words.functions = native.ffi.from_buffer("uint64_t[]", encoding.functions_of(self.library))
+        words.tickets = native.ffi.cast("Tickets *", address(self.tickets))
         words.device, words.queue = address(self.device), address(self.handle)
         words.nothing = address(self._nothing)
         words.complaints = native.ffi.cast("uint64_t (*)(void)", complaints_function())
         words.most_unflushed = FLUSH_BYTES
         native.lib.queue_begin(words)
+        words.lost = self._told is not None
         return native.ffi.gc(words, native.lib.queue_end)
 
     def lose(self, why: str) -> None:
@@ -76,8 +78,10 @@ class Queue:
             self.shared.lost = 1
 
     def check_not_lost(self) -> None:
-        """Raises DeviceLostError when the device is known to be lost."""
+        """Raises DeviceLostError when the device is known to be lost: from its first use after that on."""
         process.check_not_forked()
+        if self._told is not None and self.lost is None:
+            self.lost = self._told
         if self.lost is not None:
             forget_errors()
             raise DeviceLostError(
@@ -90,56 +94,37 @@ class Queue:
         self.check_not_lost()
         for at in range(0, nbytes, FLUSH_BYTES):
             part = min(FLUSH_BYTES, nbytes - at)
-            lib.wgpuQueueWriteBuffer(self.handle, buffer, offset + at, source + at, part)
+            self.lib.wgpuQueueWriteBuffer(self.handle, buffer, offset + at, source + at, part)
             self.complain("the upload")
-            if self._wrote(part) >= FLUSH_BYTES:
+            if encoding.native.lib.wrote(self.shared, part) >= FLUSH_BYTES:
                 self.submit()
-
-    def _wrote(self, nbytes: int) -> int:
-        """So many bytes more wait for a submit, by Python or by C code: how many do."""
-        if encoding.native is not None and self.shared is not None:
-            return int(encoding.native.lib.wrote(self.shared, nbytes))
-        self._unflushed += nbytes
-        return self._unflushed
 
     @property
     def reused(self) -> tuple[int, int, int]:
         """How often memory of this device that was freed came again without Python (csrc/memory.c), and what lies free: ranges,
         bytes."""
         words = self.shared
-        return (0, 0, 0) if words is None else (int(words.reused), int(words.free_ranges), int(words.free_bytes))
+        return int(words.reused), int(words.free_ranges), int(words.free_bytes)
 
     def submit(self, commands: Sequence[Any] = (), what: str = "", turn: Turn | None = None) -> int:
-        """Submits command buffers one after another, or nothing but the uploads so far; gives the last index. `turn`: of the
+        """Submits command buffers one after another, or nothing but the uploads so far; gives the last ticket. `turn`: of the
         graph that they are of."""
         if errors.messages and commands:
-            # Submitting an invalid command buffer would abort the process.
+            # Submitting an invalid command buffer may abort the process.
             self.complain(what)
         let_go()
         native = encoding.native
-        if native is None or self.shared is None:
-            return self._submit_in_python(commands)
-        index = native.ffi.new("uint64_t *")
+        ticket = native.ffi.new("uint64_t *")
         words = [address(it) for it in commands]
         self.check_not_lost()
         whose = native.ffi.NULL if turn is None else turn.words
-        if not native.lib.submit(self.shared, whose, words, len(words), index):
+        if not native.lib.submit(self.shared, whose, words, len(words), ticket):
             self.was_refused(what or "the work")
-        return int(index[0])
-
-    def _submit_in_python(self, commands: Sequence[Any]) -> int:
-        with self.lock:
-            self.look()
-            self._unflushed = 0
-            index = 0
-            for buffer in commands or (None,):
-                array = ffi.NULL if buffer is None else new("WGPUCommandBuffer *", buffer)
-                index = int(lib.wgpuQueueSubmitForIndex(self.handle, len(commands) and 1, array))
-        return index
+        return int(ticket[0])
 
     def wait(self) -> None:
         """Returns when everything submitted so far has run. Other Python threads run meanwhile."""
-        lib.wgpuDevicePoll(self.device, True, new("WGPUSubmissionIndex *", self.submit()))
+        self.tickets.wait(self.tickets, self.submit())
 
     def soon(self, prepare: Callable[[], None]) -> None:
         """The next thread that waits for the GPU calls `prepare` first, once, unless it is one of too many; it raises nothing."""
@@ -151,7 +136,7 @@ class Queue:
             with contextlib.suppress(IndexError):  # another thread took it
                 self._soon.popleft()()
         words = self.shared
-        if words is None or words.runs == self._runs:
+        if words.runs == self._runs:
             return
         self._runs, new_ones = words.runs, min(words.runs - self._runs, len(words.last))
         for number in {words.last[(self._runs - k) % len(words.last)] for k in range(new_ones)}:
@@ -166,31 +151,32 @@ class Queue:
         complains.
         """
         self.check_not_lost()
-        lib.wgpuQueueWriteBuffer(self.handle, self._nothing, 0, _NO_BYTES, 0)
+        self.lib.wgpuQueueWriteBuffer(self.handle, self._nothing, 0, _NO_BYTES, 0)
         if errors.messages:
             self.complain("the work")
 
     def problem(self) -> str:
-        """What wgpu-native said about the calls before, "" when all is well; raises DeviceLostError for a lost device."""
+        """What the library said about the calls before, "" when all is well; raises DeviceLostError for a lost device."""
         problem = errors.take(self.device)
-        if problem:
-            self.refused(problem)
-        return problem
+        if not problem:
+            return ""
+        self.refused(problem)
+        return self.library.readable(problem)
 
     def refused(self, problem: str) -> None:
-        """Raises DeviceLostError when that is what a message of wgpu-native says, or why it said it."""
-        if "device is lost" in problem:  # known here before wgpu-native calls back about it
-            self.lose(problem)
+        """Raises DeviceLostError when that is what a message of the library says, or why it said it."""
+        if self.library.means_loss(problem):  # known here before it calls back about it
+            self.lose(self.library.readable(problem))
         self.check_not_lost()
 
     def complain(self, what: str) -> None:
-        """Raises DeviceError when wgpu-native refused `what`."""
+        """Raises DeviceError when the library refused `what`."""
         problem = self.problem()
         if problem:
             self._raise(what, problem)
 
     def was_refused(self, what: str, then: str = "") -> NoReturn:
-        """Of C code that says so. Raises DeviceLostError, or DeviceError with `then` behind what wgpu-native says."""
+        """Of C code that says so. Raises DeviceLostError, or DeviceError with `then` behind what the library says."""
         problem = self.problem()
         self.check_not_lost()
         self._raise(what, (problem or "no reason given") + then)
@@ -200,7 +186,9 @@ class Queue:
 
 
 def _note_loss(queue: weakref.ref[Queue], message: str) -> None:
-    """wgpu-native's callback when a device is lost, or gone."""
+    """A library's callback when a device is lost, or gone."""
     here = queue()
     if here is not None:
-        here.lose(message or "no reason given")
+        here._told = here.library.readable(message) or "no reason given"
+        if here.shared is not None:
+            here.shared.lost = 1

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 from .buffers import Buffer
 from .cache import BufferCache
 from .mapped import Mapping, copy_out, provide_bytes
-from .native import MAP_READ, address, ffi, lib
-from .owned import own
 from .queue import Queue
+from .webgpu.header import MAP_READ, address, ffi
 
 PIECE_BYTES = 16 << 20
 # (buffer, offset, C pointer, bytes): the bytes of the buffer from the offset on belong at the pointer.
@@ -26,7 +25,7 @@ Range = tuple[Buffer, int, Any, int]
 class Reader:
     """Reads buffers of one device; many threads may use it at once.
 
-    `staging` has buffers that the host can map; `submit(commands, what)` gives a submission's index; `look()` raises when
+    `staging` has buffers that the host can map; `submit(commands, what)` gives a submission's ticket; `look()` raises when
     the device is lost; `refused(problem)` when a message says so.
     """
 
@@ -67,6 +66,7 @@ class Reader:
     def _start(self, spans: list[_Packed]) -> _Piece:
         length = spans[-1].place + spans[-1].length
         staging = self._staging.take(length, "a readback")
+        own, lib = self._queue.owner.own, self._queue.lib
         encoder = own("CommandEncoder", lib.wgpuDeviceCreateCommandEncoder, self._device, ffi.NULL)
         for span in spans:
             lib.wgpuCommandEncoderCopyBufferToBuffer(
@@ -74,18 +74,18 @@ class Reader:
             )
         commands = own("CommandBuffer", lib.wgpuCommandEncoderFinish, encoder, ffi.NULL)
         piece = _Piece(staging, length, spans)
-        piece.index = self._queue.submit([commands], "the download")
-        piece.mapping = Mapping(self._queue, staging, MAP_READ, length)
+        submitted = self._queue.submit([commands], "the download")
+        piece.mapping = Mapping(self._queue, staging, MAP_READ, length, submitted)
         return piece
 
     def _finish(self, piece: _Piece) -> None:
         self._queue.meanwhile()
         assert piece.mapping is not None
         spans = [(it.place + it.skip, it.destination, it.nbytes) for it in piece.spans]
-        piece.mapping.wait(piece.index, piece.spans[0].buffer)
+        piece.mapping.wait(piece.spans[0].buffer)
         with self.mapping:
             self._queue.look()
-            copy_out(piece.staging, piece.length, spans)
+            copy_out(self._queue, piece.staging, piece.length, spans)
         self._staging.give(piece.staging)
 
 
@@ -128,5 +128,4 @@ class _Piece:
         self.staging = staging
         self.length = length
         self.spans = spans
-        self.index = 0
         self.mapping: Mapping | None = None

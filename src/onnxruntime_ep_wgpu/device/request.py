@@ -1,4 +1,4 @@
-"""Asks an adapter for a device. In: an adapter and what lowering relies on. Out: wgpu-native's device handle.
+"""Asks an adapter for a device. In: an adapter and what lowering relies on. Out: the library's device handle.
 
 Invariant: limits are WebGPU's defaults except those that `Target` names, so a kernel that runs here relies on nothing
 that `Target` does not state.
@@ -12,29 +12,17 @@ from typing import Any
 from ..errors import DeviceError
 from ..program.target import OURS, Target
 from .adapters import Adapter
-from .native import (
-    BACKEND_OPENGL,
-    FEATURES,
-    LIMITS,
-    PRIMARY_BACKENDS,
-    expect,
-    ffi,
-    instance,
-    lib,
-    new,
-    on_device,
-    on_error,
-    on_lost,
-    spec_name,
-)
-from .owned import adopted
+from .webgpu.callbacks import expect, on_device, on_error, on_lost
+from .webgpu.header import LIMITS, constant, ffi, new, spec_name
 
 
-def request_device(adapter: Adapter, target: Target, on_loss: Callable[[int, str], None]) -> Any:
-    """A device with the limits and features of `target`; `on_loss(reason, message)` is called at most once.
+def request_device(adapter: Adapter, target: Target, on_loss: Callable[[int, str], None], checked: bool = False) -> Any:
+    """A device with the limits and features of `target`; `on_loss(reason, message)` is called at most once. `checked`: kernels test
+    every index, where that is of a device.
 
     Raises DeviceError when the adapter refuses.
     """
+    library = adapter.library
     limits = new("WGPULimits *")
     own = adapter.limits
     raised = {
@@ -52,26 +40,25 @@ def request_device(adapter: Adapter, target: Target, on_loss: Callable[[int, str
         # "undefined" asks for WebGPU's default. OpenGL has less than the defaults in places: there, ask for its own.
         undefined = (1 << 8 * size) - 1
         setattr(limits, name, raised.get(key, own.get(key, undefined) if adapter.backend == "OpenGL" else undefined))
-    numbers = [FEATURES[name] for name in target.features - OURS]
+    wanted = target.features - OURS | library.wanted & adapter.features
+    numbers = [library.features[name] for name in sorted(wanted)]
     features = new("WGPUFeatureName[]", numbers or 1)
     descriptor = new("WGPUDeviceDescriptor *")
     descriptor.requiredFeatureCount = len(numbers)
     descriptor.requiredFeatures = features
     descriptor.requiredLimits = limits
-    descriptor.deviceLostCallbackInfo.mode = lib.WGPUCallbackMode_AllowSpontaneous
+    descriptor.deviceLostCallbackInfo.mode = constant("WGPUCallbackMode_AllowSpontaneous")
     descriptor.deviceLostCallbackInfo.callback = on_lost
     descriptor.deviceLostCallbackInfo.userdata1 = expect(on_loss)
     descriptor.uncapturedErrorCallbackInfo.callback = on_error
     answers: list[tuple[int, Any, str]] = []
     userdata = ffi.new_handle(answers)
     info = new("WGPURequestDeviceCallbackInfo *")
-    info.mode = lib.WGPUCallbackMode_AllowProcessEvents
+    info.mode = constant("WGPUCallbackMode_AllowProcessEvents")
     info.callback = on_device
     info.userdata1 = userdata
-    lib.wgpuAdapterRequestDevice(adapter.handle, descriptor, info[0])
-    if not answers:
-        lib.wgpuInstanceProcessEvents(instance(BACKEND_OPENGL if adapter.backend == "OpenGL" else PRIMARY_BACKENDS))
+    library.request_device(adapter.handle, descriptor, info, checked)
     status, handle, message = answers[0] if answers else (-1, ffi.NULL, "no answer")
-    if status != lib.WGPURequestDeviceStatus_Success:
-        raise DeviceError(f"the adapter {adapter.name!r} refused a device: {message}")
-    return adopted("Device", handle)
+    if status != constant("WGPURequestDeviceStatus_Success"):
+        raise DeviceError(f"the adapter {adapter.name!r} refused a device: {library.readable(message)}")
+    return library.owner.adopted("Device", handle)

@@ -16,34 +16,38 @@ from operator import itemgetter
 from typing import Any, ParamSpec, TypeVar
 
 from ..errors import DeviceError
-from .native import ffi, lib, new, on_popped
+from .webgpu.api import Library
+from .webgpu.callbacks import on_popped
+from .webgpu.header import constant, ffi, new
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 _second = itemgetter(1)
 
 
-def in_error_scope(device: Any, what: str, work: Callable[P, Result], *arguments: P.args, **named: P.kwargs) -> Result:
-    """`work(*arguments, **named)`. Raises DeviceError for errors of validation and of memory in it."""
+def in_error_scope(
+    library: Library, device: Any, what: str, work: Callable[P, Result], *arguments: P.args, **named: P.kwargs
+) -> Result:
+    """`work(*arguments, **named)` with a device of a library. Raises DeviceError for errors of validation and of memory in it."""
     # wgpu-native ends the process for the third filter, "Internal"; such errors reach the device's own callback.
     invalid: list[tuple[int, str]] = []
     beyond: list[tuple[int, str]] = []
     with (
-        _pushed(device, lib.WGPUErrorFilter_Validation, invalid),
-        _pushed(device, lib.WGPUErrorFilter_OutOfMemory, beyond),
+        _pushed(library.lib, device, constant("WGPUErrorFilter_Validation"), invalid),
+        _pushed(library.lib, device, constant("WGPUErrorFilter_OutOfMemory"), beyond),
     ):
         result = work(*arguments, **named)
     for name, answers in (("OutOfMemory", beyond), ("Validation", invalid)):
         for kind, message in answers[:1]:  # a callback that was interrupted has answered twice
-            if kind != lib.WGPUErrorType_NoError:
-                raise DeviceError(f"{what}: {name} error: {message}")
+            if kind != constant("WGPUErrorType_NoError"):
+                raise DeviceError(f"{what}: {name} error: {library.readable(message)}")
     return result
 
 
-def _pushed(device: Any, errors: int, answers: list[tuple[int, str]]) -> Any:
+def _pushed(lib: Any, device: Any, errors: int, answers: list[tuple[int, str]]) -> Any:
     """A scope for some errors, open until the `with` ends; what it caught is in `answers` then. For a `with` alone."""
     info = new("WGPUPopErrorScopeCallbackInfo *")
-    info.mode = lib.WGPUCallbackMode_AllowSpontaneous
+    info.mode = constant("WGPUCallbackMode_AllowSpontaneous")
     info.callback = on_popped
     info.userdata1 = handle = ffi.new_handle(answers)
     pop = partial(lib.wgpuDevicePopErrorScope, device)

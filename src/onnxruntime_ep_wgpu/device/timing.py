@@ -17,11 +17,10 @@ from .buffers import Buffer
 from .cache import BufferCache
 from .clock import Clock, Sample
 from .encoding import Copy, Recording, encode_copies
-from .native import USAGE_COPY_SRC, USAGE_QUERY_RESOLVE, ffi, lib, new
-from .owned import own
 from .queue import Queue
 from .readback import Reader
 from .turn import Turn
+from .webgpu.header import USAGE_COPY_SRC, USAGE_QUERY_RESOLVE, constant, ffi, new
 
 # WebGPU allows 4,096 queries in a set, two per dispatch, and wants resolved ones at multiples of 256 bytes.
 PER_SET = 2048
@@ -74,7 +73,7 @@ class Timer:
     def __init__(self, queue: Queue, cache: BufferCache, reader: Reader) -> None:
         self._queue, self._device = queue, queue.device
         self._cache, self._reader = cache, reader
-        self.clock = Clock(float(lib.wgpuQueueGetTimestampPeriod(queue.handle)))
+        self.clock = Clock(queue.library.timestamp_period(queue.handle))
         self._unfinished: LiveSet[TimedSubmission] = LiveSet()
 
     def submit(
@@ -89,15 +88,15 @@ class Timer:
 
         At most `per_submission` dispatches are submitted at a time, 0 meaning all; also gives the number of submissions.
         """
-        count = len(recording)
+        count, lib = len(recording), self._queue.lib
         sets = [self._query_set(2 * min(PER_SET, count - first)) for first in range(0, count, PER_SET)]
         resolved = self._cache.take(16 * count, "timestamps") if count else None
         encoders = [self._encoder()]
-        encode_copies(encoders[0], before)
+        encode_copies(lib, encoders[0], before)
         for place, (pipeline, group, (x, y, z)) in enumerate(recording):
             if per_submission and place and place % per_submission == 0:
                 encoders.append(self._encoder())
-            with _Pass(encoders[-1], sets[place // PER_SET], place % PER_SET) as compute:
+            with _Pass(self._queue, encoders[-1], sets[place // PER_SET], place % PER_SET) as compute:
                 lib.wgpuComputePassEncoderSetPipeline(compute, pipeline.handle)
                 lib.wgpuComputePassEncoderSetBindGroup(compute, 0, group.handle, 0, ffi.NULL)
                 lib.wgpuComputePassEncoderDispatchWorkgroups(compute, x, y, z)
@@ -106,7 +105,7 @@ class Timer:
             assert resolved is not None
             where = number * BYTES_PER_SET
             lib.wgpuCommandEncoderResolveQuerySet(encoders[-1], queries, 0, used, resolved.handle, where)
-        encode_copies(encoders[-1], after)
+        encode_copies(lib, encoders[-1], after)
         begin = time.perf_counter_ns()
         self._finish(encoders, "the measured work", turn)
         timed = TimedSubmission(self, count, resolved, begin)
@@ -153,10 +152,10 @@ class Timer:
         around = []
         for number in range(ROUNDS):
             encoder = self._encoder()
-            with _Pass(encoder, queries, number):
+            with _Pass(self._queue, encoder, queries, number):
                 pass
             if number == ROUNDS - 1:
-                lib.wgpuCommandEncoderResolveQuerySet(encoder, queries, 0, 2 * ROUNDS, resolved.handle, 0)
+                self._queue.lib.wgpuCommandEncoderResolveQuerySet(encoder, queries, 0, 2 * ROUNDS, resolved.handle, 0)
             before = time.perf_counter_ns()
             self._finish([encoder], "the calibration")
             self._queue.wait()
@@ -169,33 +168,36 @@ class Timer:
 
     def _query_set(self, count: int) -> Any:
         descriptor = new("WGPUQuerySetDescriptor *")
-        descriptor.type = lib.WGPUQueryType_Timestamp
+        descriptor.type = constant("WGPUQueryType_Timestamp")
         descriptor.count = count
-        return own("QuerySet", lib.wgpuDeviceCreateQuerySet, self._device, descriptor)
+        return self._queue.owner.own("QuerySet", self._queue.lib.wgpuDeviceCreateQuerySet, self._device, descriptor)
 
     def _encoder(self) -> Any:
-        return own("CommandEncoder", lib.wgpuDeviceCreateCommandEncoder, self._device, ffi.NULL)
+        return self._queue.owner.own(
+            "CommandEncoder", self._queue.lib.wgpuDeviceCreateCommandEncoder, self._device, ffi.NULL
+        )
 
     def _finish(self, encoders: Sequence[Any], what: str, turn: Turn | None = None) -> None:
-        finish = lib.wgpuCommandEncoderFinish
+        own, finish = self._queue.owner.own, self._queue.lib.wgpuCommandEncoderFinish
         self._queue.submit([own("CommandBuffer", finish, encoder, ffi.NULL) for encoder in encoders], what, turn)
 
 
 class _Pass:
     """A compute pass that leaves its begin and end in queries 2 * number and 2 * number + 1."""
 
-    def __init__(self, encoder: Any, queries: Any, number: int) -> None:
+    def __init__(self, queue: Queue, encoder: Any, queries: Any, number: int) -> None:
+        self._lib = queue.lib
         writes = new("WGPUPassTimestampWrites *")
         writes.querySet = queries
         writes.beginningOfPassWriteIndex = 2 * number
         writes.endOfPassWriteIndex = 2 * number + 1
         descriptor = new("WGPUComputePassDescriptor *")
         descriptor.timestampWrites = writes
-        begin = lib.wgpuCommandEncoderBeginComputePass
-        self._compute = own("ComputePassEncoder", begin, encoder, descriptor)
+        begin = queue.lib.wgpuCommandEncoderBeginComputePass
+        self._compute = queue.owner.own("ComputePassEncoder", begin, encoder, descriptor)
 
     def __enter__(self) -> Any:
         return self._compute
 
     def __exit__(self, *error: object) -> None:
-        lib.wgpuComputePassEncoderEnd(self._compute)
+        self._lib.wgpuComputePassEncoderEnd(self._compute)

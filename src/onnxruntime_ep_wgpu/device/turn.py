@@ -13,15 +13,12 @@ from . import encoding
 
 
 class Turn:
-    """One for all work that uses the same buffers. `words` are for C code, None where that has not been built: then nothing is
-    submitted in parts."""
+    """One for all work that uses the same buffers. `words` are for C code."""
 
     __slots__ = ("words",)
 
     def __init__(self) -> None:
         native = encoding.native
-        self.words: Any = None
-        if native is not None:
-            words = native.ffi.new("Turn *")
-            native.lib.turn_begin(words)
-            self.words = native.ffi.gc(words, native.lib.turn_end)
+        words = native.ffi.new("Turn *")
+        native.lib.turn_begin(words)
+        self.words: Any = native.ffi.gc(words, native.lib.turn_end)

@@ -15,10 +15,10 @@ from typing import Any
 from ..errors import OutOfMemoryError
 from .buffers import Buffer
 from .mapped import Mapping, copy_bytes
-from .native import MAP_WRITE, USAGE_COPY_SRC, USAGE_MAP_WRITE, address, ffi, lib, new
-from .owned import let_go, own
 from .queue import Queue
 from .readback import Reader
+from .webgpu.header import MAP_WRITE, USAGE_COPY_SRC, USAGE_MAP_WRITE, address, ffi, new
+from .webgpu.owned import let_go
 
 PIECE_BYTES = 8 << 20
 LEAST_BYTES = 1 << 20  # of a tensor; those below are written as always
@@ -48,11 +48,11 @@ class Uploads:
             words = (count + 3) & ~3
             with self._mapping:
                 self._queue.look()
-                place = lib.wgpuBufferGetMappedRange(piece.staging.handle, 0, PIECE_BYTES)
+                place = self._queue.lib.wgpuBufferGetMappedRange(piece.staging.handle, 0, PIECE_BYTES)
                 there = int(ffi.cast("uintptr_t", place))
                 copy_bytes(there, begin + done, count)
                 ctypes.memset(there + count, 0, words - count)
-                lib.wgpuBufferUnmap(piece.staging.handle)
+                self._queue.lib.wgpuBufferUnmap(piece.staging.handle)
             self._send(piece, buffer, done, words)
             done += count
 
@@ -64,31 +64,31 @@ class Uploads:
         piece = self._pieces.pop(0)
         self._pieces.append(piece)
         assert piece.mapping is not None
-        piece.mapping.wait(piece.index, piece.staging)
+        piece.mapping.wait(piece.staging)
         return piece
 
     def _new(self) -> Buffer:
         self._queue.check_not_lost()
         usage = USAGE_MAP_WRITE | USAGE_COPY_SRC
         descriptor = new("WGPUBufferDescriptor *", {"size": PIECE_BYTES, "usage": usage, "mappedAtCreation": True})
-        handle = own("Buffer", lib.wgpuDeviceCreateBuffer, self._queue.device, descriptor)
+        handle = self._queue.owner.own("Buffer", self._queue.lib.wgpuDeviceCreateBuffer, self._queue.device, descriptor)
         problem = self._queue.problem()
         if problem:
             raise OutOfMemoryError(f"there is no memory for uploads, {PIECE_BYTES} bytes of the host: {problem}")
         return Buffer(handle, PIECE_BYTES, usage, "an upload")
 
     def _send(self, piece: _Piece, buffer: Buffer, offset: int, nbytes: int) -> None:
+        own, lib = self._queue.owner.own, self._queue.lib
         encoder = own("CommandEncoder", lib.wgpuDeviceCreateCommandEncoder, self._queue.device, ffi.NULL)
         lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, piece.staging.handle, 0, buffer.handle, offset, nbytes)
         commands = own("CommandBuffer", lib.wgpuCommandEncoderFinish, encoder, ffi.NULL)
-        piece.index = self._queue.submit([commands], "the upload")
-        piece.mapping = Mapping(self._queue, piece.staging, MAP_WRITE, PIECE_BYTES)
+        submitted = self._queue.submit([commands], "the upload")
+        piece.mapping = Mapping(self._queue, piece.staging, MAP_WRITE, PIECE_BYTES, submitted)
 
 
 class _Piece:
-    """A staging buffer: the submission that read it last, and its map after that; mapped as it is made."""
+    """A staging buffer, and its map after the submission that read it last; mapped as it is made."""
 
     def __init__(self, staging: Buffer) -> None:
         self.staging = staging
-        self.index = 0
         self.mapping: Mapping | None = None

@@ -32,9 +32,10 @@ from ..program.target import WEB_BASELINE, Target
 from .adapters import Adapter, adapters
 from .buffers import Buffer
 from .device import Device
-from .native import USAGE_COPY_DST, USAGE_COPY_SRC, USAGE_STORAGE, Errors, address, errors, ffi, lib
-from .owned import shared
 from .settings import Settings
+from .webgpu import wgpu_native
+from .webgpu.header import USAGE_COPY_DST, USAGE_COPY_SRC, USAGE_STORAGE, address, ffi
+from .webgpu.messages import Errors, errors
 
 USAGES = {"STORAGE": USAGE_STORAGE, "COPY_SRC": USAGE_COPY_SRC, "COPY_DST": USAGE_COPY_DST}
 # Without these no kernel can be relied on, so a device that was asked for with less is refused.
@@ -148,7 +149,7 @@ def borrow(gpu_device: Any, adapter: Adapter, target: Target, settings: Settings
     theirs = gpu_device  # in the closure that the Device holds
 
     def acquire(*_: Any) -> Any:
-        return shared("Device", _ours("WGPUDevice", theirs._internal))
+        return wgpu_native.library().owner.shared("Device", _ours("WGPUDevice", theirs._internal))
 
     return Device(adapter, target, acquire, settings)
 
@@ -158,7 +159,13 @@ _wrappers_lock = threading.Lock()
 
 
 def gpu_device(device: Device) -> Any:
-    """A Device as a GPUDevice, the same one while somebody holds it. It keeps the Device alive."""
+    """A Device as a GPUDevice, the same one while somebody holds it. It keeps the Device alive. Raises DeviceError for a device of
+    another library."""
+    if device.queue.library is not wgpu_native.library():
+        raise DeviceError(
+            f"the device {device.adapter.name!r} is of the library {device.queue.library.name!r}, whose objects wgpu-py does not"
+            f" know: give the session webgpuLibrary={wgpu_native.NAME}"
+        )
     share_errors()
     with _wrappers_lock:
         known = _wrappers.get(device)
@@ -182,8 +189,8 @@ def _wrap(device: Device) -> Any:
         "backend_type": adapter.backend,
     }
     # What wgpu-py releases when it lets go.
-    lib.wgpuAdapterAddRef(adapter.handle)
-    lib.wgpuDeviceAddRef(device.handle)
+    wgpu_native.library().lib.wgpuAdapterAddRef(adapter.handle)
+    wgpu_native.library().lib.wgpuDeviceAddRef(device.handle)
     handle = _theirs("WGPUDevice", device.handle)
     chip = _theirs("WGPUAdapter", adapter.handle)
     wrapper = _api.GPUDevice(
@@ -192,7 +199,7 @@ def _wrap(device: Device) -> Any:
         _api.GPUAdapter(chip, set(adapter.features), dict(adapter.limits), _api.GPUAdapterInfo(info)),
         _api._get_features(handle, device=True),
         _api._get_limits(handle, device=True),
-        _api.GPUQueue("", _theirs("WGPUQueue", lib.wgpuDeviceGetQueue(device.handle)), None),
+        _api.GPUQueue("", _theirs("WGPUQueue", wgpu_native.library().lib.wgpuDeviceGetQueue(device.handle)), None),
     )
     wrapper._onnxruntime_ep_wgpu_device = device
     return wrapper
@@ -229,7 +236,7 @@ def adopt(gpu_buffer: Any, device: Device) -> Buffer:
 
 def gpu_buffer(buffer: Buffer, device: Any) -> Any:
     """A Buffer as a GPUBuffer of the GPUDevice `device`."""
-    lib.wgpuBufferAddRef(buffer.handle)
+    wgpu_native.library().lib.wgpuBufferAddRef(buffer.handle)
     # So that it comes back as the same Buffer.
     _buffers.set(address(buffer.handle), buffer)
     handle = _theirs("WGPUBuffer", buffer.handle)

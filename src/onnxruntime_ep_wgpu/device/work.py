@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, NoReturn
 
 from . import encoding
 from .encoding import Copy, Recording, copy_words
-from .native import address, forget_errors
-from .owned import own_address, shared
 from .queue import Queue
 from .turn import Turn
+from .webgpu.header import address
+from .webgpu.messages import forget_errors
 
 
 class Submission(NamedTuple):
@@ -53,12 +53,13 @@ class Work:
     )
 
     def __init__(self, queue: Queue, submission: Submission, per_submission: int = 0, turn: Turn | None = None) -> None:
-        assert encoding.native is not None and queue.shared is not None
         ffi = encoding.native.ffi
         recording, before, after = submission
         copies = (*before, *after)
         self._memory = [
-            shared("Buffer", it.handle) for source, _, destination, *_ in copies for it in (source, destination)
+            queue.owner.shared("Buffer", it.handle)
+            for source, _, destination, *_ in copies
+            for it in (source, destination)
         ]
         self._queue, self._turn, self.recording, self._lock = queue, turn, recording, threading.Lock()
         self.then: Callable[[], None] | None = None
@@ -81,7 +82,7 @@ class Work:
             self.then()
 
     def raise_refusal(self) -> NoReturn:
-        """C code has submitted a part of it, and wgpu-native has refused a later one: raises DeviceError, DeviceLostError."""
+        """C code has submitted a part of it, and the library has refused a later one: raises DeviceError, DeviceLostError."""
         self._queue.was_refused(
             "the rest of a run that had begun",
             "; what the run writes is not to be used, and a tensor that it updates in place, as a KV cache, is to be set anew",
@@ -96,6 +97,7 @@ class Work:
         with self._lock:  # several threads may wait for the same runs
             if native.is_behind(words):
                 first = encoding.native.ffi.new("size_t *")
+                own_address = self._queue.owner.own_address
                 made = (own_address("CommandEncoder", native.record_ahead, words, first) for _ in range(count))
                 encoders = [*takewhile(bool, made)]
                 if len(encoders) == count:
@@ -106,6 +108,6 @@ class Work:
 
 
 def upload_function() -> int:
-    """What C code calls to write to a buffer (`upload` of csrc/submit.c); 0 where that has not been built."""
+    """What C code calls to write to a buffer (`upload` of csrc/submit.c)."""
     native = encoding.native
-    return 0 if native is None else address(native.ffi.addressof(native.lib, "upload"))
+    return address(native.ffi.addressof(native.lib, "upload"))

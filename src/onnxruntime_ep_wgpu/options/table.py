@@ -76,6 +76,15 @@ OPTIONS: dict[str, Option] = {
             "Graphics API; empty is the adapter's best.",
             "the adapter is used through this API; an error when that is not possible here",
         ),
+        choice(
+            "webgpuLibrary",
+            ("auto", "wgpu-native", "dawn"),
+            "auto",
+            "The WebGPU library; without the option, WGPU_EP_LIBRARY in the environment says which.",
+            "wgpu-native is always there; dawn is the package wgpudawn, and an error that says what to run where it is missing or"
+            " its driver refuses it; auto takes dawn for models of f16 where the adapter has matrix units that kernels use, which"
+            " none does yet ([webgpu.md](webgpu.md))",
+        ),
         flag(
             "enablePIXCapture",
             "0",

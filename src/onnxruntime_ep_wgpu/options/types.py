@@ -28,6 +28,7 @@ class ProviderOptions(TypedDict, total=False):
     webgpuDevice: Number
     dawnProcTable: Number
     dawnBackendType: Literal["D3D12", "Vulkan", ""]
+    webgpuLibrary: Literal["auto", "wgpu-native", "dawn"]
     enablePIXCapture: Flag
     enableRobustness: Flag
     preserveDevice: Flag

@@ -20,8 +20,12 @@ from .store.programs import StoredProgram
 from .store.stored import Stored, Tell
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from ..program.ties import Ties
     from .assign.decision import Claim
+    from .assign.lowerings import Lowerings
+    from .assign.outcome import Elsewhere, Kernel
     from .compiling import Compiling
 
 Source = Callable[[], str | bytes | None]
@@ -38,18 +42,24 @@ class Answers:
         self.compiled: list[str] = []  # what did not come from the store: "" for a claim, else the name of a group
 
     def claim(
-        self, graph: ShownGraph, parent: ShownNode | None, assigned: Sequence[str], forced: frozenset[str]
+        self,
+        graph: ShownGraph,
+        parent: ShownNode | None,
+        assigned: Sequence[str],
+        forced: frozenset[str],
+        single: Mapping[int, Kernel | Elsewhere] | None = None,
     ) -> Claim:
-        """The decision about a graph, which is a body of `parent`. `assigned` names per node the provider that holds it."""
+        """The decision about a graph, which is a body of `parent`. `assigned` names per node the provider that holds it; `single`
+        are outcomes by place of nodes that are in no group with others."""
         refusal = None if parent is None else refusal_within(parent)
         ties, asked = ties_in(graph), (list(assigned), sorted(forced), refusal)
         # The answer may depend on what was decided before, and on what is in bodies: then it is no other session's.
-        alone = parent is None and not self._asked and not any(node.has_body for node in graph)
+        alone = parent is None and not self._asked and not single and not any(node.has_body for node in graph)
         self._asked += 1
         if alone and (known := self._stored.claim(graph, ties, asked, assigned)) is not None:
             return known
         self.compiled.append("")
-        found = self._compile().decide(graph, ties, parent, assigned, forced, refusal)
+        found = self._compile().decide(graph, ties, parent, assigned, forced, refusal, single or {})
         if alone:
             self._stored.keep_claim(graph, asked, found.claim, found.looked_at)
         return found.claim
@@ -68,6 +78,18 @@ class Answers:
         made = StoredProgram(found.program, found.inputs, found.outputs)
         self._stored.keep_program(graph, made, found.names, found.looked_at)
         return made, found.specialise
+
+    @property
+    def lowerings(self) -> Lowerings:
+        """What was lowered to decide, and is not compiled yet."""
+        return self._compile().lowerings
+
+    def converted(self, graph: ShownGraph) -> ir.Graph:
+        """A graph as the compiler reads it."""
+        self._compile()
+        from .assign.converted import converted
+
+        return converted(graph)
 
     def end(self) -> None:
         """The groups of a graph have their Programs: what was kept to compile them goes."""

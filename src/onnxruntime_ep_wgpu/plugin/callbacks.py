@@ -125,14 +125,14 @@ def failed(ort: Ort | None, error: BaseException) -> Any:
     message = message_of(error)
     let_go_of_frames(error)
     watch.went_wrong(error)
-    _raised_later(error)
+    raised_later(error)
     if ort is None:
         print(f"onnxruntime_ep_wgpu: {message}", file=sys.stderr)
         return NULL
     return ort.status(error, message)
 
 
-def _raised_later(error: BaseException) -> bool:
+def raised_later(error: BaseException) -> bool:
     """Whether an error is an interrupt that comes again when Python goes on: one that nobody collects as an error."""
     later = (
         isinstance(error, KeyboardInterrupt)
@@ -192,7 +192,7 @@ def export(
         later = False
         try:
             if again:
-                later = repeatable and _raised_later(_ort.error())
+                later = repeatable and raised_later(_ort.error())
                 if not later:
                     raise _ort.error()
             if device:

@@ -5,10 +5,12 @@ Invariant: a session runs on a device that it was given; an option that names an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..device import adapters, context_of
+from ..device.choice import Choice, automatic
+from ..device.webgpu import libraries
 from ..errors import OptionError
 from ..options import Options
 
@@ -31,14 +33,32 @@ def choose(passed: Sequence[Adapter], options: Options) -> tuple[Adapter, str]:
     return min(passed, key=lambda adapter: rank.get(adapter.type, len(rank))), "powerPreference"
 
 
-def context_for(adapter: Adapter, options: Options) -> Context:
-    """The context of a session on this adapter: that of deviceId, or of the device at webgpuDevice.
+def library_for(adapter: Adapter, options: Options, halves: Callable[[], bool]) -> Choice:
+    """The WebGPU library of a session on this adapter: that of webgpuLibrary, else of WGPU_EP_LIBRARY, else of the adapter and the
+    model, whose products are of f16 when `halves` says so. Raises OptionError."""
+    given = "webgpuLibrary" in options.given
+    asked = options["webgpuLibrary"] if given else libraries.asked()
+    if options["webgpuInstance"] or options["webgpuDevice"]:
+        base = libraries.base().name
+        if given and asked not in (libraries.AUTO, base):
+            raise OptionError(
+                f"option 'webgpuLibrary': {asked!r} contradicts webgpuDevice, which is a device of {base}"
+            )
+        return Choice(base, "webgpuDevice")
+    if asked == libraries.AUTO:
+        return automatic(adapter, halves)
+    return Choice(asked, "webgpuLibrary" if given else libraries.VARIABLE)
 
-    Raises OptionError for addresses that are not those of a device on this adapter.
+
+def context_for(adapter: Adapter, options: Options, library: str, checked: bool) -> Context:
+    """The context of a session on this adapter, of a library by its name: that of deviceId, or of the device at webgpuDevice.
+    `checked`: its kernels test every index.
+
+    Raises OptionError for addresses that are not those of a device on this adapter, DeviceError for a library that cannot be used.
     """
     instance, device = options["webgpuInstance"], options["webgpuDevice"]
     if not instance and not device:
-        return context_of(adapter, options["deviceId"])
+        return context_of(adapter, options["deviceId"], library, checked)
     from ..device.borrowed import context_at  # with the package wgpu, which other sessions do without
 
     found = context_at(instance, device, options["deviceId"] if "deviceId" in options.given else None)

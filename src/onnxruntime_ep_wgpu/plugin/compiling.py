@@ -6,7 +6,7 @@ group again; and which constants were looked at. Invariant: equal graphs get equ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,8 @@ from ..runtime.weight_sources import WeightSource
 from .assign.claim import claim
 from .assign.converted import converted, converted_node
 from .assign.decision import Claim
-from .assign.lowerings import Lowerings
+from .assign.lowerings import Lowerings, order_as
+from .assign.outcome import Elsewhere, Kernel
 from .assign.shown import STRING, Constant, ShownGraph, ShownNode, digests, key_of
 from .assign.types import Types
 from .specialise import Specialiser, lazy_tensor
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Decided:
+class DecidedGraph:
     """A claim, and the constants that were looked at for it, by name."""
 
     claim: Claim
@@ -68,7 +69,7 @@ class Compiling:
         self._target, self._settings = target, settings
         self._claims: dict[str, list[_Known]] = {}
         self._types = Types(target, settings, source)
-        self._lowerings = Lowerings()
+        self.lowerings = Lowerings()
         # What ONNX Runtime does not know of values, by what a group makes until it is compiled.
         self._found_of_groups: dict[frozenset[str], Mapping[str, Told]] = {}
 
@@ -80,26 +81,34 @@ class Compiling:
         assigned: Sequence[str],
         forced: frozenset[str],
         refusal: str | None,
-    ) -> Decided:
+        single: Mapping[int, Kernel | Elsewhere],
+    ) -> DecidedGraph:
         """Decides on a graph, which is a body of `parent`; see `claim` for the others."""
         shown = converted(graph)
         hand_on(ties, shown)
         within = None if parent is None else converted_node(parent)
         filled = self._types.before(shown, within)
-        key = key_of(graph, sorted((name, str(it)) for name, it in filled.items()), assigned, sorted(forced), refusal)
+        key = key_of(
+            graph,
+            sorted((name, str(it)) for name, it in filled.items()),
+            assigned,
+            sorted(forced),
+            refusal,
+            sorted(map(str, single.items())),
+        )
         decision = self._known(key, graph, ties)
         if decision is None:
             decision, groups = claim(
-                shown, self._target, assigned, forced, self._settings, self._types.control, refusal
+                shown, self._target, assigned, forced, self._settings, self._types.control, refusal, single
             )
             facts = digests(graph, looked_at(shown))
             self._claims.setdefault(key, []).append(_Known(decision, facts, ties))
             for group in groups:
-                self._lowerings.keep(group.graph, group.lowered, facts)
+                self.lowerings.keep(group.graph, group.lowered, facts)
         found = self._types.after(shown, within, decision.found)
         for places in decision.groups if found else ():
             self._found_of_groups[made_by(graph.nodes[place] for place in places)] = found
-        return Decided(decision, looked_at(shown))
+        return DecidedGraph(decision, looked_at(shown))
 
     def _known(self, key: str, graph: ShownGraph, ties: Ties) -> Claim | None:
         """What was decided of an equal graph, in which what was looked at is the same too."""
@@ -117,11 +126,9 @@ class Compiling:
         found = self._found_of_groups.get(made_by(graph), {})
         # Not what its nodes make: a run may give an input another rank than was inferred, and lowering says what follows.
         fill(shown, {it.name: found[it.name] for it in shown.inputs if it.name and it.name in found})
-        lowered = self._lowerings.take(shown)
+        lowered = self.lowerings.take(shown)
         if lowered is not None:
-            # ONNX Runtime lists them in another order than the graph from which this was lowered.
-            _reorder(shown.inputs, [it.name for it in lowered.inputs])
-            _reorder(shown.outputs, [it.name for it in lowered.outputs])
+            order_as(shown, lowered)
             program = compile_lowered(lowered, self._target, name)
         else:
             program = compile_graph(shown, shown.opset_imports, self._target, name, self._settings)
@@ -132,7 +139,7 @@ class Compiling:
 
     def clear(self) -> None:
         """The groups of a graph are compiled: what was kept to compile them goes."""
-        self._lowerings.clear()
+        self.lowerings.clear()
         self._found_of_groups.clear()
 
 
@@ -161,8 +168,3 @@ def specialiser_of(
 def made_by(nodes: Iterable[ShownNode]) -> frozenset[str]:
     """The names of what nodes make."""
     return frozenset(value.name for node in nodes for value in node.outputs)
-
-
-def _reorder(values: MutableSequence[ir.Value], names: Sequence[str]) -> None:
-    by_name = {it.name: it for it in values}
-    values[:] = [by_name[name] for name in names]

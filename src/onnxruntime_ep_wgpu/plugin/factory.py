@@ -11,7 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .._ort import ffi
-from ..device import adapters, adapters_problem, context_of
+from ..device import adapters, adapters_problem
+from ..device.choice import automatic
+from ..device.contexts import shared_context
+from ..device.webgpu import libraries
 from ..errors import DeviceError
 from ..live import LiveSet
 from ..names import EP_NAME, NAMES, REGISTRATION
@@ -45,12 +48,20 @@ SHOWN_LIMITS = (
 )
 
 
+def library_of(adapter: Adapter) -> str:
+    """The WebGPU library of sessions that ask for none, and why; the model may change it."""
+    asked = libraries.asked()
+    name, why = automatic(adapter, lambda: True) if asked == libraries.AUTO else (asked, libraries.VARIABLE)
+    return f"{name} ({why})"
+
+
 def metadata(adapter: Adapter) -> dict[str, str]:
     """What `ort.get_ep_devices()` shows of an adapter."""
     shown = {
         ADAPTER_KEY: str(adapter.index),
         "name": adapter.name,
         "backend": adapter.backend,
+        "library": library_of(adapter),
         "type": adapter.type,
         "driver": adapter.driver,
         "features": ",".join(sorted(adapter.target().features)),
@@ -213,7 +224,7 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
         """
         number = self.ort.ep.MemoryDevice_GetDeviceId(self.ort.ep.MemoryInfo_GetMemoryDevice(info))
         if context is None or context.adapter.index != number:
-            context = context_of(adapters()[number])
+            context = shared_context(adapters()[number])
         allocator = Allocator(self.ort, info, context)
         self._users.add(allocator)
         return allocator

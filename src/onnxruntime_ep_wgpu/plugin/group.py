@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from ..device import Device
+from ..device import Buffer, Device
 from ..errors import ExtentError, InputError, LimitError
 from ..program.program import Program
 from ..program.weights import weight_names
@@ -217,12 +217,15 @@ class CompiledGroup:
         settings: RunSettings | None = None,
         source_of: SourceOf = in_memory,
         specialise: CompiledAgain | None = None,
+        shared: Callable[[Device], Mapping[str, Buffer]] = lambda _device: {},
     ) -> None:
-        self._current, self._settings = current, settings
+        """`shared` gives weights by name that a device has already."""
+        self._current, self._settings, self._shared = current, settings, shared
         self._lock = threading.Lock()
         if specialise is not None and not (program.symbols or specialise.may_relax):
             specialise = None
-        executable = Executable(program, current(), settings)
+        device = current()
+        executable = Executable(program, device, settings, shared(device))
         # After the upload: a program that does not fit leaves nothing behind.
         self.sources = WeightSources(source_of)
         self._next = _ForNextDevice(self.sources)
@@ -244,7 +247,8 @@ class CompiledGroup:
         with self._lock:
             if self._live.device.lost:
                 program, specialise = self._next.compiled()
-                executable = Executable(program, self._current(), self._settings)
+                device = self._current()
+                executable = Executable(program, device, self._settings, self._shared(device))
                 self._live = GroupOnDevice(executable, specialise, self._next.keep)
                 self.rebuilt += 1
             return self._live

@@ -243,9 +243,9 @@ class Memos:
         shapes = [it.dims for it in tensors]
         key = graph, tuple([it.address for it in tensors]), shapes
         number = self._free_place(key)
-        work = run.work(submission)
-        if number is None or work is None:
+        if number is None:
             return
+        work = run.work(submission)
         rows, first = [], 0
         cast, null = native.ffi.cast, native.ffi.NULL
         for it, mark in zip(tensors, marked, strict=True):

@@ -9,40 +9,46 @@ from __future__ import annotations
 
 import _thread
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..device import debugger
+from ..device import debugger, library_named
 from ..errors import Fault, InternalError, OptionError
 from ..fields import settings_from
 from ..options import Options
 from ..program.settings import CompileSettings
 from ..runtime.settings import RunSettings
-from ..runtime.weight_sources import FromModel
+from ..runtime.weight_sources import FilePlace, FromModel
+from ..trace import span
 from . import watch
 from .abi import INFO, WARNING, Logger, Ort, file_text, text
 from .answers import Answers
 from .assign import graph as ort_graph
 from .assign.crossings import Crossings
-from .assign.forced import Forced, names_in_model
+from .assign.enclosing import refusal_within
+from .assign.forced import Forced, has_halves, names_in_model
 from .assign.ort_format import CopyGuard
 from .assign.report import AssignmentReport
 from .captures import CapturedNode, Captures, check_placements
-from .choose import context_for
+from .choose import context_for, library_for
 from .group import CompiledGroup
 from .known import FusedNode
 from .memory import space as memory
 from .node import ComputeInfo
+from .search.operators import is_search
 from .settings import asked, settings_of
 from .wrap import wrapped
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from ..device import Adapter, Device
-    from .assign.shown import ShownNode
+    from ..program.program import Program
+    from .again import CompiledAgain
+    from .assign.shown import ShownGraph, ShownNode
+    from .search.bodies import Body
+    from .search.compile import Shared
+    from .search.decide import Decided, Searches
 
 
 class SessionState:
@@ -56,9 +62,13 @@ class SessionState:
     ) -> None:
         self.ort, self.name, self.adapter, self.options, self.logger = ort, name, adapter, options, logger
         self._check_debugger()
-        self.context = context_for(adapter, options)
+        self._running = settings_from(RunSettings, options.values)
+        self.library = library_for(adapter, options, lambda: has_halves(watch.source()))
+        self.context = context_for(adapter, options, self.library.name, self._running.bounds_checks)
         self._member = self.context.join(
-            settings_of(options, adapter), asked(options), preserve=options["preserveDevice"]
+            settings_of(options, adapter.through("", self.library.name)),
+            asked(options),
+            preserve=options["preserveDevice"],
         )
         self.target = self.context.target
         self._compiling = replace(settings_from(CompileSettings, options.values), compiled_again=True)
@@ -73,6 +83,7 @@ class SessionState:
         self.captures = Captures(logger, ort.version >= 27) if options["enableGraphCapture"] else None
         self._told: set[str] = set()  # faults of this package
         self._answers = Answers(self.target, self._compiling, lambda: watch.source() or self._path, self._tell)
+        self._searches: Searches | None = None
         self._crossings: Crossings | None = None
         self.copy_guard = CopyGuard(
             name,
@@ -89,6 +100,12 @@ class SessionState:
     def _check_debugger(self) -> None:
         if self.options["enablePIXCapture"] and not debugger.attached():
             raise OptionError(f"option 'enablePIXCapture': {debugger.MISSING}")
+
+    @property
+    def library_text(self) -> str:
+        """The WebGPU library of the session with its version, and why that one."""
+        name, why = self.library
+        return f"{name} {library_named(name).version} ({why})"
 
     def device(self) -> Device:
         """The session's device, opened on first use."""
@@ -130,8 +147,13 @@ class SessionState:
         assigned = [text(self.ort.get(self.ort.api.Node_GetEpName, node, "const char *")) for node in nodes]
         self._path = file_text(self.ort.get(self.ort.api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
         parent = self._parent(handle)
+        if parent is not None and is_search(parent):
+            self._forced.among(graph)  # these names are met
+            return []  # decided with the node
         self._others |= not {*assigned} <= {"", self.name, "CPUExecutionProvider"}
-        decision = self._answers.claim(graph, parent, assigned, self._forced.among(graph))
+        searches = self._searched(graph, parent, assigned)
+        single = {place: it.outcome for place, it in searches.items()}
+        decision = self._answers.claim(graph, parent, assigned, self._forced.among(graph), single)
         within = "" if parent is None else parent.name
         faults = [reason.error for reason in decision.reasons if isinstance(reason, Fault)]
         self._meet_internal([error for error in faults if isinstance(error, InternalError)])
@@ -143,12 +165,32 @@ class SessionState:
             self.inputs = tuple(value.name for value in graph.inputs)
             self.outputs = tuple(value.name for value in graph.outputs)
         self.assignment.decided(within, graph, decision, assigned)
+        for it in searches.values():
+            for body in it.bodies.values():
+                self.assignment.decided(it.node.name, body, it.claim_of(body), [""] * len(body))
         self.copy_guard.decided(parent is None, graph, decision.groups, assigned)
         if parent is None:
             held = [place for place, name in enumerate(assigned) if name == self.name]
             whole = any(len(group) == len(nodes) for group in decision.groups)
             self._crossings = None if whole else Crossings(graph, decision.groups, held)
         return [[nodes[place] for place in group] for group in decision.groups]
+
+    def _searched(self, graph: ShownGraph, parent: ShownNode | None, assigned: Sequence[str]) -> dict[int, Decided]:
+        """What was decided on nodes that generate text, by place."""
+        if not any(map(is_search, graph)):
+            return {}
+        if self._searches is None:
+            from .search.decide import Searches
+
+            self._searches = Searches(
+                self.ort,
+                self.target,
+                self._compiling,
+                self._answers.lowerings,
+                self._forced.among,
+                self.captures is not None,
+            )
+        return self._searches.decide(graph, assigned, None if parent is None else refusal_within(parent))
 
     def _tell(self, line: str, aloud: bool) -> None:
         self.logger.log(WARNING if aloud else INFO, line)
@@ -212,20 +254,16 @@ class SessionState:
             node.name = next((names[it.name] for it in node.outputs if it.name in names), node.name)
         inputs = self._names(api.Node_GetNumInputs, api.Node_GetInputs, fused)
         outputs = self._names(api.Node_GetNumOutputs, api.Node_GetOutputs, fused)
+        if any(map(is_search, graph)):
+            return self._compile_search(graph, inputs, outputs)
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
         with self._opening_device():
             # The body of a control-flow node is compiled before the main graph is known, and may read what nodes make.
             stored, specialise = self._answers.program(graph, name, frozenset(self.inputs))
         program, graph_inputs, graph_outputs = stored.program, stored.inputs, stored.outputs
-        path = file_text(self.ort.get(api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
-        source = watch.source()
-        weights = FromModel(path, source if isinstance(source, bytes) else None, graph.in_files)
-        group = CompiledGroup(
-            program, self.device, settings_from(RunSettings, self.options.values), weights, specialise
-        )
-        weights.freed()
+        group = self._group(program, specialise, graph.in_files)
         self.assignment.compiled(made, program)
-        running = wrapped(group, lambda: self._read_again(handle))
+        running = wrapped(group, lambda: self._answers.converted(ort_graph.read(self.ort, handle)))
         captured = None
         if self.captures is not None and running is group:
             defaults = self._with_default(handle)
@@ -241,11 +279,36 @@ class SessionState:
             info.repeat_in_c()
         return info
 
-    def _read_again(self, handle: Any) -> ir.Graph:
-        """The graph of a group, for tools."""
-        from .assign.converted import converted
+    def _compile_search(self, shown: ShownGraph, inputs: list[str], outputs: list[str]) -> ComputeInfo:
+        """The only node of a graph, which generates text."""
+        from .search.compile import compiled_search
 
-        return converted(ort_graph.read(self.ort, handle))
+        graph, lowerings = self._answers.converted(shown), self._answers.lowerings
+        (node,) = shown
+        # What nothing reads ONNX Runtime leaves out.
+        made = [outputs.index(it.name) for it in node.outputs if it.name in outputs]
+
+        def group(body: Body, program: Program, specialise: CompiledAgain, shared: Shared) -> CompiledGroup:
+            self.assignment.compiled(body.shown, program)
+            return self._group(program, specialise, body.graph.meta["in_files"], shared)
+
+        signature = FusedNode(inputs=list(range(len(inputs))), outputs=made, input_names=inputs, output_names=outputs)
+        with self._opening_device(), span("compile", node.name, nodes=1):
+            return compiled_search(self.ort, graph, signature, self.target, self._compiling, lowerings, group)
+
+    def _group(
+        self,
+        program: Program,
+        specialise: CompiledAgain,
+        in_files: Mapping[int, FilePlace],
+        shared: Shared = lambda _device: {},
+    ) -> CompiledGroup:
+        """A compiled graph on the device, whose weights are found again in the model where they are."""
+        source = watch.source()
+        weights = FromModel(self._path, source if isinstance(source, bytes) else None, in_files)
+        group = CompiledGroup(program, self.device, self._running, weights, specialise, shared)
+        weights.freed()
+        return group
 
     def compiled(self) -> None:
         """The groups of a graph are compiled: what was kept to compile them goes."""

@@ -29,7 +29,7 @@ from .program import (
     Symbol,
     Value,
 )
-from .target import FOR_CHOICES, Target
+from .target import FOR_CHOICES, MatrixUnit, Target
 
 MOST = 1 << 64  # all whole numbers of a file are below it, and above its negative
 _MOST_COUNT = (1 << 53) - 1  # what a number of JavaScript can count to
@@ -112,15 +112,26 @@ def program_of(found: Any, columns: Mapping[str, Sequence[str]], weights: Sequen
 
 def target_of(found: Any) -> Target:
     """What a Program needs. Raises ValueError."""
-    kinds: dict[type, Cell] = {str: _text, bool: _flag, int: _limit, frozenset: lambda it: frozenset(_list(_text)(it))}
+    kinds: dict[type, Cell] = {
+        str: _text,
+        bool: _flag,
+        int: _limit,
+        frozenset: lambda it: frozenset(_list(_text)(it)),
+        tuple: _list(_matrix_unit),
+    }
     least, known = Target(), set(Target().as_json())
-    if type(found) is not dict or set(found) != known:
+    if type(found) is not dict or set(found) - {"matrices"} != known:
         raise ValueError(f"{cut(found)} is no target; one has {', '.join(sorted(known))}")
     assert not known & {*FOR_CHOICES}
     target = Target(**{name: kinds[type(getattr(least, name))](value) for name, value in found.items()})
     if not target.offset_alignment:
         raise ValueError("its target has an alignment of 0 bytes")
     return target
+
+
+def _matrix_unit(it: Any) -> MatrixUnit:
+    m, n, k, operand, result, subgroup = items(it)
+    return MatrixUnit(m, n, k, operand, result, subgroup)
 
 
 # ---- cells

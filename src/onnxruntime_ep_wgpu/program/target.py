@@ -7,17 +7,17 @@ how it is compared; a field without a rule is an error when this module is impor
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from typing import Any
 
-from ..errors import ProgramError
+from ..errors import ProgramError, cut
 from .dtypes import DType
 from .tuning import Choice
 
 # WebGPU's names of the features that somebody uses; INT64 and SUBGROUP, which is the same as SUBGROUPS and counts them, are
-# wgpu-native's. COMPONENT_STORES is ours: to store a component of a vector in memory is to store nothing else, as in SPIR-V, not to
-# read, change and store the vector, which other invocations may be storing to. So is INTEGER_DOTS: a GPU multiplies and adds four
-# bytes in one instruction, which WGSL has everywhere and what lies below does not.
+# wgpu-native's; SUBGROUP_MATRIX is Dawn's. COMPONENT_STORES is ours: to store a component of a vector in memory is to store nothing
+# else, as in SPIR-V, not to read, change and store the vector, which other invocations may be storing to. So is INTEGER_DOTS: a GPU
+# multiplies and adds four bytes in one instruction, which WGSL has everywhere and what lies below does not.
 COMPONENT_STORES = "component-stores"
 F16 = "shader-f16"
 INTEGER_DOTS = "integer-dots"
@@ -25,10 +25,17 @@ OURS = frozenset({COMPONENT_STORES, INTEGER_DOTS})
 INT64 = "shader-int64"
 SUBGROUP = "subgroup"
 SUBGROUPS = "subgroups"
+SUBGROUP_MATRIX = "chromium-experimental-subgroup-matrix"
 TIMESTAMPS = "timestamp-query"
+
+# Features that only choose texts.
+_OF_TEXTS = frozenset({COMPONENT_STORES, SUBGROUP, SUBGROUPS, SUBGROUP_MATRIX})
 
 # The fields that decide which kernels are chosen, which no Program relies on.
 FOR_CHOICES = ("tuning", "discrete")
+
+# The types of elements that matrix units multiply, and those in which they sum them.
+MATRIX_SUMS = {"f16": ("f32", "f16"), "i8": ("i32",), "u8": ("u32",)}
 
 # Whether a target that has `has` runs what was lowered for one that has `needs`: rule(needs, has).
 Rule = Callable[[Any, Any], bool]
@@ -41,6 +48,29 @@ def _compared(rule: Rule, default: Any) -> Any:
 def _at_least(default: int) -> Any:
     """A limit that must not be lower than what lowering relied on."""
     return _compared(lambda needs, has: has >= needs, default)
+
+
+@dataclass(frozen=True)
+class MatrixUnit:
+    """A product of matrices that a subgroup of `subgroup` invocations makes together: (m, k) by (k, n), elements of type `operand`,
+    sums of type `result`, both as WGSL spells them. Raises ValueError for what is no such product."""
+
+    m: int
+    n: int
+    k: int
+    operand: str
+    result: str
+    subgroup: int
+
+    def __post_init__(self) -> None:
+        for name in ("m", "n", "k", "subgroup"):
+            value = getattr(self, name)
+            if type(value) is not int or not 1 <= value <= 256:
+                raise ValueError(f"a matrix unit has the {name} {cut(value)}, which is no number from 1 to 256")
+        if self.subgroup & (self.subgroup - 1):
+            raise ValueError(f"a matrix unit has subgroups of {self.subgroup}, which is no power of two")
+        if not isinstance(self.operand, str) or self.result not in MATRIX_SUMS.get(self.operand, ()):
+            raise ValueError(f"no matrix unit sums {cut(self.operand)} in {cut(self.result)}")
 
 
 @dataclass(frozen=True)
@@ -64,6 +94,9 @@ class Target:
     software: bool = _compared(lambda needs, has: needs or not has, False)
     # Of all loops of an invocation on a software adapter; lavapipe ends a shader after 65,535.
     max_iterations: int = _at_least(60_000)
+    # What subgroups multiply. With the feature SUBGROUP_MATRIX by units of their own; without it a kernel that is made for them
+    # calculates the same in plain WGSL, as tests do.
+    matrices: tuple[MatrixUnit, ...] = _compared(lambda needs, has: {*needs} <= {*has}, ())
     # Which kernels are chosen before those that are shipped (`compiler/tune/`), and whether the GPU has memory of its own, which
     # choices may ask; a Program has been made by then.
     tuning: tuple[Choice, ...] = _compared(lambda needs, has: True, ())
@@ -81,7 +114,7 @@ class Target:
     @property
     def lowered(self) -> Target:
         """What lowering and fusion look at: graphs are lowered alike where this is equal. These features only choose texts."""
-        return replace(self, name="", features=self.features - {COMPONENT_STORES, SUBGROUP, SUBGROUPS})
+        return replace(self, name="", features=self.features - _OF_TEXTS)
 
     @property
     def needs(self) -> Target:
@@ -90,9 +123,10 @@ class Target:
         return replace(self, **none)
 
     def as_json(self) -> dict[str, Any]:
-        """What a Program relies on, as JSON has it."""
+        """What a Program relies on, as JSON has it: matrices only where there are some."""
         found = {it.name: getattr(self, it.name) for it in fields(Target) if it.name not in FOR_CHOICES}
-        return {**found, "features": sorted(self.features)}
+        matrices = [list(astuple(it)) for it in found.pop("matrices")]
+        return {**found, "features": sorted(self.features), **({"matrices": matrices} if matrices else {})}
 
 
 _RULES: dict[str, Rule] = {it.name: it.metadata["rule"] for it in fields(Target)}
@@ -105,6 +139,9 @@ def lack(needs: Target, has: Target) -> str | None:
         if not rule(wanted, offered):
             if isinstance(wanted, frozenset):
                 return f"needs the features {sorted(wanted - offered)}, which this adapter lacks"
+            if isinstance(wanted, tuple):
+                lacking = next(it for it in wanted if it not in offered)
+                return f"needs the {lacking}, which this adapter lacks"
             return f"is made for {name} {wanted}, this adapter has {offered}"
     return None
 

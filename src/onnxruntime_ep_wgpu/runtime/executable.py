@@ -76,8 +76,8 @@ class Run:
             self.goes_on = self.executable.expect(self._planned.key, submission, places)
         return submission
 
-    def work(self, submission: Submission) -> Work | None:
-        """What queues the work that `submit` gave; None where that has not been built."""
+    def work(self, submission: Submission) -> Work:
+        """What queues the work that `submit` gave."""
         return self.executable.work(submission)
 
 
@@ -153,12 +153,16 @@ class Executable:
 
     # ---- the same graph for certain sizes
 
+    def weights_of(self, names: Collection[str]) -> dict[str, Buffer]:
+        """The weights on the device that are the model's own, of these names in the model, in whatever order their axes lie: for an
+        executable of another graph that has the same ones."""
+        every = zip(self._weight_names, self._weights, strict=True)
+        return {name: buffer for name, buffer in every if buffer is not None and model_name(name)[0] in names}
+
     def compiled_for(self, program: Program, constants: Collection[str]) -> Executable:
         """What runs `program`, this graph compiled for certain sizes: with the memory of this one's intermediate values, and its
         weights of these names, which are the model's own and the same in both, in whatever order their axes lie."""
-        names = zip(self._weight_names, self._weights, strict=True)
-        shared = {name: buffer for name, buffer in names if buffer is not None and model_name(name)[0] in constants}
-        return Executable(program, self.device, self.settings, shared, self._plans.family)
+        return Executable(program, self.device, self.settings, self.weights_of(constants), self._plans.family)
 
     def leave(self) -> None:
         """Nobody runs this any more: plans go when no run uses them, and the memory that others do not share with them."""
@@ -183,8 +187,8 @@ class Executable:
         with self.prepare(inputs) as run:
             run.submit(outputs)
 
-    def work(self, submission: Submission) -> Work | None:
-        """What submits the same again without Python; None where that has not been built."""
+    def work(self, submission: Submission) -> Work:
+        """What submits the same again without Python."""
         return self.device.work(submission, self.settings.per_submission, self._plans.family.turn)
 
     def submit(self, plan: Plan, places: Sequence[Place | None]) -> Submission | None:

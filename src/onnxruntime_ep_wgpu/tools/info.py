@@ -10,7 +10,7 @@ from typing import Any
 from ._model import adapter_of, whole
 from ._output import show_json, show_pairs, show_table
 
-PACKAGES = ("onnxruntime-ep-wgpu", "onnxruntime", "wgpu", "onnx", "onnx-ir", "numpy")
+PACKAGES = ("onnxruntime-ep-wgpu", "onnxruntime", "wgpu", "wgpudawn", "onnx", "onnx-ir", "numpy")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Exit code 1 when there is no adapter."""
     from ..device import adapters, adapters_problem
-    from ..plugin.factory import SHOWN_LIMITS
+    from ..plugin.factory import SHOWN_LIMITS, library_of
 
     found = adapters()
     data: dict[str, Any] = {
@@ -31,6 +31,7 @@ def main(args: argparse.Namespace) -> int:
                 "index": adapter.index,
                 "name": adapter.name,
                 "backend": adapter.backend,
+                "library": library_of(adapter),
                 "type": adapter.type,
                 "driver": adapter.driver,
                 "vendor_id": adapter.vendor_id,
@@ -61,7 +62,10 @@ def main(args: argparse.Namespace) -> int:
             for adapter, shown in zip(found, data["adapters"], strict=True):
                 limits = {name: shown["limits"][name] for name in SHOWN_LIMITS if name in shown["limits"]}
                 used = ", ".join(sorted(adapter.target().features)) or "none"
-                show_pairs({**limits, "features that kernels use": used}, f"\n{adapter.index}: {adapter.name}")
+                show_pairs(
+                    {**limits, "library": shown["library"], "features that kernels use": used},
+                    f"\n{adapter.index}: {adapter.name}",
+                )
             print("\nwgpu-ep info --adapter N shows every limit and feature of an adapter")
         else:
             print(data["problem"])
@@ -70,7 +74,7 @@ def main(args: argparse.Namespace) -> int:
 
 def versions() -> dict[str, str]:
     """The version of Python, of the packages that matter and of wgpu-native."""
-    from ..device import native_version
+    from ..device import library_named
 
     result = {"python": platform.python_version()}
     for name in PACKAGES:
@@ -78,5 +82,5 @@ def versions() -> dict[str, str]:
             result[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             result[name] = "not installed"
-    result["wgpu-native"] = native_version()
+    result["wgpu-native"] = library_named("wgpu-native").version
     return result

@@ -120,8 +120,8 @@ def _run(args: argparse.Namespace) -> Profile:
     facts = {"model": args.model.name, "device": device.adapter.name, "backend": device.adapter.backend}
     facts |= {"driver": device.adapter.driver}
     placed = report(session)
-    facts |= {"nodes": str(len(placed.nodes)), "nodes_on_cpu": str(len(placed.on_cpu))}
-    facts |= {name: found[name] for name in ("onnxruntime", "onnxruntime-ep-wgpu", "wgpu-native")}
+    facts |= {"library": placed.library, "nodes": str(len(placed.nodes)), "nodes_on_cpu": str(len(placed.on_cpu))}
+    facts |= {name: found[name] for name in ("onnxruntime", "onnxruntime-ep-wgpu")}
     return _beside_peak(events, facts, device)
 
 
@@ -139,11 +139,10 @@ def _read(args: argparse.Namespace) -> Profile:
 
 
 def _device(session: Any) -> Device:
-    from ..api.reports import report
-    from ..device import adapters, open_device
+    from ..api.reports import state_of
 
-    name = report(session).device
-    return open_device(next(adapter for adapter in adapters() if adapter.name == name))
+    device: Device = state_of(session).device()
+    return device
 
 
 def _beside_peak(events: list[Event], facts: dict[str, str], device: Device) -> Profile:

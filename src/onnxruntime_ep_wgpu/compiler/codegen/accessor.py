@@ -52,8 +52,8 @@ class Accessors:
     """Generates element accesses for one kernel, and the functions that they take: `functions`, text by name.
 
     `bind` names the buffer of a tensor that the kernel loads, `uniforms` give the text of a dim, `lanes` says how many elements
-    of a type share a word, `word` is the text of a buffer's word at an index, `vectors` are bound as arrays of four elements,
-    and `fours` are dims that are multiples of 4 here.
+    of a type share a word, `word` is the text of a buffer's word at an index, `vectors` are bound as arrays of four elements and
+    `eights` of eight halves, and `fours` are dims that are multiples of 4 here.
     """
 
     def __init__(
@@ -66,9 +66,10 @@ class Accessors:
         word: Callable[[str, str], str],
         vectors: frozenset[Tensor] = frozenset(),
         fours: frozenset[Dim] = frozenset(),
+        eights: frozenset[Tensor] = frozenset(),
     ) -> None:
         self.scalars, self.maps, self.bind, self.uniforms, self.dim = scalars, maps, bind, uniforms, uniforms.text
-        self.lanes, self.word, self.vectors, self.fours = lanes, word, vectors, fours
+        self.lanes, self.word, self.vectors, self.fours, self.eights = lanes, word, vectors, fours, eights
         self.functions: dict[str, str] = {}
         self._of_maps: dict[tuple[Map, int], str] = {}
 
@@ -249,6 +250,24 @@ class Accessors:
         lines = [*position.scope.lines, f"return {loaded};"]
         self.functions[words] = fn(words, _parameters(read), lines, f"{words}_t")
         self.functions[f"{name}4_of"] = fn(f"{name}4_of", f"it: {words}_t", [f"return {value};"], vector)
+
+    def eight_accessor(self, name: str, read: Read) -> None:
+        """Declares `<name>8_words(a, b, ...)`, eight neighbours along the last coordinate, which is a multiple of 8, and
+        `<name>8_of(words)`, which makes halves of them, two in each of four words. Behind `vector_accessor`."""
+        tensor, words, position = read.view.tensor, f"{name}8_words", self._position(read)
+        if tensor in self.eights:
+            at = self._shown(position, read.view)
+            loaded, kind, value = self.word(self.bind(tensor), f"{at.number} >> 3u"), "vec4<u32>", "it"
+        else:
+            *outer, last = LETTERS[: len(read.groups)]
+            top = self.dim((product(read.extents[-1]) - 1) // 4 * 4)
+            fours = [f"{name}4_words({', '.join([*outer, place])})" for place in (last, f"min({last} + 4u, {top})")]
+            loaded, kind = f"array({', '.join(fours)})", f"array<{name}4_words_t, 2>"
+            value = f"eight_halves({name}4_of(it[0]), {name}4_of(it[1]))"
+        self.functions[f"{words}_t"] = f"alias {words}_t = {kind};"
+        lines = [*position.scope.lines, f"return {loaded};"]
+        self.functions[words] = fn(words, _parameters(read), lines, f"{words}_t")
+        self.functions[f"{name}8_of"] = fn(f"{name}8_of", f"it: {words}_t", [f"return {value};"], "vec4<u32>")
 
     def _calculates_vectors(self, read: Read) -> bool:
         """True when an operand is a map of narrow integers, several of which are a word: weights that become real numbers, or

@@ -6,9 +6,11 @@ In: a Call and the `Writer` of its group. Out: the texts of its variants, which 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+from ...program.dtypes import DType
 from ..dims import product, quotient
-from ..ir import Call, Function, Inner, Read, Tensor, View, Write, split_groups
+from ..ir import Call, Function, Inner, Read, Tensor, Variant, View, Write, split_groups
 from . import prelude
 from .accessor import LETTERS, constant, fn, substitute
 from .expression import to_wgsl
@@ -19,10 +21,21 @@ from .writer import VariantText, Writer, placed_in_fours
 
 
 def call_texts(w: Writer, call: Call) -> list[VariantText]:
-    """The variants of a Call; their functions are the same."""
-    w.renew(_vectors_of_call(w, call))
+    """The variants of a Call. Functions are the same of all that multiply matrices of subgroups, and of all others."""
+    texts: dict[Variant, VariantText] = {}
+    vectors = _vectors_of_call(w, call)
+    for eights in (False, True):
+        variants = [it for it in call.variants if ("UNIT_M" in dict(it.constants)) is eights]
+        if variants:
+            w.renew(vectors, eights=_eights_of_call(w, call) if eights else frozenset())
+            texts |= zip(variants, _texts(w, call, variants, eights), strict=True)
+    return [texts[it] for it in call.variants]
+
+
+def _texts(w: Writer, call: Call, variants: Sequence[Variant], eights: bool) -> list[VariantText]:
+    """Those of variants that share their functions; `eights`: these ask for eight halves at a time."""
     access = w.access
-    bytewise = any(dict(it.constants).get("DOTS") for it in call.variants)
+    bytewise = any(dict(it.constants).get("DOTS") for it in variants)
     marks = {n: w.dim(d) for n, d in call.parameters.items()}
     marks |= {n: constant(c) for n, c in call.constants.items()}
     for name, read in call.operands.items():
@@ -30,6 +43,8 @@ def call_texts(w: Writer, call: Call) -> list[VariantText]:
         access.accessor(f"{name}_at", read)
         if read.vector:
             access.vector_accessor(f"{name}_at", read)
+            if eights:
+                access.eight_accessor(f"{name}_at", read)
         if read.run:
             access.run_accessor(f"{name}_run", read, bytewise=bytewise)
     for name, write in call.results.items():
@@ -48,7 +63,7 @@ def call_texts(w: Writer, call: Call) -> list[VariantText]:
         marks[f"{name}_t"] = w.scalars.type(function.result)
         access.functions[name] = _function(w, name, function)
     texts = []
-    for variant in call.variants:
+    for variant in variants:
         template = prelude.template(variant.template or call.template)
         own = marks | {n: w.dim(d) for n, d in variant.parameters}
         own |= {n: constant(c) for n, c in variant.constants}
@@ -59,12 +74,13 @@ def call_texts(w: Writer, call: Call) -> list[VariantText]:
             "SUBGROUPS": w.subgroups,
             "INVOCATIONS": variant.workgroup_size,
             "COMPONENT_STORES": w.component_stores,
+            "MATRIX_UNITS": w.matrix_units,
         }
         text = substitute(preprocess(template, chosen), own)
         if w.subgroups:
             text = re.sub(rf"\blanes_(sum|max)\(lane, {variant.workgroup_size}u, ", r"workgroup_\1(lane, ", text)
         together = (
-            "group_" in text and re.search(r"\b(workgroup|subgroup)_\w", text) is not None
+            "group_" in text and re.search(r"\b(workgroup|subgroup)_(?!matrix_)\w", text) is not None
         )  # which takes long to find none
         main = w.main(variant.workgroup_size, variant.workgroups, together)
         texts.append(w.text(variant.guard, variant.workgroups, f"{text}\n{main}"))
@@ -96,6 +112,16 @@ def _vectors_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
         t for t in stored if w.has_vectors(t) and all(quotient(d, 4) is not None for d in placed_in_fours(t) or (1,))
     }
     return frozenset(loaded | {t.memory for t in fitting} - {t.memory for t in w.group.stores if t not in fitting})
+
+
+def _eights_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
+    """The tensors of halves that a call reads eight elements at a time, and nothing else in its kernel reads."""
+    others = {view.tensor for node in w.fused.values() for view in node.reads}
+    stored = {it.memory for it in w.group.stores}
+    reads = [it for it in call.operands.values() if it.view.tensor.dtype is DType.FLOAT16]
+    one_by_one = {it.view.tensor for it in reads if not it.vector or not it.loads_together(8)}
+    found = {it.view.tensor for it in reads if it.view.tensor in w.loads} - others - one_by_one - stored
+    return frozenset(it for it in found if not w.placement.ranges[it])
 
 
 def _packed(w: Writer, tensor: Tensor) -> set[Tensor]:

@@ -48,10 +48,7 @@ def generate(group: FusedGroup, target: Target) -> Source:
     if unused:
         raise AssertionError(f"the kernel of {', '.join(w.group.origin)} binds {', '.join(unused)} for nothing")
     return Source(
-        [
-            (v.guard, w.module(body, len(uniforms), v.vectors), v.workgroups)
-            for v, body in zip(variants, bodies, strict=True)
-        ],
+        [(v.guard, w.module(body, len(uniforms), v), v.workgroups) for v, body in zip(variants, bodies, strict=True)],
         [
             (tensor, tensor not in w.loads, byte_range)
             for tensor in w.bindings

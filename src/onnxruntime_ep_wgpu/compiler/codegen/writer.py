@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...program.dtypes import DType
-from ...program.target import COMPONENT_STORES, SUBGROUP, SUBGROUPS, Target, elements_per_word
+from ...program.target import COMPONENT_STORES, SUBGROUP, SUBGROUP_MATRIX, SUBGROUPS, Target, elements_per_word
 from ..dims import Dim, quotient
 from ..ir import REPETITION, Map, Tensor, View
 from ..passes.fuse import FusedGroup
@@ -24,13 +24,18 @@ from .uniforms import UniformBlock
 @dataclass(frozen=True)
 class VariantText:
     """A variant before its functions and declarations are put in front: `code` is `kernel` and `main`, which may call
-    `functions`; `vectors` are bound as arrays of four elements."""
+    `functions`; `vectors` are bound as arrays of four elements, `eights` of eight halves."""
 
     guard: Dim
     workgroups: Dim
     code: str
     functions: dict[str, str]
     vectors: frozenset[Tensor]
+    eights: frozenset[Tensor]
+
+
+# The kernel says which invocations come together; the check takes it for what each decides for itself.
+_UNCHECKED = ("diagnostic(off, chromium.subgroup_matrix_uniformity);",)
 
 
 class Writer:
@@ -45,6 +50,7 @@ class Writer:
         self.counted = SUBGROUP in target.features
         self.subgroups = self.counted or SUBGROUPS in target.features
         self.component_stores = COMPONENT_STORES in target.features
+        self.matrix_units = SUBGROUP_MATRIX in target.features
         inner = group.anchor.inner.values() if group.anchor else ()
         maps = {n.output: n for n in (*group.nodes, *(it for i in inner for it in i.maps)) if isinstance(n, Map)}
         loads = group.loads
@@ -64,11 +70,16 @@ class Writer:
         self.fused = maps
         self.renew(frozenset())
 
-    def renew(self, vectors: frozenset[Tensor], fours: frozenset[Dim] = frozenset()) -> None:
+    def renew(
+        self,
+        vectors: frozenset[Tensor],
+        fours: frozenset[Dim] = frozenset(),
+        eights: frozenset[Tensor] = frozenset(),
+    ) -> None:
         """Begins the text of a variant, or of all that share their functions."""
-        self.vectors = vectors
+        self.vectors, self.eights = vectors - eights, eights
         self.access = Accessors(
-            self.scalars, self.fused, self.bind, self.uniforms, self.lanes, self.word, vectors, fours
+            self.scalars, self.fused, self.bind, self.uniforms, self.lanes, self.word, self.vectors, fours, eights
         )
 
     def bind(self, tensor: Tensor) -> str:
@@ -87,7 +98,7 @@ class Writer:
             return f"{buffer}[{index}]"
         if tensor in self.placement.moving:
             return f"{buffer}_0[({index}) - {self._begin(tensor)}]"
-        kind = self._array_element(tensor, self.vectors)
+        kind = self._array_element(tensor, self.vectors, self.eights)
         self.access.functions[f"{buffer}_word"] = fn(
             f"{buffer}_word", "i: u32", self._choice(buffer, "return {place};"), kind
         )
@@ -100,7 +111,7 @@ class Writer:
             return f"{buffer}[{index}] = {value};"
         if tensor in self.placement.moving:
             return f"{buffer}_0[({index}) - {self._begin(tensor)}] = {value};"
-        kind = self._array_element(tensor, self.vectors)
+        kind = self._array_element(tensor, self.vectors, self.eights)
         self.access.functions[f"{buffer}_set"] = fn(
             f"{buffer}_set", f"i: u32, value: {kind}", self._choice(buffer, "{place} = value;")
         )
@@ -137,6 +148,8 @@ class Writer:
 
     def _word_bytes(self, tensor: Tensor) -> int:
         """Bytes of an element of the tensor's bindings."""
+        if tensor in self.eights:
+            return 16
         if tensor in self.vectors:
             return max(4, tensor.dtype.bits // 2)
         return 4 if self.lanes(tensor.dtype) > 1 or tensor.dtype is DType.BOOL else tensor.dtype.bits // 8
@@ -199,7 +212,7 @@ class Writer:
         return False
 
     def text(self, guard: Dim, workgroups: Dim, code: str) -> VariantText:
-        return VariantText(guard, workgroups, code, self.access.functions, self.vectors)
+        return VariantText(guard, workgroups, code, self.access.functions, self.vectors, self.eights)
 
     def main(self, workgroup_size: int, workgroups: Dim, subgroups: bool = False) -> str:
         """The entry point. A grid of more than 65,535 workgroups is folded, so the number of a workgroup is made of two,
@@ -224,22 +237,25 @@ class Writer:
             f"{told}  kernel(w, lane);\n}}"
         )
 
-    def module(self, body: str, uniforms: int, vectors: frozenset[Tensor]) -> str:
-        """The whole text: features, bindings, the block of `uniforms` dims, and the body."""
+    def module(self, body: str, uniforms: int, variant: VariantText) -> str:
+        """The whole text of a variant: features, bindings, the block of `uniforms` dims, and the body."""
         head = ["enable f16;"] if any(self._element(t.dtype) == "f16" for t in self.bindings) else []
+        if self.matrix_units and "subgroup_matrix_" in body:
+            head = ["enable f16;", "enable chromium_experimental_subgroup_matrix;", *_UNCHECKED]
         head += ["enable subgroups;"] if "subgroup_lane" in body and not self.counted else []
         names = [(tensor, name) for tensor in self.bindings for name in self.names(tensor)]
         for k, (tensor, name) in enumerate(names):
             mode = "read" if tensor in self.loads else "read_write"
-            head.append(
-                f"@group(0) @binding({k}) var<storage, {mode}> {name}: array<{self._array_element(tensor, vectors)}>;"
-            )
+            kind = self._array_element(tensor, variant.vectors, variant.eights)
+            head.append(f"@group(0) @binding({k}) var<storage, {mode}> {name}: array<{kind}>;")
         if uniforms:
             members = ", ".join(f"d{k}: u32" for k in range(uniforms))
             head.append(f"struct Dims {{ {members} }}\n@group(0) @binding({len(names)}) var<uniform> dims: Dims;")
         return "\n".join([line.rstrip(" \t") for line in "\n".join([*head, body, ""]).split("\n")])
 
-    def _array_element(self, tensor: Tensor, vectors: frozenset[Tensor]) -> str:
+    def _array_element(self, tensor: Tensor, vectors: frozenset[Tensor], eights: frozenset[Tensor]) -> str:
+        if tensor in eights:
+            return "vec4<u32>"
         element = self._element(tensor.dtype)
         if tensor in self.atomic:
             return f"atomic<{element}>"

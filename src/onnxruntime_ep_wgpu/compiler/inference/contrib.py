@@ -1,6 +1,6 @@
 """What operators of ONNX Runtime's domain `com.microsoft` make that do not run here: patterns of shapes (see `pattern`).
 
-ONNX Runtime infers most of them, where it knows their operands. Operators that run here have none: lowering says what they make.
+ONNX Runtime infers most of them, where it knows their operands. Operators that are lowered have none: lowering says what they make.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ _LSTM = "sbi->sdb{hidden_size} db{hidden_size} db{hidden_size}"
 
 PATTERNS = {
     "AttnLSTM": _LSTM,
+    "BeamSearch": "b...->brm:INT32 br:5 sbkv:5",
     "BiasSoftmax": "...->...",
     "BifurcationDetector": "->n ()",
     "BranchwiseRMSNorm": "...->...",
@@ -28,6 +29,7 @@ PATTERNS = {
     "GatedAdd": "...->...",
     "GatedRMSNorm": "...->...",
     "GatherPacked": ",...->...{K}:@packed",
+    "GreedySearch": "b...->bm:INT32",
     "GridSample": "nchw,nyxt->ncyx",
     "HyperConnectionPostMix": "...->...",
     "Inverse": "...->...",
@@ -45,6 +47,7 @@ PATTERNS = {
     "QLinearSoftmax": "...->...",
     "Range": "->n",
     "SampleOp": "...->...",
+    "Sampling": "b...->bm:INT32",
     "ScaledSiLU": "...->...",
     "SparseAttention": "bsh->bso bnkd:3 bnkd:4",
     "SparseToDenseMatMul": "->mn:1",
@@ -53,6 +56,7 @@ PATTERNS = {
     "UnfoldTensor": "...->~k",
     "Unique": "n->u u:INT64 u:INT64",
     "VarlenCausalConvWithState": "tc,,,,bcs->tc bcs:4 buc",
+    "WhisperBeamSearch": "b...->brm:INT32 br:5 sbkv:5",
     "WordConvEmbedding": "...w->...k:1",
 }
 

@@ -7,12 +7,14 @@ used it, here and there: those places are looked at before.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import onnx
 import onnx_ir as ir
 from onnx import checker, helper, shape_inference
 
+from ...errors import cut
 from ..ops.registry import schema_of, version_of
 
 SMALL = 4096
@@ -22,6 +24,10 @@ _REFUSALS = (
     RuntimeError, ValueError, TypeError, IndexError, OverflowError, MemoryError,
 )  # fmt: skip
 """onnx's own, and what C++ raises of types that there are not, attributes of another kind and lists that are too short."""
+
+
+_TERMS = re.compile(rb"(?:[A-Za-z, ]|\.\.\.)*(?:->.*)?", re.DOTALL)
+"""Equations of Einsum whose left side onnx comes to the end of."""
 
 
 class Refused(Exception):
@@ -79,7 +85,10 @@ def _words(error: Exception) -> str:
 
 
 def _bounds(proto: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> None:
-    """Raises ValueError for what onnx (1.23.2) uses as a position before it looks at it."""
+    """Raises ValueError for what onnx (1.23.2) uses as a position, or waits for the end of, before it looks at it."""
+    for it in proto.attribute:
+        if proto.op_type == "Einsum" and it.name == "equation" and not _TERMS.fullmatch(it.s):
+            raise ValueError(f"the equation {cut(it.s.decode(errors='replace'))} is none")
     ints = {it.name: it.i for it in proto.attribute if it.type == onnx.AttributeProto.INT}
     shapes = [[d.dim_value for d in types[n].tensor_type.shape.dim] if n in types else [] for n in proto.input]
     if proto.op_type == "LayerNormalization" and shapes:

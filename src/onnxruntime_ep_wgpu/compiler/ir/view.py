@@ -305,17 +305,21 @@ class Read:
     @property
     def loads_vectors(self) -> bool:
         """True when four neighbours of the last coordinate lie together in memory, at a multiple of four."""
+        return self.loads_together(4)
+
+    def loads_together(self, count: int) -> bool:
+        """The same of `count` neighbours."""
         inner = self.view.rank - self.groups[-1]
         outer = [f for axis in self.view.axes[:inner] for f in axis]
         last = coalesce([f for axis in self.view.axes[inner:] for f in axis])
         if (
             not last
             or last[-1].stride != 1
-            or quotient(last[-1].extent, 4) is None
-            or quotient(self.view.offset, 4) is None
+            or quotient(last[-1].extent, count) is None
+            or quotient(self.view.offset, count) is None
         ):
             return False
-        return all(quotient(f.stride, 4) is not None for f in [*outer, *last[:-1]])
+        return all(quotient(f.stride, count) is not None for f in [*outer, *last[:-1]])
 
 
 def split_groups(shape: tuple[Dim, ...], groups: tuple[int, ...]) -> tuple[tuple[Dim, ...], ...]:

@@ -15,7 +15,7 @@ from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..dims import Dim, equal, product
 from .matmul import product_of_matrices
-from .registry import FLOATS, MICROSOFT, op
+from .registry import FLOATS, MICROSOFT, at_least, op
 
 PACKED = frozenset({DType.UINT8})
 UNSIGNED = {2: DType.UINT2, 4: DType.UINT4, 8: DType.UINT8}
@@ -75,6 +75,7 @@ def packed_zeros(b: Builder, zeros: Operand, bits: int, rows: int, blocks: int) 
     zero_points=FLOATS | PACKED,
     g_idx=frozenset({DType.INT32}),
     rows=("a",),
+    ranks={"a": at_least(1)},
 )
 def matmul_n_bits(
     b: Builder,

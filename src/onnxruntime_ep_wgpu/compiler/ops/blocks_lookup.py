@@ -12,11 +12,13 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..dims import ceildiv, equal
+from ..operand import fixed
 from .blocks import PACKED, UNSIGNED, check_block, unpacked
+from .choices import Flag
 from .index import INDICES, index32
 from .matmul import matmul
 from .quantize import dequantized, spread
-from .registry import FLOATS, MICROSOFT, MINIFLOATS, op
+from .registry import FLOATS, MICROSOFT, MINIFLOATS, at_least, op
 from .shape import axis_of
 
 FOURS = frozenset({DType.INT4, DType.UINT4})
@@ -44,7 +46,7 @@ _NF4 = (
 )
 
 
-@op("MatMulBnb4", domain=MICROSOFT, types=FLOATS, weights=PACKED, rows=("a",))
+@op("MatMulBnb4", domain=MICROSOFT, types=FLOATS, weights=PACKED, rows=("a",), ranks={"a": at_least(1)})
 def matmul_bnb4(
     b: Builder,
     a: Operand,
@@ -55,8 +57,8 @@ def matmul_bnb4(
     N: int,
     block_size: int,
     quant_type: int,
-    transB: int = 1,
-    training_mode: int = 0,
+    transB: Flag = 1,
+    training_mode: Flag = 0,
 ) -> Operand:
     """a times weights (N, K) transposed, or as they are without `transB`. Numbers of 4 bits in row-major order, the first in the
     high half of a byte, are FP4 (`quant_type` 0) or NF4 (1) in units of the `absmax` of their block, which may cross rows."""
@@ -96,6 +98,7 @@ def matmul_bnb4(
     data=PACKED | FOURS | MINIFLOATS,
     indices=INDICES,
     zero_points=PACKED | FOURS,
+    ranks={"data": at_least(1), "scales": at_least(1)},
 )
 def gather_block_quantized(
     b: Builder,
@@ -125,8 +128,8 @@ def gather_block_quantized(
     extent = data.shape[quantize_axis]
     if not (small and block_size == 0):
         check_block(block_size)
-    elif not isinstance(extent, int):
-        raise UnsupportedError("block_size 0 for an axis whose extent depends on the input")
+    else:
+        fixed("the length of a block", extent)
     block = block_size or int(extent if isinstance(extent, int) else 1)
     for name, p in (("scales", scales), ("zero_points", zero_points)):
         if p is None:

@@ -16,9 +16,11 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import Dim, ceildiv, equal, product
 from ..ir import Read, Variant, packed_run
+from ..operand import fixed
 from ..tune import expert_rows
 from .activations import activated
 from .blocks import PACKED, UNSIGNED, check_block, packed_zeros, per_block, unpacked
+from .choices import Flag
 from .index import index32
 from .indexing import gather_along
 from .normalise import softmax_rows
@@ -55,12 +57,8 @@ def _bias(b: Builder, name: str, bias: Operand | None, experts: int, n: int) -> 
 
 
 def _sizes(name: str, weights: Operand) -> tuple[int, int, int]:
-    sizes = [d for d in weights.shape if isinstance(d, int)]
-    if len(sizes) != 3 or weights.rank != 3:
-        raise UnsupportedError(
-            f"{name}_experts_weights {weights}: three extents are needed, (experts, columns, inputs)"
-        )
-    return sizes[0], sizes[1], sizes[2]
+    experts, columns, inputs = fixed(f"the sizes of {name}_experts_weights", *weights.shape)
+    return experts, columns, inputs
 
 
 def _packed_layer(
@@ -144,8 +142,8 @@ class MixtureAttributes(TypedDict, total=False):
     activation_beta: float
     swiglu_limit: float | None
     swiglu_fusion: int
-    normalize_routing_weights: int
-    use_sparse_mixer: int
+    normalize_routing_weights: Flag
+    use_sparse_mixer: Flag
 
 
 @dataclass(frozen=True)
@@ -158,8 +156,8 @@ class Mixture:
     activation_beta: float = 0.0
     swiglu_limit: float | None = None
     swiglu_fusion: int = 0
-    normalize_routing_weights: int = 0
-    use_sparse_mixer: int = 0
+    normalize_routing_weights: Flag = 0
+    use_sparse_mixer: Flag = 0
 
     def check_attributes(self, experts: int) -> None:
         if self.use_sparse_mixer:
@@ -234,7 +232,7 @@ def _activated(b: Builder, x: Operand, how: Mixture) -> Operand:
     return b.pointwise(expression, {"g": parts[0], "l": parts[1]}, DType.FLOAT32, cost=20, **limits)
 
 
-@op("MoE", domain=MICROSOFT, types=FLOATS, fixed=_OF_CUDA)
+@op("MoE", domain=MICROSOFT, types=FLOATS, fixed=_OF_CUDA, ranks={"x": (2, 3), "fc1": 3, "fc2": 3, "fc3": 3})
 def mixture(
     b: Builder,
     x: Operand,
@@ -266,6 +264,7 @@ def mixture(
     fc1_zeros=PACKED,
     fc2_zeros=PACKED,
     fc3_zeros=PACKED,
+    ranks={"x": (2, 3), "fc1": 3, "fc2": 3, "fc3": 3},
 )
 def quantised_mixture(
     b: Builder,

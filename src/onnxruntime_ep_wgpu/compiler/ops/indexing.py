@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -12,9 +13,11 @@ from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..coordinates import apart, named
 from ..dims import LARGEST, Dim, equal, less_equal, maximum, may_be, product
+from ..operand import fixed
+from .choices import Flag
 from .index import INDICES, Allowed, along, check_indices, evenly_apart, index32, narrowed
 from .pointwise import type_of
-from .registry import ANY, BOOLS, INTEGERS, MICROSOFT, NUMBERS, op
+from .registry import ANY, BOOLS, INTEGERS, MICROSOFT, NUMBERS, at_least, op
 from .shape import axis_of
 
 
@@ -85,19 +88,26 @@ def beside(b: Builder, x: Operand, y: Operand, axis: int) -> tuple[list[int], in
     return [1] * x.rank, axis, tuple(k for k in range(x.rank) if k != axis)
 
 
-@op("GatherElements", types=ANY, indices=INDICES)
+@op("GatherElements", types=ANY, indices=INDICES, ranks={"x": at_least(1)})
 def gather_elements(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) -> Operand:
     axis = axis_of(axis, x.rank)
     return gather_along(b, x, indices, axis, along(x, axis))
 
 
-@op("GatherND", types=ANY, indices=INDICES)
-@op("GatherND", domain=MICROSOFT, types=ANY, indices=INDICES)
-def gather_nd(b: Builder, x: Operand, indices: Operand, *, batch_dims: int = 0) -> Operand:
+@op("GatherND", types=ANY, indices=INDICES, ranks={"x": at_least(1), "indices": at_least(1)})
+@op("GatherND", domain=MICROSOFT, types=ANY, indices=INDICES, ranks={"x": at_least(1), "indices": at_least(1)})
+def gather_nd(
+    b: Builder, x: Operand, indices: Operand, *, batch_dims: int = 0, result_ranks: Sequence[int | None] = ()
+) -> Operand:
     """The last axis of the indices picks along the axes of x that follow the batch; the rest of x is copied."""
-    count = indices.shape[-1]
-    if not isinstance(count, int):
-        raise UnsupportedError("the number of indices per element depends on the input")
+    count, ranks = indices.shape[-1], result_ranks or [None]
+    if not isinstance(count, int) and ranks[0] is not None:
+        # What the model says of the rank of the result tells it.
+        told = x.rank + indices.rank - 1 - batch_dims - ranks[0]
+        b.require(equal(count, told), f"indices {{}} for a result of rank {ranks[0]}", indices)
+        indices = b.assumed(indices, (*indices.shape[:-1], told))
+        count = told
+    (count,) = fixed("the number of indices per element", count)
     axes = range(batch_dims, batch_dims + count)
     inner = x.rank - batch_dims - count
     if inner < 0:
@@ -155,6 +165,8 @@ def reverse_sequence(b: Builder, x: Operand, lengths: Operand, *, batch_axis: in
 @op("OneHot", types=ANY, indices=NUMBERS, depth=NUMBERS)
 def one_hot(b: Builder, indices: Operand, depth: Operand, values: Operand, *, axis: int = -1) -> Operand:
     """values[1] where the position along the new axis is the index, which may count from the end, else values[0]."""
+    if depth.size != 1:
+        raise UnsupportedError(f"the depth is {depth} and not one number")
     extent: Dim = depth.dims("the depth")[0] if depth.has_host else int(depth.floats("the depth")[0])
     axis = axis_of(axis, indices.rank + 1)
     shape = (*indices.shape[:axis], extent, *indices.shape[axis:])
@@ -278,9 +290,9 @@ def pad(
     )
 
 
-@op("Trilu", types=ANY, diagonal=INTEGERS)
-@op("Trilu", domain=MICROSOFT, types=ANY, diagonal=INTEGERS)
-def trilu(b: Builder, x: Operand, diagonal: Operand | None = None, *, upper: int = 1) -> Operand:
+@op("Trilu", types=ANY, diagonal=INTEGERS, ranks={"x": at_least(2)})
+@op("Trilu", domain=MICROSOFT, types=ANY, diagonal=INTEGERS, ranks={"x": at_least(2)})
+def trilu(b: Builder, x: Operand, diagonal: Operand | None = None, *, upper: Flag = 1) -> Operand:
     """Keeps the upper or lower triangle of the last two axes and zeroes the rest."""
     k = index32(b, b.reshape(diagonal, (1,))) if diagonal is not None else b.constant(np.zeros(1, np.int32))
     groups = (x.rank - 2, 1, 1)

@@ -17,8 +17,9 @@ from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..dims import Dim, ceildiv, equal, floordiv, product
 from ..ir import REPETITION, Read, Variant
+from .choices import Flag
 from .recurrent import MOST_GPU_ITERATIONS
-from .registry import FLOATS, MICROSOFT, op
+from .registry import FLOATS, MICROSOFT, Ranks, at_least, op
 
 RULES: dict[UpdateRule, tuple[bool, bool]] = {
     "linear": (False, False),
@@ -29,6 +30,8 @@ RULES: dict[UpdateRule, tuple[bool, bool]] = {
 UpdateRule = Literal["linear", "gated", "delta", "gated_delta"]
 RowActivation = Literal["none", "silu", "swish"]
 MOST_SLOTS = 8
+_SEQUENCE: dict[str, Ranks] = {"x": at_least(3), "weight": at_least(2), "past_state": at_least(3)}
+_HEADS: dict[str, Ranks] = {"query": 3, "key": 3, "value": 3, "past_state": (4, 5), "decay": 3, "beta": 3}
 
 
 def _latest(b: Builder, past: Operand | None, window: int) -> Operand | None:
@@ -41,7 +44,7 @@ def _latest(b: Builder, past: Operand | None, window: int) -> Operand | None:
     return b.reshape(b.slice(past, 0, window - 1, 1, 1), past.shape[1:])
 
 
-@op("CausalConvWithState", since=27, types=FLOATS)
+@op("CausalConvWithState", since=27, types=FLOATS, ranks=_SEQUENCE)
 @op(
     "CausalConvWithState",
     domain=MICROSOFT,
@@ -53,6 +56,7 @@ def _latest(b: Builder, past: Operand | None, window: int) -> Operand | None:
         "state_length": 0,
         "state_update_capacity": 0,
     },
+    ranks=_SEQUENCE,
 )
 def causal_conv_with_state(
     b: Builder,
@@ -62,7 +66,7 @@ def causal_conv_with_state(
     past_state: Operand | None = None,
     *,
     activation: RowActivation = "none",
-    channels_last: int = 0,
+    channels_last: Flag = 0,
     dilation: int = 1,
     ndim: int = 1,
     state_window: int = 0,
@@ -72,11 +76,13 @@ def causal_conv_with_state(
     past before it, that the next call goes on from."""
     if ndim != 1:
         raise UnsupportedError(f"ndim {ndim}: sequences of one axis are known")
+    if x.rank != 3 and not channels_last:
+        raise UnsupportedError(f"input {x} has rank {x.rank}, and (batch, channels, sequence) is needed")
     if dilation < 1:
         raise UnsupportedError(f"dilation {dilation} is less than 1")
     channels, taps = weight.shape[0], weight.shape[-1]
-    if not isinstance(taps, int):
-        raise UnsupportedError("the number of taps depends on an input")
+    taps = b.assume(taps, 4, "the number of taps")
+    weight = b.assumed(weight, (*weight.shape[:-1], taps))
     # As (batch, sequence, channels), whichever way they lie.
     own = product(x.shape[2:]) if channels_last else x.shape[1]
     b.require(equal(own, channels), "weight {} for the channels of {}", weight, x)
@@ -153,8 +159,8 @@ def _ends(
     )
 
 
-@op("LinearAttention", since=27, types=FLOATS)
-@op("LinearAttention", domain=MICROSOFT, types=FLOATS)
+@op("LinearAttention", since=27, types=FLOATS, ranks=_HEADS)
+@op("LinearAttention", domain=MICROSOFT, types=FLOATS, ranks=_HEADS)
 def linear_attention(
     b: Builder,
     query: Operand,
@@ -178,6 +184,10 @@ def linear_attention(
         if needed and operand is None:
             raise UnsupportedError(f"update_rule {update_rule!r} without {name}")
     batch, tokens = query.shape[:2]
+    if min(q_num_heads, kv_num_heads) < 1:
+        raise UnsupportedError(
+            f"{q_num_heads} heads of queries and {kv_num_heads} of keys: at least 1 of each is needed"
+        )
     if max(q_num_heads, kv_num_heads) % min(q_num_heads, kv_num_heads):
         raise UnsupportedError(f"{q_num_heads} heads of queries and {kv_num_heads} of keys do not divide each other")
     for name, operand, count in (
@@ -187,8 +197,9 @@ def linear_attention(
     ):
         b.require(equal(operand.shape[-1] % count, 0), f"{name} {{}} does not make {count} heads", operand)
     keys, values = (floordiv(o.shape[-1], kv_num_heads) for o in (key, value))
-    if not isinstance(keys, int):
-        raise UnsupportedError("the size of a key depends on an input")
+    keys = b.assume(keys, 128, "the size of a key")
+    query = b.assumed(query, (*query.shape[:2], q_num_heads * keys))
+    key = b.assumed(key, (*key.shape[:2], kv_num_heads * keys))
     b.require(
         equal(floordiv(query.shape[-1], q_num_heads), keys),
         "query {} and key {} differ in the size of a head",

@@ -10,8 +10,9 @@ from ...program.target import Target
 from ..builder import Builder, Operand
 from ..dims import Dim, equal, product
 from ..divide import BindingsError, least_reach
-from ..ir import Map, Read, Shape, Tensor, View, broadcast_shapes, packed_run
+from ..ir import Map, Read, Shape, Tensor, Variant, View, broadcast_shapes, packed_run
 from ..tune import matmul_variants
+from .choices import Flag
 from .reduction import reduce_axes
 from .registry import FLOATS, op
 
@@ -93,6 +94,7 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
     batch = product(it.shape[: it.groups[0]])
     right = Read(y.view, it.y_groups, reuse=True, vector=True)
     along_k = _with_neighbours_in_k(right)
+    longest = packed_run(along_k) if along_k is not None else 0
     template, variants = matmul_variants(
         batch,
         m,
@@ -102,8 +104,9 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
         x.dtype,
         transposed=along_k is not None,
         bits=_bits(y.view.tensor),
-        longest=packed_run(along_k) if along_k is not None else 0,
+        longest=longest,
         rounded=it.rounded,
+        other=_type_of_scales(y.view.tensor) if longest else y.dtype,
     )
     # A kernel that loads one element at a time binds tensors as such.
     in_fours = template != "matmul_registers"
@@ -120,7 +123,7 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
         parameters={"m": m, "n": n, "k": k},
         flops=2 * product(it.shape) * k,
         vectors=puts_fours,
-        note="activations of 8 bits" if any(dict(form.constants).get("DOTS") for form in variants) else "",
+        note=_note(variants),
         ALONG=Read(x.view, it.x_groups).loads_vectors,
         TRANSPOSED=along_k is not None,
         FOURS=puts_fours,
@@ -129,6 +132,20 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
         SCALED=False,
     )
     return b.cast(result, it.dtype)
+
+
+def _note(variants: tuple[Variant, ...]) -> str:
+    """What is to be known of a product in reports."""
+    if any(dict(form.constants).get("DOTS") for form in variants):
+        return "activations of 8 bits"
+    return "matrix units" if any("UNIT_M" in dict(form.constants) for form in variants) else ""
+
+
+def _type_of_scales(weights: Tensor) -> DType | None:
+    """That of what packed weights are made numbers with; None for several."""
+    assert weights.producer is not None
+    types = {v.dtype for v in weights.producer.reads if not v.tensor.is_literal and not v.dtype.is_integer}
+    return types.pop() if len(types) == 1 else None
 
 
 def _bits(tensor: Tensor) -> int:
@@ -264,8 +281,8 @@ def gemm(
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
+    transA: Flag = 0,
+    transB: Flag = 0,
 ) -> Operand:
     if x.rank != 2 or y.rank != 2:
         raise UnsupportedError(f"matrices are needed, and {x} and {y} are given")

@@ -11,8 +11,9 @@ from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..dims import Dim, equal, floordiv
 from ..ir import Read
+from .choices import Flag
 from .reduction import reduce_axes
-from .registry import FLOATS, op
+from .registry import FLOATS, at_least, op
 from .rows import by_rows
 from .shape import axis_of
 
@@ -203,13 +204,13 @@ def rms_normalization(
     return b.cast(normalised(b, x, x.rank - axis, epsilon, gain=gain, centred=False)[0], x.dtype)
 
 
-@op("InstanceNormalization", types=FLOATS)
+@op("InstanceNormalization", types=FLOATS, ranks={"x": at_least(2)})
 def instance_normalization(b: Builder, x: Operand, gain: Operand, bias: Operand, *, epsilon: float = 1e-5) -> Operand:
     """Each channel of each image to mean 0 and variance 1."""
     return channel_groups(b, x, gain, bias, x.shape[1], epsilon)
 
 
-@op("GroupNormalization", types=FLOATS)
+@op("GroupNormalization", types=FLOATS, ranks={"x": at_least(2)})
 def group_normalization_18(
     b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5
 ) -> Operand:
@@ -224,7 +225,7 @@ def group_normalization_18(
     return channel_groups(b, x, spread(gain), spread(bias), num_groups, epsilon)
 
 
-@op("GroupNormalization", since=21, types=FLOATS)
+@op("GroupNormalization", since=21, types=FLOATS, ranks={"x": at_least(2)})
 def group_normalization(
     b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Operand:
@@ -309,8 +310,8 @@ def batch_normalization(
     *,
     epsilon: float = 1e-5,
     momentum: float = 0.9,
-    training_mode: int = 0,
-    spatial: int = 1,
+    training_mode: Flag = 0,
+    spatial: Flag = 1,
 ) -> Operand:
     """With stored statistics, per channel: one multiplication and one addition when these are constants."""
     if training_mode or not spatial:

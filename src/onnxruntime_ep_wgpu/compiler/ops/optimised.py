@@ -12,12 +12,13 @@ from typing import Literal, Unpack
 from ..builder import Builder, Operand
 from ..dims import equal, floordiv
 from .activations import activated
+from .choices import Flag
 from .conv import conv
 from .matmul import gemm, matmul
 from .pointwise import gelu, swish
 from .pool import max_pool
 from .quantize import BYTES
-from .registry import FLOATS, MICROSOFT, op
+from .registry import FLOATS, MICROSOFT, at_least, op
 from .window import ConvAttributes, PoolAttributes
 
 FusedActivation = Literal["Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "HardSigmoid"]
@@ -27,7 +28,7 @@ def _activated(b: Builder, x: Operand, name: str | None, given: Sequence[float])
     return x if name is None else activated(b, x, name, given)
 
 
-@op("FusedConv", domain=MICROSOFT, types=FLOATS, chooses_format=("x", "residual"))
+@op("FusedConv", domain=MICROSOFT, types=FLOATS, chooses_format=("x", "residual"), ranks={"x": at_least(3)})
 def fused_conv(
     b: Builder,
     x: Operand,
@@ -47,7 +48,7 @@ def fused_conv(
     return _activated(b, y, activation, activation_params)
 
 
-@op("FusedGemm", domain=MICROSOFT, types=FLOATS)
+@op("FusedGemm", domain=MICROSOFT, types=FLOATS, ranks={"x": 2, "y": 2})
 def fused_gemm(
     b: Builder,
     x: Operand,
@@ -56,8 +57,8 @@ def fused_gemm(
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
+    transA: Flag = 0,
+    transB: Flag = 0,
     activation: FusedActivation | None = None,
     activation_alpha: float | None = None,
     activation_beta: float | None = None,
@@ -68,17 +69,17 @@ def fused_gemm(
     return _activated(b, product, activation, given)
 
 
-@op("FusedMatMul", domain=MICROSOFT, types=FLOATS)
+@op("FusedMatMul", domain=MICROSOFT, types=FLOATS, ranks={"x": at_least(1), "y": at_least(1)})
 def fused_matmul(
     b: Builder,
     x: Operand,
     y: Operand,
     *,
     alpha: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
-    transBatchA: int = 0,
-    transBatchB: int = 0,
+    transA: Flag = 0,
+    transB: Flag = 0,
+    transBatchA: Flag = 0,
+    transBatchB: Flag = 0,
 ) -> Operand:
     """alpha times the product of matrices, each transposed if asked for; vectors are taken as they are."""
     left = _transposed(b, x, transA, transBatchA)
@@ -117,14 +118,14 @@ def quick_gelu(b: Builder, x: Operand, *, alpha: float = 1.702) -> Operand:
     return y
 
 
-@op("BiasAdd", domain=MICROSOFT, types=FLOATS, elementwise=True)
+@op("BiasAdd", domain=MICROSOFT, types=FLOATS, elementwise=True, ranks={"x": at_least(1)})
 def bias_add(b: Builder, x: Operand, bias: Operand, skip: Operand) -> Operand:
     """x + bias + skip, x and skip of shape (batch, pixels, channels)."""
     b.require(equal(bias.size, x.shape[-1]), "bias {} for the channels of {}", bias, x)
     return b.pointwise("x + bias + skip", {"x": x, "bias": bias, "skip": skip}, x.dtype, x.shape)
 
 
-@op("BiasSplitGelu", domain=MICROSOFT, types=FLOATS)
+@op("BiasSplitGelu", domain=MICROSOFT, types=FLOATS, ranks={"x": at_least(1), "bias": 1})
 def bias_split_gelu(b: Builder, x: Operand, bias: Operand) -> Operand:
     """The first half of x + bias along the last axis, times gelu of the second half."""
     columns = x.shape[-1]
@@ -138,7 +139,7 @@ def bias_split_gelu(b: Builder, x: Operand, bias: Operand) -> Operand:
     return b.pointwise("(x + xb) * gelu(g + gb)", parts, x.dtype, (*x.shape[:-1], half), cost=26)
 
 
-@op("NhwcMaxPool", domain=MICROSOFT, types=BYTES)
+@op("NhwcMaxPool", domain=MICROSOFT, types=BYTES, ranks={"x": at_least(3)})
 def channels_last_max_pool(b: Builder, x: Operand, **attributes: Unpack[PoolAttributes]) -> Operand:
     """The largest byte of each window of x (batch, *inputs, channels)."""
     moved = b.permute(x, (0, x.rank - 1, *range(1, x.rank - 1)))

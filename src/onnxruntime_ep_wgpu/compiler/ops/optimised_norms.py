@@ -15,13 +15,15 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import Dim, equal, less_equal
 from .activations import activated
+from .choices import Flag
 from .indexing import gather
 from .normalise import channel_groups, check_groups, layer_normalization, normalised
 from .reduction import reduce_axes
-from .registry import FLOATS, MICROSOFT, op
+from .registry import FLOATS, MICROSOFT, at_least, op
 from .shape import axis_of
 
 IDS = frozenset({DType.INT32})
+_ROWS = {"x": at_least(1), "skip": at_least(1)}
 
 
 def _of_row(b: Builder, name: str, parameter: Operand | None, columns: Dim) -> Operand | None:
@@ -44,7 +46,7 @@ def _summed(b: Builder, x: Operand, skip: Operand, bias: Operand | None) -> Oper
     return b.pointwise(" + ".join(operands), operands, x.dtype, x.shape)
 
 
-@op("SkipLayerNormalization", domain=MICROSOFT, types=FLOATS, rows=("x", "skip"))
+@op("SkipLayerNormalization", domain=MICROSOFT, types=FLOATS, rows=("x", "skip"), ranks=_ROWS)
 def skip_layer_normalization(
     b: Builder,
     x: Operand,
@@ -60,7 +62,7 @@ def skip_layer_normalization(
     return _after_skip(b, x, skip, gamma, beta, bias, epsilon, wanted, {1: "mean", 2: "inverse"})
 
 
-@op("SkipSimplifiedLayerNormalization", domain=MICROSOFT, types=FLOATS, rows=("x", "skip"))
+@op("SkipSimplifiedLayerNormalization", domain=MICROSOFT, types=FLOATS, rows=("x", "skip"), ranks=_ROWS)
 def skip_rms_normalization(
     b: Builder,
     x: Operand,
@@ -136,6 +138,7 @@ def simplified_layer_normalization(
     segment_ids=IDS,
     mask=IDS,
     position_ids=IDS,
+    ranks={"input_ids": 2, "segment_ids": 2, "position_ids": 2, "mask": 2, "word_embedding": 2},
 )
 def embed_layer_normalization(
     b: Builder,
@@ -150,7 +153,7 @@ def embed_layer_normalization(
     position_ids: Operand | None = None,
     *,
     epsilon: float = 1e-12,
-    mask_index_type: int = 0,
+    mask_index_type: Flag = 0,
     outputs: int = 1,
 ) -> list[Operand]:
     """layer_norm of the sum of embeddings of words, positions and segments (batch, sequence, hidden); the number of ones per
@@ -192,7 +195,7 @@ def embed_layer_normalization(
     return [y, counted, summed][:outputs]
 
 
-@op("GroupNorm", domain=MICROSOFT, types=FLOATS)
+@op("GroupNorm", domain=MICROSOFT, types=FLOATS, ranks={"x": at_least(3)})
 def group_norm(
     b: Builder,
     x: Operand,
@@ -201,7 +204,7 @@ def group_norm(
     *,
     activation: int,
     groups: int,
-    channels_last: int = 1,
+    channels_last: Flag = 1,
     epsilon: float = 1e-5,
 ) -> Operand:
     """Each group of channels to mean 0 and variance 1, scaled and shifted per channel; then SiLU with `activation` 1."""
@@ -221,7 +224,7 @@ def group_norm(
     return b.permute(y, np.argsort(order).tolist()) if channels_last else y
 
 
-@op("SkipGroupNorm", domain=MICROSOFT, types=FLOATS)
+@op("SkipGroupNorm", domain=MICROSOFT, types=FLOATS, ranks={"x": at_least(3)})
 def skip_group_norm(
     b: Builder,
     x: Operand,
@@ -232,7 +235,7 @@ def skip_group_norm(
     *,
     activation: int,
     groups: int,
-    channels_last: int = 1,
+    channels_last: Flag = 1,
     epsilon: float = 1e-5,
     outputs: int = 1,
 ) -> list[Operand]:

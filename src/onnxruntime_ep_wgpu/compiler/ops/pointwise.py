@@ -12,6 +12,7 @@ from ..builder import Builder, Operand
 from ..codegen.storage import pack, rounded, unpack
 from ..ir import broadcast_shapes
 from .activations import ACTIVATIONS, activated
+from .choices import Flag
 from .registry import ANY, BOOLS, FLOATS, INTEGERS, NUMBERS, op
 
 SIGNED = frozenset({DType.INT8, DType.INT16, DType.INT32, DType.INT64})
@@ -86,7 +87,7 @@ for name in (
 
 
 @op("IsInf", types=FLOATS, elementwise=True)
-def is_inf(b: Builder, x: Operand, *, detect_negative: int = 1, detect_positive: int = 1) -> Operand:
+def is_inf(b: Builder, x: Operand, *, detect_negative: Flag = 1, detect_positive: Flag = 1) -> Operand:
     wanted = {
         (1, 1): "isinf(x)",
         (1, 0): "isinf(x) and x < 0",
@@ -166,7 +167,7 @@ def power(b: Builder, x: Operand, y: Operand) -> Operand:
 
 
 @op("Mod", types=NUMBERS, elementwise=True)
-def modulo(b: Builder, x: Operand, y: Operand, *, fmod: int = 0) -> Operand:
+def modulo(b: Builder, x: Operand, y: Operand, *, fmod: Flag = 0) -> Operand:
     return b.pointwise("x % y" if fmod else "floormod(x, y)", {"x": x, "y": y}, x.dtype, cost=4)
 
 
@@ -219,12 +220,12 @@ def clip(
 
 
 @op("Cast", types=ANY, elementwise=True, converts=True)
-def cast(b: Builder, x: Operand, *, to: int, saturate: int = 1, round_mode: Rounding = "up") -> Operand:
+def cast(b: Builder, x: Operand, *, to: int, saturate: Flag = 1, round_mode: Rounding = "up") -> Operand:
     return _cast(b, x, type_of(to), bool(saturate))
 
 
 @op("CastLike", types=ANY, elementwise=True, converts=True)
-def cast_like(b: Builder, x: Operand, like: Operand, *, saturate: int = 1, round_mode: Rounding = "up") -> Operand:
+def cast_like(b: Builder, x: Operand, like: Operand, *, saturate: Flag = 1, round_mode: Rounding = "up") -> Operand:
     return _cast(b, x, like.dtype, bool(saturate))
 
 

@@ -9,6 +9,7 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..dims import Dim, floordiv
+from .choices import Flag
 from .conv import summed
 from .reduction import reduce_axes
 from .registry import FLOATS, INTEGERS, op
@@ -46,7 +47,7 @@ def _window(b: Builder, x: Operand, attributes: PoolAttributes) -> Window:
 
 @op("MaxPool", types=FLOATS | BYTES, keeps_format=True)
 def max_pool(
-    b: Builder, x: Operand, *, storage_order: int = 0, outputs: int = 1, **attributes: Unpack[PoolAttributes]
+    b: Builder, x: Operand, *, storage_order: Flag = 0, outputs: int = 1, **attributes: Unpack[PoolAttributes]
 ) -> list[Operand]:
     """The largest element of each window and, when asked for, its flat position in x; NaN counts as the largest.
 
@@ -67,7 +68,7 @@ def max_pool(
 
 @op("AveragePool", types=FLOATS, keeps_format=True)
 def average_pool(
-    b: Builder, x: Operand, *, count_include_pad: int = 0, **attributes: Unpack[PoolAttributes]
+    b: Builder, x: Operand, *, count_include_pad: Flag = 0, **attributes: Unpack[PoolAttributes]
 ) -> Operand:
     """The mean of each window; the padding counts as zeros with `count_include_pad`, else not at all."""
     win = _window(b, x, attributes)

@@ -18,6 +18,7 @@ from ..codegen import storage
 from ..dims import Dim, product
 from ..ir import Read
 from ..tune import row_variants
+from .choices import Flag
 from .reduction import reduce_axes
 from .registry import FLOATS, MINIFLOATS, op
 from .rows import by_rows
@@ -142,7 +143,7 @@ def _type(code: int, default: DType) -> DType:
     return dtype
 
 
-@op("QuantizeLinear", types=FLOATS | {DType.INT32}, y_zero_point=SMALL)
+@op("QuantizeLinear", types=FLOATS | {DType.INT32}, y_scale=FLOATS, y_zero_point=SMALL)
 @op("QuantizeLinear", domain="com.microsoft", types=FLOATS, y_zero_point=SMALL)
 def quantize_linear(
     b: Builder,
@@ -154,7 +155,7 @@ def quantize_linear(
     block_size: int = 0,
     output_dtype: int = 0,
     precision: int = 0,
-    saturate: int = 1,
+    saturate: Flag = 1,
 ) -> Operand:
     """x as integers of the zero point's type, with scales per tensor, per index of `axis` or per block of it."""
     dtype = _type(output_dtype, DType.UINT8 if y_zero_point is None else y_zero_point.dtype)

@@ -16,6 +16,7 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import product
 from .activations import activated
+from .choices import Flag
 from .normalise import softmax_along, softmax_from
 from .pool import average_pool
 from .quantize import BYTES, centred, quantized, rounded
@@ -171,6 +172,10 @@ def qlinear_concat(b: Builder, scale: Operand, zero: Operand, *xs: Operand, axis
     def same(p: Operand, q: Operand) -> bool:
         return p.constant is not None and q.constant is not None and bool(np.all(p.constant == q.constant))
 
+    if len(xs) % 3:
+        raise UnsupportedError(f"{len(xs)} inputs behind the zero point: each tensor has a scale and a zero point")
+    if zero.dtype not in BYTES or any(it.dtype is not zero.dtype for it in (*xs[::3], *xs[2::3])):
+        raise UnsupportedError(f"tensors and zero points of other types than that of the result, {zero.dtype.label}")
     parts = []
     for x, x_scale, x_zero in zip(xs[::3], xs[1::3], xs[2::3], strict=True):
         if not (same(x_scale, scale) and same(x_zero, zero)):
@@ -182,7 +187,7 @@ def qlinear_concat(b: Builder, scale: Operand, zero: Operand, *xs: Operand, axis
 
 @op("QLinearGlobalAveragePool", domain="com.microsoft", types=BYTES, **SCALES)
 def qlinear_global_average_pool(
-    b: Builder, x: Operand, x_scale: Operand, x_zero: Operand, scale: Operand, zero: Operand, *, channels_last: int = 0
+    b: Builder, x: Operand, x_scale: Operand, x_zero: Operand, scale: Operand, zero: Operand, *, channels_last: Flag = 0
 ) -> Operand:
     axes = list(range(1, x.rank - 1) if channels_last else range(2, x.rank))
     sums = reduce_axes(b, "ReduceSum", centred(b, x, _whole(b, x_zero)), axes, True, wraps=True)
@@ -200,8 +205,8 @@ def qlinear_average_pool(
     scale: Operand,
     zero: Operand | None = None,
     *,
-    count_include_pad: int = 0,
-    channels_last: int = 0,
+    count_include_pad: Flag = 0,
+    channels_last: Flag = 0,
     **attributes: Unpack[PoolAttributes],
 ) -> Operand:
     if channels_last:

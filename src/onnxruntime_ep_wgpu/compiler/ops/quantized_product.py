@@ -8,10 +8,11 @@ import numpy as np
 
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
+from .choices import Flag
 from .conv import convolution
 from .matmul import matmul, matrix_product
 from .quantize import BYTES, centred, dynamic_quantize_linear, requantized
-from .registry import FLOATS, op
+from .registry import FLOATS, at_least, op
 from .window import ConvAttributes
 
 SUMS = frozenset({DType.INT32})
@@ -122,7 +123,16 @@ def conv_integer(
 
 
 @op("QLinearConv", types=BYTES, x_scale=FLOATS, w_scale=FLOATS, scale=FLOATS, bias=SUMS)
-@op("QLinearConv", domain="com.microsoft", types=BYTES, x_scale=FLOATS, w_scale=FLOATS, scale=FLOATS, bias=SUMS)
+@op(
+    "QLinearConv",
+    domain="com.microsoft",
+    types=BYTES,
+    x_scale=FLOATS,
+    w_scale=FLOATS,
+    scale=FLOATS,
+    bias=SUMS,
+    ranks={"x": at_least(3), "w": at_least(3)},
+)
 def qlinear_conv(
     b: Builder,
     x: Operand,
@@ -135,7 +145,7 @@ def qlinear_conv(
     zero: Operand,
     bias: Operand | None = None,
     *,
-    channels_last: int = 0,
+    channels_last: Flag = 0,
     **attributes: Unpack[ConvAttributes],
 ) -> Operand:
     """A convolution of quantised numbers; bias is in units of x_scale * w_scale."""
@@ -150,7 +160,16 @@ def qlinear_conv(
     return b.permute(result, (0, *range(2, x.rank), 1)) if channels_last else result
 
 
-@op("QGemm", domain="com.microsoft", types=BYTES, x_scale=FLOATS, y_scale=FLOATS, scale=FLOATS, bias=SUMS)
+@op(
+    "QGemm",
+    domain="com.microsoft",
+    types=BYTES,
+    x_scale=FLOATS,
+    y_scale=FLOATS,
+    scale=FLOATS,
+    bias=SUMS,
+    ranks={"x": 2, "y": 2},
+)
 def qgemm(
     b: Builder,
     x: Operand,
@@ -164,8 +183,8 @@ def qgemm(
     zero: Operand | None = None,
     *,
     alpha: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
+    transA: Flag = 0,
+    transB: Flag = 0,
 ) -> Operand:
     """alpha * x y + bias, with bias in units of alpha * x_scale * y_scale; float32 without a scale for the result."""
     left = b.permute(x, (1, 0)) if transA else x

@@ -8,6 +8,7 @@ when a graph is compiled. A dispatch takes a limited number of them and carries 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict, Unpack
@@ -19,8 +20,9 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..dims import ceildiv, equal, product
 from ..ir import REPETITION, Constant, Function, Read, Variant
+from ..operand import fixed
 from .activations import ACTIVATIONS
-from .choices import Choices, Spelled
+from .choices import Choices, Flag, Spelled
 from .matmul import matrix_product
 from .registry import FLOATS, op
 from .shape import concat
@@ -59,7 +61,7 @@ class RecurrentAttributes(TypedDict, total=False):
     clip: float | None
     direction: Direction
     hidden_size: int
-    layout: int
+    layout: Flag
 
 
 def _functions(
@@ -80,7 +82,9 @@ def _functions(
     )
     if len(expressions) != wanted:
         raise UnsupportedError(f"{len(expressions)} activations for {directions} directions of {len(roles)}")
-    limit = f"max(min(x, {float(clip)!r}), {-float(clip)!r})" if clip else "x"
+    if clip is not None and not clip > 0:
+        raise UnsupportedError(f"attribute clip={clip} is not positive")
+    limit = f"max(min(x, {float(clip)!r}), {-float(clip)!r})" if clip and math.isfinite(clip) else "x"
     out = {"limited": Function((("x", "f32"),), limit, "f32")}
     for k, role in enumerate(roles):
         one, *other = expressions[k :: len(roles)]
@@ -138,9 +142,7 @@ def _layer(
     """
     x, w, r, lengths = given.x, given.w, given.r, given.lengths
     gates, layout = kernel.gates, given.attributes.get("layout")
-    hidden, directions = r.shape[-1], w.shape[0]
-    if not isinstance(hidden, int) or not isinstance(directions, int):
-        raise UnsupportedError("the size of the state depends on an input")
+    hidden, directions = fixed("the size of the state", r.shape[-1], w.shape[0])
     if kernel.floats * hidden * 4 > b.target.max_workgroup_storage:
         raise UnsupportedError(f"a state of {hidden} elements does not fit into {b.target.max_workgroup_storage} bytes")
     b.require(equal(w.shape[1], gates * hidden), f"weights {{}} for {gates} gates of {hidden}", w)
@@ -243,7 +245,7 @@ def lstm(
     cell: Operand | None = None,
     peephole: Operand | None = None,
     *,
-    input_forget: int = 0,
+    input_forget: Flag = 0,
     **attributes: Unpack[RecurrentAttributes],
 ) -> list[Operand]:
     _check_ranks(x, w, r, bias, hidden, cell)
@@ -273,7 +275,7 @@ def gru(
     lengths: Operand | None = None,
     hidden: Operand | None = None,
     *,
-    linear_before_reset: int = 0,
+    linear_before_reset: Flag = 0,
     **attributes: Unpack[RecurrentAttributes],
 ) -> list[Operand]:
     _check_ranks(x, w, r, bias, hidden)

@@ -14,6 +14,7 @@ from ..codegen.scalar import WIDEST
 from ..dims import Dim, may_be, product
 from ..ir import Function, Read, View, coalesce
 from ..tune import across_variants, column_splits, row_variants
+from .choices import Flag
 from .registry import BOOLS, FLOATS, INTEGERS, NUMBERS, op
 from .rows import by_rows, cut
 from .shape import axes_of, axis_of
@@ -84,8 +85,8 @@ def _declare(name: str) -> None:
         axes_input: Operand | None = None,
         *,
         axes: list[int] | None = None,
-        keepdims: int = 1,
-        noop_with_empty_axes: int = 0,
+        keepdims: Flag = 1,
+        noop_with_empty_axes: Flag = 0,
     ) -> Operand:
         reduced = _reduced_axes(x, axes_input, axes, bool(noop_with_empty_axes))
         if reduced is None:
@@ -268,8 +269,8 @@ def reduce_log_sum_exp(
     axes_input: Operand | None = None,
     *,
     axes: list[int] | None = None,
-    keepdims: int = 1,
-    noop_with_empty_axes: int = 0,
+    keepdims: Flag = 1,
+    noop_with_empty_axes: Flag = 0,
 ) -> Operand:
     """The maximum is taken out first, so that large values do not overflow."""
     reduced = _reduced_axes(x, axes_input, axes, bool(noop_with_empty_axes))

@@ -17,7 +17,7 @@ from onnx import defs, helper
 
 from ...errors import ModelError, UnsupportedError, cut
 from ...program.dtypes import DType
-from .choices import Choices, choices_of
+from .choices import Choices, Numbers, choices_of
 
 MICROSOFT = "com.microsoft"
 OLDEST_OPSET = 7
@@ -28,6 +28,14 @@ NUMBERS = FLOATS | INTEGERS
 BOOLS = frozenset({DType.BOOL})
 MINIFLOATS = frozenset(t for t in DType if t.is_float and t.bits <= 8)
 ANY = NUMBERS | BOOLS | MINIFLOATS
+
+
+Ranks = int | tuple[int, ...] | range
+"""The rank that an operand has, those that it may have, or `at_least` so many."""
+
+
+def at_least(rank: int) -> range:
+    return range(rank, 1 << 16)
 
 
 @dataclass(frozen=True)
@@ -47,13 +55,17 @@ class Operator:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     needed: frozenset[str] = frozenset()  # operands and attributes that it cannot do without
     kinds: Mapping[str, str] = field(default_factory=dict)  # of attributes: a key of _KINDS
-    choices: Mapping[str, Choices] = field(default_factory=dict)  # of attributes whose text is one of a few
+    choices: Mapping[str, Choices | Numbers] = field(
+        default_factory=dict
+    )  # of attributes that are one of a few texts or numbers
     elementwise: bool = False  # an element of the result is made of those at its own place; operands broadcast
     chooses_format: tuple[str, ...] = ()  # operands that are images, of one whose result may have another memory format
     keeps_format: bool = False  # the result of images lies in memory as they do
     any_format: bool = False  # it reads images in any memory format equally well
     converts: bool = False  # the elements of its operand, in another type
     rows: tuple[str, ...] = ()  # operands of whose rows, along the last axis, those of the results are made one by one
+    ranks: Mapping[str, Ranks] = field(default_factory=dict)  # of operands, where ONNX does not refuse others
+    positional: int = 0  # operands that are always passed, None for one that is left out
 
 
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -65,9 +77,9 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "list[str]": (str,),
 }
 """Kinds of attributes, as lowering functions are annotated, with the types of their values or elements."""
-_INJECTED = frozenset({"op_type", "outputs", "wanted", "with_channels_last"})
-"""Keyword arguments that are about the node and no attributes: its type, how many outputs it has, which of them it names, and
-whether its result shall have its channels last in memory (`channels.py`)."""
+_INJECTED = frozenset({"op_type", "outputs", "wanted", "result_ranks", "with_channels_last"})
+"""Keyword arguments that are about the node and no attributes: its type, how many outputs it has, which of them it names, what
+ranks they have where that is known before, and whether its result shall have its channels last in memory (`channels.py`)."""
 _OPERATORS: dict[tuple[str, str], list[Operator]] = {}
 
 
@@ -83,6 +95,7 @@ def op(
     converts: bool = False,
     rows: tuple[str, ...] = (),
     fixed: Mapping[str, Any] | None = None,
+    ranks: Mapping[str, Ranks] | None = None,
     **by_operand: frozenset[DType],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declares `lower(builder, *operands, *, attributes...)` for operators; `op_type` is passed when asked for.
@@ -101,9 +114,11 @@ def op(
             anything, annotations = False, annotations | shared
         attributes = frozenset(annotations)
         needed = frozenset(p.name for p in parameters if _is_needed(p))
+        always = sum(p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty for p in parameters)
+        assert (ranks or {}).keys() <= allowed.keys(), f"{names}: ranks of what is no operand"
         choices = {name: found for name, it in annotations.items() if (found := choices_of(it, function))}
         kinds = {name: kind for name, it in annotations.items() if (kind := _kind(it)) in _KINDS}
-        kinds |= dict.fromkeys(choices, "str")
+        kinds |= {name: "str" if isinstance(it, Choices) else "int" for name, it in choices.items()}
         for name in names:
             entry = Operator(
                 name,
@@ -125,6 +140,8 @@ def op(
                 any_format=any_format,
                 converts=converts,
                 rows=rows,
+                ranks=ranks or {},
+                positional=always,
             )
             versions = _OPERATORS.setdefault((domain, name), [])
             versions.append(entry)
@@ -241,8 +258,10 @@ def arguments(
     attributes: Mapping[str, Any],
     outputs: Sequence[bool],
     with_channels_last: bool = False,
+    ranks: Sequence[int | None] = (),
 ) -> dict[str, Any]:
-    """The keyword arguments of a lowering function. `outputs`: of each output of the node, whether it is named.
+    """The keyword arguments of a lowering function. `outputs`: of each output of the node, whether it is named; `ranks`: the rank
+    that it has for all that is known.
 
     Raises UnsupportedError for an attribute that the function does not know, that is missing, that is of another kind, or whose
     text is none of those that it may be.
@@ -261,7 +280,7 @@ def arguments(
             raise UnsupportedError(f"attribute {name}={cut(value)} is no {entry.kinds[name]}")
     out |= {name: it.of(name, out[name]) for name, it in entry.choices.items() if name in out}
     about: dict[str, Any] = {"op_type": entry.name, "outputs": len(outputs), "wanted": list(outputs)}
-    about["with_channels_last"] = with_channels_last
+    about |= {"with_channels_last": with_channels_last, "result_ranks": ranks}
     return out | {name: value for name, value in about.items() if name in entry.attributes}
 
 
@@ -272,11 +291,12 @@ def _is_of(kind: str | None, value: Any) -> bool:
     return isinstance(values, list) and all(isinstance(it, _KINDS[kind]) for it in values)
 
 
-def check_types(entry: Operator, dtypes: list[DType | None]) -> None:
-    """Raises UnsupportedError when an operand has a type that the declaration does not list, or is missing.
+def check_operands(entry: Operator, operands: Sequence[tuple[DType, int] | None]) -> None:
+    """Raises UnsupportedError when an operand has a type or a rank that the declaration does not list, or is missing.
 
-    `dtypes`: None for an operand that was left out; those left out at the end are not in it.
+    `operands`: type and rank of each, None for one that was left out; those left out at the end are not in it.
     """
+    dtypes = [it[0] if it is not None else None for it in operands]
     for name in entry.operands[len(dtypes) :]:
         if name in entry.needed:
             raise UnsupportedError(f"input {name} is missing")
@@ -291,3 +311,16 @@ def check_types(entry: Operator, dtypes: list[DType | None]) -> None:
             raise UnsupportedError(f"input {name} is missing")
         if dtype is not None and dtype not in entry.types[name]:
             raise UnsupportedError(f"no kernel for input {name} of type {dtype.label}")
+    for given, name in zip(operands, entry.operands, strict=False):
+        if given is not None and name in entry.ranks and not _has_rank(entry.ranks[name], given[1]):
+            raise UnsupportedError(f"input {name} has rank {given[1]}, and {_ranks_text(entry.ranks[name])} is needed")
+
+
+def _has_rank(ranks: Ranks, rank: int) -> bool:
+    return rank == ranks if isinstance(ranks, int) else rank in ranks
+
+
+def _ranks_text(ranks: Ranks) -> str:
+    if isinstance(ranks, range):
+        return f"{ranks.start} or more"
+    return str(ranks) if isinstance(ranks, int) else " or ".join(map(str, ranks))

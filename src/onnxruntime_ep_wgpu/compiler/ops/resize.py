@@ -19,6 +19,8 @@ from ..codegen.prelude import map_body
 from ..coordinates import apart, named
 from ..dims import Dim
 from ..dims import scaled as extent_scaled
+from ..operand import fixed
+from .choices import Flag
 from .registry import ANY, FLOATS, op
 from .shape import axis_of
 
@@ -59,11 +61,11 @@ def resize(
     scales: Operand | None = None,
     sizes: Operand | None = None,
     *,
-    antialias: int = 0,
+    antialias: Flag = 0,
     axes: list[int] | None = None,
     coordinate_transformation_mode: Transformation = "half_pixel",
     cubic_coeff_a: float = -0.75,
-    exclude_outside: int = 0,
+    exclude_outside: Flag = 0,
     extrapolation_value: float = 0.0,
     keep_aspect_ratio_policy: AspectPolicy = "stretch",
     mode: Interpolation = "nearest",
@@ -137,7 +139,8 @@ def _by_size(x: Operand, where: list[int], extents: list[Dim], policy: str) -> l
     for a, e in zip(where, extents, strict=True):
         have = x.shape[a]
         if not isinstance(have, int) or not isinstance(e, int) or not have:
-            raise UnsupportedError("keeping the aspect ratio of an extent that depends on the input")
+            fixed("a size that keeps the aspect ratio", have, e)
+            raise UnsupportedError("an extent of nothing has no aspect ratio")
         ratios.append(e / have)
     scale = min(ratios) if policy == "not_larger" else max(ratios)
     return [_Scaled(a, x.shape[a], int(x.shape[a] * scale + 0.5), scale) for a in where]  # type: ignore[operator]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..dims import Dim, equal
-from .choices import Spelled
+from .choices import Flag, Spelled
 from .index import INDICES, Allowed, index32
 from .reduction import reduce_axes
 from .registry import FLOATS, INTEGERS, MICROSOFT, op
@@ -27,7 +28,7 @@ def grid_sample_16(
     x: Operand,
     grid: Operand,
     *,
-    align_corners: int = 0,
+    align_corners: Flag = 0,
     mode: OldGridMode = "bilinear",
     padding_mode: Outside = "zeros",
 ) -> Operand:
@@ -43,12 +44,14 @@ def grid_sample(
     x: Operand,
     grid: Operand,
     *,
-    align_corners: int = 0,
+    align_corners: Flag = 0,
     mode: GridMode = "linear",
     padding_mode: Outside = "zeros",
 ) -> Operand:
     """y[image, channel, at...] interpolates x[image, channel] at grid[image, at...], whose last axis is x first."""
     rank = x.rank - 2
+    if rank < 1 or grid.rank != x.rank:
+        raise UnsupportedError(f"images {x} and a grid {grid}: both have a batch, a last axis and as many between them")
     axes = range(rank)
     shape = (*x.shape[:2], *grid.shape[1:-1])
     b.require(equal(x.shape[0], grid.shape[0]), "{} images and {} grids", x.shape[0], grid.shape[0])
@@ -71,7 +74,7 @@ def grid_sample(
 
 
 @op("AffineGrid", types=FLOATS, size=INTEGERS)
-def affine_grid(b: Builder, theta: Operand, size: Operand, *, align_corners: int = 0) -> Operand:
+def affine_grid(b: Builder, theta: Operand, size: Operand, *, align_corners: Flag = 0) -> Operand:
     """Places of the elements of an image of `size` (N, C, spatial...) under the map theta (N, n, n + 1), x first."""
     extents = size.dims("the size of the grid")
     rank = len(extents) - 2

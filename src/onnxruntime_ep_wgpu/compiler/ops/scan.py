@@ -9,8 +9,9 @@ from ..builder import Builder, Operand
 from ..dims import product
 from ..ir import Function, Read
 from ..tune import row_variants
+from .choices import Flag
 from .reduction import WORDS_OF, reduce_axes
-from .registry import INTEGERS, NUMBERS, op
+from .registry import INTEGERS, NUMBERS, at_least, op
 from .rows import by_rows, cut
 from .shape import axis_of
 
@@ -33,8 +34,8 @@ class _Scan:
 
 
 def _declare(name: str, scan: _Scan) -> None:
-    @op(name, types=NUMBERS, axis=INTEGERS)
-    def lower(b: Builder, x: Operand, axis: Operand, *, exclusive: int = 0, reverse: int = 0) -> Operand:
+    @op(name, types=NUMBERS, axis=INTEGERS, ranks={"x": at_least(1)})
+    def lower(b: Builder, x: Operand, axis: Operand, *, exclusive: Flag = 0, reverse: Flag = 0) -> Operand:
         """Running totals along one axis, from either end, with or without the element itself."""
         places = axis.ints("the axis")
         if len(places) != 1:

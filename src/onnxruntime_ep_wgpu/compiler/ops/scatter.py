@@ -21,7 +21,7 @@ from ..coordinates import named
 from ..dims import Dim, equal, product
 from ..divide import BindingsError
 from .index import INDICES, Allowed, along, index32
-from .registry import ANY, op
+from .registry import ANY, at_least, op
 from .scatter_along import along_lines, last_updates, scattered_along, wrapped
 from .shape import axis_of
 
@@ -29,12 +29,14 @@ Reduction = Literal["none", "add", "mul", "min", "max"]
 CacheMode = Literal["linear", "circular"]
 
 
-@op("ScatterElements", "Scatter", types=ANY, indices=INDICES)
+@op("ScatterElements", "Scatter", types=ANY, indices=INDICES, ranks={"x": at_least(1)})
 def scatter_elements(
     b: Builder, x: Operand, indices: Operand, updates: Operand, *, axis: int = 0, reduction: Reduction = "none"
 ) -> Operand:
     """y[..., indices[..., k, ...], ...] = updates[..., k, ...]."""
     axis = axis_of(axis, x.rank)
+    if indices.rank != x.rank:
+        raise UnsupportedError(f"indices of rank {indices.rank} for data of rank {x.rank}")
     _require_shape(b, updates, indices.shape)
     lines = along_lines(b, indices, axis)
     keys = wrapped(b, index32(b, lines, along(x, axis)), x.shape[axis])
@@ -96,7 +98,7 @@ def _require_shape(b: Builder, updates: Operand, shape: Sequence[Dim]) -> None:
         b.require(equal(have, want), "updates {}, where the shape {} is wanted", updates, shape)
 
 
-@op("ScatterND", types=ANY, indices=INDICES)
+@op("ScatterND", types=ANY, indices=INDICES, ranks={"x": at_least(1), "indices": at_least(1)})
 def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, reduction: Reduction = "none") -> Operand:
     """Each index vector names a slice of x, which its update replaces or is combined with."""
     queries = indices.rank - 1
@@ -169,6 +171,10 @@ def tensor_scatter(
 ) -> Operand:
     """A cache with `update` written along an axis from starts[batch] on; `circular` goes on at the beginning."""
     axis = axis_of(axis, past.rank)
+    if not axis or update.rank != past.rank:
+        raise UnsupportedError(
+            f"axis {axis} of a cache {past} for an update {update}: an axis behind the batch is needed"
+        )
     groups = (1, axis - 1, 1, past.rank - axis - 1)
     extent = past.shape[axis]
     operands: dict[str, tuple[Operand, tuple[int, ...]]] = {"past": (past, groups), "update": (update, groups)}

@@ -11,9 +11,10 @@ from ..dims import Dim, ceildiv, equal, less_equal, maximum, product
 from ..divide import BindingsError
 from ..ir import Function, Read, Variant
 from ..tune import row_variants
+from .choices import Flag
 from .indexing import gather_along
 from .reduction import reduce_axes
-from .registry import FLOATS, INTEGERS, NUMBERS, op
+from .registry import FLOATS, INTEGERS, NUMBERS, at_least, op
 from .rows import FEWEST_CHUNKS, by_rows, chunks_of, cut, in_blocks
 from .shape import axis_of
 from .sorting import comparison, sorted_places
@@ -93,8 +94,8 @@ def _best_of_chunks(b: Builder, x: Operand, kept: int, expression: str, last: bo
 
 
 def _declare(name: str, expression: str) -> None:
-    @op(name, types=NUMBERS)
-    def lower(b: Builder, x: Operand, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Operand:
+    @op(name, types=NUMBERS, ranks={"x": at_least(1)})
+    def lower(b: Builder, x: Operand, *, axis: int = 0, keepdims: Flag = 1, select_last_index: Flag = 0) -> Operand:
         axis = axis_of(axis, x.rank)
         others = [k for k in range(x.rank) if k != axis]
         found = maximum(less_equal(1, x.shape[axis]), equal(product(x.shape[k] for k in others), 0))
@@ -159,8 +160,8 @@ def top_k(
     *,
     axis: int = -1,
     k: int = -1,
-    largest: int = 1,
-    sorted: int = 1,
+    largest: Flag = 1,
+    sorted: Flag = 1,
 ) -> list[Operand]:
     """Values and positions of the k largest (or smallest) elements along an axis, best first; NaN counts as the largest.
 

@@ -29,6 +29,7 @@ from ..dims import (
     select,
 )
 from ..ir import broadcast_shapes
+from .choices import Flag
 from .registry import ANY, FLOATS, INTEGERS, MICROSOFT, op
 
 
@@ -47,7 +48,7 @@ def axes_of(axes: Operand | list[int] | None, attribute: list[int] | None = None
 
 
 @op("Reshape", types=ANY, shape=INTEGERS)
-def reshape(b: Builder, x: Operand, shape: Operand, *, allowzero: int = 0) -> Operand:
+def reshape(b: Builder, x: Operand, shape: Operand, *, allowzero: Flag = 0) -> Operand:
     wanted = shape.dims("the target shape")
     if not allowzero:
         if any(d == 0 for d in wanted[x.rank :]):
@@ -317,14 +318,16 @@ def space_to_depth(b: Builder, x: Operand, *, blocksize: int, mode: DepthOrder =
 def range_(b: Builder, start: Operand, limit: Operand, delta: Operand | None = None) -> Operand:
     """start + k * delta, which is 1 where Microsoft's has none; the number of elements must follow from shapes or constants."""
     delta = b.constant(np.ones((), start.dtype.numpy)) if delta is None else delta
+    if len({o.dtype for o in (start, limit, delta)}) > 1:
+        raise UnsupportedError(f"bounds {start} and {limit} and a step {delta} of different types")
     first, last, by = (_bound(o) for o in (start, limit, delta))
     length: Dim
+    if by == 0:
+        raise UnsupportedError("the step of a range is 0")
     if isinstance(first, float) or isinstance(last, float) or isinstance(by, float):
         if not (isinstance(first, (int, float)) and isinstance(last, (int, float)) and isinstance(by, (int, float))):
             raise UnsupportedError("a range of fractions between bounds that depend on the input")
         length = max(0, math.ceil((last - first) / by))
-    elif by == 0:
-        raise UnsupportedError("the step of a range is 0")
     else:
         length = maximum(-floordiv(first - last, by), 0)
     kind = start.dtype.compute
@@ -344,6 +347,8 @@ def _bound(x: Operand) -> Dim | float:
     if x.constant is None:
         raise UnsupportedError("a bound of the range is computed on the device, so the shape depends on data")
     (value,) = x.floats("a bound of the range")
+    if not math.isfinite(value):
+        raise UnsupportedError(f"a bound of the range is {value}")
     return int(value) if value == int(value) else value
 
 

@@ -15,7 +15,7 @@ from ...errors import UnsupportedError
 from ..builder import Builder
 from ..dims import Dim, ceildiv, floordiv, less, less_equal, maximum, product
 from ..ir import Axis, Factor, View, coalesce
-from .choices import AutoPad
+from .choices import AutoPad, Flag
 
 
 class WindowAttributes(TypedDict, total=False):
@@ -30,7 +30,7 @@ class WindowAttributes(TypedDict, total=False):
 
 
 class PoolAttributes(WindowAttributes, total=False):
-    ceil_mode: int
+    ceil_mode: Flag
 
 
 class ConvAttributes(WindowAttributes, total=False):

@@ -29,10 +29,11 @@ def split_k(call: Call, target: Target) -> Answer:
     sums = Tensor(result.tensor.dtype, (splits, *result.tensor.shape))
     if not is_storable(sums, target):
         return None
-    dtype, transposed = call.operands["a"].view.tensor.dtype, bool(call.constants["TRANSPOSED"])
+    dtype, other = (call.operands[side].view.tensor.dtype for side in "ab")
+    transposed = bool(call.constants["TRANSPOSED"])
     # Of sizes that are known there is one variant.
-    template, (tile,) = matmul_variants(splits * batch, m, n, k, target, dtype, transposed=transposed)
-    if template != call.template or tile.template:
+    template, (tile,) = matmul_variants(splits * batch, m, n, k, target, dtype, transposed=transposed, other=other)
+    if template != call.template or "TILE_K" not in dict(tile.constants):
         return None
     assert isinstance(k, int)
     step = _step(tile)

@@ -1,11 +1,11 @@
-"""Which algorithm, tile and grid a kernel has. What can be chosen is a class per kernel: `products`, `convolutions`, `attention`,
-`squeeze`, `rows`, `maps` (`base`: what they have in common, and the table of them). `shipped` is what is chosen by default,
-`choose` makes variants for sizes and a Target. `docs/tuning.md` is the user's view.
+"""Which algorithm, tile and grid a kernel has. What can be chosen is a class per kernel: `products`, `matrices`, `convolutions`,
+`attention`, `squeeze`, `rows`, `maps` (`base`: what they have in common, and the table of them). `shipped` is what is chosen by
+default, `choose` makes variants for sizes and a Target. `docs/tuning.md` is the user's view.
 
 A new class needs a choice in `shipped`, and graphs in `api/tuning_classes.py` by which `wgpu-ep tune` measures it.
 """
 
-from . import attention, convolutions, maps, products, rows, squeeze
+from . import attention, convolutions, maps, matrices, products, rows, squeeze
 from .base import KERNELS, parameters_of, use
 from .choose import (
     WIDEST_HEAD,
@@ -55,6 +55,7 @@ __all__ = [
     "maps",
     "maps_in_fours",
     "matmul_variants",
+    "matrices",
     "noting_kernels",
     "parameters_of",
     "products",

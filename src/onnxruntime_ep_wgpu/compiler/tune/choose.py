@@ -25,6 +25,7 @@ from .attention import AttentionForm, FlashForm, FlashShape, FlashTile, SplitKey
 from .base import Parameters, parameters_of
 from .convolutions import ChannelsLast, ConvolutionForm, Depthwise, DepthwiseLast, GroupedLast
 from .maps import Grid, MapShape, Vectors
+from .matrices import units
 from .products import PackedRows, ProductForm, ProductShape, SplitK
 from .rows import ColumnSplits, RowForm, Rows
 from .shipped import GPU, SOFTWARE, SWIFTSHADER
@@ -173,15 +174,17 @@ def matmul_variants(
     bits: int = 32,
     longest: int = 0,
     rounded: bool = False,
+    other: DType | None = None,
 ) -> tuple[str, tuple[Variant, ...]]:
-    """Template and variants of a matrix product: (batch, m, k) by (batch, k, n), of elements of type `dtype`.
+    """Template and variants of a matrix product: (batch, m, k) by (batch, k, n), of elements of type `dtype`, those of the other
+    operand of type `other`.
 
     `transposed`: the other operand is read as (batch, n, k), because neighbours in k are neighbours in memory. Its elements
     take `bits` there; of packed weights so many as `longest` can be unpacked together. RUN4 of the variants that do is a
     quarter of how many they ask for, and the same for all of them. With `rounded`, rows may be rounded to 8 bits.
     """
     sizes: dict[str, Dim] = {"batch": batch, "m": m, "n": n, "k": k, "transposed": int(transposed), "bits": bits}
-    sizes |= {"packed": longest * bits // 32, "dots": 0}
+    sizes |= {"packed": longest * bits // 32, "dots": 0, **units(target, dtype, other)}
     if isinstance(k, int):
         sizes |= {"words": -(-k * bits // 32)}
         sizes |= {"dots": gcd(longest, k)} if longest and rounded and INTEGER_DOTS in target.features else {}
@@ -198,7 +201,7 @@ def _product_variants(
     shape = replace(shape, run=min(run, *(it.longest_run for _, it in chosen)))
     for guard, it in chosen:
         variants.append(it.variant(shape, guard))
-        template = it.kernel if it.general or not template else template
+        template = it.call or it.kernel if it.general or not template else template
     return template, tuple(variants)
 
 

@@ -37,9 +37,11 @@ class ProductShape:
 
 @dataclass(frozen=True)
 class ProductForm(Parameters):
-    """A kernel for products. `general`: it serves every shape, and names the Call; others are variants of one that does."""
+    """A kernel for products. `general`: it serves every shape, and names the Call; others are variants of one that does, even where
+    they are the only ones if they have the name of that `call`."""
 
     general: ClassVar[bool] = False
+    call: ClassVar[str] = ""
     about: ClassVar[Mapping[str, str]] = {
         "batch": "",
         "m": "",

@@ -12,6 +12,7 @@ from .attention import AttentionForm, FlashRows, FlashTile, SplitKeys
 from .base import parameters_of, use
 from .convolutions import ChannelsLast, Depthwise, DepthwiseLast, DirectConvolution, GroupedLast, RegisterConvolution
 from .maps import Grid, Vectors
+from .matrices import MatrixTile
 from .products import DirectProduct, DotTile, PackedRows, RegisterProduct, RowProduct, SplitK, Tile
 from .rows import ColumnSplits, Rows, RowsAcross
 from .squeeze import GatedRows, SqueezeExcite
@@ -23,6 +24,7 @@ _NARROW = (Bound("bits", None, 8), _AS_IS)
 _TO_16_BITS = Bound("bits", None, 16)
 _WORDS, _PLAIN = Bound("packed", 1), Bound("packed", None, 0)
 _WIDE = Bound("n", 65)
+_ROWS_OF_UNITS = Bound("m", 17)
 _ONCE, _TWICE, _THRICE = (112, 132), (216, 264), (370, 396)  # workgroups of an H200
 _EXACTLY = {1: (), 2: (Bound("m", None, 2, known=True),), 4: ()}
 
@@ -77,6 +79,8 @@ _ROWS = tuple(
 )
 
 GPU: Choices = (
+    use(MatrixTile(128, 128, 32, 2, 2), _ROWS_OF_UNITS, Bound("workgroups", 96)),
+    use(MatrixTile(64, 64, 32, 2, 2), _ROWS_OF_UNITS),
     *_PACKED,
     *_ROWS,
     # Many rows that are rounded: 0.49 ms for 1024 x 8192 x 2048 of 4 bits (0.52 with tiles of 128 x 128, 0.64 of 64 x 64, 0.79

@@ -21,6 +21,7 @@ from ...compiler.ops.host import makes_shapes, reads_shape_alone
 from ...program.settings import DEFAULT, CompileSettings
 from . import partition, subgraph
 from .decision import FORCED, ISLAND, MOVED, Claim
+from .outcome import Elsewhere, Fused, Kernel
 from .shown import predecessors
 
 if TYPE_CHECKING:
@@ -53,24 +54,33 @@ def claim(
     settings: CompileSettings = DEFAULT,
     control: Control | None = None,
     refusal: str | None = None,
+    single: Mapping[int, Kernel | Elsewhere] | None = None,
 ) -> tuple[Claim, list[Lowered]]:
     """Decides on a graph, and gives its groups lowered. `assigned` names per node the provider that holds it, "" for none;
-    `control` says what nodes with bodies make; `refusal` is a reason against all of the graph.
+    `control` says what nodes with bodies make; `refusal` is a reason against all of the graph. `single` are outcomes by
+    place of nodes that are in no group with others; these are not lowered here.
 
     A graph that is one group is lowered once; each group of one that is divided is lowered once more, cut out as it will be
     compiled.
     """
     nodes = list(graph)
     if refusal is not None:
-        return Claim((), tuple(f"held by {holder}" if holder else refusal for holder in assigned)), []
+        return Claim(tuple(Elsewhere(f"held by {holder}" if holder else refusal) for holder in assigned)), []
     opsets: Mapping[str, int] = graph.opset_imports
     whole = attempt(graph, opsets, target, settings, control=control)
-    reasons = list(whole.reasons)
+    reasons = list(whole.reasons)  # why a node is in no group with others
+    kernels: dict[int, Kernel] = {}
     for place, node in enumerate(nodes):
         if assigned[place]:  # another provider's, or a group of ours
             reasons[place] = f"held by {assigned[place]}"
         elif node.name in forced:
             reasons[place] = FORCED
+        elif single and place in single:
+            outcome = single[place]
+            reasons[place] = outcome.name if isinstance(outcome, Kernel) else outcome.reason
+            if isinstance(outcome, Kernel):
+                kernels[place] = outcome
+    held = [name or (kernels[place].name if place in kernels else "") for place, name in enumerate(assigned)]
     fill(graph, whole.found)
     before = predecessors(graph)
     passed: dict[tuple[int, ...], tuple[ir.Graph, LoweredGraph | None]] = {
@@ -78,7 +88,7 @@ def claim(
     }
     while True:
         _drop_islands(nodes, before, reasons)
-        _drop_moves(nodes, before, reasons, assigned, whole.moves)
+        _drop_moves(nodes, before, reasons, held, whole.moves)
         groups = [tuple(group) for group in partition.groups(before, [reason is None for reason in reasons])]
         refused = False
         for group in groups:
@@ -95,7 +105,12 @@ def claim(
             kept = [
                 Lowered(alone, lowered) for alone, lowered in map(passed.__getitem__, groups) if lowered is not None
             ]
-            return Claim(tuple(groups), tuple(reasons), whole.found), kept
+            fused = {place: Fused(number) for number, group in enumerate(groups) for place in group}
+            outcomes = (
+                fused.get(place) or kernels.get(place) or Elsewhere(reason or "")
+                for place, reason in enumerate(reasons)
+            )
+            return Claim(tuple(outcomes), whole.found), kept
 
 
 def _drop_islands(nodes: list[ir.Node], before: list[list[int]], reasons: list[str | None]) -> None:

@@ -34,6 +34,7 @@ def converted(graph: ShownGraph, constant_of: ConstantOf | None = None) -> ir.Gr
     facts = Facts()
     made = _Converter(constant_of or (lambda name, it: _tensor(facts, it, name))).graph(graph)
     begin(made, facts)
+    made.meta["in_files"] = graph.in_files
     return made
 
 

@@ -80,18 +80,33 @@ class Forced:
         return f"option 'forceCpuNodeNames': no node is called {cut(name)}{nearest}"
 
 
+def has_halves(model: str | bytes | None) -> bool:
+    """Whether an ONNX file, or its bytes, has weights or inputs of f16; not when it is not readable, or not known."""
+    loaded = None if model is None else _loaded(model)
+    if loaded is None:
+        return False
+    graph, half = loaded.graph, 10  # TensorProto.FLOAT16
+    return any(it.data_type == half for it in graph.initializer) or any(
+        it.type.tensor_type.elem_type == half for it in graph.input
+    )
+
+
 def names_in_model(model: str | bytes) -> frozenset[str]:
     """The names of all nodes in an ONNX file or its bytes, bodies and functions included; none when it is not readable."""
+    loaded = _loaded(model)
+    if loaded is None:
+        return frozenset()
+    return frozenset(_walk([*loaded.graph.node, *(node for it in loaded.functions for node in it.node)]))
+
+
+def _loaded(model: str | bytes) -> Any:
+    """The model, whose weights in other files are left where they are; None when it is not readable."""
     import onnx
 
     try:
-        # Weights in other files are left where they are.
-        loaded = (
-            onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model, load_external_data=False)
-        )
+        return onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model, load_external_data=False)
     except Exception:
-        return frozenset()
-    return frozenset(_walk([*loaded.graph.node, *(node for it in loaded.functions for node in it.node)]))
+        return None
 
 
 def _walk(nodes: Iterable[Any]) -> Iterator[str]:

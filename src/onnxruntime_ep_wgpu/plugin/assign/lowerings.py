@@ -86,6 +86,13 @@ class Lowerings:
         self._kept.clear()
 
 
+def order_as(graph: ir.Graph, lowered: LoweredGraph) -> None:
+    """Puts inputs and outputs of a graph in the order of its lowering: ONNX Runtime lists them in another one."""
+    for values, tensors in ((graph.inputs, lowered.inputs), (graph.outputs, lowered.outputs)):
+        by_name = {it.name: it for it in values}
+        values[:] = [by_name[it.name] for it in tensors]
+
+
 def _as_in_model(weight: Any) -> Any:
     """The elements of a weight as the model has them."""
     return weight.data if isinstance(weight, Permuted) else weight

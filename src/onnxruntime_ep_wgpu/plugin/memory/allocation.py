@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...device import Place
-from ...device.native import address
 from ...device.sizes import GRAIN
+from ...device.webgpu.header import address
 from ...errors import DeviceError, DeviceLostError
 from . import pool
 
@@ -151,7 +151,7 @@ class Allocation:
             return None
         piece = self._pieces[0]
         device, alone = piece.device, piece.start == piece.base == 0 and piece.end == self.capacity
-        return piece if alone and not device.lost and device.queue.shared is not None and _keeps_sizes(device) else None
+        return piece if alone and not device.lost and _keeps_sizes(device) else None
 
     def _taken_for(self, device: Device, offset: int, nbytes: int) -> int:
         """How many bytes a tensor gets that is written to a place where nothing is: the whole range when no other tensor lies

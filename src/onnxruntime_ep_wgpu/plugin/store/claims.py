@@ -7,14 +7,17 @@ from typing import Any
 
 from ...errors import Fault, FreeSize
 from ..assign.decision import Claim
+from ..assign.outcome import Elsewhere, Fused, Kernel
 from .entry import EntryError
 
 KIND = "claim"
 
 
 def can_be_kept(claim: Claim) -> bool:
-    """A claim that relies on types which ONNX Runtime does not know is decided anew, and so is one that met a fault."""
-    return not claim.found and not any(isinstance(reason, Fault) for reason in claim.reasons)
+    """A claim that relies on types which ONNX Runtime does not know is decided anew, and so is one that met a fault, or has a node
+    with bodies."""
+    alone = any(isinstance(it, Kernel) for it in claim.outcomes)
+    return not claim.found and not alone and not any(isinstance(reason, Fault) for reason in claim.reasons)
 
 
 def content_of(claim: Claim) -> dict[str, Any]:
@@ -41,4 +44,5 @@ def claim_of(content: Mapping[str, Any], assigned: Sequence[str]) -> Claim:
             reasons[place] = FreeSize(reasons[place])
     except (KeyError, TypeError, IndexError) as error:
         raise EntryError(f"{type(error).__name__}: {error}") from error
-    return Claim(groups, tuple(reasons))
+    fused = {place: Fused(number) for number, group in enumerate(groups) for place in group}
+    return Claim(tuple(fused.get(place) or Elsewhere(reason or "") for place, reason in enumerate(reasons)))

@@ -17,6 +17,7 @@ from ....program.target import elements_per_word
 from ...builder import Builder, Operand
 from ...dims import Dim, ceildiv, equal, product, quotient
 from ...ir import Read, Shape, Variant
+from ...operand import fixed
 
 _WORKGROUP = 64
 
@@ -68,6 +69,7 @@ def _stored(b: Builder, parts: Sequence[tuple[Operand, Operand | None]], used: O
         *batch, heads, steps, size = x.shape
         groups = (len(batch), 1, 1, 1)
         if elements_per_word(x.dtype, b.target) > 1 and quotient(size, 4) is None:
+            fixed("the size of a head", size)
             raise UnsupportedError(
                 f"rows of {size} elements of {x.dtype.label} share words, which are stored as a whole"
             )

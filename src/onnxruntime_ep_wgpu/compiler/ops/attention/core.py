@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
@@ -48,6 +48,8 @@ def heads_of(b: Builder, x: Operand, count: Dim) -> Operand:
     """x, (batch, sequence, heads * size) or with heads apart, as (batch, heads, sequence, size)."""
     if x.rank == 4:
         return x
+    if x.rank != 3:
+        raise UnsupportedError(f"{x} has neither three axes nor four")
     if count == 0:
         raise UnsupportedError("inputs of three axes need the numbers of heads")
     return b.permute(b.reshape(x, (*x.shape[:2], count, floordiv(x.shape[2], count))), (0, 2, 1, 3))
@@ -67,6 +69,20 @@ def scale_of(b: Builder, size: Dim, scale: float) -> float | Operand:
         return 1.0 / math.sqrt(max(1, size))  # without elements all scores are 0
     known = b.reshape(b.host(DType.INT32, [size]), ())
     return b.pointwise("quotient(1, sqrt(max(f32(n), 1)))", {"n": known}, DType.FLOAT32, ())
+
+
+def _with_heads(b: Builder, query: Operand, key: Operand, value: Operand) -> tuple[Operand, Operand, Operand]:
+    """With numbers of heads of which the one is known to divide the other: free ones are taken for as many as there are others."""
+    heads, groups = query.shape[1], key.shape[1]
+    if quotient(heads, groups) is not None:
+        return query, key, value
+    usual = next((it for it in (heads, groups) if isinstance(it, int)), 8)
+    if not isinstance(heads, int):
+        query = b.assumed(query, (query.shape[0], b.assume(heads, usual, "the number of heads"), *query.shape[2:]))
+    if not isinstance(groups, int):
+        groups = b.assume(groups, usual, "the number of heads of keys")
+        key, value = (b.assumed(it, (it.shape[0], groups, *it.shape[2:])) for it in (key, value))
+    return query, key, value
 
 
 def attend(
@@ -89,7 +105,11 @@ def attend(
     """
     if sink is not None and sink.rank != 1:
         raise UnsupportedError(f"a sink {sink} is a score of each head, (heads or 1)")
+    query, key, value = _with_heads(b, query, key, value)
     if direct is not None and isinstance(scale, float):
+        direct = replace(
+            direct, value=b.assumed(direct.value, (direct.value.shape[0], key.shape[1], *direct.value.shape[2:]))
+        )
         y = flash_attention(
             b,
             query,

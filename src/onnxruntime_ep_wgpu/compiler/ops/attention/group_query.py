@@ -12,6 +12,7 @@ from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...builder import Builder, Operand
 from ...dims import Dim, floordiv, less_equal, maximum
+from ..choices import Flag
 from ..index import INDICES, Allowed, index32
 from ..normalise import rms_normalization
 from ..registry import FLOATS, MICROSOFT, op
@@ -31,6 +32,17 @@ from .rotary import STEPS_FIRST, AngleRows, per_step, rotated, second_part
     positions=INDICES,
     past_key=FLOATS | frozenset(HELD),
     past_value=FLOATS | frozenset(HELD),
+    ranks={
+        "query": 3,
+        "key": 3,
+        "value": 3,
+        "past_key": 4,
+        "past_value": 4,
+        "cosines": 2,
+        "sines": 2,
+        "positions": 2,
+        "bias": 4,
+    },
 )
 def group_query_attention(
     b: Builder,
@@ -53,16 +65,16 @@ def group_query_attention(
     *,
     num_heads: int,
     kv_num_heads: int,
-    causal: int = 1,
-    do_rotary: int = 0,
+    causal: Flag = 1,
+    do_rotary: Flag = 0,
     k_quant_type: QuantisedBy = "NONE",
     kv_cache_bit_width: int = 0,
     local_window_size: int = -1,
     qk_norm_epsilon: float = 1e-6,
     qk_output: int = 0,
-    rotary_interleaved: int = 0,
+    rotary_interleaved: Flag = 0,
     scale: float = 0.0,
-    sliding_window_cache: int = 0,
+    sliding_window_cache: Flag = 0,
     smooth_softmax: int = 0,
     softcap: float = 0.0,
     v_quant_type: QuantisedBy = "NONE",
@@ -163,6 +175,8 @@ def _used(b: Builder, seqlens: Operand, steps: Dim, rows: Dim) -> Operand:
 def _rows(b: Builder, total_length: Operand, past: Operand | None, steps: Dim) -> tuple[Dim, Dim]:
     """Rows of the present cache, and how many the longest sequence has used then. A length that is known on the device alone, for
     which that is 0, must fit into the past cache."""
+    if total_length.size != 1:
+        raise UnsupportedError(f"the total sequence length is {total_length} and not one number")
     if total_length.has_host:
         (total,) = total_length.dims("the total sequence length")
         b.require(

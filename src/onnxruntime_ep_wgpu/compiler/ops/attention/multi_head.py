@@ -7,8 +7,9 @@ from ....errors import UnsupportedError
 from ...builder import Builder, Operand
 from ...codegen.prelude import map_body
 from ...dims import Dim, floordiv
+from ..choices import Flag
 from ..index import INDICES, index32
-from ..registry import FLOATS, MICROSOFT, op
+from ..registry import FLOATS, MICROSOFT, Ranks, op
 from .cache import appended, extended
 from .core import Direct, attend, heads_of, merged, scale_of
 from .masks import Past, biased, hidden, padded, present
@@ -16,7 +17,19 @@ from .masks import Past, biased, hidden, padded, present
 FILTER = -10000.0
 
 
-@op("MultiHeadAttention", domain=MICROSOFT, types=FLOATS, mask=INDICES, past_length=INDICES, beams=INDICES)
+_CACHES: dict[str, Ranks] = {"past_key": 4, "past_value": 4, "beams": 3}
+_RANKS: dict[str, Ranks] = {"key": (3, 4, 5), "value": (3, 4), "bias": 1, "attention_bias": 4, **_CACHES}
+
+
+@op(
+    "MultiHeadAttention",
+    domain=MICROSOFT,
+    types=FLOATS,
+    mask=INDICES,
+    past_length=INDICES,
+    beams=INDICES,
+    ranks={"query": (3, 5), **_RANKS},
+)
 def multi_head_attention(
     b: Builder,
     query: Operand,
@@ -33,7 +46,7 @@ def multi_head_attention(
     num_heads: int,
     mask_filter_value: float = FILTER,
     scale: float = 0.0,
-    unidirectional: int = 0,
+    unidirectional: Flag = 0,
     outputs: int = 1,
 ) -> list[Operand]:
     """Queries (batch, steps, heads * size) or (batch, steps, heads, 3, size) with keys and values; keys and values likewise,
@@ -56,6 +69,7 @@ def multi_head_attention(
     past_length=INDICES,
     beam_width=INDICES,
     beams=INDICES,
+    ranks={"query": 3, **_RANKS},
 )
 def decoder_multi_head_attention(
     b: Builder,
@@ -73,8 +87,8 @@ def decoder_multi_head_attention(
     *,
     num_heads: int,
     mask_filter_value: float = FILTER,
-    output_qk: int = 0,
-    past_present_share_buffer: int = 0,
+    output_qk: Flag = 0,
+    past_present_share_buffer: Flag = 0,
     scale: float = 0.0,
     outputs: int = 1,
 ) -> list[Operand]:

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
-from ....errors import UnsupportedError
+from ....errors import UnsupportedError, cut
 from ....program.dtypes import DType
 from ...builder import Builder, Operand
 from ...dims import Dim, equal, floordiv, less_equal
 from ..attend import VisibleKeys
+from ..choices import Flag
 from ..index import INDICES, Allowed, index32
 from ..matmul import matmul
 from ..registry import FLOATS, MICROSOFT, op
@@ -29,6 +30,7 @@ from .multi_head import FILTER, attended, attended_to
     past_length=INDICES,
     beam_width=INDICES,
     beams=INDICES,
+    ranks={"x": 3, "weights": 2, "bias": 1, "past": 5, "beams": 3, "attention_bias": 4},
 )
 def projected_attention(
     b: Builder,
@@ -43,13 +45,13 @@ def projected_attention(
     beams: Operand | None = None,
     *,
     num_heads: int,
-    do_rotary: int = 0,
+    do_rotary: Flag = 0,
     mask_filter_value: float = FILTER,
-    past_present_share_buffer: int = 0,
+    past_present_share_buffer: Flag = 0,
     qkv_hidden_sizes: Sequence[int] = (),
     rotary_embedding_dim: int = 0,
     scale: float = 0.0,
-    unidirectional: int = 0,
+    unidirectional: Flag = 0,
     outputs: int = 1,
 ) -> list[Operand]:
     """x (batch, steps, inputs), weights (inputs, all of queries, keys and values); a past (2, batch, heads, rows, size).
@@ -116,7 +118,14 @@ def _in_one_buffer(
     return [y, present]
 
 
-@op("PackedAttention", domain=MICROSOFT, types=FLOATS, offsets=INDICES, ends=INDICES)
+@op(
+    "PackedAttention",
+    domain=MICROSOFT,
+    types=FLOATS,
+    offsets=INDICES,
+    ends=INDICES,
+    ranks={"x": 2, "weights": 2, "bias": 1, "offsets": 2, "attention_bias": 4},
+)
 def packed_attention(
     b: Builder,
     x: Operand,
@@ -136,7 +145,14 @@ def packed_attention(
     return _unpadded(b, parts, offsets, ends, attention_bias, num_heads, scale)
 
 
-@op("PackedMultiHeadAttention", domain=MICROSOFT, types=FLOATS, offsets=INDICES, ends=INDICES)
+@op(
+    "PackedMultiHeadAttention",
+    domain=MICROSOFT,
+    types=FLOATS,
+    offsets=INDICES,
+    ends=INDICES,
+    ranks={"query": (2, 4), "key": 2, "value": 2, "bias": 1, "offsets": 2, "attention_bias": 4},
+)
 def packed_multi_head_attention(
     b: Builder,
     query: Operand,
@@ -176,6 +192,9 @@ def _projections(b: Builder, x: Operand, weights: Operand, bias: Operand | None,
         whole = b.pointwise("x + y", {"x": whole, "y": bias}, x.dtype, whole.shape)
     third = floordiv(weights.shape[1], 3)
     widths: Sequence[Dim] = tuple(sizes) or (third,) * 3
+    if sizes and (len(sizes) != 3 or min(sizes) < 1):
+        raise UnsupportedError(f"attribute qkv_hidden_sizes={cut(sizes)} is not three positive numbers")
+    b.require(equal(sum(widths), weights.shape[1]), "weights {} for widths of {}", weights, widths)
     out, start = [], 0 * third
     for width in widths:
         out.append(b.slice(whole, whole.rank - 1, start, 1, width))

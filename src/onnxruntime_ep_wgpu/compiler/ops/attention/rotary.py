@@ -10,6 +10,7 @@ from ....program.dtypes import DType
 from ...builder import Builder, Operand
 from ...codegen.prelude import map_body
 from ...dims import Dim, floordiv, may_be
+from ..choices import Flag
 from ..index import INDICES, Allowed, index32, narrowed
 from ..registry import FLOATS, MICROSOFT, op
 
@@ -35,7 +36,12 @@ class AngleRows:
         return {name: (it, groups) for name, (it, groups) in given.items() if it is not None}
 
 
-@op("RotaryEmbedding", types=FLOATS, positions=INDICES)
+@op(
+    "RotaryEmbedding",
+    types=FLOATS,
+    positions=INDICES,
+    ranks={"x": (3, 4), "cosines": (2, 3), "sines": (2, 3), "positions": 2},
+)
 def rotary_embedding(
     b: Builder,
     x: Operand,
@@ -43,7 +49,7 @@ def rotary_embedding(
     sines: Operand,
     positions: Operand | None = None,
     *,
-    interleaved: int = 0,
+    interleaved: Flag = 0,
     num_heads: int = 0,
     rotary_embedding_dim: int = 0,
 ) -> Operand:
@@ -68,7 +74,13 @@ def rotary_embedding(
     return b.reshape(y, x.shape)
 
 
-@op("RotaryEmbedding", domain=MICROSOFT, types=FLOATS, positions=INDICES)
+@op(
+    "RotaryEmbedding",
+    domain=MICROSOFT,
+    types=FLOATS,
+    positions=INDICES,
+    ranks={"x": (3, 4), "cosines": 2, "sines": 2, "positions": (0, 1, 2)},
+)
 def microsoft_rotary_embedding(
     b: Builder,
     x: Operand,
@@ -76,8 +88,8 @@ def microsoft_rotary_embedding(
     cosines: Operand,
     sines: Operand,
     *,
-    interleaved: int = 0,
-    is_packed_batching: int = 0,
+    interleaved: Flag = 0,
+    is_packed_batching: Flag = 0,
     num_heads: int = 0,
     rotary_embedding_dim: int = 0,
     scale: float = 1.0,

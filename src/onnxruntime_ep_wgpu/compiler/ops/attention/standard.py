@@ -10,13 +10,14 @@ from ...builder import Builder, Operand
 from ...codegen.prelude import map_body
 from ...dims import Dim
 from ..attend import VisibleKeys
+from ..choices import Flag
 from ..index import INDICES, index32
 from ..registry import BOOLS, FLOATS, op
 from .cache import extended
 from .core import Direct, attend, heads_of, merged, scale_of
 
 
-@op("Attention", types=FLOATS, mask=FLOATS | BOOLS, lengths=INDICES)
+@op("Attention", types=FLOATS, mask=FLOATS | BOOLS, lengths=INDICES, ranks={"q": (3, 4), "mask": (2, 3, 4)})
 def attention(
     b: Builder,
     q: Operand,
@@ -27,7 +28,7 @@ def attention(
     past_value: Operand | None = None,
     lengths: Operand | None = None,
     *,
-    is_causal: int = 0,
+    is_causal: Flag = 0,
     kv_num_heads: int = 0,
     left_window_size: int = -1,
     q_num_heads: int = 0,

@@ -62,10 +62,10 @@ def row_product_of(group: FusedGroup) -> OneRowProduct | None:
     call = group.anchor
     if call is None or call.template not in PRODUCTS or call.inner or call.onto or call.repeats != 1:
         return None
-    first, write = call.variants[0], call.results["y"]
-    alone = first.product_bytes is not None and dict(first.constants)["ROWS"] == 1
-    batch = product(write.tensor.shape[: write.groups[0]])
-    return OneRowProduct(group, call, first) if alone and batch == 1 and write.tensor.dtype is DType.FLOAT32 else None
+    first, write = next((it for it in call.variants if it.product_bytes is not None), None), call.results["y"]
+    if first is None or dict(first.constants)["ROWS"] != 1 or write.tensor.dtype is not DType.FLOAT32:
+        return None
+    return OneRowProduct(group, call, first) if product(write.tensor.shape[: write.groups[0]]) == 1 else None
 
 
 def in_step(node: Node, tensor: Tensor) -> bool:

@@ -1,0 +1,139 @@
+"""What can be chosen for a product by matrix units, or by what does the same in plain WGSL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...program.dtypes import DType
+from ...program.target import MatrixUnit, Target
+from ...program.tuning import Bound
+from ..dims import Dim, ceildiv, quotient
+from ..ir import Variant
+from .base import constants
+from .products import ProductForm, ProductShape
+
+PAD = 8  # halves behind each row of a tile in workgroup memory, so that rows begin in other banks
+
+
+@dataclass(frozen=True)
+class MatrixTile(ProductForm):
+    """A tile of `m` x `n` results of a product of halves from `k` columns at a time, of which there are `buffers` in workgroup
+    memory. `rows` x `columns` subgroups share it, which multiply matrices of `unit_m`, `unit_n` and `unit_k`; the adapter has
+    such units for subgroups of `subgroup`.
+
+    Raises ValueError for a tile that its subgroups cannot share evenly.
+    """
+
+    kernel: ClassVar[str] = "matmul_matrices"
+    call: ClassVar[str] = "matmul"
+    about: ClassVar[Mapping[str, str]] = {**ProductForm.about, "workgroups": "tiles of all batches"}
+    m: int
+    n: int
+    k: int
+    rows: int
+    columns: int
+    buffers: int = 1
+    unit_m: int = 16
+    unit_n: int = 16
+    unit_k: int = 16
+    subgroup: int = 32
+
+    def __post_init__(self) -> None:
+        self._require_positive()
+        self._require(self.buffers in (1, 2), "buffers are 1 or 2")
+        self._require(self.m % (self.rows * self.unit_m) == 0, "rows subgroups share m in whole units")
+        self._require(self.n % (self.columns * self.unit_n) == 0, "columns subgroups share n in whole units")
+        self._require(self.k % self.unit_k == 0, "k is whole units")
+        eights = all(it % 8 == 0 for it in (self.m, self.n, self.k, self.unit_m, self.unit_n, self.unit_k))
+        self._require(eights, "every size is a multiple of 8")
+        loaded = 8 * self.invocations
+        evenly = self.m * self.k % loaded == 0 == self.n * self.k % loaded
+        self._require(evenly, f"its {self.invocations} invocations do not load {self.k} columns in eights evenly")
+        shared = self.unit_m * self.unit_n % self.subgroup == 0
+        self._require(shared, f"{self.subgroup} invocations do not share a matrix of sums evenly")
+        MatrixUnit(self.unit_m, self.unit_n, self.unit_k, "f16", "f32", self.subgroup)
+
+    @property
+    def bounds(self) -> tuple[Bound, ...]:
+        return (Bound(_named(self.unit), 1),)
+
+    @property
+    def unit(self) -> MatrixUnit:
+        return MatrixUnit(self.unit_m, self.unit_n, self.unit_k, "f16", "f32", self.subgroup)
+
+    @property
+    def invocations(self) -> int:
+        return self.rows * self.columns * self.subgroup
+
+    @property
+    def staged(self) -> int:
+        """Units beside each other of a subgroup's results that are in workgroup memory at a time: as many as take the place of
+        the tiles."""
+        units = self.n // self.columns // self.unit_n
+        fitting = [it for it in range(2, units + 1) if units % it == 0 and 4 * self._results(it) <= self.tile_bytes]
+        return max(fitting, default=1)
+
+    def _results(self, staged: int) -> int:
+        """Of all subgroups."""
+        return self.rows * self.columns * self.unit_m * (staged * self.unit_n + 4)
+
+    @property
+    def tile_bytes(self) -> int:
+        """At most: the other operand may lie either way."""
+        return 2 * self.buffers * (self.m * (self.k + PAD) + max(self.n * (self.k + PAD), self.k * (self.n + PAD)))
+
+    @property
+    def workgroup_bytes(self) -> int:
+        return max(self.tile_bytes, 4 * self._results(self.staged))
+
+    def run(self, shape: ProductShape) -> int:
+        return min(shape.longest, 32 // shape.bits)
+
+    def quantities(self, sizes: Mapping[str, Dim]) -> Mapping[str, Dim]:
+        return {"workgroups": sizes["batch"] * ceildiv(sizes["m"], self.m) * ceildiv(sizes["n"], self.n)}
+
+    def variant(self, shape: ProductShape, guard: Dim) -> Variant:
+        units_n, run = self.n // self.columns // self.unit_n, shape.run
+        packed = run > 0 and 0 == run % 8 == self.k % run == self.n * self.k % (run * self.invocations)
+        chosen = constants(
+            TILE_M=self.m,
+            TILE_N=self.n,
+            TILE_K=self.k,
+            GROUPS_N=self.columns,
+            BLOCKS_M=self.m // self.rows // self.unit_m,
+            BLOCKS_N=units_n,
+            STEPS=self.k // self.unit_k,
+            UNIT_M=self.unit_m,
+            UNIT_N=self.unit_n,
+            UNIT_K=self.unit_k,
+            LANES=self.subgroup,
+            BUFFERS=self.buffers,
+            PAD=PAD,
+            RESULTS=self._results(self.staged),
+            STAGED=self.staged,
+            STAGES=units_n // self.staged,
+            A_LOADS=self.m * self.k // 8 // self.invocations,
+            B_LOADS=self.n * self.k // (run if packed else 8) // self.invocations,
+            PACKED=packed,
+            RUN4=run // 4 if packed else 0,
+            RUN8=run // 8 if packed else 0,
+            SLICES=1,
+            K_WHOLE=quotient(shape.k, self.k) is not None,
+            K_EIGHTS=quotient(shape.k, 8) is not None,
+        )
+        tiles_m, tiles_n = ceildiv(shape.m, self.m), ceildiv(shape.n, self.n)
+        tiles = (("tiles_m", tiles_m), ("tiles_n", tiles_n))
+        return Variant(shape.batch * tiles_m * tiles_n, self.invocations, guard, chosen, tiles, self.kernel)
+
+
+def units(target: Target, dtype: DType | None, other: DType | None) -> dict[str, Dim]:
+    """What bounds of choices ask about the units of a target that multiply these types."""
+    if not dtype is other is DType.FLOAT16:
+        return {}
+    return {_named(it): 1 for it in target.matrices if (it.operand, it.result) == ("f16", "f32")}
+
+
+def _named(unit: MatrixUnit) -> str:
+    return f"{unit.m} x {unit.n} x {unit.k} of {unit.subgroup}"

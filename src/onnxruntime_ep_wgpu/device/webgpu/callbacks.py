@@ -1,0 +1,85 @@
+"""What libraries call in Python: each callback is one C function for all libraries.
+
+In: calls of a library, on any thread. Out: messages in `errors`, answers for those who expect them. Invariant: an interrupt within
+a callback is raised when Python goes on, and the callback has answered (csrc/python_call.h).
+"""
+
+from __future__ import annotations
+
+import itertools
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from ... import _calls  # type: ignore[attr-defined,unused-ignore]
+from .header import address, ffi, text_of
+from .messages import Errors, errors
+
+_CALLBACKS = {
+    "on_error": "void (*)(WGPUDevice const *, WGPUErrorType, WGPUStringView, void *, void *)",
+    "on_lost": "void (*)(WGPUDevice const *, WGPUDeviceLostReason, WGPUStringView, void *, void *)",
+    "on_device": "void (*)(WGPURequestDeviceStatus, WGPUDevice, WGPUStringView, void *, void *)",
+    "on_popped": "void (*)(WGPUPopErrorScopeStatus, WGPUErrorType, WGPUStringView, void *, void *)",
+}
+_tokens = itertools.count(1)
+_waiting: dict[int, Callable[[int, str], None]] = {}
+
+_calls.lib.wgpu_add_functions(_calls.__name__.encode())  # `left` and `error`
+
+
+def _callback(function: Callable[..., None]) -> Any:
+    """Makes a function a callback of a library, of the type that has its name; it must be right to call it twice.
+
+    It is called again when an interrupt left it, which is raised when Python goes on (csrc/python_call.h).
+    """
+    name = function.__name__
+
+    def ask(again: int, *arguments: Any) -> None:
+        if again and isinstance(_calls.error(), KeyboardInterrupt):
+            _calls.lib.wgpu_interrupt_later()
+        try:
+            function(*arguments)
+        except Exception:
+            traceback.print_exc()
+        _calls.lib.wgpu_answer(0)
+
+    _calls.ffi.def_extern(name=f"py_{name}", onerror=_calls.left)(ask)
+    entry = _calls.ffi.addressof(_calls.lib, f"c_{name}")
+    return ffi.cast(_CALLBACKS[name], int(_calls.ffi.cast("uintptr_t", entry)))
+
+
+@_callback
+def on_error(device: Any, kind: int, message: Any, _userdata1: Any, _userdata2: Any) -> None:
+    """The uncaptured-error callback of every device: files the message for the calling thread."""
+    text = text_of(message)
+    if Errors.others is None or not Errors.others(kind, text):
+        errors.file(address(ffi.cast("WGPUDevice *", device)[0]), text)
+
+
+@_callback
+def on_lost(_device: Any, reason: int, message: Any, token: Any, _userdata2: Any) -> None:
+    """The device-lost callback of every device; it may run on any thread."""
+    number = address(token)
+    receiver = _waiting.get(number)
+    if receiver is not None:
+        receiver(int(reason), text_of(message))
+        _waiting.pop(number, None)
+
+
+@_callback
+def on_device(status: int, device: Any, message: Any, result: Any, _userdata2: Any) -> None:
+    """Files the answer to wgpuAdapterRequestDevice in the list that `result` is a handle of."""
+    ffi.from_handle(result).append((int(status), ffi.cast("WGPUDevice", device), text_of(message)))
+
+
+@_callback
+def on_popped(_status: int, kind: int, message: Any, result: Any, _userdata2: Any) -> None:
+    """Files what an error scope caught, a WGPUErrorType and the message, in the list that `result` is a handle of."""
+    ffi.from_handle(result).append((int(kind), text_of(message)))
+
+
+def expect(receiver: Callable[[int, str], None]) -> Any:
+    """Registers `receiver(status, message)` for one answer; gives the userdata pointer to pass to a library."""
+    token = next(_tokens)
+    _waiting[token] = receiver
+    return ffi.cast("void *", token)

@@ -1,0 +1,29 @@
+"""What becomes of a node when a graph is decided on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fused:
+    """It is compiled in a group with others, by the number of that."""
+
+    group: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """It runs here by itself, with all of its bodies. `name` is the kind of code that runs it."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """It does not run here, for this reason."""
+
+    reason: str
+
+
+Outcome = Fused | Kernel | Elsewhere

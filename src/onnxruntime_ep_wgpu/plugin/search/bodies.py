@@ -1,0 +1,272 @@
+"""The bodies of a search as graphs to compile: what each input and output of one is for.
+
+In: the graphs that ONNX Runtime shows as a node's bodies. Out: a `Body` each, or UnsupportedError that says what is different.
+Two things are put into a graph that the search would have to do around it, so that nothing is stored for them alone:
+
+* a step of a decoder reads the rows of its caches in the order of an input, `ROWS`: beams that continue others read theirs, and the
+  beams of a prompt the one row that the first step made. A row is copied once, where the longer cache is stored;
+* of the logits come those of the last token, as float32, and for beams their logarithms of probabilities.
+
+Invariant: the graph is changed, so it has to be one that nobody else reads; graphs that are equal before are equal after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ...compiler.inference.told import of_value
+from ...errors import UnsupportedError
+from .last_row import of_last_row
+from .operators import GPT, T5, WHISPER, Search
+
+ROWS = "search/rows"
+SCORES = "search/scores"
+DECODER, FIRST, ENCODER = "decoder", "init_decoder", "encoder"
+_AXES = {GPT: 1, T5: 0, WHISPER: 0}  # of caches, along which rows lie
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+
+
+@dataclass(frozen=True)
+class Body:
+    """One body. `inputs` are the names of all that the graph declares, in order, `caches` those among them that hold what earlier
+    steps made, from one that grows on; `made` are the caches that it makes. `captured` come from the graph around.
+
+    `vocabulary` is 0 where there are no scores. `fixed` are caches of an encoder, which all steps read. `sizes` are the type, heads
+    and head size of each cache; extents that the graph does not tell are 0. `extra` are inputs of a decoder whose caches have room
+    for all tokens and are changed in place: how many there are, the number of beams, and in which beam each was made. `shown` is
+    what nodes make in the graph as it was.
+    """
+
+    attribute: str
+    graph: ir.Graph
+    inputs: tuple[str, ...]
+    caches: tuple[str, ...]
+    fixed: tuple[str, ...]
+    made: tuple[str, ...]
+    captured: tuple[str, ...]
+    vocabulary: int
+    sizes: tuple[tuple[ir.DataType, int, int], ...] = ()
+    extra: tuple[str, ...] = ()
+    shown: frozenset[str] = frozenset()
+    takes_sequences: bool = False  # ids are those of the whole sequence, and not the last one
+
+
+def bodies_of(search: Search, graphs: Mapping[str, ir.Graph], outside: Collection[str]) -> dict[str, Body]:
+    """The bodies of a node by attribute. `outside` are names of values that bodies take from the graph around. Raises
+    UnsupportedError."""
+    needed = [DECODER] if search.model == GPT else [ENCODER, DECODER]
+    for name in needed:
+        if name not in graphs:
+            raise UnsupportedError(f"{search.operator} without the attribute {name}")
+    wanted = [*needed, *([FIRST] if search.model == GPT and FIRST in graphs else [])]
+    made = {}
+    for name in wanted:
+        graph = graphs[name]
+        read = _encoder if name == ENCODER else _gpt if search.model == GPT else _decoder
+        shown = frozenset(value.name or "" for node in graph for value in node.outputs)
+        try:
+            body = read(search, name, graph, [it for it in graph.inputs if it.name not in outside])
+        except UnsupportedError as error:
+            raise UnsupportedError(f"its {name}: {error}") from error
+        made[name] = replace(body, shown=shown)
+    if len({bool(it.extra) for name, it in made.items() if name != ENCODER}) > 1:
+        raise UnsupportedError("its decoders differ in how they keep their caches")
+    if search.model != GPT:
+        _check_pair(made[ENCODER], made[DECODER])
+    return made
+
+
+def _gpt(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value]) -> Body:
+    outputs = list(graph.outputs)
+    _expect("input", inputs, "input_ids", "position_ids", "attention_mask")
+    _expect("output", outputs, "logits")
+    presents = outputs[1:]
+    pasts, extra = inputs[3 : 3 + len(presents)], inputs[3 + len(presents) :]
+    _check_caches(pasts, presents, rank=5)
+    body = _step(search, name, graph, inputs, pasts, [], presents, extra)
+    _check_sizes(body)
+    return body
+
+
+def _decoder(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value]) -> Body:
+    first = ["input_ids"] if search.model == WHISPER else ["input_ids", "encoder_attention_mask"]
+    _expect("input", inputs, *first)
+    _expect("output", list(graph.outputs), "logits")
+    at = len(first)
+    if len(inputs) > at and inputs[at].name == "encoder_hidden_states":
+        at += 1
+    presents = list(graph.outputs[1:])
+    count = len(presents)
+    pasts, fixed, extra = inputs[at : at + count], inputs[at + count : at + 2 * count], inputs[at + 2 * count :]
+    _check_caches(pasts, presents, rank=4)
+    if len(fixed) != len(presents):
+        raise UnsupportedError(f"it has {len(pasts)} caches of its own and {len(fixed)} of the encoder")
+    extents = of_value(inputs[0]).shape
+    body = _step(search, name, graph, inputs, pasts, fixed, presents, extra)
+    whole = extents is None or len(extents) != 2 or extents[1] != 1
+    return replace(body, takes_sequences=whole)
+
+
+def _encoder(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value]) -> Body:
+    ids = ["encoder_input_ids"] if search.model == WHISPER else ["encoder_input_ids", "encoder_attention_mask"]
+    _expect("input", inputs, *ids)
+    outputs = list(graph.outputs)
+    declared = tuple(it.name or "" for it in inputs)
+    if len(inputs) == len(ids) and search.model == T5:  # the first step is the decoder's
+        return _whole(name, graph, declared, made=outputs, vocabulary=0)
+    _expect("input", inputs, *ids, "decoder_input_ids", only=True)
+    _expect("output", outputs, "logits", "encoder_hidden_states")
+    vocabulary = _score_last_row(graph, search)
+    return _whole(name, graph, declared, made=outputs[1:], vocabulary=vocabulary)
+
+
+def _whole(name: str, graph: ir.Graph, declared: tuple[str, ...], made: Sequence[ir.Value], vocabulary: int) -> Body:
+    captured = _only_used(graph, declared)
+    return Body(name, graph, declared, (), (), tuple(it.name or "" for it in made), captured, vocabulary)
+
+
+def _step(
+    search: Search,
+    name: str,
+    graph: ir.Graph,
+    inputs: Sequence[ir.Value],
+    pasts: Sequence[ir.Value],
+    fixed: Sequence[ir.Value],
+    presents: Sequence[ir.Value],
+    extra: Sequence[ir.Value],
+) -> Body:
+    declared = tuple(it.name or "" for it in inputs)
+    if len(extra) not in (0, 1, 3) or any(it.dtype != ir.DataType.INT32 for it in extra):
+        raise UnsupportedError(f"its inputs {', '.join(str(it.name) for it in extra)} have no meaning here")
+    vocabulary = _score_last_row(graph, search)
+    if search.has_beams and len(extra) < 3:
+        _choose_rows(graph, pasts, _AXES[search.model])
+        declared += (ROWS,)
+    captured = _only_used(graph, declared)
+    caches, others, made = (tuple(it.name or "" for it in them) for them in (pasts, fixed, presents))
+    sizes = tuple(_size(*them) for them in zip(pasts, presents, strict=True))
+    return Body(
+        name, graph, declared, caches, others, made, captured, vocabulary, sizes, tuple(it.name or "" for it in extra)
+    )
+
+
+def _size(past: ir.Value, present: ir.Value) -> tuple[ir.DataType, int, int]:
+    """Type, heads and head size of a cache, whose last axes are heads, tokens and elements."""
+    told, more = of_value(past), of_value(present)
+    assert told.dtype is not None and told.shape is not None and more.shape is not None
+    extents = [next((it for it in both if isinstance(it, int)), 0) for both in zip(told.shape, more.shape, strict=True)]
+    return told.dtype, extents[-3], extents[-1]
+
+
+def _expect(what: str, values: Sequence[ir.Value], *names: str, only: bool = False) -> None:
+    found = [value.name for value in values]
+    if found[: len(names)] != list(names) or (only and len(found) > len(names)):
+        raise UnsupportedError(f"its {what}s are {', '.join(map(str, found))} and do not begin with {', '.join(names)}")
+
+
+def _check_caches(pasts: Sequence[ir.Value], presents: Sequence[ir.Value], rank: int) -> None:
+    if not presents or len(pasts) < len(presents):
+        raise UnsupportedError(f"it has {len(pasts)} inputs and {len(presents)} outputs for its caches")
+    for value in (*pasts[: len(presents)], *presents):
+        told = of_value(value)
+        if told.dtype not in _FLOATS or told.shape is None or len(told.shape) != rank:
+            raise UnsupportedError(
+                f"{value.name} is {told.dtype} with the shape {value.shape}, no cache of rank {rank}"
+            )
+
+
+def _check_sizes(body: Body) -> None:
+    for name, (_, heads, size) in zip(body.caches, body.sizes, strict=True):
+        if not heads or not size:
+            raise UnsupportedError(f"heads and size of the cache {name} have to be numbers")
+
+
+def _check_pair(encoder: Body, decoder: Body) -> None:
+    """Whether what the encoder makes is what a step reads."""
+    hidden = 1 if encoder.vocabulary else 0
+    wanted = len(decoder.fixed) + (len(decoder.caches) if encoder.vocabulary else 0)
+    if len(encoder.made) - hidden != wanted:
+        raise UnsupportedError(f"its encoder makes {len(encoder.made) - hidden} caches, its decoder wants {wanted}")
+    if not encoder.vocabulary or decoder.extra:
+        _check_sizes(decoder)
+    if "encoder_hidden_states" in decoder.inputs and not hidden:
+        raise UnsupportedError("its decoder reads encoder_hidden_states, which its encoder does not make")
+
+
+def _score_last_row(graph: ir.Graph, search: Search) -> int:
+    """Puts the scores of the last token in the place of the logits. Returns how many there are."""
+    logits = graph.outputs[0]
+    told = of_value(logits)
+    width = told.shape[-1] if told.shape is not None and len(told.shape) == 3 else None
+    if told.dtype not in _FLOATS or not isinstance(width, int) or width < 1:
+        raise UnsupportedError(
+            f"logits are {told.dtype} with the shape {logits.shape}; their last extent has to be a number"
+        )
+    if logits.producer() is None:
+        raise UnsupportedError("logits are made by no node")
+    count = search.vocab_size if search.vocab_size > 0 else width
+    if count > width:
+        raise UnsupportedError(f"vocab_size is {count}, and there are logits of {width} tokens")
+    only = _constant(graph, "only", np.array(0, np.int64))
+    found = _append(graph, "Gather", [of_last_row(graph, logits), only], {"axis": 1}, "row", told.dtype)
+    if count < width:
+        tokens = _constant(graph, "tokens", np.arange(count, dtype=np.int64))
+        found = _append(graph, "Gather", [found, tokens], {"axis": 1}, "of_vocabulary", told.dtype)
+    found = _append(graph, "Cast", [found], {"to": int(ir.DataType.FLOAT)}, "as_float", ir.DataType.FLOAT)
+    if search.has_beams:
+        found = _append(graph, "LogSoftmax", [found], {"axis": -1}, "logarithms", ir.DataType.FLOAT)
+    found.name = SCORES
+    graph.outputs[0] = found
+    return count
+
+
+def _choose_rows(graph: ir.Graph, pasts: Sequence[ir.Value], axis: int) -> None:
+    """Has every reader of a cache read its rows in the order of `ROWS`."""
+    ids = graph.inputs[0].shape
+    rows = ir.Value(
+        name=ROWS, shape=ir.Shape([ids[0] if ids is not None else None]), type=ir.TensorType(ir.DataType.INT32)
+    )
+    first = graph[0]
+    for past in pasts:
+        shape: list[Any] = list(past.shape) if past.shape is not None else []
+        chosen = [*shape]
+        shape[axis], chosen[axis] = f"{ROWS}/before", rows.shape[0] if rows.shape is not None else None
+        given = ir.Value(name=past.name, shape=ir.Shape(shape), type=past.type)
+        result = ir.Value(name=f"{past.name}/rows", shape=ir.Shape(chosen), type=past.type)
+        past.replace_all_uses_with(result)
+        node = ir.Node("", "Gather", [given, rows], [ir.AttrInt64("axis", axis)], outputs=[result], name=result.name)
+        graph.inputs[graph.inputs.index(past)] = given
+        graph.insert_before(first, node)
+    graph.inputs.append(rows)
+
+
+def _constant(graph: ir.Graph, name: str, array: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> ir.Value:
+    tensor = ir.Tensor(array, ir.DataType.INT64, name=f"search/{name}")
+    value = ir.Value(name=tensor.name, shape=ir.Shape(array.shape), type=ir.TensorType(ir.DataType.INT64))
+    value.const_value = tensor
+    graph.register_initializer(value)
+    return value
+
+
+def _append(
+    graph: ir.Graph, op: str, inputs: Sequence[ir.Value], how: dict[str, int], name: str, dtype: ir.DataType
+) -> ir.Value:
+    made = ir.Value(name=f"search/{name}", type=ir.TensorType(dtype))
+    attributes = [ir.AttrInt64(key, value) for key, value in how.items()]
+    graph.append(ir.Node("", op, inputs, attributes, outputs=[made], name=made.name))
+    return made
+
+
+def _only_used(graph: ir.Graph, declared: Sequence[str]) -> tuple[str, ...]:
+    """Leaves out inputs that nothing reads. Returns the names of those that are not declared."""
+    for value in graph.outputs:
+        if value.producer() is None:
+            raise UnsupportedError(f"{value.name} is made by no node")
+    for value in [it for it in graph.inputs if not it.uses()]:
+        graph.inputs.remove(value)
+    return tuple(name for it in graph.inputs if (name := it.name or "") not in declared)

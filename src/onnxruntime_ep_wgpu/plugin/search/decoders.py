@@ -1,0 +1,228 @@
+"""The steps of one generation: what a decoder reads in each, from what the search chose.
+
+In: compiled bodies and the parameters of a run. Out: scores of next tokens, step by step. Caches stay on the device: a step reads
+those of the last one, which are given back behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import onnx_ir as ir
+
+from ...program.dtypes import DType
+from .bodies import DECODER, ENCODER, FIRST, ROWS
+from .operators import T5
+
+if TYPE_CHECKING:
+    from ...runtime.inputs import DeviceTensor
+    from ..group import GroupOnDevice
+    from .parameters import Parameters
+    from .steps import Memory, Step
+
+Array = np.ndarray[Any, Any]
+_TYPES = {ir.DataType.FLOAT: DType.FLOAT32, ir.DataType.FLOAT16: DType.FLOAT16}
+
+
+@dataclass(frozen=True)
+class Live:
+    """The bodies of a node on one device, by attribute."""
+
+    steps: Mapping[str, Step]
+    groups: Mapping[str, GroupOnDevice]
+
+
+class Decoder(Protocol):
+    """One generation. `goes_on`: the result of its first step ends nothing, whatever that is."""
+
+    goes_on: bool
+
+    def first(self) -> Array:
+        """Scores of the first tokens, (batch, vocabulary)."""
+
+    def next(self, tokens: Array, rows: Array, sequences: Array) -> Array:
+        """Scores of the tokens behind `tokens`, each of which continues one of the last step's `rows`. `sequences` end with
+        them."""
+
+
+class _Caches:
+    """Runs a decoder with the caches of its last run. `held` are these, in the order of a step's inputs. They lie in two places in
+    turns: a run reads those of one and makes those of the other. Where they have room for all tokens, and no row is another one's
+    in the next step, they stay where they are.
+
+    A decoder that is told in which beam each token of a cache was made has rows for all beams from the beginning.
+    """
+
+    def __init__(
+        self, live: Live, memory: Memory, parameters: Parameters, captured: Mapping[str, DeviceTensor]
+    ) -> None:
+        body = live.steps[DECODER].body
+        self._live, self._memory, self._parameters, self._captured = live, memory, parameters, captured
+        self.held: Sequence[DeviceTensor] = ()
+        self.room = parameters.max_length if body.extra else 0
+        self.of_each = parameters.beams if len(body.extra) == 3 else 1  # rows of a prompt in `held`
+        shape = (parameters.batch, parameters.beams, parameters.max_length)
+        self._made_in = np.zeros(shape, np.int32)
+        self._made_in += np.arange(parameters.beams, dtype=np.int32)[:, None]
+        self._turn = 0
+
+    def spread(self) -> bool:
+        """Whether a prompt has more rows from the next run on than in the last one."""
+        return self.of_each != self._parameters.beams
+
+    def behind(self, rows: Array, length: int) -> Array:
+        """The rows of `held` that beams continue, which are `rows` of all beams. A prompt without others has its own row, also when
+        it has ended. Caches have `length` tokens."""
+        batch, beams = self._parameters.batch, self._parameters.beams
+        if beams == 1:
+            return np.arange(batch, dtype=np.int32)
+        if self.of_each != beams:
+            self.of_each = beams
+            return rows // beams
+        before = np.take_along_axis(self._made_in, (rows % beams).reshape(batch, beams, 1), axis=1)
+        self._made_in[:, :, :length] = before[:, :, :length]
+        return rows
+
+    def empty(self, leading: tuple[int, ...]) -> None:
+        """Begins with caches without a token; `leading` are extents before that of rows."""
+        rows = self._parameters.batch * self.of_each
+        self.held = [
+            self._memory.tensor(_TYPES[dtype], (*leading, rows, heads, self.room, size), "a cache")
+            for dtype, heads, size in self._live.steps[DECODER].body.sizes
+        ]
+
+    def run(
+        self, which: str, values: Mapping[str, Array], length: int, more: Mapping[str, DeviceTensor] | None = None
+    ) -> Array:
+        """Scores of one run of the body `which`. `values` and `more` are its inputs, as far as it has them; caches have `length`
+        tokens."""
+        step, memory = self._live.steps[which], self._memory
+        told = (np.array([length], np.int32), np.array([self._parameters.beams], np.int32), self._made_in)
+        values = {**values, **dict(zip(step.body.extra, told, strict=False))}
+        uploaded = {name: memory.upload(value, name) for name, value in values.items() if name in step.inputs}
+        given = {**self._captured, **(more or {}), **uploaded, **dict(zip(step.body.caches, self.held, strict=True))}
+        self._turn = 1 - self._turn
+        stay = dict(zip(step.body.made, self.held, strict=True)) if self.room and ROWS not in step.inputs else {}
+        made, scores = step.run(self._live.groups[which], memory, given, self._turn, stay)
+        self.held = [made[name] for name in step.body.made]
+        assert scores is not None
+        return scores
+
+
+class Gpt:
+    """A decoder alone, which is told the positions of tokens and a mask. A token of a prompt that is the padding has position 0,
+    and is masked if no mask is given."""
+
+    goes_on = False
+
+    def __init__(
+        self, live: Live, memory: Memory, parameters: Parameters, captured: Mapping[str, DeviceTensor]
+    ) -> None:
+        self._caches, self._parameters = _Caches(live, memory, parameters, captured), parameters
+        self._first = FIRST if FIRST in live.steps else DECODER
+        prompt = parameters.prompt
+        there = prompt != parameters.search.pad_token_id
+        mask = there if parameters.attention_mask is None else parameters.attention_mask
+        self._mask = mask.astype(np.int32)
+        self._prompt_positions = np.where(there, np.cumsum(there, axis=1) - 1, 0).astype(np.int32)
+        self._positions = there.sum(axis=1, dtype=np.int32)[:, None]
+
+    def first(self) -> Array:
+        self._caches.empty(leading=(2,))
+        values = {
+            "input_ids": self._parameters.prompt,
+            "position_ids": self._prompt_positions,
+            "attention_mask": self._mask,
+            ROWS: np.arange(self._parameters.batch, dtype=np.int32),
+        }
+        return self._caches.run(self._first, values, 0)
+
+    def next(self, tokens: Array, rows: Array, sequences: Array) -> Array:
+        if self._caches.spread():
+            beams = self._parameters.beams
+            self._mask, self._positions = (np.repeat(it, beams, axis=0) for it in (self._mask, self._positions))
+        length = self._mask.shape[1]
+        self._mask = np.pad(self._mask, ((0, 0), (0, 1)), constant_values=1)
+        values = {
+            "input_ids": tokens[:, None],
+            "position_ids": self._positions,
+            "attention_mask": self._mask,
+            ROWS: self._caches.behind(rows, length),
+        }
+        found = self._caches.run(DECODER, values, length)
+        self._positions = self._positions + 1
+        return found
+
+
+class EncoderDecoder:
+    """A decoder that reads what an encoder makes. The encoder makes the first step of the decoder too, if it is told how a sequence
+    begins."""
+
+    def __init__(
+        self,
+        live: Live,
+        memory: Memory,
+        parameters: Parameters,
+        source: DeviceTensor,
+        captured: Mapping[str, DeviceTensor],
+    ) -> None:
+        self._live, self._memory, self._parameters, self._captured = live, memory, parameters, captured
+        self._source, self._caches = source, _Caches(live, memory, parameters, captured)
+        self._wide = False  # whether what the encoder made has a row for each beam
+        self._more: dict[str, DeviceTensor] = {}
+        self.goes_on = bool(live.steps[ENCODER].body.vocabulary)
+
+    def first(self) -> Array:
+        encoder, decoder = self._live.steps[ENCODER], self._live.steps[DECODER]
+        given = {**self._captured, "encoder_input_ids": self._source}
+        mask = self._attention_mask()
+        if mask is not None:
+            given["encoder_attention_mask"] = self._more["encoder_attention_mask"] = self._memory.upload(mask, "a mask")
+        if self.goes_on:
+            given["decoder_input_ids"] = self._memory.upload(self._parameters.prompt, "decoder_input_ids")
+        made, scores = encoder.run(self._live.groups[ENCODER], self._memory, given)
+        found = [made[name] for name in encoder.body.made]
+        if scores is not None:
+            self._more["encoder_hidden_states"] = found[0]
+            caches, found = found[1 : 1 + len(decoder.body.caches)], found[1 + len(decoder.body.caches) :]
+            if room := self._caches.room:
+                caches = [self._memory.with_room(it, self._caches.of_each, room, "a cache") for it in caches]
+            self._caches.held = caches
+        self._more |= zip(decoder.body.fixed, found, strict=True)
+        if scores is not None:
+            return scores
+        self._caches.empty(leading=())
+        of_each = self._caches.of_each
+        if of_each > 1:
+            self._widen()
+        prompt = np.repeat(self._parameters.prompt, of_each, axis=0)
+        values = {"input_ids": prompt, ROWS: np.arange(len(prompt), dtype=np.int32)}
+        return self._caches.run(DECODER, values, 0, self._more)[::of_each]
+
+    def next(self, tokens: Array, rows: Array, sequences: Array) -> Array:
+        self._widen()
+        length = sequences.shape[1] - 1
+        ids = sequences if self._live.steps[DECODER].body.takes_sequences else tokens[:, None]
+        values = {"input_ids": ids, ROWS: self._caches.behind(rows, length)}
+        return self._caches.run(DECODER, values, length, self._more)
+
+    def _widen(self) -> None:
+        """Gives what the encoder made a row for each beam."""
+        if not self._wide:
+            self._wide = True
+            for name, tensor in self._more.items():
+                if name in self._live.steps[DECODER].inputs:
+                    self._more[name] = self._memory.spread(tensor, self._parameters.beams, f"{name} of every beam")
+
+    def _attention_mask(self) -> Array | None:
+        """Which ids of T5 count: all but the padding in front of the first other one."""
+        if self._parameters.search.model != T5:
+            return None
+        if self._parameters.attention_mask is not None:
+            return self._parameters.attention_mask.astype(np.int32)
+        ids = self._source.value
+        assert ids is not None
+        return np.maximum.accumulate(ids != self._parameters.search.pad_token_id, axis=1).astype(np.int32)

@@ -1,0 +1,106 @@
+"""A node that generates text, as ONNX Runtime calls it: its bodies run here, one readback of scores per step.
+
+In: a kernel context with the operator's inputs, and with what its bodies read of the graph around. Out: its outputs.
+Invariant: thread safe; nothing is kept between runs but what is compiled. An interrupt ends a generation, which may take long: it
+is not run to its end first, as a run of a group is; its outputs are then empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...device import forget_errors
+from ...errors import DeviceError
+from ...program.dtypes import DType
+from ..abi import Ort
+from ..callbacks import raised_later
+from ..known import FusedNode
+from ..node import ComputeInfo
+from ..tensors import Tensors
+from .bodies import DECODER
+from .decoders import Decoder, EncoderDecoder, Gpt, Live
+from .generate import generate, nothing
+from .operators import GPT, WHISPER, Search
+from .parameters import parameters_of
+from .steps import Memory, Step
+
+if TYPE_CHECKING:
+    from ...runtime.inputs import DeviceTensor
+
+Array = np.ndarray[Any, Any]
+
+
+class SearchNode(ComputeInfo, struct="OrtNodeComputeInfo"):
+    """A compiled search. `constants` are the values of inputs that are constant, by the names of the schema; `types` those of
+    outputs."""
+
+    def __init__(
+        self,
+        ort: Ort,
+        search: Search,
+        steps: Mapping[str, Step],
+        signature: FusedNode,
+        constants: Mapping[str, Array],
+        types: Mapping[str, DType],
+    ) -> None:
+        super().__init__(ort, steps[DECODER].group, signature)
+        self._search, self._steps, self._constants, self._types = search, steps, constants, types
+        names = signature.input_names
+        self._places = {name: names.index(value) for name, value in search.inputs.items() if value in names}
+        captured = {name for step in steps.values() for name in step.body.captured}
+        self._captured = {name: names.index(name) for name in captured}
+        sound = {"input_ids"} if search.model == WHISPER else set()
+        self._valued = frozenset(place for name, place in self._places.items() if name not in sound)
+
+    def compute(self, _state: Any, context: Any) -> None:
+        forget_errors()
+        live = self._on_device()
+        device = live.groups[DECODER].device
+        tensors = Tensors(self.ort, self._signature, device, context)
+        try:
+            made = self._generate(live, tensors.inputs(self._valued))
+            results = [made[name].astype(self._types[name].numpy, copy=False) for name in self._search.outputs]
+            wanted = [(self._types[name], it.shape) for name, it in zip(self._search.outputs, results, strict=True)]
+            for place, result in zip(tensors.outputs(wanted), results, strict=True):
+                if place is not None:
+                    device.upload(*place, np.ascontiguousarray(result))
+            tensors.deliver()
+        finally:
+            tensors.close()
+
+    def _generate(self, live: Live, tensors: list[DeviceTensor]) -> dict[str, Array]:
+        values = dict(self._constants)
+        for name, place in self._places.items():
+            value = tensors[place].value
+            if value is not None:
+                values[name] = value
+        source = tensors[self._places["input_ids"]] if "input_ids" in self._places else None
+        shape = values["input_ids"].shape if source is None else source.shape
+        parameters = parameters_of(self._search, values, shape, self._steps[DECODER].body.vocabulary)
+        captured = {name: tensors[place] for name, place in self._captured.items()}
+        with Memory(live.groups[DECODER].device) as memory:
+            decoder: Decoder
+            if self._search.model == GPT:
+                decoder = Gpt(live, memory, parameters, captured)
+            else:
+                if source is None:
+                    source = memory.upload(values["input_ids"], "what the encoder reads")
+                decoder = EncoderDecoder(live, memory, parameters, source, captured)
+            try:
+                return generate(decoder, parameters)
+            except KeyboardInterrupt as interrupt:
+                # Raised when ONNX Runtime has returned, or by this call, which then ends with it.
+                if not raised_later(interrupt):
+                    raise
+                return nothing(parameters)
+
+    def _on_device(self) -> Live:
+        """All bodies, on one device. Raises DeviceError where devices are lost faster than bodies come back."""
+        for _ in range(8):
+            groups = {name: step.group.on_device() for name, step in self._steps.items()}
+            if len({id(it.device) for it in groups.values()}) == 1:
+                return Live(self._steps, groups)
+        raise DeviceError("the device was lost again and again while weights were uploaded")

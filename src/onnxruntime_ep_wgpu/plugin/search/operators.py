@@ -1,0 +1,138 @@
+"""The operators of com.microsoft that generate text with decoders as their bodies, and what a node of one says.
+
+In: a node. Out: a `Search`, which is all that the others read of it. Invariant: inputs and outputs are known by the names that the
+schema gives them, so that their places are told here alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...errors import UnsupportedError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from ..assign.shown import ShownNode
+
+GPT, T5, WHISPER = 0, 1, 2
+_MICROSOFT = "com.microsoft"
+_GREEDY = "input_ids max_length min_length repetition_penalty vocab_mask prefix_vocab_mask attention_mask"
+_BEAMS = (
+    "input_ids max_length min_length num_beams num_return_sequences length_penalty repetition_penalty vocab_mask"
+    " prefix_vocab_mask attention_mask decoder_input_ids logits_processor"
+)
+_INPUTS = {
+    "BeamSearch": _BEAMS,
+    "WhisperBeamSearch": f"{_BEAMS} cross_qk_layer_head extra_decoding_ids temperature",
+    "GreedySearch": _GREEDY,
+    "Sampling": f"{_GREEDY} presence_mask seed",
+}
+_OUTPUTS = {
+    "BeamSearch": "sequences sequences_scores scores",
+    "WhisperBeamSearch": "sequences sequences_scores scores cross_qk non_speech_probs",
+    "GreedySearch": "sequences",
+    "Sampling": "sequences filtered_logits",
+}
+_MADE = ("sequences", "sequences_scores", "scores")
+_NOT_TAKEN = ("cross_qk_layer_head", "extra_decoding_ids")
+_MODELS = {
+    "BeamSearch": (GPT, T5, WHISPER),
+    "WhisperBeamSearch": (WHISPER,),
+    "GreedySearch": (GPT,),
+    "Sampling": (GPT,),
+}
+
+
+@dataclass(frozen=True)
+class Search:
+    """A node. `inputs` and `outputs` are names of values by their names in the schema, without those that are left out. What an
+    attribute is for says the schema; ids are -1 where a node has none."""
+
+    operator: str
+    model: int  # GPT, T5 or WHISPER
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    eos_token_id: int
+    pad_token_id: int
+    decoder_start_token_id: int
+    vocab_size: int
+    no_repeat_ngram_size: int
+    early_stopping: bool
+    temperature: float
+    top_p: float
+    filter_value: float
+    min_tokens_to_keep: int
+    custom: bool
+    presence_penalty: float
+    translate_token_id: int
+    transcribe_token_id: int
+    start_of_lm_token_id: int
+    no_timestamps_token_id: int
+    beginning_timestamp_token_id: int
+
+    @property
+    def has_beams(self) -> bool:
+        """Whether it keeps several continuations of a prompt."""
+        return self.operator in ("BeamSearch", "WhisperBeamSearch")
+
+    @property
+    def samples(self) -> bool:
+        return self.operator == "Sampling"
+
+
+def is_search(node: ir.Node | ShownNode) -> bool:
+    """Whether a node is of one of these operators."""
+    return node.domain == _MICROSOFT and node.op_type in _INPUTS
+
+
+def search_of(node: ir.Node) -> Search:
+    """What a node says. Raises UnsupportedError for what is not done here."""
+    kind = node.op_type
+    given = {
+        name: value.name or ""
+        for name, value in zip(_INPUTS[kind].split(), node.inputs, strict=False)
+        if value is not None and value.name
+    }
+    made = {
+        name: value.name or "" for name, value in zip(_OUTPUTS[kind].split(), node.outputs, strict=False) if value.name
+    }
+    if others := [name for name in made if name not in _MADE]:
+        raise UnsupportedError(f"its output {others[0]} is not made here")
+    if others := [name for name in _NOT_TAKEN if name in given]:
+        raise UnsupportedError(f"its input {others[0]} is not taken here")
+    attributes = node.attributes
+
+    def whole(name: str, default: int) -> int:
+        return attributes[name].as_int() if name in attributes else default
+
+    def real(name: str, default: float) -> float:
+        return attributes[name].as_float() if name in attributes else default
+
+    model = whole("model_type", WHISPER if kind == "WhisperBeamSearch" else GPT)
+    if model not in _MODELS[kind]:
+        raise UnsupportedError(f"{kind} with model_type {model}")
+    return Search(
+        kind,
+        model,
+        given,
+        made,
+        eos_token_id=whole("eos_token_id", -1),
+        pad_token_id=whole("pad_token_id", -1),
+        decoder_start_token_id=whole("decoder_start_token_id", -1),
+        vocab_size=whole("vocab_size", -1),
+        no_repeat_ngram_size=whole("no_repeat_ngram_size", 0),
+        early_stopping=whole("early_stopping", 0) == 1,
+        temperature=real("temperature", 1.0),
+        top_p=real("top_p", 0.0),
+        filter_value=real("filter_value", -1e20),
+        min_tokens_to_keep=whole("min_tokens_to_keep", 0),
+        custom=whole("custom", 0) == 1,
+        presence_penalty=real("presence_penalty", 0.0),
+        translate_token_id=whole("translate_token_id", -1),
+        transcribe_token_id=whole("transcribe_token_id", -1),
+        start_of_lm_token_id=whole("start_of_lm_token_id", -1),
+        no_timestamps_token_id=whole("no_timestamps_token_id", -1),
+        beginning_timestamp_token_id=whole("beginning_timestamp_token_id", -1),
+    )

@@ -1,0 +1,71 @@
+"""Choosing the next token by chance.
+
+In: scores of next tokens. Out: a token per prompt. Invariant: the distribution is that of the CPU provider; with a seed the tokens
+are those that it chooses where it is built with GNU's C++ library, whose generator is this one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .parameters import Parameters
+
+Array = np.ndarray[Any, Any]
+_FACTOR, _MODULUS = 16807, 2**31 - 1
+
+
+class Chance:
+    """Numbers from 0 to 1, each of two steps of a linear congruential generator, as `std::uniform_real_distribution<double>`
+    makes them of `std::minstd_rand0`."""
+
+    def __init__(self, seed: int) -> None:
+        self._state = seed % _MODULUS or 1
+
+    def __call__(self) -> float:
+        span = _MODULUS - 1
+        low = self._next() - 1
+        return min((low + float(self._next() - 1) * span) / (float(span) * span), 1.0 - 2.0**-53)
+
+    def _next(self) -> int:
+        self._state = self._state * _FACTOR % _MODULUS
+        return self._state
+
+
+def sample(scores: Array, parameters: Parameters, chance: Chance) -> Array:
+    """A token for each row. Changes the scores of tokens that are filtered out."""
+    for row in scores:
+        (_filter_custom if parameters.search.custom else _filter)(row, parameters)
+    return np.array([_draw(row, chance) for row in scores], np.int32)
+
+
+def _filter(row: Array, parameters: Parameters) -> None:
+    """Leaves out the unlikeliest tokens whose probabilities together are at most 1 - top_p."""
+    order = np.argsort(row, kind="stable")
+    summed = np.cumsum(_softmax(row[order]), dtype=np.float32)
+    keep = max(1, len(row) - parameters.search.min_tokens_to_keep)
+    low = summed <= np.float32(1) - np.float32(parameters.search.top_p)
+    low[keep:] = False
+    row[order[low]] = np.float32(parameters.search.filter_value)
+
+
+def _filter_custom(row: Array, parameters: Parameters) -> None:
+    """Leaves out what comes behind the likeliest tokens whose probabilities together are more than top_p."""
+    order = np.argsort(-row, kind="stable")
+    summed = np.cumsum(_softmax(row[order]), dtype=np.float32)
+    beyond = np.flatnonzero(summed[:-1] > np.float32(parameters.search.top_p)) + 1
+    row[order[beyond]] = np.float32(parameters.search.filter_value)
+
+
+def _softmax(row: Array) -> Array:
+    raised: Array = np.exp(row - row.max())
+    raised /= raised.sum(dtype=np.float32)
+    return raised
+
+
+def _draw(row: Array, chance: Chance) -> int:
+    finite = np.isfinite(row)
+    highest = float(row[finite].max()) if finite.any() else float(np.finfo(np.float32).min)
+    summed = np.cumsum(np.where(finite, np.exp(np.where(finite, row, 0).astype(np.float64) - highest), 0.0))
+    return min(int(np.searchsorted(summed, chance() * summed[-1], side="right")), len(row) - 1)

@@ -1,0 +1,103 @@
+"""Decoders as a search compiles them: what is calculated for the last token alone, and which graphs are refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.parser
+import onnx_ir as ir
+import pytest
+from onnx import numpy_helper
+
+from onnxruntime_ep_wgpu.errors import UnsupportedError
+from onnxruntime_ep_wgpu.plugin.search.beams import _largest
+from onnxruntime_ep_wgpu.plugin.search.bodies import ROWS, SCORES, bodies_of
+from onnxruntime_ep_wgpu.plugin.search.operators import search_of
+
+HEAD = """<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1]>
+    g (int32[b,s] input_ids, int32[b,s] position_ids, int32[b,t] attention_mask, float[2,b,2,p,3] past_0)
+    => (float[b,s,7] logits, float[2,b,2,t,3] present_0)
+    {{
+    h = Gather (table, input_ids)
+    present_0 = Identity (past_0)
+    {} }}"""
+WEIGHTS = {"table": (7, 4), "w": (4, 7), "bias": (7,), "gain": (4,), "square": (4, 4)}
+NODE = ir.Node(
+    "com.microsoft",
+    "BeamSearch",
+    [ir.Value(name=name) for name in ("input_ids", "max_length")],
+    [ir.AttrInt64("eos_token_id", 1), ir.AttrInt64("pad_token_id", 0)],
+    outputs=[ir.Value(name="sequences")],
+)
+
+
+def graph(lines: str) -> ir.Graph:
+    model = onnx.parser.parse_model(HEAD.format(lines))
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in WEIGHTS.items()
+    )
+    return ir.from_proto(onnx.shape_inference.infer_shapes(model)).graph
+
+
+@pytest.mark.parametrize(
+    ("lines", "read"),
+    [
+        ("logits = MatMul (h, w)", "h"),
+        ("n = LayerNormalization (h, gain) y = MatMul (n, w) logits = Add (y, bias)", "h"),
+        ("y = MatMul (h, square) r = Relu (y) logits = MatMul (r, w)", "h"),
+        ("y = MatMul (h, square) z = Relu (y) logits = MatMul (y, w)", "y"),
+        ("y = MatMul (h, square) z = Add (y, h) logits = MatMul (z, w)", "z"),
+        ("y = MatMul (h, w) logits = Softmax <axis = 1> (y)", "logits"),
+        ("n = LayerNormalization <axis = 1> (h, h) logits = MatMul (n, w)", "n"),
+    ],
+)
+def test_what_only_the_logits_need_is_calculated_for_the_last_token(lines: str, read: str) -> None:
+    found = graph(lines)
+    bodies_of(search_of(NODE), {"decoder": found}, ())
+    (gather,) = (node for node in found if node.name == "search/last_row")
+    assert gather.inputs[0] is not None and gather.inputs[0].name == read
+
+
+def test_caches_are_read_in_the_order_of_an_input() -> None:
+    found = graph("logits = MatMul (h, w)")
+    body = bodies_of(search_of(NODE), {"decoder": found}, ())["decoder"]
+    assert body.inputs == ("input_ids", "position_ids", "attention_mask", "past_0", ROWS)
+    assert [it.name for it in found.inputs] == ["input_ids", "past_0", ROWS]  # what nothing reads is no input
+    assert [it.name for it in found.outputs] == [SCORES, "present_0"]
+    assert (body.vocabulary, body.sizes) == (7, ((ir.DataType.FLOAT, 2, 3),))
+
+
+def test_a_vocabulary_larger_than_the_logits_is_refused() -> None:
+    node = ir.Node(
+        NODE.domain,
+        NODE.op_type,
+        [ir.Value(name="input_ids")],
+        [*NODE.attributes.values(), ir.AttrInt64("vocab_size", 8)],
+        outputs=[ir.Value(name="sequences")],
+    )
+    with pytest.raises(UnsupportedError, match="its decoder: vocab_size is 8, and there are logits of 7 tokens"):
+        bodies_of(search_of(node), {"decoder": graph("logits = MatMul (h, w)")}, ())
+
+
+def test_a_decoder_without_caches_is_refused() -> None:
+    found = graph("logits = MatMul (h, w)")
+    found.outputs.pop()
+    with pytest.raises(UnsupportedError, match="its decoder: it has 0 inputs and 0 outputs for its caches"):
+        bodies_of(search_of(NODE), {"decoder": found}, ())
+
+
+def test_the_largest_scores_are_the_first_of_equal_ones_and_no_nan() -> None:
+    values = np.array([1, 3, np.nan, 3, 2, -np.inf, 3], np.float32)
+    assert _largest(values, 3).tolist() == [1, 3, 6]
+    assert _largest(values, 5).tolist() == [1, 3, 6, 4, 0]
+    assert len(_largest(np.full(5, np.nan, np.float32), 2)) == 2
+
+
+def test_outputs_that_are_not_made_here_are_refused() -> None:
+    node = ir.Node(
+        "com.microsoft",
+        "Sampling",
+        [ir.Value(name="input_ids")],
+        outputs=[ir.Value(name="sequences"), ir.Value(name="filtered")],
+    )
+    with pytest.raises(UnsupportedError, match="its output filtered_logits is not made here"):
+        search_of(node)
