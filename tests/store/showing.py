@@ -117,13 +117,16 @@ class Answer:
         return self.claim, self.programs
 
 
-def answer(asked: Asked) -> Answer:
-    """The answers to a session, which looks into the store that the environment says."""
+def answer(asked: Asked, apart: bool = False) -> Answer:
+    """The answers to a session, which looks into the store that the environment says. `apart`: each group is compiled by itself, and
+    not as it was lowered for the claim."""
     told: list[tuple[str, bool]] = []
     answers = Answers(asked.target, asked.settings, lambda: None, lambda line, aloud: told.append((line, aloud)))
     graph = shown(asked.model)
     assigned = ["OtherExecutionProvider" if node.name in asked.held else "" for node in graph]
     claim = answers.claim(graph, None, assigned, asked.forced)
+    if apart:
+        answers.end()
     programs = []
     whole = converted(graph)
     nodes = list(whole)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from .changes import base, changed
-from .showing import Answer, Asked, answer
+from .showing import Asked, answer
 
 TWINS = 8  # of a model
 PAIRS = 2000
 
 
-def fresh(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> Answer:
+def fresh(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What compiling gives: with the lowering that a group was decided by, and without, where the claim came from the store. Inputs
+    may be in another order then."""
     monkeypatch.setenv("WGPU_EP_CACHE", "off")
-    return answer(asked)
+    return [answer(asked, apart).plain for apart in (False, True)]
 
 
 def check(seed: int, twins: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> float:
@@ -28,7 +31,7 @@ def check(seed: int, twins: int, folder: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setenv("WGPU_EP_CACHE", str(folder))
         for number in range(2):
             got = answer(it)
-            assert got.plain == want.plain, (seed, what, number)
+            assert got.plain in want, (seed, what, number)
             assert not got.told
         compiled += bool(got.compiled)
     return 1 - compiled / (len(family) + len(family[:3]))
