@@ -118,8 +118,8 @@ class Answer:
 
 
 def answer(asked: Asked, apart: bool = False) -> Answer:
-    """The answers to a session, which looks into the store that the environment says. `apart`: each group is compiled by itself, and
-    not as it was lowered for the claim."""
+    """The answers to a session, which looks into the store that the environment says. `apart`: each group is compiled by itself,
+    and not as it was lowered for the claim."""
     told: list[tuple[str, bool]] = []
     answers = Answers(asked.target, asked.settings, lambda: None, lambda line, aloud: told.append((line, aloud)))
     graph = shown(asked.model)
