@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import helper, numpy_helper
 from onnx.helper import make_node as node
@@ -309,6 +310,22 @@ def test_nodes_may_be_in_any_order(model: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_nodes_behind_one_that_does_not_run_are_not_blamed(tmp_path: Path) -> None:
+    """What branches make has the rank that both have, whatever is declared."""
+    text = """<ir_version: 8, opset_import: ["" : 16]> g (float[n,m] x, float[k] c) => (float[a,b] y) {
+        s = ReduceSum <keepdims = 0> (c)  zero = Constant <value_float = 0.0> ()  which = Greater (s, zero)
+        r = If (which) <then_branch = t () => (float[a,b] rt) { rt = Relu (x) },
+                        else_branch = e () => (float[a,b] re) { re = Neg (x) }>
+        u = Mul (r, zero)  y = Tanh (u) }"""
+    model = onnx.parser.parse_model(text)
+    (branches,) = (it for it in model.graph.node if it.op_type == "If")
+    for attribute in branches.attribute:
+        attribute.g.output[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(UnsupportedError, match=r"m\.onnx has 1 node that cannot run on WebGPU: If 'r': control flow"):
+        webgpu_ep.export(tmp_path / "m.onnx")
+
+
 def test_what_does_not_run_on_webgpu_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     nodes = [node("Relu", ["x"], ["r"]), node("NonZero", ["r"], ["y"], name="find")]
     onnx.save(make_model(nodes, {"x": (F, ["n"])}), tmp_path / "m.onnx")
@@ -377,6 +394,50 @@ def test_a_folder_of_transformers_keeps_its_names(hub: Path) -> None:
     # Weights are in the models, so nothing may be asked for beside them.
     config = json.loads((found.path / "config.json").read_text())
     assert config == {"model_type": "bert", "transformers.js_config": {"dtype": "fp16"}}
+
+
+def test_a_folder_says_which_dtypes_it_has(hub: Path, tmp_path: Path) -> None:
+    """transformers.js asks for q8 where a page names no device."""
+    (hub / "config.json").write_text('{"model_type": "bert"}')
+    found = webgpu_ep.export_transformers(hub, dtypes=["fp16", "q4f16"])
+    config = json.loads((found.path / "config.json").read_text())
+    assert config["transformers.js_config"] == {"dtype": {"model": "fp16", "decoder_model_merged": "q4f16"}}
+
+
+def test_the_model_is_kept_beside_the_export(model: Path, hub: Path, tmp_path: Path) -> None:
+    (tmp_path / "public").mkdir()
+    data = model.read_bytes()
+    for name, single_file, original in (
+        ("public/a.wgpu", True, "public/a.onnx"),
+        ("public/b.onnx.wgpu", False, "public/b.onnx"),
+        ("public/c", False, "public/c.original.onnx"),
+    ):
+        webgpu_ep.export(model, tmp_path / name, single_file=single_file, with_onnx=True)
+        assert (tmp_path / original).read_bytes() == data
+    found = webgpu_ep.export(model, with_onnx=True)  # where it is already
+    assert found.path == model.with_name("model.onnx.wgpu") and model.read_bytes() == data
+    folder = webgpu_ep.export_transformers(hub, with_onnx=True).path / "onnx"
+    assert (folder / "model_fp16.original.onnx").read_bytes() == data
+    # Bytes say what they were made of.
+    head = (folder / "model_fp16.onnx").read_bytes()
+    told = json.loads(head[48 : 48 + int.from_bytes(head[12:16], "little")])["onnx"]
+    assert told == {
+        "of": "model_fp16.onnx", "file": "model_fp16.original.onnx", "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }  # fmt: skip
+    (tmp_path / "public" / "d.onnx").write_bytes(b"another")
+    with pytest.raises(FileExistsError, match=r"d\.onnx exists already, where the ONNX model is to be kept"):
+        webgpu_ep.export(model, tmp_path / "public" / "d.wgpu", single_file=True, with_onnx=True)
+    assert not (tmp_path / "public" / "d.wgpu").exists()
+
+
+def test_a_kept_model_has_the_weights_of_other_files_in_it(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "apart").mkdir()
+    onnx.save(onnx.load(model), tmp_path / "apart" / "m.onnx", save_as_external_data=True, size_threshold=0)
+    webgpu_ep.export(tmp_path / "apart" / "m.onnx", tmp_path / "m.wgpu", single_file=True, with_onnx=True)
+    kept = onnx.load(tmp_path / "m.onnx")  # alone
+    assert [it.raw_data or it.float_data for it in kept.graph.initializer]
+    assert all(it.data_location != it.EXTERNAL for it in kept.graph.initializer)
 
 
 def test_models_of_a_folder_are_chosen_by_dtype(hub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +24,9 @@ from ..writing import appearing, naming
 from .arguments import model_argument
 from .free_dimensions import hindered, in_python, keys_of
 from .model_file import read_model
+from .original import kept, original_of
 from .precision import Precision, Reduced, reduce
-from .web_files import GRAIN, pack, write_folder
+from .web_files import GRAIN, described, pack, write_folder
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -67,11 +68,13 @@ def export(
     chunk_bytes: int = CHUNK_BYTES,
     precision: Precision | None = None,
     samples: Mapping[str, Any] | None = None,
+    with_onnx: bool = False,
 ) -> Exported:
     """Compiles a model for browsers and writes it to `output`, by default `model.onnx.wgpu/`, or `model.wgpu` as one file.
 
     `overrides` fixes free dimensions of inputs, by name or denotation, as in `session(free_dimensions=...)`. `precision`
-    makes numbers smaller; `samples`, an array for each input, tell what that costs, and what would overflow. Raises
+    makes numbers smaller; `samples`, an array for each input, tell what that costs, and what would overflow. `with_onnx` keeps the
+    model beside the export, where pages without WebGPU look for it (`original_of`). Raises
     UnsupportedError naming the nodes that WebGPU cannot run, OptionError, WriteError, FileExistsError.
     """
     source = Path(str(model_argument(model, or_bytes=False)))
@@ -99,7 +102,7 @@ def export(
             "smaller numbers need `samples`, an array for each input, to find what overflows and the error"
         )
     wanted = _model_bytes(source)
-    with appearing(place) as temporary:
+    with appearing(place) as temporary, kept(source, place) if with_onnx else nullcontext() as whole:
         reduced = None
         if precision and samples is not None:
             made = reduce(source, precision, samples, _folder(temporary))
@@ -107,7 +110,9 @@ def export(
         programs, contradicted = _programs(source, read_model(source, overrides))
         base = programs[-1]
         partial = _folder(temporary, "" if single_file else place.name)
-        manifest = write_folder(partial, programs, chunk_bytes // GRAIN * GRAIN, wanted)
+        # Bytes of one file do not say where they came from; this does.
+        onnx = described(whole, place.name, original_of(place).name) if whole is not None and single_file else None
+        manifest = write_folder(partial, programs, chunk_bytes // GRAIN * GRAIN, wanted, onnx)
         files = tuple((it.name, it.stat().st_size) for it in sorted(partial.iterdir()))
         if single_file:
             pack(temporary / place.name, partial, manifest)
@@ -183,39 +188,22 @@ def _dims(shape: ir.Shape | None) -> list[int | str | None]:
 
 
 def _with_types(model: ir.Model, target: Target) -> list[str | None]:
-    """Why nodes are refused, once the model has the types that ONNX infers for what other refused nodes make; [] when that
-    tells no more."""
+    """Why nodes are refused, once what is known of the results of other refused nodes and of bodies is told; [] when that tells
+    no more. The model stays as it is."""
+    from ..compiler.inference.model import types_of
     from ..compiler.lower import attempt
 
-    inferred = [value for node in model.graph for value in _infer(node, model.opset_imports)]
-    reasons = list(attempt(model.graph, model.opset_imports, target).reasons)
-    for value in inferred:
-        value.type = value.shape = None
-    return reasons if any(reasons) else []
-
-
-def _infer(node: ir.Node, opsets: Mapping[str, int]) -> list[ir.Value]:
-    """Gives results of a node that have no type the one that ONNX infers, and the shape; which they are.
-
-    Inference of a whole model is not asked: it ends the process where an operator that ONNX knows has an input without a type.
-    """
-    import onnx_ir as ir
-
-    from ..compiler.inference import onnx_inference
-
-    given = [value for value in node.inputs if value is not None and value.name]
-    if any(value.type is None for value in given):
-        return []
+    constants = [value for node in model.graph.all_nodes() if node.op_type == "Constant" for value in node.outputs]
+    unknown = [value for value in constants if value.const_value is None]
     try:
-        types = {value.name or "": ir.serde.serialize_value(value).type for value in given}
-        found = onnx_inference.results(node, opsets, types)
-        untyped = [value for value in node.outputs if value.name in found and value.type is None]
-        for value in untyped:
-            value.shape = ir.serde.deserialize_type_proto_for_shape(found[value.name or ""])
-            value.type = ir.serde.deserialize_type_proto_for_type(found[value.name or ""])
-    except Exception:  # what is wrong with the model is for the first reasons to say, and a map is no type of onnx_ir
+        known = types_of(model, target)
+        reasons = list(attempt(model.graph, model.opset_imports, target, around=known).reasons)
+    except Exception:  # what is wrong with the model is for the first reasons to say
         return []
-    return untyped
+    finally:
+        for value in unknown:
+            value.const_value = None
+    return reasons if any(reasons) else []
 
 
 def _programs(source: Path, model: ir.Model) -> tuple[list[Program], tuple[str, ...]]:
