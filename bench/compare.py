@@ -7,7 +7,7 @@
     python -m bench.compare --models folder                          its .onnx files, inputs from the .npz beside them
 
 Each measurement is a process of its own; providers alternate, in turned order every other round, so that a machine that
-slows down slows all of them. The first round starts with empty shader caches (cold), the later ones find what it left
+slows down slows all of them. The first round starts with empty caches (cold), the later ones find what it left
 (warm). The official plugin is the package onnxruntime-ep-webgpu; where it needs environment variables, `--official-env
 FILE` names a shell file that sets them, for its processes only. What is timed, and how a run is made to end, says
 bench/worker.py.
@@ -102,7 +102,7 @@ def compare(
                 show.note(f"{model.name}: {name}, process {turn + 1} of {rounds}")
                 cache = Path(folder) / f"shaders-{name}"
                 cache.mkdir(exist_ok=True)
-                own = environments[name] | _shader_caches(cache)
+                own = environments[name] | _caches(cache)
                 one = job | {"provider": name, "outputs": str(Path(folder) / f"{name}.npz")}
                 rows = process.run("bench.worker", one | {"gpu": gpu_time and turn == rounds - 1}, own)
                 measured[name].append({key: value for row in rows for key, value in row.items()})
@@ -159,9 +159,10 @@ def _difference(outputs: dict[str, Path], name: str) -> float | None:
     return max((float(np.abs(w - g).max() / max(np.abs(w).max(), 1e-30)) for w, g in pairs if w.size), default=0.0)
 
 
-def _shader_caches(folder: Path) -> dict[str, str]:
-    """Where the Mesa and NVIDIA drivers keep compiled shaders."""
-    return {"MESA_SHADER_CACHE_DIR": str(folder), "__GL_SHADER_DISK_CACHE_PATH": str(folder)}
+def _caches(folder: Path) -> dict[str, str]:
+    """Where the Mesa and NVIDIA drivers keep compiled shaders, and where we keep Programs."""
+    drivers = {"MESA_SHADER_CACHE_DIR": str(folder), "__GL_SHADER_DISK_CACHE_PATH": str(folder)}
+    return {**drivers, "WGPU_EP_CACHE": str(folder)}
 
 
 def host() -> dict[str, str]:

@@ -34,8 +34,8 @@ All providers run the same models on the same inputs in alternating processes: t
 *With copies* is `session.run` on numpy arrays, *without copies* a run on values that stay on the device, at whose end the
 smallest output is read, so that the GPU is known to be done. *GPU* is the sum of the dispatches from timestamp queries,
 where a provider has them. *Start* is everything before the first result: loading the provider, creating the session and the
-first run; *cold* with empty shader caches of the driver. Times are medians in milliseconds, ratios are theirs / ours: above
-1 ours is faster. The error is the largest difference to the CPU provider as a part of the output's scale. A column in which
+first run; *cold* with empty caches, of the driver and of Programs. Times are medians in milliseconds, ratios are theirs / ours:
+above 1 ours is faster. The error is the largest difference to the CPU provider as a part of the output's scale. A column in which
 nothing was measured is left out.
 """
 

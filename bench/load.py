@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import tempfile
 import threading
 import time
@@ -25,8 +26,8 @@ PARTS = {
     "plugin.session:SessionState.decide": "decides",
     "plugin.session:SessionState.compile": "compiles",
     "plugin.assign.graph:read": "reads ONNX Runtime's graph",
-    "plugin.session:claim": "lowers it",
-    "plugin.session:compile_lowered": "makes a Program",
+    "plugin.compiling:claim": "lowers it",
+    "plugin.compiling:compile_lowered": "makes a Program",
     "compiler.compile:kernels_of": "finds kernels",
     "compiler.compile:_assemble": "writes WGSL",
     "plugin.group:Executable": "uploads weights",
@@ -72,6 +73,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=4)
     parser.add_argument("--official", action="store_true", help="with the plugin onnxruntime-ep-webgpu")
     args = parser.parse_args()
+    os.environ["WGPU_EP_CACHE"] = "off"  # what is timed is compiling
     with tempfile.TemporaryDirectory() as scratch:
         loads(args.folder or llama(Path(scratch), args.kind, args.layers, 8192), args.times, args.official)
 

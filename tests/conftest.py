@@ -15,6 +15,8 @@ from tests import sampling
 ROOT = Path(__file__).resolve().parents[1]
 # Faults of the package are errors here, in the processes of tests too; for users they leave a node to the CPU.
 os.environ["WGPU_EP_STRICT"] = "1"
+# What an earlier run has compiled is no part of a test. Those of the cache itself name folders of their own.
+os.environ["WGPU_EP_CACHE"] = "off"
 
 
 def _build_missing_parts() -> None:

@@ -60,10 +60,12 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[OutputFile]:
+def replacing(path: str | os.PathLike[str], *, lasting: bool = True, private: bool = False) -> Iterator[OutputFile]:
     """A file that has the name `path` once the block ends, with the permissions of the one that had it, and not when it raises.
 
-    A link stays a link: the file that it leads to is replaced. Devices and pipes are written to as they are. Raises WriteError.
+    A link stays a link: the file that it leads to is replaced. Devices and pipes are written to as they are. Without `lasting` a
+    system that fails may lose the file, or parts of it: for files that are checked when they are read. Other users can do nothing
+    with a new one that is `private`. Raises WriteError.
     """
     with naming(path):
         real = os.path.realpath(path)
@@ -75,7 +77,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[OutputFile]:
     folder, name = os.path.split(real)
     partial = os.path.join(folder, f".{name[:_SHOWN]}.{secrets.token_hex(4)}.partial")
     try:
-        with creating(partial, path, sync=True) as output:
+        with creating(partial, path, sync=lasting, private=private) as output:
             yield output
         with naming(path):
             if before is not None:
@@ -86,17 +88,22 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[OutputFile]:
         with suppress(OSError, ValueError):
             os.unlink(partial)
         raise
-    _sync_folder(folder)
+    if lasting:
+        _sync_folder(folder)
 
 
 @contextmanager
 def creating(
-    path: str | os.PathLike[str], named: str | os.PathLike[str] | None = None, *, sync: bool = False
+    path: str | os.PathLike[str],
+    named: str | os.PathLike[str] | None = None,
+    *,
+    sync: bool = False,
+    private: bool = False,
 ) -> Iterator[OutputFile]:
     """The file `path`, written where it lies: for files of a folder that `appearing` gave. Raises WriteError, about `named`."""
     named = path if named is None else named
     with naming(named):
-        file = open(path, "wb")  # noqa: SIM115  closed below
+        file = open(path, "wb", opener=_for_us if private else None)  # noqa: SIM115  closed below
     try:
         output = OutputFile(file, named)
         yield output
@@ -104,6 +111,10 @@ def creating(
     finally:
         with naming(named):
             file.close()
+
+
+def _for_us(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def write_file(path: str | os.PathLike[str], data: bytes | str) -> None:

@@ -56,7 +56,7 @@ RULES = {
     "trace": Rule("errors"),
     "version": Rule(),
     "options": Rule("errors"),
-    "program": Rule("errors writing", "numpy ml_dtypes"),
+    "program": Rule("errors fields writing", "numpy ml_dtypes"),
     "device": Rule(f"program _wgpu _submit _readback _calls _tickets {WORDS}", "wgpu wgpudawn"),
     "compiler": Rule(f"program {WORDS}", "numpy onnx onnx_ir"),
     "runtime": Rule(f"device program {WORDS}", "numpy"),

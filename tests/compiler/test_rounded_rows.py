@@ -11,13 +11,13 @@ import onnx_ir as ir
 import pytest
 
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
-from onnxruntime_ep_wgpu.compiler.settings import CompileSettings
 from onnxruntime_ep_wgpu.compiler.tune import use
 from onnxruntime_ep_wgpu.compiler.tune.products import DotTile, PackedRows
 from onnxruntime_ep_wgpu.device import adapters
 from onnxruntime_ep_wgpu.fields import settings_from
 from onnxruntime_ep_wgpu.options import parse
 from onnxruntime_ep_wgpu.program.program import Program
+from onnxruntime_ep_wgpu.program.settings import CompileSettings
 from onnxruntime_ep_wgpu.program.target import INTEGER_DOTS
 from onnxruntime_ep_wgpu.program.tuning import Choice
 from tests import targets

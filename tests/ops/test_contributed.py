@@ -10,8 +10,8 @@ import pytest
 
 from onnxruntime_ep_wgpu.compiler.lower import attempt
 from onnxruntime_ep_wgpu.compiler.ops import registry
-from onnxruntime_ep_wgpu.compiler.settings import CompileSettings
 from onnxruntime_ep_wgpu.errors import FreeSize
+from onnxruntime_ep_wgpu.program.settings import CompileSettings
 from onnxruntime_ep_wgpu.program.target import Target
 
 from .contributed import EXAMPLES

@@ -9,8 +9,8 @@ import onnx_ir as ir
 import pytest
 
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
-from onnxruntime_ep_wgpu.compiler.settings import CompileSettings
 from onnxruntime_ep_wgpu.errors import InputError, OutOfRangeError, UnsupportedError
+from onnxruntime_ep_wgpu.program.settings import CompileSettings
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests import support
 

@@ -9,9 +9,9 @@ import onnx_ir as ir
 import pytest
 
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
-from onnxruntime_ep_wgpu.compiler.settings import CompileSettings
 from onnxruntime_ep_wgpu.fields import settings_from
 from onnxruntime_ep_wgpu.options import parse
+from onnxruntime_ep_wgpu.program.settings import CompileSettings
 from tests import support
 
 from .compare import expected, model, random

@@ -145,6 +145,6 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
         return made
 
     monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.assign.claim.attempt", counted)
-    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.session.compile_graph", compile_graph)
+    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.compiling.compile_graph", compile_graph)
     monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.session.CompiledGroup", compiled_group)
     return state

@@ -30,7 +30,6 @@ from onnxruntime_ep_wgpu.plugin.assign.claim import (
     MOVED,
     Claim,
     claim,
-    fingerprint,
 )
 from onnxruntime_ep_wgpu.plugin.assign.report import AssignmentReport
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
@@ -203,23 +202,6 @@ def test_a_group_is_asked_about_as_it_will_be_compiled(monkeypatch: pytest.Monke
     assert asked == [["mul", "relu", "matmul", "add"], ["mul", "relu"], ["add"], ["mul"]]
     assert names(graph, decision) == [["mul"], ["add"]]
     assert decision.reasons == (None, "not without add", "never", None)
-
-
-def test_equal_graphs_have_equal_fingerprints_and_others_do_not() -> None:
-    assert fingerprint(graph_of(models.mixed())) == fingerprint(graph_of(models.mixed()))
-    found = {
-        fingerprint(graph_of(model)) for model in (models.mixed(), models.chain(), models.square(), models.square(3))
-    }
-    assert len(found) == 4
-
-    def sliced(constant: int, alpha: float) -> bytes:
-        nodes = [models.node("LeakyRelu", ["x"], ["a"], alpha=alpha), models.node("Gather", ["a", "i"], ["y"])]
-        return models.model(
-            nodes, [("x", models.FLOAT, [2])], [("y", models.FLOAT, [])], [("i", np.array(constant, np.int64))]
-        )
-
-    found = {fingerprint(graph_of(sliced(*values))) for values in ((0, 0.5), (1, 0.5), (0, 0.25))}
-    assert len(found) == 3
 
 
 def test_asking_twice_gives_the_same_answer_and_the_compiler_is_asked_once(

@@ -16,7 +16,7 @@ import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import adapters, context_of
 from onnxruntime_ep_wgpu.device.contexts import Context
 from onnxruntime_ep_wgpu.device.webgpu import libraries
-from onnxruntime_ep_wgpu.plugin import abi, callbacks, factory, watch
+from onnxruntime_ep_wgpu.plugin import abi, callbacks, compiling, factory, watch
 from onnxruntime_ep_wgpu.plugin import session as session_state
 from onnxruntime_ep_wgpu.plugin.assign.forced import Forced
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
@@ -227,7 +227,7 @@ def test_a_device_ends_with_its_last_session_and_its_last_tensor_unless_it_is_pr
 def test_a_device_is_opened_while_a_group_is_compiled(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
     """What fails is said by the thread that makes the session, which does not end while another one opens the device."""
     opening, opened = threading.Event(), threading.Event()
-    open_device, compile_group = Context._open, session_state.compile_lowered
+    open_device, compile_group = Context._open, compiling.compile_lowered
 
     def noted(self: Context) -> Any:
         opening.set()
@@ -244,7 +244,7 @@ def test_a_device_is_opened_while_a_group_is_compiled(monkeypatch: pytest.Monkey
         return compile_group(*arguments)
 
     monkeypatch.setattr(Context, "_open", noted)
-    monkeypatch.setattr(session_state, "compile_lowered", waits)
+    monkeypatch.setattr(compiling, "compile_lowered", waits)
     number = 70 + len(fails)
     if fails:
         with pytest.raises(Exception, match="refused by the"):

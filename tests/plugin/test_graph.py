@@ -15,6 +15,7 @@ import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.compiler.lower import Attempt
 from onnxruntime_ep_wgpu.plugin.assign import graph as ort_graph
 from onnxruntime_ep_wgpu.plugin.assign import subgraph
+from onnxruntime_ep_wgpu.plugin.assign.shown import predecessors
 from onnxruntime_ep_wgpu.runtime.weight_file import FileRange
 from onnxruntime_ep_wgpu.runtime.weight_sources import FromModel, InFile, WeightSource
 
@@ -192,7 +193,7 @@ def test_bodies_are_opaque_and_their_outer_values_are_implicit_inputs(seen: list
     assert node.attributes["then_branch"].type == ir.AttributeType.GRAPH
     assert len(node.attributes["then_branch"].as_graph()) == 0
     assert sorted(value.name or "" for value in node.meta["implicit_inputs"]) == ["u", "w", "x"]
-    assert subgraph.predecessors(main)[1] == [0]
+    assert predecessors(main)[1] == [0]
     body = next(graph for graph in seen if any(node.name == "else_mul" for node in graph))
     assert sorted(value.name or "" for value in body.inputs) == ["u", "x"]
 
@@ -336,5 +337,5 @@ def test_a_group_is_cut_out_with_its_inputs_constants_and_outputs(seen: list[ir.
 
 
 def test_the_number_that_says_which_type_is_onnx_runtimes_own() -> None:
-    assert ort_graph.tensor_type(1) == ir.DataType.FLOAT
-    assert [ort_graph.tensor_type(code).name for code in (24, 25, 26)] == ["UINT2", "INT2", "FLOAT8E8M0"]
+    assert ir.DataType(ort_graph.onnx_code(1)) == ir.DataType.FLOAT
+    assert [ir.DataType(ort_graph.onnx_code(code)).name for code in (24, 25, 26)] == ["UINT2", "INT2", "FLOAT8E8M0"]

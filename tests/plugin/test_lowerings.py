@@ -15,6 +15,7 @@ import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.api.reports import state_of
 from onnxruntime_ep_wgpu.compiler import lower
 from onnxruntime_ep_wgpu.compiler.compile import compile_lowered
+from onnxruntime_ep_wgpu.compiler.facts import facts_of
 from onnxruntime_ep_wgpu.plugin.assign import subgraph
 from onnxruntime_ep_wgpu.plugin.assign.lowerings import Lowerings
 from onnxruntime_ep_wgpu.program.weights import Permuted
@@ -64,7 +65,7 @@ def test_a_group_of_a_graph_that_is_divided_is_lowered_once_more_and_not_to_comp
 @pytest.mark.parametrize("name", ["tiny", "minilm_dynquant", "detector_nms", "lstm_gru"])
 def test_models_are_compiled_as_they_were_decided_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that are turned or folded while lowering, external ones, and several groups among them."""
-    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.session.compile_graph", None)
+    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.compiling.compile_graph", None)
     try:
         case = zoo.load(name)
     except zoo.MissingWeightsError as missing:
@@ -99,7 +100,7 @@ def unknown_ranks() -> onnx.ModelProto:
 def test_ranks_that_onnx_runtime_does_not_know_are_known_behind_nodes_of_the_cpu(
     held: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.session.compile_graph", None)
+    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.compiling.compile_graph", None)
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     model = unknown_ranks()
@@ -136,7 +137,7 @@ def test_two_equal_bodies_know_the_ranks_that_one_of_them_found() -> None:
 def test_nothing_is_kept_when_a_session_is_made() -> None:
     for model in (models.chain(), models.mixed()):
         session = webgpu_ep.session(model)
-        assert not state_of(session)._lowerings._kept
+        assert not state_of(session)._answers._compiler.lowerings._kept
 
 
 def chain(weights: dict[str, np.ndarray]) -> onnx.ModelProto:
@@ -172,7 +173,7 @@ def test_a_lowering_outlives_the_memory_that_it_was_made_from() -> None:
     made = lower.attempt(first, first.opset_imports, target())
     assert made.lowered is not None
     kept = Lowerings()
-    kept.keep(first, made.lowered)
+    kept.keep(first, made.lowered, facts_of(first))
     assert len(lent) == 2
     for memory in lent.values():
         memory[:] = b"\xff" * len(memory)  # ONNX Runtime takes its memory back, which now holds NaN
@@ -197,7 +198,7 @@ def test_weights_in_another_order_outlive_that_memory_too() -> None:
         made = lower.attempt(first, first.opset_imports, target())
         assert made.lowered is not None and any(isinstance(it.data, Permuted) for it in made.lowered.weights())
         kept = Lowerings()
-        kept.keep(first, made.lowered)
+        kept.keep(first, made.lowered, facts_of(first))
         for memory in lent.values():
             memory[:] = b"\xff" * len(memory)
         found = kept.take(group_of(model, weights))
@@ -223,6 +224,35 @@ def test_a_group_of_other_content_is_not_taken_for_it() -> None:
         made = lower.attempt(first, first.opset_imports, target())
         assert made.lowered is not None
         kept = Lowerings()
-        kept.keep(first, made.lowered)
+        kept.keep(first, made.lowered, facts_of(first))
         assert kept.take(other) is None
         assert kept.take(group_of(model, weights)) is made.lowered
+
+
+def test_a_group_in_which_a_large_constant_that_was_looked_at_differs_is_not_taken_for_it() -> None:
+    """The bodies of an If have nodes and constants of the same names: one that was folded is in the lowering with its elements."""
+    nodes = [models.node("Transpose", ["w"], ["t"], "turn", perm=[1, 0]), models.node("Mul", ["x", "t"], ["y"], "mul")]
+    shapes = [("x", models.FLOAT, ["n", 64, 64])], [("y", models.FLOAT, ["n", 64, 64])]
+    first, second = (RNG.standard_normal((64, 64)).astype(F) for _ in range(2))
+    model = onnx.load_from_string(models.model(nodes, *shapes, [("w", first)]))
+    group = group_of(model, {"w": first})
+    made = lower.attempt(group, group.opset_imports, target())
+    assert made.lowered is not None
+    kept = Lowerings()
+    kept.keep(group, made.lowered, facts_of(group))
+    assert kept.take(group_of(model, {"w": second})) is None
+    assert kept.take(group_of(model, {"w": first})) is made.lowered
+
+
+def test_constants_that_are_tied_in_one_group_and_not_in_another() -> None:
+    nodes = [models.node("MatMul", ["x", "v"], ["t"], "first"), models.node("MatMul", ["t", "w"], ["y"], "second")]
+    shapes = [("x", models.FLOAT, ["n", 128])], [("y", models.FLOAT, ["n", 128])]
+    first, second = (RNG.standard_normal((128, 128)).astype(F) for _ in range(2))
+    model = onnx.load_from_string(models.model(nodes, *shapes, [("v", first), ("w", first)]))
+    group = group_of(model, {"v": first, "w": first})
+    made = lower.attempt(group, group.opset_imports, target())
+    assert made.lowered is not None and len(made.lowered.weights()) == 1
+    kept = Lowerings()
+    kept.keep(group, made.lowered, {})
+    assert kept.take(group_of(model, {"v": first, "w": second})) is None
+    assert kept.take(group_of(model, {"v": second, "w": second})) is made.lowered

@@ -17,13 +17,13 @@ from onnx import TensorProto, helper
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.compiler import tune
-from onnxruntime_ep_wgpu.compiler.settings import CompileSettings
 from onnxruntime_ep_wgpu.device import Device, Settings, adapters
 from onnxruntime_ep_wgpu.errors import OptionError
 from onnxruntime_ep_wgpu.fields import option_names, settings_from
 from onnxruntime_ep_wgpu.options import OPTIONS, parse
 from onnxruntime_ep_wgpu.plugin import watch
 from onnxruntime_ep_wgpu.plugin.settings import settings_of
+from onnxruntime_ep_wgpu.program.settings import CompileSettings
 from onnxruntime_ep_wgpu.program.tuning import write_choices
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests import patience

@@ -86,7 +86,7 @@ def test_an_error_of_the_device_reaches_the_user_as_it_is(
     assert "EP Error" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("place", ["assign.claim.attempt", "session.compile_lowered", "session.CompiledGroup"])
+@pytest.mark.parametrize("place", ["assign.claim.attempt", "compiling.compile_lowered", "session.CompiledGroup"])
 def test_a_defect_in_any_stage_is_raised_and_not_run_on_the_cpu(
     place: str, monkeypatch: pytest.MonkeyPatch, open_session: Any
 ) -> None:

@@ -217,6 +217,7 @@ def test_the_commands_in_the_readme_run(
     lines = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("wgpu-ep ")]
     assert {shlex.split(line)[1] for line in lines} == {name for name, _ in cli.commands()}
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("WGPU_EP_CACHE", str(folder / "cache"))
     # As printed `tune` measures every kernel for two minutes or more; test_tune.py looks at what it does.
     monkeypatch.setattr(tuning, "CLASSES", tuning.CLASSES[:1])
     # Random weights end no answer: as long as the model's caches are, it goes on.

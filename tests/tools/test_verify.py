@@ -13,7 +13,7 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.compiler import compile
-from onnxruntime_ep_wgpu.plugin import session
+from onnxruntime_ep_wgpu.plugin import compiling
 from tests.support import make_model
 
 F = np.float32
@@ -54,7 +54,7 @@ def test_the_first_wrong_kernel_is_named_with_its_nodes(model, capsys, monkeypat
         )
         return dataclasses.replace(program, kernels=tuple(kernels))
 
-    monkeypatch.setattr(session, "compile_lowered", wrong)
+    monkeypatch.setattr(compiling, "compile_lowered", wrong)
     code, found = verify(capsys, model)
     assert code == 1
     assert found["first_differing"]["nodes"] == ["third"]
@@ -90,7 +90,7 @@ def test_a_kernel_that_is_further_off_than_the_cpu_provider_is_named(far_sigmoid
         )
         return dataclasses.replace(program, kernels=tuple(kernels))
 
-    monkeypatch.setattr(session, "compile_lowered", wrong)
+    monkeypatch.setattr(compiling, "compile_lowered", wrong)
     code, found = verify(capsys, far_sigmoid)
     assert code == 1 and found["first_differing"]["nodes"] == ["sub", "sigmoid"]
     assert found["first_differing"]["to_f64"] > found["first_differing"]["cpu_to_f64"]

@@ -17,7 +17,7 @@ from onnx.helper import make_node as node
 from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.api.verify import Compared, _by_axes, _ComparedGroup
 from onnxruntime_ep_wgpu.compiler import compile
-from onnxruntime_ep_wgpu.plugin import session
+from onnxruntime_ep_wgpu.plugin import compiling
 from tests.support import make_model
 
 F = np.float32
@@ -52,7 +52,7 @@ def slightly_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         return dataclasses.replace(program, kernels=tuple(kernels))
 
-    monkeypatch.setattr(session, "compile_lowered", wrong)
+    monkeypatch.setattr(compiling, "compile_lowered", wrong)
 
 
 def verify(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:

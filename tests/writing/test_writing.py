@@ -332,7 +332,8 @@ def test_nothing_else_writes_files() -> None:
         for call in writes(path.read_text())
     }  # fmt: skip
     assert found == {
-        "writing.py: open(path, 'wb')",
+        "writing.py: open(path, 'wb', opener=_for_us if private else None)",
+        "writing.py: os.open(path, flags, 384)",
         "writing.py: open(path, 'r+b')",  # to wait for the disk
         "writing.py: shutil.copyfileobj(file, output, 1 << 20)",
         "writing.py: os.open(folder, os.O_RDONLY)",
@@ -341,6 +342,8 @@ def test_nothing_else_writes_files() -> None:
         # What has no other end.
         "cli.py: open(os.devnull, 'w')",
         "cli.py: os.open(os.devnull, os.O_WRONLY)",
+        # To read what is no link.
+        "plugin/store/folder.py: os.open(path, flags)",
         # Into a file of `replacing`, and into temporary folders.
         "tools/run.py: np.save(file, value.astype(str) if text else value, allow_pickle=False)",
         "api/stand_in.py: onnx.save(model, made)",

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..program.dtypes import DType
+from ..program.settings import DEFAULT, CompileSettings
 from ..program.target import Target, elements_per_word
 from .binding_ranges import is_large, is_way_to_read, of_weights
 from .codegen.expression import check_expression
@@ -40,7 +41,6 @@ from .memory_format import MemoryFormats
 from .operand import Operand as Operand
 from .pads import padding
 from .requirements import Requirements
-from .settings import DEFAULT, CompileSettings
 from .weights import Weights
 
 MOST_NODES = 2048  # of one ONNX node

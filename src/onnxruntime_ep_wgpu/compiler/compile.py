@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from ..program import program as p
 from ..program.postfix import Postfix
+from ..program.settings import DEFAULT, CompileSettings
 from ..program.target import Target
 from .codegen.alike import Kernels
 from .codegen.kernel import Source
@@ -17,7 +18,6 @@ from .kernels import kernels_of
 from .lower import lower
 from .passes.fuse import FusedGroup
 from .passes.work import operations, traffic
-from .settings import DEFAULT, CompileSettings
 
 
 def compile_graph(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from ..errors import Fault, FreeSize, FreeSizeError, InternalError, ModelError, UnsupportedError
+from ..program.settings import DEFAULT, CompileSettings
 from ..program.target import Target
 from .builder import Builder
 from .fold import Folded, fold_constants
@@ -23,7 +24,6 @@ from .limits import Limits, within_limits
 from .lower_node import Lowering
 from .operand import Operand
 from .ops import registry
-from .settings import DEFAULT, CompileSettings
 
 
 def lower(

@@ -15,6 +15,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ..errors import InternalError, UnsupportedError, WgpuEpError
+from ..program.settings import DEFAULT, CompileSettings
 from ..program.target import Target
 from ..program.weights import Permuted
 from . import expand, ops
@@ -28,7 +29,6 @@ from .malformed import malformation
 from .messages import unknown_rank
 from .operand import Operand, decided_in_a_run
 from .ops import host, registry
-from .settings import DEFAULT, CompileSettings
 from .tied import ties_of
 from .tune import channels_last
 

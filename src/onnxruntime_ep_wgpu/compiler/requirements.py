@@ -8,6 +8,7 @@ look at; or UnsupportedError where it is known already that a condition does not
 from __future__ import annotations
 
 from ..errors import UnsupportedError
+from ..program.settings import CompileSettings
 from ..program.target import Target
 from .binding_ranges import is_countable, is_storable, nbytes
 from .dims import Dim, equal, intervals, less_equal, product, select
@@ -16,7 +17,6 @@ from .ir import MOST_ELEMENTS, DataAssertion, Message, Node, Storage, Tensor
 from .limits import Limits
 from .messages import Part, message
 from .operand import fixed
-from .settings import CompileSettings
 
 
 class Requirements:

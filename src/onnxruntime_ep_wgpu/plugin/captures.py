@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ..errors import InputError, LimitError, UnsupportedError
 from . import memo, watch
 from .abi import ERROR, INFO, WARNING, Logger, Ort, message_of, text
-from .assign.claim import ISLAND
+from .assign.decision import ISLAND
 from .callbacks import callback
 from .memory import space as memory
 

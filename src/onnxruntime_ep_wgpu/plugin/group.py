@@ -23,7 +23,7 @@ from ..runtime.inputs import DeviceTensor
 from ..runtime.plans import Key
 from ..runtime.settings import RunSettings
 from ..runtime.weight_sources import SourceOf, WeightSource, WeightSources, in_memory
-from .specialise import Specialiser
+from .again import CompiledAgain
 
 MAX_SPECIALISED = 8  # sets of input shapes beyond a limit whose programs are kept
 
@@ -37,7 +37,7 @@ class _Compiled:
     """What a group's graph is compiled to, replaced as one: who has read it has an executable with what belongs to that."""
 
     executable: Executable
-    specialise: Specialiser | None
+    specialise: CompiledAgain | None
     specialised: OrderedDict[Key, Executable] = field(default_factory=OrderedDict)
 
 
@@ -52,8 +52,8 @@ class GroupOnDevice:
     def __init__(
         self,
         executable: Executable,
-        specialise: Specialiser | None,
-        relaxed: Callable[[Program, Specialiser | None], None] = lambda _program, _specialise: None,
+        specialise: CompiledAgain | None,
+        relaxed: Callable[[Program, CompiledAgain | None], None] = lambda _program, _specialise: None,
     ) -> None:
         """Without `specialise` there are no others. `relaxed` is told what the graph is compiled to from now on."""
         self._now, self._tell = _Compiled(executable, specialise), relaxed
@@ -119,7 +119,7 @@ class GroupOnDevice:
         self._replace(now, made)
         return run
 
-    def _relaxed(self, now: _Compiled, specialise: Specialiser) -> tuple[_Compiled, Program]:
+    def _relaxed(self, now: _Compiled, specialise: CompiledAgain) -> tuple[_Compiled, Program]:
         """The graph without names that a run contradicts. Raises LimitError. Under the lock."""
         if self._aside is not None:
             known, _ = self._aside
@@ -135,7 +135,7 @@ class GroupOnDevice:
     def _exact(
         self,
         now: _Compiled,
-        relaxed: Specialiser,
+        relaxed: CompiledAgain,
         inputs: GivenInputs,
         tensors: Sequence[DeviceTensor],
         error: ExtentError,
@@ -167,7 +167,7 @@ class GroupOnDevice:
             return known
 
     def _compiled(
-        self, now: _Compiled, specialise: Specialiser, key: Key, sizes: Mapping[str, int]
+        self, now: _Compiled, specialise: CompiledAgain, key: Key, sizes: Mapping[str, int]
     ) -> Executable | None:
         """What runs these sizes; None when another thread has put something in the place of `now`."""
         with self._compiling:
@@ -190,14 +190,14 @@ class _ForNextDevice:
 
     def __init__(self, sources: WeightSources) -> None:
         self.sources = sources
-        self._compiled: tuple[Program, list[WeightSource], Specialiser | None] | None = None
+        self._compiled: tuple[Program, list[WeightSource], CompiledAgain | None] | None = None
 
-    def keep(self, program: Program, specialise: Specialiser | None) -> None:
+    def keep(self, program: Program, specialise: CompiledAgain | None) -> None:
         """What the graph is compiled to from now on. Weights that it had before are where they were."""
         sources = list(map(self.sources.of, weight_names(program), program.weights))
         self._compiled = replace(program, weights=()), sources, specialise
 
-    def compiled(self) -> tuple[Program, Specialiser | None]:
+    def compiled(self) -> tuple[Program, CompiledAgain | None]:
         """The Program, with weights that are read now. Raises ModelChangedError."""
         assert self._compiled is not None
         program, sources, specialise = self._compiled
@@ -216,7 +216,7 @@ class CompiledGroup:
         current: Callable[[], Device],
         settings: RunSettings | None = None,
         source_of: SourceOf = in_memory,
-        specialise: Specialiser | None = None,
+        specialise: CompiledAgain | None = None,
         shared: Callable[[Device], Mapping[str, Buffer]] = lambda _device: {},
     ) -> None:
         """`shared` gives weights by name that a device has already."""

@@ -9,52 +9,46 @@ from __future__ import annotations
 
 import _thread
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..compiler.compile import compile_graph, compile_lowered
-from ..compiler.inference.told import Told, fill
-from ..compiler.settings import CompileSettings
 from ..device import debugger, library_named
 from ..errors import Fault, InternalError, OptionError
 from ..fields import settings_from
 from ..options import Options
+from ..program.settings import CompileSettings
 from ..runtime.settings import RunSettings
-from ..runtime.weight_sources import FromModel
+from ..runtime.weight_sources import FilePlace, FromModel
 from ..trace import span
 from . import watch
 from .abi import INFO, WARNING, Logger, Ort, file_text, text
+from .answers import Answers
 from .assign import graph as ort_graph
-from .assign.claim import Claim, claim, fingerprint
 from .assign.crossings import Crossings
 from .assign.enclosing import refusal_within
 from .assign.forced import Forced, has_halves, names_in_model
-from .assign.lowerings import Lowerings, order_as
 from .assign.ort_format import CopyGuard
 from .assign.report import AssignmentReport
-from .assign.types import Types
 from .captures import CapturedNode, Captures, check_placements
 from .choose import context_for, library_for
 from .group import CompiledGroup
 from .known import FusedNode
 from .memory import space as memory
 from .node import ComputeInfo
-from .search.compile import compiled_search
-from .search.decide import Searches
 from .search.operators import is_search
 from .settings import asked, settings_of
-from .specialise import Specialiser
 from .wrap import wrapped
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from ..device import Adapter, Device
     from ..program.program import Program
+    from .again import CompiledAgain
+    from .assign.shown import ShownGraph, ShownNode
     from .search.bodies import Body
     from .search.compile import Shared
+    from .search.decide import Decided, Searches
 
 
 class SessionState:
@@ -87,15 +81,9 @@ class SessionState:
         self.assignment = AssignmentReport(name, logger)
         self._forced = Forced(options["forceCpuNodeNames"])
         self.captures = Captures(logger, ort.version >= 27) if options["enableGraphCapture"] else None
-        self._claims: dict[str, Claim] = {}
         self._told: set[str] = set()  # faults of this package
-        self._types = Types(self.target, self._compiling, lambda: watch.source() or self._path)
-        # What ONNX Runtime does not know of values, by what a group makes until it is compiled.
-        self._found_of_groups: dict[frozenset[str], Mapping[str, Told]] = {}
-        self._lowerings = Lowerings()
-        self._searches = Searches(
-            ort, self.target, self._compiling, self._lowerings, self._forced.among, self.captures is not None
-        )
+        self._answers = Answers(self.target, self._compiling, lambda: watch.source() or self._path, self._tell)
+        self._searches: Searches | None = None
         self._crossings: Crossings | None = None
         self.copy_guard = CopyGuard(
             name,
@@ -155,33 +143,18 @@ class SessionState:
         Raises ModelError when a node of the main graph can run nowhere. A body may never run: there it is left alone.
         """
         graph = ort_graph.read(self.ort, handle)
-        own = list(graph)  # a graph would be walked for each place
-        nodes = [node.meta["ort_node"] for node in own]
+        nodes = [node.handle for node in graph]
         assigned = [text(self.ort.get(self.ort.api.Node_GetEpName, node, "const char *")) for node in nodes]
         self._path = file_text(self.ort.get(self.ort.api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
         parent = self._parent(handle)
         if parent is not None and is_search(parent):
             self._forced.among(graph)  # these names are met
             return []  # decided with the node
-        self._types.before(graph, parent)
         self._others |= not {*assigned} <= {"", self.name, "CPUExecutionProvider"}
-        forced = self._forced.among(graph)
-        refusal = None if parent is None else refusal_within(parent)
-        searches = self._searches.decide(graph, assigned, refusal)
+        searches = self._searched(graph, parent, assigned)
         single = {place: it.outcome for place, it in searches.items()}
-        key = fingerprint(graph) + repr((assigned, sorted(forced), refusal, single))
-        decision = self._claims.get(key)
-        within = "" if parent is None else parent.name or ""
-        if decision is None:
-            decision, groups = claim(
-                graph, self.target, assigned, forced, self._compiling, self._types.control, refusal, single
-            )
-            self._claims[key] = decision
-            for group in groups:
-                self._lowerings.keep(group.graph, group.lowered)
-        found = self._types.after(graph, parent, decision.found)
-        for places in decision.groups if found else ():
-            self._found_of_groups[_made(own[place] for place in places)] = found
+        decision = self._answers.claim(graph, parent, assigned, self._forced.among(graph), single)
+        within = "" if parent is None else parent.name
         faults = [reason.error for reason in decision.reasons if isinstance(reason, Fault)]
         self._meet_internal([error for error in faults if isinstance(error, InternalError)])
         if parent is None:
@@ -189,12 +162,12 @@ class SessionState:
             for error in faults:
                 if not isinstance(error, InternalError):
                     raise error
-            self.inputs = tuple(value.name or "" for value in graph.inputs)
-            self.outputs = tuple(value.name or "" for value in graph.outputs)
+            self.inputs = tuple(value.name for value in graph.inputs)
+            self.outputs = tuple(value.name for value in graph.outputs)
         self.assignment.decided(within, graph, decision, assigned)
         for it in searches.values():
             for body in it.bodies.values():
-                self.assignment.decided(it.node.name or "", body, it.claim_of(body), [""] * len(body))
+                self.assignment.decided(it.node.name, body, it.claim_of(body), [""] * len(body))
         self.copy_guard.decided(parent is None, graph, decision.groups, assigned)
         if parent is None:
             held = [place for place, name in enumerate(assigned) if name == self.name]
@@ -202,7 +175,27 @@ class SessionState:
             self._crossings = None if whole else Crossings(graph, decision.groups, held)
         return [[nodes[place] for place in group] for group in decision.groups]
 
-    def _parent(self, handle: Any) -> ir.Node | None:
+    def _searched(self, graph: ShownGraph, parent: ShownNode | None, assigned: Sequence[str]) -> dict[int, Decided]:
+        """What was decided on nodes that generate text, by place."""
+        if not any(map(is_search, graph)):
+            return {}
+        if self._searches is None:
+            from .search.decide import Searches
+
+            self._searches = Searches(
+                self.ort,
+                self.target,
+                self._compiling,
+                self._answers.lowerings,
+                self._forced.among,
+                self.captures is not None,
+            )
+        return self._searches.decide(graph, assigned, None if parent is None else refusal_within(parent))
+
+    def _tell(self, line: str, aloud: bool) -> None:
+        self.logger.log(WARNING if aloud else INFO, line)
+
+    def _parent(self, handle: Any) -> ShownNode | None:
         """The node that a graph is a body of."""
         parent = self.ort.get(self.ort.api.Graph_GetParentNode, handle, "const OrtNode *")
         return ort_graph.read_node(self.ort, parent) if parent else None
@@ -254,10 +247,7 @@ class SessionState:
         """The compiled node of a group, given as an OrtGraph and the OrtNode that stands for it."""
         api = self.ort.api
         graph = ort_graph.read(self.ort, handle)
-        made = _made(graph)
-        found = self._found_of_groups.get(made, {})
-        # Not what its nodes make: a run may give an input another rank than was inferred, and lowering says what follows.
-        fill(graph, {it.name: found[it.name] for it in graph.inputs if it.name and it.name in found})
+        made = frozenset(value.name for node in graph for value in node.outputs)
         names = self.assignment.names_of(made)
         for node in graph:
             # As when it was decided: nodes without a name are numbered per graph.
@@ -267,20 +257,13 @@ class SessionState:
         if any(map(is_search, graph)):
             return self._compile_search(graph, inputs, outputs)
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
-        with self._opening_device(), span("compile", name, nodes=len(graph)):
-            lowered = self._lowerings.take(graph)
-            if lowered is not None:
-                order_as(graph, lowered)
-                program = compile_lowered(lowered, self.target, name)
-            else:
-                program = compile_graph(graph, graph.opset_imports, self.target, name, self._compiling)
-            graph_inputs, graph_outputs = ([it.name or "" for it in them] for them in (graph.inputs, graph.outputs))
+        with self._opening_device():
             # The body of a control-flow node is compiled before the main graph is known, and may read what nodes make.
-            declared = frozenset(self.inputs)
-            specialise = Specialiser(graph, graph.opset_imports, self.target, name, self._compiling, declared)
-        group = self._group(program, specialise, graph)
+            stored, specialise = self._answers.program(graph, name, frozenset(self.inputs))
+        program, graph_inputs, graph_outputs = stored.program, stored.inputs, stored.outputs
+        group = self._group(program, specialise, graph.in_files)
         self.assignment.compiled(made, program)
-        running = wrapped(group, lambda: ort_graph.read(self.ort, handle))
+        running = wrapped(group, lambda: self._answers.converted(ort_graph.read(self.ort, handle)))
         captured = None
         if self.captures is not None and running is group:
             defaults = self._with_default(handle)
@@ -296,34 +279,40 @@ class SessionState:
             info.repeat_in_c()
         return info
 
-    def _compile_search(self, graph: ir.Graph, inputs: list[str], outputs: list[str]) -> ComputeInfo:
+    def _compile_search(self, shown: ShownGraph, inputs: list[str], outputs: list[str]) -> ComputeInfo:
         """The only node of a graph, which generates text."""
-        (node,) = graph
+        from .search.compile import compiled_search
+
+        graph, lowerings = self._answers.converted(shown), self._answers.lowerings
+        (node,) = shown
         # What nothing reads ONNX Runtime leaves out.
         made = [outputs.index(it.name) for it in node.outputs if it.name in outputs]
 
-        def group(body: Body, program: Program, specialise: Specialiser, shared: Shared) -> CompiledGroup:
+        def group(body: Body, program: Program, specialise: CompiledAgain, shared: Shared) -> CompiledGroup:
             self.assignment.compiled(body.shown, program)
-            return self._group(program, specialise, body.graph, shared)
+            return self._group(program, specialise, body.graph.meta["in_files"], shared)
 
         signature = FusedNode(inputs=list(range(len(inputs))), outputs=made, input_names=inputs, output_names=outputs)
-        with self._opening_device(), span("compile", node.name or "", nodes=1):
-            return compiled_search(self.ort, graph, signature, self.target, self._compiling, self._lowerings, group)
+        with self._opening_device(), span("compile", node.name, nodes=1):
+            return compiled_search(self.ort, graph, signature, self.target, self._compiling, lowerings, group)
 
     def _group(
-        self, program: Program, specialise: Specialiser, graph: ir.Graph, shared: Shared = lambda _device: {}
+        self,
+        program: Program,
+        specialise: CompiledAgain,
+        in_files: Mapping[int, FilePlace],
+        shared: Shared = lambda _device: {},
     ) -> CompiledGroup:
         """A compiled graph on the device, whose weights are found again in the model where they are."""
         source = watch.source()
-        weights = FromModel(self._path, source if isinstance(source, bytes) else None, graph.meta["in_files"])
+        weights = FromModel(self._path, source if isinstance(source, bytes) else None, in_files)
         group = CompiledGroup(program, self.device, self._running, weights, specialise, shared)
         weights.freed()
         return group
 
     def compiled(self) -> None:
         """The groups of a graph are compiled: what was kept to compile them goes."""
-        self._lowerings.clear()
-        self._found_of_groups.clear()
+        self._answers.end()
 
     def _with_default(self, handle: Any) -> set[str]:
         """The inputs of a graph for which the model has a value that a run may replace."""
@@ -335,8 +324,3 @@ class SessionState:
     def _names(self, count: Any, fill: Any, node: Any) -> list[str]:
         infos = self.ort.list(count, fill, node, "const OrtValueInfo *")
         return [text(self.ort.get(self.ort.api.GetValueInfoName, it, "const char *")) if it else "" for it in infos]
-
-
-def _made(nodes: Iterable[ir.Node]) -> frozenset[str]:
-    """The names of what nodes make."""
-    return frozenset(value.name or "" for node in nodes for value in node.outputs)

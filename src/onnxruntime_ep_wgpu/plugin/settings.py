@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from ..compiler.tune import check_choices
 from ..device.settings import Settings
 from ..errors import OptionError
 from ..fields import option_names, settings_from
@@ -35,6 +34,8 @@ def settings_of(options: Options, adapter: Adapter) -> Settings:
 
 def _choices(path: str, target: Target) -> Choices:
     """Those of a file, for the adapter that has this target. Raises OptionError."""
+    from ..compiler.tune import check_choices  # with the compiler, which a session without a table may do without
+
     try:
         adapter, choices = read_choices(path)
         check_choices(choices)

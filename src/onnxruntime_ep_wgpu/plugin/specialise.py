@@ -14,7 +14,6 @@ import re
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -22,18 +21,18 @@ import onnx_ir as ir
 from ..compiler.compile import compile_graph
 from ..compiler.graph_inputs import extent_label
 from ..compiler.inference.told import label_of
-from ..compiler.settings import DEFAULT, CompileSettings
 from ..compiler.tied import ties_of
 from ..errors import LimitError, UnsupportedError
 from ..program.program import NO_EXTENT, Program
+from ..program.settings import DEFAULT, CompileSettings
 from ..program.target import Target
 from ..program.weights import weight_array
-from ..runtime.weight_sources import WeightSource, WeightSources
+from ..runtime.weight_sources import InMemory, WeightSource, WeightSources
 from ..trace import span
+from .again import COPIED_BYTES
 
 MOST_FAILED = 64  # sets of sizes that do not compile, and are not tried again
 NO_NAME = r"\W"  # what names of extents are made without
-COPIED_BYTES = 4096  # a smaller constant is copied: looking for it in the model's file costs more
 
 
 class Specialiser:
@@ -74,12 +73,12 @@ class Specialiser:
             tie = ties.get(name)
             source: WeightSource
             if name not in sources.by_name and tensor.nbytes <= COPIED_BYTES:
-                source = _Copy(weight_array(tensor).copy())
+                source = InMemory(weight_array(tensor).copy())
             elif tie is not None:
                 source = sources.of(name, replace(tie, data=self._graph.initializers[tie.of].const_value))
             else:
                 source = sources.of(name, tensor)
-            value.const_value = ir.LazyTensor(_reader(source, tensor.dtype, tensor.shape), tensor.dtype, _fixed(tensor))
+            value.const_value = lazy_tensor(source, tensor.dtype, tuple(map(int, tensor.shape.numpy())))
 
     @property
     def may_relax(self) -> bool:
@@ -164,28 +163,14 @@ class Specialiser:
             raise LimitError(f"{error}, with {dict(values)}") from error
 
 
-class _Copy:
-    """A constant in memory of our own."""
-
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self._array = array
-
-    def read(self) -> np.ndarray[Any, Any]:
-        return self._array
-
-
-def _fixed(tensor: ir.TensorProtocol) -> ir.Shape:
-    return ir.Shape([int(d) for d in tensor.shape.numpy()])
-
-
-def _reader(source: WeightSource, dtype: ir.DataType, shape: Any) -> Any:
-    """A function that reads the tensor; elements narrower than a byte lie packed in their source."""
-    dims = ir.Shape([int(d) for d in shape.numpy()])
+def lazy_tensor(source: WeightSource, dtype: ir.DataType, shape: tuple[int, ...]) -> ir.LazyTensor:
+    """A tensor that is read when it is used; elements narrower than a byte lie packed in their source."""
+    dims = ir.Shape(shape)
 
     def read() -> ir.TensorProtocol:
         array = source.read()
         if dtype.bitwidth < 8:
             return ir.PackedTensor(array.reshape(-1).view(np.uint8), dtype, shape=dims)
-        return ir.Tensor(array.reshape(dims.numpy()), dtype)
+        return ir.Tensor(array.reshape(shape), dtype)
 
-    return read
+    return ir.LazyTensor(read, dtype, dims)

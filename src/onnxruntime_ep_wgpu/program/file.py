@@ -99,7 +99,7 @@ def header(program: Program, arrays: Sequence[Any] = ()) -> dict[str, Any]:
         **{table: [_row(it, COLUMNS[table]) for it in getattr(program, table)] for table in _ROWS},
         "said": program.said,
         "aliases": program.aliases,
-        "weights": [[a.dtype.name, a.shape, a.nbytes] for a in arrays],
+        "weights": list(map(weight_row, arrays)),
     }
 
 
@@ -117,17 +117,33 @@ def _mapped(rows: Any, program: Program, path: str | Path, start: int) -> tuple[
     """The weights behind the header, which ends at byte `start`: as large as the values of the program that are weights."""
     weights = []
     for row in items(rows):
-        dtype, shape, nbytes = items(row)
-        if dtype not in _STORED:  # of numpy's types some are objects, whose bytes would be addresses
-            raise ValueError(f"no weight is stored as {cut(dtype)}")
-        if len(items(shape)) > MOST_AXES or any(type(it) is not int or not 0 <= it < MOST for it in shape):
-            raise ValueError(f"a weight has the shape {cut(shape)}")
-        if nbytes != _STORED[dtype].nbytes(math.prod(shape)):
-            raise ValueError(f"a weight of {dtype} {shape} has {cut(nbytes)} bytes")
+        kind, shape, nbytes = stored_weight(row)
         start += -start % 16
-        kind = _STORED[dtype].numpy
-        weights.append(np.memmap(path, kind, "r", start, tuple(shape)) if nbytes else np.empty(shape, kind))
+        weights.append(np.memmap(path, kind, "r", start, shape) if nbytes else np.empty(shape, kind))
         start += nbytes
+    check_weights(program, weights)
+    return tuple(weights)
+
+
+def weight_row(array: Any) -> list[Any]:
+    """What a header says of a weight that is stored."""
+    return [array.dtype.name, array.shape, array.nbytes]
+
+
+def stored_weight(row: Any) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """Type, shape and bytes of a weight that is stored. Raises ValueError."""
+    dtype, shape, nbytes = items(row)
+    if dtype not in _STORED:  # of numpy's types some are objects, whose bytes would be addresses
+        raise ValueError(f"no weight is stored as {cut(dtype)}")
+    if len(items(shape)) > MOST_AXES or any(type(it) is not int or not 0 <= it < MOST for it in shape):
+        raise ValueError(f"a weight has the shape {cut(shape)}")
+    if nbytes != _STORED[dtype].nbytes(math.prod(shape)):
+        raise ValueError(f"a weight of {dtype} {shape} has {cut(nbytes)} bytes")
+    return _STORED[dtype].numpy, tuple(shape), nbytes
+
+
+def check_weights(program: Program, weights: Sequence[Any]) -> None:
+    """Raises ValueError where the values of a program that are weights have other sizes than these arrays."""
     for it in program.values:
         if it.storage is not Storage.WEIGHT:
             continue
@@ -136,4 +152,3 @@ def _mapped(rows: Any, program: Program, path: str | Path, start: int) -> tuple[
         extents = [dim for dim in it.shape if isinstance(dim, int)]
         if len(extents) < len(it.shape) or weights[it.weight].nbytes != it.dtype.nbytes(math.prod(extents)):
             raise ValueError(f"the value {it.name!r} of shape {cut(it.shape)} has {weights[it.weight].nbytes} bytes")
-    return tuple(weights)

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
+from ...program.settings import DEFAULT, CompileSettings
 from ...program.target import Target
 from ..lower import attempt
-from ..settings import DEFAULT, CompileSettings
 from . import bodies
 from .told import Told, joined, merged, of_value
 

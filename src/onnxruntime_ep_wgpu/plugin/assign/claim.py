@@ -7,32 +7,27 @@ compiles, because it was checked cut out of the graph as it will be compiled; ev
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from ...compiler.inference.bodies import Control
-from ...compiler.inference.told import Told, fill
+from ...compiler.inference.told import fill
 from ...compiler.ir import LoweredGraph
 from ...compiler.lower import attempt
 from ...compiler.ops.host import makes_shapes, reads_shape_alone
-from ...compiler.settings import DEFAULT, CompileSettings
+from ...program.settings import DEFAULT, CompileSettings
 from . import partition, subgraph
-from .outcome import Elsewhere, Fused, Kernel, Outcome
+from .decision import FORCED, ISLAND, MOVED, Claim
+from .outcome import Elsewhere, Fused, Kernel
+from .shown import predecessors
 
 if TYPE_CHECKING:
     from ...program.target import Target
 
-FORCED = "named in forceCpuNodeNames"
 SHORT = 64  # elements
-ISLAND = "only shape arithmetic: cheaper on the CPU"
-MOVED = "only views and casts between nodes on the CPU: cheaper there"
-# Bytes of a constant that the answer may depend on: shapes, axes, flags. Larger ones are weights.
-_SMALL = 4096
 # The CPU provider has kernels of all operators that make shapes for values of these types, and of Shape and Size for tensors of
 # those below, but for `_NOT_ON_CPU`. It lacks others that ONNX lists, and a node without a kernel of any provider is an error.
 _SHAPES = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
@@ -41,33 +36,6 @@ _FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16,
 _TENSORS = _SHAPES | _INTEGERS | _FLOATS
 # Types of the last operand. Of f16 ONNX Runtime would convert the tensor, to count its elements.
 _NOT_ON_CPU = frozenset({("Where", ir.DataType.BOOL), ("Size", ir.DataType.FLOAT16), ("Size", ir.DataType.BFLOAT16)})
-
-
-@dataclass(frozen=True)
-class Claim:
-    """An outcome per node of a graph.
-
-    `found` is what is known of values, by name, of which ONNX Runtime does not know type or rank: it infers nothing for some
-    operators. A group that reads such a value relies on it.
-    """
-
-    outcomes: tuple[Outcome, ...]
-    found: Mapping[str, Told] = field(default_factory=dict)
-
-    @cached_property
-    def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The places of nodes that are compiled as one, each in topological order; a node that runs by itself is one alone."""
-        fused: dict[int, list[int]] = {}
-        for place, outcome in enumerate(self.outcomes):
-            if isinstance(outcome, Fused):
-                fused.setdefault(outcome.group, []).append(place)
-        alone = ((place,) for place, outcome in enumerate(self.outcomes) if isinstance(outcome, Kernel))
-        return *(tuple(fused[number]) for number in sorted(fused)), *alone
-
-    @property
-    def reasons(self) -> tuple[str | None, ...]:
-        """Why nodes do not run here; None for those that do."""
-        return tuple(it.reason if isinstance(it, Elsewhere) else None for it in self.outcomes)
 
 
 @dataclass(frozen=True)
@@ -114,7 +82,7 @@ def claim(
                 kernels[place] = outcome
     held = [name or (kernels[place].name if place in kernels else "") for place, name in enumerate(assigned)]
     fill(graph, whole.found)
-    before = subgraph.predecessors(graph)
+    before = predecessors(graph)
     passed: dict[tuple[int, ...], tuple[ir.Graph, LoweredGraph | None]] = {
         tuple(range(len(nodes))): (graph, whole.lowered)
     }
@@ -224,49 +192,3 @@ def _is_small_integer(value: ir.Value) -> bool:
     if value.shape is None or len(value.shape) > 1:
         return False
     return all(isinstance(extent, int) and extent <= SHORT for extent in value.shape)
-
-
-def readers(graph: ir.Graph, ours: frozenset[int]) -> tuple[ir.Node, ...]:
-    """The nodes outside the places `ours` that read what a node inside makes or an input of the graph that one reads.
-
-    What the bodies of a node take from outside counts for the nodes in the bodies, which are decided on by themselves: ONNX
-    Runtime hands it to a body as it hands inputs to a model, copied to where it is read.
-    """
-    inputs = {value.name for value in graph.inputs}
-    shared: set[str | None] = set()
-    others: list[tuple[ir.Node, set[str | None]]] = []
-    for place, node in enumerate(graph):
-        read = {value.name for value in node.inputs if value is not None}
-        if place in ours:
-            shared.update(value.name for value in node.outputs)
-            shared.update(read & inputs)
-        else:
-            others.append((node, read))
-    return tuple(node for node, read in others if not shared.isdisjoint(read))
-
-
-def fingerprint(graph: ir.Graph) -> str:
-    """Equal for graphs that get one answer: the same nodes, types, attributes and small constants."""
-    digest = hashlib.sha256()
-    for value in (*graph.inputs, *graph.initializers.values()):
-        digest.update(f"{value.name}{value.dtype}{value.shape}".encode())
-        if value.const_value is not None:
-            digest.update(content(value.const_value))
-    for node in graph:
-        inputs = [None if value is None else value.name for value in node.inputs]
-        outputs = [f"{value.name}{value.dtype}{value.shape}" for value in node.outputs]
-        digest.update(f"{node.domain}{node.op_type}{node.version}{node.name}{inputs}{outputs}".encode())
-        for name, attribute in node.attributes.items():
-            if attribute.type == ir.AttributeType.TENSOR:
-                digest.update(name.encode() + content(attribute.as_tensor()))
-            elif attribute.type != ir.AttributeType.GRAPH:
-                digest.update(f"{name}{attribute.value}".encode("utf-8", "surrogateescape"))
-    digest.update(f"{[value.name for value in graph.outputs]}{dict(graph.opset_imports)}".encode())
-    return digest.hexdigest()
-
-
-def content(tensor: ir.TensorProtocol) -> bytes:
-    """What an answer may depend on of a constant."""
-    if tensor.dtype == ir.DataType.STRING or tensor.nbytes > _SMALL:
-        return f"{tensor.dtype}{tensor.shape}".encode()
-    return tensor.tobytes()

@@ -11,15 +11,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 
-import onnx_ir as ir
-
-from . import subgraph
+from .shown import ShownGraph, predecessors
 
 
 class Crossings:
     """Keeps names and numbers of a graph, and nothing of its values. `ours` are nodes that are groups already."""
 
-    def __init__(self, graph: ir.Graph, groups: Sequence[Sequence[int]], ours: Sequence[int] = ()) -> None:
+    def __init__(self, graph: ShownGraph, groups: Sequence[Sequence[int]], ours: Sequence[int] = ()) -> None:
         unit = list(range(len(graph)))  # what runs as one: a node, or a group by its first node
         for group in groups:
             for place in group:
@@ -29,7 +27,7 @@ class Crossings:
         self._makers: dict[str, int] = {}
         self._readers: dict[str, set[int]] = defaultdict(set)
         self._before: dict[int, set[int]] = defaultdict(set)
-        for place, (node, waits) in enumerate(zip(graph, subgraph.predecessors(graph), strict=True)):
+        for place, (node, waits) in enumerate(zip(graph, predecessors(graph), strict=True)):
             self._before[unit[place]] |= {unit[it] for it in waits} - {unit[place]}
             read = {it.name or "" for it in (*node.inputs, *node.meta.get("implicit_inputs", ())) if it is not None}
             for name in read & (inputs | outputs):

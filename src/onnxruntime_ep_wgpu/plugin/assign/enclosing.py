@@ -6,14 +6,14 @@ of other operators too. ONNX Runtime's kernels of others read it as host memory.
 
 from __future__ import annotations
 
-import onnx_ir as ir
+from .shown import ShownNode
 
 _COPYING = frozenset({("", "If"), ("", "Loop"), ("", "Scan")})
 # A function: ONNX Runtime asks about its nodes again when they stand in place of it, and could not inline groups.
 _FUNCTIONS = frozenset({("", "SequenceMap")})
 
 
-def refusal_within(parent: ir.Node) -> str | None:
+def refusal_within(parent: ShownNode) -> str | None:
     """Why nothing in the bodies of a node may run here, or None."""
     operator = (parent.domain, parent.op_type)
     if operator in _FUNCTIONS:

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import onnx_ir as ir
-
 from ...errors import cut
+from .shown import ShownGraph, ShownValue
 
 # What ONNX Runtime puts behind the name of a node that it fuses another one into: `dense/MatMulAddFusion`.
 _FUSED = re.compile(r"(/\w*Fusion\w*)+/?$")
@@ -37,7 +36,7 @@ class Forced:
         self._met: dict[str, list[_Named]] = {}
         self._all: set[str] = set()
 
-    def among(self, graph: ir.Graph) -> frozenset[str]:
+    def among(self, graph: ShownGraph) -> frozenset[str]:
         """The names of the nodes in `graph` that stay on the CPU. Bodies of control flow are graphs of their own."""
         if not self._names:
             return frozenset()
@@ -56,7 +55,7 @@ class Forced:
         gone = [named for name, all_named in self._met.items() if name not in found for named in all_named]
         return frozenset(found.values()).union(*(self._in_place_of(named, graph) for named in gone))
 
-    def _in_place_of(self, named: _Named, graph: ir.Graph) -> set[str]:
+    def _in_place_of(self, named: _Named, graph: ShownGraph) -> set[str]:
         """The nodes that now make what a node made, from what it read."""
         makers = {value.name: node for node in graph for value in node.outputs}
         open_values, found = list(named.outputs), set()
@@ -118,5 +117,5 @@ def _walk(nodes: Iterable[Any]) -> Iterator[str]:
                 yield from _walk(body.node)
 
 
-def _names(values: Sequence[ir.Value | None]) -> frozenset[str]:
+def _names(values: Sequence[ShownValue | None]) -> frozenset[str]:
     return frozenset(value.name for value in values if value is not None and value.name)

@@ -1,11 +1,11 @@
-"""ONNX Runtime's graph as an onnx_ir graph.
+"""Reads the graph that ONNX Runtime shows.
 
-In: an OrtGraph, from GetCapability (a model, or the body of a control-flow node) or Compile (one fused group). Out: an
-onnx_ir graph with the same values, types, attributes and opsets; `node.meta["ort_node"]` is the OrtNode. A node without a
+In: an OrtGraph, from GetCapability (a model, or the body of a control-flow node) or Compile (one fused group). Out: a
+`ShownGraph` with the same values, types, attributes and opsets; `node.handle` is the OrtNode. A node without a
 name gets one. Initializers are views of ONNX Runtime's memory: they are valid while the OrtGraph is, and never copied; which
-bytes of which file they are is in `graph.meta["in_files"]`, by their address.
-Invariants: the attribute that holds a body is an empty graph (bodies come as OrtGraphs of their own), and the values that
-it takes from outside are in `node.meta["implicit_inputs"]`; a value that comes from an enclosing graph is an input here.
+bytes of which file they are is in `in_files`, by their address.
+Invariants: the attribute that holds a body has no value (bodies come as OrtGraphs of their own), and the values that
+it takes from outside are in `implicit_inputs`; a value that comes from an enclosing graph is an input here.
 """
 
 from __future__ import annotations
@@ -14,36 +14,38 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx_ir as ir
 
 from ..._ort import ffi
 from ...errors import ModelError, cut
 from ...runtime.weight_sources import FilePlace
 from ..abi import NULL, Ort, OrtError, address, file_text, text
-from ..memory.descriptors import ONNX_CODES
+from ..memory.descriptors import BITS, ONNX_CODES
 from .external import ExternalData
+from .shown import STRING, Constant, Extent, ShownAttribute, ShownGraph, ShownNode, ShownValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 # OrtOpAttrType, by number.
 _INT, _INTS, _FLOAT, _FLOATS, _STRING, _STRINGS, _GRAPH, _TENSOR = range(1, 9)
-_STRING_TENSOR = 8
 
 
-def read(ort: Ort, graph: Any) -> ir.Graph:
+def read(ort: Ort, graph: Any) -> ShownGraph:
     """The graph, nodes in topological order. Raises OrtError when ONNX Runtime refuses a question."""
     return _Reader(ort).graph(graph)
 
 
-def read_node(ort: Ort, node: Any) -> ir.Node:
+def read_node(ort: Ort, node: Any) -> ShownNode:
     """A node by itself, with its values; of a body it is the node that the body belongs to."""
     return _Reader(ort).node(node)
 
 
-def tensor_type(code: int) -> ir.DataType:
-    """onnx_ir's element type for ONNX Runtime's number."""
-    return ir.DataType(ONNX_CODES.get(code, code))
+def onnx_code(code: int) -> int:
+    """ONNX's number of an element type for ONNX Runtime's."""
+    return ONNX_CODES.get(code, code)
+
+
+_BITS = {onnx_code(code): bits for code, bits in BITS.items()}
 
 
 class _Reader:
@@ -51,8 +53,8 @@ class _Reader:
 
     def __init__(self, ort: Ort) -> None:
         self.ort, self.api = ort, ort.api
-        self._values: dict[str, ir.Value] = {}
-        self._seen: dict[Any, ir.Value | None] = {}  # by their OrtValueInfo: each is met by all who read it
+        self._values: dict[str, ShownValue] = {}
+        self._seen: dict[Any, ShownValue | None] = {}  # by their OrtValueInfo: each is met by all who read it
         self._infos: dict[str, Any] = {}
         self._in_files: dict[int, FilePlace] = {}
         # Reused for the many calls with one result.
@@ -60,7 +62,7 @@ class _Reader:
         self._size = ffi.new("size_t *")
         self._int = ffi.new("int *")
 
-    def graph(self, graph: Any) -> ir.Graph:
+    def graph(self, graph: Any) -> ShownGraph:
         api, every = self.api, self.ort.list
         # ONNX Runtime gives NULL for what has the name "": no node can read such an input.
         infos = every(api.Graph_GetNumInputs, api.Graph_GetInputs, graph, "const OrtValueInfo *")
@@ -78,20 +80,20 @@ class _Reader:
         outputs = [self._value(info) for info in infos]
         _name(nodes)
         external = ExternalData(self.ort, file_text(self.ort.get(api.Graph_GetModelPath, graph, "const ORTCHAR_T *")))
-        free = [value for value in self._values.values() if value.producer() is None]
+        free = [value for value in self._values.values() if value.maker is None]
         constants = [value for value in free if self._constant(value, external)]
         known = {id(value) for value in constants}
         inputs = list(dict.fromkeys([*given, *free]))
-        found = ir.Graph(
+        return ShownGraph(
+            self._string(api.Graph_GetName, graph),
             [value for value in inputs if id(value) not in known],
             outputs,
-            nodes=nodes,
-            initializers=constants,
-            opset_imports=self._opsets(graph),
-            name=self._string(api.Graph_GetName, graph),
+            nodes,
+            # ONNX Runtime lists those of a fused graph in another order in every process.
+            {value.name: value for value in sorted(constants, key=lambda it: it.name)},
+            self._opsets(graph),
+            self._in_files,
         )
-        found.meta["in_files"] = self._in_files
-        return found
 
     def _string(self, function: Callable[..., Any], obj: Any) -> str:
         if not obj:
@@ -105,7 +107,7 @@ class _Reader:
         self.ort.check_status(self.api.Graph_GetOperatorSets(graph, domains, versions, count))
         return {text(domains[i]): int(versions[i]) for i in range(count)}
 
-    def _optional(self, info: Any) -> ir.Value | None:
+    def _optional(self, info: Any) -> ShownValue | None:
         """The value of an input or output; None for one that was left out."""
         if info in self._seen:
             return self._seen[info]
@@ -113,20 +115,17 @@ class _Reader:
         found = self._seen[info] = self._named(name, info) if name else None
         return found
 
-    def _value(self, info: Any) -> ir.Value:
+    def _value(self, info: Any) -> ShownValue:
         return self._named(self._string(self.api.GetValueInfoName, info), info)
 
-    def _named(self, name: str, info: Any) -> ir.Value:
+    def _named(self, name: str, info: Any) -> ShownValue:
         value = self._values.get(name)
         if value is None:
-            dtype, shape = self._type(info)
-            value = self._values[name] = ir.Value(
-                name=name, shape=shape, type=None if dtype is None else ir.TensorType(dtype)
-            )
+            value = self._values[name] = ShownValue(name, *self._type(info))
             self._infos[name] = info
         return value
 
-    def _type(self, info: Any) -> tuple[ir.DataType | None, ir.Shape | None]:
+    def _type(self, info: Any) -> tuple[int | None, tuple[Extent, ...] | None]:
         """Element type and shape; None for what is not a tensor, None for an unknown rank."""
         api, check_status = self.api, self.ort.check_status
         tensor = None
@@ -136,75 +135,78 @@ class _Reader:
         if not tensor:
             return None, None
         check_status(api.GetTensorElementType(tensor, self._int))
-        dtype = tensor_type(self._int[0])
+        code = onnx_code(self._int[0])
         if not api.TensorTypeAndShape_HasShape(tensor):
-            return dtype, None
+            return code, None
         check_status(api.GetDimensionsCount(tensor, self._size))
         rank = self._size[0]
         if not rank:
-            return dtype, ir.Shape(())
+            return code, ()
         sizes, names = ffi.new("int64_t[]", rank), ffi.new("const char *[]", rank)
         check_status(api.GetDimensions(tensor, sizes, rank))
-        dims: list[int | str | None] = list(ffi.unpack(sizes, rank))
+        dims: list[Extent] = list(ffi.unpack(sizes, rank))
         if any(isinstance(size, int) and size < 0 for size in dims):
             check_status(api.GetSymbolicDimensions(tensor, names, rank))
             dims = [
                 size if isinstance(size, int) and size >= 0 else text(names[i]) or None for i, size in enumerate(dims)
             ]
-        return dtype, ir.Shape(dims)
+        return code, tuple(dims)
 
-    def node(self, handle: Any) -> ir.Node:
+    def node(self, handle: Any) -> ShownNode:
         api, every = self.api, self.ort.list
         self.ort.check_status(api.Node_GetSinceVersion(handle, self._int))
         since = self._int[0]
         inputs = every(api.Node_GetNumInputs, api.Node_GetInputs, handle, "const OrtValueInfo *")
         outputs = every(api.Node_GetNumOutputs, api.Node_GetOutputs, handle, "const OrtValueInfo *")
-        node = ir.Node(
+        node = ShownNode(
             self._string(api.Node_GetDomain, handle),
             self._string(api.Node_GetOperatorType, handle),
+            since,
+            self._string(api.Node_GetName, handle),
             [self._optional(info) for info in inputs],
+            # An output that was left out still needs a value of its own.
+            [self._optional(info) or ShownValue("") for info in outputs],
             [
                 self._attribute(it)
                 for it in every(api.Node_GetNumAttributes, api.Node_GetAttributes, handle, "const OrtOpAttr *")
             ],
-            # An output that was left out still needs a value of its own.
-            outputs=[self._optional(info) or ir.Value(name="") for info in outputs],
-            version=since,
-            name=self._string(api.Node_GetName, handle),
+            handle=handle,
         )
-        node.meta["ort_node"] = handle
+        for value in node.outputs:
+            value.maker = node
         infos = every(api.Node_GetNumImplicitInputs, api.Node_GetImplicitInputs, handle, "const OrtValueInfo *")
-        node.meta["implicit_inputs"] = [self._value(info) for info in infos if info]
+        node.implicit_inputs = [self._value(info) for info in infos if info]
         return node
 
-    def _attribute(self, handle: Any) -> ir.Attr:
+    def _attribute(self, handle: Any) -> ShownAttribute:
         api = self.api
         name = self._string(api.OpAttr_GetName, handle)
         status = api.OpAttr_GetType(handle, self._int)
         if status:  # a kind that the interface cannot show, as bodies are
             api.ReleaseStatus(status)
-            return ir.Attr(name, ir.AttributeType.GRAPH, ir.Graph((), (), nodes=()))
+            return ShownAttribute(name, "graph")
         kind = self._int[0]
         if kind == _INT:
             number = ffi.new("int64_t *")
             self.ort.check_status(api.ReadOpAttr(handle, kind, number, 8, self._size))
-            return ir.AttrInt64(name, int(number[0]))
+            return ShownAttribute(name, "int", int(number[0]))
         if kind == _FLOAT:
             real = ffi.new("float *")
             self.ort.check_status(api.ReadOpAttr(handle, kind, real, 4, self._size))
-            return ir.AttrFloat32(name, float(real[0]))
+            return ShownAttribute(name, "float", float(real[0]))
         if kind == _TENSOR:
-            return ir.AttrTensor(name, self._attribute_tensor(handle, name))
+            return ShownAttribute(name, "tensor", self._attribute_tensor(handle))
         if kind == _GRAPH:
-            return ir.Attr(name, ir.AttributeType.GRAPH, ir.Graph((), (), nodes=()))
+            return ShownAttribute(name, "graph")
         data = self._attribute_bytes(handle, kind)
         if kind == _STRING:
-            return ir.AttrString(name, data.decode("utf-8", "surrogateescape"))
+            return ShownAttribute(name, "string", data.decode("utf-8", "surrogateescape"))
         if kind == _STRINGS:
-            return ir.AttrStrings(name, [part.decode("utf-8", "surrogateescape") for part in data.split(b"\0")[:-1]])
+            parts = [part.decode("utf-8", "surrogateescape") for part in data.split(b"\0")[:-1]]
+            return ShownAttribute(name, "strings", parts)
         if kind == _INTS:
-            return ir.AttrInt64s(name, np.frombuffer(data, np.int64).tolist())
-        return ir.AttrFloat32s(name, np.frombuffer(data, np.float32).tolist())
+            return ShownAttribute(name, "ints", np.frombuffer(data, np.int64).tolist())
+        return ShownAttribute(name, "floats", np.frombuffer(data, np.float32).tolist())
 
     def _attribute_bytes(self, handle: Any, kind: int) -> bytes:
         # Asked for nothing, ReadOpAttr fails and says how many bytes it needs.
@@ -218,17 +220,17 @@ class _Reader:
         self.ort.check_status(self.api.ReadOpAttr(handle, kind, data, size, self._size))
         return bytes(ffi.buffer(data, size))
 
-    def _attribute_tensor(self, handle: Any, name: str) -> ir.TensorProtocol:
+    def _attribute_tensor(self, handle: Any) -> Constant:
         value = self.ort.get(self.api.OpAttr_GetTensorAttributeAsOrtValue, handle, "OrtValue *")
         try:
             # The value is ours and goes away: these, unlike initializers, are copied.
-            return self._tensor(value, name, None, copy=True)
+            return self._tensor(value, None, copy=True)
         finally:
             self.api.ReleaseValue(value)
 
-    def _constant(self, value: ir.Value, external: ExternalData) -> bool:
-        """Whether a value is a constant initializer; sets its `const_value` then."""
-        info = self._infos[value.name or ""]
+    def _constant(self, value: ShownValue, external: ExternalData) -> bool:
+        """Whether a value is a constant initializer; sets its `constant` then."""
+        info = self._infos[value.name]
         if not self.ort.get(self.api.ValueInfo_IsConstantInitializer, info, "bool"):
             return False
         place = external.of(info)
@@ -236,44 +238,47 @@ class _Reader:
             data = self.ort.get(self.api.ValueInfo_GetInitializerValue, info, "const OrtValue *")
         except OrtError:
             # Of the graph around this one: ONNX Runtime looks in this one for its place in the file.
-            if place is None or value.dtype is None or value.shape is None:
+            if place is None or value.code is None or value.shape is None:
                 raise
             raw = np.asarray(place.span.map())
             self._in_files[raw.ctypes.data] = place
-            value.const_value = _of_bytes(raw, value.dtype, tuple(value.shape.numpy()), value.name or "")
+            value.constant = Constant(value.code, _bits(value.code), _fixed(value), raw)
             return True
         if not data:
             return False
-        if value.dtype is not None and value.dtype != ir.DataType.STRING:
-            value.const_value = self._tensor(data, value.name or "", place)
-            # A scalar initializer can come without a shape.
-            value.shape = ir.Shape(value.const_value.shape.numpy())
+        if value.code is not None and value.code != STRING:
+            value.constant = self._tensor(data, place)
+            value.shape = value.constant.shape  # a scalar initializer can come without one
         return True
 
-    def _tensor(self, value: Any, name: str, place: FilePlace | None, copy: bool = False) -> ir.TensorProtocol:
+    def _tensor(self, value: Any, place: FilePlace | None, copy: bool = False) -> Constant:
         dims, data = ffi.new("const int64_t **"), ffi.new("const void **")
         self.ort.check_status(self.api.GetTensorElementTypeAndShapeDataReference(value, self._int, dims, self._size))
         shape = tuple(ffi.unpack(dims[0], self._size[0])) if self._size[0] else ()
-        code = self._int[0]
-        dtype = tensor_type(code)
-        if code == _STRING_TENSOR:
-            return ir.StringTensor([], shape=ir.Shape(shape), name=name)
+        code = onnx_code(self._int[0])
+        if code == STRING:
+            return Constant(code, 0, shape, np.empty(0, np.uint8))
         self.ort.check_status(self.api.GetTensorData(value, data))
         if place is not None:
             self._in_files[address(data[0])] = place
         count = int(np.prod(shape, dtype=np.int64))
-        nbytes = -(-count * int(dtype.bitwidth) // 8)
+        nbytes = -(-count * _bits(code) // 8)
         raw = np.frombuffer(ffi.buffer(data[0], nbytes), np.uint8) if nbytes else np.empty(0, np.uint8)
-        return _of_bytes(raw.copy() if copy else raw, dtype, shape, name)
+        return Constant(code, _bits(code), shape, raw.copy() if copy else raw)
 
 
-def _of_bytes(raw: np.ndarray[Any, Any], dtype: ir.DataType, shape: tuple[int, ...], name: str) -> ir.TensorProtocol:
-    if dtype.bitwidth < 8:
-        return ir.PackedTensor(raw, dtype, shape=ir.Shape(shape), name=name)
-    return ir.Tensor(raw.view(dtype.numpy()).reshape(shape), dtype, name=name)
+def _bits(code: int) -> int:
+    """Of an element of a type, by its ONNX code. Raises ModelError for a type that has none."""
+    if code not in _BITS:
+        raise ModelError(f"the graph has a constant of the element type {code}, which has no size")
+    return _BITS[code]
 
 
-def _name(nodes: Iterable[ir.Node]) -> None:
+def _fixed(value: ShownValue) -> tuple[int, ...]:
+    return tuple(extent for extent in value.shape or () if isinstance(extent, int))
+
+
+def _name(nodes: Iterable[ShownNode]) -> None:
     """Gives every node a name of its own: ONNX allows none and allows equal ones, reports and options need one."""
     seen: set[str] = set()
     for index, node in enumerate(nodes):

@@ -1,23 +1,27 @@
 """Groups that were lowered to decide on them, kept until they are compiled: what was claimed is what is compiled.
 
 In: a group cut out of its graph, and its lowering. Out: the lowering, once, for the group as ONNX Runtime cuts it out.
-Invariants: a lowering is given only for a group of equal content; nothing kept here points into memory that ONNX Runtime
-lends for one call. Weights are therefore kept by name, and those of the group that is compiled are put in their place.
+Invariants: a lowering is given only for a group of equal content, as far as that was looked at; nothing kept here points into
+memory that ONNX Runtime lends for one call. Weights are therefore kept by name, and those of the group that is compiled are put
+in their place.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from ...compiler.facts import digests, unnoted
 from ...compiler.ir import LoweredGraph
-from ...compiler.tied import Ties, hand_on, ties_of
+from ...compiler.tied import hand_on, hold, places_of, ties_of
+from ...program.ties import Ties
 from ...program.weights import Permuted
-from .claim import content
+from .shown import KEPT_WHOLE
 
 
 @dataclass(frozen=True)
@@ -27,14 +31,28 @@ class _Named:
     name: str
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """A lowering, and what it depends on beyond the group's structure: constants that were looked at, and ties of constants."""
+
+    lowered: LoweredGraph
+    facts: Mapping[str, str]
+    ties: Ties
+    places: Mapping[str, int]
+
+    def fits(self, group: ir.Graph) -> bool:
+        """Whether it is a lowering of a group of the same structure."""
+        return digests(group, self.facts) == self.facts and hold(self.ties, group, self.places)
+
+
 class Lowerings:
     """The lowerings of one session. What is kept belongs to groups that will be compiled next."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[LoweredGraph, Ties]] = {}
+        self._kept: dict[str, list[_Kept]] = {}
 
-    def keep(self, group: ir.Graph, lowered: LoweredGraph) -> None:
-        """Keeps the lowering of a group, unless it has data that nobody could find again."""
+    def keep(self, group: ir.Graph, lowered: LoweredGraph, facts: Mapping[str, str]) -> None:
+        """Keeps the lowering of a group, unless it has data that nobody could find again. `facts` are those of its graph."""
         names = {id(value.const_value): name for name, value in group.initializers.items()}
         instead: list[tuple[Any, Any]] = []
         for tensor in lowered.weights():
@@ -46,18 +64,22 @@ class Lowerings:
             instead.append((tensor, _made_of(data, tensor.data)))
         for tensor, data in instead:
             tensor.data = data
-        self._kept[_key(group)] = lowered, ties_of(group)
+        ties, own = ties_of(group), {name: digest for name, digest in facts.items() if name in group.initializers}
+        self._kept.setdefault(_key(group), []).append(_Kept(lowered, own, ties, places_of(ties, group)))
 
     def take(self, group: ir.Graph) -> LoweredGraph | None:
         """The lowering of a group of equal content, with the weights of this one; None when there is none."""
-        lowered, ties = self._kept.pop(_key(group), (None, None))
-        if ties is not None:
-            hand_on(ties, group)
-        for tensor in lowered.weights() if lowered is not None else ():
+        alike = self._kept.get(_key(group), [])
+        kept = next((it for it in alike if it.fits(group)), None)
+        if kept is None:
+            return None
+        alike.remove(kept)
+        hand_on(kept.ties, group)
+        for tensor in kept.lowered.weights():
             source = _as_in_model(tensor.data)
             if isinstance(source, _Named):
                 tensor.data = _made_of(group.initializers[source.name].const_value, tensor.data)
-        return lowered
+        return kept.lowered
 
     def clear(self) -> None:
         """Lets go of what was not compiled."""
@@ -103,7 +125,7 @@ def _key(group: ir.Graph) -> str:
     read = {value for node in group for value in node.inputs if value is not None}
     lines = [
         f"{value.name} {value.dtype} {value.shape}".encode()
-        + (content(value.const_value) if value.const_value is not None else b"")
+        + (_content(value.const_value) if value.const_value is not None else b"")
         for value in read
         if value.producer() is None
     ]
@@ -124,5 +146,18 @@ def _key(group: ir.Graph) -> str:
 def _value(attribute: ir.Attr) -> Any:
     """The value of an attribute; None for a body, of which nothing is known here."""
     if attribute.type == ir.AttributeType.TENSOR:
-        return content(attribute.as_tensor())
+        return _whole(attribute.as_tensor())
     return None if attribute.type == ir.AttributeType.GRAPH else attribute.value
+
+
+def _content(tensor: ir.TensorProtocol) -> bytes:
+    """What an answer may depend on of a constant, but for facts."""
+    if tensor.dtype == ir.DataType.STRING or tensor.nbytes > KEPT_WHOLE:
+        return f"{tensor.dtype}{tensor.shape}".encode()
+    return _whole(tensor)
+
+
+def _whole(tensor: ir.TensorProtocol) -> bytes:
+    """All of a tensor."""
+    elements = b"" if tensor.dtype == ir.DataType.STRING else np.ascontiguousarray(unnoted(tensor)).tobytes()
+    return f"{tensor.dtype}{tensor.shape}".encode() + elements

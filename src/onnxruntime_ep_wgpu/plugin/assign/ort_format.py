@@ -12,11 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-import onnx_ir as ir
-
 from ...errors import UnsupportedError
-from .claim import readers
 from .report import CPU
+from .shown import ShownGraph, ShownNode
 
 
 class CopyGuard:
@@ -27,11 +25,13 @@ class CopyGuard:
         self._name, self._copies, self._siblings = name, copies, siblings
         # Nodes of other providers that read what nodes of ours read or make, and the values that ours make, by graph, as the
         # last decisions say.
-        self._readers: list[list[tuple[str, frozenset[str | None]]]] = []
-        self._made: list[frozenset[str | None]] = []
+        self._readers: list[list[tuple[str, frozenset[str]]]] = []
+        self._made: list[frozenset[str]] = []
         self._whole = False
 
-    def decided(self, is_main: bool, graph: ir.Graph, groups: Sequence[Sequence[int]], assigned: Sequence[str]) -> None:
+    def decided(
+        self, is_main: bool, graph: ShownGraph, groups: Sequence[Sequence[int]], assigned: Sequence[str]
+    ) -> None:
         """Notes a decision: the places of nodes in our groups, and per node the provider that had it before.
 
         ONNX Runtime asks about all graphs of a model, bodies before what they are in and the main graph last, and does so
@@ -72,3 +72,22 @@ class CopyGuard:
                 f"{', '.join(nodes[:4])}{'...' if len(nodes) > 4 else ''} cannot run on {self._name}, and ONNX Runtime "
                 "does not copy tensors between providers for a model in its own format: use the .onnx file instead"
             )
+
+
+def readers(graph: ShownGraph, ours: frozenset[int]) -> tuple[ShownNode, ...]:
+    """The nodes outside the places `ours` that read what a node inside makes or an input of the graph that one reads.
+
+    What the bodies of a node take from outside counts for the nodes in the bodies, which are decided on by themselves: ONNX
+    Runtime hands it to a body as it hands inputs to a model, copied to where it is read.
+    """
+    inputs = {value.name for value in graph.inputs}
+    shared: set[str] = set()
+    others: list[tuple[ShownNode, set[str]]] = []
+    for place, node in enumerate(graph):
+        read = {value.name for value in node.inputs if value is not None}
+        if place in ours:
+            shared.update(value.name for value in node.outputs)
+            shared.update(read & inputs)
+        else:
+            others.append((node, read))
+    return tuple(node for node, read in others if not shared.isdisjoint(read))

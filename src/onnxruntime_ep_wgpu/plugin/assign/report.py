@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..abi import INFO, Logger
-from .claim import FORCED, ISLAND, MOVED, Claim
+from .decision import FORCED, ISLAND, MOVED, Claim
 from .placement import Placement, reasons_of
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from ...program.program import Program
+    from .shown import ShownGraph
 
 CPU = "CPUExecutionProvider"
 
@@ -35,7 +34,7 @@ class AssignmentReport:
         # A group by the names of all values it makes: its graph, and the name of the node behind each value.
         self._groups: dict[frozenset[str], tuple[_Key, dict[str, str]]] = {}
 
-    def decided(self, within: str, graph: ir.Graph, decision: Claim, assigned: Sequence[str]) -> None:
+    def decided(self, within: str, graph: ShownGraph, decision: Claim, assigned: Sequence[str]) -> None:
         """Notes a decision. `assigned` names per node the provider that had it before."""
         key = (within, graph.name or "", tuple(value.name or "" for value in graph.outputs))
         earlier = {name: it for name, it in self._graphs.get(key, {}).items() if it.partition is not None}

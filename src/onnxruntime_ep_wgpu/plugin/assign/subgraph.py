@@ -71,14 +71,3 @@ def used_outside(graph: ir.Graph, inside: Iterable[int]) -> set[int]:
             found.update(id(value) for value in node.inputs if value is not None)
             found.update(id(value) for value in node.meta.get("implicit_inputs", ()))
     return found
-
-
-def predecessors(graph: ir.Graph) -> list[list[int]]:
-    """Per node, the places of the nodes that it waits for, values that its bodies read included."""
-    place = {id(node): index for index, node in enumerate(graph)}
-    found = []
-    for node in graph:
-        values = [*node.inputs, *node.meta.get("implicit_inputs", ())]
-        makers = [value.producer() for value in values if value is not None]
-        found.append(sorted({place[id(maker)] for maker in makers if maker is not None and id(maker) in place}))
-    return found

@@ -18,7 +18,7 @@ from ...compiler.inference.bodies import Known, solved
 from ...compiler.inference.model import types_of
 from ...compiler.inference.told import Told, fill, joined, merged, of_value
 from ...compiler.lower import attempt
-from ...compiler.settings import CompileSettings
+from ...program.settings import CompileSettings
 from ...program.target import Target
 
 Source = Callable[[], str | bytes | None]
@@ -34,8 +34,8 @@ class Types:
         self._filled: dict[str, Told] = {}  # in the graph that is decided on
         self._made: dict[tuple[str, ...], list[list[Told]]] = {}  # by the bodies of a node, one after another
 
-    def before(self, graph: ir.Graph, parent: ir.Node | None) -> None:
-        """Fills in what is known of a graph before it is decided on. `parent` is the node that it is a body of."""
+    def before(self, graph: ir.Graph, parent: ir.Node | None) -> Mapping[str, Told]:
+        """Fills in what is known of a graph before it is decided on, and gives that. `parent` is the node that it is a body of."""
         # ONNX Runtime asks again about what it has left of a graph, where a group of ours is one node without shapes.
         self._filled = fill(graph, self._graphs.get(_key(graph, parent), {}))
         if parent is not None and _incomplete(graph.inputs):
@@ -43,6 +43,7 @@ class Types:
         unsaid = (node for node in graph if _has_body(node) and _incomplete(node.outputs))
         if (parent is not None and _incomplete(graph.inputs)) or not all(map(self._is_told, unsaid)):
             self._filled |= fill(graph, self._of_model())
+        return self._filled
 
     def _enter(self, graph: ir.Graph, parent: ir.Node) -> None:
         """Fills in what enters the body of a loop."""

@@ -20,7 +20,9 @@ from ...program.dtypes import DType
 from ...program.weights import weight_array
 from ..abi import Ort, text
 from ..assign import graph as ort_graph
+from ..assign.converted import converted, converted_node
 from ..assign.lowerings import Lowerings, order_as
+from ..assign.shown import ShownGraph, ShownNode
 from ..group import CompiledGroup
 from ..known import FusedNode
 from ..specialise import Specialiser
@@ -31,9 +33,9 @@ from .steps import Step
 
 if TYPE_CHECKING:
     from ...compiler.ir import LoweredGraph
-    from ...compiler.settings import CompileSettings
     from ...device import Buffer, Device
     from ...program.program import Program
+    from ...program.settings import CompileSettings
     from ...program.target import Target
 
 # Weights by name that a device has.
@@ -42,7 +44,7 @@ Shared = Callable[["Device"], "Mapping[str, Buffer]"]
 MakeGroup = Callable[[Body, "Program", Specialiser, Shared], CompiledGroup]
 
 
-def graphs_of(ort: Ort, node: ir.Node) -> dict[str, ir.Graph]:
+def graphs_of(ort: Ort, node: ShownNode | ir.Node) -> dict[str, ShownGraph]:
     """The bodies of a node as ONNX Runtime shows them, by attribute."""
     handle = node.meta["ort_node"]
     count = ort.get(ort.api.Node_GetNumSubgraphs, handle, "size_t")
@@ -53,15 +55,16 @@ def graphs_of(ort: Ort, node: ir.Node) -> dict[str, ir.Graph]:
 
 def _bodies(ort: Ort, node: ir.Node) -> dict[str, Body]:
     outside = {value.name or "" for value in node.meta["implicit_inputs"]}
-    return bodies_of(search_of(node), graphs_of(ort, node), outside)
+    graphs = {name: converted(graph) for name, graph in graphs_of(ort, node).items()}
+    return bodies_of(search_of(node), graphs, outside)
 
 
 def lowered_bodies(
-    ort: Ort, node: ir.Node, target: Target, settings: CompileSettings
+    ort: Ort, node: ShownNode, target: Target, settings: CompileSettings
 ) -> list[tuple[ir.Graph, LoweredGraph]]:
     """The graphs that a node is compiled to, lowered. Raises UnsupportedError that names what cannot run."""
     found = []
-    for name, body in _bodies(ort, node).items():
+    for name, body in _bodies(ort, converted_node(node)).items():
         tried = attempt(body.graph, body.graph.opset_imports, target, settings)
         for inner, reason in zip(body.graph, tried.reasons, strict=True):
             if reason is not None:

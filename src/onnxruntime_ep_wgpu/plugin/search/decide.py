@@ -11,17 +11,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...compiler.facts import facts_of
 from ...errors import UnsupportedError
-from ..assign.claim import FORCED, Claim, fingerprint
+from ..assign.decision import FORCED, Claim
 from ..assign.enclosing import refusal_within
 from ..assign.outcome import Elsewhere, Fused, Kernel
+from ..assign.shown import ShownGraph, ShownNode, key_of
 from .compile import graphs_of, lowered_bodies
 from .operators import is_search
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from ...compiler.settings import CompileSettings
+    from ...program.settings import CompileSettings
     from ...program.target import Target
     from ..abi import Ort
     from ..assign.lowerings import Lowerings
@@ -34,11 +34,11 @@ _CAPTURED = "the tokens of a captured run would be those of the run that was cap
 class Decided:
     """What was decided on a node, and its bodies as ONNX Runtime shows them."""
 
-    node: ir.Node
+    node: ShownNode
     outcome: Kernel | Elsewhere
-    bodies: Mapping[str, ir.Graph]
+    bodies: Mapping[str, ShownGraph]
 
-    def claim_of(self, body: ir.Graph) -> Claim:
+    def claim_of(self, body: ShownGraph) -> Claim:
         """The same for the nodes of a body."""
         here = isinstance(self.outcome, Kernel)
         return Claim((Fused(0) if here else Elsewhere(refusal_within(self.node) or ""),) * len(body))
@@ -53,14 +53,14 @@ class Searches:
         target: Target,
         settings: CompileSettings,
         lowerings: Lowerings,
-        forced: Callable[[ir.Graph], Collection[str]],
+        forced: Callable[[ShownGraph], Collection[str]],
         captures: bool,
     ) -> None:
         self._ort, self._target, self._settings, self._lowerings = ort, target, settings, lowerings
         self._forced, self._captures = forced, captures
         self._known: dict[str, str | None] = {}  # what was decided, by what the answer depends on
 
-    def decide(self, graph: ir.Graph, assigned: Sequence[str], refusal: str | None) -> dict[int, Decided]:
+    def decide(self, graph: ShownGraph, assigned: Sequence[str], refusal: str | None) -> dict[int, Decided]:
         """The nodes of a graph that no provider holds, by place. `refusal` is a reason against all of the graph."""
         found = {}
         for place, node in enumerate(graph):
@@ -70,7 +70,7 @@ class Searches:
                 found[place] = Decided(node, Elsewhere(reason) if reason else SEARCH, bodies)
         return found
 
-    def _reason(self, graph: ir.Graph, node: ir.Node, bodies: Mapping[str, ir.Graph]) -> str | None:
+    def _reason(self, graph: ShownGraph, node: ShownNode, bodies: Mapping[str, ShownGraph]) -> str | None:
         if node.name in self._forced(graph):
             return FORCED
         for name, body in bodies.items():
@@ -78,15 +78,18 @@ class Searches:
                 return f"its {name} runs here whole or not at all: {kept[0]} is {FORCED}"
         if self._captures:
             return _CAPTURED
-        key = "".join([f"{node.name} {sorted(node.attributes)}", *map(fingerprint, (graph, *bodies.values()))])
+        # Constants in the same memory are the same.
+        graphs = (graph, *bodies.values())
+        places = [it.constant.raw.ctypes.data for each in graphs for it in each.initializers.values() if it.constant]
+        key = repr((node.name, sorted(bodies), places, *map(key_of, graphs)))
         if key not in self._known:
             self._known[key] = self._lower(node)
         return self._known[key]
 
-    def _lower(self, node: ir.Node) -> str | None:
+    def _lower(self, node: ShownNode) -> str | None:
         try:
             for graph, lowered in lowered_bodies(self._ort, node, self._target, self._settings):
-                self._lowerings.keep(graph, lowered)
+                self._lowerings.keep(graph, lowered, facts_of(graph))
         except UnsupportedError as error:
             return str(error)
         return None

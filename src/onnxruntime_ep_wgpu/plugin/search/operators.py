@@ -7,10 +7,14 @@ schema gives them, so that their places are told here alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
 from ...errors import UnsupportedError
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from ..assign.shown import ShownNode
 
 GPT, T5, WHISPER = 0, 1, 2
 _MICROSOFT = "com.microsoft"
@@ -78,7 +82,7 @@ class Search:
         return self.operator == "Sampling"
 
 
-def is_search(node: ir.Node) -> bool:
+def is_search(node: ir.Node | ShownNode) -> bool:
     """Whether a node is of one of these operators."""
     return node.domain == _MICROSOFT and node.op_type in _INPUTS
 

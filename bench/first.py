@@ -1,0 +1,77 @@
+"""What a process pays until its first result, with the cache of Programs off, empty and filled.
+
+    python -m bench.first [MODEL ...] [--runs N] [--other SRC]
+
+Each run is a process of its own, and they take turns. `wall` is from the start of the process to the first result, `session` what
+making the session takes of it; `cpu` is the CPU time of all threads, `thread` that of the main one. Medians, in milliseconds.
+`--other` is the folder of another version of this package, which takes turns too, as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from tests import zoo
+
+SCRIPT = """
+import json, sys, time
+import numpy as np
+import onnxruntime_ep_wgpu as webgpu_ep
+before = time.time()
+session = webgpu_ep.session(sys.argv[1])
+made = time.time()
+session.run(None, dict(np.load(sys.argv[2])))
+done = time.time()
+began = float(sys.argv[3])
+loaded = sum(name.startswith("onnxruntime_ep_wgpu.compiler") for name in sys.modules)
+print(json.dumps({"wall": done - began, "session": made - before, "run": done - made, "thread": time.thread_time(),
+    "cpu": time.process_time(), "compiler": loaded / 1e3}))
+"""
+
+
+def once(model: Path, inputs: Path, cache: str, source: str) -> dict[str, float]:
+    """One process; times in milliseconds, and the number of modules of the compiler."""
+    path = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"WGPU_EP_CACHE": cache, "PYTHONPATH": path}
+    command = [sys.executable, "-c", SCRIPT, str(model), str(inputs), str(time.time())]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return {name: 1e3 * value for name, value in json.loads(done.stdout.splitlines()[-1]).items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench.first", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("models", nargs="*", default=["minilm", "resnet_f32"], metavar="MODEL", help="of tests/zoo")
+    parser.add_argument("--runs", type=int, default=9, metavar="N", help="processes of each kind (9)")
+    parser.add_argument("--other", metavar="SRC", help="folder of another version of the package")
+    given = parser.parse_args()
+    own = str(Path(__file__).parents[1] / "src")
+    for name in given.models:
+        case = zoo.load(name)
+        with tempfile.TemporaryDirectory() as folder:
+            np.savez(inputs := Path(folder) / "inputs.npz", **case.inputs(0))
+            filled = os.path.join(folder, "filled")
+            once(case.path, inputs, filled, own)  # which fills the driver's cache too
+            rows: dict[str, list[dict[str, float]]] = {}
+            for number in range(given.runs):
+                ways = {"off": ("off", own), "empty": (os.path.join(folder, str(number)), own), "filled": (filled, own)}
+                if given.other:
+                    ways["other"] = ("off", given.other)
+                for way, (cache, source) in ways.items():
+                    rows.setdefault(way, []).append(once(case.path, inputs, cache, source))
+        for way, found in rows.items():
+            middle = {key: statistics.median(row[key] for row in found) for key in found[0]}
+            print(f"{name:16s} {way:7s}", *(f"{key} {value:7.0f}" for key, value in middle.items()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Which constants of a graph the compiler looked at: what a Program depends on beyond the graph's structure.
+
+In: the memory of constants. Out: tensors of onnx_ir that note who reads their elements, and the names of those that were read.
+Invariant: the elements of such a tensor cannot be had without a note, but by `unnoted`. Type and shape are no facts of this kind:
+they are part of the graph.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+Array = np.ndarray[Any, Any]
+_KEY = "facts"
+_READING = ("numpy", "numpy_packed", "raw", "__array__", "__dlpack__", "tobytes", "tofile")
+
+
+class _Noted(ir.Tensor[Array]):
+    """A tensor whose elements are not read without a note."""
+
+    __slots__ = ("facts",)
+    facts: Facts
+
+
+class _NotedPacked(ir.PackedTensor[Array]):
+    """The same of elements narrower than a byte."""
+
+    __slots__ = ("facts",)
+    facts: Facts
+
+
+class Facts:
+    """The constants of one graph that were looked at, by name."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def constant(self, raw: Array, dtype: ir.DataType, shape: tuple[int, ...], name: str) -> ir.TensorProtocol:
+        """A constant over its memory, the bytes `raw`, which are not copied."""
+        made: _Noted | _NotedPacked
+        if dtype.bitwidth < 8:
+            made = _NotedPacked(raw, dtype, shape=ir.Shape(shape), name=name)
+        else:
+            made = _Noted(raw.view(dtype.numpy()).reshape(shape), dtype, name=name)
+        made.facts = self
+        return made
+
+
+def unnoted(tensor: ir.TensorProtocol) -> Array:
+    """The elements of a tensor, packed where they are narrower than a byte. The caller sees to it that what follows from them is
+    part of a key in another way."""
+    if isinstance(tensor, ir.PackedTensor):
+        return ir.PackedTensor.numpy_packed(tensor)
+    return ir.Tensor.numpy(tensor) if isinstance(tensor, ir.Tensor) else tensor.numpy()
+
+
+def begin(graph: ir.Graph, facts: Facts) -> None:
+    """Says of a graph where its facts are noted."""
+    graph.meta[_KEY] = facts
+
+
+def looked_at(graph: ir.Graph) -> frozenset[str]:
+    """The constants of a graph that were looked at so far, by name; all that it has where nobody notes it."""
+    facts = graph.meta.get(_KEY)
+    return frozenset(graph.initializers if facts is None else facts.names)
+
+
+def facts_of(graph: ir.Graph) -> Mapping[str, str]:
+    """Digests of these, by name."""
+    return digests(graph, looked_at(graph))
+
+
+def digests(graph: ir.Graph, names: Iterable[str]) -> dict[str, str]:
+    """Digests of the constants of these names that the graph has."""
+    found = {name: graph.initializers[name].const_value for name in sorted(names) if name in graph.initializers}
+    return {
+        name: hashlib.sha256(np.ascontiguousarray(unnoted(it)).reshape(-1).view(np.uint8).data).hexdigest()
+        for name, it in found.items()
+        if it is not None and it.dtype != ir.DataType.STRING
+    }
+
+
+def _noting(read: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(self: _Noted | _NotedPacked, *args: Any, **options: Any) -> Any:
+        self.facts.names.add(self.name or "")
+        return read(self, *args, **options)
+
+    return noted
+
+
+for _kind in (_Noted, _NotedPacked):
+    for _name in _READING:
+        _member = inspect.getattr_static(_kind, _name, None)
+        if isinstance(_member, property):
+            assert _member.fget is not None
+            setattr(_kind, _name, property(_noting(_member.fget)))
+        elif _member is not None:
+            setattr(_kind, _name, _noting(_member))

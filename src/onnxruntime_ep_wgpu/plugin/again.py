@@ -1,0 +1,98 @@
+"""The graph of a stored Program, kept to be compiled again for the sizes of a run: the compiler is loaded when one needs it.
+
+In: a graph as ONNX Runtime showed it, and where its constants can be read again. Out: what `specialise` gives. Invariant: nothing
+here points into memory of ONNX Runtime once `keep` was called.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Protocol
+
+from ..program.program import Program
+from ..program.ties import Ties
+from ..runtime.weight_sources import InMemory, WeightSource, WeightSources
+from .assign.shown import STRING, ShownGraph
+from .store.programs import array_of
+
+COPIED_BYTES = 4096  # a smaller constant is copied: looking for it in the model's file costs more
+
+
+class CompiledAgain(Protocol):
+    """What compiles a group's graph again: `Specialiser` says of each what it is."""
+
+    @property
+    def constants(self) -> Collection[str]: ...
+
+    @property
+    def may_relax(self) -> bool: ...
+
+    @property
+    def shapes(self) -> Sequence[Any]: ...
+
+    def keep(self, sources: WeightSources) -> None: ...
+
+    def relaxed(self, shapes: Sequence[tuple[int, ...]]) -> CompiledAgain | None: ...
+
+    def sizes_of(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]: ...
+
+    def __call__(self, values: Mapping[str, int] | None = None) -> Program: ...
+
+
+Make = Callable[[ShownGraph, Mapping[str, WeightSource]], CompiledAgain]
+"""Makes a `Specialiser` of a graph whose constants are read from these sources."""
+
+
+class CompiledLater:
+    """Like a `Specialiser` of the same graph, which it makes when it is needed. Thread safe."""
+
+    def __init__(self, graph: ShownGraph, ties: Ties, declared: Collection[str], make: Make) -> None:
+        """`declared` are the inputs of the model; see `Specialiser`."""
+        self._graph, self._ties, self._declared, self._make = graph, ties, declared, make
+        self._sources: dict[str, WeightSource] = {}
+        self._lock = threading.Lock()
+        self.constants = frozenset(graph.initializers)
+
+    @property
+    def may_relax(self) -> bool:
+        return any(it.name not in self._declared for it in self._graph.inputs)
+
+    def keep(self, sources: WeightSources) -> None:
+        """Lets go of the memory of the constants. `sources` has the Program's weights."""
+        constants = {name: it.constant for name, it in self._graph.initializers.items() if it.constant is not None}
+        arrays = {name: array_of(it) for name, it in constants.items() if it.code != STRING}
+        for name, array in arrays.items():
+            tie = self._ties.get(name)
+            if name not in sources.by_name and constants[name].raw.nbytes <= COPIED_BYTES:
+                self._sources[name] = InMemory(array.copy())
+            else:
+                weight = array if tie is None else replace(tie, data=arrays[tie.of])
+                self._sources[name] = sources.of(name, weight)
+        for it in constants.values():
+            it.raw = it.raw[:0]
+        for node in self._graph:
+            node.handle = None
+
+    @property
+    def shapes(self) -> Sequence[Any]:
+        return self._made().shapes
+
+    def relaxed(self, shapes: Sequence[tuple[int, ...]]) -> CompiledAgain | None:
+        return self._made().relaxed(shapes)
+
+    def sizes_of(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+        return self._made().sizes_of(shapes)
+
+    def __call__(self, values: Mapping[str, int] | None = None) -> Program:
+        return self._made()(values)
+
+    def _made(self) -> CompiledAgain:
+        with self._lock:
+            return self._specialiser
+
+    @cached_property
+    def _specialiser(self) -> CompiledAgain:
+        return self._make(self._graph, self._sources)

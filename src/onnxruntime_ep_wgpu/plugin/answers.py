@@ -1,0 +1,120 @@
+"""Claims and Programs for a session: from the store where it has them, else from the compiler, which leaves them there.
+
+In: graphs as ONNX Runtime shows them. Out: claims; Programs of groups, with what compiles them again. Invariants: equal graphs get
+equal answers, wherever they come from; nothing of the compiler is loaded where all of them come from the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..program.settings import CompileSettings
+from ..program.target import Target
+from ..runtime.weight_sources import WeightSource
+from ..trace import span
+from .again import CompiledAgain, CompiledLater, Make
+from .assign.enclosing import refusal_within
+from .assign.shown import ShownGraph, ShownNode, ShownValue, ties_in
+from .store.programs import StoredProgram
+from .store.stored import Stored, Tell
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from ..program.ties import Ties
+    from .assign.decision import Claim
+    from .assign.lowerings import Lowerings
+    from .assign.outcome import Elsewhere, Kernel
+    from .compiling import Compiling
+
+Source = Callable[[], str | bytes | None]
+
+
+class Answers:
+    """Those of one session. `source` gives the file name or the bytes of the model, `tell` says what is wrong with the store."""
+
+    def __init__(self, target: Target, settings: CompileSettings, source: Source, tell: Tell) -> None:
+        self._target, self._settings, self._source = target, settings, source
+        self._stored = Stored(target, settings, tell)
+        self._compiler: Compiling | None = None
+        self._asked = 0  # graphs
+        self.compiled: list[str] = []  # what did not come from the store: "" for a claim, else the name of a group
+
+    def claim(
+        self,
+        graph: ShownGraph,
+        parent: ShownNode | None,
+        assigned: Sequence[str],
+        forced: frozenset[str],
+        single: Mapping[int, Kernel | Elsewhere] | None = None,
+    ) -> Claim:
+        """The decision about a graph, which is a body of `parent`. `assigned` names per node the provider that holds it; `single`
+        are outcomes by place of nodes that are in no group with others."""
+        refusal = None if parent is None else refusal_within(parent)
+        ties, asked = ties_in(graph), (list(assigned), sorted(forced), refusal)
+        # The answer may depend on what was decided before, and on what is in bodies: then it is no other session's.
+        alone = parent is None and not self._asked and not single and not any(node.has_body for node in graph)
+        self._asked += 1
+        if alone and (known := self._stored.claim(graph, ties, asked, assigned)) is not None:
+            return known
+        self.compiled.append("")
+        found = self._compile().decide(graph, ties, parent, assigned, forced, refusal, single or {})
+        if alone:
+            self._stored.keep_claim(graph, asked, found.claim, found.looked_at)
+        return found.claim
+
+    def program(self, graph: ShownGraph, name: str, declared: frozenset[str]) -> tuple[StoredProgram, CompiledAgain]:
+        """The Program of a group, and what compiles it again. `declared` are the inputs of the model."""
+        ties = self._stored.ties(graph)
+        known = None if ties is None else self._stored.program(graph, name)
+        if known is not None and ties is not None:
+            _reorder(graph.inputs, known.inputs)
+            _reorder(graph.outputs, known.outputs)
+            return known, CompiledLater(graph, ties, declared, self._specialiser(ties, name, declared))
+        self.compiled.append(name)
+        with span("compile", name, nodes=len(graph)):
+            found = self._compile().compile(graph, name, declared, ties)
+        made = StoredProgram(found.program, found.inputs, found.outputs)
+        self._stored.keep_program(graph, made, found.names, found.looked_at)
+        return made, found.specialise
+
+    @property
+    def lowerings(self) -> Lowerings:
+        """What was lowered to decide, and is not compiled yet."""
+        return self._compile().lowerings
+
+    def converted(self, graph: ShownGraph) -> ir.Graph:
+        """A graph as the compiler reads it."""
+        self._compile()
+        from .assign.converted import converted
+
+        return converted(graph)
+
+    def end(self) -> None:
+        """The groups of a graph have their Programs: what was kept to compile them goes."""
+        if self._compiler is not None:
+            self._compiler.clear()
+
+    def _compile(self) -> Compiling:
+        if self._compiler is None:
+            from .compiling import Compiling
+
+            self._compiler = Compiling(self._target, self._settings, self._source)
+        return self._compiler
+
+    def _specialiser(self, ties: Ties, name: str, declared: frozenset[str]) -> Make:
+        """What compiles a group of the store again. It holds no session."""
+        target, settings = self._target, self._settings
+
+        def make(graph: ShownGraph, sources: Mapping[str, WeightSource]) -> CompiledAgain:
+            from .compiling import specialiser_of
+
+            return specialiser_of(graph, sources, ties, target, name, settings, declared)
+
+        return make
+
+
+def _reorder(values: list[ShownValue], names: Sequence[str]) -> None:
+    by_name = {it.name: it for it in values}
+    values[:] = [by_name[name] for name in names]

@@ -1,0 +1,97 @@
+"""A graph that ONNX Runtime shows as an onnx_ir graph, for the compiler.
+
+In: a `ShownGraph`. Out: an onnx_ir graph with the same values, types, attributes and opsets, whose constants are views of the same
+memory and note who looks at them; `node.meta["ort_node"]` is the OrtNode. Invariant: the attribute that holds a body is an empty
+graph, and the values that it takes from outside are in `node.meta["implicit_inputs"]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx_ir as ir
+
+from ...compiler.facts import Facts, begin
+from .shown import STRING, Constant, ShownAttribute, ShownGraph, ShownNode, ShownValue
+
+_ATTRIBUTES: dict[str, Callable[[str, Any], ir.Attr]] = {
+    "int": ir.AttrInt64,
+    "float": ir.AttrFloat32,
+    "string": ir.AttrString,
+    "ints": ir.AttrInt64s,
+    "floats": ir.AttrFloat32s,
+    "strings": ir.AttrStrings,
+    "tensor": lambda name, it: ir.AttrTensor(name, _tensor(Facts(), it, name)),  # is part of its node, whole
+    "graph": lambda name, _: ir.Attr(name, ir.AttributeType.GRAPH, ir.Graph((), (), nodes=())),
+}
+
+ConstantOf = Callable[[str, Constant], ir.TensorProtocol]
+
+
+def converted(graph: ShownGraph, constant_of: ConstantOf | None = None) -> ir.Graph:
+    """The graph in onnx_ir. `constant_of` gives other tensors in place of the graph's memory."""
+    facts = Facts()
+    made = _Converter(constant_of or (lambda name, it: _tensor(facts, it, name))).graph(graph)
+    begin(made, facts)
+    made.meta["in_files"] = graph.in_files
+    return made
+
+
+def converted_node(node: ShownNode) -> ir.Node:
+    """A node by itself, with its values."""
+    return _Converter(lambda name, it: _tensor(Facts(), it, name)).node(node)
+
+
+def _tensor(facts: Facts, it: Constant, name: str) -> ir.TensorProtocol:
+    if it.code == STRING:
+        return ir.StringTensor([], shape=ir.Shape(it.shape), name=name)
+    return facts.constant(it.raw, ir.DataType(it.code), it.shape, name)
+
+
+class _Converter:
+    """Converts one graph; values are known by identity."""
+
+    def __init__(self, constant_of: ConstantOf) -> None:
+        self._constant_of = constant_of
+        self._values: dict[int, ir.Value] = {}
+
+    def graph(self, graph: ShownGraph) -> ir.Graph:
+        inputs = [self._value(it) for it in graph.inputs]
+        nodes = [self.node(it) for it in graph.nodes]
+        return ir.Graph(
+            inputs,
+            [self._value(it) for it in graph.outputs],
+            nodes=nodes,
+            initializers=[self._value(it) for it in graph.initializers.values()],
+            opset_imports=dict(graph.opset_imports),
+            name=graph.name,
+        )
+
+    def node(self, node: ShownNode) -> ir.Node:
+        made = ir.Node(
+            node.domain,
+            node.op_type,
+            [None if it is None else self._value(it) for it in node.inputs],
+            [_attribute(it) for it in node.attributes],
+            outputs=[self._value(it) for it in node.outputs],
+            version=node.version,
+            name=node.name,
+        )
+        made.meta["ort_node"] = node.handle
+        made.meta["implicit_inputs"] = [self._value(it) for it in node.implicit_inputs]
+        return made
+
+    def _value(self, value: ShownValue) -> ir.Value:
+        made = self._values.get(id(value))
+        if made is None:
+            kind = None if value.code is None else ir.TensorType(ir.DataType(value.code))
+            shape = None if value.shape is None else ir.Shape(value.shape)
+            made = self._values[id(value)] = ir.Value(name=value.name, shape=shape, type=kind)
+            if value.constant is not None:
+                made.const_value = self._constant_of(value.name, value.constant)
+        return made
+
+
+def _attribute(it: ShownAttribute) -> ir.Attr:
+    return _ATTRIBUTES[it.kind](it.name, it.value)

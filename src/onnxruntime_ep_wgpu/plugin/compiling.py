@@ -1,0 +1,170 @@
+"""Decides on the graphs of one session and compiles their groups, where the cache does not know them. Loads the compiler.
+
+In: graphs as ONNX Runtime shows them, and what the session is asked about them. Out: claims; Programs, with what compiles a
+group again; and which constants were looked at. Invariant: equal graphs get equal answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..compiler.compile import compile_graph, compile_lowered
+from ..compiler.facts import looked_at
+from ..compiler.inference.told import Told, fill
+from ..compiler.tied import hand_on
+from ..program.program import Program
+from ..program.settings import CompileSettings
+from ..program.target import Target
+from ..program.ties import Ties
+from ..runtime.weight_sources import WeightSource
+from .assign.claim import claim
+from .assign.converted import converted, converted_node
+from .assign.decision import Claim
+from .assign.lowerings import Lowerings, order_as
+from .assign.outcome import Elsewhere, Kernel
+from .assign.shown import STRING, Constant, ShownGraph, ShownNode, digests, key_of
+from .assign.types import Types
+from .specialise import Specialiser, lazy_tensor
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+
+@dataclass(frozen=True)
+class DecidedGraph:
+    """A claim, and the constants that were looked at for it, by name."""
+
+    claim: Claim
+    looked_at: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A group's Program. `inputs` and `outputs` are the names of its graph's values in its order, `names` those of constants by the
+    identity of their tensors."""
+
+    program: Program
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    specialise: Specialiser
+    names: Mapping[int, str]
+    looked_at: frozenset[str]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A claim, and what it depends on beyond its key."""
+
+    claim: Claim
+    facts: Mapping[str, str]
+    ties: Ties
+
+
+class Compiling:
+    """What one session lowers and compiles. `source` gives the file name or the bytes of the model."""
+
+    def __init__(self, target: Target, settings: CompileSettings, source: Callable[[], str | bytes | None]) -> None:
+        self._target, self._settings = target, settings
+        self._claims: dict[str, list[_Known]] = {}
+        self._types = Types(target, settings, source)
+        self.lowerings = Lowerings()
+        # What ONNX Runtime does not know of values, by what a group makes until it is compiled.
+        self._found_of_groups: dict[frozenset[str], Mapping[str, Told]] = {}
+
+    def decide(
+        self,
+        graph: ShownGraph,
+        ties: Ties,
+        parent: ShownNode | None,
+        assigned: Sequence[str],
+        forced: frozenset[str],
+        refusal: str | None,
+        single: Mapping[int, Kernel | Elsewhere],
+    ) -> DecidedGraph:
+        """Decides on a graph, which is a body of `parent`; see `claim` for the others."""
+        shown = converted(graph)
+        hand_on(ties, shown)
+        within = None if parent is None else converted_node(parent)
+        filled = self._types.before(shown, within)
+        key = key_of(
+            graph,
+            sorted((name, str(it)) for name, it in filled.items()),
+            assigned,
+            sorted(forced),
+            refusal,
+            sorted(map(str, single.items())),
+        )
+        decision = self._known(key, graph, ties)
+        if decision is None:
+            decision, groups = claim(
+                shown, self._target, assigned, forced, self._settings, self._types.control, refusal, single
+            )
+            facts = digests(graph, looked_at(shown))
+            self._claims.setdefault(key, []).append(_Known(decision, facts, ties))
+            for group in groups:
+                self.lowerings.keep(group.graph, group.lowered, facts)
+        found = self._types.after(shown, within, decision.found)
+        for places in decision.groups if found else ():
+            self._found_of_groups[made_by(graph.nodes[place] for place in places)] = found
+        return DecidedGraph(decision, looked_at(shown))
+
+    def _known(self, key: str, graph: ShownGraph, ties: Ties) -> Claim | None:
+        """What was decided of an equal graph, in which what was looked at is the same too."""
+        for it in self._claims.get(key, ()):
+            if it.ties == ties and digests(graph, it.facts) == it.facts:
+                return it.claim
+        return None
+
+    def compile(self, graph: ShownGraph, name: str, declared: Collection[str], ties: Ties | None) -> Compiled:
+        """Compiles a group. `declared` are the inputs of the model; `ties` is what is tied in the group, None where that is not
+        known."""
+        shown = converted(graph)
+        if ties is not None:
+            hand_on(ties, shown)
+        found = self._found_of_groups.get(made_by(graph), {})
+        # Not what its nodes make: a run may give an input another rank than was inferred, and lowering says what follows.
+        fill(shown, {it.name: found[it.name] for it in shown.inputs if it.name and it.name in found})
+        lowered = self.lowerings.take(shown)
+        if lowered is not None:
+            order_as(shown, lowered)
+            program = compile_lowered(lowered, self._target, name)
+        else:
+            program = compile_graph(shown, shown.opset_imports, self._target, name, self._settings)
+        specialise = Specialiser(shown, shown.opset_imports, self._target, name, self._settings, frozenset(declared))
+        names = {id(value.const_value): name for name, value in shown.initializers.items()}
+        inputs, outputs = (tuple(it.name or "" for it in them) for them in (shown.inputs, shown.outputs))
+        return Compiled(program, inputs, outputs, specialise, names, looked_at(shown))
+
+    def clear(self) -> None:
+        """The groups of a graph are compiled: what was kept to compile them goes."""
+        self.lowerings.clear()
+        self._found_of_groups.clear()
+
+
+def specialiser_of(
+    graph: ShownGraph,
+    sources: Mapping[str, WeightSource],
+    ties: Ties,
+    target: Target,
+    name: str,
+    settings: CompileSettings,
+    declared: Collection[str],
+) -> Specialiser:
+    """What compiles a group again whose constants are read from `sources`."""
+    import onnx_ir as ir  # after the compiler
+
+    def tensor(name: str, it: Constant) -> ir.TensorProtocol:
+        if it.code == STRING:
+            return ir.StringTensor([], shape=ir.Shape(it.shape), name=name)
+        return lazy_tensor(sources[name], ir.DataType(it.code), it.shape)
+
+    shown = converted(graph, tensor)
+    hand_on(ties, shown)
+    return Specialiser(shown, shown.opset_imports, target, name, settings, declared)
+
+
+def made_by(nodes: Iterable[ShownNode]) -> frozenset[str]:
+    """The names of what nodes make."""
+    return frozenset(value.name for node in nodes for value in node.outputs)

@@ -1,0 +1,87 @@
+"""An entry as bytes: a header in JSON and data behind it, under a digest of all of it.
+
+In: what is kept, and the key under which it is asked for. Out: bytes; of bytes, the same again. Invariant: bytes of which one was
+changed, that were cut off, or that were written under another key are an EntryError and never read as something else. Nothing of
+them is executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...program.reading import parsed
+
+_MAGIC = b"wgpucach"
+FORMAT = 1
+_ALIGNED = 16
+
+
+class EntryError(ValueError):
+    """An entry is damaged, or not the one that was asked for."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """`facts` are digests of constants, by name, that have to be the same; `about` says to people what it is of; `data` are bytes
+    that `content` counts from their beginning."""
+
+    kind: str
+    facts: Mapping[str, str]
+    content: Mapping[str, Any]
+    about: Mapping[str, str]
+    data: bytes | memoryview = b""
+
+
+def written(key: str, entry: Entry) -> bytes:
+    """The bytes of an entry."""
+    header = {"key": key, "kind": entry.kind, "facts": entry.facts, "content": entry.content, "about": entry.about}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    rest = struct.pack("<II", FORMAT, len(text)) + text
+    rest += b"\0" * (-(len(_MAGIC) + 32 + len(rest)) % _ALIGNED) + entry.data
+    return _MAGIC + hashlib.sha256(rest).digest() + rest
+
+
+def read(data: bytes, key: str | None, kind: str | None = None) -> Entry:
+    """The entry with this key; any where that is None. Raises EntryError."""
+    if data[:8] != _MAGIC:
+        raise EntryError("it is no entry of a cache")
+    rest = memoryview(data)[40:]
+    if hashlib.sha256(rest).digest() != data[8:40]:
+        raise EntryError("its digest is another one")
+    try:
+        version, length = struct.unpack("<II", rest[:8])
+        if version != FORMAT:
+            raise EntryError(f"its format is {version}, this package reads {FORMAT}")
+        header = parsed(bytes(rest[8 : 8 + length]))
+        start = 8 + length
+        found = Entry(
+            _of(str, header["kind"]),
+            _texts(header["facts"]),
+            _of(dict, header["content"]),
+            _texts(header["about"]),
+            rest[start + -(40 + start) % _ALIGNED :],
+        )
+        if key is not None and (header["key"] != key or found.kind != kind):
+            raise EntryError("it was written for something else")
+    except (struct.error, KeyError, TypeError, RecursionError, ValueError) as error:
+        if isinstance(error, EntryError):
+            raise
+        raise EntryError(f"{type(error).__name__}: {error}") from error
+    return found
+
+
+def _of(kind: type, it: Any) -> Any:
+    if type(it) is not kind:
+        raise EntryError(f"{kind.__name__} is expected")
+    return it
+
+
+def _texts(it: Any) -> dict[str, str]:
+    if not all(type(text) is str for text in _of(dict, it).values()):
+        raise EntryError("texts are expected")
+    return dict(it)

@@ -1,0 +1,171 @@
+"""The folder of entries: where it is, whether it is ours alone, how much it holds.
+
+In: the environment, names and bytes. Out: bytes that were written under a name, or None. Invariants: nothing here raises OSError: a
+disk that is full, read-only or away costs the caching alone. An entry appears whole or not at all, whatever process ends when. A
+folder or a file that another user can write is not read. At most `most` bytes stay; those that were used last.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ...errors import WriteError
+from ...writing import replacing
+
+VARIABLE = "WGPU_EP_CACHE"
+OFF = "off"
+NAME = "onnxruntime-ep-wgpu"
+SUFFIX = ".wgpucache"
+MOST_BYTES = 256 << 20  # of all entries
+MOST_ENTRY_BYTES = 32 << 20
+_KEPT_PART = 0.75  # after removing
+_UNFINISHED = ".partial"
+_ABANDONED = 3600  # seconds after which an unfinished file is taken for one of a process that was killed
+
+
+def folder_path() -> str | None:
+    """Where entries lie, by WGPU_EP_CACHE and the rules of the system; None where there is to be no cache."""
+    asked = os.environ.get(VARIABLE, "").strip()
+    if asked.lower() == OFF:
+        return None
+    if asked:
+        return os.path.join(os.path.abspath(os.path.expanduser(asked)), "programs")
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA", "")
+    elif sys.platform == "darwin":
+        base = os.path.expanduser("~/Library/Caches")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        base = base if os.path.isabs(base) else os.path.expanduser("~/.cache")
+    return os.path.join(base, NAME, "programs") if os.path.isabs(base) else None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A file of the folder: `used` is when it was last read or written, in seconds since 1970."""
+
+    name: str
+    nbytes: int
+    used: float
+
+
+class Folder:
+    """The entries at a path. `problem` says why it is not used, "" where it is."""
+
+    def __init__(self, path: str, most: int = MOST_BYTES) -> None:
+        self.path, self.most = path, most
+        self.problem = ""
+
+    def read(self, name: str, *, used: bool = True) -> bytes | None:
+        """The bytes of an entry; None where there is none, or it is not ours. Without `used` it stays as old as it was."""
+        if not self._is_ours():
+            return None
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        path = self._path(name)
+        try:
+            number = os.open(path, flags)
+        except OSError:
+            return None
+        with open(number, "rb") as file:
+            try:
+                found = os.fstat(number)
+                if not stat.S_ISREG(found.st_mode) or not _is_private(found) or found.st_size > MOST_ENTRY_BYTES:
+                    return None
+                data = file.read(MOST_ENTRY_BYTES)
+            except OSError:
+                return None
+        if used:
+            with suppress(OSError):
+                os.utime(path)
+        return data
+
+    def write(self, name: str, data: bytes) -> bool:
+        """Whether an entry was written; the oldest ones make room for it."""
+        if len(data) > MOST_ENTRY_BYTES or not self._is_ours(make=True):
+            return False
+        try:
+            with replacing(self._path(name), lasting=False, private=True) as file:
+                file.write(data)
+        except (WriteError, OSError) as error:
+            self.problem = str(error)
+            return False
+        self._make_room()
+        return True
+
+    def remove(self, name: str) -> None:
+        with suppress(OSError):
+            os.unlink(self._path(name))
+
+    def entries(self) -> list[Kept]:
+        """What is there, the one that was used last at the end."""
+        found = []
+        with suppress(OSError), os.scandir(self.path) as items:
+            for it in items:
+                if it.name.endswith(SUFFIX):
+                    with suppress(OSError):
+                        known = it.stat(follow_symlinks=False)
+                        found.append(Kept(it.name.removesuffix(SUFFIX), known.st_size, known.st_mtime))
+        return sorted(found, key=lambda it: it.used)
+
+    def clear(self) -> int:
+        """Removes every entry, and gives their number."""
+        if not self._is_ours():
+            return 0
+        found = self.entries()
+        for it in found:
+            self.remove(it.name)
+        self._remove_unfinished(0)
+        return len(found)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.path, name + SUFFIX)
+
+    def _make_room(self) -> None:
+        found = self.entries()
+        left = sum(it.nbytes for it in found)
+        if left > self.most:
+            for it in found:
+                if left <= _KEPT_PART * self.most:
+                    break
+                self.remove(it.name)
+                left -= it.nbytes
+        self._remove_unfinished(_ABANDONED)
+
+    def _remove_unfinished(self, age: float) -> None:
+        with suppress(OSError), os.scandir(self.path) as items:
+            for it in items:
+                if it.name.endswith(_UNFINISHED):
+                    with suppress(OSError):
+                        if it.stat(follow_symlinks=False).st_mtime <= time.time() - age:
+                            os.unlink(it.path)
+
+    def _is_ours(self, make: bool = False) -> bool:
+        """Whether the folder is there and no other user can write to it."""
+        try:
+            if make and not os.path.lexists(self.path):
+                os.makedirs(os.path.dirname(self.path), exist_ok=True)
+                with suppress(FileExistsError):
+                    os.mkdir(self.path, 0o700)
+            found = os.lstat(self.path)
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError) as error:
+            self.problem = f"{self.path} cannot be used: {getattr(error, 'strerror', None) or error}"
+            return False
+        if not stat.S_ISDIR(found.st_mode):
+            self.problem = f"{self.path} is no folder"
+        elif not _is_private(found):
+            self.problem = f"{self.path} belongs to another user, or others can write to it"
+        else:
+            return True
+        return False
+
+
+def _is_private(found: os.stat_result) -> bool:
+    """Whether a file is ours, and no other user can write to it; elsewhere than on POSIX the profile of the user says so."""
+    return os.name != "posix" or (found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))

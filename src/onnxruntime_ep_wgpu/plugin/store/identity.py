@@ -1,0 +1,78 @@
+"""What a claim or a Program depends on beside the graph: our own code, the libraries that compile with it, Target and settings.
+
+In: a Target and settings. Out: a text, equal where these are equal. Our files, and those of libraries, are told apart as make and
+git tell files apart: by size and times, which a stat says. Invariant: code that was changed is another identity. A process that
+began before a file was changed has none: it may run what is in the file, or what was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from dataclasses import fields
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from ... import version
+from ...program.program import FORMAT_VERSION
+from ...program.settings import CompileSettings
+from ...program.target import Target
+
+_PACKAGE = os.path.dirname(os.path.abspath(version.__file__))
+_ENDINGS = (".py", ".wgsl")
+_LIBRARIES = ("onnx", "onnx_ir", "ml_dtypes", "numpy")
+
+
+def identity_of(target: Target, settings: CompileSettings) -> str | None:
+    """None where it is not certain which code this process runs."""
+    try:
+        code, libraries = _code(), _libraries()
+    except OSError:
+        return None
+    if code is None:
+        return None
+    parts = [code, libraries, *(f"{it.name}={_plain(getattr(target, it.name))}" for it in fields(target))]
+    parts += [f"{it.name}={_plain(getattr(settings, it.name))}" for it in fields(settings)]
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _plain(value: Any) -> str:
+    return repr(sorted(value) if isinstance(value, frozenset) else value)
+
+
+def _code() -> str | None:
+    """The state of this package's files; None when one was changed after this process began to import them."""
+    digest = hashlib.sha256(f"{version.VERSION} {FORMAT_VERSION} {sys.version} {sys.byteorder}".encode())
+    newest, pending = 0, [_PACKAGE]
+    while pending:
+        folder = pending.pop()
+        with os.scandir(folder) as found:
+            items = sorted(found, key=lambda it: it.name)
+        for it in items:
+            if it.is_dir():
+                if it.name != "__pycache__":
+                    pending.append(it.path)
+            elif it.name.endswith(_ENDINGS):
+                known = it.stat()
+                newest = max(newest, known.st_mtime_ns, known.st_ctime_ns)
+                digest.update(f"{it.path} {known.st_size} {known.st_mtime_ns} {known.st_ctime_ns}\n".encode())
+    return digest.hexdigest() if newest < version.BEGAN else None
+
+
+def _libraries() -> str:
+    """Which versions of the libraries are installed, none of which is imported for it."""
+    lines = [f"numpy {np.__version__}"]
+    for name in _LIBRARIES:
+        spec = find_spec(name)
+        place = "" if spec is None or spec.origin is None else spec.origin
+        lines.append(f"{name} {place}")
+        if place:
+            with_name = os.path.dirname(os.path.dirname(place))
+            known = os.stat(place)
+            lines.append(f"{known.st_size} {known.st_mtime_ns} {known.st_ctime_ns}")
+            folders = sorted(it for it in os.listdir(with_name) if it.endswith((".dist-info", ".egg-info")))
+            lines += [it for it in folders if it.lower().replace("-", "_").startswith(f"{name}_")]
+    return "\n".join(lines)

@@ -1,0 +1,157 @@
+"""What a session finds in the cache, and what it leaves there.
+
+In: the graph that ONNX Runtime shows, with all that the answer depends on. Out: a claim, and the Programs of its groups; None where
+they have to be made. Invariants: an answer is that of a fresh compilation. The key of a claim has the graph, whole but for the
+elements of large constants; which of these are tied; the Target, settings and code. Its facts are the large constants that were
+looked at. The key of a Program has the key and facts of the claim that it belongs to, and the graph of its group; its facts are
+what was looked at since. Only a graph without bodies, the first that a session shows, is looked up: others depend on what was
+decided before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from ...program.ties import Ties
+from ...trace import span
+from ..assign.shown import ShownGraph, digests, key_of
+from . import claims, programs
+from .entry import Entry, EntryError, read, written
+from .folder import Folder, folder_path
+from .identity import identity_of
+
+if TYPE_CHECKING:
+    from ...program.settings import CompileSettings
+    from ...program.target import Target
+    from ..assign.decision import Claim
+
+Found = TypeVar("Found")
+
+Tell = Callable[[str, bool], None]
+"""One line about what went wrong, and whether somebody should see it."""
+
+MOST_FACTS = 16 << 20  # bytes of constants whose digests are calculated in each start
+
+
+class Stored:
+    """The cache for one session."""
+
+    def __init__(self, target: Target, settings: CompileSettings, tell: Tell) -> None:
+        self._target, self._settings, self._tell = target, settings, tell
+        path = folder_path()
+        self._folder = None if path is None else Folder(path)
+        self._identity = None if self._folder is None else identity_of(target, settings)
+        if self._folder is not None and self._identity is None:
+            tell("nothing is cached: files of this package are newer than the process, or cannot be looked at", False)
+        self._claim = ""  # what the Programs of this session are kept under
+        self._ties: Ties = {}
+        self._described: Mapping[str, str] = {}
+
+    # ---- claims
+
+    def claim(self, graph: ShownGraph, ties: Ties, asked: Sequence[object], assigned: Sequence[str]) -> Claim | None:
+        """What was decided of a graph, of which this is `asked`."""
+        if self._identity is None:
+            return None
+        self._ties = ties
+        key = self._key_of_claim(graph, asked)
+        found = self._read(key, claims.KIND, graph, lambda it: claims.claim_of(it.content, assigned))
+        if found is None:
+            return None
+        entry, claim = found
+        self._begin(key, entry.facts)
+        return claim
+
+    def keep_claim(self, graph: ShownGraph, asked: Sequence[object], claim: Claim, looked_at: Iterable[str]) -> None:
+        """Keeps what was decided, where `looked_at` are the constants that were looked at."""
+        facts = self._facts(graph, looked_at)
+        if facts is None or not claims.can_be_kept(claim):
+            return
+        key = self._key_of_claim(graph, asked)
+        self._described = {"graph": graph.name, "adapter": self._target.name}
+        if self._write(key, Entry(claims.KIND, facts, claims.content_of(claim), self._described)):
+            self._begin(key, facts)
+
+    def _key_of_claim(self, graph: ShownGraph, asked: Sequence[object]) -> str:
+        ties = sorted((name, tie.of, tie.permutation) for name, tie in self._ties.items())
+        return key_of(graph, claims.KIND, self._identity, ties, *asked)
+
+    def _begin(self, key: str, facts: Mapping[str, str]) -> None:
+        self._claim = hashlib.sha256(repr((key, sorted(facts.items()))).encode("utf-8", "backslashreplace")).hexdigest()
+
+    # ---- Programs
+
+    def ties(self, graph: ShownGraph) -> Ties | None:
+        """What is tied in a group, where its claim was kept or found: only then its Program may be."""
+        if not self._claim:
+            return None
+        known = graph.initializers
+        return {name: tie for name, tie in self._ties.items() if name in known and tie.of in known}
+
+    def program(self, graph: ShownGraph, name: str) -> programs.StoredProgram | None:
+        """The Program of a group."""
+        if not self._claim or not programs.has_arrays(graph):
+            return None
+        key = self._key_of_program(graph)
+        with span("compile", name, nodes=len(graph), reason="looked up in the cache"):
+            found = self._read(
+                key, programs.KIND, graph, lambda it: programs.program_of(it.content, it.data, graph, name)
+            )
+        return None if found is None else found[1]
+
+    def keep_program(
+        self, graph: ShownGraph, stored: programs.StoredProgram, names: Mapping[int, str], looked_at: Iterable[str]
+    ) -> None:
+        """Keeps the Program of a group; `names` are those of its graph's constants, by the identity of their tensors."""
+        facts = self._facts(graph, looked_at) if self._claim else None
+        content = None if facts is None or not programs.has_arrays(graph) else programs.content_of(stored, names)
+        if facts is not None and content is not None:
+            self._write(
+                self._key_of_program(graph),
+                Entry(programs.KIND, facts, content[0], self._described, content[1]),
+            )
+
+    def _key_of_program(self, graph: ShownGraph) -> str:
+        return key_of(graph, programs.KIND, self._claim)
+
+    # ---- entries
+
+    def _facts(self, graph: ShownGraph, looked_at: Iterable[str]) -> dict[str, str] | None:
+        """Digests of what was looked at; None where that is too much to look at in each start, or code was changed meanwhile."""
+        if self._identity is None or identity_of(self._target, self._settings) != self._identity:
+            return None
+        names = [name for name in looked_at if name in graph.initializers]
+        constants = [graph.initializers[name].constant for name in names]
+        if sum(it.raw.nbytes for it in constants if it is not None) > MOST_FACTS:
+            return None
+        return digests(graph, names)
+
+    def _read(self, key: str, kind: str, graph: ShownGraph, of: Callable[[Entry], Found]) -> tuple[Entry, Found] | None:
+        assert self._folder is not None
+        data = self._folder.read(key)
+        if data is None:
+            self._tell_problem()
+            return None
+        try:
+            entry = read(data, key, kind)
+            if digests(graph, list(entry.facts)) != entry.facts:
+                return None
+            return entry, of(entry)
+        except EntryError as error:
+            self._tell(f"the cache's entry {key} is damaged ({error}): it is made again", True)
+            self._folder.remove(key)
+            return None
+
+    def _write(self, key: str, entry: Entry) -> bool:
+        assert self._folder is not None
+        done = self._folder.write(key, written(key, entry))
+        self._tell_problem()
+        return done
+
+    def _tell_problem(self) -> None:
+        assert self._folder is not None
+        if self._folder.problem:
+            self._tell(f"nothing is cached: {self._folder.problem}", False)
+            self._identity = None  # not again in this session

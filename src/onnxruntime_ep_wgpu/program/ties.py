@@ -1,0 +1,102 @@
+"""Constants that are one in memory: one that equals another, or is another one transposed.
+
+In: the constants of a graph. Out: which of them are looked at through another one, and how. A table of embeddings that is the last
+product too comes as two constants, because who exported or optimised the model has transposed one of them; the product
+reads the other as well, along k. Invariant: constants are tied only when all their bytes are compared.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from .weights import Permuted
+
+SMALLEST = 1 << 16  # bytes; of less it is not worth looking
+PRODUCTS = ("MatMul", "Gemm")
+"""For these a constant lies as well transposed."""
+_SAMPLES = 16
+_COMPARED_AT_ONCE = 128  # rows and columns
+
+Array = np.ndarray[Any, Any]
+
+Ties = Mapping[str, Permuted]
+"""By the name of a constant, which then needs no memory: what it is of another one."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A constant: its `elements` are unsigned integers, so that NaN equals itself, and 0 is not -0. `multiplied`: only products
+    read it."""
+
+    name: str
+    kind: int  # the ONNX code of its element type
+    shape: tuple[int, ...]
+    multiplied: bool
+    elements: Callable[[], Array]
+
+
+def ties_among(constants: Iterable[Candidate]) -> Ties:
+    """The ties among constants of at least SMALLEST bytes, of whole bytes."""
+    alike: dict[tuple[Any, ...], list[Candidate]] = defaultdict(list)
+    for it in constants:
+        alike[it.kind, tuple(sorted(it.shape)) if len(it.shape) == 2 else it.shape].append(it)
+    out: dict[str, Permuted] = {}
+    for values in alike.values():
+        if len(values) > 1:
+            out |= _of_one_size(sorted(values, key=lambda it: it.multiplied))
+    return out
+
+
+def _of_one_size(constants: Iterable[Candidate]) -> dict[str, Permuted]:
+    """The ties among constants of a type and a size; the first of equal ones is the one that stays."""
+    kept: dict[bytes, list[tuple[str, Array]]] = defaultdict(list)
+    out: dict[str, Permuted] = {}
+    for it in constants:
+        array = it.elements()
+        as_it_is = (Permuted(n, tuple(range(array.ndim))) for n, other in kept[_sample(array)] if equal(other, array))
+        tie = next(as_it_is, None)
+        if tie is None and array.ndim == 2 and it.multiplied:
+            transposed = array.T
+            candidates = [
+                (n, other) for n, other in kept[_sample(transposed)] if other.shape[1] % 4 == 0
+            ]  # loaded in fours along k
+            tie = next((Permuted(n, (1, 0)) for n, other in candidates if equal(other, transposed)), None)
+        if tie is None:
+            kept[_sample(array)].append((it.name, array))
+        else:
+            out[it.name] = tie
+    return out
+
+
+def _sample(array: Array) -> bytes:
+    """The shape and some elements, by places that are as far along each axis in every array."""
+    at = tuple(
+        (place * extent).astype(np.int64) for place, extent in zip(_places(array.ndim), array.shape, strict=True)
+    )
+    found: bytes = array[at].tobytes()
+    return repr(array.shape).encode() + found
+
+
+@cache
+def _places(rank: int) -> Array:
+    """Of the samples, as parts of the extent of each axis: multiples of powers of the golden ratio, which lie apart."""
+    steps = ((1 + 5**0.5) / 2) ** -np.arange(1.0, rank + 1)
+    return steps[:, None] * np.arange(1, _SAMPLES + 1) % 1
+
+
+def equal(a: Array, b: Array) -> bool:
+    """Equality of arrays of one shape, by tiles, in which the one that is transposed stays in the cache."""
+    if a.ndim != 2:
+        return bool(np.array_equal(a, b))
+    step = _COMPARED_AT_ONCE
+    return all(
+        np.array_equal(a[i : i + step, j : j + step], b[i : i + step, j : j + step])
+        for i in range(0, a.shape[0], step)
+        for j in range(0, a.shape[1], step)
+    )

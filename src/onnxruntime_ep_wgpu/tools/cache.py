@@ -1,0 +1,60 @@
+"""List, measure or clear the cache of compiled Programs on disk."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ..errors import OptionError
+from ._output import show_json, show_pairs, show_table
+
+if TYPE_CHECKING:
+    from ..plugin.store.folder import Folder, Kept
+
+_ACTIONS = {"list": "every entry", "size": "how many bytes it has", "clear": "removes every entry"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    help_text = "; ".join(f"{name}: {what}" for name, what in _ACTIONS.items())
+    parser.add_argument("action", nargs="?", choices=_ACTIONS, default="list", help=help_text)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Raises OptionError where there is no cache."""
+    from ..plugin.store.folder import VARIABLE, Folder, folder_path
+
+    path = folder_path()
+    if path is None:
+        raise OptionError(f"there is no cache: {VARIABLE}=off; take it out of the environment, or name a folder by it")
+    kept = Folder(path)
+    if args.action == "clear":
+        removed = kept.clear()
+        if kept.problem:
+            raise OptionError(f"the cache is not cleared: {kept.problem}")
+        facts: dict[str, Any] = {"folder": path, "removed": removed}
+        show_json(facts) if args.json else show_pairs(facts)
+    elif args.action == "size":
+        found = kept.entries()
+        facts = {"folder": path, "entries": len(found), "bytes": sum(it.nbytes for it in found), "most": kept.most}
+        show_json(facts) if args.json else show_pairs(facts)
+    else:
+        rows = [_row(kept, it) for it in kept.entries()]
+        if args.json:
+            show_json(rows)
+        else:
+            show_table(("used", "kind", "graph", "adapter", "bytes"), [list(it.values())[1:] for it in rows])
+    return 0
+
+
+def _row(kept: Folder, it: Kept) -> dict[str, Any]:
+    """What is said of an entry, which is not used by that."""
+    from ..plugin.store import entry
+
+    used = datetime.fromtimestamp(it.used).isoformat(" ", "seconds")
+    try:
+        found = entry.read(kept.read(it.name, used=False) or b"", None)
+        about = {"kind": found.kind, "graph": found.about.get("graph", ""), "adapter": found.about.get("adapter", "")}
+    except entry.EntryError as error:
+        about = {"kind": f"damaged: {error}", "graph": "", "adapter": ""}
+    return {"name": it.name, "used": used, **about, "bytes": it.nbytes}

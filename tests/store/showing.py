@@ -1,0 +1,146 @@
+"""Models as ONNX Runtime shows them, and the answers that a session on some adapter would get: no adapter is needed."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from onnxruntime_ep_wgpu.errors import WgpuEpError
+from onnxruntime_ep_wgpu.plugin.answers import Answers
+from onnxruntime_ep_wgpu.plugin.assign import subgraph
+from onnxruntime_ep_wgpu.plugin.assign.converted import converted
+from onnxruntime_ep_wgpu.plugin.assign.shown import Constant, ShownAttribute, ShownGraph, ShownNode, ShownValue
+from onnxruntime_ep_wgpu.program.file import header
+from onnxruntime_ep_wgpu.program.settings import DEFAULT, CompileSettings
+from onnxruntime_ep_wgpu.program.target import Target
+from onnxruntime_ep_wgpu.program.weights import weight_array
+
+KINDS = {
+    ir.AttributeType.INT: "int",
+    ir.AttributeType.FLOAT: "float",
+    ir.AttributeType.STRING: "string",
+    ir.AttributeType.INTS: "ints",
+    ir.AttributeType.FLOATS: "floats",
+    ir.AttributeType.STRINGS: "strings",
+}
+
+
+def shown(model: onnx.ModelProto) -> ShownGraph:
+    """The graph of a model, with what onnx infers of types."""
+    with contextlib.suppress(Exception):  # what is no model for ONNX Runtime is decided on nevertheless
+        model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    graph = ir.from_proto(model).graph
+    for value in list(graph.inputs):
+        if value.is_initializer():
+            graph.inputs.remove(value)
+    return shown_of(graph)
+
+
+def shown_of(graph: ir.Graph) -> ShownGraph:
+    values: dict[int, ShownValue] = {}
+
+    def value_of(it: ir.Value | None) -> ShownValue | None:
+        if it is None:
+            return None
+        if id(it) not in values:
+            code = None if it.dtype is None else int(it.dtype)
+            shape = None if it.shape is None else tuple(d if isinstance(d, int) else d.value for d in it.shape)
+            values[id(it)] = ShownValue(it.name or "", code, shape)
+            if it.const_value is not None:
+                values[id(it)].constant = constant_of(it.const_value)
+        return values[id(it)]
+
+    def attribute_of(it: Any) -> ShownAttribute:
+        if it.type == ir.AttributeType.TENSOR:
+            return ShownAttribute(it.name, "tensor", constant_of(it.as_tensor()))
+        if it.type == ir.AttributeType.GRAPH:
+            return ShownAttribute(it.name, "graph")
+        value = it.value
+        return ShownAttribute(it.name, KINDS[it.type], list(value) if isinstance(value, (list, tuple)) else value)
+
+    nodes = []
+    for number, it in enumerate(graph):
+        node = ShownNode(
+            it.domain,
+            it.op_type,
+            it.version or 1,
+            it.name or f"{it.op_type}_{number}",
+            [value_of(value) for value in it.inputs],
+            [value for value in map(value_of, it.outputs) if value is not None],
+            [attribute_of(a) for a in it.attributes.values()],
+        )
+        for value in node.outputs:
+            value.maker = node
+        nodes.append(node)
+    inputs = [value for value in map(value_of, graph.inputs) if value is not None]
+    outputs = [value for value in map(value_of, graph.outputs) if value is not None]
+    constants = {name: value_of(it) for name, it in sorted(graph.initializers.items())}
+    known = {name: it for name, it in constants.items() if it is not None}
+    return ShownGraph(graph.name or "", inputs, outputs, nodes, known, dict(graph.opset_imports))
+
+
+def constant_of(tensor: ir.TensorProtocol) -> Constant:
+    shape = tuple(map(int, tensor.shape.numpy()))
+    if tensor.dtype == ir.DataType.STRING:
+        return Constant(8, 0, shape, np.empty(0, np.uint8))
+    raw = np.frombuffer(tensor.tobytes(), np.uint8)
+    return Constant(int(tensor.dtype), int(tensor.dtype.bitwidth), shape, raw)
+
+
+@dataclass
+class Asked:
+    """A model on an adapter, with the options of a session."""
+
+    model: onnx.ModelProto
+    target: Target
+    settings: CompileSettings = DEFAULT
+    forced: frozenset[str] = frozenset()
+    held: frozenset[str] = frozenset()  # nodes of another provider
+
+
+@dataclass
+class Answer:
+    """What a session would get, as plain data; `compiled` is what did not come from the store, `told` what it said."""
+
+    claim: Any
+    programs: list[Any]
+    compiled: list[str] = field(default_factory=list)
+    told: list[tuple[str, bool]] = field(default_factory=list)
+
+    @property
+    def plain(self) -> Any:
+        return self.claim, self.programs
+
+
+def answer(asked: Asked, apart: bool = False) -> Answer:
+    """The answers to a session, which looks into the store that the environment says. `apart`: each group is compiled by itself,
+    and not as it was lowered for the claim."""
+    told: list[tuple[str, bool]] = []
+    answers = Answers(asked.target, asked.settings, lambda: None, lambda line, aloud: told.append((line, aloud)))
+    graph = shown(asked.model)
+    assigned = ["OtherExecutionProvider" if node.name in asked.held else "" for node in graph]
+    claim = answers.claim(graph, None, assigned, asked.forced)
+    if apart:
+        answers.end()
+    programs = []
+    whole = converted(graph)
+    nodes = list(whole)
+    for number, places in enumerate(claim.groups):
+        # ONNX Runtime knows nothing of what the decision found out.
+        group = shown_of(subgraph.extract(whole, [nodes[place] for place in places]))
+        try:
+            stored, again = answers.program(group, f"group {number}", frozenset(it.name for it in graph.inputs))
+        except (AssertionError, WgpuEpError) as error:  # which sessions are refused with, every time
+            programs.append(str(error))
+            continue
+        arrays = [np.ascontiguousarray(weight_array(it)) for it in stored.program.weights]
+        plain = header(stored.program), [(it.dtype.name, it.shape, it.tobytes()) for it in arrays]
+        programs.append((stored.inputs, stored.outputs, plain, again.may_relax, sorted(again.constants)))
+    answers.end()
+    reasons = [(type(it).__name__, it) for it in claim.reasons]
+    return Answer((claim.groups, reasons), programs, answers.compiled, told)

@@ -1,0 +1,242 @@
+"""An entry of which a byte was changed, that was cut off or put in the place of another is made again, and never misread."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxruntime_ep_wgpu.plugin.store import entry, folder
+from onnxruntime_ep_wgpu.plugin.store.folder import SUFFIX, Folder
+from onnxruntime_ep_wgpu.program.target import Target
+
+from .changes import convolved, folded, tied
+from .showing import Answer, Asked, answer
+
+RNG = np.random.default_rng(4)
+ASKED = Asked(folded(np.random.default_rng(1)), Target())
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the entries."""
+    monkeypatch.setenv(folder.VARIABLE, str(tmp_path / "cache"))
+    return tmp_path / "cache" / "programs"
+
+
+def files(place: Path) -> list[Path]:
+    return sorted(place.glob(f"*{SUFFIX}"))
+
+
+def without(monkeypatch: pytest.MonkeyPatch, asked: Asked = ASKED) -> Answer:
+    with monkeypatch.context() as there:
+        there.setenv(folder.VARIABLE, "off")
+        return answer(asked)
+
+
+def check_made_again(place: Path, want: Answer, lines: int | None = 1) -> None:
+    """The answer is right, with so many lines in the log, and the entry is whole again."""
+    got = answer(ASKED)
+    assert got.plain == want.plain
+    assert got.compiled
+    if lines is not None:
+        assert len(got.told) == lines, got.told
+        assert all(aloud and "is damaged" in line for line, aloud in got.told)
+    again = answer(ASKED)
+    assert again.plain == want.plain and not again.compiled and not again.told
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_byte_that_was_changed_anywhere(place: Path, monkeypatch: pytest.MonkeyPatch, which: int) -> None:
+    want = without(monkeypatch)
+    answer(ASKED)
+    path = files(place)[which]
+    whole = path.read_bytes()
+    for at in [*range(48), len(whole) - 1, *RNG.integers(48, len(whole), 30).tolist()]:
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << int(RNG.integers(8))]) + whole[at + 1 :])
+        check_made_again(place, want)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_entry_that_was_cut_off_or_goes_on(place: Path, monkeypatch: pytest.MonkeyPatch, which: int) -> None:
+    want = without(monkeypatch)
+    answer(ASKED)
+    path = files(place)[which]
+    whole = path.read_bytes()
+    for data in (b"", whole[:7], whole[:8], whole[:40], whole[:60], whole[:-1], whole + b"\0", b"\0" * len(whole)):
+        path.write_bytes(data)
+        check_made_again(place, want)
+
+
+def test_an_entry_in_the_place_of_another(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    want = without(monkeypatch)
+    answer(Asked(tied(np.random.default_rng(1)), Target()))
+    others = [it.read_bytes() for it in files(place)]
+    Folder(str(place)).clear()
+    answer(ASKED)
+    own = files(place)
+    for path in own:
+        for data in (*others, *(it.read_bytes() for it in own if it != path)):
+            path.write_bytes(data)
+            check_made_again(place, want)
+
+
+HOSTILE: list[Any] = [None, True, -1, 1 << 60, 0.5, "", "x", [], [None], {}, {"": 0}, [[0, 0]], [[1], [0]]]
+
+
+def parts(it: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The places of everything in a header."""
+    found = [path]
+    for key, value in it.items() if isinstance(it, dict) else enumerate(it) if isinstance(it, list) else ():
+        found += parts(value, (*path, key))
+    return found
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("which", [0, 1])
+def test_what_only_its_writer_could_have_written(place: Path, monkeypatch: pytest.MonkeyPatch, which: int) -> None:
+    """With a right digest: a header in which anything has another value is refused, or means the same."""
+    asked = Asked(convolved(np.random.default_rng(2)), Target())
+    want = without(monkeypatch, asked)
+    answer(asked)
+    path = files(place)[which]
+    whole = path.read_bytes()
+    length = struct.unpack("<I", whole[44:48])[0]
+    header = json.loads(whole[48 : 48 + length])
+    places = parts(header)
+    for number in RNG.choice(len(places), min(60, len(places)), replace=False):
+        changed = json.loads(json.dumps(header))
+        inner = changed
+        *way, last = places[number] or (None,)
+        if last is None:
+            changed = HOSTILE[int(RNG.integers(len(HOSTILE)))]
+        else:
+            for key in way:
+                inner = inner[key]
+            inner[last] = HOSTILE[int(RNG.integers(len(HOSTILE)))]
+        text = json.dumps(changed).encode()
+        rest = struct.pack("<II", entry.FORMAT, len(text)) + text
+        rest += b"\0" * (-(40 + len(rest)) % 16) + whole[48 + length + -(48 + length) % 16 :]
+        path.write_bytes(whole[:8] + hashlib.sha256(rest).digest() + rest)
+        got = answer(asked)  # raises nothing
+        if got.compiled:
+            assert got.plain == want.plain
+        path.write_bytes(whole)
+
+
+def test_a_newer_format_is_left_alone_by_the_key(place: Path) -> None:
+    data = entry.written("key", entry.Entry("claim", {}, {}, {}))
+    newer = struct.pack("<I", entry.FORMAT + 1) + data[44:]
+    with pytest.raises(entry.EntryError, match="its format is"):
+        entry.read(data[:8] + hashlib.sha256(newer).digest() + newer, "key", "claim")
+
+
+# ---- the folder
+
+
+@pytest.mark.skipif(os.name != "posix" or (os.geteuid() == 0 and not hasattr(os, "chown")), reason="POSIX has owners")
+@pytest.mark.parametrize("others", ["writes the folder", "owns the folder", "writes a file", "made a link", "a file"])
+def test_what_other_users_can_write_is_not_read(place: Path, monkeypatch: pytest.MonkeyPatch, others: str) -> None:
+    want = without(monkeypatch)
+    answer(ASKED)
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(it.stat().st_mode) for it in files(place)} == {0o600}
+    told = 1
+    if others == "writes the folder":
+        place.chmod(0o777)
+    elif others == "owns the folder":
+        if os.geteuid():
+            pytest.skip("only root gives files away")
+        os.chown(place, 12345, -1)
+    elif others == "writes a file":
+        told = 0
+        for it in files(place):
+            it.chmod(0o666)
+    elif others == "made a link":
+        real = place.rename(place.parent / "elsewhere")
+        place.symlink_to(real)
+    else:
+        real = place.rename(place.parent / "elsewhere")
+        place.write_bytes(b"")
+    got = answer(ASKED)
+    assert got.plain == want.plain and got.compiled == ["", "group 0"]
+    assert len(got.told) == told and not any(aloud for _, aloud in got.told)
+
+
+@pytest.mark.parametrize("fault", [28, 30, 5])  # full, read-only, broken
+def test_a_disk_that_takes_nothing_costs_the_caching_alone(
+    place: Path, monkeypatch: pytest.MonkeyPatch, fault: int
+) -> None:
+    want = without(monkeypatch)
+
+    def full(*_: Any) -> int:
+        raise OSError(fault, os.strerror(fault))
+
+    with monkeypatch.context() as there:
+        there.setattr("onnxruntime_ep_wgpu.writing.OutputFile.write", full)
+        got = answer(ASKED)
+    assert got.plain == want.plain
+    assert len(got.told) == 1 and os.strerror(fault) in got.told[0][0] and not got.told[0][1]
+    assert list(place.iterdir()) == []
+
+
+def test_a_place_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    want = without(monkeypatch)
+    (tmp_path / "file").write_bytes(b"")
+    for name in ("file", "file/in it", "\udc80", "x" * 300):
+        monkeypatch.setenv(folder.VARIABLE, os.path.join(tmp_path, name))
+        got = answer(ASKED)
+        assert got.plain == want.plain
+        assert len(got.told) <= 1
+
+
+def test_the_oldest_entries_make_room(tmp_path: Path) -> None:
+    kept = Folder(str(tmp_path / "programs"), most=1000)
+    for number in range(12):
+        assert kept.write(f"{number:02}", b"x" * 100)
+        os.utime(tmp_path / "programs" / f"{number:02}{SUFFIX}", (number, number))
+        if number == 5:
+            kept.read("00")  # used last
+    names = {it.name for it in kept.entries()}
+    assert {"00", "11"} <= names and "01" not in names
+    assert sum(it.nbytes for it in kept.entries()) <= 1000
+
+
+def test_files_of_processes_that_were_killed_go(tmp_path: Path) -> None:
+    kept = Folder(str(tmp_path / "programs"))
+    kept.write("a", b"x")
+    old, new = (tmp_path / "programs" / f".{name}.partial" for name in ("old", "new"))
+    for it in (old, new):
+        it.write_bytes(b"half")
+    os.utime(old, (1, 1))
+    kept.write("b", b"x")
+    assert not old.exists() and new.exists()
+    assert kept.clear() == 2
+    assert list((tmp_path / "programs").iterdir()) == []
+
+
+@pytest.mark.parametrize("system", ["linux", "linux xdg", "linux xdg relative", "darwin", "win32", "off", "Off", "own"])
+def test_the_place_follows_the_rules_of_the_system(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", system.split()[0] if system in ("darwin", "win32") else "linux")
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("LOCALAPPDATA", "/profile")
+    monkeypatch.setenv("XDG_CACHE_HOME", {"linux xdg": "/xdg", "linux xdg relative": "xdg"}.get(system, ""))
+    monkeypatch.setenv(folder.VARIABLE, {"off": "off", "Off": "Off", "own": "/own"}.get(system, ""))
+    name = "onnxruntime-ep-wgpu/programs"
+    want = {
+        **{
+            "linux": f"/home/me/.cache/{name}",
+            "linux xdg": f"/xdg/{name}",
+            "darwin": f"/home/me/Library/Caches/{name}",
+        },
+        **{"linux xdg relative": f"/home/me/.cache/{name}", "win32": f"/profile/{name}", "own": "/own/programs"},
+    }
+    assert folder.folder_path() == want.get(system)
