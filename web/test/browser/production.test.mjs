@@ -201,7 +201,7 @@ test('what is wrong with an answer is said', async () => {
   };
   assert.match(await create('none.onnx'), /^ProgramError: none\.onnx cannot be fetched: 404 .*; put there what `wgpu-ep export` wrote/);
   assert.match(await answering({ status: 404, body: '' }), /weights-002\.bin cannot be fetched: 404 .*; put there what `wgpu-ep export` wrote/);
-  assert.match(await answering({ status: 503, body: '' }), /weights-002\.bin cannot be fetched: 503 .*; the server is there, and fails: try again later/);
+  assert.match(await answering({ status: 503, body: '' }), /weights-002\.bin cannot be fetched: 503 .*; its server fails: try again later/);
   assert.match(await answering({ body: '<!doctype html><title>app</title>' }), /weights-002\.bin cannot be fetched: the server answers with a page, so there is no such file/);
   // Another server, which allows nothing, and one that is not there.
   const other = await serve();
