@@ -1,7 +1,7 @@
 """Steps per second of a beam search whose decoder is a body: `python -m bench.search [--layers 4] [--hidden 256] [--beams 4]`.
 
-A GPT of random parameters is the decoder of one BeamSearch node. Its runs are timed on the CPU provider and here, in turns; sequences
-have to be equal. A step is one token of all beams; the prompt counts as one.
+A GPT of random parameters is the decoder of one BeamSearch node. Its runs are timed on the CPU provider and here, in turns;
+sequences have to be equal. A step is one token of all beams; the prompt counts as one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import time
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
@@ -115,9 +114,7 @@ def main() -> None:
         "CPU provider": ort.InferenceSession(model, settings, providers=["CPUExecutionProvider"]),
         "here": webgpu_ep.session(model, sess_options=settings),
     }
-    print(
-        f"{onnx.__name__} {onnx.__version__}, onnxruntime {ort.__version__}, {webgpu_ep.report(sessions['here']).device}"
-    )
+    print(f"onnxruntime {ort.__version__}, {webgpu_ep.report(sessions['here']).device}")
     feeds = {"ids": np.random.default_rng(1).integers(1, last, (1, args.prompt)).astype(np.int32)}
     for _ in range(args.runs):
         found, lines = [], []

@@ -18,6 +18,7 @@ import pytest
 
 from onnxruntime_ep_wgpu.compiler.tune import SWIFTSHADER, use
 from onnxruntime_ep_wgpu.compiler.tune.convolutions import ChannelsLast
+from onnxruntime_ep_wgpu.compiler.tune.matrices import MatrixTile
 from onnxruntime_ep_wgpu.device import Adapter, Context, Device, adapters, context_of, open_device
 from onnxruntime_ep_wgpu.device.contexts import claim
 from onnxruntime_ep_wgpu.device.webgpu import libraries
@@ -73,12 +74,16 @@ class Way:
             software=False,
             discrete=True,
             matrices=full.matrices or UNITS if self.target == "matrices" else (),
-            tuning=(use(ChannelsLast(2)), *full.tuning) if self.target == "channels" else full.tuning,
+            tuning=(*CHOICES.get(self.target, ()), *full.tuning),
         )
 
 
-UNITS = (MatrixUnit(16, 16, 16, "f16", "f32", 32), MatrixUnit(8, 8, 8, "f16", "f32", 32))
+UNITS = tuple(MatrixUnit(*it, "f16", "f32", 32) for it in ((16, 16, 16), (8, 8, 8), (8, 16, 16)))
 """As GPUs of different makers have."""
+CHOICES = {
+    "channels": (use(ChannelsLast(2)),),
+    "matrices": (use(MatrixTile(16, 16, 16, 1, 1)),),  # larger tiles take software adapters long to compile
+}
 OWN = Way()
 EVERY_PAIR = (OWN, Way("own", "pair"), Way("gpu", "native"), Way("gpu", "pair"))
 WAYS = tuple(Way(target, int64) for target in TARGETS for int64 in INT64)

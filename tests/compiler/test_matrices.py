@@ -20,7 +20,13 @@ from tests.support import Runner, compile_model, make_model, target
 
 H, F = np.float16, np.float32
 SMALL = MatrixTile(16, 16, 16, 1, 1, 2)
-TILES = (SMALL, MatrixTile(32, 64, 32, 2, 2), MatrixTile(32, 32, 32, 1, 2, 2, 8, 8, 8), MatrixTile(64, 32, 32, 4, 1, 2))
+TILES = (
+    SMALL,
+    MatrixTile(32, 64, 32, 2, 2),
+    MatrixTile(64, 32, 32, 4, 1, 2),
+    MatrixTile(32, 32, 32, 1, 2, 2, 8, 8, 8),
+    MatrixTile(16, 32, 32, 1, 2, 1, 8, 16, 16),
+)
 SHAPES = [(1, 5, 7, 3), (1, 45, 96, 100), (2, 33, 30, 65), (3, 1, 16, 200)]
 
 
@@ -57,7 +63,7 @@ def product(x: tuple, w: tuple, transposed: bool = False) -> onnx.ModelProto:
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("tile", TILES, ids=lambda it: f"{it.m}x{it.n}x{it.k}")
+@pytest.mark.parametrize("tile", TILES, ids=lambda it: f"{it.m}x{it.n}x{it.k} of {it.unit_m}x{it.unit_n}")
 @pytest.mark.parametrize("transposed", [False, True], ids=["", "transposed"])
 def test_every_tile_multiplies_matrices_of_any_size(tile: MatrixTile, transposed: bool) -> None:
     program = compile_model(

@@ -20,6 +20,7 @@ CARD = Target("card", NATIVE, 8, 1024, 48 << 10, 2 << 30, 4 << 30)
 def full(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Target:
     """That of the only adapter."""
     adapter = SimpleNamespace(software=request.param.software, target=lambda: request.param)
+    adapter.through = lambda *_: adapter
     monkeypatch.setattr(targets, "adapters", lambda: (adapter,))
     return request.param
 

@@ -66,6 +66,7 @@ def index() -> dict[str, Info]:
 
 
 def read(name: str) -> Data:
+    index()  # which makes the cache
     data = pickle.loads((CACHE / f"{name}.pickle").read_bytes())
     assert isinstance(data, Data)
     return data

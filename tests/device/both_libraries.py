@@ -163,6 +163,17 @@ def test_bounds_checks_are_of_a_device_where_a_module_has_none() -> None:
         np.testing.assert_allclose(session.run(None, {"x": X})[0], native[0].run(None, {"x": X})[0], rtol=1e-5)
 
 
+@pytest.mark.parametrize("offset", [0, 12])
+def test_large_writes_arrive_whole(library: str, offset: int) -> None:
+    device = opened(library)
+    data = np.random.default_rng(offset).integers(0, 256, (9 << 20) + 5, np.uint8)
+    buffer = device.buffer(data.nbytes + 64)
+    for _ in range(3):
+        data += 1
+        device.upload(buffer, offset, data.data)
+        assert np.array_equal(get(device, buffer, np.zeros(offset + data.size, np.uint8))[offset:], data)
+
+
 def test_times_of_kernels_are_measured(library: str) -> None:
     device = opened(library)
     if not device.has_timestamps:

@@ -15,7 +15,8 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from tests import boundaries, halves, provider, support, zoo
+from onnxruntime_ep_wgpu.program.target import Target
+from tests import boundaries, halves, provider, support, targets, zoo
 
 ALLOWED = 1.5
 REPRESENTATIVES = ("tiny", "minilm", "resnet_f32", "vit_f32")
@@ -43,14 +44,28 @@ def _representatives() -> list[object]:
 @pytest.mark.costly
 @pytest.mark.parametrize(("name", "half", "native"), _representatives())
 def test_the_error_of_halves_is_that_of_storing_them(name: str, half: int, native: bool) -> None:
+    full = support.target()
+    _as_exact_as_stored(
+        name, half, full if native else dataclasses.replace(full, features=full.features - {"shader-f16"})
+    )
+
+
+@pytest.mark.parametrize("way", [targets.Way("matrices")], ids=str, indirect=True)
+@pytest.mark.parametrize("name", ["tiny", pytest.param("minilm", marks=pytest.mark.exhaustive)])
+def test_the_same_with_matrices_of_subgroups(name: str) -> None:
+    _as_exact_as_stored(name, TensorProto.FLOAT16, support.target(), part="matrix_sum")
+
+
+def _as_exact_as_stored(name: str, half: int, target: Target, part: str = "") -> None:
+    """`part` is in the text of a kernel."""
     try:
         case = zoo.load(name)
     except zoo.MissingWeightsError as missing:
         pytest.skip(str(missing))
     model = halves.retyped(onnx.load(case.path), TensorProto.FLOAT, half)
-    full = support.target()
-    target = full if native else dataclasses.replace(full, features=full.features - {"shader-f16"})
-    run = support.Runner(support.compile_model(model, target))
+    program = support.compile_model(model, target)
+    assert any(part in text for kernel in program.kernels for text in kernel.wgsl)
+    run = support.Runner(program)
     # Of several inputs together: the largest error among a few results of one input is a matter of luck, and so is its bound.
     error = bound = 0.0
     for variation in range(case.variations):

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from onnxruntime_ep_wgpu.device import Device, adapters, encoding, open_device
+from onnxruntime_ep_wgpu.device.webgpu import libraries
 from onnxruntime_ep_wgpu.device.webgpu.header import address
+
+WITH_WGPU_PY = pytest.mark.skipif(
+    libraries.usual() != "wgpu-native", reason="wgpu-py knows no objects of the library that WGPU_EP_LIBRARY names"
+)
+"""For tests of what is shared with wgpu-py."""
 
 
 def device_of(context: int) -> Device:

@@ -32,7 +32,7 @@ from onnxruntime_ep_wgpu.plugin.memory.transfer import DataTransfer
 from tests import patience
 
 from . import models
-from .loss import device_of, lose
+from .loss import WITH_WGPU_PY, device_of, lose
 from .test_memo import RANDOM, hits
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -225,6 +225,7 @@ def test_tensors_that_outlive_the_session_are_not_kept_when_they_go() -> None:
     assert device() is None
 
 
+@WITH_WGPU_PY
 def test_a_tensor_that_is_shared_with_wgpu_is_not_kept(session: Any) -> None:
     assert settled(session, 4)
     x = np.ones((4, 8), np.float32)

@@ -18,8 +18,10 @@ from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from onnxruntime_ep_wgpu.program.target import COMPONENT_STORES
 
 from . import models
+from .loss import WITH_WGPU_PY
 from .test_memo import Bound, made_by, repeats
 
+pytestmark = WITH_WGPU_PY
 X = np.random.default_rng(4).standard_normal((5, 8), np.float32)
 STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 

@@ -29,7 +29,7 @@ def write(folder: Path) -> None:
         (source / "onnx").mkdir(parents=True)
         expected = make(source)
         (folder / f"{name}.json").write_text(json.dumps(expected))
-        export_transformers(source, folder / name)
+        export_transformers(source, folder / name, with_onnx=name == "embeddings")
 
 
 def _save(folder: Path, model: onnx.ModelProto) -> ort.InferenceSession:

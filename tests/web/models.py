@@ -21,7 +21,7 @@ from tests.language import models as decoders
 from tests.support import make_model
 from tests.zoo import tiny
 
-from . import causal, host
+from . import causal, host, kernels
 
 F, H, I64 = np.float32, np.float16, np.int64
 
@@ -181,6 +181,8 @@ def write(folder: Path) -> None:
     write_decoders(folder)
     write_outputs(folder)
     write_large(folder)
+    write_plain(folder)
+    kernels.write(folder)
 
 
 def write_narrow(folder: Path) -> None:
@@ -272,6 +274,21 @@ def write_large(folder: Path) -> None:
     weights = {name: rng.normal(size=(512, 512)).astype(F) / 24 for name in names}
     onnx.save(make_model(nodes, {"x": (F, ["n", 512])}, weights), folder / "large.onnx")
     export(folder / "large.onnx", chunk_bytes=1 << 20)
+
+
+def write_plain(folder: Path) -> None:
+    """branch.onnx, which no export runs: its input decides which branch of an If gives the result."""
+    branches = []
+    for name, kind in (("then_branch", "Neg"), ("else_branch", "Abs")):
+        value = onnx.helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"])
+        branches.append((name, onnx.helper.make_graph([node(kind, ["x"], [name])], name, [], [value])))
+    nodes = [
+        node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        node("Less", ["sum", "zero"], ["negative"]),
+        node("If", ["negative"], ["y"], **dict(branches)),
+    ]
+    model = make_model(nodes, {"x": (F, ["n"])}, {"zero": np.array(0, F)})
+    onnx.save(model, folder / "branch.onnx")
 
 
 def write_host(path: Path) -> None:

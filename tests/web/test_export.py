@@ -379,6 +379,50 @@ def test_a_folder_of_transformers_keeps_its_names(hub: Path) -> None:
     assert config == {"model_type": "bert", "transformers.js_config": {"dtype": "fp16"}}
 
 
+def test_a_folder_says_which_dtypes_it_has(hub: Path, tmp_path: Path) -> None:
+    """transformers.js asks for q8 where a page names no device."""
+    (hub / "config.json").write_text('{"model_type": "bert"}')
+    found = webgpu_ep.export_transformers(hub, dtypes=["fp16", "q4f16"])
+    config = json.loads((found.path / "config.json").read_text())
+    assert config["transformers.js_config"] == {"dtype": {"model": "fp16", "decoder_model_merged": "q4f16"}}
+
+
+def test_the_model_is_kept_beside_the_export(model: Path, hub: Path, tmp_path: Path) -> None:
+    (tmp_path / "public").mkdir()
+    data = model.read_bytes()
+    for name, single_file, original in (
+        ("public/a.wgpu", True, "public/a.onnx"),
+        ("public/b.onnx.wgpu", False, "public/b.onnx"),
+        ("public/c", False, "public/c.original.onnx"),
+    ):
+        webgpu_ep.export(model, tmp_path / name, single_file=single_file, with_onnx=True)
+        assert (tmp_path / original).read_bytes() == data
+    found = webgpu_ep.export(model, with_onnx=True)  # where it is already
+    assert found.path == model.with_name("model.onnx.wgpu") and model.read_bytes() == data
+    folder = webgpu_ep.export_transformers(hub, with_onnx=True).path / "onnx"
+    assert (folder / "model_fp16.original.onnx").read_bytes() == data
+    # Bytes say what they were made of.
+    head = (folder / "model_fp16.onnx").read_bytes()
+    told = json.loads(head[48 : 48 + int.from_bytes(head[12:16], "little")])["onnx"]
+    assert told == {
+        "of": "model_fp16.onnx", "file": "model_fp16.original.onnx", "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }  # fmt: skip
+    (tmp_path / "public" / "d.onnx").write_bytes(b"another")
+    with pytest.raises(FileExistsError, match=r"d\.onnx exists already, where the ONNX model is to be kept"):
+        webgpu_ep.export(model, tmp_path / "public" / "d.wgpu", single_file=True, with_onnx=True)
+    assert not (tmp_path / "public" / "d.wgpu").exists()
+
+
+def test_a_kept_model_has_the_weights_of_other_files_in_it(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "apart").mkdir()
+    onnx.save(onnx.load(model), tmp_path / "apart" / "m.onnx", save_as_external_data=True, size_threshold=0)
+    webgpu_ep.export(tmp_path / "apart" / "m.onnx", tmp_path / "m.wgpu", single_file=True, with_onnx=True)
+    kept = onnx.load(tmp_path / "m.onnx")  # alone
+    assert [it.raw_data or it.float_data for it in kept.graph.initializer]
+    assert all(it.data_location != it.EXTERNAL for it in kept.graph.initializer)
+
+
 def test_models_of_a_folder_are_chosen_by_dtype(hub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["export", "--transformers", str(hub), "--output", str(tmp_path / "out"), "--json"]
     assert cli.main([*arguments, "--dtype", "fp32", "--dtype", "q4f16"]) == 0

@@ -1,7 +1,6 @@
 // How long runs take, as a page sees it. Python has the same function.
 
 import type { InferenceSession } from 'onnxruntime-common';
-import { handlerOf } from './handler.js';
 
 /** Milliseconds. */
 export interface Times {
@@ -11,13 +10,8 @@ export interface Times {
 }
 
 /** Milliseconds per run with results in memory, after one run that is not counted. */
-export async function benchmark(
-  session: InferenceSession,
-  feeds: InferenceSession.FeedsType,
-  iterations = 10,
-): Promise<Times> {
+export async function timed(session: InferenceSession, feeds: InferenceSession.FeedsType, iterations: number): Promise<Times> {
   if (!(Number.isInteger(iterations) && iterations > 0)) throw new RangeError(`iterations is ${iterations}, it takes a whole number from 1 on`);
-  handlerOf(session);
   const times: number[] = [];
   for (let k = 0; k <= iterations; k++) {
     const start = performance.now();

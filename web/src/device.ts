@@ -8,7 +8,7 @@ import { held } from './memory.js';
 import { preferenceOf } from './flags.js';
 import type { Kernel, MatrixUnit } from './program.js';
 
-export const USAGE = { MAP_READ: 1, COPY_SRC: 4, COPY_DST: 8, UNIFORM: 64, STORAGE: 128, QUERY_RESOLVE: 512 } as const;
+export const USAGE = { MAP_READ: 1, COPY_SRC: 4, COPY_DST: 8, UNIFORM: 64, STORAGE: 128 } as const;
 /** Features and limits that are asked for where the adapter has them. */
 const MATRICES = 'chromium-experimental-subgroup-matrix' as GPUFeatureName;
 const FEATURES = ['shader-f16', 'subgroups', 'timestamp-query', MATRICES] as const;
@@ -41,6 +41,9 @@ export class Gpu {
   readonly #layouts = new Map<string, { group: GPUBindGroupLayout; pipeline: GPUPipelineLayout }>();
   readonly #pipelines = new Map<string, Promise<GPUComputePipeline>>();
   readonly #sizes = new WeakMap<GPUBuffer, number>();
+  /** The first buffer that there was no memory for, since that was told last; known once `#asked` is there. */
+  #refused: string | undefined;
+  #asked: Promise<void> | undefined;
   /** Pipelines compiled on this device. */
   compiled = 0;
 
@@ -53,8 +56,14 @@ export class Gpu {
     const { isFallbackAdapter, description, architecture } = device.adapterInfo ?? {};
     this.software = isFallbackAdapter ?? /swiftshader|llvmpipe/i.test(`${description} ${architecture}`);
     void device.lost.then((info) => {
-      this.lost = info.message || info.reason || 'unknown reason';
+      this.lost ??= info.message || info.reason || 'unknown reason';
     });
+    // The promise tells that only after calls that follow.
+    const destroy = device.destroy;
+    device.destroy = (): undefined => {
+      this.lost ??= 'it was destroyed';
+      destroy.call(device);
+    };
   }
 
   static of(device: GPUDevice): Gpu {
@@ -67,8 +76,14 @@ export class Gpu {
 
   /** A buffer of at least `size` bytes, a multiple of 16. */
   buffer(size: number, usage: number, label: string): GPUBuffer {
+    const { device } = this;
     const bytes = Math.max(16, Math.ceil(size / 16) * 16);
-    const buffer = this.device.createBuffer({ size: bytes, usage, label });
+    device.pushErrorScope('out-of-memory');
+    const buffer = device.createBuffer({ size: bytes, usage, label });
+    this.#asked = device.popErrorScope().then(
+      (error) => { if (error) this.#refused ??= `${label} takes ${bytes} bytes, for which the device has no memory left`; },
+      () => undefined,
+    );
     held.buffers += 1;
     held.bytes += bytes;
     this.#sizes.set(buffer, bytes);
@@ -123,8 +138,18 @@ export class Gpu {
     try {
       await buffer.mapAsync(1);
     } catch (error) {
-      throw this.lost ? this.lostError() : new DeviceError(`results cannot be read: ${messageOf(error)}`, { cause: error });
+      // Nothing unmaps it meanwhile, so the device is lost, whether or not that is told yet.
+      if ((error as Error).name === 'AbortError') this.lost ??= messageOf(error);
+      throw this.lost ? this.lostError() : new DeviceError(`results cannot be read: ${(await this.#noMemory()) ?? messageOf(error)}`, { cause: error });
     }
+  }
+
+  /** Which buffer there was no memory for, told once. */
+  async #noMemory(): Promise<string | undefined> {
+    await this.#asked;
+    const said = this.#refused;
+    this.#refused = undefined;
+    return said;
   }
 
   lostError(): DeviceError {
@@ -144,9 +169,10 @@ export class Gpu {
       for (let k = 0; k < 2; k++) scopes.push(device.popErrorScope().catch(() => null));
     }
     const problems = await Promise.all(scopes);
+    const refused = await this.#noMemory();
     if (this.lost) throw this.lostError();
-    const problem = problems.find((it) => it);
-    if (problem) throw new DeviceError(`${what}: ${problem.message || 'the device has no memory left'}`);
+    const problem = refused ?? problems.find((it) => it)?.message;
+    if (problem !== undefined) throw new DeviceError(`${what}: ${problem || 'the device has no memory left'}`);
     return result;
   }
 

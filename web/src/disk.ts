@@ -30,9 +30,9 @@ export async function onDisk(path: string | URL): Promise<Found> {
   return {
     ok: true,
     status: '',
-    bytes: async () => {
+    bytes: async (part) => {
       try {
-        return await read(file, found.size);
+        return await read(file, part?.whole.length === found.size ? part.whole : new Uint8Array(found.size));
       } finally {
         await file.close();
       }
@@ -41,10 +41,9 @@ export async function onDisk(path: string | URL): Promise<Found> {
   };
 }
 
-async function read(file: Handle, size: number): Promise<Uint8Array> {
-  const whole = new Uint8Array(size);
-  for (let end = 0; end < size; ) {
-    const { bytesRead } = await file.read(whole, end, size - end);
+async function read(file: Handle, whole: Uint8Array): Promise<Uint8Array> {
+  for (let end = 0; end < whole.length; ) {
+    const { bytesRead } = await file.read(whole, end, whole.length - end);
     if (!bytesRead) return whole.slice(0, end);
     end += bytesRead;
   }

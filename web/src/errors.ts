@@ -26,6 +26,13 @@ export class ProgramError extends WgpuError {
   override name = 'ProgramError';
 }
 
+/** What was opened is no export, perhaps an ONNX model that other libraries run; `model` are its bytes. */
+export class NotExportedError extends ProgramError {
+  constructor(message: string, readonly model?: Uint8Array, options?: ErrorOptions) {
+    super(message, options);
+  }
+}
+
 /** There is no usable adapter, the device is lost, or it refused a request. */
 export class DeviceError extends WgpuError {
   override name = 'DeviceError';

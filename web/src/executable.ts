@@ -5,12 +5,12 @@ import { Bound, type Feed, type Given, type Place, type Result, Runs } from './b
 import type { Gpu } from './device.js';
 import { element } from './elements.js';
 import { InputError, LimitError } from './errors.js';
-import { type Layout, Layouts } from './layout.js';
+import { Layouts } from './layout.js';
 import type { Package } from './package.js';
-import { Plan, pipelinesOf } from './plan.js';
+import { Plan, nameOf, pipelinesOf } from './plan.js';
 import { evaluate, type Int } from './postfix.js';
 import type { Program } from './program.js';
-import { Profiled, type TimedDispatch } from './profile.js';
+import type { OnProfile, Profiled } from './profile.js';
 import { ResultBuffers } from './results.js';
 import { Temps } from './temps.js';
 import { upload } from './upload.js';
@@ -19,9 +19,6 @@ const MAX_PLANS = 32; // sets of input shapes whose plans are kept
 
 /** Where an output is wanted: as a run puts it, or in a new buffer. */
 export type Wanted = Place | 'gpu';
-
-/** Told how long each dispatch of a run took. */
-export type OnProfile = (dispatches: TimedDispatch[], layout: Layout) => void;
 
 export class Executable {
   readonly #layouts: Layouts;
@@ -52,7 +49,7 @@ export class Executable {
    * will have no others.
    */
   static async create(
-    from: Package, gpu: Gpu, progress: (loaded: number) => void = () => undefined, known?: readonly Int[],
+    from: Package, gpu: Gpu, progress: (loaded: number) => void = () => undefined, known?: readonly Int[], signal?: AbortSignal,
   ): Promise<Executable> {
     const { program } = from;
     for (const { name, bytes } of program.weights) {
@@ -67,8 +64,9 @@ export class Executable {
       await gpu.guarded('the weights do not fit on the device', () => {
         for (const it of program.weights) weights.push(gpu.storage(it.bytes, `the weight '${it.name}'`));
       });
-      await upload(from, gpu, weights, progress);
+      await upload(from, gpu, weights, progress, signal);
     } catch (error) {
+      from.cancel();
       for (const buffer of weights) gpu.free(buffer);
       throw error;
     }
@@ -127,7 +125,8 @@ export class Executable {
     if (this.#made === 2) compileUsable(this.program, this.gpu);
     const pipelines = await needed;
     this.#alive();
-    const keep = (value: number, nbytes: number): GPUBuffer => this.#results.keep(`${key}|${value}`, nbytes);
+    const keep = (value: number, nbytes: number): GPUBuffer =>
+      this.#results.keep(`${key}|${value}`, nbytes, nameOf(this.program, layout, value));
     const made: Runs[] = []; // one, when there is memory for it
     try {
       await this.gpu.guarded('the device cannot hold a run of this size', () => {
@@ -212,7 +211,7 @@ export class Executable {
       const bound = known ?? new Bound(plan, feeds, places as Place[]);
       const staging = bound.bytes ? this.#results.stage(bound.bytes) : undefined;
       if (staging) taken.push(staging);
-      profiled = tell && Profiled.on(this.gpu, plan.steps.length);
+      profiled = tell?.on(this.gpu, plan.steps.length);
       let sure: Promise<void> | undefined;
       // Who waits for results anyway hears of callers' buffers that are destroyed since they were bound.
       if (known && !(staging && known.foreign)) {
@@ -236,7 +235,7 @@ export class Executable {
 
   #take({ program, layout }: Plan, output: number, taken: GPUBuffer[]): Given {
     const value = program.outputs[output]!;
-    const buffer = this.#results.take(layout.nbytes[value]!);
+    const buffer = this.#results.take(layout.nbytes[value]!, nameOf(program, layout, value));
     taken.push(buffer);
     return { buffer, dims: layout.shapes[value]! };
   }
@@ -250,7 +249,7 @@ export class Executable {
     mapped?.catch(() => undefined); // told below, when the run itself was taken
     try {
       if (sure) await sure;
-      if (profiled) tell!(await profiled.read(bound.plan), bound.plan.layout);
+      if (profiled) tell!.tell(await profiled.read(bound.plan), bound.plan.layout);
       if (!staging) return bound.results;
       await mapped;
       const results = bound.read(staging);

@@ -1,8 +1,8 @@
 // Files of an export: from the network, from the browser's cache, or in Node from the disk. In: an address. Out: bytes, with the
-// hash that the manifest has, or a ProgramError. Invariant: a file of known size is in memory once, however it arrives.
+// hash that the manifest has, or a ProgramError. Invariant: a file of known size is in memory once, however often it breaks off.
 
 import { ProgramError, messageOf } from './errors.js';
-import type { Found } from './found.js';
+import type { Found, Part, Tell } from './found.js';
 
 const CACHE = 'onnxruntime-ep-wgpu';
 
@@ -14,47 +14,75 @@ export interface FileEntry {
 
 // ---- where files are
 
-/** Looks for a file. Raises ProgramError when nobody answers. */
-export async function find(uri: string): Promise<Found> {
+/** How files are asked for. */
+export interface Way {
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Looks for a file, or for the bytes of it that follow the first `from`. Raises ProgramError when nobody answers. */
+export async function find(uri: string, { signal }: Way = {}, from = 0): Promise<Found> {
   const local = localPath(uri);
   if (local !== undefined) return (await import('./disk.js')).onDisk(local);
   try {
-    return ofResponse(await fetch(uri));
+    return ofResponse(await fetch(uri, { ...(signal && { signal }), ...(from && { headers: { range: `bytes=${from}-` } }) }));
   } catch (error) {
-    throw new ProgramError(`${uri} cannot be fetched: ${messageOf(error)}`, { cause: error });
+    signal?.throwIfAborted();
+    throw new ProgramError(`${uri} cannot be fetched: ${await whyNot(uri, error)}`, { cause: error });
   }
+}
+
+/** Why a browser fetches nothing, which it tells its console alone. */
+async function whyNot(uri: string, error: unknown): Promise<string> {
+  const { location } = globalThis;
+  const asking = { mode: 'no-cors', method: 'HEAD' } as const;
+  if (location && new URL(uri, location.href).origin !== location.origin && (await fetch(uri, asking).catch(() => undefined))) {
+    return `its server has to send Access-Control-Allow-Origin for ${location.origin} (CORS)`;
+  }
+  return `no server answers (${messageOf(error)})`;
 }
 
 export function notFound(uri: string, status: string): ProgramError {
   const verb = localPath(uri) === undefined ? 'fetched' : 'read';
-  return new ProgramError(`${uri} cannot be ${verb}: ${status}; put there what \`wgpu-ep export\` wrote`);
+  const way = BUSY.test(status) ? 'the server is there, and fails: try again later' : 'put there what `wgpu-ep export` wrote';
+  return new ProgramError(`${uri} cannot be ${verb}: ${status}; ${way}`);
 }
+
+/** What servers answer that may answer otherwise later. */
+export const BUSY = /^(408|429|5)/;
+/** What servers of single-page applications answer where there is no file. */
+const PAGE = /^\s*</;
+export const NO_FILE = 'the server answers with a page, so there is no such file';
+export const isPage = (bytes: Uint8Array): boolean => PAGE.test(new TextDecoder().decode(bytes.subarray(0, 99)));
 
 function ofResponse(response: Response, cached = false): Found {
   return {
     ok: response.ok,
     status: `${response.status} ${response.statusText}`,
     cached,
-    bytes: (size) => bodyOf(response, size),
+    bytes: (part) => {
+      // It does not go on from where the last one ended.
+      if (part && response.status !== 206) part.end = 0;
+      return bodyOf(response, part);
+    },
     cancel: () => void response.body?.cancel().catch(() => undefined),
   };
 }
 
 /** The body of a response, straight into an array of the size that it should have; a longer array is a sign of more. */
-export async function bodyOf(response: Response, size: number | undefined): Promise<Uint8Array> {
-  if (size === undefined || !response.body) return new Uint8Array(await response.arrayBuffer());
-  const whole = new Uint8Array(size);
+export async function bodyOf(response: Response, part: Part | undefined): Promise<Uint8Array> {
+  if (!part || !response.body) return new Uint8Array(await response.arrayBuffer());
+  const { whole, tell } = part;
   const reader = response.body.getReader();
-  let end = 0;
   for (;;) {
     const { done, value } = await reader.read();
-    if (done) return end < size ? whole.slice(0, end) : whole;
-    if (end + value.length > size) {
+    if (done) return part.end < whole.length ? whole.slice(0, part.end) : whole;
+    if (part.end + value.length > whole.length) {
       void reader.cancel().catch(() => undefined);
-      return new Uint8Array(end + value.length);
+      return new Uint8Array(part.end + value.length);
     }
-    whole.set(value, end);
-    end += value.length;
+    whole.set(value, part.end);
+    part.end += value.length;
+    tell?.(part.end);
   }
 }
 
@@ -72,33 +100,77 @@ export function localPath(uri: string): string | URL | undefined {
 export type Address = (file: string) => string;
 
 /** Asks for files where they are nearest: in the cache as it is now, once what is on its way there has arrived. */
-export function asking(address: Address): (entry: FileEntry) => Promise<Found> {
+export function asking(address: Address, way: Way): (entry: FileEntry) => Promise<Found> {
   const before = kept;
   return async (entry) => {
     const uri = address(entry.file);
     await before;
-    const found = await (await openCache(uri))?.match(cacheKey(uri, entry));
-    return found ? ofResponse(found, true) : find(uri);
+    const found = await (await openCache(uri))?.match(cacheKey(uri, `sha256=${entry.sha256}`));
+    return found ? ofResponse(found, true) : find(uri, way);
   };
 }
 
+/** Milliseconds before what failed is asked for again. */
+const BACK_OFF = [200, 800, 2400];
+
 /** The bytes of a file. Raises ProgramError when they are not those of the manifest. */
-export async function verified(uri: string, entry: FileEntry, found?: Found): Promise<Uint8Array> {
-  found ??= await find(uri);
-  if (!found.ok) throw notFound(uri, found.status);
-  const bytes = await found.bytes(entry.bytes);
-  const right = bytes.byteLength === entry.bytes && (await sha256(bytes)) === entry.sha256;
+export async function verified(uri: string, entry: FileEntry, way: Way, asked: Promise<Found>, tell?: Tell): Promise<Uint8Array> {
+  const part: Part = { whole: new Uint8Array(entry.bytes), end: 0, tell };
+  for (let time = 0; ; time++) {
+    const resumed = part.end > 0;
+    let found: Found | undefined;
+    try {
+      found = await (time ? find(uri, way, part.end) : asked);
+      if (found.ok) {
+        const bytes = await found.bytes(part);
+        const right = bytes.byteLength === entry.bytes && (await sha256(bytes)) === entry.sha256;
+        const cache = await openCache(uri);
+        if (right) {
+          if (cache && !found.cached) kept = keep(kept, cache, uri, `sha256=${entry.sha256}`, bytes);
+          return bytes;
+        }
+        part.end = 0;
+        if (found.cached) await cache?.delete(cacheKey(uri, `sha256=${entry.sha256}`));
+        // Halves of two versions, perhaps: once more, from the beginning.
+        else if (!resumed) throw isPage(bytes) ? notFound(uri, NO_FILE) : wrong(uri, bytes, entry);
+        continue;
+      }
+    } catch (error) {
+      way.signal?.throwIfAborted();
+      // An answer is no reason to ask again, unless it broke off; nor is a disk.
+      const ended = found && !(error instanceof ProgramError);
+      if ((found && !ended) || time >= BACK_OFF.length || localPath(uri) !== undefined) {
+        throw ended ? new ProgramError(`${uri} broke off after ${part.end} of ${entry.bytes} bytes: ${messageOf(error)}`, { cause: error }) : error;
+      }
+    }
+    if (found && !found.ok && (time >= BACK_OFF.length || !BUSY.test(found.status))) throw notFound(uri, found.status);
+    found?.cancel();
+    await pause(BACK_OFF[time]!, way);
+  }
+}
+
+function wrong(uri: string, bytes: Uint8Array, entry: FileEntry): ProgramError {
+  return bytes.byteLength === entry.bytes ? tampered(uri) : wrongSize(uri, bytes.byteLength, entry.bytes);
+}
+
+function pause(milliseconds: number, { signal }: Way): Promise<void> {
+  return new Promise((resolve, reject) => {
+    setTimeout(resolve, milliseconds);
+    signal?.addEventListener('abort', () => reject(signal.reason));
+  });
+}
+
+// ---- the manifest of the last visit
+
+export async function lastManifest(uri: string): Promise<Uint8Array | undefined> {
+  await kept;
+  const found = await (await openCache(uri))?.match(manifestKey(uri));
+  return found && new Uint8Array(await found.arrayBuffer());
+}
+
+export async function keepManifest(uri: string, bytes: Uint8Array): Promise<void> {
   const cache = await openCache(uri);
-  if (right) {
-    if (cache && !found.cached) kept = keep(kept, cache, uri, entry, bytes);
-    return bytes;
-  }
-  if (found.cached && cache) {
-    await cache.delete(cacheKey(uri, entry));
-    return verified(uri, entry);
-  }
-  if (bytes.byteLength !== entry.bytes) throw wrongSize(uri, bytes.byteLength, entry.bytes);
-  throw tampered(uri);
+  if (cache) kept = keep(kept, cache, uri, MANIFEST_TAG + queryOf(uri), bytes);
 }
 
 async function openCache(uri: string): Promise<Cache | undefined> {
@@ -110,17 +182,22 @@ async function openCache(uri: string): Promise<Cache | undefined> {
   }
 }
 
-function cacheKey(uri: string, entry: FileEntry): string {
+const MANIFEST_TAG = 'manifest';
+const queryOf = (uri: string): string => new URL(uri, globalThis.location?.href).search;
+
+function cacheKey(uri: string, tag: string): string {
   const url = new URL(uri, globalThis.location?.href);
-  url.search = `sha256=${entry.sha256}`;
+  url.search = tag;
   return url.href;
 }
+
+const manifestKey = (uri: string): string => cacheKey(uri, MANIFEST_TAG + queryOf(uri));
 
 /** What is on its way into the cache; nobody waits for it but who has more, or clears it. */
 let kept: Promise<void> = Promise.resolve();
 
-async function keep(before: Promise<void>, cache: Cache, uri: string, entry: FileEntry, bytes: Uint8Array): Promise<void> {
-  const key = cacheKey(uri, entry);
+async function keep(before: Promise<void>, cache: Cache, uri: string, tag: string, bytes: Uint8Array): Promise<void> {
+  const key = cacheKey(uri, tag);
   // A blob, because that is no memory of the page.
   const response = new Response(new Blob([bytes as Uint8Array<ArrayBuffer>]));
   await before;

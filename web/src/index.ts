@@ -2,24 +2,26 @@
 
 import * as common from 'onnxruntime-common';
 import { type InferenceSession, type InferenceSessionHandler, Tensor, env } from 'onnxruntime-common';
+import type { Times } from './benchmark.js';
 import * as errors from './errors.js';
 import { hasDevice, sharedAdapter, sharedGpu } from './device.js';
-import { register } from './fallback/backend.js';
+import { EXPORT, register } from './fallback/backend.js';
 import type { GenerateOptions, Prompt, Prompts } from './generate/options.js';
+import type { Decoder } from './generate/text.js';
 import type { Step } from './generate/texts.js';
 import { handlerOf } from './handler.js';
 import { BASELINE, lack } from './program.js';
-import { Session } from './session.js';
+import { Session, measuring } from './session.js';
 
 export * from 'onnxruntime-common';
 /** As onnxruntime-web has it, which this module stands in for: all of onnxruntime-common. */
 export default common;
-export { type Times, benchmark } from './benchmark.js';
+export type { Times } from './benchmark.js';
 export { type MemoryUse, memory } from './memory.js';
 export { type OnnxRuntimeWeb, useWasm } from './fallback/backend.js';
 export type { GenerateOptions, Prompt } from './generate/options.js';
 export type { Step } from './generate/texts.js';
-export { type Decoder, streamText } from './generate/text.js';
+export type { Decoder } from './generate/text.js';
 export { DeviceError, InputError, LimitError, OptionError, ProgramError, WgpuError } from './errors.js';
 export type { Progress } from './provider.js';
 export { clearCache } from './files.js';
@@ -50,17 +52,16 @@ export async function checkWebGPUSupport(): Promise<WebGPUSupport> {
   }
 }
 
-/** The most bytes of an ONNX model that is looked at for a single node, and the first byte of exports. */
+/** The most bytes of an ONNX model that is looked at for a single node. */
 const HOST_BYTES = 4096;
-const EXPORT = 'w'.charCodeAt(0);
 
 /** A session on an ONNX model of one node, in JavaScript; undefined for other bytes. */
 async function openHere(bytes: Uint8Array): Promise<InferenceSessionHandler | undefined> {
   const { open } = await import('./host/session.js').catch((error) => {
-    throw new errors.ProgramError(
-      'the model is not an exported model: make one of an ONNX model with `wgpu-ep export`; or it is of a single node, and ' +
+    throw new errors.NotExportedError(
+      'the model is not an exported model: make one with `wgpu-ep export model.onnx`; or it is of a single node, and ' +
         `ort.wgpu.host.mjs, which runs such, cannot be loaded beside the library: ${errors.messageOf(error).slice(0, 200)}`,
-      { cause: error },
+      bytes, { cause: error },
     );
   });
   return open({ Tensor, errors }, bytes);
@@ -93,6 +94,14 @@ export async function warmup(
   await sessionOf(session)?.warmup(inputs);
 }
 
+/** Milliseconds per run with results in memory, after one run that is not counted. */
+export async function benchmark(session: InferenceSession, feeds: InferenceSession.FeedsType, iterations = 10): Promise<Times> {
+  handlerOf(session);
+  return (await measuring()).timed(session, feeds, iterations);
+}
+
+const loop = (): Promise<typeof import('./generate/loop.js')> => import('./generate/loop.js');
+
 /**
  * The tokens that a causal language model gives after `tokens`, one by one, until the length is reached, a stop is met or the
  * signal aborts, which throws its reason. Of several texts, the tokens of each step: undefined for texts that have ended. Its
@@ -106,9 +115,19 @@ export async function* generate(
 ): AsyncGenerator<number | Step, void, void> {
   const on = sessionOf(session);
   if (!on) throw new errors.DeviceError('generate needs WebGPU, and this session runs on another backend');
-  const { generated, isBatch, readGenerateOptions } = await import('./generate/loop.js');
+  const { generated, isBatch, modelOf, readGenerateOptions } = await loop();
   const { prompts, settings } = readGenerateOptions(tokens, options, errors);
   const feeds = Object.fromEntries(Object.entries(settings.feeds).map(([name, it]) => [name, on.fed(name, it)]));
   const batch = isBatch(tokens);
-  for await (const step of generated(on.model(), prompts, settings, feeds)) yield batch ? step : step[0]!;
+  for await (const step of generated(modelOf(on, errors), prompts, settings, feeds)) yield batch ? step : step[0]!;
+}
+
+/**
+ * The text of tokens in pieces, as soon as they are certain: no half characters. It ends before the first of the texts of
+ * `stop`, no part of which is given out.
+ */
+export async function* streamText(
+  tokenizer: Decoder, tokens: AsyncIterable<number> | Iterable<number>, options: { readonly stop?: readonly string[] } = {},
+): AsyncGenerator<string, void, void> {
+  yield* (await loop()).streamText(tokenizer, tokens, options);
 }

@@ -10,6 +10,7 @@ import type { Progress } from './provider.js';
 export interface Options {
   readonly device: GPUDevice | undefined;
   readonly onProgress: ((progress: Progress) => void) | undefined;
+  readonly signal: AbortSignal | undefined;
   readonly overrides: ReadonlyMap<string, number>;
   readonly capture: boolean;
   readonly profiling: boolean;
@@ -36,6 +37,7 @@ const PROVIDER: Record<string, Rule> = {
   name: TEXT,
   device: [(it) => typeof (it as GPUDevice | null)?.createBuffer === 'function', 'a GPUDevice'],
   onProgress: CALLBACK,
+  signal: [(it) => it instanceof AbortSignal, 'an AbortSignal'],
   forceCpuNodeNames: NAMES,
   enableGraphCapture: BOOLEAN,
   // Without effect: kernels are compiled beforehand, 64-bit integers are always exact, buffers are always pooled.
@@ -89,6 +91,7 @@ export function readOptions(options: InferenceSession.SessionOptions): Options {
   return {
     device: provider['device'] as GPUDevice | undefined,
     onProgress: provider['onProgress'] as Options['onProgress'],
+    signal: provider['signal'] as AbortSignal | undefined,
     overrides: overridesOf(options.freeDimensionOverrides ?? {}),
     capture: on(options.enableGraphCapture) || on(provider['enableGraphCapture']),
     profiling: on(options.enableProfiling),

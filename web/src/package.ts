@@ -2,18 +2,18 @@
 // and a stream of its weights. Invariants: no weight is used whose hash differs from the manifest's; of a folder's weights
 // at most one chunk is in memory at once, while the next ones are on their way.
 
-import { LimitError, ProgramError, messageOf } from './errors.js';
-import { type Address, type FileEntry, asking, bodyOf, find, hex, localPath, notFound, sha256, tampered, verified, wrongSize } from './files.js';
-import type { Found } from './found.js';
+import { LimitError, NotExportedError, ProgramError, messageOf } from './errors.js';
+import {
+  type Address, BUSY, type FileEntry, NO_FILE, type Way, asking, bodyOf, find, hex, isPage, keepManifest, lastManifest, localPath,
+  notFound, sha256, tampered, verified, wrongSize,
+} from './files.js';
+import type { Found, Tell } from './found.js';
 import { BASELINE, FORMAT_VERSION, type MatrixUnit, type Program, type Target, damaged, lack, readExport, readProgram, targetOf, wrongVersion } from './program.js';
 
 const PROGRAM = 'wgpuprog';
 const PACK = 'wgpupack';
 const MANIFEST_VERSION = 4;
-/** What servers of single-page applications answer where there is no file. */
-const PAGE = /^\s*</;
 const MANIFEST = /(^|\/)manifest\.json(\?.*)?$/s;
-const NO_FILE = 'the server answers with a page, so there is no such file';
 /** What an export calls its files, so that none leads out of its folder. */
 const FILE = /^[a-z][a-z\d-]*(\.[a-z\d]+)+$/;
 /** Bytes that one byte of deflated data can be at most. */
@@ -30,8 +30,10 @@ export interface Package {
   readonly program: Program;
   /** Bytes of all weights. */
   readonly total: number;
-  /** Hands over the weights in order, as often as they are needed. */
-  weights(take: Take): Promise<void>;
+  /** Hands over the weights in order, as often as they are needed; `arrived` is told their bytes while they arrive. */
+  weights(take: Take, arrived: Tell): Promise<void>;
+  /** Lets go of weights that nobody will take. */
+  cancel(): void;
 }
 
 export interface Capabilities {
@@ -55,21 +57,53 @@ interface Manifest {
   readonly weights: { readonly bytes: number; readonly chunks: readonly Chunk[] };
 }
 
-/** Opens an exported model for a device with these capabilities. Raises ProgramError, and LimitError when these do not suffice. */
-export async function openPackage(source: string | Uint8Array, has: Capabilities): Promise<Package> {
+/**
+ * Opens an exported model for a device with these capabilities. Raises ProgramError, LimitError when these do not suffice, and
+ * what a signal says that is aborted.
+ */
+export async function openPackage(source: string | Uint8Array, has: Capabilities, way: Way = {}): Promise<Package> {
   if (typeof source !== 'string') return ofBytes(source, 'the model', has);
   const tried: [place: string, status: string][] = [];
-  for (const place of placesOf(source)) {
-    const found = await find(place);
-    const bytes = found.ok && (await found.bytes());
-    if (bytes && !PAGE.test(text(bytes.subarray(0, 99)))) {
-      return MANIFEST.test(place) ? ofFolder(place, parsed(text(bytes), place), has) : ofBytes(bytes, source, has);
+  const places = placesOf(source);
+  for (const place of places) {
+    const isManifest = MANIFEST.test(place);
+    // That of the last visit is opened while the server is asked for the present one, which decides.
+    const last = isManifest ? await lastManifest(place) : undefined;
+    const begun = last && ofFolder(place, last, has, way);
+    begun?.catch(() => undefined); // told when it is what decides
+    let found: Found;
+    let bytes: Uint8Array | false;
+    try {
+      found = await find(place, way);
+      bytes = found.ok && (await found.bytes());
+    } catch (error) {
+      way.signal?.throwIfAborted();
+      const opened = begun ?? (await ofLastVisit(places, has, way));
+      if (opened) return opened;
+      throw error;
+    }
+    if (begun && (BUSY.test(found.status) || (bytes && text(bytes) === text(last!)))) return begun;
+    void begun?.then((it) => it.cancel(), () => undefined);
+    if (bytes && !isPage(bytes)) {
+      if (!isManifest) return ofBytes(bytes, source, has);
+      const opened = await ofFolder(place, bytes, has, way);
+      void keepManifest(place, bytes);
+      return opened;
     }
     found.cancel();
     // What was asked for is told first.
     tried[place === source ? 'unshift' : 'push']([place, bytes ? NO_FILE : found.status]);
   }
   throw notFound(tried[0]![0], tried.map(([place, status], k) => (k ? `nor can ${place}: ${status}` : status)).join('; '));
+}
+
+/** What is there without a network. */
+async function ofLastVisit(places: readonly string[], has: Capabilities, way: Way): Promise<Package | undefined> {
+  for (const place of places) {
+    const last = MANIFEST.test(place) && (await lastManifest(place));
+    if (last) return ofFolder(place, last, has, way);
+  }
+  return undefined;
 }
 
 /** Where an export may lie that is called so, in the order in which that is tried: a file, or the manifest in a folder. */
@@ -91,7 +125,8 @@ function placesOf(uri: string): string[] {
 async function ofBytes(bytes: Uint8Array, what: string, has: Capabilities): Promise<Package> {
   const magic = text(bytes.subarray(0, 8));
   if (magic !== PACK && magic !== PROGRAM) {
-    throw new ProgramError(`${what} is not an exported model: make one of an ONNX model with \`wgpu-ep export\``);
+    const name = what.match(/[^/?#]+\.onnx(?=$|[?#])/)?.[0] ?? 'model.onnx';
+    throw new NotExportedError(`${what} is not an exported model: make one with \`wgpu-ep export ${name}\``, bytes);
   }
   if (bytes.byteLength < 16) throw wrongSize(what, bytes.byteLength, 16);
   const words = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -144,17 +179,22 @@ function ofProgram(bytes: Uint8Array, version: number, length: number, what: str
     program,
     total: end - start,
     weights: async (take) => take(start, bytes.subarray(start, end)),
+    cancel: () => undefined,
   };
 }
 
 // ---- a folder, or the same in one file
 
-function ofFolder(uri: string, manifest: Manifest, has: Capabilities): Promise<Package> {
+async function ofFolder(uri: string, json: Uint8Array, has: Capabilities, way: Way): Promise<Package> {
+  const manifest = parsed(text(json), uri);
   const address: Address = (file) => uri.replace(MANIFEST, (_, slash: string, query = '') => slash + file + query);
-  const ask = asking(address);
-  const read = async (entry: FileEntry): Promise<Uint8Array> => verified(address(entry.file), entry, await ask(entry));
-  return ofManifest(manifest, uri, has, read, () => chunksOf(uri, address, manifest.weights.chunks, ask));
+  const ask = asking(address, way);
+  const read: Read = (entry, asked = ask(entry), tell?) => verified(address(entry.file), entry, way, asked, tell);
+  return ofManifest(manifest, uri, has, read, () => chunksOf(uri, manifest.weights.chunks, ask, read));
 }
+
+/** Reads a file that was asked for, or asks for it. */
+type Read = (entry: FileEntry, asked?: Promise<Found>, tell?: Tell) => Promise<Uint8Array>;
 
 /** The chunks of an export, on their way. */
 interface Chunks {
@@ -186,7 +226,7 @@ async function ofManifest(
     if (stored !== total || program.weights.some((it) => it.offset + it.bytes > total)) {
       throw new ProgramError(`${what} is damaged: its chunks have ${stored} bytes, the weights have ${total}`);
     }
-    return { program, total, weights: weights.hand };
+    return { program, total, weights: weights.hand, cancel: weights.cancel };
   } catch (error) {
     weights.cancel();
     throw error;
@@ -216,7 +256,7 @@ function choose({ programs }: Manifest, has: Capabilities): { entry: FileEntry; 
 }
 
 /** Hands over the chunks of a folder one after another; the first ones are asked for at once. */
-function chunksOf(uri: string, address: Address, chunks: readonly Chunk[], ask: ReturnType<typeof asking>): Chunks {
+function chunksOf(uri: string, chunks: readonly Chunk[], ask: ReturnType<typeof asking>, read: Read): Chunks {
   const asked = new Map<number, Promise<Found>>();
   const askFrom = (first: number): void => {
     for (let k = first; k < Math.min(first + AHEAD, chunks.length); k++) {
@@ -227,21 +267,23 @@ function chunksOf(uri: string, address: Address, chunks: readonly Chunk[], ask: 
     }
   };
   // A call for each chunk, because an async function keeps all that it ever named until it ends.
-  const one = async (k: number, offset: number, take: Take): Promise<void> => {
-    const found = await asked.get(k)!;
+  const one = async (k: number, offset: number, take: Take, arrived: Tell): Promise<void> => {
+    const found = asked.get(k)!;
+    const chunk = chunks[k]!;
     asked.delete(k);
-    take(offset, await inflatedChunk(await verified(address(chunks[k]!.file), chunks[k]!, found), chunks[k]!, uri));
+    const tell: Tell = (bytes) => arrived(offset + Math.floor((bytes / chunk.bytes) * weightBytes(chunk)));
+    take(offset, await inflatedChunk(await read(chunk, found, tell), chunk, uri));
   };
   const cancel = (): void => {
     for (const it of asked.values()) void it.then((found) => found.cancel(), () => undefined);
     asked.clear();
   };
-  const hand = async (take: Take): Promise<void> => {
+  const hand: Package['weights'] = async (take, arrived) => {
     let offset = 0;
     try {
       for (const [k, chunk] of chunks.entries()) {
         askFrom(k);
-        await one(k, offset, take);
+        await one(k, offset, take, arrived);
         offset += weightBytes(chunk);
       }
     } finally {
@@ -278,7 +320,7 @@ async function inflatedChunk(bytes: Uint8Array, { file, inflated: size }: Chunk,
 async function inflated(bytes: Uint8Array, what: string, size?: number): Promise<Uint8Array> {
   const stream = new Blob([bytes as Uint8Array<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream('deflate'));
   try {
-    if (size !== undefined) return await bodyOf(new Response(stream), size);
+    if (size !== undefined) return await bodyOf(new Response(stream), { whole: new Uint8Array(size), end: 0 });
     let left = MOST_TEXT;
     const counting = new TransformStream<Uint8Array, Uint8Array>({
       transform(part, to) {

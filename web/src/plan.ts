@@ -55,7 +55,11 @@ export class Plan {
     private readonly keep: (value: number, nbytes: number) => GPUBuffer,
   ) {
     checkLimits(program, gpu, layout);
-    const slots = temps.take(layout.slots, this.#used);
+    const slots = temps.take(layout.slots, this.#used, (slot) => {
+      // The largest of those that it is for.
+      const [value] = [...layout.slotOf].find(([it, of]) => of === slot && layout.nbytes[it] === layout.slots[slot])!;
+      return nameOf(program, layout, value);
+    });
     for (const [value, slot] of layout.slotOf) this.#buffers.set(value, slots[slot]!);
     program.values.forEach((value, k) => {
       if (value.storage === 'WEIGHT') this.#buffers.set(k, weights[value.weight]!);
@@ -130,7 +134,8 @@ export class Plan {
   own(value: number): GPUBuffer {
     let buffer = this.#own.get(value);
     if (!buffer) {
-      [buffer] = this.temps.take([this.layout.nbytes[value]!], this.#used) as [GPUBuffer];
+      const label = (): string => nameOf(this.program, this.layout, value);
+      [buffer] = this.temps.take([this.layout.nbytes[value]!], this.#used, label) as [GPUBuffer];
       this.#own.set(value, buffer);
     }
     return buffer;
@@ -175,19 +180,24 @@ export function bindingBytes(nbytes: number): number {
   return Math.max(16, Math.ceil(nbytes / 16) * 16);
 }
 
+/** A tensor as messages have it. */
+export function nameOf({ values }: Program, { shapes }: Layout, value: number): string {
+  const { name } = values[value]!;
+  return `the tensor ${name ? `'${name}'` : 'of an intermediate result'} of shape [${shapes[value]!.join(', ')}]`;
+}
+
 function checkLimits(program: Program, gpu: Gpu, layout: Layout): void {
   const { maxStorageBufferBindingSize: binding, maxBufferSize: whole } = gpu.limits;
   const bound = new Set(
     layout.steps.flatMap(({ dispatch, ranges }) => program.dispatches[dispatch]!.args.filter((_, k) => !ranges[k])),
   );
-  program.values.forEach(({ name, storage }, k) => {
+  program.values.forEach(({ storage }, k) => {
     if (storage === 'TEMP' && !layout.slotOf.has(k)) return; // nothing that runs has it
     const bytes = layout.nbytes[k]!;
     const [most, limit] = bound.has(k) && binding < whole ? [binding, 'maxStorageBufferBindingSize'] : [whole, 'maxBufferSize'];
     if (bytes <= most) return;
     throw new LimitError(
-      `the tensor ${name ? `'${name}'` : 'of an intermediate result'} of shape [${layout.shapes[k]!.join(', ')}] takes ` +
-        `${bytes} bytes, this device allows ${most} (${limit}): use a smaller input`,
+      `${nameOf(program, layout, k)} takes ${bytes} bytes, this device allows ${most} (${limit}): use a smaller input`,
     );
   });
 }

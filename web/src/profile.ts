@@ -1,8 +1,13 @@
-// How long each dispatch of a run took on the GPU, from timestamps. In: a plan and its bind groups. Out: nanoseconds.
-// Invariant: a run that is measured computes the same, but every dispatch has a pass of its own.
+// How long each dispatch of a run took on the GPU, from timestamps. In: a plan and its bind groups. Out: nanoseconds, told as
+// onnxruntime-web does. Invariant: a run that is measured computes the same, but every dispatch has a pass of its own. Few pages
+// measure, so this is a file of its own, which imports nothing that the library has, too.
 
-import { type Gpu, USAGE } from './device.js';
+import type { Gpu } from './device.js';
+import type { Layout } from './layout.js';
 import type { Groups, Plan } from './plan.js';
+import type { Program } from './program.js';
+
+export { timed } from './benchmark.js';
 
 /** A dispatch of a run; `start` and `end` are nanoseconds of the GPU's clock. */
 export interface TimedDispatch {
@@ -13,6 +18,50 @@ export interface TimedDispatch {
 
 /** Queries of one set; WebGPU allows 4,096. */
 const MOST = 4096;
+const [COPY_SRC, QUERY_RESOLVE] = [4, 512]; // of GPUBufferUsage
+
+/** Measures the dispatches of a run, and is told how long each took. */
+export interface OnProfile {
+  /** Undefined where the device has no timestamps, or nothing runs. */
+  on(gpu: Gpu, steps: number): Profiled | undefined;
+  tell(dispatches: TimedDispatch[], layout: Layout): void;
+}
+
+/** What env.webgpu has for measurements. */
+interface Sink {
+  readonly profiling?: { readonly ondata?: (data: never) => void };
+}
+
+/** What measures a run of a program with these inputs, and tells `sink`, or the console. */
+export function profiling(program: Program, feeds: readonly { readonly dims: readonly number[] }[], sink: Sink): OnProfile {
+  return {
+    on: (gpu, steps) => Profiled.on(gpu, steps),
+    tell(dispatches, { shapes }) {
+      const shown = (value: number): { dims: readonly number[]; dataType: string } => ({
+        dims: program.inputs.includes(value) ? feeds[program.inputs.indexOf(value)]!.dims : [...shapes[value]!],
+        dataType: program.values[value]!.dtype.name,
+      });
+      for (const { number, start, end } of dispatches) {
+        const { kernel, args, origin, operators } = program.dispatches[number]!;
+        const { label, bindings } = program.kernels[kernel]!;
+        const of = (kind: string): ReturnType<typeof shown>[] => args.filter((_, k) => bindings[k] === kind).map(shown);
+        const data = {
+          version: 1 as const,
+          inputsMetadata: of('read'),
+          outputsMetadata: of('read_write'),
+          kernelId: number,
+          kernelType: operators.join('+'),
+          kernelName: origin.join(', '),
+          programName: label,
+          startTime: start,
+          endTime: end,
+        };
+        if (sink.profiling?.ondata) sink.profiling.ondata(data as never);
+        else console.log(`[profiling] kernel "${number}|${data.kernelType}|${data.kernelName}|${label}" ${end - start} ns`);
+      }
+    },
+  };
+}
 
 export class Profiled {
   readonly #sets: GPUQuerySet[] = [];
@@ -25,7 +74,7 @@ export class Profiled {
     for (let left = 2 * steps; left > 0; left -= MOST) {
       this.#sets.push(gpu.device.createQuerySet({ type: 'timestamp', count: Math.min(left, MOST) }));
     }
-    this.#buffer = gpu.buffer(16 * steps, USAGE.QUERY_RESOLVE | USAGE.COPY_SRC, 'timestamps');
+    this.#buffer = gpu.buffer(16 * steps, QUERY_RESOLVE | COPY_SRC, 'timestamps');
   }
 
   /** Undefined where the device has no timestamps, or nothing runs. */

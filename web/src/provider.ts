@@ -5,8 +5,10 @@ import 'onnxruntime-common';
 declare module 'onnxruntime-common' {
   namespace InferenceSession {
     interface WebGpuExecutionProviderOption {
-      /** Told how many bytes of the weights are on the device. */
+      /** Told how many bytes of the weights have arrived. */
       onProgress?: (progress: Progress) => void;
+      /** Ends the creation of the session, which then throws its reason. */
+      signal?: AbortSignal;
       enableGraphCapture?: boolean;
     }
     interface WebAssemblyExecutionProviderOption {
@@ -16,7 +18,7 @@ declare module 'onnxruntime-common' {
   }
 }
 
-/** Told while a session is created: bytes of weights on the device, and of all. */
+/** Told while a session is created: bytes of weights that have arrived, and of all. */
 export interface Progress {
   readonly loaded: number;
   readonly total: number;

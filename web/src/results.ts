@@ -27,10 +27,10 @@ export class ResultBuffers {
     }
   }
 
-  /** A buffer for a result of `nbytes` that stays on the device. */
-  take(nbytes: number): GPUBuffer {
+  /** A buffer for a result of `nbytes` that stays on the device; `label` says which. */
+  take(nbytes: number, label: string): GPUBuffer {
     const size = sizeClass(bindingBytes(nbytes));
-    return this.#free.get(size)?.pop()?.buffer ?? this.gpu.storage(size, 'a result');
+    return this.#free.get(size)?.pop()?.buffer ?? this.gpu.storage(size, label);
   }
 
   /** Takes back a buffer of `take`. */
@@ -44,9 +44,9 @@ export class ResultBuffers {
   }
 
   /** The buffer of the results of this name, `nbytes` each: the same every time. Callers have them, so they outlive plans. */
-  keep(name: string, nbytes: number): GPUBuffer {
+  keep(name: string, nbytes: number, label: string): GPUBuffer {
     let buffer = this.#kept.get(name);
-    if (!buffer) this.#kept.set(name, (buffer = this.gpu.storage(bindingBytes(nbytes), 'a result')));
+    if (!buffer) this.#kept.set(name, (buffer = this.gpu.storage(bindingBytes(nbytes), label)));
     return buffer;
   }
 

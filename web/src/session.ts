@@ -5,9 +5,8 @@ import type { Feed, Result } from './bound.js';
 import { Gpu, sharedGpu } from './device.js';
 import { type DType, nbytes, typedArray } from './dtypes.js';
 import { DeviceError, InputError, OptionError } from './errors.js';
-import { Executable, type OnProfile, type Wanted } from './executable.js';
+import { Executable, type Wanted } from './executable.js';
 import { isProfiling } from './flags.js';
-import type { Made, Model, Port } from './generate/loop.js';
 import { checkAgainst, type Options, readOptions, staysOnGpu } from './options.js';
 import { openPackage } from './package.js';
 import type { Postfix } from './postfix.js';
@@ -15,16 +14,19 @@ import type { Program, Value } from './program.js';
 
 type Tensors = Readonly<Record<string, OnnxValue | null>>;
 
+/** What measures runs. */
+export const measuring = (): Promise<typeof import('./profile.js')> => import('./profile.js');
+
 export class Session implements InferenceSessionHandler {
   readonly inputNames: readonly string[];
   readonly outputNames: readonly string[];
   readonly inputMetadata: readonly InferenceSession.ValueMetadata[];
   readonly outputMetadata: readonly InferenceSession.ValueMetadata[];
-  readonly #inputs: readonly Value[];
-  readonly #outputs: readonly Value[];
+  readonly inputs: readonly Value[];
+  readonly outputs: readonly Value[];
   readonly #onGpu: readonly boolean[];
   readonly #names: ReadonlySet<string>;
-  readonly #operators: ReadonlySet<string>;
+  readonly operators: ReadonlySet<string>;
   /** A promise while it is made again. */
   #live: Executable | Promise<Executable>;
   #released = false;
@@ -37,28 +39,31 @@ export class Session implements InferenceSessionHandler {
   ) {
     const { program } = executable;
     this.#live = executable;
-    this.#inputs = program.inputs.map((it) => program.values[it]!);
-    this.#outputs = program.outputs.map((it) => program.values[it]!);
-    this.inputNames = this.#inputs.map((it) => it.name);
+    this.inputs = program.inputs.map((it) => program.values[it]!);
+    this.outputs = program.outputs.map((it) => program.values[it]!);
+    this.inputNames = this.inputs.map((it) => it.name);
     this.#names = new Set(this.inputNames);
-    this.outputNames = this.#outputs.map((it) => it.name);
+    this.outputNames = this.outputs.map((it) => it.name);
     checkAgainst(program, options, this.outputNames);
-    for (const it of this.#inputs) tensorType(it, 'begin');
-    this.#onGpu = this.#outputs.map((it) => staysOnGpu(options, it.name, it.dtype));
-    this.inputMetadata = this.#inputs.map((it) => metadata(it, options));
-    this.outputMetadata = this.#outputs.map((it) => metadata(it, options));
-    this.#operators = new Set(program.dispatches.flatMap((it) => it.operators));
+    for (const it of this.inputs) tensorType(it, 'begin');
+    this.#onGpu = this.outputs.map((it) => staysOnGpu(options, it.name, it.dtype));
+    this.inputMetadata = this.inputs.map((it) => metadata(it, options));
+    this.outputMetadata = this.outputs.map((it) => metadata(it, options));
+    this.operators = new Set(program.dispatches.flatMap((it) => it.operators));
     this.#profiling = options.profiling;
   }
 
   static async create(source: string | Uint8Array, given: InferenceSession.SessionOptions = {}): Promise<Session> {
     const options = readOptions(given);
-    const executable = await load(source, options);
+    const { signal } = options;
+    signal?.throwIfAborted();
+    const executable = await load(source, options, signal);
     try {
       const session = new Session(source, options, executable);
       if (knownSymbols(executable.program, options)) {
         await executable.plan(session.inputMetadata.map((it) => ({ dims: it.isTensor ? (it.shape as number[]) : [] })));
       }
+      signal?.throwIfAborted();
       return session;
     } catch (error) {
       await executable.release();
@@ -67,7 +72,7 @@ export class Session implements InferenceSessionHandler {
   }
 
   /** The executable on a device that is not lost, at once where there is one. */
-  #executable(): Executable | Promise<Executable> {
+  executable(): Executable | Promise<Executable> {
     if (this.#released) throw new InputError('the session is released: create it again');
     const live = this.#live;
     return live instanceof Promise || live.gpu.lost ? this.#again() : live;
@@ -93,17 +98,19 @@ export class Session implements InferenceSessionHandler {
   // ---- runs
 
   async run(feeds: Tensors, fetches: Tensors): Promise<Record<string, Tensor>> {
-    const given = this.#inputs.map((value) => this.#feed(value, feeds[value.name] as Tensor | undefined));
+    const given = this.inputs.map((value) => this.#feed(value, feeds[value.name] as Tensor | undefined));
     this.#checkNames(feeds);
     this.#checkOverrides(given);
-    const wanted = this.#outputs.map((value, k) => this.#wanted(value, k, fetches));
-    const found = this.#executable();
+    const wanted = this.outputs.map((value, k) => this.#wanted(value, k, fetches));
+    const found = this.executable();
     const executable = found instanceof Promise ? await found : found;
-    const run = executable.run(given, wanted, this.#onProfile(executable.program, given));
+    const measured = isProfiling(env.webgpu) || this.#profiling;
+    const tell = measured ? (await measuring()).profiling(executable.program, given, env.webgpu) : undefined;
+    const run = executable.run(given, wanted, tell);
     const results = run instanceof Promise ? await run : run;
     const out: Record<string, Tensor> = {};
     for (let k = 0; k < results.length; k++) {
-      const value = this.#outputs[k]!;
+      const value = this.outputs[k]!;
       if (value.name in fetches) out[value.name] = this.#result(executable, value, results[k]!, wanted[k], fetches[value.name] as Tensor | null);
     }
     return out;
@@ -192,9 +199,9 @@ export class Session implements InferenceSessionHandler {
 
   /** Makes everything that a run of these shapes needs; a tensor stands for its shape and, where that counts, its values. */
   async warmup(inputs: Readonly<Record<string, readonly number[] | Tensor>>): Promise<void> {
-    const executable = await this.#executable();
+    const executable = await this.executable();
     this.#checkNames(inputs);
-    const feeds = this.#inputs.map((value, k): Feed => {
+    const feeds = this.inputs.map((value, k): Feed => {
       const given = inputs[value.name];
       if (given && !Array.isArray(given)) return this.#feed(value, given as Tensor);
       const known = this.inputMetadata[k]!;
@@ -215,29 +222,14 @@ export class Session implements InferenceSessionHandler {
 
   // ---- generation
 
-  /** What a loop over this session needs: results on the GPU, by name, without tensors around them. */
-  model(): Model {
-    const ports = (metadata: readonly InferenceSession.ValueMetadata[], values: readonly Value[]): Port[] =>
-      metadata.map((it, k) => ({ name: it.name, type: it.isTensor ? it.type : '', dtype: values[k]!.dtype, shape: it.isTensor ? it.shape : [] }));
-    return {
-      inputs: ports(this.inputMetadata, this.#inputs),
-      outputs: ports(this.outputMetadata, this.#outputs),
-      operators: this.#operators,
-      gpu: async () => (await this.#executable()).gpu,
-      wrong: (message) => new InputError(message),
-      recycle: (buffer) => void Promise.resolve(this.#live).then((it) => it.recycle(buffer)),
-      run: async (feeds, wanted) => {
-        const executable = await this.#executable();
-        const places = this.outputNames.map((it): Wanted => (wanted[it] === 'new' ? 'gpu' : wanted[it]));
-        const results = await executable.run(this.inputNames.map((it) => feeds[it]!), places);
-        return Object.fromEntries(Object.keys(wanted).map((it) => [it, results[this.outputNames.indexOf(it)] as Made]));
-      },
-    };
+  /** Takes back the buffer of a result. */
+  recycle(buffer: GPUBuffer): void {
+    void Promise.resolve(this.#live).then((it) => it.recycle(buffer));
   }
 
   /** A tensor as a loop passes it on. */
   fed(name: string, tensor: Tensor): Feed {
-    const value = this.#inputs.find((it) => it.name === name);
+    const value = this.inputs.find((it) => it.name === name);
     this.#checkNames({ [name]: tensor });
     return this.#feed(value!, tensor);
   }
@@ -252,35 +244,6 @@ export class Session implements InferenceSessionHandler {
     this.#profiling = false;
   }
 
-  #onProfile(program: Program, feeds: readonly Feed[]): OnProfile | undefined {
-    const flags = env.webgpu;
-    if (!isProfiling(flags) && !this.#profiling) return undefined;
-    return (dispatches, { shapes }) => {
-      const shown = (value: number): { dims: readonly number[]; dataType: string } => ({
-        dims: program.inputs.includes(value) ? feeds[program.inputs.indexOf(value)]!.dims : [...shapes[value]!],
-        dataType: program.values[value]!.dtype.name,
-      });
-      for (const { number, start, end } of dispatches) {
-        const { kernel, args, origin, operators } = program.dispatches[number]!;
-        const { label, bindings } = program.kernels[kernel]!;
-        const of = (kind: string): ReturnType<typeof shown>[] => args.filter((_, k) => bindings[k] === kind).map(shown);
-        const data = {
-          version: 1 as const,
-          inputsMetadata: of('read'),
-          outputsMetadata: of('read_write'),
-          kernelId: number,
-          kernelType: operators.join('+'),
-          kernelName: origin.join(', '),
-          programName: label,
-          startTime: start,
-          endTime: end,
-        };
-        if (flags.profiling?.ondata) flags.profiling.ondata(data);
-        else console.log(`[profiling] kernel "${number}|${data.kernelType}|${data.kernelName}|${label}" ${end - start} ns`);
-      }
-    };
-  }
-
   async dispose(): Promise<void> {
     if (this.#released) return;
     this.#released = true;
@@ -288,12 +251,12 @@ export class Session implements InferenceSessionHandler {
   }
 }
 
-async function load(source: string | Uint8Array, options: Options): Promise<Executable> {
+async function load(source: string | Uint8Array, options: Options, signal?: AbortSignal): Promise<Executable> {
   const gpu = options.device ? Gpu.of(options.device) : await sharedGpu();
-  const found = await openPackage(source, gpu);
+  const found = await openPackage(source, gpu, { signal });
   const { onProgress } = options;
   const progress = onProgress && ((loaded: number) => onProgress({ loaded, total: found.total }));
-  return Executable.create(found, gpu, progress, knownSymbols(found.program, options));
+  return Executable.create(found, gpu, progress, knownSymbols(found.program, options), signal);
 }
 
 /** The values of all symbols, when nothing about the inputs' shapes is left open. */

@@ -19,8 +19,11 @@ export class Temps {
 
   constructor(private readonly gpu: Gpu) {}
 
-  /** One buffer per size (bytes), none of them in a plan's `used`, to which they are added. Takes those of other plans first. */
-  take(sizes: readonly number[], used: Set<GPUBuffer>): GPUBuffer[] {
+  /**
+   * One buffer per size (bytes), none of them in a plan's `used`, to which they are added. Takes those of other plans first;
+   * `label` says what a new one is for.
+   */
+  take(sizes: readonly number[], used: Set<GPUBuffer>, label: (k: number) => string): GPUBuffer[] {
     this.#users.add(used);
     const free = this.#buffers.filter((buffer) => !used.has(buffer)).sort((a, b) => a.size - b.size);
     const out: GPUBuffer[] = [];
@@ -28,15 +31,15 @@ export class Temps {
     for (const k of largestFirst) {
       const wanted = sizeClass(sizes[k]!);
       const place = free.findIndex((buffer) => buffer.size >= wanted);
-      const buffer = place < 0 ? this.#make(wanted) : free.splice(place, 1)[0]!;
+      const buffer = place < 0 ? this.#make(wanted, label(k)) : free.splice(place, 1)[0]!;
       used.add(buffer);
       out[k] = buffer;
     }
     return out;
   }
 
-  #make(size: number): GPUBuffer {
-    const buffer = this.gpu.storage(size, 'an intermediate result');
+  #make(size: number, label: string): GPUBuffer {
+    const buffer = this.gpu.storage(size, label);
     this.#buffers.push(buffer);
     return buffer;
   }

@@ -63,6 +63,13 @@ const TYPED = `
   for await (const token of generate(session, [1, 2])) console.log(token);
   useWorker({ transferInputs: true });
 `;
+/** Every place of the package, as the ways of finding modules that TypeScript has find it; the last one knows no `exports`. */
+const PLACES = ['', '/bundle', '/proxy', '/proxy/bundle', '/worker'];
+const RESOLVED = `${PLACES.map((it, k) => `import * as at${k} from 'onnxruntime-ep-wgpu-web${it}';`).join('\n')}
+  const sessions: unknown[] = [at0.InferenceSession, at1.InferenceSession, at2.useWorker, at3.useWorker, at4];
+  console.log(sessions);
+`;
+const WAYS = [['ESNext', 'Bundler'], ['Node16', 'Node16'], ['ESNext', 'node10']];
 const CONFIG = {
   compilerOptions: {
     target: 'ES2022', module: 'ESNext', moduleResolution: 'Bundler', strict: true, noEmit: true, types: [], skipLibCheck: false,
@@ -77,20 +84,26 @@ for (const name of TRIED) {
     mkdirSync(app);
     const files = {
       'package.json': JSON.stringify({ type: 'module', private: true, dependencies: { 'onnxruntime-common': `file:${web}node_modules/${name}` } }),
-      'main.mjs': PROGRAM, 'main.ts': TYPED, 'tsconfig.json': JSON.stringify(CONFIG),
+      'main.mjs': PROGRAM, 'main.ts': TYPED, 'tsconfig.json': JSON.stringify(CONFIG), 'places.ts': RESOLVED,
     };
+    for (const [module, moduleResolution] of WAYS) {
+      const compilerOptions = { ...CONFIG.compilerOptions, module, moduleResolution, skipLibCheck: true };
+      files[`${moduleResolution}.json`] = JSON.stringify({ compilerOptions, include: ['places.ts'] });
+    }
     for (const [file, text] of Object.entries(files)) writeFileSync(`${app}/${file}`, text);
     run('npm', ['install', '--offline', '--ignore-scripts', '--install-links', '--no-audit', '--no-fund', '--no-package-lock', tarball], app);
     assert.equal(read(`${app}/node_modules/onnxruntime-common/package.json`).version, versionOf(name));
     assert(!existsSync(`${app}/node_modules/onnxruntime-ep-wgpu-web/node_modules`));
     run(process.execPath, ['main.mjs'], realpathSync(app));
-    for (const compiler of ['typescript-5', 'typescript']) {
+    const compiled = (compiler, project) => {
       try {
-        run(process.execPath, [`${web}node_modules/${compiler}/bin/tsc`, '-p', app], app);
+        run(process.execPath, [`${web}node_modules/${compiler}/bin/tsc`, '-p', project], app);
       } catch (error) {
-        assert.fail(`${compiler}: ${error.stdout}`);
+        assert.fail(`${compiler}, ${project}: ${error.stdout}`);
       }
-    }
+    };
+    for (const compiler of ['typescript-5', 'typescript']) compiled(compiler, app);
+    for (const [, way] of WAYS) compiled('typescript-5', `${app}/${way}.json`);
   });
 }
 

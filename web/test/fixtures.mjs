@@ -59,7 +59,8 @@ const TYPES = { '.js': 'text/javascript', '.mjs': 'text/javascript', '.json': 'a
 
 /**
  * Serves the fixtures at / and each of `mounts`, {'/path/': folder}. `log` lists the paths that were asked for, `queries` what stood behind them; `intercept(path)` may
- * give {status}, {headers}, {body} or {change} instead, a function of the text; `headers` go with every answer.
+ * give {status}, {headers}, {body} or {change} instead, a function of the text, and with {broken} an answer that breaks
+ * off, after its body when that promise is resolved; `headers` go with every answer.
  */
 export async function serve({ mounts = {}, headers = {} } = {}) {
   const state = { log: [], queries: [], intercept: () => undefined };
@@ -70,11 +71,17 @@ export async function serve({ mounts = {}, headers = {} } = {}) {
     state.queries.push(search);
     const mount = Object.keys(mounts).find((it) => path.startsWith(it));
     const file = mount ? mounts[mount] + path.slice(mount.length) : folder + path;
-    const instead = state.intercept(path);
+    const instead = state.intercept(path, request);
     try {
       let body = instead?.body ?? (await readFile(file));
       if (instead?.change) body = instead.change(body.toString());
+      if (instead?.broken && !body.length) return void request.socket.destroy();
       response.writeHead(instead?.status ?? 200, { 'content-type': TYPES[extname(path)] ?? 'application/octet-stream', ...headers, ...instead?.headers });
+      if (instead?.broken) {
+        response.write(body);
+        await instead.broken;
+        return void request.socket.destroy();
+      }
       response.end(body);
     } catch {
       response.writeHead(404).end();

@@ -44,8 +44,12 @@ def export_transformers(
     dtypes: Collection[str] | None = None,
     overrides: Mapping[str, int] | None = None,
     chunk_bytes: int = CHUNK_BYTES,
+    with_onnx: bool = False,
 ) -> ExportedFolder:
     """Exports every model in `folder/onnx`, or those of some `dtypes` ("fp32", "q8", ...), to `output`, `folder.wgpu` by default.
+
+    The configuration then says which dtype there is of each model, for pages that do not. `with_onnx` keeps the models beside their
+    exports, as `NAME.original.onnx`, for pages without WebGPU.
 
     Raises UnsupportedError naming the model and the nodes that WebGPU cannot run, OptionError, ProgramError, WriteError,
     FileExistsError, and ModelError for a configuration with a field of the wrong type and for a link out of the folder.
@@ -62,10 +66,12 @@ def export_transformers(
         with naming(place):
             (partial / "onnx").mkdir(parents=True)
         made = [
-            export(it, partial / "onnx" / it.name, overrides=overrides, single_file=True, chunk_bytes=chunk_bytes)
+            export(
+                it, partial / "onnx" / it.name, overrides=overrides, single_file=True, chunk_bytes=chunk_bytes, with_onnx=with_onnx
+            )
             for it in chosen
-        ]
-        copied = _copy(source, partial)
+        ]  # fmt: skip
+        copied = _copy(source, partial, _first_dtypes(chosen))
     models = tuple(replace(it, path=place / "onnx" / it.path.name) for it in made)
     return ExportedFolder(place, models, copied)
 
@@ -95,26 +101,39 @@ def _dtype(model: Path) -> str:
     return max((it for it in SUFFIXES.items() if model.stem.endswith(it[1])), key=lambda it: len(it[1]))[0]
 
 
-def _copy(source: Path, place: Path) -> tuple[str, ...]:
+def _first_dtypes(models: list[Path]) -> dict[str, str]:
+    """By the name of a model without that of its dtype, the first of SUFFIXES that there is of it."""
+    found: dict[str, str] = {}
+    for dtype in SUFFIXES:
+        for it in models:
+            if _dtype(it) == dtype:
+                found.setdefault(it.stem.removesuffix(SUFFIXES[dtype]), dtype)
+    return found
+
+
+def _copy(source: Path, place: Path, dtypes: Mapping[str, str]) -> tuple[str, ...]:
     copied = []
     for path in sorted(source.iterdir()):
         if path.name.startswith(".") or path.suffix in FOREIGN or not path.is_file():
             continue
         file_inside(source, path.name)
         if path.name == _CONFIG:
-            _adapt(source, place / path.name)
+            _adapt(source, place / path.name, dtypes)
         else:
             copy_file(path, place / path.name)
         copied.append(path.name)
     return tuple(copied)
 
 
-def _adapt(source: Path, place: Path) -> None:
-    """Weights are in the models, so nothing may be fetched beside them."""
+def _adapt(source: Path, place: Path, dtypes: Mapping[str, str]) -> None:
+    """Weights are in the models, so nothing may be fetched beside them. Where nobody says `device`, transformers.js asks for q8,
+    which the folder may not have."""
     config = fields_inside(source, _CONFIG)
     assert config is not None
     ours = config.object("transformers.js_config")
     devices = ours.object("device_config")
     for it in (ours, *map(devices.object, devices.values)):
         it.values.pop("use_external_data_format", None)
+    ours.values.setdefault("dtype", dict(dtypes))
+    config.values["transformers.js_config"] = ours.values
     write_file(place, json.dumps(config.values, indent=2, ensure_ascii=False) + "\n")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +24,9 @@ from ..writing import appearing, naming
 from .arguments import model_argument
 from .free_dimensions import hindered, in_python, keys_of
 from .model_file import read_model
+from .original import kept, original_of
 from .precision import Precision, Reduced, reduce
-from .web_files import GRAIN, pack, write_folder
+from .web_files import GRAIN, described, pack, write_folder
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -67,11 +68,13 @@ def export(
     chunk_bytes: int = CHUNK_BYTES,
     precision: Precision | None = None,
     samples: Mapping[str, Any] | None = None,
+    with_onnx: bool = False,
 ) -> Exported:
     """Compiles a model for browsers and writes it to `output`, by default `model.onnx.wgpu/`, or `model.wgpu` as one file.
 
     `overrides` fixes free dimensions of inputs, by name or denotation, as in `session(free_dimensions=...)`. `precision`
-    makes numbers smaller; `samples`, an array for each input, tell what that costs, and what would overflow. Raises
+    makes numbers smaller; `samples`, an array for each input, tell what that costs, and what would overflow. `with_onnx` keeps the
+    model beside the export, where pages without WebGPU look for it (`original_of`). Raises
     UnsupportedError naming the nodes that WebGPU cannot run, OptionError, WriteError, FileExistsError.
     """
     source = Path(str(model_argument(model, or_bytes=False)))
@@ -99,7 +102,7 @@ def export(
             "smaller numbers need `samples`, an array for each input, to find what overflows and the error"
         )
     wanted = _model_bytes(source)
-    with appearing(place) as temporary:
+    with appearing(place) as temporary, kept(source, place) if with_onnx else nullcontext() as whole:
         reduced = None
         if precision and samples is not None:
             made = reduce(source, precision, samples, _folder(temporary))
@@ -107,7 +110,9 @@ def export(
         programs, contradicted = _programs(source, read_model(source, overrides))
         base = programs[-1]
         partial = _folder(temporary, "" if single_file else place.name)
-        manifest = write_folder(partial, programs, chunk_bytes // GRAIN * GRAIN, wanted)
+        # Bytes of one file do not say where they came from; this does.
+        onnx = described(whole, place.name, original_of(place).name) if whole is not None and single_file else None
+        manifest = write_folder(partial, programs, chunk_bytes // GRAIN * GRAIN, wanted, onnx)
         files = tuple((it.name, it.stat().st_size) for it in sorted(partial.iterdir()))
         if single_file:
             pack(temporary / place.name, partial, manifest)

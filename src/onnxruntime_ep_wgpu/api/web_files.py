@@ -13,7 +13,7 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,11 @@ def is_export(path: Path) -> bool:
         return file.read(len(_PACK)) == _PACK
 
 
-def write_folder(folder: Path, programs: list[Program], chunk_bytes: int, wanted: int = 0) -> dict[str, Any]:
-    """Writes all files of an export to a folder; chunks have at most `chunk_bytes`. Gives the manifest.
+def write_folder(
+    folder: Path, programs: list[Program], chunk_bytes: int, wanted: int = 0, onnx: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Writes all files of an export to a folder; chunks have at most `chunk_bytes`. Gives the manifest; `onnx` goes into
+    it, and says what the export was made of.
 
     `wanted` is the number of bytes that all files, or the one file of `pack`, should not be larger than.
     """
@@ -62,6 +65,7 @@ def write_folder(folder: Path, programs: list[Program], chunk_bytes: int, wanted
         "name": programs[-1].name,
         "programs": list(_programs(folder, programs, offsets)),
         "weights": {"bytes": chunks.written, "chunks": [_entry(path) for path in chunks.paths]},
+        **({"onnx": dict(onnx)} if onnx else {}),
     }
     _write_manifest(folder, manifest)
     excess = sum(it.stat().st_size + GRAIN for it in folder.iterdir()) + _HEAD - wanted
@@ -143,6 +147,11 @@ def _programs(folder: Path, programs: Sequence[Program], offsets: Sequence[Seque
 
 
 # ---- files
+
+
+def described(path: Path, of: str, file: str) -> dict[str, Any]:
+    """What the manifest of the export `of` says about an ONNX model, which is `file` from there."""
+    return {"of": of} | _entry(path) | {"file": file}
 
 
 def _entry(path: Path) -> dict[str, Any]:

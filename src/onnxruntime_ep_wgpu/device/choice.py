@@ -14,7 +14,7 @@ from ..errors import WgpuEpError
 from .adapters import Adapter
 from .webgpu import dawn, libraries
 
-# Whether kernels of this package use matrix units. Until they do, another library gains nothing.
+# Whether `auto` may take another library for its matrix units. Not before models of real sizes have been measured with both.
 MATRIX_KERNELS = False
 
 
@@ -30,7 +30,7 @@ def automatic(adapter: Adapter, halves: Callable[[], bool]) -> Choice:
     `halves` says; else wgpu-native."""
     base = libraries.base().name
     if not MATRIX_KERNELS:
-        return Choice(base, "no kernel uses matrix units")
+        return Choice(base, "auto takes no other library yet")
     if importlib.util.find_spec(dawn.PACKAGE) is None:
         return Choice(base, f"{dawn.PACKAGE} is not installed")
     try:

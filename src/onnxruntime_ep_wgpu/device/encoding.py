@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
 from functools import cache
 from typing import Any
 
@@ -77,7 +77,7 @@ class Recording:
         return iter(self._dispatches)
 
 
-def take_one(encoders: list[Any]) -> list[Any]:
+def take_one(encoders: MutableSequence[Any]) -> list[Any]:
     """What a list has last, which it then has no more; [] when it is empty, or another thread was faster."""
     try:
         return [encoders.pop()]

@@ -7,6 +7,7 @@ uploads and downloads in the order of the calls; waiting for the GPU holds no lo
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..program.target import Target
 from ..trace import span
 from .buffers import Buffer
 from .cache import Caches
+from .encoding import take_one
 from .queue import Queue
 from .readback import Reader
 from .settings import Settings
@@ -44,6 +46,9 @@ class Memory:
             settings, lambda *what: _alive(this)._of_kind(*what), target.max_buffer_bytes, lambda: queue.reused
         )
         self.reader = Reader(queue, self.caches.default)
+        self._kept: deque[Uploads] = deque(
+            maxlen=1
+        )  # for large writes, where the library allocates for each of its own
 
     @property
     def sizes(self) -> list[int]:
@@ -134,6 +139,12 @@ class Memory:
         return True
 
     def _upload(self, buffer: Buffer, offset: int, source: Any, nbytes: int) -> None:
+        if nbytes >= LEAST_BYTES and not offset & 3 and not self._queue.library.keeps_staging:
+            # One that an interrupt leaves half way is not put back.
+            uploads = take_one(self._kept) or [self.uploads()]
+            uploads[0].write(buffer, source, nbytes, offset)
+            self._kept.append(uploads[0])
+            return
         handle, write = buffer.handle, self._queue.write
         lead = offset & 3
         done = 0

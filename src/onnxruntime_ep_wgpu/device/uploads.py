@@ -38,9 +38,9 @@ class Uploads:
         self._pieces.clear()
         let_go()
 
-    def write(self, buffer: Buffer, source: Any, nbytes: int) -> None:
-        """Queues `nbytes` bytes at `source`, a pointer, for the beginning of a buffer; they are copied before this returns. The up
-        to 3 bytes after them in their last word become zero."""
+    def write(self, buffer: Buffer, source: Any, nbytes: int, offset: int = 0) -> None:
+        """Queues `nbytes` bytes at `source`, a pointer, for a buffer from `offset` on, a multiple of 4; they are copied before this
+        returns. The up to 3 bytes after them in their last word become zero."""
         begin, done = address(source), 0
         while done < nbytes:
             piece = self._free()
@@ -53,7 +53,7 @@ class Uploads:
                 copy_bytes(there, begin + done, count)
                 ctypes.memset(there + count, 0, words - count)
                 self._queue.lib.wgpuBufferUnmap(piece.staging.handle)
-            self._send(piece, buffer, done, words)
+            self._send(piece, buffer, offset + done, words)
             done += count
 
     def _free(self) -> _Piece:

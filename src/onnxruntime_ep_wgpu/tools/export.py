@@ -38,6 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_override_argument(parser)
     parser.add_argument("--single-file", action="store_true", help="write one file, whose bytes a session takes")
     parser.add_argument(
+        "--with-onnx", action="store_true", help="keep the ONNX model beside the export, for pages without WebGPU"
+    )
+    parser.add_argument(
         "--chunk", metavar="SIZE", default=str(CHUNK_BYTES), help="largest file of weights, such as 64MB (16MiB)"
     )
     parser.add_argument("--fp16", action="store_true", help="halves, but for inputs, outputs and what would overflow")
@@ -77,7 +80,7 @@ def _main(args: argparse.Namespace) -> int:
     overrides = given_sizes(args)
     found = export(
         args.model, args.output, overrides=overrides, single_file=args.single_file, chunk_bytes=chunk_bytes,
-        precision=precision, samples=_samples(args, overrides) if precision else None,
+        precision=precision, samples=_samples(args, overrides) if precision else None, with_onnx=args.with_onnx,
     )  # fmt: skip
     _tell_contradictions(found)
     if args.json:
@@ -138,7 +141,12 @@ def _show_errors(reduced: Reduced, made_up: bool) -> None:
 
 def _folder(args: argparse.Namespace, overrides: dict[str, int], chunk_bytes: int) -> int:
     found = export_transformers(
-        args.transformers, args.output, dtypes=args.dtype, overrides=overrides, chunk_bytes=chunk_bytes
+        args.transformers,
+        args.output,
+        dtypes=args.dtype,
+        overrides=overrides,
+        chunk_bytes=chunk_bytes,
+        with_onnx=args.with_onnx,
     )
     for it in found.models:
         _tell_contradictions(it)

@@ -1,5 +1,5 @@
-// One backend for `webgpu` and `wasm`: where there is no WebGPU, or it lacks what a model needs, onnxruntime-web opens
-// the ONNX model in WebAssembly. It has an onnxruntime-common of its own inside, so its backends are unknown to ours; therefore
+// One backend for `webgpu` and `wasm`: where there is no WebGPU, or it lacks what a model needs, or the model is no export,
+// onnxruntime-web opens the ONNX model, in WebAssembly or on its own WebGPU. It has an onnxruntime-common of its own inside, so its backends are unknown to ours; therefore
 // `wasm` is registered here, too. Invariant: nothing of onnxruntime-web is loaded before a session needs it.
 
 import { type Backend, type InferenceSession, type InferenceSessionHandler, Tensor, env, registerBackend } from 'onnxruntime-common';
@@ -18,9 +18,15 @@ type Load = () => OnnxRuntimeWeb | Promise<OnnxRuntimeWeb | { readonly default: 
 const MODULE = ['onnxruntime-web', 'wasm'].join('/');
 let from: unknown = () => import(MODULE);
 
+/** What WebGPU cannot run here, and something else may. What is wrong with an export is no reason to run something else. */
+const REASONS = [errors.DeviceError, errors.LimitError, errors.NotExportedError];
+/** The first byte of exports, which WebGPU alone runs: transformers.js asks for `wasm`, where nobody says `device`. */
+export const EXPORT = 119;
+
 /**
  * Says where `wasm` of `executionProviders` comes from: `useWasm(() => import('onnxruntime-web/wasm'))`, which bundlers need, or
- * the address of a file, `ort.wasm.bundle.min.mjs`. Elsewhere that module is found by an import map, or by Node. Raises OptionError.
+ * the address of a file, `ort.wasm.bundle.min.mjs`. `onnxruntime-web/webgpu` does, too: then ONNX models that are not exported run on
+ * its WebGPU. Elsewhere `onnxruntime-web/wasm` is found by an import map, or by Node. Raises OptionError.
  */
 export function useWasm(module: Load | string | URL): void {
   if (typeof module !== 'function' && !(module && (typeof module === 'string' || module instanceof URL))) {
@@ -46,15 +52,16 @@ export function register({ init, create }: WebGPU, priority: number): void {
     },
     async createInferenceSessionHandler(source, options = {}) {
       const providers = options.executionProviders ?? [];
-      if (!isWasm(providers[0])) {
+      let reason: Error | undefined;
+      if (!isWasm(providers[0]) || source[0] === EXPORT) {
         try {
           return await create(source, options);
         } catch (error) {
-          if (!providers.some(isWasm) || !(error instanceof errors.DeviceError || error instanceof errors.LimitError)) throw error;
-          console.warn(`this session runs in WebAssembly, because WebGPU cannot run it: ${error.message}`);
+          if (!providers.some(isWasm) || !REASONS.some((it) => error instanceof it)) throw error;
+          reason = error as Error;
         }
       }
-      return (await import('./wasm.js')).open({ Tensor, env, errors }, source, options, from);
+      return (await import('./wasm.js')).open({ Tensor, env, errors }, source, options, from, reason);
     },
   };
   registerBackend('webgpu', backend, priority);

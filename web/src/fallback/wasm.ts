@@ -1,10 +1,11 @@
-// A session of onnxruntime-web behind one of ours. In: the ONNX model beside an export. Out: a handler whose tensors are ours; the
-// two libraries' tensors share their memory. This is a file of its own, so what has to be the same everywhere is passed to it.
+// A session of onnxruntime-web behind one of ours. In: an ONNX model, or the one beside an export. Out: a handler whose tensors are
+// ours; the two libraries' tensors share their memory. This is a file of its own, so what has to be the same everywhere is passed to it.
 
 import type { InferenceSession, InferenceSessionHandler, OnnxValue, Tensor, env } from 'onnxruntime-common';
 import type * as errors from '../errors.js';
 import { localPath } from '../files.js';
 import { isWasm } from './names.js';
+import { original } from './original.js';
 
 /** Of a library that has the interface of onnxruntime-common. */
 export interface Library {
@@ -17,9 +18,12 @@ type Tensors = Readonly<Record<string, OnnxValue | null>>;
 
 const WHERE = "say where it is: executionProviders: ['webgpu', {name: 'wasm', model: 'model.onnx'}]";
 
-/** Opens the ONNX model of `source` in WebAssembly. Raises OptionError when nobody says where it is, ProgramError. */
+/**
+ * Opens the ONNX model of `source`, in WebAssembly, or on the WebGPU of onnxruntime-web where that has one and there is WebGPU;
+ * `reason` is why ours does not run it. Raises OptionError when nobody says where the model is, ProgramError.
+ */
 export async function open(
-  ours: Ours, source: string | Uint8Array, options: InferenceSession.SessionOptions, from: unknown,
+  ours: Ours, source: string | Uint8Array, options: InferenceSession.SessionOptions, from: unknown, reason?: Error,
 ): Promise<InferenceSessionHandler> {
   const { OptionError, ProgramError, messageOf } = ours.errors;
   const provider = options.executionProviders?.find(isWasm);
@@ -27,10 +31,11 @@ export async function open(
   if (given !== undefined && typeof given !== 'string' && !(given instanceof Uint8Array)) {
     throw new OptionError(`executionProviders: wasm.model is ${JSON.stringify(given)}, it takes an address or the bytes of an ONNX model`);
   }
-  const place = given ?? modelOf(ours, source);
+  const plain = reason instanceof ours.errors.NotExportedError;
+  const place = given ?? (plain ? reason.model : undefined) ?? (await modelOf(ours, source));
   const elsewhere = given === undefined ? `; WebAssembly runs the ONNX model, ${WHERE}` : '';
   const model = await inMemory(ours, place);
-  const library = await loaded(ours, from);
+  const library = await loaded(ours, from, reason);
   // What a page sets about WebAssembly, it sets on the env that it knows.
   if (library.env !== ours.env) {
     Object.assign(library.env.wasm, ours.env.wasm);
@@ -38,7 +43,7 @@ export async function open(
   }
   // In Node its file for bundlers cannot start threads: it would fetch itself at a `file:` URL.
   if (localPath('.') !== undefined) library.env.wasm.numThreads ??= 1;
-  const shared = { ...options, executionProviders: [{ ...wasm, name: 'wasm' }] } as InferenceSession.SessionOptions;
+  const shared = { ...options } as InferenceSession.SessionOptions;
   if (options.externalData) {
     shared.externalData = await Promise.all(options.externalData.map(async (it) => {
       const { path, data } = typeof it === 'string' ? { path: it, data: it } : it;
@@ -47,16 +52,22 @@ export async function open(
   }
   // They are about GPUs.
   for (const name of ['preferredOutputLocation', 'enableGraphCapture'] as const) delete (shared as Record<string, unknown>)[name];
+  const create = (executionProviders: InferenceSession.SessionOptions['executionProviders']): Promise<InferenceSession> =>
+    library.InferenceSession.create(model as string, { ...shared, executionProviders: executionProviders! });
+  // Its build with WebGPU, which another one does not know.
+  const onGpu = reason && !(reason instanceof ours.errors.DeviceError) && (await create(['webgpu']).catch(() => undefined));
   try {
-    return new WasmSession(ours, library, await library.InferenceSession.create(model as string, shared));
+    const session = onGpu || (await create([{ ...wasm, name: 'wasm' } as { name: 'wasm' }]));
+    if (reason) tell(`this session runs ${onGpu ? "on onnxruntime-web's WebGPU" : 'in WebAssembly'}, because WebGPU cannot run it: ${reason.message}`);
+    return new WasmSession(ours, library, session);
   } catch (error) {
     const what = typeof place === 'string' ? place : 'the model';
     throw new ProgramError(`${what} cannot be opened in WebAssembly: ${messageOf(error)}${elsewhere}`, { cause: error });
   }
 }
 
-/** The ONNX model of an export: `model.onnx` of `model.onnx.wgpu/` and of `model.wgpu`. */
-function modelOf({ errors }: Ours, source: string | Uint8Array): string | Uint8Array {
+/** The ONNX model of an export: `model.onnx` of `model.onnx.wgpu/` and of `model.wgpu`, or what an export's bytes say. */
+async function modelOf({ errors }: Ours, source: string | Uint8Array): Promise<string | Uint8Array> {
   if (typeof source === 'string') {
     // A path has no query.
     const [, path, rest] = localPath(source) === source ? ['', source, ''] : source.match(/^([^?#]*)(.*)$/s)!;
@@ -64,6 +75,8 @@ function modelOf({ errors }: Ours, source: string | Uint8Array): string | Uint8A
     return whole + rest;
   }
   if (!/^wgpu(pack|prog)$/.test(new TextDecoder().decode(source.subarray(0, 8)))) return source;
+  const beside = await original(source);
+  if (beside) return beside;
   throw new errors.OptionError(
     `these bytes are an export, which runs on WebGPU alone: WebAssembly runs the ONNX model, ${WHERE}`,
   );
@@ -81,13 +94,15 @@ async function inMemory({ errors }: Ours, place: string | Uint8Array): Promise<s
 }
 
 /** What `useWasm` was given: a function that imports the library, or its address. */
-async function loaded({ errors }: Ours, from: unknown): Promise<Library> {
+async function loaded({ errors }: Ours, from: unknown, reason: Error | undefined): Promise<Library> {
   let module: Partial<Library> & { readonly default?: Library };
   try {
     module = await (typeof from === 'function' ? from() : import(addressOf(String(from))));
   } catch (error) {
     throw new errors.ProgramError(
-      `there is no WebAssembly to run the model in: ${errors.messageOf(error)}; call useWasm(() => import('onnxruntime-web/wasm'))`, { cause: error },
+      `${reason ? `WebGPU cannot run the model: ${reason.message}; and ` : ''}there is no WebAssembly to run the model in: ` +
+        `${errors.messageOf(error)}; call useWasm(() => import('onnxruntime-web/wasm'))`,
+      { cause: error },
     );
   }
   const library = [module, module?.default].find((it) => it?.InferenceSession) as Library | undefined;
@@ -100,6 +115,13 @@ function addressOf(place: string): string {
   if (localPath(place) !== place) return new URL(place, globalThis.document?.baseURI ?? globalThis.location?.href).href;
   const { process } = globalThis as unknown as { process: { getBuiltinModule(name: 'node:url'): { pathToFileURL(path: string): URL } } };
   return process.getBuiltinModule('node:url').pathToFileURL(place).href;
+}
+
+/** Told once, because a page makes many sessions. */
+const told = new Set<string>();
+function tell(text: string): void {
+  if (!told.has(text)) console.warn(text);
+  told.add(text);
 }
 
 class WasmSession implements InferenceSessionHandler {

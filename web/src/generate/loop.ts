@@ -3,45 +3,15 @@
 // from run to run, or have a fixed size and are updated in place. Without caches the whole texts go through the model in each step.
 
 import type { Gpu } from '../device.js';
-import { type DType, nbytes } from '../dtypes.js';
+import { nbytes } from '../dtypes.js';
+import type { Fed, Made, Model, Port } from './model.js';
 import type { Settings } from './options.js';
 import { Sampler } from './sample.js';
 import { type Step, Texts } from './texts.js';
 
 export { isBatch, readGenerateOptions } from './options.js';
-
-/** A value of the model, as the session knows it; a dim that is free is a name. */
-export interface Port {
-  readonly name: string;
-  readonly type: string;
-  readonly dtype: DType;
-  readonly shape: readonly (number | string)[];
-}
-
-/** An input in memory or on the GPU, and a result there. */
-export interface Fed {
-  readonly dims: readonly number[];
-  readonly bytes?: Uint8Array;
-  readonly buffer?: GPUBuffer;
-}
-export interface Made {
-  readonly dims: readonly number[];
-  readonly buffer: GPUBuffer;
-}
-
-/** What the loop needs of a session. */
-export interface Model {
-  readonly inputs: readonly Port[];
-  readonly outputs: readonly Port[];
-  /** The operators of its nodes. */
-  readonly operators: ReadonlySet<string>;
-  /** Runs with results on the GPU, only those of `wanted`: in new buffers, or in those that are given. */
-  run(feeds: Readonly<Record<string, Fed>>, wanted: Readonly<Record<string, 'new' | Made>>): Promise<Record<string, Made>>;
-  gpu(): Promise<Gpu>;
-  recycle(buffer: GPUBuffer): void;
-  /** An error about the model's inputs and outputs. */
-  wrong(message: string): Error;
-}
+export { modelOf } from './model.js';
+export { streamText } from './text.js';
 
 const PAST = /^past_key_values|^past(?=[._])/;
 const KNOWN = ['input_ids', 'attention_mask', 'position_ids', 'cache_position'];

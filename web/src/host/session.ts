@@ -19,9 +19,9 @@ export function open(library: Library, bytes: Uint8Array): HostSession | undefin
     const found = opened(bytes);
     return found && new HostSession(library, found.model, found.operator);
   } catch (error) {
-    const { ProgramError, messageOf } = library.errors;
+    const { NotExportedError, messageOf } = library.errors;
     const what = messageOf(error);
-    throw new ProgramError(`${what} is only implemented for the GPU: make a program of the model with \`wgpu-ep export\``);
+    throw new NotExportedError(`${what} is only implemented for the GPU: make a program of the model with \`wgpu-ep export\``, bytes);
   }
 }
 

@@ -24,7 +24,7 @@ export interface Calls {
   profile(session: number, on: boolean): void;
   /** The tokens of each step are told. */
   generate(session: number, texts: readonly (readonly number[])[], options: GenerateOptions, feeds: Readonly<Record<string, Sent>>): void;
-  /** Ends the generation of that call. */
+  /** Ends the creation or the generation of that call. */
   cancel(id: number): void;
   release(session: number): void;
   read(held: number): ArrayBufferView;
@@ -57,12 +57,20 @@ export interface Request {
 export interface Answer {
   readonly id: number;
   readonly result?: unknown;
-  readonly error?: { readonly name: string; readonly message: string };
+  readonly error?: Thrown;
   readonly told?: { readonly progress?: { loaded: number; total: number }; readonly profile?: unknown; readonly step?: Step };
 }
 
+/** `plain` where what was opened is no export. */
+export interface Thrown {
+  readonly name: string;
+  readonly message: string;
+  readonly plain: boolean;
+}
+
 /** The error that another thread threw, of its class here. */
-export function revived({ name, message }: { readonly name: string; readonly message: string }): Error {
+export function revived({ name, message, plain }: Thrown): Error {
+  if (plain) return new errors.NotExportedError(message);
   const Type = (errors as unknown as Record<string, new (message: string) => Error>)[name] ?? Error;
   return new Type(message);
 }

@@ -2,6 +2,7 @@
 // package itself. Out: the same, with tensors on the GPU that only the worker can read.
 
 import { InferenceSession, type InferenceSessionHandler, type OnnxValue, Tensor, env } from 'onnxruntime-common';
+import { type Times, timed } from '../benchmark.js';
 import { DeviceError, InputError, OptionError, instead, messageOf } from '../errors.js';
 import { isProfiling, preferenceOf } from '../flags.js';
 import { register } from '../fallback/backend.js';
@@ -11,10 +12,9 @@ import { handlerOf } from '../handler.js';
 import type { WebGPUSupport } from '../index.js';
 import type { MemoryUse } from '../memory.js';
 import type { Progress } from '../provider.js';
-import { type Answer, type Calls, type Environment, type Sent, inMemory, revived } from './protocol.js';
+import { type Answer, type Calls, type Created, type Environment, type Sent, inMemory, revived } from './protocol.js';
 
 export * from 'onnxruntime-common';
-export { benchmark } from '../benchmark.js';
 export { type OnnxRuntimeWeb, useWasm } from '../fallback/backend.js';
 export type { GenerateOptions, Prompt } from '../generate/options.js';
 export type { Step } from '../generate/texts.js';
@@ -157,14 +157,25 @@ class RemoteSession implements InferenceSessionHandler {
   static async create(source: string | Uint8Array, given: InferenceSession.SessionOptions = {}): Promise<RemoteSession> {
     const to = connected();
     const first = given.executionProviders?.find((it) => (typeof it === 'string' ? it : it.name) === 'webgpu');
-    const { device, onProgress, ...provider } = (typeof first === 'object' ? first : {}) as {
-      device?: GPUDevice; onProgress?: (progress: Progress) => void;
+    const { device, onProgress, signal, ...provider } = (typeof first === 'object' ? first : {}) as {
+      device?: GPUDevice; onProgress?: (progress: Progress) => void; signal?: AbortSignal;
     };
+    signal?.throwIfAborted();
     if (device) throw new OptionError('webgpu.device: a device of the page cannot be used in a worker');
     const options = { ...given, executionProviders: [{ ...provider, name: 'webgpu' }] };
     const address = typeof source === 'string' ? new URL(source, globalThis.document?.baseURI ?? globalThis.location?.href).href : source;
-    const found = await to.call('create', [address, options, environment()], [], ({ progress }) => progress && onProgress?.(progress));
-    return new RemoteSession(to, found.session, found.inputs, found.outputs);
+    const { id, done } = to.start('create', [address, options, environment()], ({ progress }) => progress && onProgress?.(progress));
+    const abort = (): void => void to.call('cancel', [id]).catch(() => undefined);
+    signal?.addEventListener('abort', abort);
+    try {
+      const found = (await done) as Created;
+      const session = new RemoteSession(to, found.session, found.inputs, found.outputs);
+      if (signal?.aborted) void session.dispose();
+      return session;
+    } finally {
+      signal?.removeEventListener('abort', abort);
+      signal?.throwIfAborted(); // with its own reason
+    }
   }
 
   async run(
@@ -317,6 +328,12 @@ function sessionOf(session: InferenceSession): RemoteSession | undefined {
 /** Makes everything that runs of these shapes need, as in the package itself. */
 export async function warmup(session: InferenceSession, inputs: Readonly<Record<string, readonly number[] | Tensor>> = {}): Promise<void> {
   await sessionOf(session)?.warmup(inputs);
+}
+
+/** Milliseconds per run, as in the package itself. */
+export async function benchmark(session: InferenceSession, feeds: InferenceSession.FeedsType, iterations = 10): Promise<Times> {
+  handlerOf(session);
+  return timed(session, feeds, iterations);
 }
 
 /** The tokens that follow, as in the package itself; the loop runs in the worker. */

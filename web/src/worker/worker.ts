@@ -1,6 +1,7 @@
 // The worker of the proxy: sessions and GPU tensors live here. It is ready-made; a page starts it through proxy.ts.
 
 import { InferenceSession, Tensor, env } from 'onnxruntime-common';
+import { NotExportedError } from '../errors.js';
 import { checkWebGPUSupport, clearCache, generate, memory, warmup } from '../index.js';
 import { type Answer, type Calls, type Environment, type Request, type Sent, type SentTensors, inMemory } from './protocol.js';
 
@@ -8,7 +9,7 @@ const port = globalThis as unknown as { postMessage(message: Answer, transfer: T
 const sessions = new Map<number, InferenceSession>();
 const held = new Map<number, Tensor>();
 const numbers = new WeakMap<Tensor, number>();
-const ends = new Map<number, AbortController>(); // of generations
+const ends = new Map<number, AbortController>(); // of creations and generations
 let next = 0;
 
 function opened(sent: Sent): Tensor {
@@ -46,10 +47,16 @@ const handlers: Handlers = {
   async create(id, _transfer, source, options, environment) {
     adopt(environment);
     const onProgress = (progress: { loaded: number; total: number }): void => port.postMessage({ id, told: { progress } }, []);
-    const executionProviders = [{ ...(options.executionProviders?.[0] as object), name: 'webgpu', onProgress }];
-    const session = await InferenceSession.create(source as string, { ...options, executionProviders });
-    sessions.set(++next, session);
-    return { session: next, inputs: session.inputMetadata, outputs: session.outputMetadata };
+    const end = new AbortController();
+    ends.set(id, end);
+    const executionProviders = [{ ...(options.executionProviders?.[0] as object), name: 'webgpu', onProgress, signal: end.signal }];
+    try {
+      const session = await InferenceSession.create(source as string, { ...options, executionProviders });
+      sessions.set(++next, session);
+      return { session: next, inputs: session.inputMetadata, outputs: session.outputMetadata };
+    } finally {
+      ends.delete(id);
+    }
   },
   async run(_id, transfer, session, feeds, fetches, options) {
     const results = await sessions.get(session)!.run(tensors(feeds) as Record<string, Tensor>, tensors(fetches), options);
@@ -112,7 +119,7 @@ port.onmessage = async ({ data: { id, call, given } }: { data: Request }): Promi
     answer = { id, result: await handler(id, transfer, ...given) };
   } catch (error) {
     const { name, message } = error as Error;
-    answer = { id, error: { name, message } };
+    answer = { id, error: { name, message, plain: error instanceof NotExportedError } };
   }
   port.postMessage(answer, [...transfer]);
 };

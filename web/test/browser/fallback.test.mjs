@@ -183,6 +183,50 @@ test('an application that Vite builds', async () => {
   }
 });
 
+test('a model that is no export runs in WebAssembly, with one warning that says how to export it', async () => {
+  server.intercept = (path) => (FILES[path] ? { body: FILES[path] } : path.includes('tiny.onnx.wgpu') ? { status: 404, body: '' } : undefined);
+  for (const name of ['mapped', 'proxy']) {
+    server.log.length = 0;
+    const it = await visit(withWebGPU, name);
+    for (let time = 0; time < 2; time++) {
+      right(await it.evaluate(async () => compare(await ort.InferenceSession.create('tiny.onnx', { executionProviders: ['webgpu', 'wasm'] }), 'tiny')));
+    }
+    // Of bytes, and of operators that no export has.
+    right(await it.evaluate(async () => compare(await ort.InferenceSession.create(await bytes('tiny.onnx'), { executionProviders: ['webgpu', 'wasm'] }), 'tiny')));
+    const found = await it.evaluate(async () => {
+      const session = await ort.InferenceSession.create('branch.onnx', { executionProviders: ['webgpu', 'wasm'] });
+      const run = async (x) => [...(await session.run({ x: new ort.Tensor('float32', x, [x.length]) })).y.data];
+      return [await run([1, -5, 2]), await run([-1, 5])];
+    });
+    assert.deepEqual(found, [[-1, 5, -2], [1, 5]]);
+    assert.equal(it.warnings.filter((text) => /^this session runs in WebAssembly, because WebGPU cannot run it: \S*tiny\.onnx is not an exported model: make one with `wgpu-ep export tiny\.onnx`$/.test(text)).length, 1);
+    assert.equal(it.warnings.filter((text) => text.includes('`wgpu-ep export branch.onnx`')).length, 1);
+    const alone = await it.evaluate(() => fails(ort.InferenceSession.create('branch.onnx', { executionProviders: ['webgpu'] })));
+    assert.match(alone, /^ProgramError: \S*branch\.onnx is not an exported model: make one with `wgpu-ep export branch\.onnx`/);
+  }
+  const lonely = await visit(withWebGPU, 'alone');
+  const nothing = await lonely.evaluate(() => fails(ort.InferenceSession.create('branch.onnx', { executionProviders: ['webgpu', 'wasm'] })));
+  assert.match(nothing, /^ProgramError: WebGPU cannot run the model: branch\.onnx is not an exported model: .*; and there is no WebAssembly to run the model in: .*useWasm/);
+});
+
+test('the build of onnxruntime-web with WebGPU runs such a model there', async () => {
+  const it = await visit(withWebGPU, 'alone');
+  const found = await it.evaluate(async () => {
+    ort.useWasm(() => import('/modules/onnxruntime-web/dist/ort.webgpu.bundle.min.mjs'));
+    const session = await ort.InferenceSession.create('branch.onnx', { executionProviders: ['webgpu', 'wasm'] });
+    const { y } = await session.run({ x: new ort.Tensor('float32', [1, -5, 2], [3]) });
+    return [...(await y.getData())];
+  });
+  assert.deepEqual(found, [-1, 5, -2]);
+  assert(it.warnings.some((text) => text.startsWith("this session runs on onnxruntime-web's WebGPU, because WebGPU cannot run it: branch.onnx is not")), it.warnings.join());
+});
+
+test('an export that onnxruntime-web is asked for runs on WebGPU', async () => {
+  const it = await visit(withWebGPU, 'mapped');
+  right(await it.evaluate(async () => compare(await ort.InferenceSession.create(await bytes('tiny.wgpu'), { executionProviders: ['wasm'] }), 'tiny')));
+  assert.deepEqual([fetched('.wasm'), it.warnings], [0, []]);
+});
+
 test('with WebGPU nothing of it is fetched', async () => {
   const it = await visit(withWebGPU, 'mapped');
   right(await it.evaluate(async () => compare(await ort.InferenceSession.create('tiny.onnx', { executionProviders: ['webgpu', 'wasm'] }), 'tiny')));

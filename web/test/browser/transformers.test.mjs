@@ -103,7 +103,44 @@ test('text generation streams the tokens that Python gives, with a KV cache that
   assert.deepEqual(await held(), { buffers: 0, bytes: 0 });
 });
 
+test('without a device and a dtype, the models that there are run on WebGPU', async () => {
+  const { sentences, vectors } = expected('embeddings');
+  const found = await page.evaluate(async (given) => {
+    const extract = await transformers.pipeline('feature-extraction', 'embeddings');
+    const result = await extract(given, { pooling: 'mean', normalize: true });
+    const { buffers } = ort.memory();
+    await extract.dispose();
+    return [result.tolist(), buffers > 0];
+  }, sentences);
+  found[0].forEach((it, k) => close(it, vectors[k], 1e-5));
+  assert(found[1], 'on the GPU');
+  assert.deepEqual(page.problems.filter((it) => !it.includes('404')), []);
+});
+
 test('nothing is fetched from other servers, and no WebAssembly', () => {
   assert.deepEqual(page.strangers, []);
   assert.deepEqual(server.log.filter((it) => it.endsWith('.wasm')), []);
+});
+
+test('without WebGPU, the ONNX models that were kept beside the exports run in WebAssembly, and one warning says so', async () => {
+  const { sentences, vectors } = expected('embeddings');
+  const without = await launch(false);
+  try {
+    const other = await open(without, `${server.url}page.html`, () => window.transformers);
+    for (let visit = 0; visit < 2; visit++) { // from the network, and from what transformers.js keeps
+      const found = await other.evaluate(async (given) => {
+        ort.useWasm('/modules/onnxruntime-web/dist/ort.wasm.bundle.min.mjs');
+        const extract = await transformers.pipeline('feature-extraction', 'embeddings');
+        const result = await extract(given, { pooling: 'mean', normalize: true });
+        await extract.dispose();
+        return result.tolist();
+      }, sentences);
+      found.forEach((it, k) => close(it, vectors[k], 1e-4));
+      await other.evaluate(() => performance.clearResourceTimings());
+    }
+    assert.equal(other.warnings.filter((it) => /^this session runs in WebAssembly, because WebGPU cannot run it: there is (no WebGPU|WebGPU here, but no adapter)/.test(it)).length, 1, other.warnings.join());
+    assert.deepEqual(other.strangers, []);
+  } finally {
+    await without.close();
+  }
 });

@@ -43,6 +43,20 @@ after(async () => {
 });
 const nothingHeld = async () => assert.deepEqual(await page.evaluate(() => ort.memory()), { buffers: 0, bytes: 0 });
 
+test('a signal ends the creation of a session, with its own reason', async () => {
+  const ends = await page.evaluate(async () => {
+    const end = new AbortController();
+    const options = (more) => ({ executionProviders: [{ name: 'webgpu', ...more }] });
+    const onProgress = () => end.abort(new TypeError('enough'));
+    return [
+      await fails(ort.InferenceSession.create('large.onnx', options({ signal: end.signal, onProgress }))),
+      await fails(ort.InferenceSession.create('large.onnx', options({ signal: end.signal }))),
+    ];
+  });
+  assert.deepEqual(ends, ['TypeError: enough', 'TypeError: enough']);
+  await nothingHeld();
+});
+
 test('models run in the worker as they do in the page', async () => {
   for (const name of ['types', 'half', 'elements']) {
     const wrong = await page.evaluate(async (model) => {

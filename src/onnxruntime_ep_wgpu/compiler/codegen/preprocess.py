@@ -7,6 +7,7 @@ In: text and the constants of a kernel. Lines of the text may be directives, and
     #if TEST ... #else ... #end      the lines before `#else` where TEST holds, else those behind it, if there are any
     #[at#k for k COUNT]              at0, at1 and so on; with `by &&` that stands between them instead of a comma
     #(EXPRESSION)                    a number, or a text
+    #inline f(a, b) TEXT             `f(x, y)` is TEXT with x and y from here on: `inline`
 
 COUNT, TEST and EXPRESSION are Python over constants and numbers: `#if MODE == "linear"`, `v#(#c * STRIDE + 1)`,
 `x_at(#[#("i#k" if #k == AXIS else "at#k") for k RANK])`. Out: the text without directives; `$NAME` of a constant or a dim is still
@@ -27,6 +28,7 @@ from types import CodeType
 
 from ...errors import UnsupportedError
 from ..ir import Constant
+from .inline import inlined
 
 # Sizes of a model decide about repetitions in places. Texts that a driver takes a second for have some thousand lines.
 MOST_REPETITIONS = 4096
@@ -46,7 +48,7 @@ def preprocess(text: str, constants: Mapping[str, Constant]) -> str:
 
 @lru_cache(maxsize=1024)
 def _preprocessed(text: str, constants: frozenset[tuple[str, Constant]]) -> str:
-    return "\n".join(_expanded(text.split("\n"), dict(constants)))
+    return inlined("\n".join(_expanded(text.split("\n"), dict(constants))))
 
 
 def _expanded(lines: list[str], constants: Mapping[str, Constant]) -> list[str]:

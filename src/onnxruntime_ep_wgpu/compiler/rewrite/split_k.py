@@ -23,7 +23,8 @@ def split_k(call: Call, target: Target) -> Answer:
     result = call.results["y"]
     batch, m, n = matrix_sizes(View.of(result.tensor), result.groups)
     k = call.parameters["k"]
-    splits = k_splits(batch, m, n, k, target)
+    matrices = any("UNIT_M" in dict(it.constants) for it in call.variants)
+    splits = k_splits(batch, m, n, k, target, matrices=matrices)
     if splits == 1 or packed_run(call.operands["b"]):
         return None
     sums = Tensor(result.tensor.dtype, (splits, *result.tensor.shape))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from ...program.dtypes import DType
 from ...program.target import MatrixUnit, Target
@@ -54,6 +54,20 @@ class MatrixTile(ProductForm):
         shared = self.unit_m * self.unit_n % self.subgroup == 0
         self._require(shared, f"{self.subgroup} invocations do not share a matrix of sums evenly")
         MatrixUnit(self.unit_m, self.unit_n, self.unit_k, "f16", "f32", self.subgroup)
+
+    @classmethod
+    def candidates(cls) -> tuple[Self, ...]:
+        return (
+            cls(128, 128, 64, 2, 2),
+            cls(128, 64, 64, 2, 2),
+            cls(64, 128, 64, 2, 2),
+            cls(32, 64, 64, 1, 2),
+            cls(128, 128, 16, 2, 2, 2),
+            # Units of other makers: Apple's, AMD's and Intel's.
+            *(cls(64, 64, 32, 2, 2, 1, 8, 8, 8, 32), cls(32, 32, 32, 1, 2, 1, 8, 8, 8, 32)),
+            *(cls(64, 64, 32, 2, 2, 1, 16, 16, 16, lanes) for lanes in (32, 64)),
+            *(cls(64, 64, 32, 2, 2, 1, 8, 16, 16, lanes) for lanes in (16, 32)),
+        )
 
     @property
     def bounds(self) -> tuple[Bound, ...]:

@@ -411,6 +411,7 @@ class SplitK(Parameters):
         "n": "",
         "k": "",
         "discrete": "1 for a GPU with memory of its own",
+        "matrices": "1 where matrices of subgroups are multiplied",
         "tiles": "of 64 x 64 results",
     }
     tiles: int

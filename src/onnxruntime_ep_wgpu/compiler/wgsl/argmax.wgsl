@@ -11,7 +11,8 @@ var<workgroup> extremes: array<$combine_t, $WG>;
 #end
 #end
 
-fn kernel(w: u32, lane: u32) {
+fn kernel(w: u32, number: u32) {
+  let lane = number % $WG;  // which a browser can prove things of
   let row = w * $ROWS + lane / $LANES;
   let me = lane % $LANES;
   var best = x_at(min(row, $rows - 1u), 0u);
@@ -46,15 +47,15 @@ fn kernel(w: u32, lane: u32) {
     for (var n = $LANES / 2u; n > 0u; n /= 2u) {
       workgroupBarrier();
       if (me < n) {
-        let v = bests[lane + n];
-        let other = places[lane + n];
+        let v = bests[(lane + n) % $WG];
+        let other = places[(lane + n) % $WG];
         let earlier = (other < places[lane]) != $LAST;
         if (better(v, bests[lane]) || (same(v, bests[lane]) && earlier)) {
           bests[lane] = v;
           places[lane] = other;
         }
 #if EXTREMES
-        extremes[lane] = combine(extremes[lane], extremes[lane + n]);
+        extremes[lane] = combine(extremes[lane], extremes[(lane + n) % $WG]);
 #end
       }
     }

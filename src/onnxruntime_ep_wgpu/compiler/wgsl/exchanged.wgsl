@@ -1,6 +1,7 @@
 // Rows of a tile in workgroup memory, in fours, that exchange their places within blocks of `block` fours, a power of two up to 8:
 // `lanes` invocations that are neighbours fetch parts of one row, `part` counting them, and would all store to one bank, because a
 // part's elements are whole rows of memory apart. So part p of four rows lies where that of other rows would.
+#inline exchange(four, part, lanes, block) four ^ (((part) % lanes * max(1u, block / lanes)) & (block - 1u))
 fn exchanged(four: u32, part: u32, lanes: u32, block: u32) -> u32 {
-  return four ^ (((part % lanes) * max(1u, block / lanes)) & (block - 1u));
+  return exchange(four, part, lanes, block);
 }

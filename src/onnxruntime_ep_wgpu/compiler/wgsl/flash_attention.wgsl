@@ -32,46 +32,37 @@ const TILES = $SLICES * AREA;
 #include shared_vectors
 var<workgroup> rows: array<vec4f, $SLICES * Q4>;  // a factor for each query
 
-// Where element d of four queries, or keys, is.
-fn q_place(d: u32, i4: u32) -> u32 {
-  return d * Q4 + exchanged(i4, d / 4u, Q_LANES, $Q_BLOCK);
-}
-fn k_place(d: u32, j4: u32) -> u32 {
-  return d * K4 + exchanged(j4, d / 4u, K_LANES, $K_BLOCK);
-}
+// Where element d of four queries, or keys, is: `_in_row` of its row, which are the same for four elements. The bounds are for
+// browsers' proofs alone, here as below.
+#if Q_ALONG and LANES > 1
+#inline q_in_row(d, i4) min(exchange((i4), (d) / 4u, Q_LANES, $Q_BLOCK), Q4 - 1u)
+#else
+#inline q_in_row(d, i4) (i4)
+#end
+#if K_ALONG and LANES > 1
+#inline k_in_row(d, j4) min(exchange((j4), (d) / 4u, K_LANES, $K_BLOCK), K4 - 1u)
+#else
+#inline k_in_row(d, j4) (j4)
+#end
 
-// What a tile needs is fetched while the one before is multiplied, without a branch, and goes to workgroup memory by `put`: zeros
-// from the last element on. `place_of`: the row of a tile that has the e-th four, and which elements these are.
-fn place_of(e: u32, lanes: u32, rows: u32) -> vec2u {
-  return vec2u(e / lanes % rows, (e / (lanes * rows) * lanes + e % lanes) * 4u);
-}
-fn put(at: u32, stride: u32, part: u32, d: u32, fetched: vec4f) {
-  let v = select(vec4f(), fetched, vec4<bool>($SIZE % $DEPTH == 0u) | (vec4u(d, d + 1u, d + 2u, d + 3u) < vec4u($SIZE)));
-  put_component(at, part, v.x);
-  put_component(at + stride, part, v.y);
-  put_component(at + 2u * stride, part, v.z);
-  put_component(at + 3u * stride, part, v.w);
-}
-fn put_query(base: u32, e: u32, depth: u32, fetched: vec4f) {
-  let p = place_of(e, Q_LANES, $TILE_Q);
-  put(base + q_place(p.y, p.x / 4u), Q4, p.x % 4u, depth + p.y, fetched);
-}
-fn put_key(base: u32, e: u32, depth: u32, fetched: vec4f) {
-  let p = place_of(e, K_LANES, TILE_K);
-  put(base + k_place(p.y, p.x / 4u), K4, p.x % 4u, depth + p.y, fetched);
+// What a tile needs is fetched while the one before is multiplied, without a branch, and goes to workgroup memory: zeros from the
+// last element on. The e-th four is of row `row_of` of a tile, and begins with element `element_of`.
+#inline row_of(e, lanes, rows) (e) / lanes % rows
+#inline element_of(e, lanes, rows) ((e) / (lanes * rows) * lanes + (e) % lanes) * 4u
+fn before_end(d: u32, fetched: vec4f) -> vec4f {
+  return select(vec4f(), fetched, vec4<bool>($SIZE % $DEPTH == 0u) | (vec4u(d, d + 1u, d + 2u, d + 3u) < vec4u($SIZE)));
 }
 fn query_part(batch: u32, top: u32, e: u32, depth: u32) -> vec4f {
-  let p = place_of(e, Q_LANES, $TILE_Q);
-  return q_at4(batch, min(top + p.x, $rows - 1u), min(depth + p.y, ($SIZE - 1u) / 4u * 4u));
+  let row = min(top + row_of(e, Q_LANES, $TILE_Q), $rows - 1u);
+  return q_at4(batch, row, min(depth + element_of(e, Q_LANES, $TILE_Q), ($SIZE - 1u) / 4u * 4u));
 }
 fn key_part(batch: u32, first: u32, e: u32, depth: u32) -> vec4f {
-  let p = place_of(e, K_LANES, TILE_K);
-  return k_at4(batch, min(first + p.x, $keys - 1u), min(depth + p.y, ($SIZE - 1u) / 4u * 4u));
+  let key = min(first + row_of(e, K_LANES, TILE_K), $keys - 1u);
+  return k_at4(batch, key, min(depth + element_of(e, K_LANES, TILE_K), ($SIZE - 1u) / 4u * 4u));
 }
 fn value_part(batch: u32, first: u32, e: u32) -> vec4f {
   return v_at4(batch, min(first + e / V4, $keys - 1u), min(e % V4 * 4u, LAST4));
 }
-
 
 // What scores of four queries from `row` on and a key are: the lowest number where it is not seen.
 fn seen(batch: u32, row: u32, key: u32, span: Span, products: vec4f) -> vec4f {
@@ -97,7 +88,7 @@ fn kernel(w: u32, lane: u32) {
   let batch = w / $splits / $tiles_q;
   let top = w / $splits % $tiles_q * $TILE_Q;
   let span = span_of(batch, top, min(top + $TILE_Q, $rows) - 1u, split, TILE_K);
-  let slice = lane / THREADS;
+  let slice = #("0u" if SLICES == 1 else "lane % $WG / THREADS");
   let me = lane % THREADS;
   let tx = me % $THREADS_X;
   let ty = me / $THREADS_X;
@@ -136,10 +127,28 @@ fn kernel(w: u32, lane: u32) {
     for (var depth = 0u; depth < $SIZE; depth += $DEPTH) {
       workgroupBarrier();
 #for l Q_LOADS
-      #("" if Q_EVENLY else "if (me + #lu * THREADS < $TILE_Q * $DEPTH / 4u) ") { put_query(q_base, me + #lu * THREADS, depth, next_q#l); }
+      #("" if Q_EVENLY else "if (me + #lu * THREADS < $TILE_Q * $DEPTH / 4u) ") {
+        let four = #("me + #lu * THREADS" if Q_EVENLY else "min(me + #lu * THREADS, $TILE_Q * $DEPTH / 4u - 1u)");
+        let i = row_of(four, Q_LANES, $TILE_Q);
+        let d = element_of(four, Q_LANES, $TILE_Q);
+        let v = before_end(depth + d, next_q#l);
+        let at = q_base + d * Q4 + q_in_row(d, i / 4u);
+#for e 4
+        put_part(at + #eu * Q4, i % 4u, v[#e]);
+#end
+      }
 #end
 #for l K_LOADS
-      #("" if K_EVENLY else "if (me + #lu * THREADS < TILE_K * $DEPTH / 4u) ") { put_key(k_base, me + #lu * THREADS, depth, next_k#l); }
+      #("" if K_EVENLY else "if (me + #lu * THREADS < TILE_K * $DEPTH / 4u) ") {
+        let four = #("me + #lu * THREADS" if K_EVENLY else "min(me + #lu * THREADS, TILE_K * $DEPTH / 4u - 1u)");
+        let j = row_of(four, K_LANES, TILE_K);
+        let d = element_of(four, K_LANES, TILE_K);
+        let v = before_end(depth + d, next_k#l);
+        let at = k_base + d * K4 + k_in_row(d, j / 4u);
+#for e 4
+        put_part(at + #eu * K4, j % 4u, v[#e]);
+#end
+      }
 #end
       workgroupBarrier();
       // After the last elements of this tile, the first ones of the next.
@@ -152,14 +161,26 @@ fn kernel(w: u32, lane: u32) {
 #for l K_LOADS
       next_k#l = key_part(batch, ahead_first, me + #lu * THREADS, ahead);
 #end
-      for (var d = 0u; d < $DEPTH; d += $UNROLLED) {
+      for (var step = 0u; step < $DEPTH / $UNROLLED; step++) {
+        let d = step * $UNROLLED;
 #for u UNROLLED
-        {
+#if #u % 4 == 0
 #for r ROWS4
-          let q#r = tile(q_base + q_place(d + #uu, ty * $ROWS4 + #ru));
+        let q_at#u_#r = q_base + q_in_row(d + #uu, ty * $ROWS4 + #ru);
 #end
 #for c COLUMNS4
-          let k#c = tile(k_base + k_place(d + #uu, #cu * $THREADS_X + tx));
+        let k_at#u_#c = k_base + k_in_row(d + #uu, #cu * $THREADS_X + tx);
+#end
+#end
+        {
+          let element = d + #uu;
+#for r ROWS4
+          let at#r = q_at#(#u // 4 * 4)_#r + element * Q4;
+          let q#r = vector(at#r);
+#end
+#for c COLUMNS4
+          let at_k#c = k_at#(#u // 4 * 4)_#c + element * K4;
+          let k#c = vector(at_k#c);
 #for e 4
 #for r ROWS4
           score#(4 * #c + #e)_#r += k#c[#e] * q#r;
@@ -173,7 +194,8 @@ fn kernel(w: u32, lane: u32) {
     workgroupBarrier();
 #for c 4 * COLUMNS4
 #for r ROWS4
-    put_tile(s_base + ((#(#c // 4)u * $THREADS_X + tx) * 4u + #(#c % 4)u) * Q4 + ty * $ROWS4 + #ru, score#c_#r);
+    let at#c_#r = s_base + ((#(#c // 4)u * $THREADS_X + tx) * 4u + #(#c % 4)u) * Q4 + ty * $ROWS4 + #ru;
+    put_vector(at#c_#r, score#c_#r);
 #end
 #end
     workgroupBarrier();
@@ -181,33 +203,37 @@ fn kernel(w: u32, lane: u32) {
     var now = highest;
 #if HELD
 #for j 4 * ROWS4 * COLUMNS4
-    let s#j = seen(batch, row, first + part + #ju * PARTS, span, tile(s_base + (part + #ju * PARTS) * Q4 + row4));
+    let at#j = s_base + (part + #ju * PARTS) * Q4 + row4;
+    let s#j = seen(batch, row, first + part + #ju * PARTS, span, vector(at#j));
     now = max(now, s#j);
 #end
 #else
-    for (var j = part; j < TILE_K; j += PARTS) {
+    for (var step = 0u; step < TILE_K / PARTS; step++) {
+      let j = part + step * PARTS;
       let at = s_base + j * Q4 + row4;
-      let s = seen(batch, row, first + j, span, tile(at));
-      put_tile(at, s);
+      let s = seen(batch, row, first + j, span, vector(at));
+      put_vector(at, s);
       now = max(now, s);
     }
 #end
-    put_tile(v_base + me, now);
+    let at_me = v_base + me;
+    put_vector(at_me, now);
     workgroupBarrier();
-    for (var p = 0u; p < PARTS; p++) { now = max(now, tile(v_base + p * Q4 + row4)); }
+    for (var p = 0u; p < PARTS; p++) { now = max(now, vector(v_base + p * Q4 + row4)); }
     let base = base_of(now);
     let factor = exp(highest - base);
     var added = vec4f();
 #if HELD
 #for j 4 * ROWS4 * COLUMNS4
     let weight#j = exp(s#j - base);
-    put_tile(s_base + (part + #ju * PARTS) * Q4 + row4, weight#j);
+    put_vector(at#j, weight#j);
     added += weight#j;
 #end
 #else
-    for (var j = part; j < TILE_K; j += PARTS) {
-      let weight = exp(tile(s_base + j * Q4 + row4) - base);
-      put_tile(s_base + j * Q4 + row4, weight);
+    for (var step = 0u; step < TILE_K / PARTS; step++) {
+      let at = s_base + (part + step * PARTS) * Q4 + row4;
+      let weight = exp(vector(at) - base);
+      put_vector(at, weight);
       added += weight;
     }
 #end
@@ -221,13 +247,16 @@ fn kernel(w: u32, lane: u32) {
     sum#c_#r *= down#r;
 #end
 #end
-    for (var behind = 0u; behind < TILE_K; behind += $KEYS) {
+    for (var part_of_tile = 0u; part_of_tile < TILE_K / $KEYS; part_of_tile++) {
+      let behind = part_of_tile * $KEYS;
       workgroupBarrier();
       // Zeros from the last key on, because nothing else is lost when it is multiplied by a weight of zero.
 #for l V_LOADS
       {
         let e = me + #lu * THREADS;
-        #("" if V_EVENLY else "if (e < $KEYS * V4) ") { put_tile(v_base + e, select(vec4f(), next_v#l, first + behind + e / V4 < span.end)); }
+        let v = select(vec4f(), next_v#l, first + behind + e / V4 < span.end);
+        let at = v_base + #("e" if V_EVENLY else "min(e, $KEYS * V4 - 1u)");
+        #("" if V_EVENLY else "if (e < $KEYS * V4) ") { put_vector(at, v); }
       }
 #end
       workgroupBarrier();
@@ -235,14 +264,17 @@ fn kernel(w: u32, lane: u32) {
 #for l V_LOADS
       next_v#l = value_part(batch, ahead, me + #lu * THREADS);
 #end
-      for (var j = 0u; j < $KEYS; j += $UNROLLED) {
+      for (var step = 0u; step < $KEYS / $UNROLLED; step++) {
+        let j = step * $UNROLLED;
 #for u UNROLLED
         {
 #for r ROWS4
-          let weight#r = tile(s_base + (behind + j + #uu) * Q4 + ty * $ROWS4 + #ru);
+          let at#r = s_base + (behind + j + #uu) * Q4 + ty * $ROWS4 + #ru;
+          let weight#r = vector(at#r);
 #end
 #for c VALUES4
-          let v#c = tile(v_base + (j + #uu) * V4 + #cu * $THREADS_X + tx);
+          let at_v#c = v_base + (j + #uu) * V4 + #cu * $THREADS_X + tx;
+          let v#c = vector(at_v#c);
 #for e 4
 #for r ROWS4
           sum#(4 * #c + #e)_#r += v#c[#e] * weight#r;
@@ -256,13 +288,16 @@ fn kernel(w: u32, lane: u32) {
   }
   // What the invocations of a row, in all slices, have found.
   workgroupBarrier();
-  put_tile(s_base + me, total);
-  put_tile(v_base + me, highest);
+  let at_total = s_base + me;
+  let at_highest = v_base + me;
+  put_vector(at_total, total);
+  put_vector(at_highest, highest);
   workgroupBarrier();
   let sink = vec4f(#[sink_of(batch, min(row + #eu, $rows - 1u), split) for e 4]);
   var most = max(highest, sink);
-  for (var at = row4; at < $SLICES * THREADS; at += Q4) {
-    most = max(most, tile(at / THREADS * AREA + SCORES + at % THREADS));
+  for (var turn = 0u; turn < $SLICES * PARTS; turn++) {
+    let one = row4 + turn * Q4;
+    most = max(most, vector(one / THREADS * AREA + SCORES + one % THREADS));
   }
   let level = base_of(most);
 #if SINK
@@ -270,9 +305,10 @@ fn kernel(w: u32, lane: u32) {
 #else
   var all = vec4f();
 #end
-  for (var at = row4; at < $SLICES * THREADS; at += Q4) {
-    let own = at / THREADS * AREA + at % THREADS;
-    all += tile(own) * exp(tile(own + SCORES) - level);
+  for (var turn = 0u; turn < $SLICES * PARTS; turn++) {
+    let one = row4 + turn * Q4;
+    let own = one / THREADS * AREA + one % THREADS;
+    all += vector(own) * exp(vector(own + SCORES) - level);
   }
   if (part == 0u) {
     rows[slice * Q4 + row4] = vec4f(#[factor_of(highest[#e], level[#e], all[#e]) for e 4]);
@@ -295,7 +331,12 @@ fn kernel(w: u32, lane: u32) {
             let by = rows[slice * Q4 + ty * $ROWS4 + #ru];
             let at = d * Q4 + (ty * $ROWS4 + #ru + d) % Q4;
             let part_sum = select(sum#c_#r * by, vec4f(), by < vec4f());
-            if (s == 0u) { put_tile(at, part_sum); } else { put_tile(at, tile(at) + part_sum); }
+            if (s == 0u) {
+              put_vector(at, part_sum);
+            } else {
+              let both = vector(at) + part_sum;
+              put_vector(at, both);
+            }
           }
 #end
         }
@@ -308,7 +349,7 @@ fn kernel(w: u32, lane: u32) {
       let i = e / (4u * $THREADS_X);
       let element = group * 4u * $THREADS_X + d;
       if (top + i < $rows && element < $VALUE_SIZE) {
-        store(batch, top + i, split, element, tile(d * Q4 + (i / 4u + d) % Q4)[i % 4u]);
+        store(batch, top + i, split, element, vector(d * Q4 + (i / 4u + d) % Q4)[i % 4u]);
       }
     }
   }

@@ -41,7 +41,7 @@ var<workgroup> weights: array<f32, $WG>;  // by key and row, as are factors
 var<workgroup> factors: array<f32, $ROWS>;
 var<workgroup> row_levels: array<vec2f, $ROWS>;
 
-fn weights_at(at: u32) -> held { return held(#[weights[at + #eu] for e WIDTH]); }
+#inline weights_at(at) held(#[weights[(at) + #eu] for e WIDTH])
 
 // Four elements of a query or key from element d on; zeros from the end of it on, whatever lies in memory there.
 fn within(d: u32, v: vec4f) -> vec4f {
@@ -72,7 +72,8 @@ fn new_row(batch: u32) -> u32 {
 }
 #end
 
-fn kernel(w: u32, lane: u32) {
+fn kernel(w: u32, number: u32) {
+  let lane = number % $WG;  // which a browser can prove things of
   let split = w % $splits;
   let batch = w / $splits / $tiles_q;
   let top = w / $splits % $tiles_q * $ROWS;
@@ -280,9 +281,10 @@ fn kernel(w: u32, lane: u32) {
 #end
   workgroupBarrier();
   for (var e = lane; e < PASSED * BANDS * $VALUE_SIZE; e += $WG) {
-    let h = e / $VALUE_SIZE % PASSED;
-    let of_band = e / $VALUE_SIZE / PASSED;
-    let d = e % $VALUE_SIZE;
+    let one = min(e, PASSED * BANDS * $VALUE_SIZE - 1u);  // it is; a browser does not know
+    let h = one / $VALUE_SIZE % PASSED;
+    let of_band = one / $VALUE_SIZE / PASSED;
+    let d = one % $VALUE_SIZE;
     let i = of_band * $HELD + #(2 * #p)u + h;
 #for s SHARES
     let v#s = products[(h * $WG + (#su * BANDS + of_band) * V4) * 4u + d];

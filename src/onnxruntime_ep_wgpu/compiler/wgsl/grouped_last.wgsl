@@ -53,7 +53,7 @@ fn kernel(w: u32, lane: u32) {
   for (var stage = 0u; stage < $KERNEL_Y * ($channels / $CHUNK); stage++) {
     workgroupBarrier();
 #for l LOADS
-    if (lane + #lu * $WG < STAGED) { staged[lane + #lu * $WG] = next#l; }
+    if (lane + #lu * $WG < STAGED) { staged[min(lane + #lu * $WG, STAGED - 1u)] = next#l; }
 #end
     workgroupBarrier();
 #for l LOADS
@@ -61,7 +61,8 @@ fn kernel(w: u32, lane: u32) {
 #end
     let y = top + stage / ($channels / $CHUNK) * $DILATION_Y;
     let channel = first + stage % ($channels / $CHUNK) * $CHUNK;
-    for (var k = 0u; k < $CHUNK; k += 4u) {
+    for (var k4 = 0u; k4 < $CHUNK / 4u; k4++) {  // by one, which browsers understand
+      let k = 4u * k4;
 #for x SPAN_X
 #if USED_X#x
       let v#x = pixel(image, channel + k, y, x#x);

@@ -80,14 +80,15 @@ fn kernel(w: u32, lane: u32) {
 #end
 #end
 #else
-  let mine = column4 * PARTS + part;
+  // The bounds are for browsers, which prove no more.
+  let mine = min(column4 * PARTS + part, $WG - 1u);
 #for r ROWS
 #for q PRODUCTS
   workgroupBarrier();
   parts[mine] = sum#q_#r;
   for (var half = PARTS / 2u; half > 0u; half /= 2u) {
     workgroupBarrier();
-    if (part < half) { parts[mine] += parts[mine + half]; }
+    if (part < half) { parts[mine] += parts[(mine + half) % $WG]; }
   }
   if (part == 0u) { totals[(#qu * $ROWS + #ru) * $COLUMNS4 + column4] = parts[mine]; }
 #end
@@ -100,7 +101,7 @@ fn kernel(w: u32, lane: u32) {
 #if SUBGROUPS and COLUMNS4 == 1
     var total#q = kept_sum(#qu * $ROWS + e);
 #else
-    var total#q = totals[#qu * $ROWS * $COLUMNS4 + e];
+    var total#q = totals[#qu * $ROWS * $COLUMNS4 + min(e, $ROWS * $COLUMNS4 - 1u)];
 #end
 #if SCALED
     total#q *= scale;

@@ -32,12 +32,14 @@ fn kernel(w: u32, lane: u32) {
   total = workgroup_#(TOGETHER)(lane, total);
 #else
   if ($LANES > 1u) {
-    partial[lane] = total;
+    // Places are taken modulo for browsers, which prove no more.
+    let at = lane % $WG;
+    partial[at] = total;
     for (var n = $LANES / 2u; n > 0u; n /= 2u) {
       workgroupBarrier();
-      if (me < n) { partial[lane] = combine(partial[lane], partial[lane + n]); }
+      if (me < n) { partial[at] = combine(partial[at], partial[(at + n) % $WG]); }
     }
-    total = partial[lane];
+    total = partial[at];
   }
 #end
   if (me == 0u && row < $rows) {

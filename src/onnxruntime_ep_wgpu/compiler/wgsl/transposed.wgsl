@@ -17,13 +17,16 @@ fn kernel(w: u32, lane: u32) {
   rest /= $extent#k;
 #end
   let c = lane % $TILE;
-  for (var r = lane / $TILE; r < $TILE; r += $ROWS) {
+  // By one, which browsers understand.
+  for (var step = 0u; step < $TILE / $ROWS; step++) {
+    let r = lane / $TILE % $ROWS + step * $ROWS;
     if (row + c < $along && column + r < $last) {
       tile[r * ($TILE + 1u) + c] = loaded(begin + row + c + (column + r) * $last_stride);
     }
   }
   workgroupBarrier();
-  for (var r = lane / $TILE; r < $TILE; r += $ROWS) {
+  for (var step = 0u; step < $TILE / $ROWS; step++) {
+    let r = lane / $TILE % $ROWS + step * $ROWS;
     if (row + r < $along && column + c < $last) {
       let i = into + (row + r) * $along_below + column + c;
       made(i, begin + row + r + (column + c) * $last_stride, tile[c * ($TILE + 1u) + r]);

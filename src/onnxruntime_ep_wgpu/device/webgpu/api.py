@@ -25,6 +25,7 @@ class Library(Protocol):
     features: Mapping[str, int]  # the number of every feature that it names
     used: frozenset[str]  # features that kernels may use, by their names in `program/target.py`
     wanted: frozenset[str]  # others that a device is asked for wherever the adapter has them
+    keeps_staging: bool  # whether the memory of a large write is used again; else each allocates
     module_checks: bool  # whether bounds checks are of a module; else they are of a device
 
     def __hash__(self) -> int: ...

@@ -55,6 +55,7 @@ class Dawn:
     name = NAME
     used = frozenset({F16, SUBGROUPS, SUBGROUP_MATRIX, TIMESTAMPS})
     wanted = frozenset({"implicit-device-synchronization", "subgroup-size-control"})
+    keeps_staging = False
     module_checks = False
 
     def __init__(self, module: Any, version: str) -> None:

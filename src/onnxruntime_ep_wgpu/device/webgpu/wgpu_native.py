@@ -111,6 +111,7 @@ class WgpuNative:
     name = NAME
     used = frozenset({F16, INT64, SUBGROUP, TIMESTAMPS})
     wanted: frozenset[str] = frozenset()
+    keeps_staging = True
     module_checks = True
 
     def __init__(self, opened: Any) -> None:

@@ -1,15 +1,16 @@
 // Reductions over the lanes that share a row. `$`-free: kernels declare what they combine and call these by name. Every kernel
-// has a constant WORKGROUP, its number of invocations.
+// has a constant WORKGROUP, its number of invocations. The bounds of places are for browsers, which prove no more.
 var<workgroup> shared_f32: array<f32, WORKGROUP>;
 
 // Sum over `lanes` (a power of two) neighbouring invocations; every one of them gets the result. Uniform control flow.
 fn lanes_sum(lane: u32, lanes: u32, value: f32) -> f32 {
   if (lanes == 1u) { return value; }
   workgroupBarrier();
-  shared_f32[lane] = value;
+  let at = lane % WORKGROUP;
+  shared_f32[at] = value;
   for (var n = lanes / 2u; n > 0u; n /= 2u) {
     workgroupBarrier();
-    if (lane % lanes < n) { shared_f32[lane] += shared_f32[lane + n]; }
+    if (lane % lanes < n) { shared_f32[at] += shared_f32[(at + n) % WORKGROUP]; }
   }
   workgroupBarrier();
   return shared_f32[lane / lanes * lanes];
@@ -18,10 +19,11 @@ fn lanes_sum(lane: u32, lanes: u32, value: f32) -> f32 {
 fn lanes_max(lane: u32, lanes: u32, value: f32) -> f32 {
   if (lanes == 1u) { return value; }
   workgroupBarrier();
-  shared_f32[lane] = value;
+  let at = lane % WORKGROUP;
+  shared_f32[at] = value;
   for (var n = lanes / 2u; n > 0u; n /= 2u) {
     workgroupBarrier();
-    if (lane % lanes < n) { shared_f32[lane] = max_f32(shared_f32[lane], shared_f32[lane + n]); }
+    if (lane % lanes < n) { shared_f32[at] = max_f32(shared_f32[at], shared_f32[(at + n) % WORKGROUP]); }
   }
   workgroupBarrier();
   return shared_f32[lane / lanes * lanes];

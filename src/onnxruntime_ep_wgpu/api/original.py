@@ -1,0 +1,66 @@
+"""The ONNX model that an export was made of, kept beside it: what a page runs where it cannot run the export.
+
+In: the model's file and the place of the export. Out: one file, with all weights in it. Invariant: it lies where pages look for it,
+which is `model.onnx` for `model.onnx.wgpu` and `model.wgpu`, and `model.original.onnx` for an export that is called `model.onnx`
+itself, as in the folders of transformers.js.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import OptionError
+from ..writing import appearing, copy_file, write_file
+
+_MOST = (1 << 31) - 1  # bytes of one message of protobuf
+
+
+def original_of(place: Path) -> Path:
+    """Where the ONNX model of an export lies."""
+    if place.suffix != ".wgpu":
+        return place.with_name(f"{place.stem}.original.onnx")
+    inner = Path(place.stem)
+    return place.with_name(inner.name if inner.suffix in (".onnx", ".ort") else f"{inner.name}.onnx")
+
+
+@contextmanager
+def kept(source: Path, place: Path) -> Iterator[Path]:
+    """The file that will be the ONNX model of the export `place` when the block ends: the model itself where that lies there.
+
+    Raises FileExistsError where another file does, ModelError, WriteError, and OptionError for a model too large for one file.
+    """
+    target = original_of(place)
+    if target.exists() and target.samefile(source):
+        yield source
+        return
+    if target.exists():
+        raise FileExistsError(
+            f"{target} exists already, where the ONNX model is to be kept: remove it, or export to another place"
+        )
+    with appearing(target) as temporary:
+        made = temporary / target.name
+        _write(source, made)
+        yield made
+
+
+def _write(source: Path, target: Path) -> None:
+    import onnx
+
+    from .external_data import external_tensors, take_in
+
+    if source.suffix == ".ort":
+        copy_file(source, target)
+        return
+    model = onnx.load(str(source), load_external_data=False)
+    if not external_tensors(model, source):
+        copy_file(source, target)
+        return
+    take_in(model, source, _MOST)
+    size = model.ByteSize()
+    if size > _MOST:
+        raise OptionError(
+            f"{source} and its weights have {size} bytes, one ONNX file takes {_MOST}: export without the ONNX model"
+        )
+    write_file(target, model.SerializeToString())

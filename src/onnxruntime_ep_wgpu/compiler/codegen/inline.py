@@ -1,0 +1,71 @@
+"""Functions of a text that are written out where they are called.
+
+    #inline at_row(row, k) rows[(row) * 4u + (k)]
+
+In: a text with such lines, one for each. Out: the text without them, and `(rows[(i + 1u) * 4u + (k)])` for `at_row(i + 1u, k)`.
+A browser's compiler proves that an index is within its array from what it sees of one function; what is a parameter may be
+anything, and is clamped, which costs an instruction for each load, and the vectors that four loads together would have been.
+An argument is in the text as often as its parameter is: it is to be a name, or cheap.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_DEFINITION = re.compile(r"\s*#inline (?P<name>\w+)\((?P<parameters>[\w, ]*)\) (?P<body>.+)")
+_WORD = re.compile(r"\b[A-Za-z_]\w*\b")
+
+
+@dataclass(frozen=True)
+class _Inline:
+    parameters: tuple[str, ...]
+    body: str
+
+    def text(self, arguments: list[str]) -> str:
+        given = dict(zip(self.parameters, arguments, strict=True))
+        return _WORD.sub(lambda word: given.get(word[0], word[0]), self.body)
+
+
+def inlined(text: str) -> str:
+    """The text with its calls written out. Raises ValueError for a call with another number of arguments."""
+    if "#inline " not in text:
+        return text
+    known: dict[str, _Inline] = {}
+    lines = []
+    for line in text.split("\n"):
+        found = _DEFINITION.fullmatch(line)
+        if found is None:
+            lines.append(_written_out(line, known))
+        else:
+            body = _written_out(found["body"], known)
+            known[found["name"]] = _Inline(tuple(re.findall(r"\w+", found["parameters"])), body)
+    return "\n".join(lines)
+
+
+def _written_out(line: str, known: dict[str, _Inline]) -> str:
+    """A line with the calls that are in it, those in arguments first."""
+    out, at = "", 0
+    for word in _WORD.finditer(line):
+        inline = known.get(word[0])
+        if inline is None or word.start() < at or line[word.end() : word.end() + 1] != "(":
+            continue
+        arguments, end = _arguments(line, word.end())
+        if len(arguments) != len(inline.parameters):
+            raise ValueError(f"{word[0]} takes {len(inline.parameters)} arguments, and has {', '.join(arguments)}")
+        out += line[at : word.start()] + inline.text([_written_out(it.strip(), known) for it in arguments])
+        at = end
+    return out + line[at:]
+
+
+def _arguments(line: str, begin: int) -> tuple[list[str], int]:
+    """What stands between the parentheses that open at `begin`, and where they are closed."""
+    depth, arguments, start = 0, [], begin + 1
+    for at in range(begin, len(line)):
+        depth += (line[at] in "([") - (line[at] in ")]")
+        if depth == 0 or (depth == 1 and line[at] == ","):
+            arguments.append(line[start:at])
+            start = at + 1
+        if depth == 0:
+            return arguments, at + 1
+    raise ValueError(f"{line.strip()!r} does not end the call in its line")
