@@ -67,7 +67,7 @@ def run_case(name: str, provider: str) -> str:
         feeds = {it.name: fed(given[it.name]) if it.name in given else value_of(it) for it in session.get_inputs()}
         for _ in range(2):
             results = feeding.run(session, feeds)
-        if case.feeds is not None and provider != "cpu":
+        if case.feeds is not None and provider != "cpu" and not onnxruntime_ep_wgpu.report(session).on_cpu:
             return compared(case.model, settings, feeds, results)
     except Exception as error:
         kind = type(error)
@@ -90,15 +90,17 @@ def compared(model: bytes, settings: ort.SessionOptions, feeds: dict[str, Any], 
         results = feeding.run(theirs, feeds)
     except Exception:
         return "beyond"
+    constants = [onnx.numpy_helper.to_array(it) for it in onnx.load_model_from_string(model).graph.initializer]
+    strange = any(it.dtype.kind == "f" and not np.isfinite(it).all() for it in constants)
     for k, (mine, other) in enumerate(zip(ours, results, strict=True)):
-        if (difference := _difference(np.asarray(mine), np.asarray(other))) is not None:
+        if (difference := _difference(np.asarray(mine), np.asarray(other), strange)) is not None:
             print(f"{k}: {difference}", file=sys.stderr)
             return "defect:Wrong"
     return "ran"
 
 
-def _difference(mine: Any, other: Any) -> str | None:
-    """How results differ by more than roundings and a unit of what is quantised."""
+def _difference(mine: Any, other: Any, strange: bool = False) -> str | None:
+    """How results differ by more than roundings and a unit of what is quantised. `strange`: the model has NaN or infinity."""
     if mine.dtype != other.dtype or mine.shape != other.shape:
         return f"{mine.dtype}{list(mine.shape)} for {other.dtype}{list(other.shape)}"
     if mine.dtype.kind in "OUS" or not mine.size:
@@ -107,6 +109,8 @@ def _difference(mine: Any, other: Any) -> str | None:
     finite = np.isfinite(b)
     if not np.array_equal(np.isfinite(a), finite) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
         return "other places are finite"
+    if mine.dtype.itemsize == 1 and strange:
+        return None  # numbers of a byte, of what is none
     each = 1 if mine.dtype.itemsize == 1 and mine.dtype.kind in "iu" else 0
     room = 0.0 if mine.dtype.kind in "iub" else 1e-3 if mine.dtype.itemsize > 2 else 2e-2
     most = np.max(np.abs(b[finite]), initial=0)

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
+from onnxruntime_ep_wgpu.errors import UnsupportedError
 from onnxruntime_ep_wgpu.program.target import F16
 from tests import support
 
@@ -161,3 +162,24 @@ def test_parts_that_end_within_a_word(kind: type) -> None:
     graph.output.append(onnx.helper.make_tensor_value_info("c", graph.output[0].type.tensor_type.elem_type, None))
     for _ in range(3):
         check_model(built, given)
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.0, np.inf, np.nan, 1e-40])
+def test_a_scale_of_nothing_saturates(scale: float) -> None:
+    """Drivers take a quotient by a literal 0 for 0."""
+    x = np.array([1, -1, 0, np.nan, np.inf], F)
+    check("QuantizeLinear", x, np.array(scale, F), np.array(7, np.uint8), outputs=[np.uint8], constants=[1, 2])
+
+
+@pytest.mark.parametrize("value", [2, -1, 2**40])
+def test_a_flag_is_0_or_1(value: int) -> None:
+    """Kernels of the CPU provider take other numbers for the one or the other, each as it was written."""
+    with pytest.raises(UnsupportedError, match=f"attribute keepdims={value} is none of 0, 1"):
+        support.compile_model(model("ReduceSum", [random(3, 4)], keepdims=value))
+
+
+@pytest.mark.parametrize("op", ["DepthToSpace", "SpaceToDepth"])
+@pytest.mark.parametrize("size", [0, -1, 3, 2**31])
+def test_blocks_that_an_image_does_not_make_are_refused(op: str, size: int) -> None:
+    with pytest.raises(UnsupportedError, match=r"is not positive|do not make blocks"):
+        support.compile_model(model(op, [random(1, 4, 4, 4)], blocksize=size))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import helper, numpy_helper
 from onnx.helper import make_node as node
@@ -307,6 +308,22 @@ def test_nodes_may_be_in_any_order(model: Path, tmp_path: Path) -> None:
     assert [(other.path / name).read_bytes() for name, _ in one.files] == [
         (one.path / name).read_bytes() for name, _ in one.files
     ]
+
+
+def test_nodes_behind_one_that_does_not_run_are_not_blamed(tmp_path: Path) -> None:
+    """What branches make has the rank that both have, whatever is declared."""
+    text = """<ir_version: 8, opset_import: ["" : 16]> g (float[n,m] x, float[k] c) => (float[a,b] y) {
+        s = ReduceSum <keepdims = 0> (c)  zero = Constant <value_float = 0.0> ()  which = Greater (s, zero)
+        r = If (which) <then_branch = t () => (float[a,b] rt) { rt = Relu (x) },
+                        else_branch = e () => (float[a,b] re) { re = Neg (x) }>
+        u = Mul (r, zero)  y = Tanh (u) }"""
+    model = onnx.parser.parse_model(text)
+    (branches,) = (it for it in model.graph.node if it.op_type == "If")
+    for attribute in branches.attribute:
+        attribute.g.output[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(UnsupportedError, match=r"m\.onnx has 1 node that cannot run on WebGPU: If 'r': control flow"):
+        webgpu_ep.export(tmp_path / "m.onnx")
 
 
 def test_what_does_not_run_on_webgpu_is_named_and_nothing_is_written(tmp_path: Path) -> None:

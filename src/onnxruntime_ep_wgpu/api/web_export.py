@@ -188,39 +188,22 @@ def _dims(shape: ir.Shape | None) -> list[int | str | None]:
 
 
 def _with_types(model: ir.Model, target: Target) -> list[str | None]:
-    """Why nodes are refused, once the model has the types that ONNX infers for what other refused nodes make; [] when that
-    tells no more."""
+    """Why nodes are refused, once what is known of the results of other refused nodes and of bodies is told; [] when that tells
+    no more. The model stays as it is."""
+    from ..compiler.inference.model import types_of
     from ..compiler.lower import attempt
 
-    inferred = [value for node in model.graph for value in _infer(node, model.opset_imports)]
-    reasons = list(attempt(model.graph, model.opset_imports, target).reasons)
-    for value in inferred:
-        value.type = value.shape = None
-    return reasons if any(reasons) else []
-
-
-def _infer(node: ir.Node, opsets: Mapping[str, int]) -> list[ir.Value]:
-    """Gives results of a node that have no type the one that ONNX infers, and the shape; which they are.
-
-    Inference of a whole model is not asked: it ends the process where an operator that ONNX knows has an input without a type.
-    """
-    import onnx_ir as ir
-
-    from ..compiler.inference import onnx_inference
-
-    given = [value for value in node.inputs if value is not None and value.name]
-    if any(value.type is None for value in given):
-        return []
+    constants = [value for node in model.graph.all_nodes() if node.op_type == "Constant" for value in node.outputs]
+    unknown = [value for value in constants if value.const_value is None]
     try:
-        types = {value.name or "": ir.serde.serialize_value(value).type for value in given}
-        found = onnx_inference.results(node, opsets, types)
-        untyped = [value for value in node.outputs if value.name in found and value.type is None]
-        for value in untyped:
-            value.shape = ir.serde.deserialize_type_proto_for_shape(found[value.name or ""])
-            value.type = ir.serde.deserialize_type_proto_for_type(found[value.name or ""])
-    except Exception:  # what is wrong with the model is for the first reasons to say, and a map is no type of onnx_ir
+        known = types_of(model, target)
+        reasons = list(attempt(model.graph, model.opset_imports, target, around=known).reasons)
+    except Exception:  # what is wrong with the model is for the first reasons to say
         return []
-    return untyped
+    finally:
+        for value in unknown:
+            value.const_value = None
+    return reasons if any(reasons) else []
 
 
 def _programs(source: Path, model: ir.Model) -> tuple[list[Program], tuple[str, ...]]:

@@ -208,6 +208,8 @@ class Scalars:
         if literals and kind == "f32":
             # A driver that calculates the function itself takes the sign of a zero for nothing.
             arguments = [_hidden(literals[0]), *literals[1:]]
+        elif kind == "f32" and name in _QUOTIENTS:
+            arguments = [_without_zero(a) for a in arguments]
         texts = ", ".join(a.text for a in arguments)
         return TypedValue(f"{full}({texts})", result, width)
 
@@ -266,6 +268,10 @@ class Scalars:
         if kind == WIDEST or (other in WIDE and not self.pairs):
             return f"{kind}_of_{source}{'_native' if other in WIDE and not self.pairs else ''}({text})"
         return {"i32": f"bitcast<i32>({text}.x)", "u32": f"{text}.x"}.get(kind, f"{text}.xy")
+
+
+_QUOTIENTS = frozenset({"div", "fma", "fmod", "quotient"})
+"""Functions of products and quotients."""
 
 
 def _hidden(literal: TypedValue) -> TypedValue:

@@ -291,10 +291,18 @@ def tile(b: Builder, x: Operand, repeats: Operand) -> Operand:
 DepthOrder = Literal["DCR", "CRD"]
 
 
+def _check_blocks(b: Builder, blocksize: int, each: int, *extents: Dim) -> None:
+    if blocksize < 1:
+        raise UnsupportedError(f"attribute blocksize={blocksize} is not positive")
+    for extent in extents:
+        b.require(equal(extent % each, 0), f"{{}} elements do not make blocks of {each}", extent)
+
+
 @op("DepthToSpace", types=ANY)
 def depth_to_space(b: Builder, x: Operand, *, blocksize: int, mode: DepthOrder = "DCR") -> Operand:
     """Blocks of channels become blocks of pixels; "DCR" takes the block from the outer channels, "CRD" from the inner."""
     n, c, h, w = x.shape
+    _check_blocks(b, blocksize, blocksize * blocksize, c)
     depth = floordiv(c, blocksize * blocksize)
     if mode == "DCR":
         blocks = b.permute(b.reshape(x, (n, blocksize, blocksize, depth, h, w)), (0, 3, 4, 1, 5, 2))
@@ -307,6 +315,7 @@ def depth_to_space(b: Builder, x: Operand, *, blocksize: int, mode: DepthOrder =
 def space_to_depth(b: Builder, x: Operand, *, blocksize: int, mode: DepthOrder = "DCR") -> Operand:
     """The inverse of depth_to_space."""
     n, c, h, w = x.shape
+    _check_blocks(b, blocksize, blocksize, h, w)
     high, wide = floordiv(h, blocksize), floordiv(w, blocksize)
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
     blocks = b.permute(b.reshape(x, (n, c, high, blocksize, wide, blocksize)), order)

@@ -41,7 +41,6 @@ from .rotary import STEPS_FIRST, AngleRows, per_step, rotated, second_part
         "cosines": 2,
         "sines": 2,
         "positions": 2,
-        "bias": 4,
     },
 )
 def group_query_attention(

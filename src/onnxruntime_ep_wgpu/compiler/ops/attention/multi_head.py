@@ -18,7 +18,7 @@ FILTER = -10000.0
 
 
 _CACHES: dict[str, Ranks] = {"past_key": 4, "past_value": 4, "beams": 3}
-_RANKS: dict[str, Ranks] = {"key": (3, 4, 5), "value": (3, 4), "bias": 1, "attention_bias": 4, **_CACHES}
+_RANKS: dict[str, Ranks] = {"key": (3, 4, 5), "value": (3, 4), "bias": 1, **_CACHES}
 
 
 @op(

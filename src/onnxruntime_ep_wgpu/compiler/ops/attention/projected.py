@@ -30,7 +30,7 @@ from .multi_head import FILTER, attended, attended_to
     past_length=INDICES,
     beam_width=INDICES,
     beams=INDICES,
-    ranks={"x": 3, "weights": 2, "bias": 1, "past": 5, "beams": 3, "attention_bias": 4},
+    ranks={"x": 3, "weights": 2, "bias": 1, "past": 5, "beams": 3},
 )
 def projected_attention(
     b: Builder,
@@ -124,7 +124,7 @@ def _in_one_buffer(
     types=FLOATS,
     offsets=INDICES,
     ends=INDICES,
-    ranks={"x": 2, "weights": 2, "bias": 1, "offsets": 2, "attention_bias": 4},
+    ranks={"x": 2, "weights": 2, "bias": 1},
 )
 def packed_attention(
     b: Builder,
@@ -151,7 +151,7 @@ def packed_attention(
     types=FLOATS,
     offsets=INDICES,
     ends=INDICES,
-    ranks={"query": (2, 4), "key": 2, "value": 2, "bias": 1, "offsets": 2, "attention_bias": 4},
+    ranks={"query": (2, 4), "key": 2, "value": 2, "bias": 1},
 )
 def packed_multi_head_attention(
     b: Builder,
