@@ -145,7 +145,8 @@ test('progress is told while bytes arrive, and a signal ends the creation', asyn
     return [told, ends, before, ort.memory()];
   });
   const [told, ends, before, after] = found;
-  assert(told.length > MANIFEST.weights.chunks.length, `${told.length} calls`);
+  // More where chunks arrive in parts, which the next test holds up in the middle of one.
+  assert(told.length >= MANIFEST.weights.chunks.length, `${told.length} calls`);
   assert(told.every((it, k) => !k || it.loaded > told[k - 1].loaded));
   assert.deepEqual(told.at(-1), { loaded: MANIFEST.weights.bytes, total: MANIFEST.weights.bytes });
   assert.deepEqual(ends.slice(0, 2), ['TypeError: enough', 'TypeError: enough']);
