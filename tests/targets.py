@@ -156,9 +156,8 @@ def suited(target: Target) -> Way:
 
     Raises ValueError when the adapter lacks something in every way.
     """
-    offered = {
-        way: way.of(adapters()[0].through("", libraries.usual()).target()) for way in WAYS if way.int64 == target.int64
-    }
+    full = adapters()[0].through("", libraries.usual()).target()
+    offered = {way: has for way in WAYS if (has := way.of(full)).int64 == target.int64}
     exact = [way for way, has in offered.items() if has == target]
     enough = [way for way, has in offered.items() if lack(target, has) is None]
     if not exact + enough:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import sys
 
 import pytest
 
 from onnxruntime_ep_wgpu.device import Adapter, Settings, adapters, adapters_problem
 from onnxruntime_ep_wgpu.device import adapters as adapters_module_function
-from onnxruntime_ep_wgpu.device.adapters import unique
+from onnxruntime_ep_wgpu.device.adapters import has_compute_shaders, unique
 from onnxruntime_ep_wgpu.errors import OptionError
 from tests import patience
 
@@ -74,6 +75,22 @@ def test_hardware_comes_before_software_and_discrete_before_integrated() -> None
     )
     assert [adapter.type for adapter in found] == ["DiscreteGPU", "IntegratedGPU", "CPU"]
     assert [adapter.software for adapter in found] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("version", "has"),
+    [
+        ("4.6.0 NVIDIA 580.159.04", True),
+        ("4.3 (Core Profile) Mesa 22.3.6", True),
+        ("4.2 (Core Profile) Mesa 22.3.6", False),
+        ("3.3.0 NVIDIA 580.159.04", False),
+        ("OpenGL ES 3.1 Mesa 22.3.6", True),
+        ("OpenGL ES 3.0 Mesa 22.3.6", False),
+        ("", True),
+    ],
+)
+def test_opengl_counts_where_its_version_has_compute_shaders(version: str, has: bool) -> None:
+    assert has_compute_shaders(dataclasses.replace(chip("Card", "OpenGL"), driver=version)) == has
 
 
 def test_the_target_offers_eight_storage_buffers_unless_more_are_wished() -> None:

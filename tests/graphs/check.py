@@ -64,6 +64,10 @@ def _near_zero(node: Node, read: Sequence[Value]) -> bool:
     return any((abs(x) < 0.1).any() for run in read[0].runs for x in run)
 
 
+def _far_from_zero(node: Node, read: Sequence[Value]) -> bool:
+    return any((abs(x) > 64).any() for run in read[0].runs for x in run)
+
+
 def _far_below_zero(node: Node, read: Sequence[Value]) -> bool:
     return any((x < -4).any() for run in read[0].runs for x in run)
 
@@ -86,6 +90,7 @@ CPU_DIFFERS: tuple[tuple[str, Callable[[Node, Sequence[Value]], bool], str], ...
     ("ArgMax ArgMin", _empty, "gives the shape of its input"),
     ("Split", _empty, "refuses parts of an extent of 0"),
     ("InstanceNormalization GroupNormalization", _empty, "reads the first of no elements, and ends the process"),
+    ("InstanceNormalization", _far_from_zero, "scales elements and mean before it subtracts them, which loses digits"),
     ("GroupNormalization", lambda node, read: True, "has no kernel: ONNX's function in f32 loses digits of its means"),
     ("LayerNormalization RMSNormalization", _empty, "refuses rows of no elements"),
     (" ".join(semantics.REDUCTIONS), _empty, "gives an empty result, or an error, for a reduction of no elements"),

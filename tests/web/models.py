@@ -98,7 +98,7 @@ def _chunks() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
     """Weights of several chunks, the first of which are deflated, two of them equal, one across a border."""
     rng = _rng()
     # Of few digits: two chunks make up for the bytes of kernels, and some more.
-    w, v = (np.round(it * 2**20).astype(F) / 2**20 for it in rng.normal(size=(2, 40, 40)))
+    w, v = (np.round(it * 2**14).astype(F) / 2**14 for it in rng.normal(size=(2, 40, 40)))
     nodes = [node("MatMul", ["x", "w"], ["a"]), node("MatMul", ["a", "v"], ["b"]), node("Add", ["b", "w2"], ["y"])]
     weights = {"w": w, "v": v, "w2": w}
     return make_model(nodes, {"x": (F, ["rows", 40])}, weights), [{"x": rng.normal(size=(40, 40)).astype(F)}]

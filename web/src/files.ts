@@ -43,7 +43,7 @@ async function whyNot(uri: string, error: unknown): Promise<string> {
 
 export function notFound(uri: string, status: string): ProgramError {
   const verb = localPath(uri) === undefined ? 'fetched' : 'read';
-  const way = BUSY.test(status) ? 'the server is there, and fails: try again later' : 'put there what `wgpu-ep export` wrote';
+  const way = BUSY.test(status) ? 'its server fails: try again later' : 'put there what `wgpu-ep export` wrote';
   return new ProgramError(`${uri} cannot be ${verb}: ${status}; ${way}`);
 }
 
@@ -164,13 +164,13 @@ function pause(milliseconds: number, { signal }: Way): Promise<void> {
 
 export async function lastManifest(uri: string): Promise<Uint8Array | undefined> {
   await kept;
-  const found = await (await openCache(uri))?.match(manifestKey(uri));
+  const found = await (await openCache(uri))?.match(cacheKey(uri, tagOf(uri)));
   return found && new Uint8Array(await found.arrayBuffer());
 }
 
 export async function keepManifest(uri: string, bytes: Uint8Array): Promise<void> {
   const cache = await openCache(uri);
-  if (cache) kept = keep(kept, cache, uri, MANIFEST_TAG + queryOf(uri), bytes);
+  if (cache) kept = keep(kept, cache, uri, tagOf(uri), bytes);
 }
 
 async function openCache(uri: string): Promise<Cache | undefined> {
@@ -182,16 +182,14 @@ async function openCache(uri: string): Promise<Cache | undefined> {
   }
 }
 
-const MANIFEST_TAG = 'manifest';
-const queryOf = (uri: string): string => new URL(uri, globalThis.location?.href).search;
+/** Of a manifest, whose digest nobody knows before; versions differ in their queries. */
+const tagOf = (uri: string): string => `manifest${new URL(uri, globalThis.location?.href).search}`;
 
 function cacheKey(uri: string, tag: string): string {
   const url = new URL(uri, globalThis.location?.href);
   url.search = tag;
   return url.href;
 }
-
-const manifestKey = (uri: string): string => cacheKey(uri, MANIFEST_TAG + queryOf(uri));
 
 /** What is on its way into the cache; nobody waits for it but who has more, or clears it. */
 let kept: Promise<void> = Promise.resolve();

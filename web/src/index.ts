@@ -59,8 +59,8 @@ const HOST_BYTES = 4096;
 async function openHere(bytes: Uint8Array): Promise<InferenceSessionHandler | undefined> {
   const { open } = await import('./host/session.js').catch((error) => {
     throw new errors.NotExportedError(
-      'the model is not an exported model: make one with `wgpu-ep export model.onnx`; or it is of a single node, and ' +
-        `ort.wgpu.host.mjs, which runs such, cannot be loaded beside the library: ${errors.messageOf(error).slice(0, 200)}`,
+      'the model is not an exported model: make one with `wgpu-ep export model.onnx`; or it is of one node, ' +
+        `and ort.wgpu.host.mjs cannot be loaded: ${errors.messageOf(error).slice(0, 200)}`,
       bytes, { cause: error },
     );
   });

@@ -12,7 +12,6 @@ const MOST = 2n ** 64n; // all whole numbers of a file are below it, and above i
 const MOST_AXES = 64;
 const MOST_TOKENS = 1 << 16; // of an expression, which many rows of an export may share
 const STORAGES: readonly Storage[] = ['INPUT', 'OUTPUT', 'WEIGHT', 'TEMP', 'HOST'];
-const SUMS = ['f16 f32', 'f16 f16', 'i8 i32', 'u8 u32'];
 const ACCESSES = ['read', 'read_write'] as const;
 
 type Cell<T> = (it: unknown) => T;
@@ -107,13 +106,10 @@ export function limit(it: unknown): number {
   return Number(it);
 }
 
-/** As `MatrixUnit` in Python's `program/target.py` has it. */
+/** One that no device has is found where it is compared with theirs. */
 export function matrixUnit(it: unknown): MatrixUnit {
-  const found = items(it);
-  const [m, n, k, operand, result, subgroup] = found as MatrixUnit;
-  const sizes = [m, n, k, subgroup].every((size) => count(size) >= 1 && size <= 256) && !(subgroup & (subgroup - 1));
-  if (found.length !== 6 || !sizes || !SUMS.includes(`${text(operand)} ${text(result)}`)) throw wrong(it, 'is no matrix unit');
-  return [m, n, k, operand, result, subgroup];
+  const [m, n, k, operand, result, subgroup] = items(it);
+  return [count(m), count(n), count(k), text(operand), text(result), count(subgroup)];
 }
 
 function items(it: unknown): readonly unknown[] {

@@ -198,8 +198,20 @@ def adapters() -> tuple[Adapter, ...]:
     if not found:
         # OpenGL only as a last resort, and only on hardware: where Mesa calculates on the CPU its Vulkan driver is
         # faster and complete, and comes with the same package.
-        found = unique(adapter for adapter in _enumerate(libraries.base(), True) if not adapter.software)
+        found = unique(it for it in _enumerate(libraries.base(), True) if not it.software and has_compute_shaders(it))
     return found
+
+
+def has_compute_shaders(adapter: Adapter) -> bool:
+    """Whether the version of OpenGL of an adapter has compute shaders: 4.3, or 3.1 of OpenGL ES.
+
+    Limits do not say it: a context of 3.3 with an extension has them, and no kernel can be translated for it.
+    """
+    version = re.match(r"(OpenGL ES )?(\d+)\.(\d+)", adapter.driver)
+    if version is None:
+        return True
+    es, *numbers = version.groups()
+    return tuple(map(int, numbers)) >= ((3, 1) if es else (4, 3))
 
 
 @cache

@@ -67,7 +67,7 @@ class Mapping:
 
     def _answer(self) -> tuple[int, str] | None:
         """(status, message), when it comes not long after the wait."""
-        tickets = native.ffi.cast("Tickets *", address(self._queue.tickets))
+        tickets = native.ffi.cast("Tickets *", self._queue.tickets_address)
         status = native.lib.wait_for(tickets, self._ticket, self._answered)
         text = native.ffi.string(self._answered.text).decode(errors="replace") if status not in (0, _SUCCESS) else ""
         return (status, text) if status else None

@@ -52,6 +52,7 @@ class Queue:
         self.device = acquire(lambda _reason, message: _note_loss(this, message))
         self.handle = self.owner.own("Queue", self.lib.wgpuDeviceGetQueue, self.device)
         self.tickets = library.tickets(self.device, self.handle)
+        self.tickets_address = address(self.tickets)
         self.works: LiveMap[int, RepeatedWork] = LiveMap()  # by address
         self._runs = 0  # of theirs, that `meanwhile` has looked at
         self._soon: deque[Callable[[], None]] = deque(maxlen=MOST_SOON)
@@ -62,7 +63,7 @@ class Queue:
     def _share(self, native: Any) -> Any:
         words = native.ffi.new("Queue *")
         words.functions = native.ffi.from_buffer("uint64_t[]", encoding.functions_of(self.library))
-        words.tickets = native.ffi.cast("Tickets *", address(self.tickets))
+        words.tickets = native.ffi.cast("Tickets *", self.tickets_address)
         words.device, words.queue = address(self.device), address(self.handle)
         words.nothing = address(self._nothing)
         words.complaints = native.ffi.cast("uint64_t (*)(void)", complaints_function())

@@ -6,8 +6,9 @@
 now), `group` (one as it runs, on any device) with `specialise` (for sizes beyond a limit) and `again` (of a stored one),
 `node` (one per compiled group) with `tensors` (where those of a run lie) and `known` (those of earlier runs), `memo`
 (its runs that C repeats), `captures` and `wrap` (tools around groups), `memory/` and `allocator` (device addresses,
-copies between host and device), `without_python` (what C code is told that does any of this itself), `profiler`;
+copies between host and device), `without_python` (what C code is told that does any of this itself), `profiler`; `search/`
+(nodes that generate text, with their decoders);
 `abi` (the C interface) with `callbacks` (objects that it holds) and `interrupts` (Ctrl-C meanwhile), `collector` (no
 garbage is looked for meanwhile), `forked` (processes that end), `watch` (what the Python interface learns about
-sessions). Only `compiling` and what it uses imports the compiler.
+sessions). Only `compiling` and `search/`, and what they use, import the compiler.
 """

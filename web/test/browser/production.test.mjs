@@ -145,7 +145,8 @@ test('progress is told while bytes arrive, and a signal ends the creation', asyn
     return [told, ends, before, ort.memory()];
   });
   const [told, ends, before, after] = found;
-  assert(told.length > MANIFEST.weights.chunks.length, `${told.length} calls`);
+  // More where chunks arrive in parts, which the next test holds up in the middle of one.
+  assert(told.length >= MANIFEST.weights.chunks.length, `${told.length} calls`);
   assert(told.every((it, k) => !k || it.loaded > told[k - 1].loaded));
   assert.deepEqual(told.at(-1), { loaded: MANIFEST.weights.bytes, total: MANIFEST.weights.bytes });
   assert.deepEqual(ends.slice(0, 2), ['TypeError: enough', 'TypeError: enough']);
@@ -201,7 +202,7 @@ test('what is wrong with an answer is said', async () => {
   };
   assert.match(await create('none.onnx'), /^ProgramError: none\.onnx cannot be fetched: 404 .*; put there what `wgpu-ep export` wrote/);
   assert.match(await answering({ status: 404, body: '' }), /weights-002\.bin cannot be fetched: 404 .*; put there what `wgpu-ep export` wrote/);
-  assert.match(await answering({ status: 503, body: '' }), /weights-002\.bin cannot be fetched: 503 .*; the server is there, and fails: try again later/);
+  assert.match(await answering({ status: 503, body: '' }), /weights-002\.bin cannot be fetched: 503 .*; its server fails: try again later/);
   assert.match(await answering({ body: '<!doctype html><title>app</title>' }), /weights-002\.bin cannot be fetched: the server answers with a page, so there is no such file/);
   // Another server, which allows nothing, and one that is not there.
   const other = await serve();

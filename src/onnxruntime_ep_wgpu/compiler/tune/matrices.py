@@ -58,14 +58,14 @@ class MatrixTile(ProductForm):
     @classmethod
     def candidates(cls) -> tuple[Self, ...]:
         return (
+            cls(128, 128, 32, 2, 2),
             cls(128, 128, 64, 2, 2),
-            cls(128, 64, 64, 2, 2),
-            cls(64, 128, 64, 2, 2),
-            cls(32, 64, 64, 1, 2),
-            cls(128, 128, 16, 2, 2, 2),
+            cls(128, 64, 32, 2, 2),
+            cls(128, 64, 64, 4, 2),
+            cls(16, 64, 128, 1, 2),
             # Units of other makers: Apple's, AMD's and Intel's.
             *(cls(64, 64, 32, 2, 2, 1, 8, 8, 8, 32), cls(32, 32, 32, 1, 2, 1, 8, 8, 8, 32)),
-            *(cls(64, 64, 32, 2, 2, 1, 16, 16, 16, lanes) for lanes in (32, 64)),
+            cls(64, 64, 32, 2, 2, 1, 16, 16, 16, 64),
             *(cls(64, 64, 32, 2, 2, 1, 8, 16, 16, lanes) for lanes in (16, 32)),
         )
 

@@ -24,9 +24,24 @@ _NARROW = (Bound("bits", None, 8), _AS_IS)
 _TO_16_BITS = Bound("bits", None, 16)
 _WORDS, _PLAIN = Bound("packed", 1), Bound("packed", None, 0)
 _WIDE = Bound("n", 65)
-_ROWS_OF_UNITS = Bound("m", 17)
 _ONCE, _TWICE, _THRICE = (112, 132), (216, 264), (370, 396)  # workgroups of an H200
 _EXACTLY = {1: (), 2: (Bound("m", None, 2, known=True),), 4: ()}
+
+# Matrix units. Little workgroup memory is worth more than the next tile in it, so all tiles have one buffer. On an H100, driver
+# 580, f16, in TFLOP/s: 303 for 4096 x 4096 x 4096 (46 without units; 292 with 2 x 2 subgroups, 211 with two buffers), 231 for 4096
+# x 3072 x 768 (42; 222 with tiles of 128 x 128, 167 of 64 x 64), 160 for 1536 x 768 x 3072 (37; 168 with 128 x 64, 153 with both
+# others), 159 for 1024 x 1024 x 1024 (37; 97 with 128 x 128). 32 rows by 2048 x 8192 take 16 us (108), 64 by 2048 x 2048 9.8 (34).
+# Of 4 bits 1024 x 2048 x 8192 takes 0.142 ms (0.79; 0.49 with activations of 8 bits), 64 x 2048 x 8192 0.020 (0.110).
+_MANY_ROWS = Bound("m", 17)
+_MATRICES = (
+    use(MatrixTile(32, 32, 128, 2, 2), Bound("m", 17, 64), Bound("packed", None, 0)),
+    use(MatrixTile(128, 128, 32, 1, 4), _MANY_ROWS, _WIDE, Bound("workgroups", 512)),
+    use(MatrixTile(64, 128, 32, 1, 2), _MANY_ROWS, _WIDE, Bound("workgroups", 300)),
+    # The channels of large images.
+    use(MatrixTile(64, 64, 32, 2, 2), _MANY_ROWS, Bound("n", None, 64), Bound("workgroups", 264)),
+    use(MatrixTile(64, 64, 64, 2, 2), _MANY_ROWS),
+    use(MatrixTile(64, 64, 32, 2, 2), _MANY_ROWS),  # within 16 KiB of workgroup memory
+)
 
 # Of packed weights an invocation unpacks a word at a time, so that neighbours read neighbours, of the other operand too; as
 # many share a column as it has words, so that a short column is read at once. Where columns alone keep an H200 busy, fewer
@@ -79,12 +94,7 @@ _ROWS = tuple(
 )
 
 GPU: Choices = (
-    # Little workgroup memory is worth more than the next tile in it. TFLOP/s of an H100 with 32 and with 64 columns of k at a time:
-    # 140 and 126 for 1536 x 768 x 3072, 138 and 158 for 4096 x 3072 x 768, 112 and 138 for 1024 x 1024 x 1024.
-    use(MatrixTile(128, 128, 32, 2, 2), _ROWS_OF_UNITS, Bound("workgroups", 512)),
-    use(MatrixTile(64, 64, 32, 2, 2), _ROWS_OF_UNITS, Bound("workgroups", 1000)),
-    use(MatrixTile(64, 64, 64, 2, 2), _ROWS_OF_UNITS),
-    use(MatrixTile(64, 64, 32, 2, 2), _ROWS_OF_UNITS),  # within 16 KiB of workgroup memory
+    *_MATRICES,
     *_PACKED,
     *_ROWS,
     # Many rows that are rounded: 0.49 ms for 1024 x 8192 x 2048 of 4 bits (0.52 with tiles of 128 x 128, 0.64 of 64 x 64, 0.79
@@ -128,9 +138,9 @@ GPU: Choices = (
     # batch 16, takes 6.1 ms (7.4), GPT-2 with 512 tokens 5.3 (6.5); with 1500 tiles 5.9 and 5.7. What they write is little
     # beside what a GPU with memory of its own reads; others have fewer units to keep busy.
     # Those whose tiles fit are not cut: 0.064 ms for 512 x 768 x 3072 (0.073), 0.098 for 12544 x 1152 x 128 (0.105).
-    # Matrix units are done with k before a second kernel begins.
-    use(SplitK(1, 1), Bound("matrices", 1), Bound("tiles", 64)),
-    use(SplitK(128, 512), Bound("matrices", 1)),
+    # 512 x 768 x 768 takes 8 us of an H100's matrix units at once and 13 in parts.
+    use(SplitK(1, 1), Bound("matrices", 1), Bound("tiles", 132)),
+    use(SplitK(264, 1536), Bound("matrices", 1)),
     use(SplitK(1, 1), Bound("discrete", 1), Bound("tiles", *_THRICE)),
     use(SplitK(1100, 256), Bound("discrete", 1)),
     use(SplitK(96, 512)),
