@@ -13,7 +13,7 @@ from tests import patience
 ROOT = Path(__file__).resolve().parents[2]
 COMPILER = "x86_64-w64-mingw32-gcc"
 FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror")
-BUILT = ("memo", "memory", "readback", "submit")
+BUILT = ("memo", "memory", "readback", "submit", "tickets")
 """Extension modules whose C knows next to nothing of Python: cffi puts the files into one source, with what they need."""
 
 PYTHON = """

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..device import adapters, context_of
-from ..device.choice import Choice, automatic
+from ..device.choice import LibraryChoice, automatic
 from ..device.webgpu import libraries
 from ..errors import OptionError
 from ..options import Options
@@ -33,7 +33,7 @@ def choose(passed: Sequence[Adapter], options: Options) -> tuple[Adapter, str]:
     return min(passed, key=lambda adapter: rank.get(adapter.type, len(rank))), "powerPreference"
 
 
-def library_for(adapter: Adapter, options: Options, halves: Callable[[], bool]) -> Choice:
+def library_for(adapter: Adapter, options: Options, halves: Callable[[], bool]) -> LibraryChoice:
     """The WebGPU library of a session on this adapter: that of webgpuLibrary, else of WGPU_EP_LIBRARY, else of the adapter and the
     model, whose products are of f16 when `halves` says so. Raises OptionError."""
     given = "webgpuLibrary" in options.given
@@ -44,10 +44,10 @@ def library_for(adapter: Adapter, options: Options, halves: Callable[[], bool]) 
             raise OptionError(
                 f"option 'webgpuLibrary': {asked!r} contradicts webgpuDevice, which is a device of {base}"
             )
-        return Choice(base, "webgpuDevice")
+        return LibraryChoice(base, "webgpuDevice")
     if asked == libraries.AUTO:
         return automatic(adapter, halves)
-    return Choice(asked, "webgpuLibrary" if given else libraries.VARIABLE)
+    return LibraryChoice(asked, "webgpuLibrary" if given else libraries.VARIABLE)
 
 
 def context_for(adapter: Adapter, options: Options, library: str, checked: bool) -> Context:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ..program.program import Program
     from .again import CompiledAgain
     from .assign.shown import ShownGraph, ShownNode
-    from .search.bodies import Body
+    from .search.bodies import SearchBody
     from .search.compile import Shared
     from .search.decide import Decided, Searches
 
@@ -288,7 +288,7 @@ class SessionState:
         # What nothing reads ONNX Runtime leaves out.
         made = [outputs.index(it.name) for it in node.outputs if it.name in outputs]
 
-        def group(body: Body, program: Program, specialise: CompiledAgain, shared: Shared) -> CompiledGroup:
+        def group(body: SearchBody, program: Program, specialise: CompiledAgain, shared: Shared) -> CompiledGroup:
             self.assignment.compiled(body.shown, program)
             return self._group(program, specialise, body.graph.meta["in_files"], shared)
 

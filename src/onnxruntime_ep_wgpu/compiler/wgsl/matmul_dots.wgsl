@@ -32,10 +32,10 @@ fn put_sum(at: u32, v: vec4f) { put_tile(at, bitcast<vec4u>(v)); }
 
 // Where the tile of a has word k of four rows, and that of b of four columns.
 fn a_place(k: u32, row4: u32) -> u32 {
-  return k * ($TILE_M / 4u) + exchanged(row4, k / $ROUNDED4, $LANES, $A_BLOCK);
+  return k * ($TILE_M / 4u) + (exchange(row4, k / $ROUNDED4, $LANES, $A_BLOCK));
 }
 fn b_place(k: u32, column4: u32) -> u32 {
-  return A_SIZE + k * ($TILE_N / 4u) + exchanged(column4, k / $RUN4, $B_LANES, $B_BLOCK);
+  return A_SIZE + k * ($TILE_N / 4u) + (exchange(column4, k / $RUN4, $B_LANES, $B_BLOCK));
 }
 
 fn dots(left: u32, right: vec4u) -> vec4i {
@@ -87,17 +87,17 @@ fn kernel(w: u32, lane: u32) {
       let most = largest(bits);
       let words = rounded(part_of_row, most);
 #for p ROUNDED4
-      put_component(a_place(a_part + #pu, a_in / 4u), a_in % 4u, words[#p]);
+      put_part(a_place(a_part + #pu, a_in / 4u), a_in % 4u, words[#p]);
 #end
-      if (a_part == 0u) { put_component(STEPS + a_in / 4u, a_in % 4u, bitcast<u32>(most / 127f)); }
+      if (a_part == 0u) { put_part(STEPS + a_in / 4u, a_in % 4u, bitcast<u32>(most / 127f)); }
     }
 #for l B_LOADS
     {
       let run = b_run_bytes_of(next_b#l);
 #for r RUN4
-      put_component(b_place(b_row#l / 4u + #ru, b_in#l / 4u), b_in#l % 4u, run.v[#r]);
+      put_part(b_place(b_row#l / 4u + #ru, b_in#l / 4u), b_in#l % 4u, run.v[#r]);
 #end
-      if (b_row#l == 0u) { put_component(SCALES + b_in#l / 4u, b_in#l % 4u, bitcast<u32>(run.scale)); }
+      if (b_row#l == 0u) { put_part(SCALES + b_in#l / 4u, b_in#l % 4u, bitcast<u32>(run.scale)); }
     }
 #end
     workgroupBarrier();

@@ -13,7 +13,6 @@
 var<workgroup> tiles: array<vec4<tile_t>, TILES>;
 
 fn tile(at: u32) -> vec4<tile_t> { return tiles[at]; }
-fn put_component(at: u32, part: u32, x: tile_t) { tiles[at][part] = x; }
 fn put_tile(at: u32, v: vec4<tile_t>) { tiles[at] = v; }
 #else
 #inline vector(at) vec4<tile_t>(#[tiles[4u * (at) + #eu] for e 4])
@@ -25,7 +24,6 @@ fn tile(at: u32) -> vec4<tile_t> {
   let k = 4u * min(at, TILES - 1u);
   return vec4<tile_t>(tiles[k], tiles[k + 1u], tiles[k + 2u], tiles[k + 3u]);
 }
-fn put_component(at: u32, part: u32, x: tile_t) { tiles[4u * at + part] = x; }
 fn put_tile(at: u32, v: vec4<tile_t>) {
   let k = 4u * min(at, TILES - 1u);
 #for e 4

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ...program.target import MatrixUnit
-from .owned import Owner
+from .owned import ObjectOwner
 
 Calls = tuple[Callable[[], Any], Callable[[], Any]]  # start a capture, end it
 
@@ -21,7 +21,7 @@ class Library(Protocol):
 
     name: str
     lib: Any  # the functions of webgpu.h (`header.FUNCTIONS`)
-    owner: Owner  # its objects that Python owns
+    owner: ObjectOwner  # its objects that Python owns
     features: Mapping[str, int]  # the number of every feature that it names
     used: frozenset[str]  # features that kernels may use, by their names in `program/target.py`
     wanted: frozenset[str]  # others that a device is asked for wherever the adapter has them

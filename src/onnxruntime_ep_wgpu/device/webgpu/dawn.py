@@ -21,7 +21,7 @@ from ...errors import DeviceError
 from ...program.target import F16, SUBGROUP_MATRIX, SUBGROUPS, TIMESTAMPS, MatrixUnit
 from .api import Calls
 from .header import FUNCTIONS, address, difference, feature_name, ffi, new
-from .owned import Owner
+from .owned import ObjectOwner
 
 NAME = "dawn"
 PACKAGE, WANTED = "wgpudawn", "0.32.0.4"
@@ -62,7 +62,7 @@ class Dawn:
         self.version = version
         self._ffi, self._dawn = module.ffi, module.lib
         self.lib: Any = SimpleNamespace(**{name: self._function(name) for name in FUNCTIONS})
-        self.owner = Owner(self.lib)
+        self.owner = ObjectOwner(self.lib)
         self.features: Mapping[str, int] = {
             feature_name(name): int(getattr(module.lib, name))
             for name in dir(module.lib)

@@ -34,7 +34,7 @@ _types = {kind: ffi.typeof(f"WGPU{kind}") for kind in _KINDS}
 _second = itemgetter(1)
 
 
-class Owner:
+class ObjectOwner:
     """The objects of one library; `lib` has its functions."""
 
     def __init__(self, lib: Any) -> None:
@@ -82,7 +82,7 @@ class Dependent(Protocol):
         """Some buffers have died, maybe one of its own."""
 
 
-_owners: list[Owner] = []
+_owners: list[ObjectOwner] = []
 _dependents: LiveSet[Dependent] = LiveSet()
 
 

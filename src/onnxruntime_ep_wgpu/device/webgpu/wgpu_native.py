@@ -23,7 +23,7 @@ from ...errors import DeviceError
 from ...program.target import F16, INT64, SUBGROUP, TIMESTAMPS, MatrixUnit
 from .api import Calls
 from .header import address, feature_numbers, ffi, new
-from .owned import Owner
+from .owned import ObjectOwner
 
 NAME = "wgpu-native"
 # WGPUInstanceBackend
@@ -116,7 +116,7 @@ class WgpuNative:
 
     def __init__(self, opened: Any) -> None:
         self.lib = opened
-        self.owner = Owner(opened)
+        self.owner = ObjectOwner(opened)
         self.features: Mapping[str, int] = feature_numbers(ffi, ("WGPUFeatureName", "WGPUNativeFeature"))
         self._functions = address(opened.wgpuQueueSubmitForIndex), address(opened.wgpuDevicePoll)
 

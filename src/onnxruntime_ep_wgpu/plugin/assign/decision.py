@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from .outcome import Elsewhere, Fused, Kernel, Outcome
+from .outcome import Alone, Elsewhere, Fused, Outcome
 
 if TYPE_CHECKING:
     from ...compiler.inference.told import Told
@@ -35,7 +35,7 @@ class Claim:
         for place, outcome in enumerate(self.outcomes):
             if isinstance(outcome, Fused):
                 fused.setdefault(outcome.group, []).append(place)
-        alone = ((place,) for place, outcome in enumerate(self.outcomes) if isinstance(outcome, Kernel))
+        alone = ((place,) for place, outcome in enumerate(self.outcomes) if isinstance(outcome, Alone))
         return *(tuple(fused[number]) for number in sorted(fused)), *alone
 
     @property

@@ -13,7 +13,7 @@ class Fused:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Alone:
     """It runs here by itself, with all of its bodies. `name` is the kind of code that runs it."""
 
     name: str
@@ -26,4 +26,4 @@ class Elsewhere:
     reason: str
 
 
-Outcome = Fused | Kernel | Elsewhere
+Outcome = Fused | Alone | Elsewhere

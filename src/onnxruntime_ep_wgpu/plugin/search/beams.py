@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .parameters import Parameters
+from .parameters import SearchParameters
 
 Array = np.ndarray[Any, Any]
 _NEVER_FIRST = np.float32(-1e9)  # of beams beyond the first, which are equal to it before the first token
@@ -25,7 +25,7 @@ class _Hypothesis(NamedTuple):
 class _Hypotheses:
     """The best sequences of one prompt that have ended, the best one first; at most as many as there are beams."""
 
-    def __init__(self, parameters: Parameters) -> None:
+    def __init__(self, parameters: SearchParameters) -> None:
         self.done = False
         self._most, self._penalty = parameters.beams, np.float32(parameters.length_penalty)
         self.found: list[_Hypothesis] = []
@@ -57,7 +57,7 @@ class _Hypotheses:
 class Beams:
     """The beams of one run."""
 
-    def __init__(self, parameters: Parameters) -> None:
+    def __init__(self, parameters: SearchParameters) -> None:
         self._parameters = parameters
         self._hypotheses = [_Hypotheses(parameters) for _ in range(parameters.batch)]
         self.totals = np.zeros((parameters.batch, parameters.beams), np.float32)

@@ -1,6 +1,6 @@
 """The bodies of a search as graphs to compile: what each input and output of one is for.
 
-In: the graphs that ONNX Runtime shows as a node's bodies. Out: a `Body` each, or UnsupportedError that says what is different.
+In: the graphs that ONNX Runtime shows as a node's bodies. Out: a `SearchBody` each, or UnsupportedError that says what differs.
 Two things are put into a graph that the search would have to do around it, so that nothing is stored for them alone:
 
 * a step of a decoder reads the rows of its caches in the order of an input, `ROWS`: beams that continue others read theirs, and the
@@ -32,7 +32,7 @@ _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 
 @dataclass(frozen=True)
-class Body:
+class SearchBody:
     """One body. `inputs` are the names of all that the graph declares, in order, `caches` those among them that hold what earlier
     steps made, from one that grows on; `made` are the caches that it makes. `captured` come from the graph around.
 
@@ -56,7 +56,7 @@ class Body:
     takes_sequences: bool = False  # ids are those of the whole sequence, and not the last one
 
 
-def bodies_of(search: Search, graphs: Mapping[str, ir.Graph], outside: Collection[str]) -> dict[str, Body]:
+def bodies_of(search: Search, graphs: Mapping[str, ir.Graph], outside: Collection[str]) -> dict[str, SearchBody]:
     """The bodies of a node by attribute. `outside` are names of values that bodies take from the graph around. Raises
     UnsupportedError."""
     needed = [DECODER] if search.model == GPT else [ENCODER, DECODER]
@@ -81,7 +81,7 @@ def bodies_of(search: Search, graphs: Mapping[str, ir.Graph], outside: Collectio
     return made
 
 
-def _gpt(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value]) -> Body:
+def _gpt(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value]) -> SearchBody:
     outputs = list(graph.outputs)
     _expect("input", inputs, "input_ids", "position_ids", "attention_mask")
     _expect("output", outputs, "logits")
@@ -93,7 +93,7 @@ def _gpt(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value]) -> 
     return body
 
 
-def _decoder(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value]) -> Body:
+def _decoder(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value]) -> SearchBody:
     first = ["input_ids"] if search.model == WHISPER else ["input_ids", "encoder_attention_mask"]
     _expect("input", inputs, *first)
     _expect("output", list(graph.outputs), "logits")
@@ -112,7 +112,7 @@ def _decoder(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value])
     return replace(body, takes_sequences=whole)
 
 
-def _encoder(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value]) -> Body:
+def _encoder(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value]) -> SearchBody:
     ids = ["encoder_input_ids"] if search.model == WHISPER else ["encoder_input_ids", "encoder_attention_mask"]
     _expect("input", inputs, *ids)
     outputs = list(graph.outputs)
@@ -125,9 +125,11 @@ def _encoder(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value])
     return _whole(name, graph, declared, made=outputs[1:], vocabulary=vocabulary)
 
 
-def _whole(name: str, graph: ir.Graph, declared: tuple[str, ...], made: Sequence[ir.Value], vocabulary: int) -> Body:
+def _whole(
+    name: str, graph: ir.Graph, declared: tuple[str, ...], made: Sequence[ir.Value], vocabulary: int
+) -> SearchBody:
     captured = _only_used(graph, declared)
-    return Body(name, graph, declared, (), (), tuple(it.name or "" for it in made), captured, vocabulary)
+    return SearchBody(name, graph, declared, (), (), tuple(it.name or "" for it in made), captured, vocabulary)
 
 
 def _step(
@@ -139,7 +141,7 @@ def _step(
     fixed: Sequence[ir.Value],
     presents: Sequence[ir.Value],
     extra: Sequence[ir.Value],
-) -> Body:
+) -> SearchBody:
     declared = tuple(it.name or "" for it in inputs)
     if len(extra) not in (0, 1, 3) or any(it.dtype != ir.DataType.INT32 for it in extra):
         raise UnsupportedError(f"its inputs {', '.join(str(it.name) for it in extra)} have no meaning here")
@@ -150,7 +152,7 @@ def _step(
     captured = _only_used(graph, declared)
     caches, others, made = (tuple(it.name or "" for it in them) for them in (pasts, fixed, presents))
     sizes = tuple(_size(*them) for them in zip(pasts, presents, strict=True))
-    return Body(
+    return SearchBody(
         name, graph, declared, caches, others, made, captured, vocabulary, sizes, tuple(it.name or "" for it in extra)
     )
 
@@ -180,13 +182,13 @@ def _check_caches(pasts: Sequence[ir.Value], presents: Sequence[ir.Value], rank:
             )
 
 
-def _check_sizes(body: Body) -> None:
+def _check_sizes(body: SearchBody) -> None:
     for name, (_, heads, size) in zip(body.caches, body.sizes, strict=True):
         if not heads or not size:
             raise UnsupportedError(f"heads and size of the cache {name} have to be numbers")
 
 
-def _check_pair(encoder: Body, decoder: Body) -> None:
+def _check_pair(encoder: SearchBody, decoder: SearchBody) -> None:
     """Whether what the encoder makes is what a step reads."""
     hidden = 1 if encoder.vocabulary else 0
     wanted = len(decoder.fixed) + (len(decoder.caches) if encoder.vocabulary else 0)

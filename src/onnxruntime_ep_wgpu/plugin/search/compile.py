@@ -26,10 +26,10 @@ from ..assign.shown import ShownGraph, ShownNode
 from ..group import CompiledGroup
 from ..known import FusedNode
 from ..specialise import Specialiser
-from .bodies import Body, bodies_of
+from .bodies import SearchBody, bodies_of
 from .node import SearchNode
 from .operators import search_of
-from .steps import Step
+from .steps import SearchStep
 
 if TYPE_CHECKING:
     from ...compiler.ir import LoweredGraph
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # Weights by name that a device has.
 Shared = Callable[["Device"], "Mapping[str, Buffer]"]
 # From a body and its Program to what runs it.
-MakeGroup = Callable[[Body, "Program", Specialiser, Shared], CompiledGroup]
+MakeGroup = Callable[[SearchBody, "Program", Specialiser, Shared], CompiledGroup]
 
 
 def graphs_of(ort: Ort, node: ShownNode | ir.Node) -> dict[str, ShownGraph]:
@@ -53,7 +53,7 @@ def graphs_of(ort: Ort, node: ShownNode | ir.Node) -> dict[str, ShownGraph]:
     return {text(names[k]): ort_graph.read(ort, graphs[k]) for k in range(count)}
 
 
-def _bodies(ort: Ort, node: ir.Node) -> dict[str, Body]:
+def _bodies(ort: Ort, node: ir.Node) -> dict[str, SearchBody]:
     outside = {value.name or "" for value in node.meta["implicit_inputs"]}
     graphs = {name: converted(graph) for name, graph in graphs_of(ort, node).items()}
     return bodies_of(search_of(node), graphs, outside)
@@ -91,7 +91,7 @@ def compiled_search(
     search = search_of(node)
     search = replace(search, outputs={role: it for role, it in search.outputs.items() if it in fused.output_names})
     outside = frozenset(value.name or "" for value in node.meta["implicit_inputs"])
-    steps: dict[str, Step] = {}
+    steps: dict[str, SearchStep] = {}
     for name, body in _bodies(ort, node).items():
         inner = body.graph
         lowered = lowerings.take(inner)
@@ -103,7 +103,7 @@ def compiled_search(
             program = compile_lowered(lowered, target, label)
         specialise = Specialiser(inner, inner.opset_imports, target, label, settings, frozenset())
         inputs = [it.name or "" for it in inner.inputs]
-        steps[name] = Step(body, make(body, program, specialise, _shared(list(steps.values()), outside)), inputs)
+        steps[name] = SearchStep(body, make(body, program, specialise, _shared(list(steps.values()), outside)), inputs)
     values = {it.name: it for it in (*node.inputs, *node.outputs) if it is not None}
     constants = {
         role: weight_array(tensor).copy()
@@ -114,7 +114,7 @@ def compiled_search(
     return SearchNode(ort, search, steps, fused, constants, types)
 
 
-def _shared(others: Sequence[Step], outside: frozenset[str]) -> Shared:
+def _shared(others: Sequence[SearchStep], outside: frozenset[str]) -> Shared:
     """The weights of the graph around that other bodies have read: one copy on the device serves all."""
 
     def found(device: Device) -> dict[str, Buffer]:

@@ -15,7 +15,7 @@ from ...compiler.facts import facts_of
 from ...errors import UnsupportedError
 from ..assign.decision import FORCED, Claim
 from ..assign.enclosing import refusal_within
-from ..assign.outcome import Elsewhere, Fused, Kernel
+from ..assign.outcome import Alone, Elsewhere, Fused
 from ..assign.shown import ShownGraph, ShownNode, key_of
 from .compile import graphs_of, lowered_bodies
 from .operators import is_search
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..abi import Ort
     from ..assign.lowerings import Lowerings
 
-SEARCH = Kernel("search")
+SEARCH = Alone("search")
 _CAPTURED = "the tokens of a captured run would be those of the run that was captured"
 
 
@@ -35,12 +35,12 @@ class Decided:
     """What was decided on a node, and its bodies as ONNX Runtime shows them."""
 
     node: ShownNode
-    outcome: Kernel | Elsewhere
+    outcome: Alone | Elsewhere
     bodies: Mapping[str, ShownGraph]
 
     def claim_of(self, body: ShownGraph) -> Claim:
         """The same for the nodes of a body."""
-        here = isinstance(self.outcome, Kernel)
+        here = isinstance(self.outcome, Alone)
         return Claim((Fused(0) if here else Elsewhere(refusal_within(self.node) or ""),) * len(body))
 
 

@@ -20,8 +20,8 @@ from .operators import T5
 if TYPE_CHECKING:
     from ...runtime.inputs import DeviceTensor
     from ..group import GroupOnDevice
-    from .parameters import Parameters
-    from .steps import Memory, Step
+    from .parameters import SearchParameters
+    from .steps import SearchStep, StepMemory
 
 Array = np.ndarray[Any, Any]
 _TYPES = {ir.DataType.FLOAT: DType.FLOAT32, ir.DataType.FLOAT16: DType.FLOAT16}
@@ -31,11 +31,11 @@ _TYPES = {ir.DataType.FLOAT: DType.FLOAT32, ir.DataType.FLOAT16: DType.FLOAT16}
 class Live:
     """The bodies of a node on one device, by attribute."""
 
-    steps: Mapping[str, Step]
+    steps: Mapping[str, SearchStep]
     groups: Mapping[str, GroupOnDevice]
 
 
-class Decoder(Protocol):
+class CachedDecoder(Protocol):
     """One generation. `goes_on`: the result of its first step ends nothing, whatever that is."""
 
     goes_on: bool
@@ -57,7 +57,7 @@ class _Caches:
     """
 
     def __init__(
-        self, live: Live, memory: Memory, parameters: Parameters, captured: Mapping[str, DeviceTensor]
+        self, live: Live, memory: StepMemory, parameters: SearchParameters, captured: Mapping[str, DeviceTensor]
     ) -> None:
         body = live.steps[DECODER].body
         self._live, self._memory, self._parameters, self._captured = live, memory, parameters, captured
@@ -119,7 +119,7 @@ class Gpt:
     goes_on = False
 
     def __init__(
-        self, live: Live, memory: Memory, parameters: Parameters, captured: Mapping[str, DeviceTensor]
+        self, live: Live, memory: StepMemory, parameters: SearchParameters, captured: Mapping[str, DeviceTensor]
     ) -> None:
         self._caches, self._parameters = _Caches(live, memory, parameters, captured), parameters
         self._first = FIRST if FIRST in live.steps else DECODER
@@ -164,8 +164,8 @@ class EncoderDecoder:
     def __init__(
         self,
         live: Live,
-        memory: Memory,
-        parameters: Parameters,
+        memory: StepMemory,
+        parameters: SearchParameters,
         source: DeviceTensor,
         captured: Mapping[str, DeviceTensor],
     ) -> None:

@@ -16,19 +16,19 @@ from .beams import Beams
 from .sampling import Chance, sample
 
 if TYPE_CHECKING:
-    from .decoders import Decoder
-    from .parameters import Parameters
+    from .decoders import CachedDecoder
+    from .parameters import SearchParameters
 
 Array = np.ndarray[Any, Any]
 
 
-def generate(decoder: Decoder, parameters: Parameters) -> dict[str, Array]:
+def generate(decoder: CachedDecoder, parameters: SearchParameters) -> dict[str, Array]:
     """The outputs of the operator by their names in the schema."""
     with np.errstate(over="ignore", invalid="ignore"):  # of tokens that may not be chosen
         return (_beams if parameters.search.has_beams else _greedy)(decoder, parameters)
 
 
-def nothing(parameters: Parameters) -> dict[str, Array]:
+def nothing(parameters: SearchParameters) -> dict[str, Array]:
     """Outputs of a search that was interrupted."""
     search, batch = parameters.search, parameters.batch
     of_each = (batch, parameters.returned) if search.has_beams else (batch,)
@@ -40,7 +40,7 @@ def nothing(parameters: Parameters) -> dict[str, Array]:
     }
 
 
-def _beams(decoder: Decoder, parameters: Parameters) -> dict[str, Array]:
+def _beams(decoder: CachedDecoder, parameters: SearchParameters) -> dict[str, Array]:
     batch, beams, length = parameters.batch, parameters.beams, parameters.length
     found = Beams(parameters)
     sequences = np.repeat(parameters.prompt, beams, axis=0)
@@ -67,7 +67,7 @@ def _beams(decoder: Decoder, parameters: Parameters) -> dict[str, Array]:
     return results
 
 
-def _greedy(decoder: Decoder, parameters: Parameters) -> dict[str, Array]:
+def _greedy(decoder: CachedDecoder, parameters: SearchParameters) -> dict[str, Array]:
     search, chance = parameters.search, Chance(parameters.seed)
     sequences, ended = parameters.prompt, np.zeros(parameters.batch, bool)
     rows = np.arange(parameters.batch, dtype=np.int32)

@@ -21,11 +21,11 @@ from ..known import FusedNode
 from ..node import ComputeInfo
 from ..tensors import Tensors
 from .bodies import DECODER
-from .decoders import Decoder, EncoderDecoder, Gpt, Live
+from .decoders import CachedDecoder, EncoderDecoder, Gpt, Live
 from .generate import generate, nothing
 from .operators import GPT, WHISPER, Search
 from .parameters import parameters_of
-from .steps import Memory, Step
+from .steps import SearchStep, StepMemory
 
 if TYPE_CHECKING:
     from ...runtime.inputs import DeviceTensor
@@ -41,7 +41,7 @@ class SearchNode(ComputeInfo, struct="OrtNodeComputeInfo"):
         self,
         ort: Ort,
         search: Search,
-        steps: Mapping[str, Step],
+        steps: Mapping[str, SearchStep],
         signature: FusedNode,
         constants: Mapping[str, Array],
         types: Mapping[str, DType],
@@ -81,8 +81,8 @@ class SearchNode(ComputeInfo, struct="OrtNodeComputeInfo"):
         shape = values["input_ids"].shape if source is None else source.shape
         parameters = parameters_of(self._search, values, shape, self._steps[DECODER].body.vocabulary)
         captured = {name: tensors[place] for name, place in self._captured.items()}
-        with Memory(live.groups[DECODER].device) as memory:
-            decoder: Decoder
+        with StepMemory(live.groups[DECODER].device) as memory:
+            decoder: CachedDecoder
             if self._search.model == GPT:
                 decoder = Gpt(live, memory, parameters, captured)
             else:

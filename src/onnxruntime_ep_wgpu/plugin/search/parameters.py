@@ -1,7 +1,7 @@
 """What a run asks of a search: the operator's inputs, checked.
 
-In: their values, by their names in the schema. Out: `Parameters`, or InputError that names the input and its value. Invariant: what
-passes is what the CPU provider takes, but for ids that are no token, which it does not look at.
+In: their values, by their names in the schema. Out: `SearchParameters`, or InputError that names the input and its value.
+Invariant: what passes is what the CPU provider takes, but for ids that are no token, which it does not look at.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_BEAMS = 128
 
 
 @dataclass(frozen=True)
-class Parameters:
+class SearchParameters:
     """Those of one run. `prompt` is what sequences begin with, (batch, length); masks are (vocabulary,) or (batch, vocabulary)."""
 
     search: Search
@@ -49,7 +49,9 @@ class Parameters:
         return int(self.prompt.shape[1])
 
 
-def parameters_of(search: Search, values: Mapping[str, Array], shape: tuple[int, ...], vocabulary: int) -> Parameters:
+def parameters_of(
+    search: Search, values: Mapping[str, Array], shape: tuple[int, ...], vocabulary: int
+) -> SearchParameters:
     """Checks the values of a run's inputs; `shape` is that of input_ids, which may be a sound. Raises InputError."""
     given = _Inputs(values, shape)
     rank = 3 if search.model == WHISPER else 2
@@ -82,7 +84,7 @@ def parameters_of(search: Search, values: Mapping[str, Array], shape: tuple[int,
     mask = values.get("attention_mask") if search.model != WHISPER else None
     if mask is not None and mask.shape != shape:
         raise InputError(f"attention_mask has the shape {list(mask.shape)}; that of input_ids is {list(shape)}")
-    return Parameters(
+    return SearchParameters(
         search,
         batch=batch,
         vocabulary=vocabulary,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .parameters import Parameters
+from .parameters import SearchParameters
 
 Array = np.ndarray[Any, Any]
 _FACTOR, _MODULUS = 16807, 2**31 - 1
@@ -33,14 +33,14 @@ class Chance:
         return self._state
 
 
-def sample(scores: Array, parameters: Parameters, chance: Chance) -> Array:
+def sample(scores: Array, parameters: SearchParameters, chance: Chance) -> Array:
     """A token for each row. Changes the scores of tokens that are filtered out."""
     for row in scores:
         (_filter_custom if parameters.search.custom else _filter)(row, parameters)
     return np.array([_draw(row, chance) for row in scores], np.int32)
 
 
-def _filter(row: Array, parameters: Parameters) -> None:
+def _filter(row: Array, parameters: SearchParameters) -> None:
     """Leaves out the unlikeliest tokens whose probabilities together are at most 1 - top_p."""
     order = np.argsort(row, kind="stable")
     summed = np.cumsum(_softmax(row[order]), dtype=np.float32)
@@ -50,7 +50,7 @@ def _filter(row: Array, parameters: Parameters) -> None:
     row[order[low]] = np.float32(parameters.search.filter_value)
 
 
-def _filter_custom(row: Array, parameters: Parameters) -> None:
+def _filter_custom(row: Array, parameters: SearchParameters) -> None:
     """Leaves out what comes behind the likeliest tokens whose probabilities together are more than top_p."""
     order = np.argsort(-row, kind="stable")
     summed = np.cumsum(_softmax(row[order]), dtype=np.float32)

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from .parameters import Parameters
+from .parameters import SearchParameters
 
 Array = np.ndarray[Any, Any]
 LOWEST = np.finfo(np.float32).min
 _LAST_INITIAL_TIMESTAMP = 50
 
 
-def change(scores: Array, sequences: Array, parameters: Parameters, step: int) -> None:
+def change(scores: Array, sequences: Array, parameters: SearchParameters, step: int) -> None:
     """All changes. `sequences` is (rows, length); `step` counts from 1."""
     search, rows = parameters.search, len(scores)
     if parameters.repetition_penalty != 1.0:
@@ -55,7 +55,7 @@ def _forbid_ngrams(scores: Array, sequences: Array, size: int) -> None:
     scores[row, windows[row, place, -1]] = LOWEST
 
 
-def _keep_timestamps_in_order(scores: Array, sequence: Array, parameters: Parameters) -> None:
+def _keep_timestamps_in_order(scores: Array, sequence: Array, parameters: SearchParameters) -> None:
     """Timestamps of Whisper come in pairs and do not go back; `scores` are those of one sequence."""
     search, count = parameters.search, len(scores)
     first = search.beginning_timestamp_token_id

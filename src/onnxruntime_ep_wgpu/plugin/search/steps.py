@@ -21,12 +21,12 @@ from .bodies import SCORES
 if TYPE_CHECKING:
     from ...device import Buffer, Device
     from ..group import CompiledGroup, GroupOnDevice
-    from .bodies import Body
+    from .bodies import SearchBody
 
 Array = np.ndarray[Any, Any]
 
 
-class Memory:
+class StepMemory:
     """Memory of one generation on a device; what is left of it is given back when the `with` ends."""
 
     def __init__(self, device: Device) -> None:
@@ -34,7 +34,7 @@ class Memory:
         self._taken: dict[int, Buffer] = {}
         self._kept: dict[Hashable, Buffer] = {}
 
-    def __enter__(self) -> Memory:
+    def __enter__(self) -> StepMemory:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -128,17 +128,17 @@ class Memory:
         return made
 
 
-class Step:
+class SearchStep:
     """A compiled body."""
 
-    def __init__(self, body: Body, group: CompiledGroup, inputs: Sequence[str]) -> None:
+    def __init__(self, body: SearchBody, group: CompiledGroup, inputs: Sequence[str]) -> None:
         """`inputs` are those of the Program, in its order."""
         self.body, self.group, self.inputs = body, group, inputs
 
     def run(
         self,
         live: GroupOnDevice,
-        memory: Memory,
+        memory: StepMemory,
         given: Mapping[str, DeviceTensor],
         turn: int = 0,
         there: Mapping[str, DeviceTensor] | None = None,
