@@ -22,6 +22,7 @@ ALLOWED = {
     "tests/device/test_timing.py": "the clock itself is tested: dispatches lie between two times of it",
     "tests/conformance/worker.py": "a case that hangs costs itself alone",
     "tests/fuzz/__main__.py": "a command for people, which says how fast it is",
+    "tests/fuzz/nodes.py": "a command for people; a node that hangs costs itself alone",
     "tests/fuzz/worker.py": "a case that hangs costs itself alone",
     "tests/graphs/__main__.py": "a command for people, who give it as long as they like",
     "tests/graphs/batches.py": "of that command",

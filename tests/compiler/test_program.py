@@ -11,7 +11,7 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.errors import ProgramError
 from onnxruntime_ep_wgpu.program.file import load, save
-from onnxruntime_ep_wgpu.program.target import FOR_CHOICES, WEB_BASELINE, Target, check_target
+from onnxruntime_ep_wgpu.program.target import FOR_CHOICES, WEB_BASELINE, MatrixUnit, Target, check_target
 from onnxruntime_ep_wgpu.program.tuning import Choice
 from onnxruntime_ep_wgpu.runtime.executable import Executable
 from tests import patience
@@ -97,6 +97,8 @@ def worse(name: str, value: object) -> object:
         return value - {min(value)}
     if name == "software":
         return True
+    if name == "matrices":
+        return ()
     assert isinstance(value, int)
     return value * 2 if name == "offset_alignment" else value - 1
 
@@ -105,7 +107,8 @@ def worse(name: str, value: object) -> object:
     "name", [it.name for it in dataclasses.fields(Target) if it.name not in ("name", *FOR_CHOICES)]
 )
 def test_a_program_is_refused_where_any_field_of_its_target_is_not_met(name):
-    needs = dataclasses.replace(WEB_BASELINE, features=frozenset({"shader-f16", "subgroup"}))
+    features = frozenset({"shader-f16", "subgroup"})
+    needs = dataclasses.replace(WEB_BASELINE, features=features, matrices=(MatrixUnit(16, 16, 16, "f16", "f32", 32),))
     less = dataclasses.replace(needs, **{name: worse(name, getattr(needs, name))})
     with pytest.raises(ProgramError, match=f"program 'p'.*({name}|needs the features)"):
         check_target(needs, less, "the program 'p'")

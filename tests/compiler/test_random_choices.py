@@ -26,7 +26,7 @@ from onnxruntime_ep_wgpu.program.tuning import Choice
 from tests import targets
 from tests.support import Runner, compile_model, make_model, target
 
-F = np.float32
+F, H = np.float32, np.float16
 SHIPPED = (*tune.GPU, *tune.SWIFTSHADER, *tune.SOFTWARE)
 MOST_TEXT = 24_000  # characters of a kernel: longer ones take a shader compiler seconds
 Case = tuple[onnx.ModelProto, list[np.ndarray]]
@@ -43,6 +43,13 @@ def of(nodes: list[onnx.NodeProto], inputs: dict[str, tuple[int, ...]], **weight
 
 def product(batch: int, m: int, k: int, n: int) -> Case:
     return of([node("MatMul", ["a", "b"], ["y"])], {"a": (batch, m, k), "b": (batch, k, n)})
+
+
+def halves(batch: int, m: int, k: int, n: int) -> Case:
+    """Of small whole numbers, whose sums halves hold."""
+    model = make_model([node("MatMul", ["a", "b"], ["y"])], {"a": (H, [batch, m, k]), "b": (H, [batch, k, n])})
+    dice = np.random.default_rng(k)
+    return model, [dice.integers(-3, 4, shape).astype(H) for shape in ((batch, m, k), (batch, k, n))]
 
 
 def packed(m: int, k: int, n: int, block: int, bits: int, *, rounded: bool = False) -> Case:
@@ -150,6 +157,7 @@ CASES: dict[str, list[Case]] = {
         packed(1, 96, 9, 32, 8, rounded=True),
         experts(3, 64, 96, 4, 32),
     ],
+    "matmul_matrices": [halves(2, 33, 70, 45), halves(1, 40, 37, 130)],
     "matmul_direct": PRODUCTS,
     "matmul_registers": PRODUCTS,
     "matmul_parts": [product(1, 33, 1300, 45), product(2, 6, 531, 20)],
@@ -250,7 +258,8 @@ def test_every_kernel_has_cases() -> None:
 
 
 def run(kernel: str, seed: int, count: int) -> None:
-    with targets.using(targets.Way("software" if kernel in FOR_SOFTWARE else "gpu")):
+    target_of = {"matmul_matrices": "matrices", **dict.fromkeys(FOR_SOFTWARE, "software")}
+    with targets.using(targets.Way(target_of.get(kernel, "gpu"))):
         check(kernel, seed, count)
 
 

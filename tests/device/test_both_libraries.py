@@ -81,6 +81,8 @@ def without_dawn(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [it for it in sys.modules if it.split(".")[0] == dawn.PACKAGE]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == dawn.PACKAGE else find(name))
     monkeypatch.setattr(dawn, "library", dawn.library.__wrapped__)
 
 
@@ -97,12 +99,7 @@ def test_a_library_that_is_not_installed_is_an_error_with_the_command_to_run() -
 
 @pytest.mark.usefixtures("without_dawn")
 def test_auto_does_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxruntime_ep_wgpu.device import choice
-
     monkeypatch.delenv(libraries.VARIABLE, raising=False)
-    monkeypatch.setattr(choice, "MATRIX_KERNELS", True)
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == dawn.PACKAGE else find(name))
     session = webgpu_ep.session(models.square(), webgpuLibrary="auto")
     assert "(wgpudawn is not installed)" in webgpu_ep.report(session).library
 

@@ -14,9 +14,6 @@ from ..errors import WgpuEpError
 from .adapters import Adapter
 from .webgpu import dawn, libraries
 
-# Whether `auto` may take another library for its matrix units. Not before models of real sizes have been measured with both.
-MATRIX_KERNELS = False
-
 
 class LibraryChoice(NamedTuple):
     """The name of a library, and why that one."""
@@ -27,18 +24,18 @@ class LibraryChoice(NamedTuple):
 
 def automatic(adapter: Adapter, halves: Callable[[], bool]) -> LibraryChoice:
     """Dawn, where it is installed, the adapter multiplies matrices of f16 into f32, and the products of the model are of f16, which
-    `halves` says; else wgpu-native."""
+    `halves` says; else wgpu-native. Dawn is loaded for no other model."""
     base = libraries.base().name
-    if not MATRIX_KERNELS:
-        return LibraryChoice(base, "auto takes no other library yet")
     if importlib.util.find_spec(dawn.PACKAGE) is None:
         return LibraryChoice(base, f"{dawn.PACKAGE} is not installed")
+    if adapter.software:
+        return LibraryChoice(base, "a software adapter has no matrix units")
+    if not halves():
+        return LibraryChoice(base, "the model has no products of f16")
     try:
         units = adapter.through("", dawn.NAME).matrices
     except WgpuEpError as error:
         return LibraryChoice(base, str(error))
     if not any((it.operand, it.result) == ("f16", "f32") for it in units):
         return LibraryChoice(base, "the adapter has no matrix units for f16")
-    if not halves():
-        return LibraryChoice(base, "the model has no products of f16")
     return LibraryChoice(dawn.NAME, "the adapter has matrix units and the model has products of f16")

@@ -19,6 +19,7 @@ from ..errors import Fault, InternalError, OptionError
 from ..fields import settings_from
 from ..options import Options
 from ..program.settings import CompileSettings
+from ..runtime.product_types import multiplies_halves
 from ..runtime.settings import RunSettings
 from ..runtime.weight_sources import FilePlace, FromModel
 from ..trace import span
@@ -28,7 +29,7 @@ from .answers import Answers
 from .assign import graph as ort_graph
 from .assign.crossings import Crossings
 from .assign.enclosing import refusal_within
-from .assign.forced import Forced, has_halves, names_in_model
+from .assign.forced import Forced, names_in_model
 from .assign.ort_format import CopyGuard
 from .assign.report import AssignmentReport
 from .captures import CapturedNode, Captures, check_placements
@@ -63,7 +64,7 @@ class SessionState:
         self.ort, self.name, self.adapter, self.options, self.logger = ort, name, adapter, options, logger
         self._check_debugger()
         self._running = settings_from(RunSettings, options.values)
-        self.library = library_for(adapter, options, lambda: has_halves(watch.source()))
+        self.library = library_for(adapter, options, lambda: multiplies_halves(watch.source()))
         self.context = context_for(adapter, options, self.library.name, self._running.bounds_checks)
         self._member = self.context.join(
             settings_of(options, adapter.through("", self.library.name)),

@@ -72,6 +72,10 @@ class MatrixUnit:
         if not isinstance(self.operand, str) or self.result not in MATRIX_SUMS.get(self.operand, ()):
             raise ValueError(f"no matrix unit sums {cut(self.operand)} in {cut(self.result)}")
 
+    def __str__(self) -> str:
+        """`16x16x16 of f16 into f32 by 32 invocations`: m, n and k."""
+        return f"{self.m}x{self.n}x{self.k} of {self.operand} into {self.result} by {self.subgroup} invocations"
+
 
 @dataclass(frozen=True)
 class Target:
@@ -141,7 +145,7 @@ def lack(needs: Target, has: Target) -> str | None:
                 return f"needs the features {sorted(wanted - offered)}, which this adapter lacks"
             if isinstance(wanted, tuple):
                 lacking = next(it for it in wanted if it not in offered)
-                return f"needs the {lacking}, which this adapter lacks"
+                return f"needs matrices of {lacking}, which this adapter lacks"
             return f"is made for {name} {wanted}, this adapter has {offered}"
     return None
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import mmap
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,18 +20,16 @@ import numpy as np
 
 from ..errors import ModelError
 from .external_path import external_place
+from .protobuf import Data, fields, last_number
 
 # Field numbers of onnx.proto: ModelProto, GraphProto, TensorProto and StringStringEntryProto.
 _GRAPH, _INITIALIZER, _NAME = 7, 5, 8
 _RAW_DATA, _FLOAT_DATA, _DOUBLE_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 4, 10, 13, 14
 _KEY, _VALUE = 1, 2
 _EXTERNAL = 1  # the data_location of what lies in another file
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _COMPARED_AT_ONCE = 1 << 24
 _TICK = 20_000_000  # ns: clocks that stamp files tick every 1 to 16 ms
 _COARSE, _COARSE_TICK = 10_000_000, 2_000_000_000  # those of old file systems every 10 ms, 1 s or, as FAT's, 2 s
-
-Data = bytes | mmap.mmap
 
 
 @dataclass(frozen=True)
@@ -126,24 +123,24 @@ class ModelFile:
 
     def _found(self, data: Data) -> dict[str, list[FileRange]]:
         found: dict[str, list[FileRange]] = {}
-        for number, start, end in _fields(data, 0, len(data)):
+        for number, start, end in fields(data, 0, len(data)):
             if number == _GRAPH:
-                for inner, at, until in _fields(data, start, end):
+                for inner, at, until in fields(data, start, end):
                     if inner == _INITIALIZER:
                         self._initializer(data, at, until, found)
         return found
 
     def _initializer(self, data: Data, start: int, end: int, found: dict[str, list[FileRange]]) -> None:
         name, span, entries = "", None, {}
-        for number, at, until in _fields(data, start, end):
+        for number, at, until in fields(data, start, end):
             if number == _NAME:
                 name = data[at:until].decode()
             elif number in (_RAW_DATA, _FLOAT_DATA, _DOUBLE_DATA) and self._content is None:
                 span = FileRange(self._path, at, until - at)
             elif number == _EXTERNAL_DATA:
-                entry = {inner: data[a:b].decode() for inner, a, b in _fields(data, at, until)}
+                entry = {inner: data[a:b].decode() for inner, a, b in fields(data, at, until)}
                 entries[entry.get(_KEY, "")] = entry.get(_VALUE, "")
-        if _last_number(data, start, end, _DATA_LOCATION) == _EXTERNAL:
+        if last_number(data, start, end, _DATA_LOCATION) == _EXTERNAL:
             try:
                 place = external_place(self._path, name, entries)
                 length = place.path.stat().st_size - place.offset if place.length is None else place.length
@@ -152,49 +149,3 @@ class ModelFile:
                 span = None
         if name and span is not None and span.nbytes > 0:
             found.setdefault(name, []).append(span)
-
-
-def _last_number(data: Data, start: int, end: int, field: int) -> int:
-    """The number that a field of a protobuf message has, 0 where it is not there; of several the last one counts."""
-    found = 0
-    for number, at, _ in _fields(data, start, end, _VARINT):
-        if number == field:
-            found = _varint(data, at)[0]
-    return found
-
-
-def _fields(data: Data, at: int, end: int, wanted: int = _BYTES) -> Iterator[tuple[int, int, int]]:
-    """(field number, start, end) of every field of a protobuf message that is text, bytes or a message; or `wanted`, a number.
-
-    Raises ValueError or IndexError when the bytes are no protobuf message.
-    """
-    while at < end:
-        tag, at = _varint(data, at)
-        kind = tag & 7
-        if kind == _BYTES:
-            length, at = _varint(data, at)
-            if at + length > end:
-                raise ValueError("a field ends outside its message")
-            start, at = at, at + length
-        elif kind == _VARINT:
-            start = at
-            _, at = _varint(data, at)
-        elif kind in (_FIXED64, _FIXED32):
-            start, at = at, at + (8 if kind == _FIXED64 else 4)
-        else:
-            raise ValueError(f"protobuf has no wire type {kind}")
-        if kind == wanted:
-            yield tag >> 3, start, at
-
-
-def _varint(data: Data, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number of more than 64 bits")

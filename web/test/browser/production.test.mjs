@@ -219,7 +219,13 @@ test('a second visit without a network starts; with one, a new version is seen a
     await session.release();
     return name;
   });
-  await page.evaluate(() => new Promise((resolve) => setTimeout(resolve, 0)));
+  await page.evaluate(() => {
+    const { port1, port2 } = new MessageChannel();
+    return new Promise((resolve) => {
+      port1.onmessage = () => resolve();
+      port2.postMessage(null);
+    });
+  });
   const silent = (path) => (FILES[path] ? { body: FILES[path] } : { broken: true, body: '' });
   server.intercept = silent;
   const again = await page.evaluate(async () => {

@@ -38,7 +38,7 @@ class Claim:
         alone = ((place,) for place, outcome in enumerate(self.outcomes) if isinstance(outcome, Alone))
         return *(tuple(fused[number]) for number in sorted(fused)), *alone
 
-    @property
+    @cached_property
     def reasons(self) -> tuple[str | None, ...]:
         """Why nodes do not run here; None for those that do."""
         return tuple(it.reason if isinstance(it, Elsewhere) else None for it in self.outcomes)

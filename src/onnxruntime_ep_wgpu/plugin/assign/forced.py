@@ -80,17 +80,6 @@ class Forced:
         return f"option 'forceCpuNodeNames': no node is called {cut(name)}{nearest}"
 
 
-def has_halves(model: str | bytes | None) -> bool:
-    """Whether an ONNX file, or its bytes, has weights or inputs of f16; not when it is not readable, or not known."""
-    loaded = None if model is None else _loaded(model)
-    if loaded is None:
-        return False
-    graph, half = loaded.graph, 10  # TensorProto.FLOAT16
-    return any(it.data_type == half for it in graph.initializer) or any(
-        it.type.tensor_type.elem_type == half for it in graph.input
-    )
-
-
 def names_in_model(model: str | bytes) -> frozenset[str]:
     """The names of all nodes in an ONNX file or its bytes, bodies and functions included; none when it is not readable."""
     loaded = _loaded(model)
