@@ -37,6 +37,7 @@ def test_the_wheel_is_for_every_platform_and_has_the_library(wheel: Path) -> Non
 
 
 @pytest.mark.skipif(not list(WHEELS.glob("micropip-*.whl")), reason="micropip is missing: run `scripts/setup test`")
+@pytest.mark.exhaustive
 def test_it_runs_in_pyodide(wheel: Path, exported: Path) -> None:
     for other in WHEELS.glob("*.whl"):
         shutil.copy(other, wheel.parent)

@@ -82,8 +82,8 @@ OPTIONS: dict[str, Option] = {
             "auto",
             "The WebGPU library; without the option, WGPU_EP_LIBRARY in the environment says which.",
             "wgpu-native is always there; dawn is the package wgpudawn, and an error that says what to run where it is missing or"
-            " its driver refuses it; auto is meant to take dawn for models of f16 where the adapter has matrix units, and takes"
-            " wgpu-native until that has been measured ([webgpu.md](webgpu.md))",
+            " its driver refuses it; auto takes dawn for models of f16 where it is installed and the adapter has"
+            " matrix units, else wgpu-native ([webgpu.md](webgpu.md))",
         ),
         flag(
             "enablePIXCapture",

@@ -5,7 +5,7 @@
 //
 // `vector`, `put_vector` and `put_part` are for places that a browser can prove to be in TILES, which it does not check then: `min`,
 // `%`, `/`, `*` and `+` of constants, of numbers bounded so, and of what loops count by 1 from one constant to another. `tile` and
-// `put_tile` are for all others. Checked one by one, the four loads of a vector took BERT-base from 19.4 to 33.9 ms on an H200, in Dawn.
+// `put_tile` are for all others. Checked one by one, the four loads of a vector took BERT-base from 19.4 to 33.9 ms on an H100, in Dawn.
 #if COMPONENT_STORES
 #inline vector(at) tiles[at]
 #inline put_vector(at, v) tiles[at] = v
