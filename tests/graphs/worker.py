@@ -34,9 +34,10 @@ def arguments_of(parser: argparse.ArgumentParser) -> None:
     """What says how graphs are run; the same for one process and for many."""
     parser.add_argument(
         "--target",
-        choices=("own", "gpu", "channels", "software", "browser"),
+        choices=("own", "gpu", "channels", "matrices", "software", "browser"),
         default="own",
-        help="the Target: the adapter's own, a GPU's, that with all channels last, a software adapter's, a browser's without a GPU",
+        help="the Target: the adapter's own, a GPU's, that with all channels last or with matrices of subgroups, a software"
+        " adapter's, a browser's without a GPU",
     )
     parser.add_argument(
         "--int64", choices=("native", "pair"), default="native", help="how 64-bit integers are calculated"

@@ -48,6 +48,15 @@ def test_rows_and_tails(transposed: bool, dtype: type) -> None:
         np.testing.assert_array_equal(y, np.maximum(exact, 0).astype(dtype), f"{rows} x {k} x {n}")
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32])
+def test_integers_by_a_transposed_operand(dtype: type) -> None:
+    """Their sums are not those of subgroups, which are of floats."""
+    a, b = random(1, 300).astype(dtype), random(24, 300).astype(dtype)
+    nodes = [node("Transpose", ["b"], ["t"], perm=[1, 0]), node("MatMul", ["a", "t"], ["y"])]
+    model = make_model(nodes, {"a": (dtype, [1, 300]), "b": (dtype, [24, 300])})
+    np.testing.assert_array_equal(Runner(compile_model(model))(a, b)[0], a @ b.T)
+
+
 @pytest.mark.costly
 def test_a_number_of_rows_that_is_known_in_a_run_chooses_the_kernel() -> None:
     model = gemm(260, 36, False, "rows")

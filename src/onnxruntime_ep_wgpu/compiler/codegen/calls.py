@@ -62,6 +62,7 @@ def _texts(w: Writer, call: Call, variants: Sequence[Variant], eights: bool) -> 
     for name, function in call.functions.items():
         marks[f"{name}_t"] = w.scalars.type(function.result)
         access.functions[name] = _function(w, name, function)
+    types = {name: text for name, text in marks.items() if name.endswith("_t")}
     texts = []
     for variant in variants:
         template = prelude.template(variant.template or call.template)
@@ -69,6 +70,7 @@ def _texts(w: Writer, call: Call, variants: Sequence[Variant], eights: bool) -> 
         own |= {n: constant(c) for n, c in variant.constants}
         own["WG"] = f"{variant.workgroup_size}u"
         chosen = {
+            **types,
             **call.constants,
             **dict(variant.constants),
             "SUBGROUPS": w.subgroups,

@@ -4,7 +4,7 @@
 // whose weights are b, b1 and so on, a workgroup computes the same columns.
 const PARTS = $WG / $COLUMNS4;
 
-#if SUBGROUPS and COLUMNS4 == 1
+#if SUBGROUPS and COLUMNS4 == 1 and y_t == "f32"
 const SUMS = $PRODUCTS * $ROWS;
 #include subgroup_sums
 #else
@@ -73,7 +73,7 @@ fn kernel(w: u32, lane: u32) {
 #if SCALED
   let scale = a_scale(lanes_sum(lane, $WG, squares));
 #end
-#if SUBGROUPS and COLUMNS4 == 1
+#if SUBGROUPS and COLUMNS4 == 1 and y_t == "f32"
 #for r ROWS
 #for q PRODUCTS
   keep_sum(#qu * $ROWS + #ru, sum#q_#r);
@@ -98,7 +98,7 @@ fn kernel(w: u32, lane: u32) {
   for (var e = lane; e < min($m, $ROWS) * $COLUMNS4; e += $WG) {
     let n = first + e % $COLUMNS4 * 4u;
 #for q PRODUCTS
-#if SUBGROUPS and COLUMNS4 == 1
+#if SUBGROUPS and COLUMNS4 == 1 and y_t == "f32"
     var total#q = kept_sum(#qu * $ROWS + e);
 #else
     var total#q = totals[#qu * $ROWS * $COLUMNS4 + min(e, $ROWS * $COLUMNS4 - 1u)];
