@@ -31,7 +31,7 @@ MOVES = _names("""
 EXACT = MOVES | _names("""
     Add Sub Mul Sum MatMul Gemm Conv ConvTranspose ReduceSum ReduceL1 ReduceSumSquare CumSum Einsum Floor Ceil Round
     Sign Equal Less LessOrEqual Greater GreaterOrEqual ArgMax ArgMin TopK Cast CastLike ScatterElements ScatterND Not
-    And Or Xor IsNaN IsInf ThresholdedRelu Shrink PRelu Mod Hardmax Col2Im Det
+    And Or Xor IsNaN IsInf ThresholdedRelu Shrink PRelu Mod Hardmax Col2Im
 """)  # fmt: skip
 POINTWISE = frozenset([*semantics.UNARY, *semantics.BINARY, "Clip", "Cast", "CastLike", "Where",
                        "DequantizeLinear", "QuantizeLinear", "Dropout"])  # fmt: skip
