@@ -6,12 +6,9 @@ because the Vulkan loader reads which drivers to use when it starts.
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import os
 import sys
-import xml.etree.ElementTree as ElementTree
-from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +18,7 @@ import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import adapters, context_of
 from onnxruntime_ep_wgpu.device.webgpu import dawn, header, libraries
 from onnxruntime_ep_wgpu.errors import DeviceError, OptionError
-from tests import patience
+from tests import apart, patience
 from tests.plugin import models
 
 HERE = Path(__file__).parent
@@ -42,26 +39,12 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     refused = patience.run([sys.executable, "-c", seen], env=environment, cwd=HERE.parents[1])
     if refused.returncode:
         pytest.skip(f"needs an adapter that Dawn can use: {refused.stderr.strip().splitlines()[-1]}")
-    report = tmp_path_factory.mktemp("both") / "report.xml"
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={report}"]
-    ended = patience.run([*command, str(TESTS)], env=environment, cwd=HERE.parents[1])
-    assert report.exists(), ended.stdout + ended.stderr
-    found: dict[str, list[str]] = defaultdict(list)
-    for case in ElementTree.parse(report).iter("testcase"):
-        problems = [f"{case.get('name')}: {it.text}" for it in case if it.tag in ("failure", "error")]
-        found[str(case.get("name")).split("[")[0]] += problems
-    assert ended.returncode == 0 or any(found.values()), ended.stdout + ended.stderr
-    return found
-
-
-def names() -> list[str]:
-    functions = (it for it in ast.parse(TESTS.read_text()).body if isinstance(it, ast.FunctionDef))
-    return [function.name for function in functions if function.name.startswith("test_")]
+    return apart.results_of(TESTS, environment, tmp_path_factory.mktemp("both"))
 
 
 @pytest.mark.every_case
 @pytest.mark.skipif(sys.platform != "linux", reason="chooses the drivers of the Vulkan loader of Linux")
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", apart.names_of(TESTS))
 def test_with_both_libraries(name: str, results: dict[str, list[str]]) -> None:
     assert name in results, "the test did not run"
     assert not results[name], "\n".join(results[name])

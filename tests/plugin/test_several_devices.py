@@ -6,16 +6,13 @@ drivers to use when it starts.
 
 from __future__ import annotations
 
-import ast
 import os
 import sys
-import xml.etree.ElementTree as ElementTree
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
-from tests import patience
+from tests import apart
 
 HERE = Path(__file__).parent
 TESTS = HERE / "several_devices.py"
@@ -37,37 +34,13 @@ def drivers() -> list[str]:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """What failed, by the name of the test."""
-    report = tmp_path_factory.mktemp("several") / "report.xml"
     environment = {**os.environ, "VK_ICD_FILENAMES": ":".join(drivers())}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        f"--junitxml={report}",
-        str(TESTS),
-    ]
-    ended = patience.run(command, env=environment, cwd=HERE.parents[1])
-    assert report.exists(), ended.stdout + ended.stderr
-    found: dict[str, list[str]] = defaultdict(list)
-    for case in ElementTree.parse(report).iter("testcase"):
-        problems = [f"{case.get('name')}: {it.text}" for it in case if it.tag in ("failure", "error")]
-        found[str(case.get("name")).split("[")[0]] += problems
-    assert ended.returncode == 0 or any(found.values()), ended.stdout + ended.stderr
-    return found
-
-
-def names() -> list[str]:
-    functions = (it for it in ast.parse(TESTS.read_text()).body if isinstance(it, ast.FunctionDef))
-    return [function.name for function in functions if function.name.startswith("test_")]
+    return apart.results_of(TESTS, environment, tmp_path_factory.mktemp("several"))
 
 
 @pytest.mark.costly
 @pytest.mark.skipif(sys.platform != "linux", reason="chooses the drivers of the Vulkan loader of Linux")
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", apart.names_of(TESTS))
 def test_on_two_software_adapters(name: str, results: dict[str, list[str]]) -> None:
     assert name in results, "the test did not run"
     assert not results[name], "\n".join(results[name])
