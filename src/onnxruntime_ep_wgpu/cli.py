@@ -32,11 +32,15 @@ FAILURE = 2
 INTERRUPTED = 130
 
 
+class ArgumentsError(Exception):
+    """What is wrong with the arguments, in a line."""
+
+
 class Parser(argparse.ArgumentParser):
     """Says what is wrong with the arguments in one line, and the nearest option where one is not known."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(FAILURE, f"error: {message} (see {self.prog} --help)\n")
+        raise ArgumentsError(f"{message} (see {self.prog} --help)")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = self.parse_known_args(args, namespace)
@@ -61,9 +65,9 @@ def commands() -> Iterator[tuple[str, str]]:
 
 
 def make_parser(argv: Sequence[str]) -> Parser:
-    """The parser of the command line `argv`. Raises SystemExit, with a line on stderr, for a subcommand that is not there."""
+    """The parser of the command line `argv`. Raises ArgumentsError for a subcommand that is not there."""
     parser = Parser(prog="wgpu-ep", description="Run and inspect ONNX models on WebGPU.")
-    parser.add_argument("--version", action="version", version=f"%(prog)s {VERSION}")
+    parser.add_argument("-V", "--version", action="version", version=f"%(prog)s {VERSION}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     called = next((word for word in argv if not word.startswith("-")), None)
     known = dict(commands())
@@ -118,10 +122,14 @@ def _noting_interrupts() -> Iterator[list[int]]:
 
 
 def _main(argv: Sequence[str], interrupts: list[int]) -> int:
+    if not argv or argv[0] == "help":  # as `git help log`: of the command that follows, else of all
+        argv = [*argv[1:2], "--help"]
     try:
         args = make_parser(argv).parse_args(argv)
-    except SystemExit as stop:  # argparse has printed its line or its help
+    except SystemExit as stop:  # argparse has printed its help or the version
         return stop.code if isinstance(stop.code, int) else FAILURE
+    except ArgumentsError as problem:
+        return _failed(str(problem))
     try:
         code = int(args.main(args))
         try:
@@ -137,8 +145,12 @@ def _main(argv: Sequence[str], interrupts: list[int]) -> int:
     except Exception as problem:
         if args.debug or interrupts:
             raise
-        print(f"error: {_one_line(problem)}", file=sys.stderr)
-        return FAILURE
+        return _failed(_one_line(problem))
+
+
+def _failed(line: str) -> int:
+    print(f"error: {line}", file=sys.stderr)
+    return FAILURE
 
 
 def _one_line(problem: Exception) -> str:

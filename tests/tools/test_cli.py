@@ -16,6 +16,7 @@ from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.errors import OptionError
 from onnxruntime_ep_wgpu.options import OPTIONS
 from onnxruntime_ep_wgpu.tools import _output, _waits, info
+from onnxruntime_ep_wgpu.version import VERSION
 from tests import patience
 
 
@@ -32,6 +33,26 @@ def test_wrong_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> Non
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1 and "--nonsense" in captured.err
+
+
+@pytest.mark.parametrize("argv", [[], ["help"], ["--help"]])
+def test_help_is_what_a_command_alone_gives(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(argv) == 0
+    captured = capsys.readouterr()
+    assert captured.err == "" and "usage: wgpu-ep" in captured.out and "explain" in captured.out
+
+
+def test_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["help", "info"]) == 0
+    assert "usage: wgpu-ep info" in capsys.readouterr().out
+    assert cli.main(["help", "inof"]) == 2
+    assert "did you mean info?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["-V", "--version"])
+def test_the_version(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([option]) == 0
+    assert capsys.readouterr().out == f"wgpu-ep {VERSION}\n"
 
 
 @pytest.mark.parametrize(
