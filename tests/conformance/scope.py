@@ -58,7 +58,7 @@ CPU_REASONS = {
     "decide the block shape in a run": "taps as a run-time input; models give them as constants",
     "the scale is not a constant": "float scales as a run-time input: the result's shape is data",
     "the region of interest is not a constant": "the result's shape is data",
-    "keeping the aspect ratio of": "the result's shape is data",
+    "decide a size that keeps the aspect ratio": "the result's shape is data",
     "antialiasing": "Resize with antialias has no kernel",
     "batch normalisation in training mode": "inference only",
     "type float64": "WebGPU has no 64-bit floats",
