@@ -64,12 +64,12 @@ def replacing(path: str | os.PathLike[str], *, lasting: bool = True, private: bo
     """A file that has the name `path` once the block ends, with the permissions of the one that had it, and not when it raises.
 
     A link stays a link: the file that it leads to is replaced. Devices and pipes are written to as they are. Without `lasting` a
-    system that fails may lose the file, or parts of it: for files that are checked when they are read. Other users can do nothing
-    with a new one that is `private`. Raises WriteError.
+    system that fails may lose the file, or parts of it: for files that are checked when they are read. With one that is `private`
+    other users can do nothing, and whatever had its name is gone: a link too, not what it leads to. Raises WriteError.
     """
     with naming(path):
-        real = os.path.realpath(path)
-        before = os.stat(real) if os.path.lexists(real) else None
+        real = os.path.abspath(path) if private else os.path.realpath(path)
+        before = os.stat(real) if not private and os.path.lexists(real) else None
     if before is not None and not stat.S_ISREG(before.st_mode):
         with creating(path) as output:
             yield output

@@ -195,3 +195,10 @@ def test_shapes_that_are_inputs_do_not_grow_with_every_layer():
     for shape in shapes:
         want = want.reshape([want.shape[k] if d == 0 else d for k, d in enumerate(shape)])
     np.testing.assert_array_equal(run(x, *shapes)[0], want)
+
+
+@pytest.mark.parametrize("steps", [{"strides": [2**32, 1]}, {"dilations": [1, 2**31]}], ids=["strides", "dilations"])
+def test_steps_of_windows_beyond_32_bits_are_refused_by_name(steps: dict[str, list[int]]) -> None:
+    pool = node("MaxPool", ["x"], ["y"], kernel_shape=[1, 1], **steps)
+    with pytest.raises(UnsupportedError, match=r"must be less than 2\^31"):
+        compile_model(make_model([pool], {"x": (np.float32, [1, 2, 6, 6])}))

@@ -95,6 +95,25 @@ def test_a_library_with_another_interface_is_refused_with_the_command_to_run(mon
         dawn.library.__wrapped__()
 
 
+@pytest.mark.every_case
+@pytest.mark.parametrize("broken", ["raise RuntimeError('boom')", "raise SystemExit(3)", "def", "ffi = lib = None"])
+def test_an_installation_that_is_broken_is_an_error_of_ours(
+    broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "wgpudawn" / "_lib"
+    folder.mkdir(parents=True)
+    (tmp_path / "wgpudawn" / "__init__.py").write_text("")
+    (folder / "__init__.py").write_text("")
+    (folder / "_wgpu_dawn.py").write_text(broken)
+    for name in [it for it in sys.modules if it.split(".")[0] == dawn.PACKAGE]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(DeviceError, match=r"wgpudawn .*: pip install"):
+        dawn.library.__wrapped__()
+    for name in [it for it in sys.modules if it.split(".")[0] == dawn.PACKAGE]:
+        del sys.modules[name]
+
+
 def test_structures_that_differ_are_named() -> None:
     types = {"WGPUFuture": header.ffi.typeof("WGPUFutureWaitInfo")}
     other = SimpleNamespace(error=KeyError, typeof=types.__getitem__, sizeof=header.ffi.sizeof)

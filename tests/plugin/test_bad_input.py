@@ -31,6 +31,25 @@ def test_a_missing_file(tmp_path):
         webgpu_ep.session(tmp_path / "absent.onnx")
 
 
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("offset", "length"),
+    [("-1", "16384"), ("16385", "16384"), ("16384", "99999999"), (str(2**63 - 1), "16384"), ("0", "1"), ("32768", "0")],
+)
+def test_weights_that_cannot_lie_where_a_model_says_are_an_error_that_names_them(offset, length, tmp_path):
+    np.ones((2, 64, 64), F).tofile(tmp_path / "w.bin")
+    model = make_model([node("MatMul", ["x", "w"], ["y"])], {"x": (F, [2, 64])}, {"w": np.ones((64, 64), F)})
+    weight = model.graph.initializer[0]
+    weight.ClearField("raw_data")
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", "w.bin"), ("offset", offset), ("length", length)):
+        weight.external_data.add(key=key, value=value)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(Exception, match=r"'w'|initializer: w|external") as caught:
+        webgpu_ep.session(tmp_path / "model.onnx")
+    assert isinstance(caught.value, webgpu_ep.WgpuEpError) or "onnxruntime" in type(caught.value).__module__
+
+
 def with_a_nameless(inputs=(), outputs=()):
     """Relu and a Dropout whose second output was left out, in a graph that has values named "" too."""
     model = make_model([node("Relu", ["x"], ["y"]), node("Dropout", ["x"], ["z", ""])], {"x": (F, [2])})

@@ -201,26 +201,67 @@ def test_a_place_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_the_oldest_entries_make_room(tmp_path: Path) -> None:
     kept = Folder(str(tmp_path / "programs"), most=1000)
     for number in range(12):
-        assert kept.write(f"{number:02}", b"x" * 100)
-        os.utime(tmp_path / "programs" / f"{number:02}{SUFFIX}", (number, number))
+        name = f"{number:064}"
+        assert kept.write(name, b"x" * 100)
+        os.utime(tmp_path / "programs" / f"{name}{SUFFIX}", (number, number))
         if number == 5:
-            kept.read("00")  # used last
-    names = {it.name for it in kept.entries()}
-    assert {"00", "11"} <= names and "01" not in names
+            kept.read("0" * 64)  # used last
+    names = {int(it.name) for it in kept.entries()}
+    assert {0, 11} <= names and 1 not in names
     assert sum(it.nbytes for it in kept.entries()) <= 1000
 
 
 def test_files_of_processes_that_were_killed_go(tmp_path: Path) -> None:
     kept = Folder(str(tmp_path / "programs"))
-    kept.write("a", b"x")
-    old, new = (tmp_path / "programs" / f".{name}.partial" for name in ("old", "new"))
+    kept.write("a" * 64, b"x")
+    old, new = (tmp_path / "programs" / f".{'a' * 40}.{number:08}.partial" for number in range(2))
     for it in (old, new):
         it.write_bytes(b"half")
     os.utime(old, (1, 1))
-    kept.write("b", b"x")
+    kept.write("b" * 64, b"x")
     assert not old.exists() and new.exists()
     assert kept.clear() == 2
     assert list((tmp_path / "programs").iterdir()) == []
+
+
+def test_files_of_others_in_the_folder_stay(tmp_path: Path) -> None:
+    kept = Folder(str(tmp_path / "programs"), most=1000)
+    kept.write("a" * 64, b"x")
+    theirs = [tmp_path / "programs" / name for name in ("download.partial", f"zz{SUFFIX}", f"{'B' * 64}{SUFFIX}")]
+    for it in theirs:
+        it.write_bytes(b"theirs" * 1000)
+        os.utime(it, (1, 1))
+    kept.write("b" * 64, b"x")
+    assert [it.name[0] for it in kept.entries()] == ["a", "b"] and kept.clear() == 2
+    assert all(it.exists() for it in theirs)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="makes links and pipes")
+@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe", "device", "folder", "open to all"])
+def test_what_has_the_name_of_an_entry_is_replaced_and_not_written_to(kind: str, tmp_path: Path) -> None:
+    kept, name = Folder(str(tmp_path / "programs")), "a" * 64
+    kept.write("b" * 64, b"x")
+    place, victim = tmp_path / "programs" / f"{name}{SUFFIX}", tmp_path / "victim"
+    if kind == "link":
+        victim.write_bytes(b"precious")
+        place.symlink_to(victim)
+    elif kind == "dangling link":
+        place.symlink_to(victim)
+    elif kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "device":
+        place.symlink_to("/dev/full")
+    elif kind == "folder":
+        place.mkdir()
+    else:
+        place.write_bytes(b"x")
+        place.chmod(0o666)
+    assert kept.read(name) is None
+    assert kept.write(name, b"new") == (kind != "folder")
+    assert kept.read(name) == (None if kind == "folder" else b"new")
+    assert not victim.exists() or victim.read_bytes() == b"precious"
+    if kind == "folder":
+        assert "a" * 64 in kept.problem
 
 
 @pytest.mark.parametrize("system", ["linux", "linux xdg", "linux xdg relative", "darwin", "win32", "off", "Off", "own"])

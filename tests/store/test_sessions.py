@@ -241,7 +241,7 @@ from onnxruntime_ep_wgpu.plugin.store.folder import Folder
 place, number = Folder(sys.argv[1], most=400_000), int(sys.argv[2])
 print("begun", flush=True)
 for turn in range(10_000):
-    key = f"{turn % 7:02}"
+    key = f"{turn % 7:064}"
     place.write(key, entry.written(key, entry.Entry("claim", {}, {"by": number}, {}, bytes([number]) * 100_000)))
     found = place.read(key)
     assert found is None or entry.read(found, key, "claim").content["by"] in range(9)

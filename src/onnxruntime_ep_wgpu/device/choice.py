@@ -6,7 +6,6 @@ anything speaks against another library, it is the one that is always there.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -26,7 +25,7 @@ def automatic(adapter: Adapter, halves: Callable[[], bool]) -> LibraryChoice:
     """Dawn, where it is installed, the adapter multiplies matrices of f16 into f32, and the products of the model are of f16, which
     `halves` says; else wgpu-native. Dawn is loaded for no other model."""
     base = libraries.base().name
-    if importlib.util.find_spec(dawn.PACKAGE) is None:
+    if not dawn.installed():
         return LibraryChoice(base, f"{dawn.PACKAGE} is not installed")
     if adapter.software:
         return LibraryChoice(base, "a software adapter has no matrix units")

@@ -6,6 +6,7 @@ In: an ONNX file or its bytes. Out: a bool; False where the file cannot be read.
 from __future__ import annotations
 
 import mmap
+import os
 
 from .protobuf import VARINT, Data, fields, last_number, varint
 
@@ -22,6 +23,8 @@ def multiplies_halves(model: str | bytes | None) -> bool:
     try:
         if isinstance(model, bytes):
             return _looked_through(model)
+        if not os.path.isfile(model):  # a pipe would be waited for
+            return False
         with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _looked_through(data)
     except (OSError, ValueError, IndexError):

@@ -76,7 +76,10 @@ class FileRange:
 
     def map(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The bytes, mapped and not read. Raises OSError or ValueError when the file is gone or shorter."""
-        return np.memmap(self.path, np.uint8, "r", self.offset, (self.nbytes,))
+        try:
+            return np.memmap(self.path, np.uint8, "r", self.offset, (self.nbytes,))
+        except OverflowError as error:  # an offset that no file has
+            raise ValueError(f"{self.path} has no byte {self.offset}") from error
 
     def holds(self, data: np.ndarray[Any, np.dtype[np.uint8]]) -> bool:
         """Whether these are the bytes."""

@@ -51,10 +51,14 @@ def _row(kept: Folder, it: Kept) -> dict[str, Any]:
     """What is said of an entry, which is not used by that."""
     from ..plugin.store import entry
 
-    used = datetime.fromtimestamp(it.used).isoformat(" ", "seconds")
+    try:
+        used = datetime.fromtimestamp(it.used).isoformat(" ", "seconds")
+    except (ValueError, OverflowError, OSError):  # a time that no calendar has
+        used = "unknown"
     try:
         found = entry.read(kept.read(it.name, used=False) or b"", None)
-        about = {"kind": found.kind, "graph": found.about.get("graph", ""), "adapter": found.about.get("adapter", "")}
+        named = {it: " ".join(str(found.about.get(it, "")).split())[:80] for it in ("graph", "adapter")}
+        about = {"kind": found.kind, **named}
     except entry.EntryError as error:
         about = {"kind": f"damaged: {error}", "graph": "", "adapter": ""}
     return {"name": it.name, "used": used, **about, "bytes": it.nbytes}

@@ -120,6 +120,8 @@ def check_lengths(attributes: WindowAttributes, kernel: Sequence[int], rank: int
         raise UnsupportedError(f"{given} must have {rank} elements")
     if min((*strides, *dilations), default=1) < 1:
         raise UnsupportedError(f"{given} must be positive")
+    if max((*kernel, *strides, *dilations), default=1) >= 2**31:
+        raise UnsupportedError(f"{given} must be less than 2^31")
     if len(pads or ()) not in (0, 2 * rank):
         raise UnsupportedError(f"pads {pads} must have {2 * rank} elements")
 

@@ -10,6 +10,7 @@ arrives on the calling thread before the call returns, a loss is reported by the
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -201,16 +202,27 @@ def library() -> Dawn:
     """The library, opened once. Raises DeviceError with the command to run when it is not installed, or another version."""
     try:
         from wgpudawn._lib import _wgpu_dawn as module  # type: ignore[import-untyped,import-not-found,unused-ignore]
-    except ImportError as error:
+    except (Exception, SystemExit) as error:  # a broken installation raises anything
         missing = isinstance(error, ModuleNotFoundError) and error.name == PACKAGE
-        why = "is not installed" if missing else f"cannot be loaded ({error})"
+        why = "is not installed" if missing else f"cannot be loaded ({type(error).__name__}: {error})"
         raise DeviceError(f"Dawn is asked for, and the package {PACKAGE} {why}: {INSTALL}") from error
     version = _version()
-    lacking = next((it for it in (*FUNCTIONS, *_OWN_FUNCTIONS) if not hasattr(module.lib, it)), "")
-    differs = lacking or difference(module.ffi, _SHARED) or _missing(module.ffi)
+    try:
+        lacking = next((it for it in (*FUNCTIONS, *_OWN_FUNCTIONS) if not hasattr(module.lib, it)), "")
+        differs = lacking or difference(module.ffi, _SHARED) or _missing(module.ffi)
+    except Exception as error:
+        differs = f"interface ({type(error).__name__}: {error})"
     if differs:
         raise DeviceError(f"{PACKAGE} {version} has another {differs} than this package relies on: {INSTALL}")
     return Dawn(module, version)
+
+
+def installed() -> bool:
+    """Whether there is such a package, which is not loaded for it."""
+    try:
+        return importlib.util.find_spec(PACKAGE) is not None
+    except (ImportError, ValueError):  # a module of that name without a specification
+        return False
 
 
 def _missing(declared: Any) -> str:

@@ -240,9 +240,7 @@ class _Reader:
             # Of the graph around this one: ONNX Runtime looks in this one for its place in the file.
             if place is None or value.code is None or value.shape is None:
                 raise
-            raw = np.asarray(place.span.map())
-            self._in_files[raw.ctypes.data] = place
-            value.constant = Constant(value.code, _bits(value.code), _fixed(value), raw)
+            value.constant = self._mapped(value.name, place, value.code, _fixed(value))
             return True
         if not data:
             return False
@@ -250,6 +248,20 @@ class _Reader:
             value.constant = self._tensor(data, place)
             value.shape = value.constant.shape  # a scalar initializer can come without one
         return True
+
+    def _mapped(self, name: str, place: FilePlace, code: int, shape: tuple[int, ...]) -> Constant:
+        """An initializer where it lies in a file. Raises ModelError where it cannot lie there."""
+        span, bits = place.span, _bits(code)
+        where = f"the initializer {cut(name)} is said to lie in {span.path} from byte {span.offset} on"
+        try:
+            raw = np.asarray(span.map())
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{where}, of {span.nbytes} bytes: {error}") from error
+        wanted = -(-int(np.prod(shape, dtype=object)) * bits // 8)
+        if len(raw) != wanted:
+            raise ModelError(f"{where}, of {len(raw)} bytes; its shape {list(shape)} needs {wanted}")
+        self._in_files[raw.ctypes.data] = place
+        return Constant(code, bits, shape, raw)
 
     def _tensor(self, value: Any, place: FilePlace | None, copy: bool = False) -> Constant:
         dims, data = ffi.new("const int64_t **"), ffi.new("const void **")

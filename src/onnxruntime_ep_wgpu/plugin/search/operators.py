@@ -107,6 +107,10 @@ def search_of(node: ir.Node) -> Search:
     def whole(name: str, default: int) -> int:
         return attributes[name].as_int() if name in attributes else default
 
+    def token(name: str) -> int:
+        """As the CPU provider keeps it: the lower 32 bits."""
+        return (whole(name, -1) + 2**31) % 2**32 - 2**31
+
     def real(name: str, default: float) -> float:
         return attributes[name].as_float() if name in attributes else default
 
@@ -118,9 +122,9 @@ def search_of(node: ir.Node) -> Search:
         model,
         given,
         made,
-        eos_token_id=whole("eos_token_id", -1),
-        pad_token_id=whole("pad_token_id", -1),
-        decoder_start_token_id=whole("decoder_start_token_id", -1),
+        eos_token_id=token("eos_token_id"),
+        pad_token_id=token("pad_token_id"),
+        decoder_start_token_id=token("decoder_start_token_id"),
         vocab_size=whole("vocab_size", -1),
         no_repeat_ngram_size=whole("no_repeat_ngram_size", 0),
         early_stopping=whole("early_stopping", 0) == 1,
@@ -130,9 +134,9 @@ def search_of(node: ir.Node) -> Search:
         min_tokens_to_keep=whole("min_tokens_to_keep", 0),
         custom=whole("custom", 0) == 1,
         presence_penalty=real("presence_penalty", 0.0),
-        translate_token_id=whole("translate_token_id", -1),
-        transcribe_token_id=whole("transcribe_token_id", -1),
-        start_of_lm_token_id=whole("start_of_lm_token_id", -1),
-        no_timestamps_token_id=whole("no_timestamps_token_id", -1),
-        beginning_timestamp_token_id=whole("beginning_timestamp_token_id", -1),
+        translate_token_id=token("translate_token_id"),
+        transcribe_token_id=token("transcribe_token_id"),
+        start_of_lm_token_id=token("start_of_lm_token_id"),
+        no_timestamps_token_id=token("no_timestamps_token_id"),
+        beginning_timestamp_token_id=token("beginning_timestamp_token_id"),
     )

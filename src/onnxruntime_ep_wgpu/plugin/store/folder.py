@@ -8,6 +8,7 @@ folder or a file that another user can write is not read. At most `most` bytes s
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 import time
@@ -24,8 +25,10 @@ SUFFIX = ".wgpucache"
 MOST_BYTES = 256 << 20  # of all entries
 MOST_ENTRY_BYTES = 32 << 20
 _KEPT_PART = 0.75  # after removing
-_UNFINISHED = ".partial"
 _ABANDONED = 3600  # seconds after which an unfinished file is taken for one of a process that was killed
+# Names of ours: other files of the folder are not counted, read or removed.
+_ENTRY = re.compile(r"([0-9a-f]{64})\.wgpucache")
+_PARTIAL = re.compile(r"\.[0-9a-f]{40}\.[0-9a-f]{8}\.partial")
 
 
 def folder_path() -> str | None:
@@ -34,7 +37,10 @@ def folder_path() -> str | None:
     if asked.lower() == OFF:
         return None
     if asked:
-        return os.path.join(os.path.abspath(os.path.expanduser(asked)), "programs")
+        place = os.path.expanduser(asked)
+        with suppress(OSError):  # the current folder is gone: then there is none beside it either
+            place = os.path.abspath(place)
+        return os.path.join(place, "programs")
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA", "")
     elif sys.platform == "darwin":
@@ -71,14 +77,16 @@ class Folder:
             number = os.open(path, flags)
         except OSError:
             return None
-        with open(number, "rb") as file:
-            try:
-                found = os.fstat(number)
-                if not stat.S_ISREG(found.st_mode) or not _is_private(found) or found.st_size > MOST_ENTRY_BYTES:
-                    return None
-                data = file.read(MOST_ENTRY_BYTES)
-            except OSError:
+        try:
+            found = os.fstat(number)
+            if not stat.S_ISREG(found.st_mode) or not _is_private(found) or found.st_size > MOST_ENTRY_BYTES:
                 return None
+            with open(number, "rb", closefd=False) as file:
+                data = file.read(MOST_ENTRY_BYTES)
+        except OSError:
+            return None
+        finally:
+            os.close(number)
         if used:
             with suppress(OSError):
                 os.utime(path)
@@ -97,30 +105,35 @@ class Folder:
         self._make_room()
         return True
 
-    def remove(self, name: str) -> None:
-        with suppress(OSError):
+    def remove(self, name: str) -> bool:
+        """Whether an entry is gone."""
+        try:
             os.unlink(self._path(name))
+        except FileNotFoundError:
+            return True
+        except OSError as error:
+            self.problem = f"{self._path(name)} cannot be removed: {error.strerror or error}"
+            return False
+        return True
 
     def entries(self) -> list[Kept]:
         """What is there, the one that was used last at the end."""
         found = []
         with suppress(OSError), os.scandir(self.path) as items:
             for it in items:
-                if it.name.endswith(SUFFIX):
+                if name := _ENTRY.fullmatch(it.name):
                     with suppress(OSError):
                         known = it.stat(follow_symlinks=False)
-                        found.append(Kept(it.name.removesuffix(SUFFIX), known.st_size, known.st_mtime))
+                        found.append(Kept(name[1], known.st_size, known.st_mtime))
         return sorted(found, key=lambda it: it.used)
 
     def clear(self) -> int:
-        """Removes every entry, and gives their number."""
+        """Removes every entry, and gives the number of those that are gone."""
         if not self._is_ours():
             return 0
-        found = self.entries()
-        for it in found:
-            self.remove(it.name)
+        gone = [self.remove(it.name) for it in self.entries()]
         self._remove_unfinished(0)
-        return len(found)
+        return sum(gone)
 
     def _path(self, name: str) -> str:
         return os.path.join(self.path, name + SUFFIX)
@@ -139,7 +152,7 @@ class Folder:
     def _remove_unfinished(self, age: float) -> None:
         with suppress(OSError), os.scandir(self.path) as items:
             for it in items:
-                if it.name.endswith(_UNFINISHED):
+                if _PARTIAL.fullmatch(it.name):
                     with suppress(OSError):
                         if it.stat(follow_symlinks=False).st_mtime <= time.time() - age:
                             os.unlink(it.path)

@@ -66,7 +66,10 @@ def _libraries() -> str:
     """Which versions of the libraries are installed, none of which is imported for it."""
     lines = [f"numpy {np.__version__}"]
     for name in _LIBRARIES:
-        spec = find_spec(name)
+        try:
+            spec = find_spec(name)
+        except (ImportError, ValueError):  # a module without a specification is in its place
+            spec = None
         place = "" if spec is None or spec.origin is None else spec.origin
         lines.append(f"{name} {place}")
         if place:
