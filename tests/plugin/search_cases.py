@@ -191,6 +191,22 @@ def on_cpu(it: Case) -> list[np.ndarray]:
     )
 
 
+def _apart(one: np.ndarray, other: np.ndarray) -> float:
+    return float(np.abs(one.astype(np.float64) - other).sum())
+
+
+def _in_the_order_of(right: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """The scores (steps, prompts, beams, vocabulary) with the beams of a prompt, which may be equally good, in the other's order."""
+    ordered = found.copy()
+    for place in np.ndindex(right.shape[:2]):
+        left = list(range(len(right[place])))
+        for beam, wanted in enumerate(right[place]):
+            near = min(left, key=lambda it, place=place, wanted=wanted: _apart(wanted, found[place][it]))
+            left.remove(near)
+            ordered[place][beam] = found[place][near]
+    return ordered
+
+
 def difference(it: Case, want: list[np.ndarray], got: list[np.ndarray]) -> str:
     """What differs, or "". Of sequences that are equally good either is right."""
     if len(want) > 1 and want[0].shape == got[0].shape and np.allclose(want[1], got[1], rtol=1e-4, atol=1e-4):
@@ -201,7 +217,7 @@ def difference(it: Case, want: list[np.ndarray], got: list[np.ndarray]) -> str:
             return f"{name}: {found.dtype} {found.shape} instead of {right.dtype} {right.shape}"
         if name == "scores":
             count = steps_made(it, want[0])
-            right, found = right[:count], found[:count]
+            right, found = right[:count], _in_the_order_of(right[:count], found[:count])
         if name == "sequences" and right.ndim == 2:  # what is behind the end of all is as its memory was
             count = int((found != PAD).any(axis=0).nonzero()[0].max()) + 2
             right, found = right[:, :count], found[:, :count]

@@ -457,9 +457,8 @@ def test_bad_input_is_an_error_and_the_session_goes_on(changes: dict[str, Any], 
     session = session_of(it.model())
     with pytest.raises(webgpu_ep.InputError, match=message):
         session.run(None, it.feeds())
-    good = {"input_ids", "max_length", "min_length", "num_beams", "num_return_sequences", "length_penalty"}
-    if it.values.keys() == good:
-        plain = beams()
+    plain = beams()
+    if {name: value.ndim for name, value in it.values.items()} == {n: v.ndim for n, v in plain.values.items()}:
         assert difference(plain, on_cpu(plain), session.run(None, plain.feeds())) == ""
 
 
