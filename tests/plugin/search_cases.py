@@ -196,7 +196,7 @@ def _apart(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def _in_the_order_of(right: np.ndarray, found: np.ndarray) -> np.ndarray:
-    """The scores (steps, prompts, beams, vocabulary) with the beams of a prompt, which may be equally good, in the other's order."""
+    """Scores (steps, prompts, beams, vocabulary) with the beams of a prompt, which may be equally good, in the other's order."""
     ordered = found.copy()
     for place in np.ndindex(right.shape[:2]):
         left = list(range(len(right[place])))
