@@ -17,9 +17,11 @@ WITH = replace(WEB_BASELINE, features=frozenset({SUBGROUP_MATRIX}), matrices=(UN
 def test_matrix_units_are_compared_as_a_set() -> None:
     assert lack(WITH, replace(WITH, matrices=WITH.matrices[::-1])) is None
     assert lack(WEB_BASELINE, WITH) is None
-    assert lack(WITH, replace(WITH, matrices=())) == f"needs the {UNIT}, which this adapter lacks"
+    assert lack(WITH, replace(WITH, matrices=())) == f"needs matrices of {UNIT}, which this adapter lacks"
     other = (UNIT, replace(UNIT, n=8, result="f16"))
-    assert lack(WITH, replace(WITH, matrices=other)) == f"needs the {WITH.matrices[1]}, which this adapter lacks"
+    assert (
+        lack(WITH, replace(WITH, matrices=other)) == f"needs matrices of {WITH.matrices[1]}, which this adapter lacks"
+    )
 
 
 def test_a_file_has_them_only_where_there_are_some() -> None:

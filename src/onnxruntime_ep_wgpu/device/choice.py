@@ -21,14 +21,16 @@ class LibraryChoice(NamedTuple):
     why: str
 
 
-def automatic(adapter: Adapter, halves: Callable[[], bool]) -> LibraryChoice:
+def automatic(adapter: Adapter, halves: Callable[[], bool] | None = None) -> LibraryChoice:
     """Dawn, where it is installed, the adapter multiplies matrices of f16 into f32, and the products of the model are of f16, which
-    `halves` says; else wgpu-native. Dawn is loaded for no other model."""
+    `halves` says; else wgpu-native. Dawn is loaded for no other model. Without `halves` no model is known yet."""
     base = libraries.base().name
     if not dawn.installed():
         return LibraryChoice(base, f"{dawn.PACKAGE} is not installed")
     if adapter.software:
         return LibraryChoice(base, "a software adapter has no matrix units")
+    if halves is None:
+        return LibraryChoice(base, "dawn for models of f16, where the adapter has matrix units")
     if not halves():
         return LibraryChoice(base, "the model has no products of f16")
     try:

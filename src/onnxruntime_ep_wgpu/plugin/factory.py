@@ -51,7 +51,7 @@ SHOWN_LIMITS = (
 def library_of(adapter: Adapter) -> str:
     """The WebGPU library of sessions that ask for none, and why; the model may change it."""
     asked = libraries.asked()
-    name, why = automatic(adapter, lambda: True) if asked == libraries.AUTO else (asked, libraries.VARIABLE)
+    name, why = automatic(adapter) if asked == libraries.AUTO else (asked, libraries.VARIABLE)
     return f"{name} ({why})"
 
 
