@@ -51,6 +51,6 @@ def test_a_node_runs_with_free_sizes(example: Example) -> None:
 def test_a_node_runs_with_inputs_for_constants(example: Example, symbolic: bool) -> None:
     found = reason(dataclasses.replace(example, constants=()).model(symbolic=symbolic))
     if example.op in BOUNDS:
-        assert found is not None and "depends on data" in found
+        assert found is None or "depends on data" in found
     else:
         assert found is None or (symbolic and example.op in FIXED and isinstance(found, FreeSize)), found

@@ -17,7 +17,7 @@ from .cache import extended
 from .core import Direct, attend, heads_of, merged, scale_of
 
 
-@op("Attention", types=FLOATS, mask=FLOATS | BOOLS, lengths=INDICES, ranks={"q": (3, 4), "mask": (2, 3, 4)})
+@op("Attention", types=FLOATS, mask=FLOATS | BOOLS, lengths=INDICES, ranks={"q": (3, 4), "mask": (1, 2, 3, 4)})
 def attention(
     b: Builder,
     q: Operand,
