@@ -195,10 +195,21 @@ def _apart(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.abs(one.astype(np.float64) - other).sum())
 
 
+def _tied(steps: np.ndarray) -> bool:
+    """Whether two of the best that a step (beams, vocabulary) chooses among are as good, but for rounding."""
+    for scores in steps.astype(np.float64):
+        best = np.sort(scores, axis=None)[::-1][: 2 * len(scores)]
+        if (best[:-1] - best[1:] <= 1e-4 * np.maximum(1, np.abs(best[1:]))).any():
+            return True
+    return False
+
+
 def _in_the_order_of(right: np.ndarray, found: np.ndarray) -> np.ndarray:
     """Scores (steps, prompts, beams, vocabulary) with the beams of a prompt, which may be equally good, in the other's order."""
     ordered = found.copy()
     for place in np.ndindex(right.shape[:2]):
+        if not _tied(right[: place[0], place[1]]):
+            continue
         left = list(range(len(right[place])))
         for beam, wanted in enumerate(right[place]):
             near = min(left, key=lambda it, place=place, wanted=wanted: _apart(wanted, found[place][it]))
