@@ -49,16 +49,10 @@ TYPES = frozenset(["bool", *FLOATS, *INTEGERS])
 
 CPU_REASONS = {
     "only views and casts": "nothing is calculated between two nodes that have one of the other reasons",
+    "the rank of": "follows from what a node on the CPU makes",
     "only shape arithmetic": "a few integers from shapes, for nothing on WebGPU: cheaper where they are",
-    "decide the list of axes in a run": "axes as a run-time input would change ranks; models give them as constants",
-    "the rank of": "follows from axes as a run-time input",
     "a bound of the range is computed": "the length of the result is data, not shape",
     "control flow runs on the CPU": "the Loop that a Range of such a length becomes where no provider has it",
-    "the depth is not a constant": "the length of the result is data, not shape",
-    "decide the block shape in a run": "taps as a run-time input; models give them as constants",
-    "the scale is not a constant": "float scales as a run-time input: the result's shape is data",
-    "the region of interest is not a constant": "the result's shape is data",
-    "decide a size that keeps the aspect ratio": "the result's shape is data",
     "antialiasing": "Resize with antialias has no kernel",
     "batch normalisation in training mode": "inference only",
     "type float64": "WebGPU has no 64-bit floats",

@@ -31,6 +31,8 @@ DIFFERENCES = """\
 * **MaxUnpool with `output_shape`**: indices count through the result that the node would have without it, and zeros are added at
   the ends of that. The ONNX reference says so, and the suite. The CPU provider counts through the larger result, which puts the
   same elements elsewhere. Without `output_shape` both agree.
+* **Resize with `align_corners` and scales that make a fraction of an element**: corners are those of whole elements, here and from
+  the CPU provider. The suite aligns the fraction, in two cases.
 * **GreedySearch, Sampling and `scores` of BeamSearch**: what is behind the end of all texts is the padding, or zero, here. The CPU
   provider leaves it as its memory was.
 * **Sampling with `presence_mask`**: `presence_penalty` is taken from the score of each token of which the mask is not 0. The CPU

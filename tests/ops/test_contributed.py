@@ -18,8 +18,6 @@ from .contributed import EXAMPLES
 from .enumerated import MICROSOFT, Example
 
 NAMED = [pytest.param(it, id=f"{it.op}-{k}") for k, it in enumerate(EXAMPLES)]
-BOUNDS = {"Range", "Pad"}
-"""Operators whose inputs decide the size of the result."""
 FIXED = {"GatherND", "GroupQueryAttention", "MoE", "QMoE"}
 """Operators with a size that has to be known: the rank of a result, rows of bytes, weights of experts."""
 
@@ -50,7 +48,7 @@ def test_a_node_runs_with_free_sizes(example: Example) -> None:
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_a_node_runs_with_inputs_for_constants(example: Example, symbolic: bool) -> None:
     found = reason(dataclasses.replace(example, constants=()).model(symbolic=symbolic))
-    if example.op == "Range" or (example.op in BOUNDS and symbolic):
+    if example.op == "Range":
         assert found is not None and "depends on data" in found
     else:
         assert found is None or (symbolic and example.op in FIXED and isinstance(found, FreeSize)), found

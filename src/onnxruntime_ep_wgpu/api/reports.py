@@ -18,7 +18,7 @@ from .arguments import session_argument
 
 if TYPE_CHECKING:
     from ..device import CacheCounters
-    from ..plugin.assign.placement import Placement
+    from ..plugin.assign.placement import GroupValues, Placement
     from ..plugin.session import SessionState
 
 # Where a session has its plans; in the session itself, so that they end with it.
@@ -54,13 +54,15 @@ class Report:
     """Where the nodes of a session run; prints as a table. `device` is the adapter's name, `library` the WebGPU library through
     which it runs, with its version and why that one.
 
-    `caches` counts by kind what the buffer caches of its device did and hold, for all sessions on that device.
+    `values` are the groups that look at elements of their inputs. `caches` counts by kind what the buffer caches of its device did
+    and hold, for all sessions on that device.
     """
 
     device: str
     nodes: tuple[Placement, ...]
     caches: Mapping[str, CacheCounters]
     library: str = ""
+    values: tuple[GroupValues, ...] = ()
 
     @property
     def on_cpu(self) -> tuple[Placement, ...]:
@@ -91,14 +93,14 @@ class Report:
         return f"... and {more} more: report(session).nodes has all" if more > 0 else ""
 
     def __str__(self) -> str:
-        title = [self._title(), f"through {self.library}" if self.library else ""]
+        title = [self._title(), f"through {self.library}" if self.library else "", *map(str, self.values)]
         return "\n".join([*filter(None, title), *text_lines(COLUMNS, self._rows()), *filter(None, [self._rest()])])
 
     __repr__ = __str__
 
     def __rich__(self) -> Any:
         table = rich_table(COLUMNS, self._rows(), self._title())
-        table.caption = "\n".join(filter(None, [self._rest(), self.library])) or None
+        table.caption = "\n".join(filter(None, [*map(str, self.values), self._rest(), self.library])) or None
         return table
 
 
@@ -116,7 +118,7 @@ def report(session: Any) -> Report:
     # A device is opened when something is first put on it.
     used = any(node.on_webgpu for node in nodes)
     caches = state.device().caches.counters() if used else {}
-    return Report(state.adapter.name, nodes, caches, state.library_text)
+    return Report(state.adapter.name, nodes, caches, state.library_text, tuple(state.assignment.values()))
 
 
 def check(session: _Session) -> _Session:

@@ -1,4 +1,5 @@
-"""The inputs of a graph as operands. Their extents are symbols, and so are elements of small integers, to which a run gives values.
+"""The inputs of a graph as operands. Their extents are symbols, and so are elements of small integers, and bits of short
+inputs of floats: a run gives them values.
 
 In: values of the ONNX graph that no node makes, and values of symbols that are known already. Out: operands, the tensors behind
 them and the symbols, each with the input and the axis or element that tells it. Invariant: extents are one symbol only where the
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,9 @@ from .inference.told import Extent, Told, label_of, of_value
 from .ir import Storage, Tensor, View
 from .operand import LARGEST_HOST_VALUE, Operand
 from .requirements import Requirements
+
+MOST_FLOATS = 64  # of an input whose bits decide: scales and regions are this short
+_BITS = {DType.FLOAT32: DType.UINT32, DType.FLOAT16: DType.UINT16}
 
 
 class GraphInputs:
@@ -49,13 +54,15 @@ class GraphInputs:
         self.tensors.append(tensor)
         # An extent of 0 beside one that the run decides is a size of 0, and no shape.
         known = [dim for dim in shape if isinstance(dim, int)]
-        if (
-            dtype.is_integer
-            and dtype.bits >= 8
-            and len(known) == len(shape)
-            and math.prod(known) <= LARGEST_HOST_VALUE // 2
-        ):
-            return Operand(dtype, shape, View.of(tensor), host=lambda: self._elements(name, index, shape, dtype))
+        is_small = len(known) == len(shape) and math.prod(known) <= LARGEST_HOST_VALUE // 2
+        elements = partial(self._elements, name, index, shape, _BITS.get(dtype) or dtype)
+        if dtype.is_integer and dtype.bits >= 8 and is_small:
+            return Operand(dtype, shape, View.of(tensor), host=elements)
+        if dtype.is_integer and dtype.bits >= 8 and len(shape) == 1:
+            listed = lambda count: self._elements(name, index, (count,), dtype)  # noqa: E731
+            return Operand(dtype, shape, View.of(tensor), listed=listed)
+        if dtype in _BITS and is_small and math.prod(known) <= MOST_FLOATS:
+            return Operand(dtype, shape, View.of(tensor), bits=elements)
         return Operand(dtype, shape, View.of(tensor))
 
     def _dim(self, name: str, index: int, axis: int, extent: Extent) -> Dim:

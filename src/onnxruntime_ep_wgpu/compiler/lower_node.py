@@ -169,8 +169,8 @@ class Lowering:
             registry.check_operands(entry, [(o.dtype, o.rank) if o else None for o in operands])
             operands += [None] * (entry.positional - len(operands))
             named = [bool(value.name) for value in node.outputs]
-            ranks = [None if value.shape is None else len(value.shape) for value in node.outputs]
-            keywords = registry.arguments(entry, opset, attributes, named, node in self.channels_last, ranks)
+            shapes = [_known_shape(value) for value in node.outputs]
+            keywords = registry.arguments(entry, opset, attributes, named, node in self.channels_last, shapes)
             result = entry.lower(self.builder, *operands, **keywords)
         except UnsupportedError:
             if small is None:
@@ -244,6 +244,10 @@ def _internal(node: ir.Node, error: Exception) -> InternalError:
         f"internal fault at {node.op_type} {node.name!r}: {type(error).__name__}: {error} ({file}:{place.lineno});"
         " please report it, with these words and if you can the model"
     )
+
+
+def _known_shape(value: ir.Value) -> registry.KnownShape | None:
+    return None if value.shape is None else tuple(dim if isinstance(dim, int) else None for dim in value.shape)
 
 
 def _dim_text(dim: int | ir.SymbolicDim) -> str:

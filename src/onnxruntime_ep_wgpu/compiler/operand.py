@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import FreeSizeError, UnsupportedError
 from ..program.dtypes import DType
 from ..program.program import NO_EXTENT
-from .dims import Dim, are_dims, product, symbols_of
+from .dims import Dim, are_dims, equal, product, symbols_of
 from .ir import Shape, Storage, Tensor, View
 
 HostArray = Any  # numpy object array of Dim
@@ -36,12 +36,16 @@ class Operand:
         host: Callable[[], HostArray] | None = None,
         known: bool = False,
         conditions: Conditions | None = None,
+        bits: Callable[[], HostArray] | None = None,
+        listed: Callable[[int], HostArray] | None = None,
     ) -> None:
+        """`bits` are those of the elements of a small input of floats, as dims; `listed` are the elements of a list of integers
+        whose length a run decides, if there are so many."""
         self.dtype, self.shape, self.known = dtype, tuple(shape), known
         assert are_dims(self.shape), f"the shape {self.shape} holds what is no dim"
         self.conditions = conditions or {}
         self.asked = False  # whether something relies on the host value
-        self._view, self._host = view, host
+        self._view, self._host, self._bits, self._listed = view, host, bits, listed
         self._array: HostArray | None = None
 
     def __repr__(self) -> str:
@@ -87,6 +91,16 @@ class Operand:
         return self._array
 
     @property
+    def has_bits(self) -> bool:
+        return self._bits is not None
+
+    @property
+    def bits(self) -> HostArray:
+        """The bits of the elements as dims; call only when `has_bits`."""
+        assert self._bits is not None
+        return self._bits()
+
+    @property
     def constant(self) -> Any | None:
         """The numpy value of a weight, else None."""
         view = self._view
@@ -95,8 +109,13 @@ class Operand:
         data = view.tensor.data
         return np.asarray(data if isinstance(data, np.ndarray) else data.numpy()).reshape(self.shape)
 
-    def dims(self, what: str) -> list[Dim]:
-        """The elements as dimensions; raises UnsupportedError when they are only known on the device."""
+    def dims(self, what: str, count: int = 0) -> list[Dim]:
+        """The elements as dimensions, of which there are `count` where a run decides that; raises UnsupportedError when they are
+        only known on the device."""
+        if not self.has_host and self._listed is not None and count:
+            self.asked = True
+            self.conditions = {**self.conditions, equal(self.shape[0], count): f"{what} is {count} numbers"}
+            return list(self._listed(count))
         if not self.has_host:
             raise UnsupportedError(f"{what} is computed on the device, so the shape depends on data")
         self.asked = True
@@ -112,6 +131,16 @@ class Operand:
         if value is None:
             raise UnsupportedError(f"{what} is not a constant")
         return [float(v) for v in value.reshape(-1)]
+
+
+def bits_of(value: Any) -> int:
+    """The bits of a float, a numpy scalar."""
+    return int(value.view(f"u{value.itemsize}"))
+
+
+def real_of(bits: int, dtype: DType) -> float:
+    """The float of a type that has these bits."""
+    return float(np.array(bits, f"u{dtype.bits // 8}").view(dtype.numpy))
 
 
 def fixed(what: str, *values: Dim) -> list[int]:

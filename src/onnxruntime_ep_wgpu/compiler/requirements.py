@@ -7,6 +7,10 @@ look at; or UnsupportedError where it is known already that a condition does not
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
 from ..errors import UnsupportedError
 from ..program.settings import CompileSettings
 from ..program.target import Target
@@ -16,7 +20,7 @@ from .divide import BindingsError, check_bindings
 from .ir import MOST_ELEMENTS, DataAssertion, Message, Node, Storage, Tensor
 from .limits import Limits
 from .messages import Part, message
-from .operand import fixed
+from .operand import Operand, bits_of, fixed, real_of
 
 
 class Requirements:
@@ -42,17 +46,36 @@ class Requirements:
         if not isinstance(condition, int):
             self.checks.setdefault(condition, message(self.origin, text, parts, limit))
 
-    def assume(self, dim: Dim, value: int, what: str) -> int:
-        """A dim that kernels need as a number. One that a run decides is taken for `value`; a run where it is another number
-        compiles the graph for its own sizes. Raises UnsupportedError where runs cannot."""
+    def assume(self, dim: Dim, value: int, what: str, said: str = "") -> int:
+        """A dim that kernels need as a number. One that a run decides is taken for `value`, which messages call what is `said`; a
+        run where it is another number compiles the graph for that. Raises UnsupportedError where runs cannot."""
         if isinstance(dim, int):
             return dim
         holds = equal(dim, value)
         if not self.settings.compiled_again or holds == 0:
             fixed(what, dim)
         self.require(holds, f"{what} is {{}}, and kernels are made for {value}", dim, limit=True)
-        self._assumed[holds] = f"{what} of {self.origin[0]!r} is taken for {value}, because the model leaves it open"
+        self._assumed[holds] = (
+            f"{what} of {self.origin[0]!r} is taken for {said or value}, because the model leaves it open"
+        )
         return value
+
+    def assumed_ints(self, given: Sequence[Dim], what: str, guess: Callable[[int], Sequence[int]]) -> list[int]:
+        """The dims, which are `what`, as numbers. Those that a run decides are taken for what `guess` makes of how many there
+        are."""
+        if all(isinstance(it, int) for it in given):
+            return fixed(what, *given)
+        return [self.assume(it, value, what) for it, value in zip(given, guess(len(given)), strict=True)]
+
+    def assumed_floats(self, x: Operand, what: str, guess: Callable[[int], Sequence[float]]) -> list[float]:
+        """The same for the elements of floats, whose bits a run decides."""
+        if x.constant is None and x.has_host:
+            return [float(it) for it in self.assumed_ints(x.dims(what), what, lambda n: [int(it) for it in guess(n)])]
+        if not x.has_bits:
+            return x.floats(what)
+        bits = x.bits.reshape(-1).tolist()
+        taken = zip(bits, np.array(guess(len(bits)), x.dtype.numpy), strict=True)
+        return [real_of(self.assume(it, bits_of(value), what, f"{value}"), x.dtype) for it, value in taken]
 
     @property
     def assumes(self) -> bool:

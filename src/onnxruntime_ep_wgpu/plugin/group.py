@@ -25,11 +25,16 @@ from ..runtime.settings import RunSettings
 from ..runtime.weight_sources import SourceOf, WeightSource, WeightSources, in_memory
 from .again import CompiledAgain
 
-MAX_SPECIALISED = 8  # sets of input shapes beyond a limit whose programs are kept
+MAX_SPECIALISED = 8  # sets of sizes beyond a limit, or of elements that kernels are made for, whose programs are kept
+MAX_ROUTES = 256  # sets of input shapes and elements of which it is known which program runs them
 
 
 GivenInputs = Callable[[frozenset[int]], Sequence[DeviceTensor]]
 """The inputs of a run, for an executable: it is asked with those that have to have their `value`."""
+
+
+Sizes = frozenset[tuple[str, int]]
+"""Values of symbols that a graph is compiled for."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,8 @@ class _Compiled:
 
     executable: Executable
     specialise: CompiledAgain | None
-    specialised: OrderedDict[Key, Executable] = field(default_factory=OrderedDict)
+    specialised: OrderedDict[Sizes, Executable] = field(default_factory=OrderedDict)
+    routes: OrderedDict[Key, Sizes] = field(default_factory=OrderedDict)  # what runs inputs that another one refused
 
 
 class GroupOnDevice:
@@ -70,8 +76,8 @@ class GroupOnDevice:
         return self._now.executable
 
     @property
-    def specialised(self) -> Mapping[Key, Executable]:
-        """What runs sizes beyond a limit."""
+    def specialised(self) -> Mapping[Sizes, Executable]:
+        """What runs sizes beyond a limit, and elements that kernels are made for."""
         return self._now.specialised
 
     def prepare(self, inputs: GivenInputs) -> Run:
@@ -80,16 +86,21 @@ class GroupOnDevice:
         now = self._now
         tensors = inputs(now.executable.valued_inputs)
         try:
-            known = self._known(now, now.executable.key(tensors)) if now.specialised else None
-            return (known or now.executable).prepare(tensors)
-        except LimitError as error:
-            if not error.sizes or now.specialise is None:
-                raise
-            sizes = error.sizes
+            sizes, executable = self._routed(now, tensors) if now.routes else ({}, now.executable)
+            while True:
+                try:
+                    return executable.prepare(tensors)
+                except LimitError as error:
+                    # What was compiled for elements may be beyond a limit for sizes.
+                    if now.specialise is None or error.sizes.items() <= sizes.items():
+                        raise
+                    sizes = {**sizes, **error.sizes}
+                made = self._compiled(now, now.specialise, now.executable.key(tensors), sizes)
+                if made is None:
+                    return self.prepare(inputs)
+                executable = made
         except ExtentError as error:
             return self._contradicted(now, inputs, tensors, error)
-        made = self._compiled(now, now.specialise, now.executable.key(tensors), sizes)
-        return self.prepare(inputs) if made is None else made.prepare(tensors)
 
     def _contradicted(
         self, now: _Compiled, inputs: GivenInputs, tensors: Sequence[DeviceTensor], error: ExtentError
@@ -159,12 +170,17 @@ class GroupOnDevice:
             for it in (*now.specialised.values(), now.executable):
                 it.leave()
 
-    def _known(self, now: _Compiled, key: Key) -> Executable | None:
+    def _routed(self, now: _Compiled, tensors: Sequence[DeviceTensor]) -> tuple[dict[str, int], Executable]:
+        """What ran such inputs before, and the sizes that it is compiled for."""
+        key = now.executable.key(tensors)
         with self._lock:
-            known = now.specialised.get(key)
-            if known is not None:
-                now.specialised.move_to_end(key)
-            return known
+            sizes = now.routes.get(key)
+            known = None if sizes is None else now.specialised.get(sizes)
+            if sizes is None or known is None:
+                return {}, now.executable
+            now.specialised.move_to_end(sizes)
+            now.routes.move_to_end(key)
+            return dict(sizes), known
 
     def _compiled(
         self, now: _Compiled, specialise: CompiledAgain, key: Key, sizes: Mapping[str, int]
@@ -173,14 +189,18 @@ class GroupOnDevice:
         with self._compiling:
             if self._now is not now:
                 return None
-            known = self._known(now, key)  # another thread may have waited for the same
-            if known is not None:
-                return known
-            made = now.executable.compiled_for(specialise(sizes), specialise.constants)
+            of = frozenset(sizes.items())
+            made = now.specialised.get(of)  # for other inputs, or another thread has waited for the same
+            if made is None:
+                made = now.executable.compiled_for(specialise(sizes), specialise.constants)
             with self._lock:
-                now.specialised[key] = made
+                now.specialised[of] = made
+                now.specialised.move_to_end(of)
+                now.routes[key] = of
                 if len(now.specialised) > MAX_SPECIALISED:
                     now.specialised.popitem(last=False)[1].leave()
+                if len(now.routes) > MAX_ROUTES:
+                    now.routes.popitem(last=False)
             return made
 
 

@@ -287,9 +287,15 @@ class Layouts:
         """`values` are those whose shapes have not been looked at."""
         program = self.program
         failed = [] if all(holds) else [check for check, it in zip(program.checks, holds, strict=True) if not it]
-        for check in sorted(failed, key=lambda check: check.limit):  # first what would be wrong for any program
+        # First what would be wrong for any program, and what needs numbers of elements before what needs those of all sizes.
+        for check in sorted(failed, key=lambda it: (it.limit, not program.is_of_elements(it))):
             message = f"{self._said(check, symbols)}; {self._given(symbols)}"
-            raise LimitError(message, program.sizes(symbols)) if check.limit else InputError(message)
+            if not check.limit:
+                raise InputError(message)
+            sizes = program.sizes(symbols)
+            if program.is_of_elements(check):  # a Program for these does for all sizes
+                sizes = {name: sizes[name] for name in sorted(program.decisive)}
+            raise LimitError(message, sizes)
         wrong = min((k for k in values if shapes[k] and min(shapes[k]) < 0), default=None)
         if wrong is not None:
             name = program.values[wrong].name or "a result"

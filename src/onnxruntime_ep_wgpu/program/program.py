@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from .dtypes import DType
@@ -155,6 +156,34 @@ class Program:
     aliases: tuple[tuple[int, int], ...] = ()
     weights: tuple[Any, ...] = field(default=(), repr=False)
     format_version: int = FORMAT_VERSION
+
+    def is_of_elements(self, check: Check) -> bool:
+        """Whether a limit is about elements of inputs and no sizes: kernels are made for their values."""
+        return check.limit and self._named(check.condition) <= self._elements
+
+    @cached_property
+    def decisive(self) -> frozenset[str]:
+        """The symbols of elements of inputs that kernels are made for: other values take another Program."""
+        return frozenset(
+            it for check in self.checks if self.is_of_elements(check) for it in self._named(check.condition)
+        )
+
+    @cached_property
+    def _elements(self) -> frozenset[str]:
+        return frozenset(it.name for it in self.symbols if it.is_element)
+
+    def _named(self, dim: Postfix) -> frozenset[str]:
+        """The symbols that an expression depends on."""
+        definitions, found = dict(self.definitions), set[str]()
+        pending: list[Postfix] = [dim]
+        while pending:
+            it = pending.pop()
+            for token in () if isinstance(it, int) else it:
+                if isinstance(token, str) and token.startswith("$") and (name := token[1:]) not in found:
+                    found.add(name)
+                    if name in definitions:
+                        pending.append(definitions[name])
+        return frozenset(found - definitions.keys())
 
     def sizes(self, symbols: Sequence[int]) -> dict[str, int]:
         """The values of its symbols, by name."""

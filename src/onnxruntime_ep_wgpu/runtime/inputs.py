@@ -20,7 +20,7 @@ from ..program.program import Program
 
 
 class DeviceTensor(NamedTuple):
-    """An input: elements at a byte offset of a buffer. `value` has them as numpy, for integers that set shapes."""
+    """An input: elements at a byte offset of a buffer. `value` has them as numpy, where they set shapes or choose kernels."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -92,7 +92,8 @@ class InputChecks:
 
 def _element(tensor: DeviceTensor, index: int) -> int:
     if tensor.value is None:
-        raise InputError("an integer input that sets a shape has no value on the host")
+        raise InputError("an input that sets a shape has no value on the host")
     if index >= tensor.value.size:
         raise InputError(f"the element {index} of an input that sets a shape is not there: it has {tensor.value.size}")
-    return int(tensor.value.reshape(-1)[index])
+    values = tensor.value.reshape(-1)
+    return int(values[index] if tensor.dtype.is_integer else values.view(f"u{values.itemsize}")[index])

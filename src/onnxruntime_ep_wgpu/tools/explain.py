@@ -29,6 +29,8 @@ def main(args: argparse.Namespace) -> int:
         "partitions": placed.partitions,
         "kernels": placed.kernels,
     }
+    if placed.values:
+        data["values"] = [asdict(it) for it in placed.values] if args.json else ". ".join(map(str, placed.values))
     if args.json:
         show_json({**data, "placements": [{**asdict(node), "on_webgpu": node.on_webgpu} for node in nodes]})
         return 0

@@ -17,8 +17,8 @@ from ..operand import fixed
 from .choices import Flag
 from .index import INDICES, Allowed, along, check_indices, evenly_apart, index32, narrowed
 from .pointwise import type_of
-from .registry import ANY, BOOLS, INTEGERS, MICROSOFT, NUMBERS, at_least, op
-from .shape import axis_of
+from .registry import ANY, BOOLS, INTEGERS, MICROSOFT, NUMBERS, KnownShape, at_least, op
+from .shape import axes_of, axis_of, extents
 
 
 @op("Gather", types=ANY, indices=INDICES)
@@ -97,14 +97,14 @@ def gather_elements(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) 
 @op("GatherND", types=ANY, indices=INDICES, ranks={"x": at_least(1), "indices": at_least(1)})
 @op("GatherND", domain=MICROSOFT, types=ANY, indices=INDICES, ranks={"x": at_least(1), "indices": at_least(1)})
 def gather_nd(
-    b: Builder, x: Operand, indices: Operand, *, batch_dims: int = 0, result_ranks: Sequence[int | None] = ()
+    b: Builder, x: Operand, indices: Operand, *, batch_dims: int = 0, result_shapes: Sequence[KnownShape | None] = ()
 ) -> Operand:
     """The last axis of the indices picks along the axes of x that follow the batch; the rest of x is copied."""
-    count, ranks = indices.shape[-1], result_ranks or [None]
-    if not isinstance(count, int) and ranks[0] is not None:
+    count, told_shape = indices.shape[-1], result_shapes[0] if result_shapes else None
+    if not isinstance(count, int) and told_shape is not None:
         # What the model says of the rank of the result tells it.
-        told = x.rank + indices.rank - 1 - batch_dims - ranks[0]
-        b.require(equal(count, told), f"indices {{}} for a result of rank {ranks[0]}", indices)
+        told = x.rank + indices.rank - 1 - batch_dims - len(told_shape)
+        b.require(equal(count, told), f"indices {{}} for a result of rank {len(told_shape)}", indices)
         indices = b.assumed(indices, (*indices.shape[:-1], told))
         count = told
     (count,) = fixed("the number of indices per element", count)
@@ -163,12 +163,25 @@ def reverse_sequence(b: Builder, x: Operand, lengths: Operand, *, batch_axis: in
 
 
 @op("OneHot", types=ANY, indices=NUMBERS, depth=NUMBERS)
-def one_hot(b: Builder, indices: Operand, depth: Operand, values: Operand, *, axis: int = -1) -> Operand:
+def one_hot(
+    b: Builder,
+    indices: Operand,
+    depth: Operand,
+    values: Operand,
+    *,
+    axis: int = -1,
+    result_shapes: Sequence[KnownShape | None] = (),
+) -> Operand:
     """values[1] where the position along the new axis is the index, which may count from the end, else values[0]."""
     if depth.size != 1:
         raise UnsupportedError(f"the depth is {depth} and not one number")
-    extent: Dim = depth.dims("the depth")[0] if depth.has_host else int(depth.floats("the depth")[0])
     axis = axis_of(axis, indices.rank + 1)
+    if depth.dtype.is_float and not depth.has_host:
+        told = result_shapes[0] if result_shapes else None
+        usual = (told[axis] if told is not None and len(told) == indices.rank + 1 else None) or 1
+        extent: Dim = int(b.assumed_floats(depth, "the depth", lambda count: [usual] * count)[0])
+    else:
+        (extent,) = extents(b, depth.dims("the depth"), "the depth")
     shape = (*indices.shape[:axis], extent, *indices.shape[axis:])
     index = narrowed(b, indices)
     return b.map(
@@ -248,8 +261,11 @@ def pad(
     value: float = 0.0,
 ) -> Operand:
     """Pads, which may be negative and expressions of the input shapes, are all beginnings and then all ends."""
-    amounts: list[Dim] = pads_input.dims("the padding") if pads_input is not None else list(pads or paddings or [])
-    where = [axis_of(a, x.rank) for a in axes.ints("the list of axes")] if axes is not None else list(range(x.rank))
+    given = axes_of(b, axes, None, x.rank)
+    where = list(range(x.rank)) if given is None else [axis_of(a, x.rank) for a in given]
+    amounts: list[Dim] = list(pads or paddings or [])
+    if pads_input is not None:
+        amounts = pads_input.dims("the padding", 2 * len(where))
     if len(amounts) != 2 * len(where):
         raise UnsupportedError(f"{len(amounts)} pads for {len(where)} axes")
     begins = dict(zip(where, amounts[: len(where)], strict=True))

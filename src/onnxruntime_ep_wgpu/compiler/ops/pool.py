@@ -93,7 +93,7 @@ def col2im(
     b: Builder, x: Operand, image_shape: Operand, block_shape: Operand, **attributes: Unpack[WindowAttributes]
 ) -> Operand:
     """Columns (batch, channels * taps, windows) summed back to the image that they were cut from."""
-    block = block_shape.ints("the block shape")
+    block = b.assumed_ints(block_shape.dims("the block shape"), "the block shape", lambda n: [1] * n)
     win = window(b, image_shape.dims("the image shape"), block, attributes)
     return summed(b, b.reshape(x, (x.shape[0], floordiv(x.shape[1], win.taps), *block, *win.outputs)), win)
 

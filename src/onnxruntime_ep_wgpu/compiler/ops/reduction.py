@@ -6,6 +6,7 @@ result of floats does not depend on the order of the zeros in a row.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from ...program.dtypes import DType
@@ -15,7 +16,7 @@ from ..dims import Dim, may_be, product
 from ..ir import Function, Read, View, coalesce
 from ..tune import across_variants, column_splits, row_variants
 from .choices import Flag
-from .registry import BOOLS, FLOATS, INTEGERS, NUMBERS, op
+from .registry import BOOLS, FLOATS, INTEGERS, NUMBERS, KnownShape, op
 from .rows import by_rows, cut
 from .shape import axes_of, axis_of
 
@@ -87,21 +88,32 @@ def _declare(name: str) -> None:
         axes: list[int] | None = None,
         keepdims: Flag = 1,
         noop_with_empty_axes: Flag = 0,
+        result_shapes: Sequence[KnownShape | None] = (),
     ) -> Operand:
-        reduced = _reduced_axes(x, axes_input, axes, bool(noop_with_empty_axes))
+        reduced = _reduced_axes(b, x, axes_input, axes, bool(keepdims), bool(noop_with_empty_axes), result_shapes)
         if reduced is None:
             return _elementwise(b, name, x)
         return reduce_axes(b, name, x, reduced, keepdims == 1)
 
 
 def _reduced_axes(
-    x: Operand, axes_input: Operand | None, axes: list[int] | None, none_when_empty: bool
+    b: Builder,
+    x: Operand,
+    axes_input: Operand | None,
+    axes: list[int] | None,
+    keepdims: bool,
+    none_when_empty: bool,
+    told: Sequence[KnownShape | None],
 ) -> list[int] | None:
     """The axes to reduce, in order; without any given, all of them or, with `none_when_empty`, None."""
-    given = axes_of(axes_input, axes)
+    given = axes_of(b, axes_input, axes, x.rank, lambda given: _shape_left(x, given, keepdims), told)
     if not given:
         return None if none_when_empty else list(range(x.rank))
     return sorted({axis_of(a, x.rank) for a in given})
+
+
+def _shape_left(x: Operand, axes: Collection[int], keepdims: bool) -> list[Dim]:
+    return [1 if k in axes else d for k, d in enumerate(x.shape) if keepdims or k not in axes]
 
 
 def _elementwise(b: Builder, name: str, x: Operand) -> Operand:
@@ -172,7 +184,7 @@ def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bo
     """The reduction `name` of x over `axes`; kept axes stay in order, reduced ones become 1 or vanish. `wraps` says that sums and
     products of integers do, as part of an operator that wraps or where they cannot get so far."""
     kept = [k for k in range(x.rank) if k not in axes]
-    shape = tuple(x.shape[k] for k in kept)
+    shape = _shape_left(x, axes, keepdims)
     wide = WORDS_OF[x.dtype.compute or ""]
     source = b.permute(x, [*kept, *axes])
     across = _is_across(source.view, len(kept))
@@ -190,8 +202,7 @@ def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bo
     result = _reduced(b, source, len(kept), step, count, across)
     if wide is not x.dtype:
         result = b.pointwise(f"{x.dtype.compute}(x)", {"x": result}, x.dtype)
-    full: list[Dim] = [1 if k in axes else d for k, d in enumerate(x.shape)]
-    return b.reshape(result, full if keepdims else shape)
+    return b.reshape(result, shape)
 
 
 def _is_across(view: View, kept: int) -> bool:
@@ -271,9 +282,10 @@ def reduce_log_sum_exp(
     axes: list[int] | None = None,
     keepdims: Flag = 1,
     noop_with_empty_axes: Flag = 0,
+    result_shapes: Sequence[KnownShape | None] = (),
 ) -> Operand:
     """The maximum is taken out first, so that large values do not overflow."""
-    reduced = _reduced_axes(x, axes_input, axes, bool(noop_with_empty_axes))
+    reduced = _reduced_axes(b, x, axes_input, axes, bool(keepdims), bool(noop_with_empty_axes), result_shapes)
     if reduced is None:
         return x
     highest = reduce_axes(b, "ReduceMax", x, reduced, True)
@@ -281,4 +293,4 @@ def reduce_log_sum_exp(
     scaled = b.pointwise("exp(x - m)", {"x": x, "m": safe}, x.dtype, cost=5)
     total = reduce_axes(b, "ReduceSum", scaled, reduced, True)
     result = b.pointwise("log(s) + m", {"s": total, "m": safe}, x.dtype, cost=5)
-    return result if keepdims == 1 else b.reshape(result, [d for k, d in enumerate(x.shape) if k not in reduced])
+    return b.reshape(result, _shape_left(x, reduced, bool(keepdims)))

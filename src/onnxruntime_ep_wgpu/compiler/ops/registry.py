@@ -30,6 +30,8 @@ MINIFLOATS = frozenset(t for t in DType if t.is_float and t.bits <= 8)
 ANY = NUMBERS | BOOLS | MINIFLOATS
 
 
+KnownShape = tuple[int | None, ...]
+"""A shape as far as it is known before a run."""
 Ranks = int | tuple[int, ...] | range
 """The rank that an operand has, those that it may have, or `at_least` so many."""
 
@@ -77,9 +79,9 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "list[str]": (str,),
 }
 """Kinds of attributes, as lowering functions are annotated, with the types of their values or elements."""
-_INJECTED = frozenset({"op_type", "outputs", "wanted", "result_ranks", "with_channels_last"})
+_INJECTED = frozenset({"op_type", "outputs", "wanted", "result_shapes", "with_channels_last"})
 """Keyword arguments that are about the node and no attributes: its type, how many outputs it has, which of them it names, what
-ranks they have where that is known before, and whether its result shall have its channels last in memory (`channels.py`)."""
+shapes they have as far as that is known before, and whether its result shall have its channels last in memory (`channels.py`)."""
 _OPERATORS: dict[tuple[str, str], list[Operator]] = {}
 
 
@@ -258,9 +260,9 @@ def arguments(
     attributes: Mapping[str, Any],
     outputs: Sequence[bool],
     with_channels_last: bool = False,
-    ranks: Sequence[int | None] = (),
+    shapes: Sequence[KnownShape | None] = (),
 ) -> dict[str, Any]:
-    """The keyword arguments of a lowering function. `outputs`: of each output of the node, whether it is named; `ranks`: the rank
+    """The keyword arguments of a lowering function. `outputs`: of each output of the node, whether it is named; `shapes`: the shape
     that it has for all that is known.
 
     Raises UnsupportedError for an attribute that the function does not know, that is missing, that is of another kind, or whose
@@ -280,7 +282,7 @@ def arguments(
             raise UnsupportedError(f"attribute {name}={cut(value)} is no {entry.kinds[name]}")
     out |= {name: it.of(name, out[name]) for name, it in entry.choices.items() if name in out}
     about: dict[str, Any] = {"op_type": entry.name, "outputs": len(outputs), "wanted": list(outputs)}
-    about |= {"with_channels_last": with_channels_last, "result_ranks": ranks}
+    about |= {"with_channels_last": with_channels_last, "result_shapes": shapes}
     return out | {name: value for name, value in about.items() if name in entry.attributes}
 
 

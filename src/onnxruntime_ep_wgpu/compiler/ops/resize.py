@@ -7,6 +7,7 @@ position) and taps with weights. Positions are calculated in f32, as ONNX Runtim
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -19,11 +20,11 @@ from ..codegen.prelude import map_body
 from ..coordinates import apart, named
 from ..dims import Dim
 from ..dims import scaled as extent_scaled
-from ..operand import fixed
 from .choices import Flag
-from .registry import ANY, FLOATS, op
+from .registry import ANY, FLOATS, KnownShape, op
 from .shape import axis_of
 
+USUAL = 64  # elements along an axis whose extent a run decides
 INTERPOLATED = FLOATS | {DType.UINT8, DType.INT8, DType.INT32}
 Interpolation = Literal["nearest", "linear", "cubic"]
 Transformation = Literal[
@@ -70,21 +71,22 @@ def resize(
     keep_aspect_ratio_policy: AspectPolicy = "stretch",
     mode: Interpolation = "nearest",
     nearest_mode: NearestMode = "round_prefer_floor",
+    result_shapes: Sequence[KnownShape | None] = (),
 ) -> Operand:
-    """Scales or sizes, for all axes or for `axes`; scales are constants, sizes may be expressions of the input shapes."""
+    """Scales or sizes, for all axes or for `axes`. Kernels are made for scales; sizes may be expressions of the input shapes."""
     if antialias:
         raise UnsupportedError("antialiasing")
     where = [axis_of(a, x.rank) for a in axes] if axes else list(range(x.rank))
     region = (
-        roi.floats("the region of interest")
+        b.assumed_floats(roi, "the region of interest", lambda n: [0.0] * (n // 2) + [1.0] * (n - n // 2))
         if roi is not None and coordinate_transformation_mode == "tf_crop_and_resize"
         else []
     )
     if sizes is not None and sizes.size != 0:
-        extents = sizes.dims("the target size")
-        scaled = _by_size(x, where, extents, keep_aspect_ratio_policy)
+        extents = sizes.dims("the target size", len(where))
+        scaled = _by_size(b, x, where, extents, keep_aspect_ratio_policy)
     elif scales is not None and scales.size != 0:
-        scaled = _by_scale(x, where, scales.floats("the scale"))
+        scaled = _by_scale(x, where, _scales(b, x, scales, where, result_shapes))
     else:
         raise UnsupportedError("neither scales nor sizes are given")
     if region:
@@ -99,9 +101,16 @@ def resize(
 
 
 @op("Resize", types=ANY, keeps_format=True)
-def resize_10(b: Builder, x: Operand, scales: Operand, *, mode: Interpolation = "nearest") -> Operand:
+def resize_10(
+    b: Builder,
+    x: Operand,
+    scales: Operand,
+    *,
+    mode: Interpolation = "nearest",
+    result_shapes: Sequence[KnownShape | None] = (),
+) -> Operand:
     """Version 10: positions are multiplied; nearest rounds down when it enlarges and up when it shrinks."""
-    return _upsampled(b, x, scales.floats("the scale"), mode)
+    return _upsampled(b, x, _scales(b, x, scales, range(x.rank), result_shapes), mode)
 
 
 @op("Upsample", types=ANY, keeps_format=True)
@@ -112,9 +121,28 @@ def upsample(
     *,
     scales: list[float] | None = None,
     mode: Interpolation = "nearest",
+    result_shapes: Sequence[KnownShape | None] = (),
 ) -> Operand:
-    factors = scales_input.floats("the scale") if scales_input is not None else list(scales or [])
-    return _upsampled(b, x, factors, mode)
+    if scales_input is None:
+        return _upsampled(b, x, list(scales or []), mode)
+    return _upsampled(b, x, _scales(b, x, scales_input, range(x.rank), result_shapes), mode)
+
+
+def _scales(
+    b: Builder, x: Operand, scales: Operand, where: Sequence[int], told: Sequence[KnownShape | None]
+) -> list[float]:
+    """The scales of axes. Those that a run decides are taken for what makes the shape that is told, else for an image of twice
+    the size."""
+    shape = told[0] if told and told[0] is not None and len(told[0]) == x.rank else (None,) * x.rank
+
+    def usual(axis: int) -> float:
+        have, wanted = x.shape[axis], shape[axis]
+        if not isinstance(have, int) or not have or not wanted:
+            return 1.0 if axis < 2 else 2.0
+        ratio = wanted / have
+        return ratio if extent_scaled(have, ratio) == wanted else (wanted + 0.5) / have
+
+    return b.assumed_floats(scales, "the scale", lambda count: [*map(usual, where), *[1.0] * count][:count])
 
 
 def _upsampled(b: Builder, x: Operand, factors: list[float], mode: str) -> Operand:
@@ -130,20 +158,19 @@ def _by_scale(x: Operand, where: list[int], scales: list[float]) -> list[_Scaled
     return [_Scaled(a, x.shape[a], extent_scaled(x.shape[a], s), s) for a, s in zip(where, scales, strict=True)]
 
 
-def _by_size(x: Operand, where: list[int], extents: list[Dim], policy: str) -> list[_Scaled]:
+def _by_size(b: Builder, x: Operand, where: list[int], extents: list[Dim], policy: str) -> list[_Scaled]:
     if len(extents) != len(where):
         raise UnsupportedError(f"{len(extents)} sizes for {len(where)} axes")
     if policy == "stretch":
         return [_Scaled(a, x.shape[a], e, None) for a, e in zip(where, extents, strict=True)]
-    ratios = []
-    for a, e in zip(where, extents, strict=True):
-        have = x.shape[a]
-        if not isinstance(have, int) or not isinstance(e, int) or not have:
-            fixed("a size that keeps the aspect ratio", have, e)
-            raise UnsupportedError("an extent of nothing has no aspect ratio")
-        ratios.append(e / have)
+    what = "a size that keeps the aspect ratio"
+    have = b.assumed_ints([x.shape[a] for a in where], what, lambda count: [USUAL] * count)
+    wanted = b.assumed_ints(extents, what, lambda _: have)
+    if not all(have):
+        raise UnsupportedError("an extent of nothing has no aspect ratio")
+    ratios = [e / d for e, d in zip(wanted, have, strict=True)]
     scale = min(ratios) if policy == "not_larger" else max(ratios)
-    return [_Scaled(a, x.shape[a], int(x.shape[a] * scale + 0.5), scale) for a in where]  # type: ignore[operator]
+    return [_Scaled(a, x.shape[a], int(d * scale + 0.5), scale) for a, d in zip(where, have, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from .choices import Flag
 from .reduction import WORDS_OF, reduce_axes
 from .registry import INTEGERS, NUMBERS, at_least, op
 from .rows import by_rows, cut
-from .shape import axis_of
+from .shape import axes_of, axis_of
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ def _declare(name: str, scan: _Scan) -> None:
     @op(name, types=NUMBERS, axis=INTEGERS, ranks={"x": at_least(1)})
     def lower(b: Builder, x: Operand, axis: Operand, *, exclusive: Flag = 0, reverse: Flag = 0) -> Operand:
         """Running totals along one axis, from either end, with or without the element itself."""
-        places = axis.ints("the axis")
-        if len(places) != 1:
+        places = axes_of(b, axis, None, x.rank)
+        if places is None or len(places) != 1:
             raise UnsupportedError(f"the axis is {axis} and not one number")
         along = axis_of(places[0], x.rank)
         wide = WORDS_OF[x.dtype.compute or ""]

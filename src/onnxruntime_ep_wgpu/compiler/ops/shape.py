@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..builder import Builder, Operand
 from ..dims import (
     LARGEST,
     Dim,
+    Expr,
     ceildiv,
     equal,
     floordiv,
@@ -30,7 +32,9 @@ from ..dims import (
 )
 from ..ir import broadcast_shapes
 from .choices import Flag
-from .registry import ANY, FLOATS, INTEGERS, MICROSOFT, op
+from .registry import ANY, FLOATS, INTEGERS, MICROSOFT, KnownShape, op
+
+MOST_TRIED = 1000  # lists of axes
 
 
 def axis_of(axis: int, rank: int) -> int:
@@ -40,11 +44,40 @@ def axis_of(axis: int, rank: int) -> int:
     return axis % rank if rank else 0
 
 
-def axes_of(axes: Operand | list[int] | None, attribute: list[int] | None = None) -> list[int] | None:
-    """Axes given as an input (newer versions) or an attribute (older ones)."""
-    if isinstance(axes, Operand):
-        return axes.ints("the list of axes")
-    return attribute
+def axes_of(
+    b: Builder,
+    axes: Operand | None,
+    attribute: list[int] | None,
+    rank: int,
+    result: Callable[[tuple[int, ...]], Sequence[Dim] | None] = lambda _: None,
+    told: Sequence[KnownShape | None] = (),
+) -> list[int] | None:
+    """Axes of `rank` given as an input (newer versions) or an attribute (older ones).
+
+    Those that a run decides are taken for the first ones of which `result` makes what is `told` of the shape of the result, or,
+    where nothing is, any shape.
+    """
+    if axes is None:
+        return attribute
+
+    def usual(count: int) -> Sequence[int]:
+        every = list(itertools.islice(itertools.combinations(range(rank), count), MOST_TRIED))
+        if not every:
+            raise UnsupportedError(f"{count} axes of a tensor of rank {rank}")
+        shape = told[0] if told else None
+        fits = (it for it in every if (made := result(it)) is not None and _is_told(made, shape))
+        return next(fits, every[0])
+
+    given = [select(less(it, 0), it + rank, it) if isinstance(it, Expr) else it for it in axes.dims("the list of axes")]
+    return b.assumed_ints(given, "the list of axes", usual)
+
+
+def _is_told(shape: Sequence[Dim], told: KnownShape | None) -> bool:
+    """Whether a shape may be what is told of it."""
+    if told is None:
+        return True
+    known = [(a, b) for a, b in zip(shape, told, strict=False) if b is not None and isinstance(a, int)]
+    return len(shape) == len(told) and all(a == b for a, b in known)
 
 
 @op("Reshape", types=ANY, shape=INTEGERS)
@@ -105,9 +138,23 @@ def flatten(b: Builder, x: Operand, *, axis: int = 1) -> Operand:
 
 
 @op("Squeeze", types=ANY, axes_input=INTEGERS)
-def squeeze(b: Builder, x: Operand, axes_input: Operand | None = None, *, axes: list[int] | None = None) -> Operand:
+def squeeze(
+    b: Builder,
+    x: Operand,
+    axes_input: Operand | None = None,
+    *,
+    axes: list[int] | None = None,
+    result_shapes: Sequence[KnownShape | None] = (),
+) -> Operand:
     """Without axes every axis of extent 1 goes, so a rank is only known when it is known which axes these are."""
-    given = axes_of(axes_input, axes)
+
+    def left(drop: Collection[int]) -> list[Dim]:
+        return [d for k, d in enumerate(x.shape) if k not in drop]
+
+    def possible(drop: Collection[int]) -> list[Dim] | None:
+        return left(drop) if all(may_be(x.shape[k], 1) for k in drop) else None
+
+    given = axes_of(b, axes_input, axes, x.rank, possible, result_shapes)
     if given and not x.rank:
         raise UnsupportedError(f"cannot squeeze axes {list(given)} of {x}")
     if given is None:
@@ -120,16 +167,34 @@ def squeeze(b: Builder, x: Operand, axes_input: Operand | None = None, *, axes: 
     drop = {k for k, d in enumerate(x.shape) if d == 1} if given is None else {axis_of(a, x.rank) for a in given}
     for k in drop:
         b.require(equal(x.shape[k], 1), f"cannot squeeze axis {k} of {{}}", x)
-    return b.reshape(x, [d for k, d in enumerate(x.shape) if k not in drop])
+    return b.reshape(x, left(drop))
 
 
 @op("Unsqueeze", types=ANY, axes_input=INTEGERS)
-def unsqueeze(b: Builder, x: Operand, axes_input: Operand | None = None, *, axes: list[int] | None = None) -> Operand:
-    given = axes_of(axes_input, axes) or []
-    rank = x.rank + len(given)
+def unsqueeze(
+    b: Builder,
+    x: Operand,
+    axes_input: Operand | None = None,
+    *,
+    axes: list[int] | None = None,
+    result_shapes: Sequence[KnownShape | None] = (),
+) -> Operand:
+    rank = x.rank + (_length(axes_input) if axes_input is not None else len(axes or []))
+
+    def with_new(new: Collection[int]) -> list[Dim]:
+        rest = iter(x.shape)
+        return [1 if k in new else next(rest) for k in range(rank)]
+
+    given = axes_of(b, axes_input, axes, rank, with_new, result_shapes) or []
     new = {axis_of(a, rank) for a in given}
-    rest = iter(x.shape)
-    return b.reshape(x, [1 if k in new else next(rest) for k in range(rank)])
+    if len(new) < len(given):
+        raise UnsupportedError(f"the axes {list(given)} name one twice")
+    return b.reshape(x, with_new(new))
+
+
+def _length(axes: Operand | None) -> int:
+    """How many axes are given, as far as that is known: the rank of a result follows from it."""
+    return axes.size if axes is not None and isinstance(axes.size, int) else 0
 
 
 @op("Transpose", types=ANY)
@@ -181,11 +246,13 @@ def slice_(
     ends: list[int] | None = None,
     axes: list[int] | None = None,
 ) -> Operand:
-    """Bounds may be expressions of the input shapes; steps and axes are constants."""
+    """Bounds may be expressions of the input shapes; kernels are made for steps and axes."""
     low = starts_input.dims("the start of the slice") if starts_input else list(starts or [])
     high = ends_input.dims("the end of the slice") if ends_input else list(ends or [])
-    where = axes_of(axes_input, axes) or list(range(len(low)))
-    steps = steps_input.ints("the step of the slice") if steps_input else [1] * len(low)
+    where = axes_of(b, axes_input, axes, x.rank) or list(range(len(low)))
+    steps = [1] * len(low)
+    if steps_input is not None:
+        steps = b.assumed_ints(steps_input.dims("the step of the slice"), "the step of the slice", lambda n: [1] * n)
     if not len(low) == len(high) == len(where) == len(steps):
         raise UnsupportedError(
             f"{len(low)} starts, {len(high)} ends, {len(where)} axes and {len(steps)} steps of a slice"
@@ -276,7 +343,7 @@ def concat(b: Builder, *xs: Operand, axis: int = 0) -> Operand:
 @op("Tile", types=ANY, repeats=INTEGERS)
 def tile(b: Builder, x: Operand, repeats: Operand) -> Operand:
     """Repeats as new axes of stride 0, merged with the axes they repeat."""
-    counts = extents(b, repeats.dims("the number of repeats"), "the list of repeats")
+    counts = extents(b, repeats.dims("the number of repeats", x.rank), "the list of repeats")
     if len(counts) != x.rank:
         raise UnsupportedError(f"{len(counts)} numbers of repeats for {x}")
     if all(r == 1 for r in counts):

@@ -32,6 +32,26 @@ class Placement:
         return self.partition is not None
 
 
+@dataclass(frozen=True)
+class GroupValues:
+    """The inputs of a compiled group, by name, whose elements a run looks at: those that are in `sizes` alone, and those that
+    `kernels` are made for, once for each value that comes."""
+
+    within: str
+    partition: int
+    sizes: tuple[str, ...]
+    kernels: tuple[str, ...]
+
+    def __str__(self) -> str:
+        inside = f" in {self.within}" if self.within else ""
+        said = [
+            f"{what} the values of {', '.join(map(repr, names))}"
+            for what, names in (("sizes follow from", self.sizes), ("kernels are made for", self.kernels))
+            if names
+        ]
+        return f"group {self.partition}{inside}: {'; '.join(said)}"
+
+
 def reasons_of(nodes: Iterable[Placement], most: int = 3) -> str:
     """The first different reasons against nodes, each with the first node that it holds for."""
     first: dict[str, Placement] = {}

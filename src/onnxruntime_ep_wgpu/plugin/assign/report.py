@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..abi import INFO, Logger
 from .decision import FORCED, ISLAND, MOVED, Claim
-from .placement import Placement, reasons_of
+from .placement import GroupValues, Placement, reasons_of
 
 if TYPE_CHECKING:
     from ...program.program import Program
@@ -33,6 +33,7 @@ class AssignmentReport:
         self._graphs: dict[_Key, dict[str, Placement]] = {}
         # A group by the names of all values it makes: its graph, and the name of the node behind each value.
         self._groups: dict[frozenset[str], tuple[_Key, dict[str, str]]] = {}
+        self._values: dict[tuple[str, int], GroupValues] = {}
 
     def decided(self, within: str, graph: ShownGraph, decision: Claim, assigned: Sequence[str]) -> None:
         """Notes a decision. `assigned` names per node the provider that had it before."""
@@ -76,6 +77,9 @@ class AssignmentReport:
         known = self._groups.get(made)
         if known is not None:
             nodes = self._graphs[known[0]]
+            partition = nodes[next(iter(known[1].values()))].partition
+            if partition is not None:
+                self._values[known[0][0], partition] = values_of(known[0][0], partition, program)
             for name in known[1].values():
                 nodes[name] = dataclasses.replace(
                     nodes[name], kernels=kernels.get(name, ()), declined=declined.get(name, ())
@@ -85,6 +89,10 @@ class AssignmentReport:
         """Where every node is; the bodies of control-flow nodes come after the main graph."""
         graphs = sorted(self._graphs.items(), key=lambda item: bool(item[0][0]))
         return [node for _, nodes in graphs for node in nodes.values()]
+
+    def values(self) -> list[GroupValues]:
+        """The groups that look at elements of their inputs."""
+        return [it for _, it in sorted(self._values.items()) if it.sizes or it.kernels]
 
     def left_to_the_cpu(self) -> str:
         """How many nodes run on the CPU, and why; "" when there are none but those that the user sent there, or that are
@@ -105,6 +113,17 @@ class AssignmentReport:
     def asked_for(self) -> bool:
         """Whether the user sent every node that does not run here to the CPU."""
         return all(node.reason in (None, FORCED) for node in self.placements())
+
+
+def values_of(within: str, partition: int, program: Program) -> GroupValues:
+    """The inputs of a group whose elements a run looks at."""
+    elements = {it.input for it in program.symbols if it.is_element}
+    kernels = {it.input for it in program.symbols if it.name in program.decisive}
+
+    def names(numbers: set[int]) -> tuple[str, ...]:
+        return tuple(program.values[program.inputs[number]].name for number in sorted(numbers))
+
+    return GroupValues(within, partition, names(elements - kernels), names(kernels))
 
 
 def kernels_of(program: Program) -> dict[str, tuple[str, ...]]:
