@@ -43,6 +43,10 @@ SPELLINGS = {
     " { s = Shape <start = 0, end = 1> (a) t = Shape <start = 0, end = 1> (b) e = Equal (s, t) w = Cast <to = 7> (e)"
     " [mid] u = Neg (a) y = ReduceMean (u, w) }",
 }
+RANK_OF_SIZES = (
+    "(float[n,2] a, float[n,2] b) => (float[l] y) { s = Shape <start = 0, end = 1> (a) t = Shape <start = 0, end = 1> (b)"
+    " e = Equal (s, t) w = Cast <to = 7> (e) c = Concat <axis = 0> (w, ax) r = ReduceSum (a) z = Expand (r, c) y = Squeeze (z) }"
+)
 HEAD = '<ir_version: 10, opset_import: ["" : 21]> g '
 CONSTANTS = " <int64[1] ax = {1}, int64[1] zero = {0}> {"
 TYPES = {1: np.float32, 7: np.int64, 9: np.bool_}
@@ -50,7 +54,7 @@ WAYS = ["run", "bound", "captured", "in two groups"]
 
 
 def model_of(spelling: str) -> onnx.ModelProto:
-    return onnx.parser.parse_model(HEAD + SPELLINGS[spelling].replace(" {", CONSTANTS, 1))
+    return onnx.parser.parse_model(HEAD + SPELLINGS.get(spelling, spelling).replace(" {", CONSTANTS, 1))
 
 
 def runs_of(model: onnx.ModelProto, count: int, seed: int) -> list[Feeds]:
@@ -191,12 +195,22 @@ def test_inputs_that_do_not_fit_together_change_nothing(compiled: list[dict[str,
     assert compiled == [{}]
 
 
-def test_what_needs_a_name_is_compiled_for_certain_sizes(compiled: list[dict[str, int]]) -> None:
+def test_an_axis_that_a_name_decides_is_compiled_for_where_it_is_another(compiled: list[dict[str, int]]) -> None:
     run = opened(model_of("an axis of sizes"), "run")
     for _ in range(2):
         for rows, other in ((4, 2), (6, 3), (3, 3)):
             (y,) = run(added(rows, other))
             assert y.shape == ((rows, 1) if rows == other else (1, 2))
+    assert compiled == [{}, {"n": 3, "n_of_b": 3}]
+
+
+def test_what_needs_a_name_is_compiled_for_certain_sizes(compiled: list[dict[str, int]]) -> None:
+    model = model_of(RANK_OF_SIZES)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    run = opened(model, "run")
+    for _ in range(2):
+        for rows, other in ((4, 2), (6, 3), (3, 3)):
+            assert run(added(rows, other))[0].shape == (() if rows == other else (0,))
     assert compiled == [{}, {"n": 4, "n_of_b": 2}, {"n": 6, "n_of_b": 3}]
 
 
