@@ -126,7 +126,7 @@ def test_an_unknown_library_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(OptionError, match=r"'webgpuLibrary'.*'tint' is not valid"):
         webgpu_ep.session(models.square(), webgpuLibrary="tint")
     monkeypatch.setenv(libraries.VARIABLE, "tint")
-    with pytest.raises(OptionError, match=r"WGPU_EP_LIBRARY=tint: .*valid: auto, wgpu-native, dawn"):
+    with pytest.raises(OptionError, match=r"WGPU_EP_LIBRARY='tint': .*valid: auto, wgpu-native, dawn"):
         libraries.asked()
 
 

@@ -233,6 +233,21 @@ def test_a_model_that_needs_the_cpu_is_refused_when_the_user_forbids_it(fake: Fa
         webgpu_ep.session(models.mixed(), sess_options=so)
 
 
+def test_a_node_that_no_provider_runs_is_an_error_of_ours_that_names_it() -> None:
+    floats = [(name, onnx.TensorProto.FLOAT, [2]) for name in "xy"]
+    nodes = [
+        onnx.helper.make_node("Cast", ["x"], ["low"], "down", to=onnx.TensorProto.BFLOAT16),
+        onnx.helper.make_node("Tanh", ["low"], ["twice"], "double"),
+        onnx.helper.make_node("Cast", ["twice"], ["y"], "up", to=onnx.TensorProto.FLOAT),
+    ]
+    model = models.model(nodes, floats[:1], floats[1:])
+    assert webgpu_ep.session(model).run(None, {"x": np.zeros(2, np.float32)})[0].tolist() == [0, 0]
+    with pytest.raises(
+        webgpu_ep.UnsupportedError, match=r"node 'double' \(Tanh\): the CPU provider .*forceCpuNodeNames"
+    ):
+        webgpu_ep.session(model, forceCpuNodeNames=["double"])
+
+
 def test_one_object_of_session_options_serves_several_sessions_with_options_of_their_own() -> None:
     settings = ort.SessionOptions()
     kept = []

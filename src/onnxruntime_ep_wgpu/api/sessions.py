@@ -22,6 +22,7 @@ from .arguments import check_options, feeds_argument, model_argument, settings_a
 from .binding import Binding
 from .devices import devices
 from .free_dimensions import Fixed, check_fixed, fix, hindered, in_python, keys_in
+from .nowhere import without_provider
 from .reports import remember, state_of
 
 if TYPE_CHECKING:
@@ -151,7 +152,12 @@ def session(
     chosen = _pick(device)
     fixed = _add_to(settings, path_or_bytes, chosen, sizes)
     with RaisingWhatHappened(fixed.model, given) as watch, watch.lasts:
-        made = Session(fixed.model, settings, enable_fallback=0)
+        try:
+            made = Session(fixed.model, settings, enable_fallback=0)
+        except Exception as error:
+            if reason := without_provider(error, watch.providers[-1] if watch.providers else None):
+                raise reason from error
+            raise
         provider = watch.providers[-1] if watch.providers else None
         if provider is not None and provider.state is not None:
             # ONNX Runtime below 1.27 does not say when all graphs have been decided, and what is copied.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from ...errors import OptionError
+from ...errors import OptionError, cut
 from . import dawn, wgpu_native
 from .api import Library
 
@@ -36,7 +36,9 @@ def asked() -> str:
     """What WGPU_EP_LIBRARY says: a name, or `auto`. Raises OptionError for another text."""
     text = os.environ.get(VARIABLE, "").strip() or AUTO
     if text not in (AUTO, *NAMES):
-        raise OptionError(f"{VARIABLE}={text}: there is no such WebGPU library; valid: {', '.join((AUTO, *NAMES))}")
+        raise OptionError(
+            f"{VARIABLE}={cut(text)}: there is no such WebGPU library; valid: {', '.join((AUTO, *NAMES))}"
+        )
     return text
 
 
