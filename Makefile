@@ -1,13 +1,15 @@
 # make demo      recognise text in a page, on the GPU that is found
 # make web-demo  serves the page of web/demo and prints its address; CHAT=DIR has a model folder of transformers.js to chat with
 # make test      make check, then a sample of the tests (tests/sampling.py), in an environment made on the first run (.venv)
-# make test-rest the tests that make test leaves out
+# make test-rest the tests that make test leaves out, all pairs of what they vary
 # make test-all  both
 # make check     ruff and mypy
 # make clean     removes what the others made, pictures of the demo included
 
 PYTHON := .venv/bin/python
-PYTEST := $(PYTHON) -m pytest -n 2 --no-header -p no:cacheprovider
+# A process per core, at least two and at most six: each takes up to 3 GB.
+JOBS := $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -lt 2 ] && n=2; [ $$n -gt 6 ] && n=6; echo $$n)
+PYTEST := $(PYTHON) -m pytest -n $(JOBS) --no-header -p no:cacheprovider
 
 # Tests start hundreds of processes, each of which would compile this package again where nothing may keep byte code.
 unexport PYTHONDONTWRITEBYTECODE

@@ -1,4 +1,4 @@
-"""What all tests share. `make test` leaves out what is marked `exhaustive`; `make test-all` runs everything."""
+"""What all tests share. `make test` leaves out what is marked `exhaustive`; `make test-rest` runs that."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 os.environ["WGPU_EP_STRICT"] = "1"
 # What an earlier run has compiled is no part of a test. Those of the cache itself name folders of their own.
 os.environ["WGPU_EP_CACHE"] = "off"
+# Of what the software driver costs, 85 % is compilation of kernels that run once: it compiles them without optimisation here.
+os.environ.setdefault("GALLIVM_PERF", "nopt")
 
 
 def _build_missing_parts() -> None:
@@ -45,6 +47,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "every_case: `make test` runs every case of the test, not a sample")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--every-case", action="store_true", help="run the whole product of parameters, not only all pairs"
+    )
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves out what `-m` says
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    sampling.mark_the_rest(items)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    beyond = sampling.mark_the_rest(items)
+    # A case that was asked for by its id is run.
+    if not config.getoption("every_case") and not any("[" in it for it in config.args):
+        items[:] = [it for it in items if it not in beyond]

@@ -1,10 +1,11 @@
-"""Which cases of a parametrised test `make test` runs: a pairwise sample. The rest is marked `exhaustive`.
+"""Which cases of a parametrised test run: `make test` has a sample, `make test-rest` all pairs, `--every-case` the whole product.
 
 What is special about a case stands in its id: a value of each parametrisation, whose parts are set apart by hyphens. The sample has
 each of these properties at least once, and then pairs of them, those of the most pairs first, up to a number of cases
 (J. Bach and P. J. Schroeder, Pairwise Testing: A Best Practice That Isn't, 2004, say what that finds and what it does not).
+The rest of the cases that all pairs need is marked `exhaustive`. What only adds a third property to known pairs is left out.
 
-Invariant: the sample depends on the ids alone, so that each process of a test run has the same one.
+Invariant: both choices depend on the ids alone, so that each process of a test run has the same ones.
 """
 
 from __future__ import annotations
@@ -22,15 +23,18 @@ FEWEST = 1
 """Cases of a test that is marked `costly`: its kernels take long to compile. Tests beside it have others."""
 ENOUGH = 6
 """Cases of a test, unless its single properties need more."""
+MANY = 48
+"""A test of so many cases keeps them all in `make test-rest`; another one as many, unless its pairs need more."""
 SMALL = 8
 """A parametrisation of so few values is not taken apart: each value is a property."""
 
 
-def mark_the_rest(items: Iterable[pytest.Item]) -> None:
-    """Marks as `exhaustive` what is not in the sample of its test.
+def mark_the_rest(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Marks as `exhaustive` what is not in the sample of its test; gives the cases that only the whole product has.
 
     Tests marked `every_case` are left alone, and of those marked `costly` a few cases are left, whatever their properties.
     """
+    beyond: set[pytest.Item] = set()
     tests: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if hasattr(item, "callspec") and not any(map(item.get_closest_marker, ("every_case", "exhaustive"))):
@@ -42,6 +46,9 @@ def mark_the_rest(items: Iterable[pytest.Item]) -> None:
         for k, case in enumerate(cases):
             if k not in chosen:
                 case.add_marker("exhaustive")
+        kept = chosen.union(all_pairs(ids, name))
+        beyond.update(case for k, case in enumerate(cases) if k not in kept)
+    return beyond
 
 
 def sample(cases: Sequence[tuple[str, ...]], most: int | None = None, name: str = "") -> list[int]:
@@ -62,6 +69,29 @@ def sample(cases: Sequence[tuple[str, ...]], most: int | None = None, name: str 
         left.remove(best)
         chosen.append(best)
     return sorted(chosen)
+
+
+def all_pairs(cases: Sequence[tuple[str, ...]], name: str = "") -> list[int]:
+    """Positions of cases that have every pair of properties between them, and at least `MANY`.
+
+    One pass takes what adds a pair: the number of steps is that of the cases, and the choice has more cases than the least one.
+    """
+    if len(cases) <= MANY:
+        return list(range(len(cases)))
+    small = [len({case[axis] for case in cases}) <= SMALL for axis in range(len(cases[0]))]
+    rank = sorted(range(len(cases)), key=lambda k: hashlib.sha256("-".join([name, *cases[k]]).encode()).digest())
+    known: set[tuple[Hashable, Hashable]] = set()
+    chosen, others = [], []
+    for k in rank:
+        parts = [
+            (axis, part)
+            for axis, value in enumerate(cases[k])
+            for part in ([value] if small[axis] else ["a number"] if value.isdecimal() else value.split("-"))
+        ]
+        pairs = set(combinations(parts, 2))
+        (others if pairs <= known else chosen).append(k)
+        known |= pairs
+    return sorted([*chosen, *others[: max(0, MANY - len(chosen))]])
 
 
 def _properties(parts: list[Hashable]) -> tuple[set[Hashable], set[tuple[Hashable, Hashable]]]:

@@ -6,7 +6,7 @@ from itertools import combinations, product
 
 import pytest
 
-from tests.sampling import ENOUGH, FEW, SMALL, sample
+from tests.sampling import ENOUGH, FEW, MANY, SMALL, all_pairs, sample
 
 WAYS = ("own", "gpu")
 TYPES = ("f32", "f16", "i64", "bool")
@@ -51,3 +51,14 @@ def test_the_sample_does_not_depend_on_the_order() -> None:
     cases = list(product(WAYS, TYPES, SIZES))
     backwards = cases[::-1]
     assert {cases[k] for k in sample(cases)} == {backwards[k] for k in sample(backwards)}
+
+
+def test_the_long_tests_have_every_pair_and_no_more_than_they_need() -> None:
+    cases = list(product(WAYS, TYPES, SIZES, [str(k) for k in range(50)]))
+    chosen = [cases[k] for k in all_pairs(cases)]
+    assert MANY <= len(chosen) < len(cases) // 10
+    of = [{pair for case in some for pair in combinations(case[:3], 2)} for some in (cases, chosen)]
+    assert of[0] == of[1]
+    names = list(product([f"Op{k}" for k in range(100)], WAYS))
+    assert len(all_pairs(names)) == len(names)  # each operator is seen in each way
+    assert len(all_pairs(cases[:MANY])) == MANY
