@@ -3,8 +3,8 @@
 Every module of `tools/` whose name has no underscore in front is a subcommand: its docstring is the help, its
 `add_arguments(parser)` declares what it takes and its `main(args)` does the work and gives the exit code. Only the module of
 the subcommand that is called is imported; of the others the source's first line is read. Invariants: a problem is one line
-on stderr and exit code 2, a traceback appears only with --debug; Ctrl-C is exit code 130 and nothing on stderr, whatever a
-library makes of it, but for a line where it has to wait (`tools/_waits.py`).
+on stderr, with --json an object, and exit code 2; a traceback appears only with --debug; Ctrl-C is exit code 130 and nothing
+on stderr, whatever a library makes of it, but for a line where it has to wait (`tools/_waits.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
+import json
 import os
 import pkgutil
 import signal
@@ -20,7 +21,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from . import tools
 from .tabular import printable
@@ -64,6 +65,13 @@ def commands() -> Iterator[tuple[str, str]]:
             yield found.name, (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
 
 
+def parsers() -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
+    """(name, summary, parser) of every subcommand, for what completes command lines. All modules are imported."""
+    for name, summary in commands():
+        command = next(it for it in make_parser([name])._actions if it.dest == "command")
+        yield name, summary, cast(Any, command.choices)[name]
+
+
 def make_parser(argv: Sequence[str]) -> Parser:
     """The parser of the command line `argv`. Raises ArgumentsError for a subcommand that is not there."""
     parser = Parser(prog="wgpu-ep", description="Run and inspect ONNX models on WebGPU.")
@@ -80,7 +88,7 @@ def make_parser(argv: Sequence[str]) -> Parser:
         if name == called:
             module = importlib.import_module(f"{tools.__name__}.{name}")
             module.add_arguments(command)
-            command.set_defaults(main=module.main, parser=command)
+            command.set_defaults(main=module.main, parser=command, parsers=parsers)
     return parser
 
 
@@ -129,7 +137,7 @@ def _main(argv: Sequence[str], interrupts: list[int]) -> int:
     except SystemExit as stop:  # argparse has printed its help or the version
         return stop.code if isinstance(stop.code, int) else FAILURE
     except ArgumentsError as problem:
-        return _failed(str(problem))
+        return _failed(str(problem), problem, "--json" in argv)
     try:
         code = int(args.main(args))
         try:
@@ -145,11 +153,12 @@ def _main(argv: Sequence[str], interrupts: list[int]) -> int:
     except Exception as problem:
         if args.debug or interrupts:
             raise
-        return _failed(_one_line(problem))
+        return _failed(_one_line(problem), problem, args.json)
 
 
-def _failed(line: str) -> int:
-    print(f"error: {line}", file=sys.stderr)
+def _failed(line: str, problem: Exception, as_json: bool) -> int:
+    told = {"error": {"type": type(problem).__name__, "message": line}}
+    print(json.dumps(told) if as_json else f"error: {line}", file=sys.stderr)
     return FAILURE
 
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "verify": "",
     "tune": "matmul_parts --seconds 0 --output {folder}/out",
     "export": "--output {folder}/out",
+    "bench": "--runs 1",
 }
 
 

@@ -1,5 +1,5 @@
 """The subcommands of `wgpu-ep`, one per file: `info`, `run`, `profile`, `explain`, `verify`, `export`, `tune`, `chat`,
-`options`, `cache`. See `cli.py`.
+`options`, `cache`, `bench`, `doctor`, `completion`. See `cli.py`.
 
 `_output` prints for all of them. A tool imports what is slow (onnx, wgpu, onnxruntime) inside its functions, so that help
 and other tools stay quick.

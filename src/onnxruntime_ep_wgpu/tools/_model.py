@@ -80,6 +80,24 @@ def add_model_arguments(parser: argparse.ArgumentParser, model: str = "an ONNX f
     parser.add_argument("model", type=Path, metavar="MODEL", help=model)
     add_device_arguments(parser)
     add_override_argument(parser)
+    add_custom_ops_argument(parser)
+
+
+def add_custom_ops_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--custom-ops", action="append", default=[], type=Path, metavar="LIBRARY",
+        help="a library of operators of the model, as that of onnxruntime-extensions; may be repeated",
+    )  # fmt: skip
+
+
+def register_custom_ops(settings: Any, libraries: Iterable[Path]) -> None:
+    """Adds libraries of operators to SessionOptions. Raises InputError for a file that is none."""
+    for path in libraries:
+        check_file(path, "a library of operators")
+        try:
+            settings.register_custom_ops_library(str(path.resolve()))
+        except Exception as error:
+            raise InputError(f"--custom-ops {path}: {' '.join(str(error).split())}") from error
 
 
 def add_override_argument(parser: argparse.ArgumentParser) -> None:
@@ -139,6 +157,7 @@ def open_session(args: argparse.Namespace, allow_cpu_only: bool = False, **sessi
     options, device, sizes = given_options(args), given_device(args), given_sizes(args)
     settings = ort.SessionOptions()
     settings.log_severity_level = 4  # what goes wrong is raised, and printed once
+    register_custom_ops(settings, args.custom_ops)
     for name, value in session_options.items():
         setattr(settings, name, value)
     try:

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import OptionError
-from ._model import adapter_of, add_override_argument, given_device, open_session, whole
+from ._model import (
+    adapter_of,
+    add_custom_ops_argument,
+    add_override_argument,
+    given_device,
+    open_session,
+    whole,
+)
 from ._output import progress, show_json, show_table
 from ._places import check_files
 
@@ -23,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kernels", nargs="*", metavar="KERNEL", help="what to measure: names of docs/tuning.md (all)")
     parser.add_argument("--model", type=Path, metavar="MODEL", help="measure only what this ONNX file has kernels of")
     add_override_argument(parser)
+    add_custom_ops_argument(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--device", metavar="D", help="number or part of the name of a device (see wgpu-ep info)")
     which.add_argument("--adapter", type=whole(0), metavar="N", help="number of the adapter (0; see wgpu-ep info)")

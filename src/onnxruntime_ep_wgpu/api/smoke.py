@@ -1,0 +1,36 @@
+"""A small run whose values are checked.
+
+In: the number of an adapter. Out: the seconds that it took. Errors: DeviceError for wrong values, and whatever a session or its
+run raises.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from ..errors import DeviceError
+from .sessions import session
+
+
+def smoke_run(adapter: int) -> float:
+    """Seconds of a session of relu(a @ b) and its first run; a is 33 x 65, b is 65 x 17, both f32."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((33, 65)).astype(np.float32), rng.standard_normal((65, 17)).astype(np.float32)
+    start = time.perf_counter()
+    found = session(_model(), adapterIndex=adapter).run(None, {"a": a, "b": b})[0]
+    if not np.allclose(found, np.maximum(a @ b, 0), rtol=1e-4, atol=1e-4):
+        raise DeviceError("wrong values of a matrix product")
+    return time.perf_counter() - start
+
+
+def _model() -> bytes:
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, None]) for name in "aby"]
+    nodes = [helper.make_node("MatMul", ["a", "b"], ["c"]), helper.make_node("Relu", ["c"], ["y"])]
+    graph = helper.make_graph(nodes, "smoke", values[:2], values[2:])
+    made: bytes = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    ).SerializeToString()
+    return made
