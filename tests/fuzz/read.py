@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -153,10 +153,15 @@ def models() -> tuple[onnx.ModelProto, ...]:
 
 def read_in_node(names: Sequence[str], folder: Path) -> dict[str, str]:
     """The outcomes of cases in the web library. One that ends Node is `defect`, with how."""
+    return bytes_in_node({it: hostile.make(it) for it in names}, folder)
+
+
+def bytes_in_node(files: Mapping[str, bytes], folder: Path) -> dict[str, str]:
+    """The same of the bytes of files, by name."""
     lines = folder / "lines"
-    lines.write_bytes(b"\n".join(f"{it} ".encode() + base64.b64encode(hostile.make(it)) for it in names))
+    lines.write_bytes(b"\n".join(f"{it} ".encode() + base64.b64encode(data) for it, data in files.items()))
     done = web.node("--max-old-space-size=2048", "test/read_files.mjs", lines)
     outcomes: dict[str, str] = {}
     for row in map(json.loads, done.stdout.splitlines()):
         outcomes[row.get("name") or row["start"]] = row.get("outcome", f"defect: {done.stderr[-300:]}")
-    return {it: outcomes.get(it, f"defect: it did not begin: {done.stderr[-300:]}") for it in names}
+    return {it: outcomes.get(it, f"defect: it did not begin: {done.stderr[-300:]}") for it in files}

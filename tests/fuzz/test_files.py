@@ -108,6 +108,25 @@ def test_sizes_do_not_grow_with_every_definition(count: int, tmp_path: Path) -> 
         layouts.layout([3])
 
 
+def test_an_expression_that_nothing_uses_is_read_too(tmp_path: Path) -> None:
+    """What is not well formed is refused when the file is read, here and in a browser, and not when a size needs it."""
+    wrong: dict[str, list[object]] = {
+        "two-results": [1, 2], "no-result": [], "no-operand": [1, "+"], "unknown": ["$absent"], "no-operation": [1, 2, "power"],
+    }  # fmt: skip
+    files = {}
+    for name, tokens in {"right": [1, 2, "+"], **wrong}.items():
+        path = changed(lambda it, tokens=tokens: it["definitions"].append(["unused", tokens]), tmp_path / name)
+        files[name] = path.read_bytes()
+        if name == "right":
+            load(path)
+        else:
+            with pytest.raises(ProgramError, match="is damaged: "):
+                load(path)
+    if not node.missing():
+        # The right one is laid out for sizes that are beyond every limit, too.
+        assert read.bytes_in_node(files, tmp_path) == {"right": "LimitError", **dict.fromkeys(wrong, "ProgramError")}
+
+
 def test_a_text_of_a_check_has_places_for_numbers_alone(tmp_path: Path) -> None:
     """A format of Python can name attributes, and widths that take all memory."""
     for text in ("{0.__class__}", "{:999999999}", "{!r}", "{0}", "{", "{}{}", ""):
