@@ -37,6 +37,10 @@ DIFFERENCES = """\
   provider leaves it as its memory was.
 * **Sampling with `presence_mask`**: `presence_penalty` is taken from the score of each token of which the mask is not 0. The CPU
   provider of onnxruntime 1.32.0 takes it from the first token of the first text alone.
+* **TreeEnsemble**: `post_transform` 1 is SOFTMAX and 2 is LOGISTIC, and a fraction is no member of a set of integers, as ONNX
+  says. The CPU provider takes 1 for LOGISTIC and 2 for SOFTMAX, and cuts the fraction.
+* **Binarizer and OneHotEncoder**: NaN is 0, and a category that is unknown a row of zeros, also where the CPU provider raises an
+  error. With validationMode full an unknown category is an error here too, where `zeros` is 0.
 * **Searches with decoders that calculate in f16**, or whose past and present share a buffer, run here; the CPU provider has no
   kernel for them.
 """

@@ -76,10 +76,12 @@ def model(
     symbolic: bool = False,
     constants: Sequence[int] = (),
     domain: str = "",
+    version: int = 1,
     **attributes: Any,
 ) -> onnx.ModelProto:
     """A graph of one node. `outputs` are numpy types, by default that of the first input; `constants` are the inputs that
-    are initializers; with `symbolic` no dimension of the others is known when the model is compiled."""
+    are initializers; `version` is that of another domain; with `symbolic` no dimension of the others is known when the model is
+    compiled."""
     names = [f"x{k}" if a is not None else "" for k, a in enumerate(arrays)]
     results = list(outputs) or [arrays[0].dtype]
     node = helper.make_node(op, names, [f"y{k}" for k in range(len(results))], domain=domain, **attributes)
@@ -97,7 +99,7 @@ def model(
         for k, d in enumerate(results)
     ]
     graph = helper.make_graph([node], op, inputs, values, weights)
-    opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid(domain, version)] if domain else [])]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 

@@ -276,6 +276,8 @@ def _tied(graph: ir.Graph) -> dict[ir.Value, tuple[ir.Value, Permuted]]:
 
 def _attribute(attribute: Any) -> Any:
     if attribute.type == ir.AttributeType.TENSOR:
+        if attribute.value.dtype == ir.DataType.STRING:
+            raise UnsupportedError(f"attribute {attribute.name} holds texts, which have no memory on a device")
         return attribute.value.numpy()
     if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
         raise UnsupportedError(CONTROL_FLOW)

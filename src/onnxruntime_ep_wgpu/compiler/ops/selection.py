@@ -111,6 +111,11 @@ _declare("ArgMax", "x > y")
 _declare("ArgMin", "x < y")
 
 
+def best_of_rows(b: Builder, x: Operand) -> Operand:
+    """The place of the first of the largest elements of each row of a matrix, i32 (rows); of a NaN, where a row begins with one."""
+    return b.reshape(_best(b, x, 1, "x > y", False), (x.shape[0],))
+
+
 def _hardmax(b: Builder, x: Operand, axes: int) -> Operand:
     """1 at the first of the largest elements over the last `axes` axes of x, where ArgMax finds it, else 0; nowhere in a row that
     begins with NaN."""
