@@ -30,6 +30,7 @@ OPERATORS = {
     "quantised": """
         ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul QuantizeLinear""",
     "recurrent": "GRU LSTM RNN",
+    "sizes that data decides": "Compress NonMaxSuppression NonZero Unique",
     "shape": "Constant ConstantOfShape Range Shape Size",
 }
 IN_SCOPE = frozenset(op for family in OPERATORS.values() for op in family.split())
@@ -52,8 +53,7 @@ CPU_REASONS = {
     "only views and casts": "nothing is calculated between two nodes that have one of the other reasons",
     "the rank of": "follows from what a node on the CPU makes",
     "only shape arithmetic": "a few integers from shapes, for nothing on WebGPU: cheaper where they are",
-    "a bound of the range is computed": "the length of the result is data, not shape",
-    "control flow runs on the CPU": "the Loop that a Range of such a length becomes where no provider has it",
+    "control flow runs on the CPU": "the Loop that a Range becomes where no provider has it",
     "antialiasing": "Resize with antialias has no kernel",
     "batch normalisation in training mode": "inference only",
     "type float64": "WebGPU has no 64-bit floats",

@@ -54,7 +54,7 @@ class Program:
         self.integers = [k for k, value in enumerate(graph.inputs) if value.dtype is ir.DataType.INT64]
         self.outputs = [value.name for value in graph.outputs]
         self.constants = {name: value.const_value.numpy().copy() for name, value in graph.initializers.items()}
-        self.declined, self.symbols, self.decisive = (), (), frozenset[str]()
+        self.declined, self.symbols, self.decisive, self.sized = (), (), frozenset[str](), ()
         self.steps = [
             (
                 node.name,

@@ -76,7 +76,16 @@ def test_a_second_process_imports_no_compiler(place: Folder, tmp_path: Path) -> 
     assert sorted(entry.read(place.read(it.name) or b"", None).kind for it in place.entries()) == ["claim", "program"]
 
 
-@pytest.mark.parametrize("model", [models.chain, models.mixed], ids=["whole", "divided"])
+def sized() -> bytes:
+    """Data decides a size, with which the next group goes on."""
+    text = (
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[a,b] x) => (float[n] y)'
+        " { r = Relu (x) z = NonZero (r) t = Transpose (z) y = GatherND (x, t) }"
+    )
+    return onnx.parser.parse_model(text).SerializeToString()
+
+
+@pytest.mark.parametrize("model", [models.chain, models.mixed, sized], ids=["whole", "divided", "sized"])
 def test_reports_and_results_are_the_same(place: Folder, model: Any) -> None:
     first = webgpu_ep.session(model())
     second = twice_or_known(model())
@@ -88,6 +97,19 @@ def twice_or_known(model: bytes) -> Any:
     session = webgpu_ep.session(model)
     assert not compiled(session)
     return session
+
+
+def test_scales_that_are_inputs_are_known(place: Folder) -> None:
+    text = (
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[1,1,2,2] x, float[4] s) => (float[a,b,c,d] y)'
+        ' { y = Resize <mode = "nearest"> (x, , s) }'
+    )
+    model = onnx.parser.parse_model(text).SerializeToString()
+    webgpu_ep.session(model)
+    x = np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2)
+    for factor in (2, 3):
+        (y,) = twice_or_known(model).run(None, {"x": x, "s": np.array([1, 1, factor, 1], np.float32)})
+        np.testing.assert_array_equal(y, x.repeat(factor, 2))
 
 
 def test_weights_are_those_of_the_model(place: Folder) -> None:

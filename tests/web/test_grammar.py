@@ -18,6 +18,7 @@ from onnxruntime_ep_wgpu.api.web_export import REDUCING
 from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.compiler.lower import attempt
+from onnxruntime_ep_wgpu.program.settings import CompileSettings
 from onnxruntime_ep_wgpu.program.target import F16, SUBGROUP_MATRIX, MatrixUnit, Target
 from tests.compiler import test_channels_last, test_extremes, test_squeeze_excite
 from tests.conformance import cases, scope
@@ -31,15 +32,16 @@ UNITS = replace(
     max_workgroup_storage=48 << 10,
     matrices=(MatrixUnit(16, 16, 16, "f16", "f32", 32),),
 )
+EVERY = CompileSettings(compiled_again=True, reads_sizes=True)  # of nodes that no export has, too
 CHANNELS_LAST = replace(REDUCING, tuning=(tune.use(tune.convolutions.ChannelsLast(2)),))
 
 
 def texts_of(model: onnx.ModelProto, target: Target) -> dict[str, str]:
     """The texts of its kernels, and what each is of; none where something in it does not run on WebGPU."""
     module = ir.from_proto(onnx.shape_inference.infer_shapes(model))
-    if any(attempt(module.graph, module.opset_imports, target).reasons):
+    if any(attempt(module.graph, module.opset_imports, target, EVERY).reasons):
         return {}
-    program = compile_graph(module.graph, module.opset_imports, target)
+    program = compile_graph(module.graph, module.opset_imports, target, settings=EVERY)
     return {text: kernel.label for kernel in program.kernels for text in kernel.wgsl}
 
 
@@ -85,6 +87,7 @@ def test_kernels_for_gpus_are_what_browsers_read(tmp_path: Path) -> None:
         "map",
         "reduce",
         "layer_norm",
+        "suppress",
     }
     assert labels >= templates
     assert any("subgroupMatrixMultiplyAccumulate" in text for text in found)

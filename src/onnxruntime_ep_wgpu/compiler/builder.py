@@ -14,7 +14,7 @@ from ..program.target import Target, elements_per_word
 from .binding_ranges import is_large, is_way_to_read, of_weights
 from .codegen.expression import check_expression
 from .codegen.preprocess import preprocess
-from .dims import Dim, equal, limits, maximum
+from .dims import Dim, equal, limits, maximum, symbol
 from .divide import BindingsError, divided, is_bindable, joined, placed_copies
 from .ir import (
     Body,
@@ -158,6 +158,31 @@ class Builder(Requirements):
         ):
             view = self.copy(x).view
         return self.view(x, view.expand(shape))
+
+    # ---- sizes that data decides
+
+    def sized(self, what: str, data: Operand, shape: Sequence[Dim | Operand]) -> Operand:
+        """A result of this shape, whose extents may be elements on the device: `what` is known only from data. Its elements are
+        the first ones of `data`, row-major. Raises UnsupportedError for hosts that read no sizes back."""
+        self.check_sized(what)
+        parts = [
+            self.pointwise("i64(x)", {"x": it}, DType.INT64)
+            if isinstance(it, Operand)
+            else self.host(DType.INT64, [it])
+            for it in shape
+        ]
+        columns = [self.reshape(it, (1,)) for it in parts]
+        extents = columns[0] if len(parts) == 1 else self.join(columns, 0, (len(parts),))
+        name = f"{self.origin[0]}.{len(self.nodes)}"
+        dims = tuple(symbol(f"{name}.{k}") if isinstance(it, Operand) else it for k, it in enumerate(shape))
+        return Operand(data.dtype, dims, self.reshape(data, (data.size,)).view, sized=extents)
+
+    def check_sized(self, what: str) -> None:
+        """Raises UnsupportedError where `what`, which only data tells, may be in no shape."""
+        if not self.settings.reads_sizes:
+            raise UnsupportedError(
+                f"{what} is known only from the data, so the shape of the result depends on data; it runs on the CPU"
+            )
 
     # ---- nodes
 

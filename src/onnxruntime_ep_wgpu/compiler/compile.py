@@ -133,6 +133,7 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Fus
         said=tuple(names.definitions[len(definitions) :]),
         declined=tuple(lowered.declined),
         aliases=tuple((values.of(output), values.of(source)) for output, source in lowered.aliases),
+        sized=tuple((values.of(output), values.of(shape)) for output, shape in lowered.sized),
         weights=tuple(values.weights),
     )
 

@@ -69,13 +69,15 @@ class Attempt:
 
     A reason is a Fault where the node is wrong in itself, so that no provider could run it, or where this package is. `found` is
     what is known of values of which the graph does not tell type or rank, by name. `moves` are the places of nodes that calculate
-    nothing: they make views, or convert their operand.
+    nothing: they make views, or convert their operand. `waits` are pairs of places: the second node has to know sizes or elements
+    of what the first one makes, so that they are in no group together.
     """
 
     reasons: list[str | None]
     lowered: LoweredGraph | None = None
     found: Mapping[str, Told] = field(default_factory=dict)
     moves: frozenset[int] = frozenset()
+    waits: frozenset[tuple[int, int]] = frozenset()
 
 
 def attempt(
@@ -103,6 +105,7 @@ def attempt(
 
 def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering, control: Control | None) -> Attempt:
     lowering.begin(graph, folded)
+    lowering.may_wait = frozenset(graph)
     reasons: list[str | None] = []
     moves: set[int] = set()
     for value in graph.inputs:
@@ -129,6 +132,15 @@ def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering, control: Contr
         if len(lowering.builder.nodes) == made or (known is not None and known.converts):
             moves.add(place)
     found = lowering.found()
+    places = {node: place for place, node in enumerate(graph)}
+    waits = frozenset(
+        (places[maker], places[node])
+        for node, values in lowering.waits.items()
+        for value in values
+        if (maker := value.producer()) is not None and reasons[places[node]] is None
+    )
+    if waits:
+        return Attempt(reasons, None, found, frozenset(moves), waits)
     if any(reason is not None for reason in reasons):
         return Attempt(reasons, None, found, frozenset(moves))
     try:
@@ -154,12 +166,24 @@ def _infer(node: ir.Node, lowering: Lowering, control: Control | None) -> None:
 
 def _lowered(lowering: Lowering, results: Sequence[ir.Value]) -> LoweredGraph:
     outputs: list[Tensor] = []
+    shapes: dict[Tensor, Operand] = {}
     for value in results:
         operand = lowering.operand(value)
         assert operand is not None
         made_by = operand.view.tensor.producer
         lowering.builder.origin = made_by.origin if made_by is not None else (f"output {value.name}",)
-        outputs.append(_output(lowering.builder, operand, value.name or "", outputs))
+        if operand.sized is None:
+            outputs.append(_output(lowering.builder, operand, value.name or "", outputs))
+            continue
+        most = Operand(operand.dtype, operand.view.shape, operand.view)
+        outputs.append(_output(lowering.builder, most, value.name or "", outputs))
+        shapes[outputs[-1]] = operand.sized
+    made = list(outputs)
+    sized = [
+        (output, _output(lowering.builder, shape, f"the shape of {output.name}", made))
+        for output, shape in shapes.items()
+    ]
+    outputs += [shape for _, shape in sized]
     return LoweredGraph(
         tuple(lowering.inputs.symbols.values()),
         lowering.inputs.tensors,
@@ -168,6 +192,7 @@ def _lowered(lowering: Lowering, results: Sequence[ir.Value]) -> LoweredGraph:
         lowering.builder.conditions,
         lowering.operators,
         lowering.builder.assertions,
+        sized=sized,
     )
 
 

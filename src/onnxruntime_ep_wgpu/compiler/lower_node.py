@@ -27,7 +27,7 @@ from .inference.told import UNKNOWN, Told, merged, of_value
 from .limits import Limits
 from .malformed import malformation
 from .messages import unknown_rank
-from .operand import Operand, decided_in_a_run
+from .operand import OnDeviceError, Operand, decided_in_a_run
 from .ops import host, registry
 from .tied import ties_of
 from .tune import channels_last
@@ -61,6 +61,11 @@ class Lowering:
         self._around = around or {}
         self.operators: dict[str, str] = {}  # by the name of the node
         self.channels_last: frozenset[ir.Node] = frozenset()
+        self.may_wait: frozenset[ir.Node] = frozenset()  # nodes that may be in a later group than what they read
+        self.waits: dict[
+            ir.Node, set[ir.Value]
+        ] = {}  # the values whose size or elements a node has to know before it runs
+        self._again: dict[ir.Value, Operand] = {}  # such values, as inputs
 
     def begin(self, graph: ir.Graph, folded: Folded) -> None:
         """What is known of a graph before its nodes are lowered."""
@@ -116,6 +121,48 @@ class Lowering:
             self.builder.constant(constant, value.name or "") if constant is not None else self.operand_of_input(value)
         )
 
+    # ---- what is known when a group has run
+
+    def _read(self, node: ir.Node, value: ir.Value | None) -> Operand | None:
+        """An operand of a node, as an input where the node waits for it. Raises UnsupportedError for one that it would have to
+        wait for."""
+        operand = self.operand(value)
+        if operand is None or value is None:
+            return operand
+        if operand.sized is not None and value not in self.waits.get(node, ()) and not self._wait(node, value):
+            raise UnsupportedError(
+                f"the size of {value.name!r} is known only from the data, so the shape depends on data"
+            )
+        return self._again[value] if value in self.waits.get(node, ()) else operand
+
+    def _wait(self, node: ir.Node, value: ir.Value, for_elements: bool = False) -> bool:
+        """Has a node wait for what another one makes, `for_elements` or for its size; whether that helps."""
+        maker = value.producer()
+        if node not in self.may_wait or maker not in self.may_wait or value in self.waits.get(node, ()):
+            return False
+        known = self._again.get(value) or self.inputs.operand(value, self.known(value))
+        if for_elements and not known.may_tell:
+            return False
+        self._again[value] = known
+        self.waits.setdefault(node, set()).add(value)
+        return True
+
+    def _waiting(self, node: ir.Node) -> Sequence[Operand | None]:
+        """The results of a node, which waits for operands whose elements decide."""
+        mark = self.builder.mark()
+        try:
+            return self._results(node)
+        except OnDeviceError as error:
+            self.builder.undo(mark)
+            wanted = [it for it in node.inputs if it is not None and self.values.get(it) is error.operand]
+            if not wanted or not self._wait(node, wanted[0], for_elements=True):
+                raise
+        try:
+            return self._waiting(node)
+        except UnsupportedError:
+            self.waits[node].discard(wanted[0])
+            raise
+
     # ---- nodes
 
     def node(self, node: ir.Node, name: str = "") -> None:
@@ -124,7 +171,7 @@ class Lowering:
         self.builder.begin((name or node.name or f"{node.op_type}({node.outputs[0].name})",))
         self.operators.setdefault(self.builder.origin[0], node.op_type)
         try:
-            results = self._results(node)
+            results = self._waiting(node)
             for value, result in zip(node.outputs, results, strict=False):
                 if result is not None:
                     _check_declared(value, result, sure=not self.builder.assumes)
@@ -147,9 +194,9 @@ class Lowering:
     def _results(self, node: ir.Node) -> Sequence[Operand | None]:
         domain, opset = registry.version_of(node.domain, self.opsets)
         if node.op_type == "If" and not domain:
-            return self._branch(node, self.operand(node.inputs[0]))
+            return self._branch(node, self._read(node, node.inputs[0]))
         attributes = {name: _attribute(a) for name, a in node.attributes.items()}
-        operands = [self.operand(v) for v in node.inputs]
+        operands = [self._read(node, v) for v in node.inputs]
         small = host.evaluate(node.op_type, domain, operands, attributes)
         if small is not None and small[0].known:
             return small

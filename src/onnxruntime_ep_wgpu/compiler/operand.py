@@ -18,6 +18,14 @@ Conditions = dict[Dim, str]  # what must not be 0 in a run, and what is wrong if
 LARGEST_HOST_VALUE = 1024  # elements; larger integer tensors are data, not shapes
 
 
+class OnDeviceError(UnsupportedError):
+    """The elements of `operand` decide sizes or kernels, and are known on the device alone."""
+
+    def __init__(self, reason: str, operand: Operand) -> None:
+        super().__init__(reason)
+        self.operand = operand
+
+
 class Operand:
     """A value while its consumers are lowered: on the device as a view, on the host as small integers, or both.
 
@@ -38,12 +46,15 @@ class Operand:
         conditions: Conditions | None = None,
         bits: Callable[[], HostArray] | None = None,
         listed: Callable[[int], HostArray] | None = None,
+        sized: Operand | None = None,
     ) -> None:
         """`bits` are those of the elements of a small input of floats, as dims; `listed` are the elements of a list of integers
-        whose length a run decides, if there are so many."""
+        whose length a run decides, if there are so many; `sized` is the shape of a result whose size data decides, of which
+        `view` has as many elements as there may be."""
         self.dtype, self.shape, self.known = dtype, tuple(shape), known
         assert are_dims(self.shape), f"the shape {self.shape} holds what is no dim"
         self.conditions = conditions or {}
+        self.sized = sized
         self.asked = False  # whether something relies on the host value
         self._view, self._host, self._bits, self._listed = view, host, bits, listed
         self._array: HostArray | None = None
@@ -77,6 +88,11 @@ class Operand:
         """Names the tensor that holds exactly this value after it, for messages and inspection; the first name stays."""
         if self._view is not None and self._view.is_whole and not self._view.tensor.name:
             self._view.tensor.name = name
+
+    @property
+    def may_tell(self) -> bool:
+        """Whether elements may be known before kernels run."""
+        return any(it is not None for it in (self._host, self._bits, self._listed))
 
     @property
     def has_host(self) -> bool:
@@ -117,7 +133,7 @@ class Operand:
             self.conditions = {**self.conditions, equal(self.shape[0], count): f"{what} is {count} numbers"}
             return list(self._listed(count))
         if not self.has_host:
-            raise UnsupportedError(f"{what} is computed on the device, so the shape depends on data")
+            raise OnDeviceError(f"{what} is computed on the device, so the shape depends on data", self)
         self.asked = True
         return [int(d) if isinstance(d, (bool, np.integer)) else d for d in self.host.reshape(-1).tolist()]
 
@@ -129,7 +145,7 @@ class Operand:
         """The elements of a constant; raises UnsupportedError when it is not constant."""
         value = self.constant
         if value is None:
-            raise UnsupportedError(f"{what} is not a constant")
+            raise OnDeviceError(f"{what} is not a constant", self)
         return [float(v) for v in value.reshape(-1)]
 
 

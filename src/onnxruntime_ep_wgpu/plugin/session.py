@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..device import debugger, library_named
-from ..errors import Fault, InternalError, OptionError
+from ..errors import Fault, InternalError, OptionError, UnsupportedError
 from ..fields import settings_from
 from ..options import Options
 from ..program.settings import CompileSettings
@@ -40,6 +40,7 @@ from .memory import space as memory
 from .node import ComputeInfo
 from .search.operators import is_search
 from .settings import asked, settings_of
+from .sized import SizedNode
 from .wrap import wrapped
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class SessionState:
             preserve=options["preserveDevice"],
         )
         self.target = self.context.target
-        self._compiling = replace(settings_from(CompileSettings, options.values), compiled_again=True)
+        self._compiling = replace(settings_from(CompileSettings, options.values), compiled_again=True, reads_sizes=True)
         self._path = ""  # of the model, when it is a file
         self._others = False  # whether other providers took nodes before
         self._completed = False
@@ -275,6 +276,13 @@ class SessionState:
             input_names=inputs,
             output_names=outputs,
         )
+        if program.sized:
+            if self.captures is not None:
+                results = ", ".join(repr(program.values[output].name) for output, _ in program.sized)
+                raise UnsupportedError(
+                    f"enableGraphCapture: data decides the size of {results}, which a captured run cannot follow"
+                )
+            return SizedNode(self.ort, running, signature, program)
         info = ComputeInfo(self.ort, running, signature, captured=captured)
         if running is group:
             info.repeat_in_c()

@@ -96,14 +96,14 @@ class Tensors:
         if self._space.owns(at):
             found = self._space.read(at, nbytes, what)
             if found.device is not self._device:
-                here = self._scratch(nbytes, what)
+                here = self.scratch(nbytes, what)
                 allocation.copy(found, here, nbytes)
                 found = here
             else:
                 self.addresses[-1] = at
                 self._known.note_input(number, DeviceTensor(dtype, shape, *found.place), at)
         else:
-            found = self._scratch(nbytes, what)
+            found = self.scratch(nbytes, what)
             self._device.upload(*found.place, copies.host_bytes(tensor.data, nbytes))
         return DeviceTensor(dtype, shape, *found.place, value)
 
@@ -144,7 +144,7 @@ class Tensors:
                 known.note_output(index, DeviceTensor(dtype, shape, *found.place), at)
                 return found.place
         # Host memory, or memory of another device: brought there when the run is queued.
-        here = self._scratch(nbytes, what)
+        here = self.scratch(nbytes, what)
         self._deliveries.append((here, pointer, nbytes))
         return here.place
 
@@ -177,7 +177,8 @@ class Tensors:
             for buffer in self._temporary:
                 self._device.caches.storage.give(buffer)
 
-    def _scratch(self, nbytes: int, what: str) -> Located:
+    def scratch(self, nbytes: int, what: str) -> Located:
+        """Memory on the device until the run ends."""
         buffer = self._device.caches.storage.take(nbytes, f"{what} of {nbytes} bytes")
         self._temporary.append(buffer)
         return Located(self._device, Place(buffer, 0))

@@ -137,7 +137,8 @@ class Program:
     ONNX order. `aliases` are pairs of an output and an input, values: in a run in which both have one shape, the output begins
     as the input, which the dispatches of such a run do not read. A host copies, or has both in one place, which is then
     updated where it lies. `checks` are conditions that must not be 0; `assertions` are about data, and looked at only by runs that
-    check everything. `said` are more definitions, which only messages use.
+    check everything. `said` are more definitions, which only messages use. `sized` are pairs of outputs, values: one whose size
+    data decides, with room for the most elements that it may have, row-major from its beginning on, and its shape.
     """
 
     name: str
@@ -154,6 +155,7 @@ class Program:
     said: tuple[tuple[str, Postfix], ...] = ()
     declined: tuple[Declined, ...] = ()
     aliases: tuple[tuple[int, int], ...] = ()
+    sized: tuple[tuple[int, int], ...] = ()
     weights: tuple[Any, ...] = field(default=(), repr=False)
     format_version: int = FORMAT_VERSION
 

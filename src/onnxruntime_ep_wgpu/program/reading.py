@@ -101,6 +101,7 @@ def program_of(found: Any, columns: Mapping[str, Sequence[str]], weights: Sequen
         said=said,
         declined=table("declined", Declined),
         aliases=_list(_pair(_count))(found["aliases"]),
+        sized=_list(_pair(_count))(found.get("sized", [])),
         weights=tuple(weights),
     )
     _check(program)
@@ -108,6 +109,15 @@ def program_of(found: Any, columns: Mapping[str, Sequence[str]], weights: Sequen
         for extent in program.values[k].shape:
             expressions.only(of_inputs, extent)
     return program
+
+
+def _check_sized(program: Program, output: int, most: Value, shape: int) -> None:
+    """Raises ValueError for a result and its shape that are not both outputs, one list each."""
+    if not {output, shape} <= set(program.outputs) or output == shape:
+        raise ValueError(f"{most.name!r} or its shape is no output")
+    extents = program.values[shape]
+    if len(most.shape) != 1 or len(extents.shape) != 1 or extents.dtype is not DType.INT64:
+        raise ValueError(f"{most.name!r} or its shape is no list")
 
 
 def target_of(found: Any) -> Target:
@@ -336,7 +346,7 @@ def _check(program: Program) -> None:
         source = values[program.inputs[symbol.input]]
         if not symbol.is_element and symbol.index >= len(source.shape):
             raise ValueError(f"the dimension {symbol.name!r} is the axis {symbol.index} of {len(source.shape)}")
-        if symbol.is_element and not source.dtype.is_integer:
+        if symbol.is_element and not (source.dtype.is_integer or source.dtype in (DType.FLOAT32, DType.FLOAT16)):
             raise ValueError(f"the dimension {symbol.name!r} is an element of {source.dtype.label}")
     for dispatch in program.dispatches:
         if dispatch.kernel >= len(program.kernels):
@@ -346,6 +356,8 @@ def _check(program: Program) -> None:
         _check_text(check)
     for assertion in program.assertions:
         value(assertion.value, "what an assertion is about")
+    for output, shape in program.sized:
+        _check_sized(program, output, value(output, "a result whose size data decides", Storage.OUTPUT), shape)
     for output, source_of in program.aliases:
         a, b = value(output, "an alias", Storage.OUTPUT), value(source_of, "an alias's source", Storage.INPUT)
         if a.dtype is not b.dtype:

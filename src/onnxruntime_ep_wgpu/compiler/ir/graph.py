@@ -307,6 +307,7 @@ class LoweredGraph:
     assertions: list[DataAssertion] = field(default_factory=list)  # about data; looked at by runs that check everything
     declined: list[program.Declined] = field(default_factory=list)  # by rules of rewrite/, and passes/one_row/
     aliases: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # as `Program.aliases`
+    sized: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # as `Program.sized`
 
     def weights(self) -> list[Tensor]:
         """The weights that nodes read or assertions are about, each once."""

@@ -12,12 +12,12 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..coordinates import apart, named
-from ..dims import LARGEST, Dim, equal, less_equal, maximum, may_be, product
+from ..dims import LARGEST, Dim, equal, less_equal, maximum, may_be
 from ..operand import fixed
 from .choices import Flag
 from .index import INDICES, Allowed, along, check_indices, evenly_apart, index32, narrowed
 from .pointwise import type_of
-from .registry import ANY, BOOLS, INTEGERS, MICROSOFT, NUMBERS, KnownShape, at_least, op
+from .registry import ANY, INTEGERS, MICROSOFT, NUMBERS, KnownShape, at_least, op
 from .shape import axes_of, axis_of, extents
 
 
@@ -215,32 +215,6 @@ def eye_like(b: Builder, x: Operand, *, dtype: int | None = None, k: int = 0) ->
         K=k,
     )
     return b.pointwise(f"{to.compute}(x)", {"x": counter}, to)
-
-
-def _depends_on_data(name: str, what: str) -> None:
-    @op(name, types=ANY)
-    def lower(b: Builder, *xs: Operand, **attributes: object) -> Operand:
-        raise UnsupportedError(f"{what}, so the shape of the result depends on data; it runs on the CPU")
-
-
-_depends_on_data("NonZero", "the number of elements that are not zero is known only from the data")
-_depends_on_data("Unique", "the number of distinct elements is known only from the data")
-_depends_on_data("NonMaxSuppression", "the number of boxes that stay is known only from the data")
-
-
-@op("Compress", types=ANY, condition=BOOLS)
-def compress(b: Builder, x: Operand, condition: Operand, *, axis: int | None = None) -> Operand:
-    """Elements or slices of x whose condition holds; the conditions must be known when the graph is compiled."""
-    known = condition.constant
-    if known is None and not (condition.has_host and condition.known):
-        raise UnsupportedError(
-            "the condition is computed on the device, so the shape of the result depends on data; it runs on the CPU"
-        )
-    kept = np.flatnonzero(known if known is not None else condition.ints("the condition")).astype(np.int64)
-    if axis is None:
-        x = b.reshape(x, (product(x.shape),))
-    result: Operand = gather(b, x, b.constant(kept), axis=axis or 0)
-    return result
 
 
 PadMode = Literal["constant", "edge", "reflect", "wrap"]

@@ -10,7 +10,7 @@ from ..dims import product
 from ..ir import Function, Read
 from ..tune import row_variants
 from .choices import Flag
-from .reduction import WORDS_OF, reduce_axes
+from .reduction import CHUNKS, WHOLE, WORDS_OF, reduce_axes
 from .registry import INTEGERS, NUMBERS, at_least, op
 from .rows import by_rows, cut
 from .shape import axes_of, axis_of
@@ -78,10 +78,10 @@ def _scanned_rows(b: Builder, x: Operand, scan: _Scan, exclusive: bool, reverse:
     )
 
 
-def _scanned_in_chunks(b: Builder, x: Operand, scan: _Scan, exclusive: bool, reverse: bool) -> Operand:
-    """Running totals of chunks, each after the total of the chunks before it."""
+def _scanned_in_chunks(b: Builder, x: Operand, scan: _Scan, exclusive: bool, reverse: bool, number: int = 0) -> Operand:
+    """Running totals of chunks, each after the total of the chunks before it; there are a `number` of them, or few."""
     kept = x.rank - 1
-    chunks = b.copy(cut(b, x, kept, scan.identity))
+    chunks = b.copy(cut(b, x, kept, scan.identity, number))
     totals = reduce_axes(b, scan.reduction, chunks, [kept + 1], False, wraps=True)
     before = _scanned(b, totals, scan, True, reverse)
     inside = _scanned(b, chunks, scan, exclusive, reverse)
@@ -90,5 +90,15 @@ def _scanned_in_chunks(b: Builder, x: Operand, scan: _Scan, exclusive: bool, rev
     return b.slice(b.reshape(together, (*x.shape[:kept], product(inside.shape[kept:]))), kept, 0, 1, x.shape[kept])
 
 
-_declare("CumSum", _Scan(0, "x + y", "ReduceSum"))
+_SUMS = _Scan(0, "x + y", "ReduceSum")
+
+
+def running_totals(b: Builder, x: Operand) -> Operand:
+    """The sums of a list up to each element of it. A long one is many rows, so that all of a GPU works on it."""
+    if isinstance(x.size, int) and x.size <= WHOLE:
+        return _scanned(b, x, _SUMS, False, False)
+    return _scanned_in_chunks(b, x, _SUMS, False, False, CHUNKS)
+
+
+_declare("CumSum", _SUMS)
 _declare("CumProd", _Scan(1, "x * y", "ReduceProd"))

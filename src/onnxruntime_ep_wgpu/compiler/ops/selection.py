@@ -17,7 +17,7 @@ from .reduction import reduce_axes
 from .registry import FLOATS, INTEGERS, NUMBERS, at_least, op
 from .rows import FEWEST_CHUNKS, by_rows, chunks_of, cut, in_blocks
 from .shape import axis_of
-from .sorting import comparison, sorted_places
+from .sorting import KEYS, comparison, sorted_places
 
 
 def _best(b: Builder, x: Operand, axes: int, expression: str, last: bool) -> Operand:
@@ -148,13 +148,6 @@ def hardmax(b: Builder, x: Operand, *, axis: int = -1) -> Operand:
 # The largest k for which a workgroup holds the chosen elements, at most 12 bytes each, in 16 KB beside its counts.
 MOST_SELECTED = 1024
 SHORT_ROW = 1 << 18
-_KEYS = {
-    "f32": "ordered(x)",
-    "i32": "u32(x) ^ 2147483648",
-    "u32": "x",
-    "i64": "u64(x) ^ 9223372036854775808",
-    "u64": "x",
-}
 
 
 @op("TopK", types=NUMBERS, k_input=INTEGERS)
@@ -186,7 +179,7 @@ def top_k(
         raise UnsupportedError(f"k={count} is negative")
     b.require(less_equal(count, x.shape[axis]), "TopK wants {} of {} elements", count, x.shape[axis])
     wide = DType.UINT64 if x.dtype in (DType.INT64, DType.UINT64) else DType.UINT32
-    key = _KEYS[x.dtype.compute or ""]
+    key = KEYS[x.dtype.compute or ""]
     keys = b.pointwise(key if largest else f"~({key})", {"x": b.permute(x, order)}, wide, cost=6)
     place = _places(b, keys, count)
     back = np.argsort(order).tolist()

@@ -31,6 +31,7 @@ from ..dims import (
     select,
 )
 from ..ir import broadcast_shapes
+from ..operand import OnDeviceError
 from .choices import Flag
 from .registry import ANY, FLOATS, INTEGERS, MICROSOFT, KnownShape, op
 
@@ -392,11 +393,11 @@ def space_to_depth(b: Builder, x: Operand, *, blocksize: int, mode: DepthOrder =
 @op("Range", types=FLOATS | INTEGERS)
 @op("Range", domain=MICROSOFT, types=FLOATS | INTEGERS)
 def range_(b: Builder, start: Operand, limit: Operand, delta: Operand | None = None) -> Operand:
-    """start + k * delta, which is 1 where Microsoft's has none; the number of elements must follow from shapes or constants."""
+    """start + k * delta, which is 1 where Microsoft's has none; the number of elements follows from shapes or numbers."""
     delta = b.constant(np.ones((), start.dtype.numpy)) if delta is None else delta
     if len({o.dtype for o in (start, limit, delta)}) > 1:
         raise UnsupportedError(f"bounds {start} and {limit} and a step {delta} of different types")
-    first, last, by = (_bound(o) for o in (start, limit, delta))
+    first, last, by = (_bound(b, o) for o in (start, limit, delta))
     length: Dim
     if by == 0:
         raise UnsupportedError("the step of a range is 0")
@@ -414,15 +415,16 @@ def range_(b: Builder, start: Operand, limit: Operand, delta: Operand | None = N
     )
 
 
-def _bound(x: Operand) -> Dim | float:
-    """A bound of a range: a dim where it is a whole number, else a fraction; constant or derived from shapes."""
+def _bound(b: Builder, x: Operand) -> Dim | float:
+    """A bound of a range: a dim where it is a whole number, else a fraction. It is constant, derived from shapes, or a number that
+    kernels are made for."""
     if x.size != 1:
         raise UnsupportedError(f"a bound of the range is {x} and not one number")
     if x.has_host:
         return x.dims("a bound of the range")[0]
-    if x.constant is None:
-        raise UnsupportedError("a bound of the range is computed on the device, so the shape depends on data")
-    (value,) = x.floats("a bound of the range")
+    if x.constant is None and not x.has_bits:
+        raise OnDeviceError("a bound of the range is computed on the device, so the shape depends on data", x)
+    (value,) = b.assumed_floats(x, "a bound of the range", lambda count: [1.0] * count)
     if not math.isfinite(value):
         raise UnsupportedError(f"a bound of the range is {value}")
     return int(value) if value == int(value) else value

@@ -13,6 +13,14 @@ from ..ir import REPETITION, Function, Read, Variant
 
 SHORT = 512  # elements of a row; counting takes less time than sorting there, on lavapipe
 _LONGEST = 1 << 31  # elements that kernels count to
+KEYS = {
+    "f32": "ordered(x)",
+    "i32": "u32(x) ^ 2147483648",
+    "u32": "x",
+    "i64": "u64(x) ^ 9223372036854775808",
+    "u64": "x",
+}
+"""Unsigned keys in the order of elements, by their compute type: expressions over x."""
 
 
 def comparison(kind: str, name: str, expression: str) -> dict[str, Function]:

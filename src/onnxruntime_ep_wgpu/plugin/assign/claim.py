@@ -86,10 +86,13 @@ def claim(
     passed: dict[tuple[int, ...], tuple[ir.Graph, LoweredGraph | None]] = {
         tuple(range(len(nodes))): (graph, whole.lowered)
     }
+    waits = set(whole.waits)
+    if waits:
+        passed.clear()
     while True:
-        _drop_islands(nodes, before, reasons)
+        _drop_islands(nodes, before, reasons, waits)
         _drop_moves(nodes, before, reasons, held, whole.moves)
-        groups = [tuple(group) for group in partition.groups(before, [reason is None for reason in reasons])]
+        groups = [tuple(group) for group in partition.groups(before, [reason is None for reason in reasons], waits)]
         refused = False
         for group in groups:
             if group in passed:
@@ -100,6 +103,9 @@ def claim(
                 if answer is not None:
                     reasons[place] = answer
                     refused = True
+            if tried.waits:
+                waits |= {(group[maker], group[node]) for maker, node in tried.waits}
+                refused = True
             passed[group] = alone, tried.lowered
         if not refused:
             kept = [
@@ -113,7 +119,9 @@ def claim(
             return Claim(tuple(outcomes), whole.found), kept
 
 
-def _drop_islands(nodes: list[ir.Node], before: list[list[int]], reasons: list[str | None]) -> None:
+def _drop_islands(
+    nodes: list[ir.Node], before: list[list[int]], reasons: list[str | None], waits: partition.Waits
+) -> None:
     """Leaves shape arithmetic on the CPU where nothing of what it is connected to here calculates with tensors.
 
     A graph that is nothing else is kept: its owner asked for it to run here.
@@ -121,7 +129,7 @@ def _drop_islands(nodes: list[ir.Node], before: list[list[int]], reasons: list[s
     can_run = [reason is None for reason in reasons]
     islands = [
         place
-        for part in partition.components(before, partition.levels(before, can_run))
+        for part in partition.components(before, partition.levels(before, can_run, waits))
         if all(_is_shape_arithmetic(nodes[place], nodes, before[place], can_run) for place in part)
         for place in part
     ]

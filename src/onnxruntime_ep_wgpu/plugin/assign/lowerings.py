@@ -90,7 +90,7 @@ def order_as(graph: ir.Graph, lowered: LoweredGraph) -> None:
     """Puts inputs and outputs of a graph in the order of its lowering: ONNX Runtime lists them in another one."""
     for values, tensors in ((graph.inputs, lowered.inputs), (graph.outputs, lowered.outputs)):
         by_name = {it.name: it for it in values}
-        values[:] = [by_name[it.name] for it in tensors]
+        values[:] = [by_name[it.name] for it in tensors if it.name in by_name]  # without the shapes of outputs
 
 
 def _as_in_model(weight: Any) -> Any:

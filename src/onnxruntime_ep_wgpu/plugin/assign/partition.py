@@ -2,7 +2,8 @@
 
 In: a directed acyclic graph as predecessor lists in topological order, and which nodes can run. Out: groups of node
 indices in topological order. Invariant: groups are convex (no path leaves a group and comes back) and can be put in an
-order in which each needs only groups and nodes before it, however many there are.
+order in which each needs only groups and nodes before it, however many there are. A node that has to know what another one makes
+before it runs is in a later group.
 
 The level of a node counts how often any path to it went from a node that can run to one that cannot and back. A path from
 a group out and back in would raise the level, so all nodes of one level that can run form a convex group; and a graph
@@ -12,25 +13,28 @@ number of edges, where merging pairs of groups under a reachability check is qua
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+Waits = Collection[tuple[int, int]]
+"""Pairs of nodes of which the second one has to be in a later group."""
 
 
-def levels(predecessors: Sequence[Sequence[int]], can_run: Sequence[bool]) -> list[int]:
+def levels(predecessors: Sequence[Sequence[int]], can_run: Sequence[bool], waits: Waits = ()) -> list[int]:
     """The group number of every node that can run; -1 for a node that cannot."""
     count = len(can_run)
     # For nodes that cannot run: the highest group that they wait for, -1 when none.
     level = [-1] * count
     for node in range(count):
         for before in predecessors[node]:
-            crossing = can_run[node] and not can_run[before]
+            crossing = can_run[node] and (not can_run[before] or (before, node) in waits)
             level[node] = max(level[node], level[before] + crossing)
         if can_run[node]:
             level[node] = max(level[node], 0)
-    _sink(predecessors, can_run, level)
+    _sink(predecessors, can_run, level, waits)
     return [level[node] if can_run[node] else -1 for node in range(count)]
 
 
-def _sink(predecessors: Sequence[Sequence[int]], can_run: Sequence[bool], level: list[int]) -> None:
+def _sink(predecessors: Sequence[Sequence[int]], can_run: Sequence[bool], level: list[int], waits: Waits) -> None:
     """Moves a node whose results are only needed in a later group into that group, so that fewer tensors cross."""
     successors: list[list[int]] = [[] for _ in level]
     for node, before in enumerate(predecessors):
@@ -38,7 +42,7 @@ def _sink(predecessors: Sequence[Sequence[int]], can_run: Sequence[bool], level:
             successors[other].append(node)
     for node in reversed(range(len(level))):
         if can_run[node] and successors[node] and all(can_run[after] for after in successors[node]):
-            level[node] = min(level[after] for after in successors[node])
+            level[node] = min(level[after] - ((node, after) in waits) for after in successors[node])
 
 
 def components(predecessors: Sequence[Sequence[int]], level: Sequence[int]) -> list[list[int]]:
@@ -62,9 +66,9 @@ def components(predecessors: Sequence[Sequence[int]], level: Sequence[int]) -> l
     return list(parts.values())
 
 
-def groups(predecessors: Sequence[Sequence[int]], can_run: Sequence[bool]) -> list[list[int]]:
+def groups(predecessors: Sequence[Sequence[int]], can_run: Sequence[bool], waits: Waits = ()) -> list[list[int]]:
     """The groups, in an order in which they can run."""
-    level = levels(predecessors, can_run)
+    level = levels(predecessors, can_run, waits)
     found: dict[int, list[int]] = {}
     for node, number in enumerate(level):
         if number >= 0:

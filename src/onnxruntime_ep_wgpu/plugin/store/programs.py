@@ -75,7 +75,7 @@ def program_of(content: Mapping[str, Any], data: bytes | memoryview, graph: Show
         check_weights(found, [weight_array(it) for it in weights])
         inputs, outputs = (tuple(content[it]) for it in ("inputs", "outputs"))
         _check_names(inputs, [it.name for it in graph.inputs], len(found.inputs))
-        _check_names(outputs, [it.name for it in graph.outputs], len(found.outputs))
+        _check_names(outputs, [it.name for it in graph.outputs], len(found.outputs) - len(found.sized))
     except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
         if isinstance(error, EntryError):
             raise

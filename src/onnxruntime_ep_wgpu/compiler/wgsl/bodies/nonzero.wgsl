@@ -1,0 +1,8 @@
+// The coordinates of places, along one axis after the other; 0 behind them.
+  let count = u32(count_at(0u));
+  if (e >= #(RANK)u * count) { return 0i; }
+  let place = u32(place_at(e % count));
+#for k RANK
+  if (e / count == #ku) { return i32(place / $stride#k % $extent#k); }
+#end
+  return 0i;

@@ -1,0 +1,90 @@
+"""A compiled group with results whose sizes data decides, as the node that ONNX Runtime put in its place.
+
+In: a kernel context with the group's inputs. Out: its outputs. Kernels store such a result into as much memory as it may take, and
+its shape beside it. The shapes of all of them are read back at once; then ONNX Runtime gives memory for the results, which are
+copied there. Invariants: thread safe; a run that fails leaves nothing behind. No run is repeated by C code.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..device import Place, forget_errors
+from ..errors import InternalError
+from .abi import Ort
+from .known import FusedNode
+from .node import ComputeInfo, RunnableGroup
+from .tensors import Tensors
+
+if TYPE_CHECKING:
+    from ..program.dtypes import DType
+    from ..program.program import Program
+    from ..runtime.executable import Run
+
+
+class SizedNode(ComputeInfo, struct="OrtNodeComputeInfo"):
+    """A group that is compiled to `program`. `signature` has its inputs and all outputs but their shapes."""
+
+    def __init__(self, ort: Ort, group: RunnableGroup, signature: FusedNode, program: Program) -> None:
+        super().__init__(ort, group, signature)
+        places = {value: place for place, value in enumerate(program.outputs)}
+        self._shapes = {places[output]: places[shape] for output, shape in program.sized}
+        self._others = [place for place in range(len(signature.outputs)) if place not in self._shapes]
+
+        def only(inputs: list[int], outputs: list[int]) -> FusedNode:
+            return FusedNode(
+                inputs=inputs,
+                outputs=[signature.outputs[place] for place in outputs],
+                input_names=signature.input_names,
+                output_names=signature.output_names,
+            )
+
+        self._before, self._after = only(signature.inputs, self._others), only([], [*self._shapes])
+
+    def compute(self, _state: Any, context: Any) -> None:
+        forget_errors()
+        group = self.group.on_device()
+        before, after = (Tensors(self.ort, it, group.device, context) for it in (self._before, self._after))
+        try:
+            with group.prepare(before.inputs) as run:
+                wanted = run.outputs
+                places = dict(zip(self._others, before.outputs([wanted[k] for k in self._others]), strict=True))
+                for k in range(len(wanted)):
+                    if k not in places:
+                        places[k] = _room(before, *wanted[k])
+                run.submit([places[k] for k in range(len(wanted))])
+            shapes = self._read(run, places)
+            made = zip(shapes, after.outputs([(wanted[k][0], it) for k, it in shapes.items()]), strict=True)
+            for k, result in made:
+                most = places[k]
+                if result is not None and most is not None:
+                    nbytes = wanted[k][0].nbytes(math.prod(shapes[k]))
+                    group.device.copy(*most, *result, -(-nbytes // 4) * 4)
+            before.deliver()
+            after.deliver()
+        finally:
+            before.close()
+            after.close()
+
+    def _read(self, run: Run, places: dict[int, Place | None]) -> dict[int, tuple[int, ...]]:
+        """The shapes of the results whose sizes data decides."""
+        wanted = run.outputs
+        found = {k: np.zeros(wanted[shape][1], np.int64) for k, shape in self._shapes.items()}
+        given = ((places[self._shapes[k]], it) for k, it in found.items())
+        run.executable.device.download_all([(*place, it.data.cast("B")) for place, it in given if place is not None])
+        shapes = {k: tuple(it.tolist()) for k, it in found.items()}
+        for k, shape in shapes.items():
+            most = math.prod(wanted[k][1])
+            if min(shape, default=0) < 0 or math.prod(shape) > most:
+                name = self._signature.output_labels[self._signature.outputs[k]]
+                raise InternalError(f"{name} has the shape {list(shape)}, and room for {most} elements")
+        return shapes
+
+
+def _room(tensors: Tensors, dtype: DType, shape: tuple[int, ...]) -> Place | None:
+    """Memory for a result of this shape until the run ends; None for one without elements."""
+    nbytes = dtype.nbytes(math.prod(shape))
+    return tensors.scratch(nbytes, "a result whose size data decides").place if nbytes else None
