@@ -11,7 +11,6 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-import onnxruntime_ep_wgpu as webgpu_ep
 from tests import provider, targets, zoo
 
 TOLERANCE = {
@@ -27,15 +26,6 @@ TOLERANCE = {
 }
 """Largest error, as a part of the largest value of the output, by a part of the model's name; EXACT for the others."""
 EXACT = 1e-4
-
-DATA = "so the shape of the result depends on data; it runs on the CPU"
-ON_CPU: dict[str, dict[str, str]] = {
-    "detector_nms": {
-        "NonMaxSuppression": f"the number of boxes that stay is known only from the data, {DATA}",
-        "NonZero": f"the number of elements that are not zero is known only from the data, {DATA}",
-    }
-}
-"""Operators that a model leaves to the CPU, with the reason; every other node runs on WebGPU."""
 
 RUNS = 3  # from the second run on onnxruntime plans memory: inputs and outputs then share buffers
 KEEP = {"Conv", "MatMul", "Relu", "Add", "Mul", "Softmax", "LayerNormalization", "Gelu"}
@@ -111,17 +101,10 @@ def run(opened: ort.InferenceSession, name: str, variation: int) -> list[np.ndar
 
 @pytest.mark.costly
 @every_model
-def test_every_node_runs_on_webgpu_but_those_of_the_table(name: str) -> None:
+def test_every_node_runs_on_webgpu(name: str) -> None:
     placed = provider.placement(session(name))
-    assert set(placed.cpu_operators()) == set(ON_CPU.get(name, {})), provider.reasons(session(name))
+    assert not placed.cpu_operators(), provider.reasons(session(name))
     assert placed.on_gpu
-
-
-@pytest.mark.costly
-@pytest.mark.parametrize("name", ON_CPU)
-def test_what_stays_on_the_cpu_says_why(name: str) -> None:
-    placed = webgpu_ep.report(webgpu_ep.session(case(name).path))
-    assert {node.op_type: node.reason for node in placed.on_cpu} == ON_CPU[name]
 
 
 @pytest.mark.costly(4)

@@ -29,13 +29,16 @@ def model(tmp_path):
     return path
 
 
+ON_CPU = ("--option", "forceCpuNodeNames=fourth")
+
+
 def verify(capsys, path, *arguments) -> tuple[int, dict]:
     code = cli.main(["verify", str(path), "--shape", "x=3,5", "--json", *arguments])
     return code, json.loads(capsys.readouterr().out)
 
 
 def test_a_right_model_passes_and_says_what_was_left_to_the_cpu(model, capsys):
-    code, found = verify(capsys, model)
+    code, found = verify(capsys, model, *ON_CPU)
     assert code == 0 and found["kernels_differing"] == 0
     assert [name for name, _, _ in found["on_cpu"]] == ["fourth"]
     assert {row["value"] for row in found["kernels_by_running_order"]} >= {"e", "m", "y"}
@@ -55,7 +58,7 @@ def test_the_first_wrong_kernel_is_named_with_its_nodes(model, capsys, monkeypat
         return dataclasses.replace(program, kernels=tuple(kernels))
 
     monkeypatch.setattr(compiling, "compile_lowered", wrong)
-    code, found = verify(capsys, model)
+    code, found = verify(capsys, model, *ON_CPU)
     assert code == 1
     assert found["first_differing"]["nodes"] == ["third"]
     assert found["kernels_differing"] == 1  # the nodes after it were given the right value

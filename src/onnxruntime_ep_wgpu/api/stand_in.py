@@ -45,7 +45,7 @@ class StandIn:
         if self.instead is not None:
             arrays = [self._array(tensor) for tensor in inputs(frozenset())]
             found = self.instead(self, dict(zip(self.inputs, arrays, strict=True)))
-            return _Calculated(self.device, [(dtype, found[name]) for name, dtype in self._outputs()])
+            return _Calculated(self.device, self._as_stored(found))
         if self.given is not None:
             return self.live.prepare(inputs)
 
@@ -70,8 +70,17 @@ class StandIn:
 
     def _outputs(self) -> list[tuple[str, DType]]:
         program = self.live.executable.program
-        values = [program.values[value] for value in program.outputs]
+        shapes = {shape for _, shape in program.sized}
+        values = [program.values[value] for value in program.outputs if value not in shapes]
         return [(model_name(value.name)[0], value.dtype) for value in values]
+
+    def _as_stored(self, found: Arrays) -> list[tuple[DType, Any]]:
+        """The outputs as the Program has them: those whose sizes data decides as lists, and their shapes."""
+        program = self.live.executable.program
+        results = [(dtype, np.asarray(found[name])) for name, dtype in self._outputs()]
+        sized = [place for place, value in enumerate(program.outputs) if value in dict(program.sized)]
+        shapes = [(DType.INT64, np.array(results[place][1].shape, np.int64)) for place in sized]
+        return [(dtype, it.reshape(-1) if k in sized else it) for k, (dtype, it) in enumerate(results)] + shapes
 
     def on_cpu(self, feeds: Arrays, replaced: Arrays | None = None) -> Arrays:
         """The outputs from the CPU provider, without optimisations, where the values `replaced` are what is given of them."""

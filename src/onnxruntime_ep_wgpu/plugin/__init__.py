@@ -4,9 +4,11 @@
 `session` (what it runs where) with `sources` and `settings` (its options), `choose` (its adapter) and `assign/`
 (which nodes, in which groups), `answers` (from `store/`, what earlier processes compiled, or `compiling`, which does it
 now), `group` (one as it runs, on any device) with `specialise` (for sizes beyond a limit) and `again` (of a stored one),
-`node` (one per compiled group) with `tensors` (where those of a run lie) and `known` (those of earlier runs), `memo`
-(its runs that C repeats), `captures` and `wrap` (tools around groups), `memory/` and `allocator` (device addresses,
-copies between host and device), `without_python` (what C code is told that does any of this itself), `profiler`; `search/`
+`node` (one per compiled group), `sized` (one with sizes that data decides) with `tensors` (where those of a run lie) and
+`known` (those of earlier runs), `memo` (its runs that C repeats), `captures` and `wrap` (tools around groups), `memory/` and
+`allocator` (device addresses, copies between host and device), `without_python` (what C code is told that does any of this
+itself), `profiler`;
+`search/`
 (nodes that generate text, with their decoders);
 `abi` (the C interface) with `callbacks` (objects that it holds) and `interrupts` (Ctrl-C meanwhile), `collector` (no
 garbage is looked for meanwhile), `forked` (processes that end), `watch` (what the Python interface learns about

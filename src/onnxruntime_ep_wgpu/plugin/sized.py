@@ -8,6 +8,7 @@ copied there. Invariants: thread safe; a run that fails leaves nothing behind. N
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,9 +21,9 @@ from .node import ComputeInfo, RunnableGroup
 from .tensors import Tensors
 
 if TYPE_CHECKING:
+    from ..device import Device
     from ..program.dtypes import DType
     from ..program.program import Program
-    from ..runtime.executable import Run
 
 
 class SizedNode(ComputeInfo, struct="OrtNodeComputeInfo"):
@@ -56,7 +57,7 @@ class SizedNode(ComputeInfo, struct="OrtNodeComputeInfo"):
                     if k not in places:
                         places[k] = _room(before, *wanted[k])
                 run.submit([places[k] for k in range(len(wanted))])
-            shapes = self._read(run, places)
+            shapes = self._read(group.device, wanted, places)
             made = zip(shapes, after.outputs([(wanted[k][0], it) for k, it in shapes.items()]), strict=True)
             for k, result in made:
                 most = places[k]
@@ -69,12 +70,13 @@ class SizedNode(ComputeInfo, struct="OrtNodeComputeInfo"):
             before.close()
             after.close()
 
-    def _read(self, run: Run, places: dict[int, Place | None]) -> dict[int, tuple[int, ...]]:
+    def _read(
+        self, device: Device, wanted: Sequence[tuple[DType, tuple[int, ...]]], places: Mapping[int, Place | None]
+    ) -> dict[int, tuple[int, ...]]:
         """The shapes of the results whose sizes data decides."""
-        wanted = run.outputs
         found = {k: np.zeros(wanted[shape][1], np.int64) for k, shape in self._shapes.items()}
         given = ((places[self._shapes[k]], it) for k, it in found.items())
-        run.executable.device.download_all([(*place, it.data.cast("B")) for place, it in given if place is not None])
+        device.download_all([(*place, it.data.cast("B")) for place, it in given if place is not None])
         shapes = {k: tuple(it.tolist()) for k, it in found.items()}
         for k, shape in shapes.items():
             most = math.prod(wanted[k][1])
