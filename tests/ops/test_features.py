@@ -113,6 +113,53 @@ def test_linear_models(transform: str) -> None:
         check("LinearClassifier", x, coefficients=three[:3], intercepts=[0.125], **labels)
 
 
+KERNELS = ["LINEAR", "POLY", "RBF", "SIGMOID"]
+
+
+def support(count: int, rows: int, seed: int = 3) -> dict[str, Any]:
+    """Vectors of three features with `rows` rows of coefficients."""
+    vectors, coefficients = random(count, 3, seed=seed), random(rows, count, seed=seed + 1)
+    return {"support_vectors": vectors.ravel().tolist(), "coefficients": coefficients.ravel().tolist()}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_support_vector_regression(kernel: str) -> None:
+    how: dict[str, Any] = {"domain": ML, "rho": [0.25], "rtol": 1e-4, "atol": 1e-5, "symbolic": True}
+    vectors = {"kernel_type": kernel, "kernel_params": [0.5, 0.25, 3.0], "n_supports": 17, **support(17, 1)}
+    for x in (ODD, ODD[0], ODD[:0]):
+        check("SVMRegressor", x, **vectors, **how)
+    check("SVMRegressor", ODD, one_class=1, **vectors, **how)
+    check(
+        "SVMRegressor", ODD, kernel_type="LINEAR", kernel_params=[0.0, 0.0, 3.0], coefficients=[0.5, -1.0, 2.0], **how
+    )
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_support_vector_classification(transform: str) -> None:
+    how: dict[str, Any] = {
+        "domain": ML,
+        "post_transform": transform,
+        "rtol": 1e-4,
+        "atol": 1e-4,
+        "outputs": LABELS["outputs"],
+    }
+    four = support(13, 3) | {
+        "vectors_per_class": [4, 0, 6, 3],
+        "rho": [0.1, -0.2, 0.3, 0.0, 0.5, -0.5],
+        "classlabels_ints": [4, 3, 2**40, 1],
+    }
+    x = random(33, 3, seed=9)
+    for kernel in KERNELS:
+        check("SVMClassifier", x, kernel_type=kernel, kernel_params=[0.5, 0.25, 2.0], **four, **how)
+    if transform != "PROBIT":
+        two = support(7, 1) | {"vectors_per_class": [4, 3], "rho": [0.125], "classlabels_ints": [5, -7]}
+        check("SVMClassifier", x, kernel_type="RBF", kernel_params=[0.5, 0.0, 3.0], symbolic=True, **two, **how)
+    for weights in (random(2, 3), abs(random(2, 3)), random(3, 3)):
+        labels = [5, -7, 9][: len(weights)]
+        how |= {"kernel_type": "LINEAR", "kernel_params": [0.0, 0.0, 3.0], "rho": [0.25], "classlabels_ints": labels}
+        check("SVMClassifier", x, coefficients=weights.ravel().tolist(), **how)
+
+
 @pytest.mark.parametrize(
     ("op_type", "attributes", "reason"),
     [
@@ -125,6 +172,8 @@ def test_linear_models(transform: str) -> None:
         ("FeatureVectorizer", {"inputdimensions": [2**60]}, "dimensions"),
         ("Scaler", {"scale": [1.0, 2.0], "offset": [1.0]}, "2 numbers"),
         ("OneHotEncoder", {"cats_int64s": [2**40]}, "32 bits"),
+        ("SVMRegressor", {"coefficients": [1.0], "rho": [1.0], "n_supports": 2**50, "support_vectors": [1.0]}, "support vectors"),
+        ("SVMRegressor", {"coefficients": [1.0], "rho": [1.0], "n_supports": -1, "support_vectors": [1.0]}, "support vectors"),
     ],
 )  # fmt: skip
 def test_what_stays_on_the_cpu_has_a_reason(op_type: str, attributes: dict[str, Any], reason: str) -> None:

@@ -1,4 +1,4 @@
-"""A node of each operator that runs on the CPU alone and makes tensors: ONNX's `ai.onnx.ml`, and ONNX Runtime's `com.microsoft`."""
+"""A node of each operator of `ai.onnx.ml` that makes tensors, and of each of `com.microsoft` that runs on the CPU alone."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ Of ONNX: `pointwise`, `shape`, `indexing`, `scatter`, `reduction`, `scan` (runni
 `quantized_pointwise`, `recurrent`.
 Of ONNX Runtime: `optimised`, `optimised_norms`, `blocks` and `blocks_lookup` (weights of 2 to 8 bits), `experts`,
 `linear_attention`.
-Of `ai.onnx.ml`: `features`, `linear_models`, `trees` (`tree_nodes` checks them), and `learnt_scores`, what becomes of their scores.
+Of `ai.onnx.ml`: `features`, `linear_models`, `support_vectors`, `trees` (`tree_nodes` checks them), and `learnt_scores`, what
+becomes of their scores.
 
 What families share: `choices` (attributes of a few words), `activations`, `index` (indices out of tensors), `window` (sliding
 windows), `rows` (long or many rows), `sorting` and `scatter_along` (along an axis), `attend` (attention as a kernel);
@@ -48,6 +49,7 @@ FAMILIES = (
     "linear_attention",
     "features",
     "linear_models",
+    "support_vectors",
     "trees",
 )
 
