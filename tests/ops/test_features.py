@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
 from onnxruntime_ep_wgpu.errors import UnsupportedError
 from tests.support import compile_model
 
-from .compare import SPECIAL, check, model, random
+from .compare import SPECIAL, check, check_model, model, random
 
 ML = "ai.onnx.ml"
 ODD = random(7, 3)
@@ -158,6 +159,26 @@ def test_support_vector_classification(transform: str) -> None:
         labels = [5, -7, 9][: len(weights)]
         how |= {"kernel_type": "LINEAR", "kernel_params": [0.0, 0.0, 3.0], "rho": [0.25], "classlabels_ints": labels}
         check("SVMClassifier", x, coefficients=weights.ravel().tolist(), **how)
+
+
+def probabilities(classes: int) -> onnx.ModelProto:
+    """A machine with probabilities of pairs, of three features."""
+    pairs = classes * (classes - 1) // 2
+    attributes = support(2 * classes, classes - 1) | {"vectors_per_class": [2] * classes, "rho": random(pairs).tolist()}
+    attributes |= {"prob_a": (-2 - random(pairs, seed=1)).tolist(), "prob_b": (random(pairs, seed=2) / 4).tolist()}
+    attributes |= {"kernel_type": "RBF", "kernel_params": [0.5, 0.0, 3.0]}
+    labels = {"classlabels_ints": list(range(classes, 0, -1)), "outputs": LABELS["outputs"]}
+    return model("SVMClassifier", [random(33, 3, seed=9)], domain=ML, symbolic=True, **attributes, **labels)
+
+
+def encoder() -> onnx.ModelProto:
+    return model("LabelEncoder", [ODD], domain=ML, version=4, keys_floats=[0.5, 2.0], values_floats=[1.0, 2.0])
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5, 12])
+def test_probabilities_of_support_vector_machines(classes: int) -> None:
+    """Both providers end when an error is below 0.005 / classes, which one of them may be a step before."""
+    check_model(probabilities(classes), [random(33, 3, seed=9)], rtol=1e-3, atol=0.005 / classes)
 
 
 @pytest.mark.parametrize(

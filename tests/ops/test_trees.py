@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -148,6 +149,22 @@ SETS: dict[str, Any] = {
     "leaf_weights": tensor(TensorProto.FLOAT, [0.5, 1.0, -2.0, 4.0, 8.0, 16.0]),
     "membership_values": tensor(TensorProto.FLOAT, [-1.0, 0.0, 1.0, np.nan, 1.0, np.nan]),
 }
+
+
+def sets() -> onnx.ModelProto:
+    return model("TreeEnsemble", [rows()], domain=ML, version=5, **SETS)
+
+
+def classes() -> onnx.ModelProto:
+    """Leaves with weights for all classes, and every comparison."""
+    attributes = forest("class", modes=MODES, ids=lambda tree: [0, 1, 2])
+    how: dict[str, Any] = {
+        "domain": ML,
+        "version": 3,
+        "outputs": (np.int64, np.float32),
+        "classlabels_int64s": [1, 2, 3],
+    }
+    return model("TreeEnsembleClassifier", [rows()], post_transform="SOFTMAX_ZERO", **attributes, **how)
 
 
 @pytest.mark.parametrize("aggregate", range(4))

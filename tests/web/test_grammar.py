@@ -23,6 +23,7 @@ from onnxruntime_ep_wgpu.program.target import F16, SUBGROUP_MATRIX, MatrixUnit,
 from tests.compiler import test_channels_last, test_extremes, test_squeeze_excite
 from tests.conformance import cases, scope
 from tests.language.models import Decoder, graph_of, growing_graph_of
+from tests.ops import test_features, test_trees
 
 from . import node
 
@@ -71,6 +72,8 @@ def models() -> Iterator[tuple[onnx.ModelProto, Target]]:
         yield test_squeeze_excite.block(product=product), CHANNELS_LAST
     for seed in range(6):
         yield test_channels_last.network(seed, free=True), CHANNELS_LAST
+    for learnt in (test_trees.sets(), test_trees.classes(), test_features.probabilities(3), test_features.encoder()):
+        yield learnt, REDUCING
 
 
 def test_kernels_for_gpus_are_what_browsers_read(tmp_path: Path) -> None:

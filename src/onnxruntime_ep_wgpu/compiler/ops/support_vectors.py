@@ -13,6 +13,7 @@ import numpy as np
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
+from ..codegen.prelude import map_body
 from ..dims import equal
 from .choices import Flag
 from .features import LEARNT, rows_of, weights
@@ -23,6 +24,8 @@ from .registry import NUMBERS, op
 
 Kernel = Literal["LINEAR", "POLY", "RBF", "SIGMOID"]
 MOST_CLASSES = 256  # of which each pair has a score
+MOST_COUPLED = 12  # classes with probabilities, whose matrix an invocation has for itself
+_STEPS = 100  # after which the CPU provider ends too
 
 
 @op("SVMRegressor", domain=LEARNT, types=NUMBERS)
@@ -71,14 +74,12 @@ def svm_classifier(
 ) -> tuple[Operand, Operand]:
     """Labels (rows), and scores of the pairs of classes, or of the classes where there are two or no support vectors."""
     labels = labels_of(classlabels_ints, classlabels_strings, 2)
-    if prob_a or prob_b:
-        raise UnsupportedError(
-            "probabilities of pairs of classes are coupled in steps, which only the CPU provider does"
-        )
     per_class = vectors_per_class or []
     if min(per_class, default=0) < 0:
         raise UnsupportedError(f"the numbers of vectors {per_class[:4]} of classes")
     if not sum(per_class):
+        if prob_a:
+            raise UnsupportedError("prob_a without support vectors")
         return _by_classes(b, rows_of(b, x), labels, coefficients, rho, post_transform)
     count, classes = sum(per_class), int(labels.size)
     if len(per_class) != classes or classes > MOST_CLASSES:
@@ -94,6 +95,8 @@ def svm_classifier(
     matrix = _of_pairs(weights(coefficients)[: (classes - 1) * count].reshape(classes - 1, count), per_class, pairs)
     scores = _product(b, kernels, matrix, weights(rho[: len(pairs)]))
     label = _by_votes(b, scores, labels, pairs)
+    if prob_a or prob_b:
+        return label, transformed(b, _coupled(b, scores, classes, prob_a or [], prob_b or []), post_transform)
     if classes > 2:
         return label, transformed(b, scores, post_transform)
     if post_transform == "PROBIT":
@@ -140,6 +143,32 @@ def _by_votes(b: Builder, scores: Operand, labels: np.ndarray, pairs: list[tuple
         always[j] += 1
     won = b.pointwise("where(s > 0, 1.0, 0.0)", {"s": scores}, scores.dtype)
     return label_of_best(b, _product(b, won, first, always), labels)
+
+
+def _coupled(b: Builder, scores: Operand, classes: int, prob_a: list[float], prob_b: list[float]) -> Operand:
+    """Probabilities of classes, (rows, classes), of the scores of pairs."""
+    pairs = classes * (classes - 1) // 2
+    if min(len(prob_a), len(prob_b)) < pairs or classes > MOST_COUPLED:
+        raise UnsupportedError(
+            f"{len(prob_a)} numbers in prob_a and {len(prob_b)} in prob_b for {classes} classes: {pairs} are needed, and"
+            f" {MOST_COUPLED} classes are the most"
+        )
+    operands = {"s": scores, "a": b.constant(weights(prob_a[:pairs])), "b": b.constant(weights(prob_b[:pairs]))}
+    # One less 1e-7 in f32.
+    found = b.pointwise("clamp(sigmoid(-(s * a + b)), 1e-7, 0.9999999)", operands, scores.dtype, cost=10)
+    return b.map(
+        map_body("coupled"),
+        scores.dtype,
+        (scores.shape[0], classes),
+        ("row", "which"),
+        (1, 1),
+        {"pairs": (found, (1, 1))},
+        cost=64,
+        reuse=True,
+        iterations=classes * (classes + 1) + _STEPS * classes * (2 * classes + 3),
+        K=classes,
+        STEPS=_STEPS,
+    )
 
 
 def _product(b: Builder, x: Operand, matrix: np.ndarray, added: np.ndarray) -> Operand:
