@@ -30,6 +30,7 @@ OPERATORS = {
     "quantised": """
         ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul QuantizeLinear""",
     "recurrent": "GRU LSTM RNN",
+    "signal": "DFT MelWeightMatrix STFT",
     "sizes that data decides": "Compress NonMaxSuppression NonZero Unique",
     "shape": "Constant ConstantOfShape Range Shape Size",
 }
