@@ -43,6 +43,11 @@ def test_lists_and_expressions_are_written_out() -> None:
     assert lines("f(x, #[i#k for k RANK])", RANK=2) == ["f(x, i0, i1)"]
     assert lines("#[w#k for k 3 by *];") == ["w0 * w1 * w2;"]
     assert lines("v#(2 * COUNT + 1)_#(A)f #(1 / A)f", COUNT=3, A=0.25) == ["v7_0.25f 4.0f"]
+    # WGSL has no literal of what is infinite or no number, or only becomes so.
+    assert lines("#(A)f #(-A)f #(B * 10)f #(C)f", A=float("inf"), B=1e38, C=float("nan")) == [
+        "float_bits(0x7f800000u) float_bits(0xff800000u) float_bits(0x7f800000u) float_bits(0x7fc00000u)"
+    ]
+    assert lines("vec#(A)f(#(B)f)", A=4, B=2) == ["vec4f(2f)"]
     assert lines('#[#("i#k" if #k == AXIS else "at#k") for k RANK]', AXIS=1, RANK=3) == ["at0, i1, at2"]
     assert lines("#for c 2\n#[v#(#c * STRIDE + #t) for t 2 by +]\n#end", STRIDE=2) == ["v0 + v1", "v2 + v3"]
 

@@ -74,6 +74,15 @@ NESTED = LONG.replace("ns.s", "ns.x")
 MANY = "{% for i in range(99999) %}{% set y = VALUE %}{% endfor %}"
 LARGE = "{% set x = 'a' * 15000 %}{% set z = [1] * 1500 %}" + MANY
 GROWING = [
+    # Steps that are more than the parts of arguments and result.
+    "{{ ('a'*9000).strip('b'*9000 ~ 'a') }}",
+    "{{ ('a'*9000)|trim('b'*9000 ~ 'a') }}",
+    "{{ ('a'*900 ~ '-' ~ 'b'*900).encode('ascii').decode('punycode') }}",
+    "{{ ('a'*900).encode('idna') }}",
+    "{{ range(900)|sort(attribute='real,' * 90 ~ 'real')|list }}",
+    "{{ range(900)|map(attribute='real.' * 90 ~ 'real')|list }}",
+    "{% set a = 2**49000-1 %}{% for i in range(99) %}{% set x = a * a %}{% endfor %}",
+    "{% set a = 3**10 %}{% for i in range(9999) %}{% set x = a ** 3000 %}{% endfor %}",
     *filled(
         LARGE,
         r"""

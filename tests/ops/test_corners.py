@@ -200,3 +200,12 @@ def test_a_flag_is_0_or_1(value: int) -> None:
 def test_blocks_that_an_image_does_not_make_are_refused(op: str, size: int) -> None:
     with pytest.raises(UnsupportedError, match=r"is not positive|do not make blocks"):
         support.compile_model(model(op, [random(1, 4, 4, 4)], blocksize=size))
+
+
+@pytest.mark.parametrize("beta", [np.inf, -np.inf, np.nan])
+def test_an_attribute_that_is_no_finite_number(beta: float) -> None:
+    """A kernel has it in its text."""
+    x = np.full((1, 4, 2, 2), 3, F)
+    (found,) = support.run_model(model("LRN", [x], size=3, beta=float(beta)), x)
+    wanted = x / np.power(1 + 1e-4 / 3 * 9, F(beta))
+    np.testing.assert_array_equal(found, np.broadcast_to(wanted, x.shape))

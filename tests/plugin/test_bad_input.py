@@ -12,6 +12,7 @@ import pytest
 from onnx.helper import make_node as node
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.api.external_data import check_external_data
 from onnxruntime_ep_wgpu.device import adapters
 from tests import patience
 from tests.support import make_model
@@ -48,6 +49,22 @@ def test_weights_that_cannot_lie_where_a_model_says_are_an_error_that_names_them
     with pytest.raises(Exception, match=r"'w'|initializer: w|external") as caught:
         webgpu_ep.session(tmp_path / "model.onnx")
     assert isinstance(caught.value, webgpu_ep.WgpuEpError) or "onnxruntime" in type(caught.value).__module__
+
+
+@pytest.mark.parametrize("dims", [[2**62] * 3, [2**62] * 1000, [-1], [2**31, 2**31, 4]], ids=len)
+def test_a_shape_that_no_memory_has_is_an_error_that_names_the_weight(dims, tmp_path):
+    """Products of many extents are not calculated to their end, nor printed."""
+    (tmp_path / "w.bin").write_bytes(b"")
+    model = make_model([node("Identity", ["w"], ["y"])], {}, {"w": np.ones(4, F)})
+    weight = model.graph.initializer[0]
+    weight.ClearField("raw_data")
+    weight.dims[:] = dims
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="w.bin")
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(webgpu_ep.ModelError, match="'w'") as caught:
+        check_external_data(tmp_path / "model.onnx")
+    assert len(str(caught.value)) < 1000
 
 
 def with_a_nameless(inputs=(), outputs=()):

@@ -224,6 +224,13 @@ def test_files_of_processes_that_were_killed_go(tmp_path: Path) -> None:
     assert list((tmp_path / "programs").iterdir()) == []
 
 
+@pytest.mark.parametrize("place", ["a\0b", "\ud800", "/dev/full/x", "/proc/self/x", "x" * 5000])
+def test_a_folder_that_cannot_be_is_a_problem_and_no_exception(place: str) -> None:
+    kept, name = Folder(place), "a" * 64
+    assert kept.read(name) is None and not kept.write(name, b"x") and kept.entries() == [] and kept.clear() == 0
+    assert "cannot be used" in kept.problem
+
+
 def test_files_of_others_in_the_folder_stay(tmp_path: Path) -> None:
     kept = Folder(str(tmp_path / "programs"), most=1000)
     kept.write("a" * 64, b"x")

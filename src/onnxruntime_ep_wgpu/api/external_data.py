@@ -6,12 +6,12 @@ reads them; a model that says where its weights really are.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ModelError
+from ..program.dtypes import element_count
 from ..runtime.external_path import ExternalPlace, external_place
 
 if TYPE_CHECKING:
@@ -138,9 +138,7 @@ def _nbytes(tensor: onnx.TensorProto, source: Path) -> int:
     import onnx_ir as ir
 
     try:
-        if min(tensor.dims, default=0) < 0:
-            raise ValueError(f"dims {list(tensor.dims)}")
-        bits = math.prod(tensor.dims) * ir.DataType(tensor.data_type).bitwidth
+        bits = element_count(tensor.dims) * ir.DataType(tensor.data_type).bitwidth
         return int(-(-bits // 8))
     except (ValueError, TypeError) as error:
         raise ModelError(f"{source}: the weight {tensor.name!r} makes no sense ({error}): {_WAY_OUT}") from error

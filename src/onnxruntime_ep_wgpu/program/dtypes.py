@@ -8,9 +8,13 @@ narrower than a word are read and written is in `codegen/storage.py`.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+MOST_ELEMENTS = 1 << 60
+"""Of a tensor: a number of bytes, and of bits, then fits into 64 bits."""
 
 
 class DType(enum.Enum):
@@ -101,6 +105,23 @@ class DType(enum.Enum):
     @staticmethod
     def of_numpy(dtype: Any) -> DType:
         return _BY_NUMPY[np.dtype(dtype).name]
+
+
+def element_count(dims: Sequence[int]) -> int:
+    """The product of the extents of a tensor that somebody else describes.
+
+    Raises ValueError for an extent below 0, and for a product that no memory has: it takes no longer than reading the extents.
+    """
+    if min(dims, default=0) < 0:
+        raise ValueError(f"the extent {min(dims)}")
+    if 0 in dims:
+        return 0
+    count = 1
+    for extent in dims:
+        count *= extent
+        if count > MOST_ELEMENTS:
+            raise ValueError(f"more than {MOST_ELEMENTS} elements")
+    return count
 
 
 def numpy_type(name: str) -> np.dtype[Any]:

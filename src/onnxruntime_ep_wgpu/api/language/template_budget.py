@@ -20,6 +20,11 @@ CHARACTERS = 10
 """In a step."""
 _ELEMENT = 10
 _BITS = 100_000  # of an integer
+_BIT_PAIRS = 1_000_000  # that a product, a quotient or a text of an integer looks at in a step
+_COMPARED = 1_000  # characters that are compared with characters in a step
+_CODECS = ("utf-8", "utf8", "ascii", "latin-1", "utf-16", "utf-32")
+"""Encodings of linear time: idna and punycode take that of the square."""
+_OF_ERRORS = ("strict", "ignore", "replace", "backslashreplace", "xmlcharrefreplace")
 
 _PLACES = re.compile(r"%(?:\([^)]*\))?[-+ #0-9.*]*|\{[^{}]*")
 _NESTED = re.compile(r"\{[^{}]*\{")
@@ -74,6 +79,7 @@ class Budget:
             elif isinstance(it, int):
                 if it.bit_length() > _BITS:
                     raise TooMuch("it makes an integer of more than 30,000 digits")
+                steps += it.bit_length() ** 2 // _BIT_PAIRS  # what a text of it takes
             elif isinstance(it, range):
                 size += _ELEMENT * len(it)
                 steps += len(it)
@@ -101,6 +107,7 @@ class Budget:
                 bits = left.bit_length() * max(right, 0) if abs(left) > 1 else 1
             if bits > _BITS:
                 raise TooMuch("it makes an integer of more than 30,000 digits")
+            self.spend(bits**2 // _BIT_PAIRS)
         elif operator == "*":
             count = next((it for it in (left, right) if isinstance(it, int)), 1)
             self.fits(max(count, 0) * max(self._measure(left)[0], self._measure(right)[0]))
@@ -112,6 +119,12 @@ class Budget:
         self.look(*values)
         if name in _GROWS:
             self.fits(_GROWS[name](values))
+        if name in _TAKES:
+            self.spend(_TAKES[name](values))
+        if name in ("encode", "decode"):
+            for codec in (it for it in values[1:] if isinstance(it, str)):
+                if codec.lower().replace("_", "-") not in (*_CODECS, *_OF_ERRORS):
+                    raise TooMuch(f"it uses the encoding {codec[:40]!r}; {', '.join(_CODECS)} are there")
 
 
 def _formatted(text: str | bytes, values: Sequence[Any]) -> int:
@@ -170,3 +183,37 @@ _GROWS: dict[str, Callable[[Sequence[Any]], int]] = {
     "sum": lambda values: _length(values[0]) ** 2 if any(isinstance(it, list | tuple) for it in values[1:]) else 0,
 }
 """The characters of a result that may be longer than all that the function is given together."""
+
+
+def _stripped(values: Sequence[Any]) -> int:
+    """Each character of the one text may be looked for in the other."""
+    return _multiplied([it for it in values if isinstance(it, _TEXTS)] or [""]) // _COMPARED
+
+
+def _attributes(values: Sequence[Any]) -> int:
+    """Every attribute that a text names, of every element."""
+    names = sum(1 + it.count(".") + it.count(",") for it in values[1:] if isinstance(it, str))
+    return _length(values[0]) * names
+
+
+_TAKES: dict[str, Callable[[Sequence[Any]], int]] = {
+    **dict.fromkeys(("strip", "lstrip", "rstrip", "trim"), _stripped),
+    **dict.fromkeys(
+        (
+            "sort",
+            "unique",
+            "min",
+            "max",
+            "groupby",
+            "map",
+            "sum",
+            "join",
+            "select",
+            "reject",
+            "selectattr",
+            "rejectattr",
+        ),
+        _attributes,
+    ),
+}
+"""The steps of a function that takes more of them than its arguments and its result have parts."""

@@ -6,7 +6,7 @@ In: text and the constants of a kernel. Lines of the text may be directives, and
     #for k COUNT down ... #end       the same from COUNT - 1 to 0
     #if TEST ... #else ... #end      the lines before `#else` where TEST holds, else those behind it, if there are any
     #[at#k for k COUNT]              at0, at1 and so on; with `by &&` that stands between them instead of a comma
-    #(EXPRESSION)                    a number, or a text
+    #(EXPRESSION)                    a number, or a text; `#(EXPRESSION)f` is an f32, which may be infinite or NaN
     #inline f(a, b) TEXT             `f(x, y)` is TEXT with x and y from here on: `inline`
 
 COUNT, TEST and EXPRESSION are Python over constants and numbers: `#if MODE == "linear"`, `v#(#c * STRIDE + 1)`,
@@ -26,6 +26,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from types import CodeType
 
+import numpy as np
+
 from ...errors import UnsupportedError
 from ..ir import Constant
 from .inline import inlined
@@ -37,7 +39,7 @@ MOST_LINES = 1 << 16
 _DIRECTIVE = re.compile(r"\s*#(?P<word>for|if|else|end)\b\s*(?P<rest>.*?)\s*")
 _LOOP = re.compile(r"(?P<name>[a-z]) (?P<count>.+?)(?P<down> down)?")
 _LIST = re.compile(r"#\[(?P<item>.*?) for (?P<name>[a-z]) (?P<count>\w+)(?: by (?P<by>\S+))?\]")
-_EXPRESSION = re.compile(r"#\((?P<text>[^()]*(?:\([^()]*\)[^()]*)*)\)")
+_EXPRESSION = re.compile(r"#\((?P<text>[^()]*(?:\([^()]*\)[^()]*)*)\)(?P<real>f\b)?")
 
 
 def preprocess(text: str, constants: Mapping[str, Constant]) -> str:
@@ -133,7 +135,17 @@ def _filled(line: str, constants: Mapping[str, Constant]) -> str:
 
 def _calculated(text: str, constants: Mapping[str, Constant]) -> str:
     """A text with its expressions calculated."""
-    return _EXPRESSION.sub(lambda it: str(_evaluated(it["text"], constants)), text) if "#(" in text else text
+
+    def written(found: re.Match[str]) -> str:
+        value, real = _evaluated(found["text"], constants), found["real"] or ""
+        if real and isinstance(value, float):
+            with np.errstate(over="ignore"):
+                rounded = np.float32(value)
+            if not np.isfinite(rounded):  # WGSL has no literal of it
+                return f"float_bits({int(rounded.view(np.uint32)):#x}u)"
+        return f"{value}{real}"
+
+    return _EXPRESSION.sub(written, text) if "#(" in text else text
 
 
 def _count(text: str, constants: Mapping[str, Constant]) -> int:

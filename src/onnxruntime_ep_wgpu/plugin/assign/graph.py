@@ -17,6 +17,7 @@ import numpy as np
 
 from ..._ort import ffi
 from ...errors import ModelError, cut
+from ...program.dtypes import element_count
 from ...runtime.weight_sources import FilePlace
 from ..abi import NULL, Ort, OrtError, address, file_text, text
 from ..memory.descriptors import BITS, ONNX_CODES
@@ -257,9 +258,12 @@ class _Reader:
             raw = np.asarray(span.map())
         except (OSError, ValueError) as error:
             raise ModelError(f"{where}, of {span.nbytes} bytes: {error}") from error
-        wanted = -(-int(np.prod(shape, dtype=object)) * bits // 8)
+        try:
+            wanted = -(-element_count(shape) * bits // 8)
+        except ValueError as error:
+            raise ModelError(f"{where}, of {len(raw)} bytes; its shape {cut(list(shape))} has {error}") from error
         if len(raw) != wanted:
-            raise ModelError(f"{where}, of {len(raw)} bytes; its shape {list(shape)} needs {wanted}")
+            raise ModelError(f"{where}, of {len(raw)} bytes; its shape {cut(list(shape))} needs {wanted}")
         self._in_files[raw.ctypes.data] = place
         return Constant(code, bits, shape, raw)
 

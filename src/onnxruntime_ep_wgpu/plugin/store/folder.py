@@ -75,7 +75,7 @@ class Folder:
         path = self._path(name)
         try:
             number = os.open(path, flags)
-        except OSError:
+        except (OSError, ValueError):
             return None
         try:
             found = os.fstat(number)
@@ -111,15 +111,15 @@ class Folder:
             os.unlink(self._path(name))
         except FileNotFoundError:
             return True
-        except OSError as error:
-            self.problem = f"{self._path(name)} cannot be removed: {error.strerror or error}"
+        except (OSError, ValueError) as error:
+            self.problem = f"{self._path(name)} cannot be removed: {getattr(error, 'strerror', None) or error}"
             return False
         return True
 
     def entries(self) -> list[Kept]:
         """What is there, the one that was used last at the end."""
         found = []
-        with suppress(OSError), os.scandir(self.path) as items:
+        with suppress(OSError, ValueError), os.scandir(self.path) as items:
             for it in items:
                 if name := _ENTRY.fullmatch(it.name):
                     with suppress(OSError):
@@ -150,7 +150,7 @@ class Folder:
         self._remove_unfinished(_ABANDONED)
 
     def _remove_unfinished(self, age: float) -> None:
-        with suppress(OSError), os.scandir(self.path) as items:
+        with suppress(OSError, ValueError), os.scandir(self.path) as items:
             for it in items:
                 if _PARTIAL.fullmatch(it.name):
                     with suppress(OSError):
@@ -165,9 +165,9 @@ class Folder:
                 with suppress(FileExistsError):
                     os.mkdir(self.path, 0o700)
             found = os.lstat(self.path)
-        except FileNotFoundError:
-            return False
         except (OSError, ValueError) as error:
+            if isinstance(error, FileNotFoundError) and not make:
+                return False  # nothing was kept yet
             self.problem = f"{self.path} cannot be used: {getattr(error, 'strerror', None) or error}"
             return False
         if not stat.S_ISDIR(found.st_mode):
