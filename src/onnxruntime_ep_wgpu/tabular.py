@@ -1,9 +1,10 @@
-"""Rows of values as aligned text, or as a table of rich. In: columns, rows. Out: lines; numbers are right-aligned."""
+"""Rows of values as aligned text, as a table of rich or of HTML. In: columns, rows. Out: lines; numbers are right-aligned."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 # Control characters but tab and newline, by which a name in a model could steer a terminal; and halves of characters, which
@@ -51,6 +52,25 @@ def rich_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: 
     for row in texts:
         table.add_row(*(Text(text) for text in row))
     return table
+
+
+def html_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "", notes: Sequence[str] = ()
+) -> str:
+    """The table as HTML, for notebooks: no script and no style sheet, and every text is escaped."""
+    right = numeric(columns, rows)
+
+    def line(tag: str, values: Sequence[str]) -> str:
+        parts = (
+            f'<{tag} style="text-align: {"right" if r else "left"}">{escape(text)}</{tag}>'
+            for text, r in zip(values, right, strict=True)
+        )
+        return f"<tr>{''.join(parts)}</tr>"
+
+    body = "".join(line("td", row) for row in cells(rows))
+    caption = f'<caption style="text-align: left">{escape(printable(title))}</caption>' if title else ""
+    below = "".join(f"<div>{escape(printable(note))}</div>" for note in notes if note)
+    return f"<table>{caption}<thead>{line('th', columns)}</thead><tbody>{body}</tbody></table>{below}"
 
 
 def words(key: str) -> str:

@@ -115,6 +115,14 @@ def test_a_report_names_provider_group_kernels_and_reason_of_every_node(fake: Fa
     assert {node.name for node in report.nodes if not node.on_webgpu} == {"softmax", "double"}
 
 
+def test_a_report_is_a_table_in_notebooks_whatever_names_hold(fake: Fake) -> None:
+    node = onnx.helper.make_node("Relu", ["x"], ["y"], "<img src=x onerror=alert(1)>")
+    value = ("x", onnx.TensorProto.FLOAT, [2])
+    session = webgpu_ep.session(models.model([node], [value], [("y", *value[1:])]))
+    shown = webgpu_ep.report(session)._repr_html_()
+    assert shown.startswith("<table>") and "&lt;img src=x" in shown and "<img" not in shown and "Relu" in shown
+
+
 def test_a_report_tells_whether_a_node_is_here_under_both_names(fake: Fake, open_session: Any) -> None:
     webgpu_ep.register()
     made = [webgpu_ep.session(models.mixed(), forceCpuNodeNames=["double"])]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import DeviceError, UnsupportedError, WgpuEpError
 from ..names import NAMES, PROVIDER, kept, pass_this, version
 from ..registration import noted
-from ..tabular import rich_table, text_lines
+from ..tabular import html_table, rich_table, text_lines
 from .arguments import session_argument
 
 if TYPE_CHECKING:
@@ -97,6 +97,10 @@ class Report:
         return "\n".join([*filter(None, title), *text_lines(COLUMNS, self._rows()), *filter(None, [self._rest()])])
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        return html_table(COLUMNS, self._rows(), self._title(), [*map(str, self.values), self._rest(), self.library])
 
     def __rich__(self) -> Any:
         table = rich_table(COLUMNS, self._rows(), self._title())
