@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 _SHOWN = 120
+E = TypeVar("E", bound=BaseException)
 
 
 def cut(value: object) -> str:
@@ -13,6 +15,13 @@ def cut(value: object) -> str:
     if len(text) <= _SHOWN:
         return text
     return f"{text[: _SHOWN // 2]}...{text[-_SHOWN // 4 :]} ({len(text)} characters)"
+
+
+def retold(error: E, text: str) -> E:
+    """The same error with another text: all else that it knows stays."""
+    made = type(error).__new__(type(error), text)
+    made.__dict__.update(error.__dict__)
+    return made
 
 
 class WgpuEpError(RuntimeError):

@@ -35,9 +35,3 @@ def test_a_tolerance_that_no_kernel_meets_names_the_first_one(tmp_path: Path, mo
     assert status == 1
     assert found["first_differing"]["kernel"] in shown
     assert found["first_differing"]["nodes"]
-
-
-def test_nodes_on_the_cpu_are_listed_with_their_reasons(tmp_path: Path) -> None:
-    _, (found,), shown = verify(tmp_path, "--models", "detector_nms")
-    assert {op for _, op, _ in found["on_cpu"]} == {"NonMaxSuppression", "NonZero"}
-    assert "depends on data" in shown

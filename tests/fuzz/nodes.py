@@ -35,6 +35,7 @@ from onnxruntime_ep_wgpu.compiler.ops import registry
 from onnxruntime_ep_wgpu.errors import Fault, InternalError
 from onnxruntime_ep_wgpu.program.target import Target
 from tests.ops import contributed, enumerated
+from tests.ops.enumerated import MICROSOFT
 
 NUMBERS = (
     -(2**63),
@@ -108,9 +109,9 @@ class Base:
 
 @cache
 def bases() -> tuple[tuple[Base, ...], ...]:
-    """By operator: the examples of com.microsoft, those with enumerated attributes, and the node cases of the package onnx."""
+    """By operator: the examples of com.microsoft and ai.onnx.ml, those with enumerated attributes, and node cases of onnx."""
     found: dict[str, list[Base]] = {}
-    examples = (*contributed.EXAMPLES, *(it for it in enumerated.EXAMPLES if not it.domain))
+    examples = (*contributed.EXAMPLES, *(it for it in enumerated.EXAMPLES if it.domain != MICROSOFT))
     for it in examples:
         found.setdefault(f"{it.domain}.{it.op}", []).append(Base(it.model(), it.feeds()))
     with warnings.catch_warnings(), np.errstate(all="ignore"):

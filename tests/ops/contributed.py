@@ -136,7 +136,7 @@ def _quantised() -> Iterator[Example]:
 
 def _enumerated() -> Iterator[Example]:
     for it in ENUMERATED:
-        if it.domain:
+        if it.domain == MICROSOFT:
             first = {name: values[0] for name, values in it.choices.items()} | dict(it.others)
             if first.get("auto_pad", "NOTSET") != "NOTSET":
                 first.pop("pads", None)

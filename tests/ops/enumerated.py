@@ -5,57 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import onnx
 
-from .compare import model, random
+from . import learnt
+from .compare import random
+from .example import PADS, Example
 
 MICROSOFT = "com.microsoft"
-PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 DIRECTIONS = ("forward", "reverse", "bidirectional")
-
-
-@dataclass(frozen=True)
-class Example:
-    """A node: `choices` has for each of its enumerated attributes the values of the schema, the first of which this node has.
-
-    `constants` are the inputs that are initializers; `others` the attributes that go with them.
-    """
-
-    op: str
-    arrays: Sequence[np.ndarray | None]
-    choices: Mapping[str, Sequence[str]]
-    others: Mapping[str, Any] = field(default_factory=dict)
-    domain: str = ""
-    opset: int = 22
-    constants: Sequence[int] = ()
-    outputs: Sequence[Any] = ()
-
-    def model(self, symbolic: bool = False, **attributes: Any) -> onnx.ModelProto:
-        how = {name: values[0] for name, values in self.choices.items()} | dict(self.others) | attributes
-        if how.get("auto_pad") in PADS[1:]:
-            how.pop("pads", None)  # Conv takes no two answers
-        named = {name: how.pop(name) for name in ("opset",) if name in how}  # an attribute, called as a parameter is
-        made = model(
-            self.op,
-            self.arrays,
-            opset=self.opset,
-            outputs=self.outputs,
-            constants=self.constants,
-            domain=self.domain,
-            symbolic=symbolic,
-            **how,
-        )
-        made.graph.node[0].attribute.extend(onnx.helper.make_attribute(name, value) for name, value in named.items())
-        return made
-
-    def feeds(self) -> dict[str, np.ndarray]:
-        given = enumerate(self.arrays)
-        return {f"x{k}": it for k, it in given if it is not None and k not in self.constants}
 
 
 def _bytes(*shape: int, seed: int = 0, dtype: Any = np.uint8) -> np.ndarray:
@@ -186,4 +147,4 @@ def _models() -> Iterator[Example]:
     yield Example("GroupQueryAttention", plain, kinds, how, MICROSOFT, outputs=[np.float32] * 3, constants=[5, 6])
 
 
-EXAMPLES = (*_windows(), *_recurrent(), *_moved(), *_sampled(), *_pointwise(), *_models())
+EXAMPLES = (*_windows(), *_recurrent(), *_moved(), *_sampled(), *_pointwise(), *_models(), *learnt.EXAMPLES)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.tools import completion, doctor
+from tests import patience
 
 
 def _told(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
@@ -50,9 +50,7 @@ def test_without_an_adapter_the_way_to_one_is_told(tmp_path: Path) -> None:
         "VK_DRIVER_FILES": str(tmp_path / "none.json"),
         "VK_ICD_FILENAMES": str(tmp_path / "no.json"),
     }
-    ran = subprocess.run(
-        [sys.executable, "-m", "onnxruntime_ep_wgpu", "doctor"], env=environment, capture_output=True, text=True
-    )
+    ran = patience.run([sys.executable, "-m", "onnxruntime_ep_wgpu", "doctor"], env=environment)
     assert ran.returncode == 1 and "apt-get install mesa-vulkan-drivers" in ran.stdout and not ran.stderr
 
 
@@ -89,13 +87,11 @@ def test_every_command_and_option_is_completed(shell: str, capsys: pytest.Captur
     text = capsys.readouterr().out
     assert all(name in text for name, _ in cli.commands()) and "override" in text and "clear" in text
     if shutil.which(shell):
-        assert subprocess.run([shell, "-n"], input=text, capture_output=True, text=True).stderr == ""
+        assert patience.run([shell, "-n"], input=text).stderr == ""
 
 
 def test_bash_completes_words() -> None:
     script = "source <(cat); COMP_WORDS=(wgpu-ep cache s); COMP_CWORD=2; _wgpu_ep; echo ${COMPREPLY[@]}"
-    made = subprocess.run(
-        [sys.executable, "-m", "onnxruntime_ep_wgpu", "completion", "bash"], capture_output=True, text=True
-    )
-    ran = subprocess.run(["bash", "-c", script], input=made.stdout, capture_output=True, text=True)
+    made = patience.run([sys.executable, "-m", "onnxruntime_ep_wgpu", "completion", "bash"])
+    ran = patience.run(["bash", "-c", script], input=made.stdout)
     assert ran.stdout == "size\n"

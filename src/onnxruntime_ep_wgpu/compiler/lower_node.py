@@ -14,7 +14,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ..errors import InternalError, UnsupportedError, WgpuEpError
+from ..errors import InternalError, UnsupportedError, WgpuEpError, retold
 from ..program.settings import DEFAULT, CompileSettings
 from ..program.target import Target
 from ..program.weights import Permuted
@@ -256,7 +256,7 @@ class Lowering:
                 try:
                     self.node(step)
                 except UnsupportedError as error:
-                    raise type(error)(f"its {name} runs, and in it {step.op_type} {step.name!r}: {error}") from error
+                    raise retold(error, f"its {name} runs, and in it {step.op_type} {step.name!r}: {error}") from error
         self.builder.origin = origin
         return [self.operand(value) for value in branch.outputs]
 
