@@ -98,7 +98,7 @@ def matmul_bnb4(
     data=PACKED | FOURS | MINIFLOATS,
     indices=INDICES,
     zero_points=PACKED | FOURS,
-    ranks={"data": at_least(1), "scales": at_least(1)},
+    ranks={"data": at_least(1), "scales": at_least(1), "zero_points": at_least(1)},
 )
 def gather_block_quantized(
     b: Builder,

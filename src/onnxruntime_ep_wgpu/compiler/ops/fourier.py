@@ -77,7 +77,7 @@ def _dft(b: Builder, x: Operand, length: Operand | None, axis: int, inverse: boo
     half = inverse and onesided
     extent: Dim = 2 * (x.shape[axis] - 1) if half else x.shape[axis]
     if length is not None:
-        (extent,) = length.dims("the length of the transform", 1)
+        extent = _one(length, "the length of the transform")
     usual = x.shape[axis]
     guess = usual if isinstance(usual, int) else 1
     (count,) = b.assumed_ints([extent], "the length of the transform", lambda _: [guess])
@@ -100,12 +100,12 @@ def stft(
     onesided: Flag = 1,
 ) -> Operand:
     """signal (batch, elements, 1 or 2) as (batch, frames, bins, 2): a transform of each frame, times the window."""
-    (step,) = b.assumed_ints(frame_step.dims("the step of the frames", 1), "the step of the frames", lambda _: [1])
+    (step,) = b.assumed_ints([_one(frame_step, "the step of the frames")], "the step of the frames", lambda _: [1])
     if step < 1:
         raise UnsupportedError(f"the step of the frames is {step}")
     extent = signal.shape[1] if window is None else window.shape[0]
     if frame_length is not None:
-        (extent,) = frame_length.dims("the length of the frames", 1)
+        extent = _one(frame_length, "the length of the frames")
     guess = extent if isinstance(extent, int) else 1
     (count,) = b.assumed_ints([extent], "the length of the frames", lambda _: [guess])
     if onesided and signal.shape[2] == 2:
@@ -202,9 +202,11 @@ def mel_weight_matrix(
     """Triangles on the mel scale, (bins of one side of a transform, bands): a constant for the values that its inputs have."""
 
     def whole(x: Operand, what: str, usual: int) -> int:
-        return b.assumed_ints(x.dims(what, 1), what, lambda _: [usual])[0]
+        return b.assumed_ints([_one(x, what)], what, lambda _: [usual])[0]
 
     def real(x: Operand, what: str, usual: float) -> float:
+        if x.size != 1:
+            raise UnsupportedError(f"{what} is {x} and not one number")
         return b.assumed_floats(x, what, lambda _: [usual])[0]
 
     bands, length = whole(num_mel_bins, "the number of bands", 8), whole(dft_length, "the length of the transform", 16)
@@ -214,6 +216,13 @@ def mel_weight_matrix(
     if dtype not in FLOATS:
         raise UnsupportedError(f"results of type {dtype.label}")
     return b.cast(b.constant(_triangles(bands, length, rate, *edges)), dtype)
+
+
+def _one(x: Operand, what: str) -> Dim:
+    found = x.dims(what, 1)
+    if len(found) != 1:
+        raise UnsupportedError(f"{what} is {x} and not one number")
+    return found[0]
 
 
 def _triangles(bands: int, length: int, rate: int, low: float, high: float) -> np.ndarray:

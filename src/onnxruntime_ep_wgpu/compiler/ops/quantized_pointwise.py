@@ -176,6 +176,8 @@ def qlinear_concat(b: Builder, scale: Operand, zero: Operand, *xs: Operand, axis
         raise UnsupportedError(f"{len(xs)} inputs behind the zero point: each tensor has a scale and a zero point")
     if zero.dtype not in BYTES or any(it.dtype is not zero.dtype for it in (*xs[::3], *xs[2::3])):
         raise UnsupportedError(f"tensors and zero points of other types than that of the result, {zero.dtype.label}")
+    if any(it.dtype not in FLOATS for it in (scale, *xs[1::3])):
+        raise UnsupportedError("a scale that is no float")
     parts = []
     for x, x_scale, x_zero in zip(xs[::3], xs[1::3], xs[2::3], strict=True):
         if not (same(x_scale, scale) and same(x_zero, zero)):
