@@ -41,6 +41,7 @@ ffibuilder.cdef(
       OrtStatus *(*python)(OrtNodeComputeInfo *, void *, OrtKernelContext *);
       size_t inputs, outputs;
       int captured;
+      int64_t every, runs;
       int64_t hits;
       Memo memos[...];
       ...;

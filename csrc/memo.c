@@ -39,6 +39,7 @@ typedef struct {
   OrtStatus *(*python)(OrtNodeComputeInfo *, void *, OrtKernelContext *);
   size_t inputs, outputs;
   int captured; /* whether the session captures its runs */
+  int64_t every, runs; /* of so many runs Python does one, where interrupts are handled; 0: none */
   int64_t hits; /* of all memos; orders them by their last use */
   Memo memos[MEMOS];
 } Node;
@@ -140,7 +141,9 @@ static int same_run(Node *node, OrtKernelContext *context, Memo **half) {
 static OrtStatus *compute(OrtNodeComputeInfo *this, void *state, OrtKernelContext *context) {
   Node *node = (Node *)this;
   Memo *half = NULL;
-  int outcome = without_python() ? same_run(node, context, &half) : REFUSED;
+  /* A Loop without an end runs its body here for as long as no call reaches Python. */
+  int python = node->every && platform_add(&node->runs, 1) % node->every == 0;
+  int outcome = !python && without_python() ? same_run(node, context, &half) : REFUSED;
   if (outcome == DONE) return NULL;
   if (outcome == REFUSED) return node->python(this, state, context);
   OrtStatus *status = node->python(this, half, context);

@@ -122,6 +122,7 @@ CALLED = {
         0   OrtStatus *CreateEpDevice(OrtEpFactory *factory, const OrtHardwareDevice *hardware, const OrtKeyValuePairs *metadata, const OrtKeyValuePairs *options, OrtEpDevice **out)
         1   void ReleaseEpDevice(OrtEpDevice *device)
         2   OrtStatus *EpGraphSupportInfo_AddNodesToFuse(OrtEpGraphSupportInfo *info, const OrtNode *const *nodes, size_t count, const OrtNodeFusionOptions *options)
+        3   OrtStatus *EpGraphSupportInfo_AddSingleNode(OrtEpGraphSupportInfo *info, const OrtNode *node)
         5   OrtStatus *EpDevice_AddAllocatorInfo(OrtEpDevice *device, const OrtMemoryInfo *info)
         6   const OrtMemoryDevice *MemoryInfo_GetMemoryDevice(const OrtMemoryInfo *info)
         9   int MemoryDevice_GetDeviceType(const OrtMemoryDevice *device)
@@ -146,6 +147,9 @@ CALLED = {
         33  void ReleaseKernelDef(OrtKernelDef *definition)
         34  const char *KernelDef_GetOperatorType(const OrtKernelDef *definition)
         40  OrtStatus *GetTensorDataType(int type, const OrtDataType **out)
+        41  OrtStatus *EpGraphSupportInfo_LookUpKernel(OrtEpGraphSupportInfo *info, const OrtNode *node, const OrtKernelDef **out)
+        45  OrtStatus *CreateIfKernel(const OrtKernelInfo *info, OrtKernelImpl **out)
+        46  OrtStatus *CreateLoopKernel(const OrtKernelInfo *info, OrtLoopKernelHelper *helper, OrtKernelImpl **out)
         49  OrtStatus *GetEnvConfigEntries(OrtKeyValuePairs **out)
         65  OrtStatus *CreateProfilingEvent(int category, int32_t process, int32_t thread, const char *name, int64_t microseconds, int64_t duration, const char *const *keys, const char *const *values, size_t count, OrtProfilingEvent **out)
         66  void ReleaseProfilingEvent(OrtProfilingEvent *event)
@@ -203,6 +207,11 @@ FILLED = {
         2   OrtStatus *Compute(OrtKernelImpl *self, OrtKernelContext *context)
         3   void Release(OrtKernelImpl *self)
         5   void *last
+    """,
+    "OrtLoopKernelHelper": """
+        0   uint32_t ort_version_supported
+        1   void Release(OrtLoopKernelHelper *self)
+        2   OrtStatus *ConcatOutput(OrtLoopKernelHelper *self, void *stream, const OrtValue *const *parts, size_t count, void *output, size_t bytes)
     """,
     "OrtAllocator": """
         0   uint32_t version

@@ -1,4 +1,4 @@
-"""Control flow, which runs on the CPU, between nodes that run here and bodies whose nodes run here, there or both.
+"""Control flow between nodes that run here and bodies whose nodes run here, there or both.
 
 ONNX Runtime hands a body what it takes from outside as it hands a model its inputs: copied to where the body's nodes read
 it, without a kernel of its own, also in a model in its own format.
@@ -7,6 +7,9 @@ it, without a kernel of its own, also in a model in its own format.
 from __future__ import annotations
 
 import itertools
+import signal
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +18,9 @@ import onnx
 import onnx.parser
 import onnxruntime as ort
 import pytest
+
+import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.plugin import watch
 
 OpenSession = Callable[..., ort.InferenceSession]
 # Bodies that make {0} of r, which is made outside; nodes named cpu... are to stay on the CPU.
@@ -28,8 +34,8 @@ def choice(first: str, second: str, mark: str = "") -> str:
     return IF.format(first.format(f"a{mark}"), second.format(f"b{mark}"), mark)
 
 
-def graph(lines: str, outputs: str = "float[N,4] y") -> onnx.ModelProto:
-    text = f'<ir_version: 10, opset_import: ["" : 21]> g (float[N,4] x, bool c) => ({outputs}) {{ {lines} }}'
+def graph(lines: str, outputs: str = "float[N,4] y", inputs: str = "float[N,4] x, bool c") -> onnx.ModelProto:
+    text = f'<ir_version: 10, opset_import: ["" : 21]> g ({inputs}) => ({outputs}) {{ {lines} }}'
     model = onnx.parser.parse_model(text)
     onnx.checker.check_model(model)
     return model
@@ -109,3 +115,160 @@ def test_in_onnx_runtimes_own_format_only_a_node_that_shares_a_value_within_its_
     # From onnxruntime 1.27 on when the session is made, before that when it runs.
     with pytest.raises(Exception, match=r"Neg 'cpu.*' cannot run .* use the .onnx file instead"):
         check_runs(open_session(path, options), model)
+
+
+# r is made outside and read in the body; the trip count is an input, on the host.
+LOOP = """[r] r = Tanh (x)
+ s, z = Loop (m, c, x) <body = b (int64 i, bool c0, {0}[N,4] s0) => (bool c1, {0}[N,4] s1, {0}[N,4] o) {{
+   {1} [s1] s1 = Add (s0, r) [o] o = Tanh (s1) }}>
+ [y] y = Add (s, s)"""
+# Each iteration makes the state longer, and stops when it is long enough; the inner Loop doubles.
+GROWING = """[r] r = Tanh (x) most = Constant <value = int64 {14}> () one = Constant <value = int64[1] {1}> ()
+ two = Constant <value = int64 {2}> ()
+ [flat] r1 = Reshape (r, minus)
+ y = Loop (m, c, r1) <body = b (int64 i, bool c0, float[K] s0) => (bool c1, float[L] s2) {
+   t = Loop (two, , s0) <body = inner (int64 j, bool d0, float[K] t0) => (bool d1, float[K] t1) {
+     d1 = Identity (d0) [half] t1 = Tanh (t0) }>
+   [join] s2 = Concat <axis = 0> (t, r1) size = Size (s2) c1 = Less (size, most) }>"""
+
+
+def counted(session: ort.InferenceSession, feeds: dict[str, np.ndarray]) -> tuple[list[np.ndarray], int]:
+    """The results of a run, and its transfers."""
+    device = next(it.state for it in watch.live() if it.state is not None).device()
+    before = device.counters["uploads"] + device.counters["downloads"]
+    return session.run(None, feeds), device.counters["uploads"] + device.counters["downloads"] - before
+
+
+# A condition that is known on the host, and one that the device makes.
+CONDITIONS = {
+    "known": "c1 = Identity (c0)",
+    "made": "[sq] sq = Mul (s0, s0) [most] most = ReduceMax <keepdims = 0> (sq) bound = Constant <value = float {60}> ()"
+    " [narrow] f = Cast <to = 1> (most) [go] c1 = Less (f, bound)",
+}
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize("dtype", ["float", "float16"])
+def test_states_and_outer_values_of_a_loop_stay_on_the_device(dtype: str, condition: str) -> None:
+    """Transfers grow with the iterations by the condition alone; joined outputs are right, of no iteration too."""
+    lines, outputs = LOOP.format(dtype, CONDITIONS[condition]), f"{dtype}[N,4] y, {dtype}[K,N,4] z"
+    model = graph(lines, outputs, f"{dtype}[N,4] x, bool c, int64 m").SerializeToString()
+    session = webgpu_ep.session(model)
+    reference = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    assert {it.op_type for it in webgpu_ep.report(session).on_cpu} <= {"Identity"}
+    x = np.random.default_rng(3).standard_normal((3, 4)).astype({"float": "f4", "float16": "f2"}[dtype])
+    transfers = []
+    for trips, go in ((0, True), (2, True), (20, True), (3, False), (-5, True)):
+        feeds = {"x": x, "c": np.array(go), "m": np.array(trips, np.int64)}
+        found, number = counted(session, feeds)
+        transfers.append(number)
+        for mine, theirs in zip(found, reference.run(None, feeds), strict=True):
+            assert mine.shape == theirs.shape
+            np.testing.assert_allclose(mine, theirs, rtol=2e-2 if dtype == "float16" else 1e-5, atol=1e-6)
+    assert transfers[2] - transfers[1] <= (18 if condition == "made" else 0), transfers
+
+
+def test_a_state_that_grows_in_nested_loops(open_session: OpenSession) -> None:
+    lines = GROWING.replace("[flat]", "minus = Constant <value = int64[1] {-1}> () [flat]")
+    model = graph(lines, "float[L] y", "float[N,4] x, bool c, int64 m").SerializeToString()
+    session = open_session(model)
+    reference = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(3).standard_normal((1, 4)).astype(np.float32)
+    for trips in (0, 1, 100):
+        feeds = {"x": x, "c": np.array(True), "m": np.array(trips, np.int64)}
+        (mine,), (theirs,) = session.run(None, feeds), reference.run(None, feeds)
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5)
+
+
+def test_a_captured_run_refuses_control_flow_by_name(open_session: OpenSession) -> None:
+    model = MODELS["if-here-here"].SerializeToString()
+    with pytest.raises(Exception, match=r"If 'If_\d+' .* a captured run would repeat the branches"):
+        open_session(model, {"enableGraphCapture": "1"})
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signal can be sent to a thread")
+def test_an_endless_loop_can_be_interrupted() -> None:
+    """The session goes on. The interrupt comes when the body has been repeated without Python."""
+    lines = (
+        LOOP.replace("s, z = Loop", "s = Loop").replace(", {0}[N,4] o) {{", ") {{").replace(" [o] o = Tanh (s1)", "")
+    )
+    inputs = "float[N,4] x, bool c, int64 m"
+    session = webgpu_ep.session(graph(lines.format("float", CONDITIONS["known"]), inputs=inputs).SerializeToString())
+    feeds = {"x": np.ones((3, 4), np.float32), "c": np.array(True), "m": np.array(3)}
+    (want,) = session.run(None, feeds)
+    device = next(it.state for it in watch.live() if it.state is not None).device()
+    enough = device.counters["dispatches"] + 500
+
+    def interrupt() -> None:
+        while device.counters["dispatches"] < enough:
+            threading.Event().wait(0.001)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    sender = threading.Thread(target=interrupt)
+    sender.start()
+    with pytest.raises(KeyboardInterrupt):
+        session.run(None, feeds | {"m": np.array(2**62)})
+    sender.join()
+    np.testing.assert_array_equal(session.run(None, feeds)[0], want)
+
+
+def case(lines: str, outputs: str, state: str = "float[N,4]") -> tuple[bytes, str]:
+    inputs = f"{state} x, bool c, int64 m"
+    return graph(lines, outputs, inputs).SerializeToString(), state
+
+
+BODY = "<body = b (int64 i, bool c0, float[{0}] s{1}) => (bool c1, float[{0}] s1, {2}) {{ c1 = Identity (c0) {3} }}>"
+CASES = {
+    "branches of two ranks": case(
+        "y = If (c) <then_branch = t () => (float[N,4] a) { a = Tanh (x) }, else_branch = e () => (float[K] b)"
+        " { k = Constant <value = int64[1] {-1}> () r = Tanh (x) b = Reshape (r, k) }> z = Neg (x) n = Neg (m)",
+        "float y, float[N,4] z, int64 n",
+    ),
+    "a branch that is an outer value": case(
+        "r = Tanh (x) y = If (c) <then_branch = t () => (float[N,4] a) { a = Identity (r) }, else_branch = e () =>"
+        " (float[N,4] b) { b = Neg (r) }> z = Add (y, r) n = Neg (m)",
+        "float[N,4] y, float[N,4] z, int64 n",
+    ),
+    "states that change places": case(
+        "r = Tanh (x) t = Neg (x) y, z = Loop (m, c, r, t) "
+        + BODY.format("N,4", ", float[N,4] u", "float[N,4] s2", "s1 = Sin (u) s2 = Identity (s)"),
+        "float[N,4] y, float[N,4] z",
+    ),
+    "an outer value and the iteration's number": case(
+        "r = Tanh (x) y, z = Loop (m, c, x) "
+        + BODY.format("N,4", "", "float[N,4] o", "f = Cast <to = 1> (i) s1 = Add (s, f) o = Neg (r)"),
+        "float[N,4] y, float[K,N,4] z",
+    ),
+    "joined bytes": case(
+        "y, z = Loop (m, c, x) "
+        + BODY.format(
+            "N",
+            "",
+            "bool[N] o",
+            "f = Cast <to = 1> (i) s1 = Add (s, f) one = Constant <value = float {1}> () o = Less (s1, one)",
+        ),
+        "float[N] y, bool[K,N] z",
+        "float[N]",
+    ),
+    "an If in a Loop": case(
+        "r = Tanh (x) y = Loop (m, c, x) <body = b (int64 i, bool c0, float[N,4] s) => (bool c1, float[N,4] s1)"
+        " { c1 = Identity (c0) mx = ReduceMax <keepdims = 0> (s) h = Constant <value = float {1.5}> () big = Less (h, mx)"
+        " s1 = If (big) <then_branch = t () => (float[N,4] a) { a = Sub (s, r) }, else_branch = e () => (float[N,4] b)"
+        " { b = Add (s, r) }> }>",
+        "float[N,4] y",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_control_flow_gives_what_the_cpu_provider_gives(name: str) -> None:
+    model, state = CASES[name]
+    session, reference = webgpu_ep.session(model), ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    assert {"If", "Loop"}.isdisjoint(it.op_type for it in webgpu_ep.report(session).on_cpu)
+    for rows, trips, go in ((3, 0, True), (3, 1, True), (1, 5, True), (3, 5, False), (3, 9, True)):
+        x = np.random.default_rng(rows).standard_normal((rows, 4)[: state.count(",") + 1]).astype(np.float32)
+        x.flat[0] = np.nan if trips == 5 else np.inf if trips == 9 else x.flat[0]
+        feeds = {"x": x, "c": np.array(go), "m": np.array(trips, np.int64)}
+        for mine, theirs in zip(session.run(None, feeds), reference.run(None, feeds), strict=True):
+            assert mine.shape == theirs.shape
+            np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)

@@ -209,7 +209,7 @@ def test_bodies_run_here_too() -> None:
     placed = {node.name: (node.within, node.provider) for node in webgpu_ep.report(session).nodes}
     assert placed["then_add"] == ("if", "WebGpuExecutionProvider")
     assert placed["else_mul"] == ("if", "WebGpuExecutionProvider")
-    assert placed["if"] == ("", "CPUExecutionProvider")
+    assert placed["if"] == ("", "WebGpuExecutionProvider")
 
 
 def test_nodes_without_a_name_get_one_of_their_own(seen: list[ir.Graph]) -> None:

@@ -206,9 +206,16 @@ def test_an_equal_name_in_a_body_does_not_let_a_node_read_device_memory(
 
 
 # What needs no tensor of the other side, whichever body runs: in these no value is read both here and on the CPU.
-RUNS = {
-    f"{before}: if {one} else {two}" for before in ("here", "cpu") for one in ("here", "cpu") for two in ("here", "cpu")
-} | {f"nested{own} {body}" for own in ("", " own") for body in ("here", "cpu")}
+RUNS = (
+    {
+        f"{before}: if {one} else {two}"
+        for before in ("here", "cpu")
+        for one in ("here", "cpu")
+        for two in ("here", "cpu")
+    }
+    | {f"nested{own} {body}" for own in ("", " own") for body in ("here", "cpu")}
+    | {"loop here", "loop cpu"}
+)
 
 
 @pytest.mark.parametrize("maker", ["stock", pytest.param("ours", marks=pytest.mark.exhaustive)])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..program.ties import Ties
     from .assign.decision import Claim
     from .assign.lowerings import Lowerings
-    from .assign.outcome import Alone, Elsewhere
+    from .assign.outcome import Alone, Elsewhere, OwnKernel
     from .compiling import Compiling
 
 Source = Callable[[], str | bytes | None]
@@ -47,7 +47,7 @@ class Answers:
         parent: ShownNode | None,
         assigned: Sequence[str],
         forced: frozenset[str],
-        single: Mapping[int, Alone | Elsewhere] | None = None,
+        single: Mapping[int, Alone | OwnKernel | Elsewhere] | None = None,
     ) -> Claim:
         """The decision about a graph, which is a body of `parent`. `assigned` names per node the provider that holds it; `single`
         are outcomes by place of nodes that are in no group with others."""

@@ -23,7 +23,7 @@ from .assign.claim import claim
 from .assign.converted import converted, converted_node
 from .assign.decision import Claim
 from .assign.lowerings import Lowerings, order_as
-from .assign.outcome import Alone, Elsewhere
+from .assign.outcome import Alone, Elsewhere, OwnKernel
 from .assign.shown import STRING, Constant, ShownGraph, ShownNode, digests, key_of
 from .assign.types import Types
 from .specialise import Specialiser, lazy_tensor
@@ -81,7 +81,7 @@ class Compiling:
         assigned: Sequence[str],
         forced: frozenset[str],
         refusal: str | None,
-        single: Mapping[int, Alone | Elsewhere],
+        single: Mapping[int, Alone | OwnKernel | Elsewhere],
     ) -> DecidedGraph:
         """Decides on a graph, which is a body of `parent`; see `claim` for the others."""
         shown = converted(graph)

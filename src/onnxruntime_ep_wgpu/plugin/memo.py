@@ -155,8 +155,9 @@ class _Thread(threading.local):
 class Memos:
     """Those of one node: `table` is its OrtNodeComputeInfo. `node` is what ONNX Runtime gets instead."""
 
-    def __init__(self, ort: Ort, table: Any, signature: FusedNode, captured: bool) -> None:
-        """`captured`: the session captures its runs, so a run is repeated only where it belongs to the same graph."""
+    def __init__(self, ort: Ort, table: Any, signature: FusedNode, captured: bool, every: int = 0) -> None:
+        """`captured`: the session captures its runs, so a run is repeated only where it belongs to the same graph. `every`: of so
+        many runs one is not repeated; 0 for none."""
         # The places of the group's tensors among those of the node.
         self._numbers = [*signature.inputs, *(len(signature.input_names) + number for number in signature.outputs)]
         self._node = native.ffi.new("Node *")
@@ -164,7 +165,7 @@ class Memos:
         _ort_ffi.memmove(self.node, table, _ort_ffi.sizeof("OrtNodeComputeInfo"))
         self._node.api = native.ffi.cast("OrtApi *", address(ort.api))
         self._node.inputs, self._node.outputs = signature.counts
-        self._node.captured = captured
+        self._node.captured, self._node.every = captured, every
         self._node.python = native.ffi.cast(native.ffi.typeof(self._node.python), address(table.Compute))
         compute = address(native.ffi.addressof(native.lib, "compute"))
         self.node.Compute = _ort_ffi.cast(_ort_ffi.typeof(table.Compute), compute)

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from .captures import CapturedNode
     from .group import GivenInputs
 
+# Of so many runs of a body one goes through Python. More often would slow small bodies, less often make interrupts late.
+_INTERRUPTIBLE = 64
+
 
 class Runnable(Protocol):
     """What runs as a compiled group, with its weights on `device`: `group.GroupOnDevice`, or a tool around one."""
@@ -61,10 +64,15 @@ class ComputeInfo(CallbackTable, struct="OrtNodeComputeInfo"):
         self.memos: memo.Memos | None = None
         self._noted: Runnable | None = None  # what the memos are of
 
-    def repeat_in_c(self) -> None:
-        """From here on runs that are the same as before are repeated without Python. Before ONNX Runtime gets the object."""
+    def repeat_in_c(self, in_a_body: bool) -> None:
+        """From here on runs that are the same as before are repeated without Python. Before ONNX Runtime gets the object.
+
+        In a body some go through Python all the same, because an endless Loop could not be interrupted otherwise.
+        """
         if memo.native is not None:
-            self.memos = memo.Memos(self.ort, self.pointer, self._signature, self.captured is not None)
+            self.memos = memo.Memos(
+                self.ort, self.pointer, self._signature, self.captured is not None, _INTERRUPTIBLE * in_a_body
+            )
             self.pointer = self.memos.node
             if self.captured is not None:
                 self.captured.memos = self.memos

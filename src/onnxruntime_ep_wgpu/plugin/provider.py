@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .._ort import ffi
@@ -21,6 +22,7 @@ from . import collector, watch
 from .abi import ERROR, WARNING, Logger, message_of, text
 from .callbacks import CallbackTable, callback, held, let_go_of_frames
 from .captures import CaptureCallbacks, capture_slots
+from .kernels.control import ControlKernels
 from .memory.memcpy import MemcpyKernels
 from .node import ComputeInfo
 from .profiler import Profiler
@@ -65,6 +67,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         self._refusal: Callable[[], BaseException | None] = lambda: None
         self._warned = False
         self._kernels: MemcpyKernels | None = None
+        self._control: ControlKernels | None = None
         try:
             self.state = make_state(self._copies)
         except BaseException as error:
@@ -110,7 +113,9 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         try:
             # One for each session: by the registry it is known which session a kernel is made for.
             if self._kernels is None:
-                self._kernels = MemcpyKernels(self.ort, self.factory.name)
+                kernels = MemcpyKernels(self.ort, self.factory.name)
+                self._control = ControlKernels(self.ort, self.factory.name, kernels.registry)
+                self._kernels = kernels
             out[0] = self._kernels.registry
         except BaseException as error:
             self._refuse(error)
@@ -148,14 +153,15 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
     @callback("GetCapability")
     def get_capability(self, graph: Any, info: Any) -> None:
         groups: list[list[Any]] = []
+        kernels: list[Any] = []
         if self.refusal is None:
             try:
                 with collector.at_rest():
-                    groups = self._required_state().decide(graph)
+                    groups, kernels = self._required_state().decide(graph, partial(self._has_kernel, info))
             except BaseException as error:
                 self._refuse(error)
         if self.refusal is not None:
-            groups = self._any_node(graph)
+            groups, kernels = self._any_node(graph), []
         options = ffi.new("OrtNodeFusionOptions *")
         options.ort_version_supported = self.ort.version
         # Constants are on the device after Compile: ONNX Runtime may free its copy.
@@ -163,6 +169,14 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         for group in groups:
             array = ffi.new("const OrtNode *[]", group)
             self.ort.check_status(self.ort.ep.EpGraphSupportInfo_AddNodesToFuse(info, array, len(group), options))
+        for node in kernels:
+            self.ort.check_status(self.ort.ep.EpGraphSupportInfo_AddSingleNode(info, node))
+
+    def _has_kernel(self, info: Any, node: Any) -> bool:
+        """Whether the registry has a kernel for a node with its types."""
+        found = ffi.new("const OrtKernelDef **")
+        self.ort.check_status(self.ort.ep.EpGraphSupportInfo_LookUpKernel(info, node, found))
+        return bool(found[0])
 
     def _any_node(self, graph: Any) -> list[list[Any]]:
         """A group of one node, so that Compile is called; none for a graph in which nothing is free to take."""

@@ -28,9 +28,10 @@ from .abi import INFO, WARNING, Logger, Ort, file_text, text
 from .answers import Answers
 from .assign import graph as ort_graph
 from .assign.crossings import Crossings
-from .assign.enclosing import refusal_within
+from .assign.enclosing import is_control, refusal_within, runs_within
 from .assign.forced import Forced, names_in_model
 from .assign.ort_format import CopyGuard
+from .assign.outcome import Alone, Elsewhere, OwnKernel
 from .assign.report import AssignmentReport
 from .captures import CapturedNode, Captures, check_placements
 from .choose import context_for, library_for
@@ -139,8 +140,8 @@ class SessionState:
 
     # Deciding
 
-    def decide(self, handle: Any) -> list[list[Any]]:
-        """The groups of OrtNodes to compile in an OrtGraph.
+    def decide(self, handle: Any, has_kernel: Callable[[Any], bool]) -> tuple[list[list[Any]], list[Any]]:
+        """The groups of OrtNodes to compile in an OrtGraph, and those that run with kernels of ours, where `has_kernel`.
 
         Raises ModelError when a node of the main graph can run nowhere. A body may never run: there it is left alone.
         """
@@ -151,10 +152,14 @@ class SessionState:
         parent = self._parent(handle)
         if parent is not None and is_search(parent):
             self._forced.among(graph)  # these names are met
-            return []  # decided with the node
+            return [], []  # decided with the node
         self._others |= not {*assigned} <= {"", self.name, "CPUExecutionProvider"}
         searches = self._searched(graph, parent, assigned)
-        single = {place: it.outcome for place, it in searches.items()}
+        single: dict[int, Alone | OwnKernel | Elsewhere] = {place: it.outcome for place, it in searches.items()}
+        if parent is None or refusal_within(parent) is None:
+            for place, node in enumerate(graph):
+                if is_control(node) and not assigned[place]:
+                    single[place] = self._control(node, has_kernel)
         decision = self._answers.claim(graph, parent, assigned, self._forced.among(graph), single)
         within = "" if parent is None else parent.name
         faults = [reason.error for reason in decision.reasons if isinstance(reason, Fault)]
@@ -170,12 +175,22 @@ class SessionState:
         for it in searches.values():
             for body in it.bodies.values():
                 self.assignment.decided(it.node.name, body, it.claim_of(body), [""] * len(body))
-        self.copy_guard.decided(parent is None, graph, decision.groups, assigned)
+        self.copy_guard.decided(parent is None, graph, decision.groups, assigned, decision.kernels)
         if parent is None:
             held = [place for place, name in enumerate(assigned) if name == self.name]
             whole = any(len(group) == len(nodes) for group in decision.groups)
-            self._crossings = None if whole else Crossings(graph, decision.groups, held)
-        return [[nodes[place] for place in group] for group in decision.groups]
+            self._crossings = None if whole else Crossings(graph, decision.parts, held)
+        return [[nodes[place] for place in group] for group in decision.groups], [nodes[it] for it in decision.kernels]
+
+    def _control(self, node: ShownNode, has_kernel: Callable[[Any], bool]) -> OwnKernel | Elsewhere:
+        """What becomes of a node of control flow, whose bodies were decided on before."""
+        if self.captures is not None:
+            return Elsewhere("a captured run would repeat the branches and iterations of the run that was captured")
+        if not has_kernel(node.handle):
+            return Elsewhere("control flow runs on the CPU where a value of it is no tensor")
+        if not runs_within(self.ort, node.handle, self.name):
+            return Elsewhere("control flow runs on the CPU where nothing in its bodies runs here")
+        return OwnKernel(node.op_type)
 
     def _searched(self, graph: ShownGraph, parent: ShownNode | None, assigned: Sequence[str]) -> dict[int, Decided]:
         """What was decided on nodes that generate text, by place."""
@@ -285,7 +300,8 @@ class SessionState:
             return SizedNode(self.ort, running, signature, program)
         info = ComputeInfo(self.ort, running, signature, captured=captured)
         if running is group:
-            info.repeat_in_c()
+            # Bodies are compiled before the main graph is decided on.
+            info.repeat_in_c(not self.decided)
         return info
 
     def _compile_search(self, shown: ShownGraph, inputs: list[str], outputs: list[str]) -> ComputeInfo:

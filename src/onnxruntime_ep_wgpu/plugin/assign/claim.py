@@ -21,7 +21,7 @@ from ...compiler.ops.host import makes_shapes, reads_shape_alone
 from ...program.settings import DEFAULT, CompileSettings
 from . import partition, subgraph
 from .decision import FORCED, ISLAND, MOVED, Claim
-from .outcome import Alone, Elsewhere, Fused
+from .outcome import Alone, Elsewhere, Fused, OwnKernel
 from .shown import predecessors
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def claim(
     settings: CompileSettings = DEFAULT,
     control: Control | None = None,
     refusal: str | None = None,
-    single: Mapping[int, Alone | Elsewhere] | None = None,
+    single: Mapping[int, Alone | OwnKernel | Elsewhere] | None = None,
 ) -> tuple[Claim, list[Lowered]]:
     """Decides on a graph, and gives its groups lowered. `assigned` names per node the provider that holds it, "" for none;
     `control` says what nodes with bodies make; `refusal` is a reason against all of the graph. `single` are outcomes by
@@ -69,7 +69,7 @@ def claim(
     opsets: Mapping[str, int] = graph.opset_imports
     whole = attempt(graph, opsets, target, settings, control=control)
     reasons = list(whole.reasons)  # why a node is in no group with others
-    kernels: dict[int, Alone] = {}
+    kernels: dict[int, Alone | OwnKernel] = {}
     for place, node in enumerate(nodes):
         if assigned[place]:  # another provider's, or a group of ours
             reasons[place] = f"held by {assigned[place]}"
@@ -77,8 +77,8 @@ def claim(
             reasons[place] = FORCED
         elif single and place in single:
             outcome = single[place]
-            reasons[place] = outcome.name if isinstance(outcome, Alone) else outcome.reason
-            if isinstance(outcome, Alone):
+            reasons[place] = outcome.reason if isinstance(outcome, Elsewhere) else outcome.name
+            if not isinstance(outcome, Elsewhere):
                 kernels[place] = outcome
     held = [name or (kernels[place].name if place in kernels else "") for place, name in enumerate(assigned)]
     fill(graph, whole.found)

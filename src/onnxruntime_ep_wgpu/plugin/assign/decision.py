@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from .outcome import Alone, Elsewhere, Fused, Outcome
+from .outcome import Alone, Elsewhere, Fused, Outcome, OwnKernel
 
 if TYPE_CHECKING:
     from ...compiler.inference.told import Told
@@ -37,6 +37,16 @@ class Claim:
                 fused.setdefault(outcome.group, []).append(place)
         alone = ((place,) for place, outcome in enumerate(self.outcomes) if isinstance(outcome, Alone))
         return *(tuple(fused[number]) for number in sorted(fused)), *alone
+
+    @cached_property
+    def kernels(self) -> tuple[int, ...]:
+        """The places of nodes that ONNX Runtime runs with kernels of ours."""
+        return tuple(place for place, outcome in enumerate(self.outcomes) if isinstance(outcome, OwnKernel))
+
+    @property
+    def parts(self) -> tuple[tuple[int, ...], ...]:
+        """The places of all nodes that run here: groups, then kernels."""
+        return *self.groups, *((place,) for place in self.kernels)
 
     @cached_property
     def reasons(self) -> tuple[str | None, ...]:

@@ -6,9 +6,15 @@ of other operators too. ONNX Runtime's kernels of others read it as host memory.
 
 from __future__ import annotations
 
+from typing import Any
+
+from ..._ort import ffi
+from ..abi import Ort, text
 from .shown import ShownNode
 
 _COPYING = frozenset({("", "If"), ("", "Loop"), ("", "Scan")})
+# How many inputs the kernels of control flow read on the host, from the first: conditions and trip counts.
+_KERNELS = {("", "If"): 1, ("", "Loop"): 2}
 # A function: ONNX Runtime asks about its nodes again when they stand in place of it, and could not inline groups.
 _FUNCTIONS = frozenset({("", "SequenceMap")})
 
@@ -21,3 +27,25 @@ def refusal_within(parent: ShownNode) -> str | None:
     if operator not in _COPYING:
         return f"the kernel of the {parent.op_type} around it reads what its bodies make as host memory"
     return None
+
+
+def is_control(node: ShownNode) -> bool:
+    """Whether ONNX Runtime makes kernels of a node for providers of accelerators."""
+    return (node.domain, node.op_type) in _KERNELS
+
+
+def host_inputs(node: ShownNode) -> int:
+    """How many inputs its kernel reads on the host, from the first."""
+    return _KERNELS[node.domain, node.op_type]
+
+
+def runs_within(ort: Ort, node: Any, provider: str) -> bool:
+    """Whether an OrtNode in the bodies of an OrtNode is held by this provider."""
+    api, count = ort.api, ort.get(ort.api.Node_GetNumSubgraphs, node, "size_t")
+    bodies = ffi.new("const OrtGraph *[]", count)
+    ort.check_status(api.Node_GetSubgraphs(node, bodies, count, ffi.NULL))
+    return any(
+        text(ort.get(api.Node_GetEpName, inner, "const char *")) == provider or runs_within(ort, inner, provider)
+        for body in bodies
+        for inner in ort.list(api.Graph_GetNumNodes, api.Graph_GetNodes, body, "const OrtNode *")
+    )

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ...errors import UnsupportedError
+from .enclosing import host_inputs
 from .report import CPU
 from .shown import ShownGraph, ShownNode
 
@@ -30,9 +31,15 @@ class CopyGuard:
         self._whole = False
 
     def decided(
-        self, is_main: bool, graph: ShownGraph, groups: Sequence[Sequence[int]], assigned: Sequence[str]
+        self,
+        is_main: bool,
+        graph: ShownGraph,
+        groups: Sequence[Sequence[int]],
+        assigned: Sequence[str],
+        kernels: Sequence[int] = (),
     ) -> None:
-        """Notes a decision: the places of nodes in our groups, and per node the provider that had it before.
+        """Notes a decision: the places of nodes in our groups, per node the provider that had it before, and the places
+        of kernels of ours, whose results lie here and which read some inputs on the host.
 
         ONNX Runtime asks about all graphs of a model, bodies before what they are in and the main graph last, and does so
         again when it has changed them: then the earlier answers are about nodes that may be gone.
@@ -42,7 +49,7 @@ class CopyGuard:
             self._made.clear()
         # Between providers of accelerators copying is their own business.
         accelerated = frozenset(place for place, provider in enumerate(assigned) if provider not in ("", CPU))
-        others = readers(graph, accelerated.union(*groups))
+        others = readers(graph, accelerated.union(*groups), frozenset(kernels))
         self._readers.append(
             [(f"{it.op_type} {it.name!r}", frozenset(value.name for value in it.outputs)) for it in others]
         )
@@ -74,7 +81,7 @@ class CopyGuard:
             )
 
 
-def readers(graph: ShownGraph, ours: frozenset[int]) -> tuple[ShownNode, ...]:
+def readers(graph: ShownGraph, ours: frozenset[int], kernels: frozenset[int] = frozenset()) -> tuple[ShownNode, ...]:
     """The nodes outside the places `ours` that read what a node inside makes or an input of the graph that one reads.
 
     What the bodies of a node take from outside counts for the nodes in the bodies, which are decided on by themselves: ONNX
@@ -84,10 +91,14 @@ def readers(graph: ShownGraph, ours: frozenset[int]) -> tuple[ShownNode, ...]:
     shared: set[str] = set()
     others: list[tuple[ShownNode, set[str]]] = []
     for place, node in enumerate(graph):
-        read = {value.name for value in node.inputs if value is not None}
-        if place in ours:
+        # Of the inputs of a kernel the first ones are read on the host.
+        first = host_inputs(node) if place in kernels else 0 if place in ours else len(node.inputs)
+        on_host, here = (
+            {value.name for value in part if value is not None} for part in (node.inputs[:first], node.inputs[first:])
+        )
+        if place in ours | kernels:
             shared.update(value.name for value in node.outputs)
-            shared.update(read & inputs)
-        else:
-            others.append((node, read))
+            shared.update(here & inputs)
+        if first:
+            others.append((node, on_host))
     return tuple(node for node, read in others if not shared.isdisjoint(read))

@@ -20,10 +20,17 @@ class Alone:
 
 
 @dataclass(frozen=True)
+class OwnKernel:
+    """ONNX Runtime runs it with a kernel of our registry, which hands tensors to its bodies. `name` is its operator."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Elsewhere:
     """It does not run here, for this reason."""
 
     reason: str
 
 
-Outcome = Fused | Alone | Elsewhere
+Outcome = Fused | Alone | OwnKernel | Elsewhere

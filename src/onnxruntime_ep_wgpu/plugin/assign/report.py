@@ -40,7 +40,7 @@ class AssignmentReport:
         key = (within, graph.name or "", tuple(value.name or "" for value in graph.outputs))
         earlier = {name: it for name, it in self._graphs.get(key, {}).items() if it.partition is not None}
         first = 1 + max((it.partition for it in earlier.values() if it.partition is not None), default=-1)
-        partition = {place: first + number for number, group in enumerate(decision.groups) for place in group}
+        partition = {place: first + number for number, group in enumerate(decision.parts) for place in group}
         now: dict[str, Placement] = {}
         for place, node in enumerate(graph):
             if assigned[place] == self._name:
@@ -51,16 +51,16 @@ class AssignmentReport:
             now[name] = Placement(name, node.op_type, node.domain, within, provider, partition.get(place), (), reason)
         self._graphs[key] = earlier | now
         nodes = list(graph)
-        for group in decision.groups:
+        for group in decision.parts:
             made = {value.name or "": nodes[place].name or "" for place in group for value in nodes[place].outputs}
             self._groups[frozenset(made)] = (key, made)
         self._log(within, now, decision)
 
     def _log(self, within: str, nodes: Mapping[str, Placement], decision: Claim) -> None:
-        claimed = sum(map(len, decision.groups))
+        claimed = sum(map(len, decision.parts))
         where = f"the body of {within}" if within else "the graph"
         self._logger.log(
-            INFO, f"{claimed} of {len(nodes)} nodes of {where} run on {self._name}, in {len(decision.groups)} groups"
+            INFO, f"{claimed} of {len(nodes)} nodes of {where} run on {self._name}, in {len(decision.parts)} groups"
         )
         for node in nodes.values():
             if node.reason is not None:

@@ -6,6 +6,7 @@ They are ours because with ONNX Runtime's own a fused node is handed host pointe
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,6 +37,58 @@ class MemcpyKernel(CallbackTable, struct="OrtKernelImpl"):
         self.release()
 
 
+class KernelMaker:
+    """What makes the kernels of one definition: `create(ort, info, out)`. It lives as long as the registry."""
+
+    def __init__(self, ort: Ort, create: Callable[[Ort, Any, Any], None]) -> None:
+        self.ort, self.create = ort, create
+        # ONNX Runtime hands this to CreateKernel.
+        self._handle = ffi.new_handle(self)
+        self.state = ffi.new("WgpuKernels *", {"handle": self._handle, "api": ort.api})
+
+
+def tensor_types(ort: Ort, codes: Iterable[int] = tuple(BITS)) -> list[Any]:
+    """ONNX Runtime's types of tensors with these elements."""
+    types = []
+    for code in codes:
+        with contextlib.suppress(OrtError):  # the newest element types are unknown to an older ONNX Runtime
+            types.append(ort.get(ort.ep.GetTensorDataType, code, "const OrtDataType *"))
+    return types
+
+
+def define(
+    maker: KernelMaker,
+    registry: Any,
+    provider: str,
+    operator: str,
+    versions: tuple[int, int],
+    types: Mapping[str, Sequence[Any]],
+    host_inputs: Iterable[int] = (),
+    host_outputs: Iterable[int] = (),
+) -> None:
+    """Adds kernels of an operator of ONNX to a registry."""
+    ort = maker.ort
+    ep, check = ort.ep, ort.check_status
+    builder = ort.get_out(ep.CreateKernelDefBuilder, "OrtKernelDefBuilder *")
+    try:
+        check(ep.KernelDefBuilder_SetOperatorType(builder, ort.string(operator)))
+        check(ep.KernelDefBuilder_SetDomain(builder, ort.string("")))
+        check(ep.KernelDefBuilder_SetSinceVersion(builder, *versions))
+        check(ep.KernelDefBuilder_SetExecutionProvider(builder, ort.string(provider)))
+        for name, allowed in types.items():
+            array = ffi.new("const OrtDataType *[]", allowed)
+            check(ep.KernelDefBuilder_AddTypeConstraint(builder, ort.string(name), array, len(allowed)))
+        for place in host_inputs:
+            check(ep.KernelDefBuilder_SetInputMemType(builder, place, HOST_INPUT))
+        for place in host_outputs:
+            check(ep.KernelDefBuilder_SetOutputMemType(builder, place, HOST_OUTPUT))
+        definition = ort.get(ep.KernelDefBuilder_Build, builder, "OrtKernelDef *")
+    finally:
+        ep.ReleaseKernelDefBuilder(builder)
+    check(ep.KernelRegistry_AddKernel(registry, definition, ffi.addressof(lib, "c_CreateKernel"), maker.state))
+    ep.ReleaseKernelDef(definition)
+
+
 class MemcpyKernels:
     """The registry of the two Memcpy kernels under the name of one provider, for one session. `close()` gives it back.
 
@@ -46,32 +99,14 @@ class MemcpyKernels:
         self.ort = ort
         self.made = 0
         self.registry = ort.get_out(ort.ep.CreateKernelRegistry, "OrtKernelRegistry *")
-        # ONNX Runtime hands this to CreateKernel.
-        self._handle = ffi.new_handle(self)
-        self._state = ffi.new("WgpuKernels *", {"handle": self._handle, "api": ort.api})
-        types = []
-        for code in BITS:
-            with contextlib.suppress(OrtError):  # the newest element types are unknown to an older ONNX Runtime
-                types.append(ort.get(ort.ep.GetTensorDataType, code, "const OrtDataType *"))
-        array = ffi.new("const OrtDataType *[]", types)
-        for operator, place, where in (
-            ("MemcpyFromHost", ort.ep.KernelDefBuilder_SetInputMemType, HOST_INPUT),
-            ("MemcpyToHost", ort.ep.KernelDefBuilder_SetOutputMemType, HOST_OUTPUT),
-        ):
-            builder = ort.get_out(ort.ep.CreateKernelDefBuilder, "OrtKernelDefBuilder *")
-            try:
-                ort.check_status(ort.ep.KernelDefBuilder_SetOperatorType(builder, ort.string(operator)))
-                ort.check_status(ort.ep.KernelDefBuilder_SetDomain(builder, ort.string("")))
-                ort.check_status(ort.ep.KernelDefBuilder_SetSinceVersion(builder, *ANY_VERSION))
-                ort.check_status(ort.ep.KernelDefBuilder_SetExecutionProvider(builder, ort.string(provider)))
-                ort.check_status(ort.ep.KernelDefBuilder_AddTypeConstraint(builder, ort.string("T"), array, len(types)))
-                ort.check_status(place(builder, 0, where))
-                definition = ort.get(ort.ep.KernelDefBuilder_Build, builder, "OrtKernelDef *")
-            finally:
-                ort.ep.ReleaseKernelDefBuilder(builder)
-            create = ffi.addressof(lib, "c_CreateKernel")
-            ort.check_status(ort.ep.KernelRegistry_AddKernel(self.registry, definition, create, self._state))
-            ort.ep.ReleaseKernelDef(definition)
+        self._maker = KernelMaker(ort, self._create)
+        types = {"T": tensor_types(ort)}
+        define(self._maker, self.registry, provider, "MemcpyFromHost", ANY_VERSION, types, host_inputs=(0,))
+        define(self._maker, self.registry, provider, "MemcpyToHost", ANY_VERSION, types, host_outputs=(0,))
+
+    def _create(self, ort: Ort, _info: Any, out: Any) -> None:
+        self.made += 1
+        MemcpyKernel(ort).hand_out(out)
 
     def close(self) -> None:
         # An interrupt can be raised behind the call, and closing begun again: the pointer goes first.
@@ -80,19 +115,18 @@ class MemcpyKernels:
             self.ort.ep.ReleaseKernelRegistry(registry)
 
 
-def _kernels(state: Any) -> MemcpyKernels:
-    made: MemcpyKernels = ffi.from_handle(ffi.cast("WgpuKernels *", state).handle)
+def _maker(state: Any) -> KernelMaker:
+    made: KernelMaker = ffi.from_handle(ffi.cast("WgpuKernels *", state).handle)
     return made
 
 
-def _create_kernel(state: Any, _info: Any, out: Any) -> None:
-    kernels = _kernels(state)
-    kernels.made += 1
-    MemcpyKernel(kernels.ort).hand_out(out)
+def _create_kernel(state: Any, info: Any, out: Any) -> None:
+    maker = _maker(state)
+    maker.create(maker.ort, info, out)
 
 
 export(
     "CreateKernel",
     lambda state: partial(_create_kernel, state),
-    lambda error, state, _: failed(_kernels(state).ort, error),
+    lambda error, state, _: failed(_maker(state).ort, error),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import Fault, FreeSize
 from ..assign.decision import Claim
-from ..assign.outcome import Alone, Elsewhere, Fused
+from ..assign.outcome import Alone, Elsewhere, Fused, OwnKernel
 from .entry import EntryError
 
 KIND = "claim"
@@ -16,7 +16,7 @@ KIND = "claim"
 def can_be_kept(claim: Claim) -> bool:
     """A claim that relies on types which ONNX Runtime does not know is decided anew, and so is one that met a fault, or has a node
     with bodies."""
-    alone = any(isinstance(it, Alone) for it in claim.outcomes)
+    alone = any(isinstance(it, (Alone, OwnKernel)) for it in claim.outcomes)
     return not claim.found and not alone and not any(isinstance(reason, Fault) for reason in claim.reasons)
 
 

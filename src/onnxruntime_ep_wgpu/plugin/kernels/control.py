@@ -1,0 +1,61 @@
+"""If and Loop on this provider: ONNX Runtime's own kernels, with the copies that a Loop needs.
+
+In: the registry of a session. Out: kernels that hand device tensors to bodies. Invariant: conditions and trip counts lie on the
+host, all other values where the nodes of the bodies read them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..._ort import ffi, lib
+from ..abi import Ort
+from ..callbacks import CallbackTable, callback
+from ..memory.copies import Batch
+from ..memory.descriptors import shape_of, tensor_bytes
+from ..memory.memcpy import KernelMaker, define, tensor_types
+
+# ONNX Runtime takes a definition that ends at the greatest number for one version alone.
+VERSIONS = (1, 1000)
+_INT64, _BOOL = 7, 9
+
+
+class LoopHelper(CallbackTable, struct="OrtLoopKernelHelper"):
+    """Joins what the iterations of a Loop made, in one submission for each scan output."""
+
+    @callback("ConcatOutput", device=True)
+    def concat_output(self, _stream: Any, parts: Any, count: int, output: Any, _nbytes: int) -> None:
+        ort, tensor = self.ort, ffi.new("WgpuTensor *")
+        start, place = ffi.cast("char *", output), 0
+        with Batch() as batch:
+            for number in range(count):
+                ort.check_status(lib.wgpu_tensor(ort.api, parts[number], tensor))
+                nbytes = tensor_bytes(tensor.type, shape_of(tensor))
+                batch.copy(tensor.data, start + place, nbytes)
+                place += nbytes
+
+    @callback("Release")
+    def released(self) -> None:
+        self.release()
+
+
+def _create_if(ort: Ort, info: Any, out: Any) -> None:
+    ort.check_status(ort.ep.CreateIfKernel(info, out))
+
+
+def _create_loop(ort: Ort, info: Any, out: Any) -> None:
+    helper, place = LoopHelper(ort), ffi.new("OrtLoopKernelHelper *[1]")
+    helper.hand_out(place)
+    ort.check_status(ort.ep.CreateLoopKernel(info, place[0], out))
+
+
+class ControlKernels:
+    """The kernels of control flow in the registry of one session, for values that are tensors."""
+
+    def __init__(self, ort: Ort, provider: str, registry: Any) -> None:
+        tensors, boolean, integer = tensor_types(ort), tensor_types(ort, (_BOOL,)), tensor_types(ort, (_INT64,))
+        self._makers = KernelMaker(ort, _create_if), KernelMaker(ort, _create_loop)
+        to_if, to_loop = self._makers
+        define(to_if, registry, provider, "If", VERSIONS, {"B": boolean, "V": tensors}, host_inputs=(0,))
+        types = {"I": integer, "B": boolean, "V": tensors}
+        define(to_loop, registry, provider, "Loop", VERSIONS, types, host_inputs=(0, 1))
