@@ -209,3 +209,17 @@ def test_an_attribute_that_is_no_finite_number(beta: float) -> None:
     (found,) = support.run_model(model("LRN", [x], size=3, beta=float(beta)), x)
     wanted = x / np.power(1 + 1e-4 / 3 * 9, F(beta))
     np.testing.assert_array_equal(found, np.broadcast_to(wanted, x.shape))
+
+
+@pytest.mark.parametrize("perm", [[1, 2, 0], [2, 1, 0], [2, 0, 1]], ids=str)
+def test_a_coordinate_over_several_axes_is_none_of_an_axis(perm: list[int]) -> None:
+    """Rows of a softmax count over two axes of what is unpacked for it, whose operand has them in another order."""
+    nodes = [
+        onnx.helper.make_node("Transpose", ["x0"], ["t"], perm=perm),
+        onnx.helper.make_node("DequantizeLinear", ["t", "scale"], ["d"]),
+        onnx.helper.make_node("Softmax", ["d"], ["y"], axis=0),
+    ]
+    x = np.random.default_rng(0).integers(0, 9, (3, 4, 5)).astype(np.uint8)
+    built = support.make_model(nodes, {"x0": (np.uint8, ["a", "b", "c"])}, {"scale": np.array(0.25, F)})
+    check_model(built, [x])
+    check_model(support.make_model(nodes, {"x0": (np.uint8, [3, 4, 5])}, {"scale": np.array(0.25, F)}), [x])

@@ -116,19 +116,26 @@ class Position:
 
     def _along_axes(self, view: View) -> tuple[tuple[str, ...], Extents] | None:
         """The coordinates here as those of the tensor's axes, with their extents, where a view shows its axes or the beginnings
-        of them in another order, and each coordinate counts along one of them: what is further on needs no division then."""
-        where: dict[Dim, str] = {}
+        of them in another order, and each coordinate counts along one of them: what is further on needs no division then.
+
+        A coordinate over several axes in a row has the stride of the last of them. It counts beyond that one, so it is no
+        coordinate of an axis."""
+        where: dict[Dim, tuple[str, Dim]] = {}
         axes = distribute(view.factors, tuple(product(e) for e in self._extents)) if view.offset == 0 else None
         for coordinate, axis in zip(self._coordinates, axes or (), strict=True) if axes is not None else ():
             factors = coalesce(axis)
             if len(factors) > 1 or (factors and (factors[0].stride == 0 or factors[0].stride in where)):
                 return None
-            where |= {factor.stride: coordinate for factor in factors}
+            where |= {factor.stride: (coordinate, factor.extent) for factor in factors}
         stride: Dim = 1
         found: list[tuple[str, Dim]] = []
         for extent in reversed(view.tensor.shape):
             if extent != 1:
-                found.insert(0, (where.pop(stride, "0u"), extent))
+                coordinate, count = where.pop(stride, ("0u", extent))
+                within = isinstance(count, int) and isinstance(extent, int) and count <= extent
+                if count != extent and not within:
+                    return None
+                found.insert(0, (coordinate, extent))
             stride = stride * extent
         if axes is None or where or len(found) < 2:
             return None
