@@ -150,6 +150,7 @@ CALLED = {
         41  OrtStatus *EpGraphSupportInfo_LookUpKernel(OrtEpGraphSupportInfo *info, const OrtNode *node, const OrtKernelDef **out)
         45  OrtStatus *CreateIfKernel(const OrtKernelInfo *info, OrtKernelImpl **out)
         46  OrtStatus *CreateLoopKernel(const OrtKernelInfo *info, OrtLoopKernelHelper *helper, OrtKernelImpl **out)
+        47  OrtStatus *CreateScanKernel(const OrtKernelInfo *info, OrtScanKernelHelper *helper, OrtKernelImpl **out)
         49  OrtStatus *GetEnvConfigEntries(OrtKeyValuePairs **out)
         65  OrtStatus *CreateProfilingEvent(int category, int32_t process, int32_t thread, const char *name, int64_t microseconds, int64_t duration, const char *const *keys, const char *const *values, size_t count, OrtProfilingEvent **out)
         66  void ReleaseProfilingEvent(OrtProfilingEvent *event)
@@ -212,6 +213,11 @@ FILLED = {
         0   uint32_t ort_version_supported
         1   void Release(OrtLoopKernelHelper *self)
         2   OrtStatus *ConcatOutput(OrtLoopKernelHelper *self, void *stream, const OrtValue *const *parts, size_t count, void *output, size_t bytes)
+    """,
+    "OrtScanKernelHelper": """
+        0   uint32_t ort_version_supported
+        1   void Release(OrtScanKernelHelper *self)
+        2   OrtStatus *Transpose(OrtScanKernelHelper *self, const size_t *axes, size_t count, const OrtValue *input, OrtSyncStream *stream, OrtValue *output)
     """,
     "OrtAllocator": """
         0   uint32_t version

@@ -250,6 +250,15 @@ CASES = {
         "float[N] y, bool[K,N] z",
         "float[N]",
     ),
+    **{
+        f"a Scan{how}": case(
+            f"k = Constant <value = float[1] {{0.5}}> () h, y, w = Scan <num_scan_inputs = 1 {how}, body ="
+            " b (float[1] s, float[4] row) => (float[1] s1, float[4] o, bool[4] p) { t = Tanh (row) q = Mul (s, k)"
+            " o = Add (t, q) mx = ReduceMax (t) s1 = Add (q, mx) p = Less (o, s1) }> (k, x) n = Neg (m)",
+            "float[1] h, float[N,4] y, bool[N,4] w, int64 n",
+        )
+        for how in ("", ", scan_input_directions = [1]", ", scan_output_directions = [1, 0]")
+    },
     "an If in a Loop": case(
         "r = Tanh (x) y = Loop (m, c, x) <body = b (int64 i, bool c0, float[N,4] s) => (bool c1, float[N,4] s1)"
         " { c1 = Identity (c0) mx = ReduceMax <keepdims = 0> (s) h = Constant <value = float {1.5}> () big = Less (h, mx)"
@@ -264,7 +273,7 @@ CASES = {
 def test_control_flow_gives_what_the_cpu_provider_gives(name: str) -> None:
     model, state = CASES[name]
     session, reference = webgpu_ep.session(model), ort.InferenceSession(model, providers=["CPUExecutionProvider"])
-    assert {"If", "Loop"}.isdisjoint(it.op_type for it in webgpu_ep.report(session).on_cpu)
+    assert {"If", "Loop", "Scan"}.isdisjoint(it.op_type for it in webgpu_ep.report(session).on_cpu)
     for rows, trips, go in ((3, 0, True), (3, 1, True), (1, 5, True), (3, 5, False), (3, 9, True)):
         x = np.random.default_rng(rows).standard_normal((rows, 4)[: state.count(",") + 1]).astype(np.float32)
         x.flat[0] = np.nan if trips == 5 else np.inf if trips == 9 else x.flat[0]

@@ -14,7 +14,7 @@ from .shown import ShownNode
 
 _COPYING = frozenset({("", "If"), ("", "Loop"), ("", "Scan")})
 # How many inputs the kernels of control flow read on the host, from the first: conditions and trip counts.
-_KERNELS = {("", "If"): 1, ("", "Loop"): 2}
+_KERNELS = {("", "If"): 1, ("", "Loop"): 2, ("", "Scan"): 0}
 # A function: ONNX Runtime asks about its nodes again when they stand in place of it, and could not inline groups.
 _FUNCTIONS = frozenset({("", "SequenceMap")})
 
@@ -37,6 +37,12 @@ def is_control(node: ShownNode) -> bool:
 def host_inputs(node: ShownNode) -> int:
     """How many inputs its kernel reads on the host, from the first."""
     return _KERNELS[node.domain, node.op_type]
+
+
+def transposes(node: ShownNode) -> bool:
+    """Whether its kernel would transpose: a Scan along other axes than the first."""
+    axes = (it.value for it in node.attributes if it.name in ("scan_input_axes", "scan_output_axes"))
+    return any(map(any, axes))
 
 
 def runs_within(ort: Ort, node: Any, provider: str) -> bool:

@@ -1,1 +1,2 @@
-"""Nodes that ONNX Runtime runs with kernels of our registry: `control`, If and Loop, which hand device tensors to their bodies."""
+"""Nodes that ONNX Runtime runs with kernels of our registry: `control` has If, Loop and Scan, which hand their bodies device
+tensors."""

@@ -1,4 +1,4 @@
-"""If and Loop on this provider: ONNX Runtime's own kernels, with the copies that a Loop needs.
+"""If, Loop and Scan on this provider: ONNX Runtime's own kernels, with the copies that a Loop needs.
 
 In: the registry of a session. Out: kernels that hand device tensors to bodies. Invariant: conditions and trip counts lie on the
 host, all other values where the nodes of the bodies read them.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..._ort import ffi, lib
+from ...errors import UnsupportedError
 from ..abi import Ort
 from ..callbacks import CallbackTable, callback
 from ..memory.copies import Batch
@@ -17,6 +18,7 @@ from ..memory.memcpy import KernelMaker, define, tensor_types
 
 # ONNX Runtime takes a definition that ends at the greatest number for one version alone.
 VERSIONS = (1, 1000)
+SCAN_VERSIONS = (9, 1000)  # before, a Scan had a batch
 _INT64, _BOOL = 7, 9
 
 
@@ -39,6 +41,18 @@ class LoopHelper(CallbackTable, struct="OrtLoopKernelHelper"):
         self.release()
 
 
+class ScanHelper(CallbackTable, struct="OrtScanKernelHelper"):
+    """What a Scan asks for along other axes than the first. Those stay on the CPU, so this is never called."""
+
+    @callback("Transpose")
+    def transpose(self, _axes: Any, _count: int, _input: Any, _stream: Any, _output: Any) -> None:
+        raise UnsupportedError("a Scan over an axis that is not the first runs on the CPU")
+
+    @callback("Release")
+    def released(self) -> None:
+        self.release()
+
+
 def _create_if(ort: Ort, info: Any, out: Any) -> None:
     ort.check_status(ort.ep.CreateIfKernel(info, out))
 
@@ -49,13 +63,20 @@ def _create_loop(ort: Ort, info: Any, out: Any) -> None:
     ort.check_status(ort.ep.CreateLoopKernel(info, place[0], out))
 
 
+def _create_scan(ort: Ort, info: Any, out: Any) -> None:
+    helper, place = ScanHelper(ort), ffi.new("OrtScanKernelHelper *[1]")
+    helper.hand_out(place)
+    ort.check_status(ort.ep.CreateScanKernel(info, place[0], out))
+
+
 class ControlKernels:
     """The kernels of control flow in the registry of one session, for values that are tensors."""
 
     def __init__(self, ort: Ort, provider: str, registry: Any) -> None:
         tensors, boolean, integer = tensor_types(ort), tensor_types(ort, (_BOOL,)), tensor_types(ort, (_INT64,))
-        self._makers = KernelMaker(ort, _create_if), KernelMaker(ort, _create_loop)
-        to_if, to_loop = self._makers
+        self._makers = KernelMaker(ort, _create_if), KernelMaker(ort, _create_loop), KernelMaker(ort, _create_scan)
+        to_if, to_loop, to_scan = self._makers
         define(to_if, registry, provider, "If", VERSIONS, {"B": boolean, "V": tensors}, host_inputs=(0,))
         types = {"I": integer, "B": boolean, "V": tensors}
         define(to_loop, registry, provider, "Loop", VERSIONS, types, host_inputs=(0, 1))
+        define(to_scan, registry, provider, "Scan", SCAN_VERSIONS, {"V": tensors})
