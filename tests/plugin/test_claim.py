@@ -211,8 +211,8 @@ def test_asking_twice_gives_the_same_answer_and_the_compiler_is_asked_once(
     decide_once = session_state.SessionState.decide
     answers = []
 
-    def decide_often(self: session_state.SessionState, handle: Any) -> Any:
-        answers.extend(decide_once(self, handle) for _ in range(3))
+    def decide_often(self: session_state.SessionState, handle: Any, has_kernel: Any) -> Any:
+        answers.extend(decide_once(self, handle, has_kernel) for _ in range(3))
         return answers[-1]
 
     monkeypatch.setattr(session_state.SessionState, "decide", decide_often)
