@@ -7,6 +7,7 @@ it, without a kernel of its own, also in a model in its own format.
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import sys
 import threading
@@ -201,7 +202,7 @@ def test_an_endless_loop_can_be_interrupted() -> None:
 
     def interrupt() -> None:
         while device.counters["dispatches"] < enough:
-            threading.Event().wait(0.001)
+            os.sched_yield()
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     sender = threading.Thread(target=interrupt)

@@ -347,7 +347,7 @@ def test_a_search_runs_within_a_branch_and_makes_what_is_read() -> None:
     axis = numpy_helper.from_array(np.array([1]), "axis")
     graph = helper.make_graph([node], "choice", inputs, [info("y", TensorProto.INT32, None)], [axis])
     session = session_of(helper.make_model(graph, opset_imports=model.opset_import, ir_version=10))
-    assert [name for _, name, _ in elsewhere(session)] == ["choose"]
+    assert not elsewhere(session)
     for _ in range(2):
         (made,) = session.run(None, {**it.feeds(), "chosen": np.array(True)})
         np.testing.assert_array_equal(made, on_cpu(it)[0])
