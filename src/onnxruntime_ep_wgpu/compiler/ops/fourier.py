@@ -89,7 +89,7 @@ def _dft(b: Builder, x: Operand, length: Operand | None, axis: int, inverse: boo
     return b.cast(b.permute(back, [order.index(k) for k in range(x.rank)]), x.dtype)
 
 
-@op("STFT", since=17, types=FLOATS, frame_step=INTEGERS, frame_length=INTEGERS, ranks={"signal": at_least(3)})
+@op("STFT", since=17, types=FLOATS, frame_step=INTEGERS, frame_length=INTEGERS, ranks={"signal": 3, "window": 1})
 def stft(
     b: Builder,
     signal: Operand,

@@ -30,7 +30,7 @@ RULES: dict[UpdateRule, tuple[bool, bool]] = {
 UpdateRule = Literal["linear", "gated", "delta", "gated_delta"]
 RowActivation = Literal["none", "silu", "swish"]
 MOST_SLOTS = 8
-_SEQUENCE: dict[str, Ranks] = {"x": at_least(3), "weight": at_least(2), "past_state": at_least(3)}
+_SEQUENCE: dict[str, Ranks] = {"x": at_least(3), "weight": at_least(2), "bias": 1, "past_state": at_least(3)}
 _HEADS: dict[str, Ranks] = {"query": 3, "key": 3, "value": 3, "past_state": (4, 5), "decay": 3, "beta": 3}
 
 
