@@ -17,7 +17,8 @@ from onnxruntime_ep_wgpu.plugin import node as compute
 from onnxruntime_ep_wgpu.plugin.allocator import Allocator
 from onnxruntime_ep_wgpu.plugin.captures import capture_slots
 from onnxruntime_ep_wgpu.plugin.factory import Factory
-from onnxruntime_ep_wgpu.plugin.memory import memcpy, transfer
+from onnxruntime_ep_wgpu.plugin.kernels import memcpy
+from onnxruntime_ep_wgpu.plugin.memory import transfer
 from onnxruntime_ep_wgpu.plugin.provider import Provider
 
 from . import models

@@ -166,10 +166,7 @@ class Builder(Requirements):
         the first ones of `data`, row-major. Raises UnsupportedError for hosts that read no sizes back."""
         self.check_sized(what)
         parts = [
-            self.pointwise("i64(x)", {"x": it}, DType.INT64)
-            if isinstance(it, Operand)
-            else self.host(DType.INT64, [it])
-            for it in shape
+            self.cast(it, DType.INT64) if isinstance(it, Operand) else self.host(DType.INT64, [it]) for it in shape
         ]
         columns = [self.reshape(it, (1,)) for it in parts]
         extents = columns[0] if len(parts) == 1 else self.join(columns, 0, (len(parts),))
@@ -187,8 +184,12 @@ class Builder(Requirements):
     # ---- nodes
 
     def cast(self, x: Operand, dtype: DType) -> Operand:
-        """x in another type; x itself where that is its own."""
-        return x if x.dtype is dtype else self.pointwise("x", {"x": x}, dtype)
+        """x in another type, converted as WGSL does; x itself where that is its own. Integers wrap to fewer bits."""
+        if x.dtype is dtype:
+            return x
+        # A plain "x" copies bits: it wraps nothing.
+        expression = "x" if x.dtype.compute == dtype.compute == "f32" else f"{dtype.compute}(x)"
+        return self.pointwise(expression, {"x": x}, dtype)
 
     def pointwise(
         self,

@@ -62,9 +62,8 @@ class Lowering:
         self.operators: dict[str, str] = {}  # by the name of the node
         self.channels_last: frozenset[ir.Node] = frozenset()
         self.may_wait: frozenset[ir.Node] = frozenset()  # nodes that may be in a later group than what they read
-        self.waits: dict[
-            ir.Node, set[ir.Value]
-        ] = {}  # the values whose size or elements a node has to know before it runs
+        # The values whose size or elements a node has to know before it runs.
+        self.waits: dict[ir.Node, set[ir.Value]] = {}
         self._again: dict[ir.Value, Operand] = {}  # such values, as inputs
 
     def begin(self, graph: ir.Graph, folded: Folded) -> None:

@@ -125,6 +125,11 @@ class Operand:
         data = view.tensor.data
         return np.asarray(data if isinstance(data, np.ndarray) else data.numpy()).reshape(self.shape)
 
+    def check_one(self, what: str) -> None:
+        """Raises UnsupportedError for a value that is not known to have one element."""
+        if self.size != 1:
+            raise UnsupportedError(f"{what} is {self} and not one number")
+
     def dims(self, what: str, count: int = 0) -> list[Dim]:
         """The elements as dimensions, of which there are `count` where a run decides that; raises UnsupportedError when they are
         only known on the device."""

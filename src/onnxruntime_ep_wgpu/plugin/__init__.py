@@ -7,9 +7,7 @@ now), `group` (one as it runs, on any device) with `specialise` (for sizes beyon
 `node` (one per compiled group), `sized` (one with sizes that data decides) with `tensors` (where those of a run lie) and
 `known` (those of earlier runs), `memo` (its runs that C repeats), `captures` and `wrap` (tools around groups), `memory/` and
 `allocator` (device addresses, copies between host and device), `without_python` (what C code is told that does any of this
-itself), `profiler`;
-`search/`
-(nodes that generate text, with their decoders), `kernels/` (control flow);
+itself), `profiler`; `search/` (nodes that generate text, with their decoders), `kernels/` (copies and control flow);
 `abi` (the C interface) with `callbacks` (objects that it holds) and `interrupts` (Ctrl-C meanwhile), `collector` (no
 garbage is looked for meanwhile), `forked` (processes that end), `watch` (what the Python interface learns about
 sessions). Only `compiling` and `search/`, and what they use, import the compiler.

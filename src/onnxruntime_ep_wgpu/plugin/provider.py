@@ -23,7 +23,7 @@ from .abi import ERROR, WARNING, Logger, message_of, text
 from .callbacks import CallbackTable, callback, held, let_go_of_frames
 from .captures import CaptureCallbacks, capture_slots
 from .kernels.control import ControlKernels
-from .memory.memcpy import MemcpyKernels
+from .kernels.memcpy import MemcpyKernels
 from .node import ComputeInfo
 from .profiler import Profiler
 from .session import SessionState

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-MOST_ELEMENTS = 1 << 60
+_MOST_ELEMENTS = 1 << 60
 """Of a tensor: a number of bytes, and of bits, then fits into 64 bits."""
 
 
@@ -119,8 +119,8 @@ def element_count(dims: Sequence[int]) -> int:
     count = 1
     for extent in dims:
         count *= extent
-        if count > MOST_ELEMENTS:
-            raise ValueError(f"more than {MOST_ELEMENTS} elements")
+        if count > _MOST_ELEMENTS:
+            raise ValueError(f"more than {_MOST_ELEMENTS} elements")
     return count
 
 

@@ -161,7 +161,7 @@ class Program:
 
     def is_of_elements(self, check: Check) -> bool:
         """Whether a limit is about elements of inputs and no sizes: kernels are made for their values."""
-        return check.limit and self._named(check.condition) <= self._elements
+        return check.limit and bool(self._elements) and self._named(check.condition) <= self._elements
 
     @cached_property
     def decisive(self) -> frozenset[str]:

@@ -100,17 +100,19 @@ def _others() -> list[str]:
 def _stock(args: argparse.Namespace, provider: str) -> Any:
     import onnxruntime as ort
 
+    from ..api.free_dimensions import fix
+
     settings = ort.SessionOptions()
     settings.log_severity_level = 4
     register_custom_ops(settings, args.custom_ops)
-    for key, size in given_sizes(args).items():
-        if ".shape[" not in key:
-            settings.add_free_dimension_override_by_name(key, size)
-    return ort.InferenceSession(str(args.model), settings, providers=list(dict.fromkeys((provider, CPU))))
+    fixed = fix(str(args.model), given_sizes(args), settings, "--override")
+    return ort.InferenceSession(fixed.model, settings, providers=list(dict.fromkeys((provider, CPU))))
 
 
 def _difference(found: list[Any], right: list[Any] | None) -> float | None:
     """The largest difference of two runs' results, as a part of the largest value; None where it cannot be said."""
+    from ..api.differences import errors
+
     if right is None:
         return None
     most = 0.0
@@ -118,9 +120,8 @@ def _difference(found: list[Any], right: list[Any] | None) -> float | None:
         if not isinstance(ours, np.ndarray) or np.shape(ours) != np.shape(theirs) or ours.dtype.kind not in "biuf":
             return None
         if ours.size:
-            a, b = ours.astype(np.float64), theirs.astype(np.float64)
-            off = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
-            most = max(most, float(off.max() / max(np.abs(b[np.isfinite(b)]).max(initial=0.0), 1e-30)))
+            apart, _ = errors(ours.astype(np.float64), theirs.astype(np.float64))
+            most = max(most, float(apart.max()))
     return most
 
 

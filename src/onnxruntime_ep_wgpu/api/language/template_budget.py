@@ -196,24 +196,12 @@ def _attributes(values: Sequence[Any]) -> int:
     return _length(values[0]) * names
 
 
+_OF_ATTRIBUTES = (
+    *("sort", "unique", "min", "max", "groupby", "map", "sum", "join"),
+    *("select", "reject", "selectattr", "rejectattr"),
+)
 _TAKES: dict[str, Callable[[Sequence[Any]], int]] = {
     **dict.fromkeys(("strip", "lstrip", "rstrip", "trim"), _stripped),
-    **dict.fromkeys(
-        (
-            "sort",
-            "unique",
-            "min",
-            "max",
-            "groupby",
-            "map",
-            "sum",
-            "join",
-            "select",
-            "reject",
-            "selectattr",
-            "rejectattr",
-        ),
-        _attributes,
-    ),
+    **dict.fromkeys(_OF_ATTRIBUTES, _attributes),
 }
 """The steps of a function that takes more of them than its arguments and its result have parts."""

@@ -65,10 +65,6 @@ def _counter(b: Builder, count: Dim) -> Operand:
     return b.map("return i32(k);", DType.INT32, (count,), ("k",), (1,), {}, cost=1)
 
 
-def _int64(b: Builder, x: Operand) -> Operand:
-    return b.pointwise("i64(x)", {"x": x}, DType.INT64)
-
-
 def _flat(b: Builder, x: Operand) -> Operand:
     return b.reshape(x, (x.size,))
 
@@ -97,7 +93,7 @@ def non_zero(b: Builder, x: Operand) -> Operand:
         reuse=True,
         RANK=rank,
     )
-    return b.sized(what, _int64(b, places), (rank, found.count))
+    return b.sized(what, b.cast(places, DType.INT64), (rank, found.count))
 
 
 @op("Compress", types=ANY, condition=BOOLS)
@@ -114,7 +110,7 @@ def compress(b: Builder, x: Operand, condition: Operand, *, axis: int | None = N
     what = "the number of conditions that hold"
     b.check_sized(what)
     marks = b.slice(_flat(b, condition), 0, 0, 1, minimum(condition.size, x.shape[axis]))
-    found = _Marked(b, b.pointwise("i32(x)", {"x": marks}, DType.INT32))
+    found = _Marked(b, b.cast(marks, DType.INT32))
     outer, inner = product(x.shape[:axis]), product(x.shape[axis + 1 :])
     data = b.map(
         map_body("compress"),
@@ -171,7 +167,7 @@ class _Classes:
 def _keys(b: Builder, x: Operand) -> Operand:
     """Unsigned keys in the order of the elements: zeros are equal, and NaN is the largest."""
     if x.dtype is DType.BOOL:
-        return b.pointwise("u32(x)", {"x": x}, DType.UINT32)
+        return b.cast(x, DType.UINT32)
     wide = DType.UINT64 if x.dtype in (DType.INT64, DType.UINT64) else DType.UINT32
     return b.pointwise(KEYS[x.dtype.compute or ""], {"x": x}, wide, cost=6)
 
@@ -230,9 +226,9 @@ def unique(
     shape = tuple(found if k == (axis or 0) else d for k, d in enumerate(x.shape))
     return [
         b.sized(what, data, shape),
-        b.sized(what, _int64(b, firsts), (found,)) if needed[1] else None,
-        None if of is None or not needed[2] else _int64(b, of),
-        None if counts is None else b.sized(what, _int64(b, counts), (found,)),
+        b.sized(what, b.cast(firsts, DType.INT64), (found,)) if needed[1] else None,
+        None if of is None or not needed[2] else b.cast(of, DType.INT64),
+        None if counts is None else b.sized(what, b.cast(counts, DType.INT64), (found,)),
     ]
 
 
@@ -312,4 +308,4 @@ def non_max_suppression(
         cost=32,
         reuse=True,
     )
-    return b.sized(what, _int64(b, data), (found, 3))
+    return b.sized(what, b.cast(data, DType.INT64), (found, 3))

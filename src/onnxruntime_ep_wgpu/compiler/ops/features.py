@@ -35,12 +35,7 @@ def rows_of(b: Builder, x: Operand) -> Operand:
     if x.rank not in (1, 2):
         raise UnsupportedError(f"rows of features are needed, of rank 1 or 2, and {x} is given")
     rows = x if x.rank == 2 else b.reshape(x, (1, *x.shape))
-    return as_floats(b, rows)
-
-
-def as_floats(b: Builder, x: Operand) -> Operand:
-    """x as f32."""
-    return x if x.dtype is DType.FLOAT32 else b.pointwise("f32(x)", {"x": x}, DType.FLOAT32)
+    return b.cast(rows, DType.FLOAT32)
 
 
 def weights(values: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -77,7 +72,7 @@ def scaler(b: Builder, x: Operand, *, scale: list[float] | None = None, offset: 
     if scales.size != 1:
         b.require(equal(_features(x), scales.size), "{} features and {} scales", _features(x), scales.size)
     constants = _by_feature(b, x, offset=offsets, scale=scales)
-    operands = {"x": as_floats(b, x), **constants}
+    operands = {"x": b.cast(x, DType.FLOAT32), **constants}
     return b.pointwise("(x - offset) * scale", operands, DType.FLOAT32, x.shape, cost=2)
 
 
@@ -304,7 +299,7 @@ def _columns(b: Builder, x: Operand, width: int) -> Operand:
     if x.rank == 0:
         raise UnsupportedError("a scalar among the features")
     shape = (1, x.shape[0]) if x.rank == 1 else (x.shape[0], product(x.shape[1:]))
-    rows = as_floats(b, b.reshape(x, shape))
+    rows = b.cast(b.reshape(x, shape), DType.FLOAT32)
     if rows.shape[1] == width:
         return rows
     zero = b.constant(np.zeros(1, np.float32))

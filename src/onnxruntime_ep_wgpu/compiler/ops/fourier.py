@@ -20,7 +20,7 @@ from ..dims import Dim, floordiv, maximum, product
 from .choices import Flag
 from .pointwise import type_of
 from .registry import FLOATS, INTEGERS, KnownShape, at_least, op
-from .shape import axes_of, axis_of
+from .shape import axis_of, one_axis_of
 
 MOST = 1 << 20
 """Elements of a transform: the table of roots takes 8 bytes each."""
@@ -65,10 +65,8 @@ def dft(
         others = [*x.shape[:-1], 1 if inverse and onesided else 2]
         return others if dft_length is not None else [*others[:along], extent, *others[along + 1 :]]
 
-    places = axes_of(b, axis, [x.rank - 2], x.rank, result, result_shapes)
-    if places is None or len(places) != 1:
-        raise UnsupportedError(f"the axis is {axis} and not one number")
-    return _dft(b, x, dft_length, axis_of(places[0], x.rank), bool(inverse), bool(onesided))
+    along = one_axis_of(b, axis, x.rank, x.rank - 2, result, result_shapes)
+    return _dft(b, x, dft_length, along, bool(inverse), bool(onesided))
 
 
 def _dft(b: Builder, x: Operand, length: Operand | None, axis: int, inverse: bool, onesided: bool) -> Operand:
@@ -205,8 +203,7 @@ def mel_weight_matrix(
         return b.assumed_ints([_one(x, what)], what, lambda _: [usual])[0]
 
     def real(x: Operand, what: str, usual: float) -> float:
-        if x.size != 1:
-            raise UnsupportedError(f"{what} is {x} and not one number")
+        x.check_one(what)
         return b.assumed_floats(x, what, lambda _: [usual])[0]
 
     bands, length = whole(num_mel_bins, "the number of bands", 8), whole(dft_length, "the length of the transform", 16)

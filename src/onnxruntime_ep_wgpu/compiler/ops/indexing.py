@@ -173,8 +173,7 @@ def one_hot(
     result_shapes: Sequence[KnownShape | None] = (),
 ) -> Operand:
     """values[1] where the position along the new axis is the index, which may count from the end, else values[0]."""
-    if depth.size != 1:
-        raise UnsupportedError(f"the depth is {depth} and not one number")
+    depth.check_one("the depth")
     axis = axis_of(axis, indices.rank + 1)
     if depth.dtype.is_float and not depth.has_host:
         told = result_shapes[0] if result_shapes else None

@@ -63,7 +63,7 @@ def max_pool(
     order = {f"AXIS{k}": axis for k, axis in enumerate(axes[::-1] if storage_order else axes)}
     more: dict[str, Dim] = {"channels": x.shape[1]}
     at = _pooled(b, x, win, "max_pool_at", DType.INT32, more=more, LOWEST=lowest, FLOATS=floats, **order)
-    return [y, b.pointwise("i64(x)", {"x": at}, DType.INT64)]
+    return [y, b.cast(at, DType.INT64)]
 
 
 @op("AveragePool", types=FLOATS, keeps_format=True)

@@ -112,10 +112,11 @@ def op(
         allowed = {n: by_operand.get(n, types) for n in (*positional, *((variadic,) if variadic else ()))}
         annotations = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY}
         anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        if shared := _shared_attributes(function) if anything else None:
-            anything, annotations = False, annotations | shared
-        attributes = frozenset(annotations)
         needed = frozenset(p.name for p in parameters if _is_needed(p))
+        for shared in _shared_attributes(function) if anything else ():
+            anything, annotations = False, annotations | get_type_hints(shared, include_extras=True)
+            needed |= shared.__required_keys__
+        attributes = frozenset(annotations)
         always = sum(p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty for p in parameters)
         assert (ranks or {}).keys() <= allowed.keys(), f"{names}: ranks of what is no operand"
         choices = {name: found for name, it in annotations.items() if (found := choices_of(it, function))}
@@ -167,15 +168,11 @@ def _kind(annotation: Any) -> str:
     return str(annotation).removesuffix(" | None").replace("Sequence[", "list[")
 
 
-def _shared_attributes(function: Callable[..., Any]) -> dict[str, Any] | None:
-    """The annotations in `**attributes: Unpack[...]`, attributes that operators have in common; None without it."""
+def _shared_attributes(function: Callable[..., Any]) -> list[Any]:
+    """The TypedDict in `**attributes: Unpack[...]`, attributes that operators have in common; none without it. A node has to give
+    those that are required there."""
     keywords = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is p.VAR_KEYWORD]
-    found = [get_args(it.annotation)[0] for it in keywords if get_origin(it.annotation) is Unpack]
-    return (
-        {name: kind for it in found for name, kind in get_type_hints(it, include_extras=True).items()}
-        if found
-        else None
-    )
+    return [get_args(it.annotation)[0] for it in keywords if get_origin(it.annotation) is Unpack]
 
 
 def version_of(domain: str, opsets: Mapping[str, int]) -> tuple[str, int]:

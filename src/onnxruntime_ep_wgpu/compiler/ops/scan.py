@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...errors import UnsupportedError
 from ..builder import Builder, Operand
 from ..dims import product
 from ..ir import Function, Read
@@ -13,7 +12,7 @@ from .choices import Flag
 from .reduction import CHUNKS, WHOLE, WORDS_OF, reduce_axes
 from .registry import INTEGERS, NUMBERS, at_least, op
 from .rows import by_rows, cut
-from .shape import axes_of, axis_of
+from .shape import one_axis_of
 
 
 @dataclass(frozen=True)
@@ -37,16 +36,10 @@ def _declare(name: str, scan: _Scan) -> None:
     @op(name, types=NUMBERS, axis=INTEGERS, ranks={"x": at_least(1)})
     def lower(b: Builder, x: Operand, axis: Operand, *, exclusive: Flag = 0, reverse: Flag = 0) -> Operand:
         """Running totals along one axis, from either end, with or without the element itself."""
-        places = axes_of(b, axis, None, x.rank)
-        if places is None or len(places) != 1:
-            raise UnsupportedError(f"the axis is {axis} and not one number")
-        along = axis_of(places[0], x.rank)
+        along = one_axis_of(b, axis, x.rank)
         wide = WORDS_OF[x.dtype.compute or ""]
-        kind = wide.compute or ""
         order = [*(k for k in range(x.rank) if k != along), along]
-        source = b.permute(x, order)
-        if wide is not x.dtype:
-            source = b.pointwise(f"{kind}(x)", {"x": source}, wide)
+        source = b.cast(b.permute(x, order), wide)
         result = _scanned(b, source, scan, bool(exclusive), bool(reverse))
         if exclusive and scan.identity == 0 and wide.is_float:
             # The sum of nothing is 0, and so is 0 + -0.

@@ -104,7 +104,7 @@ def _declare(name: str, expression: str) -> None:
         shape = (
             [x.shape[k] if k != axis else 1 for k in range(x.rank)] if keepdims == 1 else [x.shape[k] for k in others]
         )
-        return b.reshape(b.pointwise("i64(x)", {"x": place}, DType.INT64), shape)
+        return b.reshape(b.cast(place, DType.INT64), shape)
 
 
 _declare("ArgMax", "x > y")
@@ -183,7 +183,7 @@ def top_k(
     keys = b.pointwise(key if largest else f"~({key})", {"x": b.permute(x, order)}, wide, cost=6)
     place = _places(b, keys, count)
     back = np.argsort(order).tolist()
-    index = b.permute(b.pointwise("i64(x)", {"x": place}, DType.INT64), back)
+    index = b.permute(b.cast(place, DType.INT64), back)
     return [gather_along(b, x, b.permute(place, back), axis), index]
 
 

@@ -73,6 +73,21 @@ def axes_of(
     return b.assumed_ints(given, "the list of axes", usual)
 
 
+def one_axis_of(
+    b: Builder,
+    axis: Operand | None,
+    rank: int,
+    default: int = 0,
+    result: Callable[[tuple[int, ...]], Sequence[Dim] | None] = lambda _: None,
+    told: Sequence[KnownShape | None] = (),
+) -> int:
+    """A non-negative axis given as an input, as `axes_of` takes several."""
+    places = axes_of(b, axis, [default], rank, result, told) or []
+    if len(places) != 1:
+        raise UnsupportedError(f"the axis is {axis} and not one number")
+    return axis_of(places[0], rank)
+
+
 def _is_told(shape: Sequence[Dim], told: KnownShape | None) -> bool:
     """Whether a shape may be what is told of it."""
     if told is None:
@@ -418,8 +433,7 @@ def range_(b: Builder, start: Operand, limit: Operand, delta: Operand | None = N
 def _bound(b: Builder, x: Operand) -> Dim | float:
     """A bound of a range: a dim where it is a whole number, else a fraction. It is constant, derived from shapes, or a number that
     kernels are made for."""
-    if x.size != 1:
-        raise UnsupportedError(f"a bound of the range is {x} and not one number")
+    x.check_one("a bound of the range")
     if x.has_host:
         return x.dims("a bound of the range")[0]
     if x.constant is None and not x.has_bits:

@@ -7,7 +7,7 @@ and a reduction makes one of these parts. Otherwise each tree is walked once per
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 import numpy as np
 
@@ -114,7 +114,52 @@ def tree_ensemble(
     trees = expanded(found, floats(None, membership_values, "membership_values"))
     aggregate, transform = AGGREGATES[aggregate_function], TRANSFORMS[post_transform]
     result = _regressed(b, x, trees, aggregate, transform, np.zeros(0, np.float32))
-    return result if x.dtype is DType.FLOAT32 else b.cast(result, x.dtype)
+    return b.cast(result, x.dtype)
+
+
+class NodeAttributes(TypedDict):
+    """The nodes of all trees, leaves among them: one element of each list for a node."""
+
+    nodes_treeids: list[int]
+    nodes_nodeids: list[int]
+    nodes_featureids: list[int]
+    nodes_modes: list[str]
+    nodes_truenodeids: list[int]
+    nodes_falsenodeids: list[int]
+
+
+class EnsembleAttributes(NodeAttributes, total=False):
+    """What TreeEnsembleRegressor and TreeEnsembleClassifier have alike."""
+
+    nodes_values: list[float] | None
+    nodes_values_as_tensor: Numbers | None
+    nodes_hitrates: list[float] | None
+    nodes_hitrates_as_tensor: Numbers | None
+    nodes_missing_value_tracks_true: list[int] | None
+    base_values: list[float] | None
+    base_values_as_tensor: Numbers | None
+
+
+def _ensemble(
+    attributes: EnsembleAttributes, of_leaves: tuple[list[int], list[int], list[int], Numbers], targets: int
+) -> Trees:
+    """The trees of an operator's attributes; `of_leaves` as in `by_names`."""
+    return by_names(
+        attributes["nodes_treeids"],
+        attributes["nodes_nodeids"],
+        attributes["nodes_featureids"],
+        floats(attributes.get("nodes_values"), attributes.get("nodes_values_as_tensor"), "nodes_values"),
+        attributes["nodes_modes"],
+        attributes["nodes_truenodeids"],
+        attributes["nodes_falsenodeids"],
+        attributes.get("nodes_missing_value_tracks_true") or (),
+        of_leaves,
+        targets,
+    )
+
+
+def _base(attributes: EnsembleAttributes) -> Numbers:
+    return floats(attributes.get("base_values"), attributes.get("base_values_as_tensor"), "base_values")
 
 
 @op("TreeEnsembleRegressor", domain=LEARNT, types=NUMBERS)
@@ -122,43 +167,20 @@ def tree_ensemble_regressor(
     b: Builder,
     x: Operand,
     *,
-    nodes_treeids: list[int],
-    nodes_nodeids: list[int],
-    nodes_featureids: list[int],
-    nodes_modes: list[str],
-    nodes_truenodeids: list[int],
-    nodes_falsenodeids: list[int],
-    nodes_values: list[float] | None = None,
-    nodes_values_as_tensor: Numbers | None = None,
-    nodes_hitrates: list[float] | None = None,
-    nodes_hitrates_as_tensor: Numbers | None = None,
-    nodes_missing_value_tracks_true: list[int] | None = None,
     target_treeids: list[int],
     target_nodeids: list[int],
     target_ids: list[int],
     target_weights: list[float] | None = None,
     target_weights_as_tensor: Numbers | None = None,
-    base_values: list[float] | None = None,
-    base_values_as_tensor: Numbers | None = None,
     n_targets: int = 1,
     aggregate_function: Aggregate = "SUM",
     post_transform: PostTransform = "NONE",
+    **attributes: Unpack[EnsembleAttributes],
 ) -> Operand:
     """(rows, targets)."""
     leaf_weights = floats(target_weights, target_weights_as_tensor, "target_weights")
-    trees = by_names(
-        nodes_treeids,
-        nodes_nodeids,
-        nodes_featureids,
-        floats(nodes_values, nodes_values_as_tensor, "nodes_values"),
-        nodes_modes,
-        nodes_truenodeids,
-        nodes_falsenodeids,
-        nodes_missing_value_tracks_true or (),
-        (target_treeids, target_nodeids, target_ids, leaf_weights),
-        n_targets,
-    )
-    base = floats(base_values, base_values_as_tensor, "base_values")
+    trees = _ensemble(attributes, (target_treeids, target_nodeids, target_ids, leaf_weights), n_targets)
+    base = _base(attributes)
     return _regressed(b, x, trees, aggregate_function, post_transform, base)
 
 
@@ -167,44 +189,21 @@ def tree_ensemble_classifier(
     b: Builder,
     x: Operand,
     *,
-    nodes_treeids: list[int],
-    nodes_nodeids: list[int],
-    nodes_featureids: list[int],
-    nodes_modes: list[str],
-    nodes_truenodeids: list[int],
-    nodes_falsenodeids: list[int],
-    nodes_values: list[float] | None = None,
-    nodes_values_as_tensor: Numbers | None = None,
-    nodes_hitrates: list[float] | None = None,
-    nodes_hitrates_as_tensor: Numbers | None = None,
-    nodes_missing_value_tracks_true: list[int] | None = None,
     class_treeids: list[int],
     class_nodeids: list[int],
     class_ids: list[int],
     class_weights: list[float] | None = None,
     class_weights_as_tensor: Numbers | None = None,
-    base_values: list[float] | None = None,
-    base_values_as_tensor: Numbers | None = None,
     classlabels_int64s: list[int] | None = None,
     classlabels_strings: list[str] | None = None,
     post_transform: PostTransform = "NONE",
+    **attributes: Unpack[EnsembleAttributes],
 ) -> tuple[Operand, Operand]:
     """Labels (rows) and scores (rows, classes)."""
     labels = labels_of(classlabels_int64s, classlabels_strings, 2)
     leaf_weights = floats(class_weights, class_weights_as_tensor, "class_weights")
-    trees = by_names(
-        nodes_treeids,
-        nodes_nodeids,
-        nodes_featureids,
-        floats(nodes_values, nodes_values_as_tensor, "nodes_values"),
-        nodes_modes,
-        nodes_truenodeids,
-        nodes_falsenodeids,
-        nodes_missing_value_tracks_true or (),
-        (class_treeids, class_nodeids, class_ids, leaf_weights),
-        labels.size,
-    )
-    base = floats(base_values, base_values_as_tensor, "base_values")
+    trees = _ensemble(attributes, (class_treeids, class_nodeids, class_ids, leaf_weights), labels.size)
+    base = _base(attributes)
     positive = bool(np.all(leaf_weights >= 0))
     used = np.unique(trees.target)
     if labels.size == 2 and used.size == 1:

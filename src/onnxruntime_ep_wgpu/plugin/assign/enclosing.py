@@ -12,8 +12,8 @@ from ..._ort import ffi
 from ..abi import Ort, text
 from .shown import ShownNode
 
-_COPYING = frozenset({("", "If"), ("", "Loop"), ("", "Scan")})
-# How many inputs the kernels of control flow read on the host, from the first: conditions and trip counts.
+# ONNX Runtime copies between these and their bodies, and makes kernels of them. How many inputs those read on the host, from the
+# first: conditions and trip counts.
 _KERNELS = {("", "If"): 1, ("", "Loop"): 2, ("", "Scan"): 0}
 # A function: ONNX Runtime asks about its nodes again when they stand in place of it, and could not inline groups.
 _FUNCTIONS = frozenset({("", "SequenceMap")})
@@ -24,7 +24,7 @@ def refusal_within(parent: ShownNode) -> str | None:
     operator = (parent.domain, parent.op_type)
     if operator in _FUNCTIONS:
         return f"ONNX Runtime replaces the {parent.op_type} around it by a Loop"
-    if operator not in _COPYING:
+    if operator not in _KERNELS:
         return f"the kernel of the {parent.op_type} around it reads what its bodies make as host memory"
     return None
 

@@ -14,7 +14,7 @@ from ..abi import Ort
 from ..callbacks import CallbackTable, callback
 from ..memory.copies import Batch
 from ..memory.descriptors import shape_of, tensor_bytes
-from ..memory.memcpy import KernelMaker, define, tensor_types
+from .registry import KernelMaker, define, tensor_types
 
 # ONNX Runtime takes a definition that ends at the greatest number for one version alone.
 VERSIONS = (1, 1000)

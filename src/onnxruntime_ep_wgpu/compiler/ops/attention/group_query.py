@@ -174,8 +174,7 @@ def _used(b: Builder, seqlens: Operand, steps: Dim, rows: Dim) -> Operand:
 def _rows(b: Builder, total_length: Operand, past: Operand | None, steps: Dim) -> tuple[Dim, Dim]:
     """Rows of the present cache, and how many the longest sequence has used then. A length that is known on the device alone, for
     which that is 0, must fit into the past cache."""
-    if total_length.size != 1:
-        raise UnsupportedError(f"the total sequence length is {total_length} and not one number")
+    total_length.check_one("the total sequence length")
     if total_length.has_host:
         (total,) = total_length.dims("the total sequence length")
         b.require(

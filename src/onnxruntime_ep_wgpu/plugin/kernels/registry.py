@@ -1,6 +1,7 @@
-"""Kernels for ONNX Runtime's Memcpy nodes.
+"""Kernels in the registry of a session: their definitions, and what makes them.
 
-They are ours because with ONNX Runtime's own a fused node is handed host pointers.
+In: an operator, the types of its values and where these lie. Out: an entry of an `OrtKernelRegistry`. Invariant: what ONNX Runtime
+calls for a kernel lives as long as its `KernelMaker`.
 """
 
 from __future__ import annotations
@@ -12,29 +13,11 @@ from typing import Any
 
 from ..._ort import ffi, lib
 from ..abi import Ort, OrtError
-from ..callbacks import CallbackTable, callback, export, failed
-from .copies import copy
-from .descriptors import BITS, shape_of, tensor_bytes
+from ..callbacks import export, failed
+from ..memory.descriptors import BITS
 
 # Where a kernel's input or output lies when it is not on the device (ONNX Runtime's OrtMemType).
-HOST_INPUT, HOST_OUTPUT = -2, -1
-ANY_VERSION = (1, 2**31 - 1)
-
-
-class MemcpyKernel(CallbackTable, struct="OrtKernelImpl"):
-    """MemcpyFromHost and MemcpyToHost alike: the pointers say which."""
-
-    @callback("Compute", repeatable=True, device=True)
-    def compute(self, context: Any) -> None:
-        ort, tensor, out = self.ort, ffi.new("WgpuTensor *"), ffi.new("void **")
-        ort.check_status(lib.wgpu_inputs(ort.api, context, 1, tensor))
-        nbytes = tensor_bytes(tensor.type, shape_of(tensor))
-        ort.check_status(lib.wgpu_outputs(ort.api, context, 1, [0], tensor.dims, [tensor.rank], out))
-        copy(tensor.data, out[0], nbytes)
-
-    @callback("Release")
-    def released(self) -> None:
-        self.release()
+_HOST_INPUT, _HOST_OUTPUT = -2, -1
 
 
 class KernelMaker:
@@ -79,40 +62,14 @@ def define(
             array = ffi.new("const OrtDataType *[]", allowed)
             check(ep.KernelDefBuilder_AddTypeConstraint(builder, ort.string(name), array, len(allowed)))
         for place in host_inputs:
-            check(ep.KernelDefBuilder_SetInputMemType(builder, place, HOST_INPUT))
+            check(ep.KernelDefBuilder_SetInputMemType(builder, place, _HOST_INPUT))
         for place in host_outputs:
-            check(ep.KernelDefBuilder_SetOutputMemType(builder, place, HOST_OUTPUT))
+            check(ep.KernelDefBuilder_SetOutputMemType(builder, place, _HOST_OUTPUT))
         definition = ort.get(ep.KernelDefBuilder_Build, builder, "OrtKernelDef *")
     finally:
         ep.ReleaseKernelDefBuilder(builder)
     check(ep.KernelRegistry_AddKernel(registry, definition, ffi.addressof(lib, "c_CreateKernel"), maker.state))
     ep.ReleaseKernelDef(definition)
-
-
-class MemcpyKernels:
-    """The registry of the two Memcpy kernels under the name of one provider, for one session. `close()` gives it back.
-
-    `made` counts the kernels that the session has asked for.
-    """
-
-    def __init__(self, ort: Ort, provider: str) -> None:
-        self.ort = ort
-        self.made = 0
-        self.registry = ort.get_out(ort.ep.CreateKernelRegistry, "OrtKernelRegistry *")
-        self._maker = KernelMaker(ort, self._create)
-        types = {"T": tensor_types(ort)}
-        define(self._maker, self.registry, provider, "MemcpyFromHost", ANY_VERSION, types, host_inputs=(0,))
-        define(self._maker, self.registry, provider, "MemcpyToHost", ANY_VERSION, types, host_outputs=(0,))
-
-    def _create(self, ort: Ort, _info: Any, out: Any) -> None:
-        self.made += 1
-        MemcpyKernel(ort).hand_out(out)
-
-    def close(self) -> None:
-        # An interrupt can be raised behind the call, and closing begun again: the pointer goes first.
-        registry, self.registry = self.registry, ffi.NULL
-        if registry:
-            self.ort.ep.ReleaseKernelRegistry(registry)
 
 
 def _maker(state: Any) -> KernelMaker:

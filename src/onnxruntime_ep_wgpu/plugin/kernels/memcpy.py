@@ -1,0 +1,59 @@
+"""Kernels for ONNX Runtime's Memcpy nodes.
+
+They are ours because with ONNX Runtime's own a fused node is handed host pointers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..._ort import ffi, lib
+from ..abi import Ort
+from ..callbacks import CallbackTable, callback
+from ..memory.copies import copy
+from ..memory.descriptors import shape_of, tensor_bytes
+from .registry import KernelMaker, define, tensor_types
+
+ANY_VERSION = (1, 2**31 - 1)
+
+
+class MemcpyKernel(CallbackTable, struct="OrtKernelImpl"):
+    """MemcpyFromHost and MemcpyToHost alike: the pointers say which."""
+
+    @callback("Compute", repeatable=True, device=True)
+    def compute(self, context: Any) -> None:
+        ort, tensor, out = self.ort, ffi.new("WgpuTensor *"), ffi.new("void **")
+        ort.check_status(lib.wgpu_inputs(ort.api, context, 1, tensor))
+        nbytes = tensor_bytes(tensor.type, shape_of(tensor))
+        ort.check_status(lib.wgpu_outputs(ort.api, context, 1, [0], tensor.dims, [tensor.rank], out))
+        copy(tensor.data, out[0], nbytes)
+
+    @callback("Release")
+    def released(self) -> None:
+        self.release()
+
+
+class MemcpyKernels:
+    """The registry of the two Memcpy kernels under the name of one provider, for one session. `close()` gives it back.
+
+    `made` counts the kernels that the session has asked for.
+    """
+
+    def __init__(self, ort: Ort, provider: str) -> None:
+        self.ort = ort
+        self.made = 0
+        self.registry = ort.get_out(ort.ep.CreateKernelRegistry, "OrtKernelRegistry *")
+        self._maker = KernelMaker(ort, self._create)
+        types = {"T": tensor_types(ort)}
+        define(self._maker, self.registry, provider, "MemcpyFromHost", ANY_VERSION, types, host_inputs=(0,))
+        define(self._maker, self.registry, provider, "MemcpyToHost", ANY_VERSION, types, host_outputs=(0,))
+
+    def _create(self, ort: Ort, _info: Any, out: Any) -> None:
+        self.made += 1
+        MemcpyKernel(ort).hand_out(out)
+
+    def close(self) -> None:
+        # An interrupt can be raised behind the call, and closing begun again: the pointer goes first.
+        registry, self.registry = self.registry, ffi.NULL
+        if registry:
+            self.ort.ep.ReleaseKernelRegistry(registry)
