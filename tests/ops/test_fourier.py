@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.errors import UnsupportedError
 from tests import support
 
@@ -94,6 +95,16 @@ def test_frames(parts: int, onesided: int, step: int, window: bool) -> None:
 def test_bands_of_the_mel_scale(bands: int, length: int, rate: int, low: float, high: float) -> None:
     given = [np.array(bands), np.array(length), np.array(rate), np.array(low, F), np.array(high, F)]
     check("MelWeightMatrix", *given, constants=range(5), opset=17, outputs=[F])
+
+
+def test_a_window_is_as_long_as_a_frame() -> None:
+    """ONNX compares what a model says of both; a run tells the rest."""
+    signal, step, window = random(1, 32, 1), np.array(4), np.hanning(8).astype(F)
+    built = model("STFT", [signal, step, window, np.array(8)], opset=17, symbolic=True, constants=[1])
+    session = webgpu_ep.session(built.SerializeToString())
+    assert session.run(None, {"x0": signal, "x2": window, "x3": np.array(8)})[0].shape == (1, 7, 5, 2)
+    with pytest.raises(webgpu_ep.InputError, match="a window of 8 elements for frames of 16"):
+        session.run(None, {"x0": signal, "x2": window, "x3": np.array(16)})
 
 
 def test_what_is_no_transform_is_refused() -> None:

@@ -59,6 +59,12 @@ def test_slices_whose_condition_holds(axis: int | None, dtype: Any, length: int)
     compared(made, *({"x0": x, "x1": np.random.default_rng(k).random(length) < 0.6} for k in range(3)))
 
 
+def test_a_condition_that_is_longer_than_the_axis_is_cut_wherever_it_lies() -> None:
+    x, condition = random(3, 2), np.array([1, 0, 1, 1, 1], bool)
+    compared(model("Compress", [x, condition], axis=0), {"x0": x, "x1": condition})
+    compared(model("Compress", [x, condition], axis=0, constants=[1]), {"x0": x})
+
+
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
 @pytest.mark.parametrize("ordered", [0, 1])
 @pytest.mark.parametrize("dtype", [F, np.int8, np.int64])

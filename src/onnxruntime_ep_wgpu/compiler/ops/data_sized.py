@@ -105,6 +105,9 @@ def compress(b: Builder, x: Operand, condition: Operand, *, axis: int | None = N
     known = condition.constant
     if known is not None or (condition.has_host and condition.known):
         kept = np.flatnonzero(known if known is not None else condition.ints("the condition")).astype(np.int64)
+        extent = x.shape[axis]
+        if isinstance(extent, int):  # a condition may be longer than the axis
+            kept = kept[kept < extent]
         result: Operand = gather(b, x, b.constant(kept), axis=axis)
         return result
     what = "the number of conditions that hold"

@@ -16,7 +16,7 @@ from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
-from ..dims import Dim, floordiv, maximum, product
+from ..dims import Dim, equal, floordiv, maximum, product
 from .choices import Flag
 from .pointwise import type_of
 from .registry import FLOATS, INTEGERS, KnownShape, at_least, op
@@ -110,6 +110,8 @@ def stft(
         raise UnsupportedError("one side of the transform of complex numbers")
     if count < 1:
         raise UnsupportedError(f"the length of the frames is {count}")
+    if window is not None:
+        b.require(equal(window.shape[0], count), "a window of {} elements for frames of {}", window.shape[0], count)
     frames = maximum(0, floordiv(signal.shape[1] - count, step) + 1)
     operands = {"x": (signal, (1, 1, 1))} | ({} if window is None else {"window": (window, (1,))})
     text = "return x_at(batch, frame * $STEP + k, c);"
