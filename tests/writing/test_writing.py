@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import json
 import os
 import shutil
 import stat
@@ -270,8 +271,10 @@ def test_printing_onto_a_full_disk_is_an_error(command: str) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with open("/dev/full", "w") as full:
         done = patience.run(line, stdout=full, stderr=subprocess.PIPE, env=environment)
-    error = "error: standard output cannot be written: No space left on device; name another place, or make room\n"
-    assert (done.returncode, done.stderr) == (2, error)
+    reason = "standard output cannot be written: No space left on device; name another place, or make room"
+    as_json = json.dumps({"error": {"type": "WriteError", "message": reason}})
+    said = as_json if "--json" in command else f"error: {reason}"
+    assert (done.returncode, done.stderr) == (2, said + "\n")
 
 
 def test_outputs_of_a_run_are_whole_or_an_error_in_one_line(
