@@ -94,6 +94,13 @@ def _elements() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
     return model, [{"x": x, "shape": np.array([3, k], I64)} for k in (4, 2)]
 
 
+def _listed() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
+    """A shape that a list sets, whose length the run decides."""
+    model = make_model([node("Tile", ["x", "repeats"], ["y"])], {"x": (F, ["n", 3, "w"]), "repeats": (I64, ["k"])})
+    x = _rng().normal(size=(1, 3, 2)).astype(F)
+    return model, [{"x": x, "repeats": np.array(it, I64)} for it in ((4, 1, 3), (1, 2, 2))]
+
+
 def _chunks() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
     """Weights of several chunks, the first of which are deflated, two of them equal, one across a border."""
     rng = _rng()
@@ -157,7 +164,7 @@ def _apart() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
 
 MODELS: dict[str, Callable[[], tuple[onnx.ModelProto, list[dict[str, Any]]]]] = {
     "tiny": _tiny, "types": _types, "numbers": _numbers, "half": _half, "reduced": _reduced, "elements": _elements,
-    "chunks": _chunks, "conv": _conv, "growing": _growing, "chain": _chain, "state": _pass_on, "apart": _apart,
+    "listed": _listed, "chunks": _chunks, "conv": _conv, "growing": _growing, "chain": _chain, "state": _pass_on, "apart": _apart,
 }  # fmt: skip
 
 

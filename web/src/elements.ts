@@ -1,24 +1,17 @@
-// Integers in memory whose values set shapes.
+// Elements of inputs in memory whose values set shapes.
 
 import { InputError } from './errors.js';
-import type { Int } from './postfix.js';
+import { type Int, exact } from './postfix.js';
+import type { Value } from './program.js';
 
-/** Element `index` of integers in memory. */
-export function element(bytes: Uint8Array, type: string, index: number): Int {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const read: Record<string, () => number | bigint> = {
-    int8: () => view.getInt8(index),
-    uint8: () => view.getUint8(index),
-    int16: () => view.getInt16(2 * index, true),
-    uint16: () => view.getUint16(2 * index, true),
-    int32: () => view.getInt32(4 * index, true),
-    uint32: () => view.getUint32(4 * index, true),
-    int64: () => view.getBigInt64(8 * index, true),
-    uint64: () => view.getBigUint64(8 * index, true),
-  };
-  const value = read[type]?.();
-  if (value === undefined) throw new InputError(`an input of type ${type} sets a shape, which takes integers`);
-  return typeof value === 'bigint' && BigInt(Number(value)) === value && Number.isSafeInteger(Number(value))
-    ? Number(value)
-    : value;
+/** Element `index` of an input: an integer, or the bits of a float. Raises InputError where there are fewer. */
+export function element(bytes: Uint8Array, { name: what, dtype: { name, bits } }: Value, index: number): Int {
+  const size = bits / 8;
+  if (bytes.length < (index + 1) * size) {
+    throw new InputError(`input '${what}' has ${bytes.length / size} elements, the model takes at least ${index + 1}`);
+  }
+  const view = new DataView(bytes.buffer, bytes.byteOffset);
+  const get = `get${bits > 32 ? 'Big' : ''}${name[0] === 'i' ? 'Int' : 'Uint'}${bits}`;
+  const value = view[get as 'getInt32' | 'getBigInt64'](index * size, true);
+  return typeof value === 'bigint' ? exact(value) : value;
 }

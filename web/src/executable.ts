@@ -9,7 +9,7 @@ import { Layouts } from './layout.js';
 import type { Package } from './package.js';
 import { Plan, nameOf, pipelinesOf } from './plan.js';
 import { evaluate, type Int } from './postfix.js';
-import type { Program } from './program.js';
+import type { Program, Value } from './program.js';
 import type { OnProfile, Profiled } from './profile.js';
 import { ResultBuffers } from './results.js';
 import { Temps } from './temps.js';
@@ -81,11 +81,11 @@ export class Executable {
     for (const { input } of this.#elements) {
       if (read.has(input)) continue;
       const { bytes, buffer, dims } = feeds[input]!;
-      const size = Math.ceil((dims.reduce((a, b) => a * b, 1) * this.#dtype(input).bits) / 8);
+      const size = Math.ceil((dims.reduce((a, b) => a * b, 1) * this.#input(input).dtype.bits) / 8);
       read.set(input, bytes ?? new Uint8Array(await this.gpu.read(buffer!, size)));
     }
     return this.program.symbols.map(({ input, index, isElement }) =>
-      isElement ? element(read.get(input)!, this.#dtype(input).name, index) : feeds[input]!.dims[index]!,
+      isElement ? element(read.get(input)!, this.#input(input), index) : feeds[input]!.dims[index]!,
     );
   }
 
@@ -93,8 +93,8 @@ export class Executable {
     return this.program.symbols.map(({ input, index }) => feeds[input]!.dims[index]!);
   }
 
-  #dtype(input: number): Program['values'][number]['dtype'] {
-    return this.program.values[this.program.inputs[input]!]!.dtype;
+  #input(input: number): Value {
+    return this.program.values[this.program.inputs[input]!]!;
   }
 
   /** The plan for these inputs, made when it is new. Raises InputError or LimitError. */

@@ -219,7 +219,7 @@ function check(program: Program): void {
   }
   for (const { name, input, index, isElement } of program.symbols) {
     const source = value(inputs[input]!, 'INPUT');
-    if (isElement ? !/^u?int/.test(source.dtype.name) : index >= source.shape.length) throw wrong(name, 'is of no axis');
+    if (isElement ? !/^(u?int|float(32|16)$)/.test(source.dtype.name) : index >= source.shape.length) throw wrong(name, 'is of no axis');
   }
   for (const it of program.dispatches) {
     const kernel = kernels[it.kernel];

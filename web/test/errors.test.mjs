@@ -228,6 +228,24 @@ describe('inputs', () => {
     await fixed.release();
   });
 
+  test('a list that sets a shape and has too few or too many elements, in memory or in a buffer', async () => {
+    const listed = await InferenceSession.create(bytesOf('listed.wgpu'), options());
+    const [{ feeds: { x, repeats } }] = samples(ort, 'listed');
+    const device = await ort.env.webgpu.device;
+    const { STORAGE, COPY_DST, COPY_SRC } = globalThis.GPUBufferUsage;
+    const buffer = device.createBuffer({ size: 40, usage: STORAGE | COPY_DST | COPY_SRC });
+    device.queue.writeBuffer(buffer, 0, new BigInt64Array([...repeats.data, 1n, 1n]));
+    const onGpu = (count) => Tensor.fromGpuBuffer(buffer, { dataType: 'int64', dims: [count] });
+    for (const [count, message] of [[2, /'repeats' has 2 elements, the model takes at least 3$/], [0, /'repeats' has 0 elements/], [4, /is 3 numbers/]]) {
+      const elements = new BigInt64Array(count).fill(1n);
+      await assert.rejects(listed.run({ x, repeats: new Tensor('int64', elements, [count]) }), { name: 'InputError', message });
+      await assert.rejects(listed.run({ x, repeats: onGpu(count) }), { name: 'InputError', message });
+    }
+    assert.deepEqual((await listed.run({ x, repeats: onGpu(3) })).y.dims, [4, 3, 6]);
+    buffer.destroy();
+    await listed.release();
+  });
+
   test('sizes that no run can have are said with the sizes', async () => {
     const limited = await InferenceSession.create(bytesOf('elements.wgpu'), options());
     const wrong = { x: new Tensor('float32', new Float32Array(3), [3, 1]), shape: new Tensor('int64', [2n, 5n], [2]) };

@@ -77,7 +77,7 @@ async function read(buffer, bytes) {
 }
 
 describe('results are those of the CPU provider', () => {
-  for (const name of ['tiny', 'types', 'numbers', 'half', 'elements', 'chunks', 'conv', 'growing', 'chain', 'state', 'apart']) {
+  for (const name of ['tiny', 'types', 'numbers', 'half', 'elements', 'listed', 'chunks', 'conv', 'growing', 'chain', 'state', 'apart']) {
     test(`${name}, of bytes`, () =>
       withSession(name, {}, async (session) => {
         for (let time = 0; time < 2; time++) {
