@@ -17,6 +17,7 @@ from onnxruntime_ep_wgpu.compiler import lower
 from onnxruntime_ep_wgpu.compiler.compile import compile_lowered
 from onnxruntime_ep_wgpu.compiler.facts import facts_of
 from onnxruntime_ep_wgpu.plugin.assign import subgraph
+from onnxruntime_ep_wgpu.plugin.assign.converted import NumbersAttribute
 from onnxruntime_ep_wgpu.plugin.assign.lowerings import Lowerings
 from onnxruntime_ep_wgpu.program.weights import Permuted
 from tests import targets, zoo
@@ -227,6 +228,31 @@ def test_a_group_of_other_content_is_not_taken_for_it() -> None:
         kept.keep(first, made.lowered, facts_of(first))
         assert kept.take(other) is None
         assert kept.take(group_of(model, weights)) is made.lowered
+
+
+def test_a_list_of_numbers_is_compared_whole_and_no_number_becomes_an_object_for_it() -> None:
+    axes = np.arange(100_000)
+    weights = {"w": RNG.standard_normal((8, 4)).astype(F), "c": RNG.standard_normal((4, 1)).astype(F)}
+    model = chain(weights)
+
+    def group(numbers: np.ndarray) -> ir.Graph:
+        found = group_of(model, weights)
+        found.node("turn").attributes["perm"] = NumbersAttribute("perm", ir.AttributeType.INTS, numbers)
+        return found
+
+    first = group(axes)
+    made = lower.attempt(group_of(model, weights), first.opset_imports, target())
+    assert made.lowered is not None
+    kept, other = Lowerings(), axes.copy()
+    other[77_777] += 1
+    kept.keep(first, made.lowered, {})
+    assert kept.take(group(other)) is None
+    assert kept.take(group(axes[:-1])) is None
+    again = group(axes)
+    assert kept.take(again) is made.lowered
+    for it in (first, again):
+        assert it.node("turn").attributes["perm"]._value is None  # as_ints() makes it
+    assert again.node("turn").attributes["perm"].as_ints() == tuple(range(100_000))
 
 
 def test_a_group_in_which_a_large_constant_that_was_looked_at_differs_is_not_taken_for_it() -> None:

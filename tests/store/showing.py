@@ -28,6 +28,7 @@ KINDS = {
     ir.AttributeType.FLOATS: "floats",
     ir.AttributeType.STRINGS: "strings",
 }
+NUMBERS: dict[str, type[np.generic]] = {"ints": np.int64, "floats": np.float32}
 
 
 def shown(model: onnx.ModelProto) -> ShownGraph:
@@ -60,8 +61,10 @@ def shown_of(graph: ir.Graph) -> ShownGraph:
             return ShownAttribute(it.name, "tensor", constant_of(it.as_tensor()))
         if it.type == ir.AttributeType.GRAPH:
             return ShownAttribute(it.name, "graph")
-        value = it.value
-        return ShownAttribute(it.name, KINDS[it.type], list(value) if isinstance(value, (list, tuple)) else value)
+        kind, value = KINDS[it.type], it.value
+        if kind in NUMBERS:
+            return ShownAttribute(it.name, kind, np.array(value, NUMBERS[kind]))
+        return ShownAttribute(it.name, kind, list(value) if isinstance(value, (list, tuple)) else value)
 
     nodes = []
     for number, it in enumerate(graph):

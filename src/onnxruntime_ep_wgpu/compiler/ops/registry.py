@@ -287,7 +287,7 @@ def _is_of(kind: str | None, value: Any) -> bool:
     if kind is None:
         return True
     values = value if kind.startswith("list") else [value]
-    return isinstance(values, list) and all(isinstance(it, _KINDS[kind]) for it in values)
+    return isinstance(values, list) and all(issubclass(it, _KINDS[kind]) for it in set(map(type, values)))
 
 
 def check_operands(entry: Operator, operands: Sequence[tuple[DType, int] | None]) -> None:

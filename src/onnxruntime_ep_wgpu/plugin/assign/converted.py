@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from ...compiler.facts import Facts, begin
@@ -19,8 +20,8 @@ _ATTRIBUTES: dict[str, Callable[[str, Any], ir.Attr]] = {
     "int": ir.AttrInt64,
     "float": ir.AttrFloat32,
     "string": ir.AttrString,
-    "ints": ir.AttrInt64s,
-    "floats": ir.AttrFloat32s,
+    "ints": lambda name, it: NumbersAttribute(name, ir.AttributeType.INTS, it),
+    "floats": lambda name, it: NumbersAttribute(name, ir.AttributeType.FLOATS, it),
     "strings": ir.AttrStrings,
     "tensor": lambda name, it: ir.AttrTensor(name, _tensor(Facts(), it, name)),  # is part of its node, whole
     "graph": lambda name, _: ir.Attr(name, ir.AttributeType.GRAPH, ir.Graph((), (), nodes=())),
@@ -47,6 +48,22 @@ def _tensor(facts: Facts, it: Constant, name: str) -> ir.TensorProtocol:
     if it.code == STRING:
         return ir.StringTensor([], shape=ir.Shape(it.shape), name=name)
     return facts.constant(it.raw, ir.DataType(it.code), it.shape, name)
+
+
+class NumbersAttribute(ir.Attr):
+    """A list of integers or floats in an array, of which a tuple is made when it is read: onnx_ir would look at each number."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, name: str, kind: ir.AttributeType, array: np.ndarray[Any, Any]) -> None:
+        super().__init__(name, kind, None)
+        self.array = array
+
+    @property
+    def value(self) -> tuple[int | float, ...]:
+        if self._value is None:
+            self._value = tuple(self.array.tolist())
+        return self._value  # type: ignore[no-any-return]
 
 
 class _Converter:

@@ -203,11 +203,10 @@ class _Reader:
         if kind == _STRING:
             return ShownAttribute(name, "string", data.decode("utf-8", "surrogateescape"))
         if kind == _STRINGS:
-            parts = [part.decode("utf-8", "surrogateescape") for part in data.split(b"\0")[:-1]]
-            return ShownAttribute(name, "strings", parts)
+            return ShownAttribute(name, "strings", data.decode("utf-8", "surrogateescape").split("\0")[:-1])
         if kind == _INTS:
-            return ShownAttribute(name, "ints", np.frombuffer(data, np.int64).tolist())
-        return ShownAttribute(name, "floats", np.frombuffer(data, np.float32).tolist())
+            return ShownAttribute(name, "ints", np.frombuffer(data, np.int64))
+        return ShownAttribute(name, "floats", np.frombuffer(data, np.float32))
 
     def _attribute_bytes(self, handle: Any, kind: int) -> bytes:
         # Asked for nothing, ReadOpAttr fails and says how many bytes it needs.

@@ -21,6 +21,7 @@ from ...compiler.ir import LoweredGraph
 from ...compiler.tied import hand_on, hold, places_of, ties_of
 from ...program.ties import Ties
 from ...program.weights import Permuted
+from .converted import NumbersAttribute
 from .shown import KEPT_WHOLE
 
 
@@ -147,6 +148,8 @@ def _value(attribute: ir.Attr) -> Any:
     """The value of an attribute; None for a body, of which nothing is known here."""
     if attribute.type == ir.AttributeType.TENSOR:
         return _whole(attribute.as_tensor())
+    if isinstance(attribute, NumbersAttribute):
+        return attribute.array.size, hashlib.sha256(attribute.array.data).hexdigest()
     return None if attribute.type == ir.AttributeType.GRAPH else attribute.value
 
 

@@ -56,7 +56,8 @@ class ShownValue:
 
 @dataclass(eq=False)
 class ShownAttribute:
-    """`kind` is `int`, `float`, `string`, the same in the plural, `tensor` (a Constant) or `graph` (a body, without a value)."""
+    """`kind` is `int`, `float`, `string`, the same in the plural, `tensor` (a Constant) or `graph` (a body, without a value). The
+    value of `ints` is an array of int64, that of `floats` one of float32: models of trees have millions of them."""
 
     name: str
     kind: str
@@ -119,7 +120,7 @@ def key_of(graph: ShownGraph, *more: object) -> str:
                 [None if value is None else value.name for value in it.inputs],
                 [_value(value) for value in it.outputs],
                 [value.name for value in it.implicit_inputs],
-                [(a.name, a.kind, _constant(a.value, True) if a.kind == "tensor" else a.value) for a in it.attributes],
+                [(a.name, a.kind, _attribute(a.value)) for a in it.attributes],
             )
             for it in graph.nodes
         ],
@@ -137,6 +138,12 @@ def _value(it: ShownValue) -> tuple[object, ...]:
 def _constant(it: Constant, whole: bool = False) -> tuple[object, ...]:
     whole = whole or it.raw.nbytes <= KEPT_WHOLE
     return it.code, it.shape, it.raw.nbytes, hashlib.sha256(it.raw.data).hexdigest() if whole else None
+
+
+def _attribute(value: Any) -> object:
+    if isinstance(value, np.ndarray):
+        return value.size, hashlib.sha256(value.data).hexdigest()
+    return _constant(value, True) if isinstance(value, Constant) else value
 
 
 def digests(graph: ShownGraph, names: Iterable[str]) -> dict[str, str]:
