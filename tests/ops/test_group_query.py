@@ -8,10 +8,12 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 from onnx import helper
 
+import onnxruntime_ep_wgpu as wgpu
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.errors import InputError, OutOfRangeError, UnsupportedError
 from onnxruntime_ep_wgpu.program.settings import CompileSettings
@@ -161,13 +163,8 @@ def test_a_long_cache_costs_what_is_used(before: int, steps: int) -> None:
     assert "flash_attention" in {kernel.label for kernel in program.kernels}
 
 
-@pytest.mark.costly
-@pytest.mark.parametrize("bits", [8, 4])
-@pytest.mark.parametrize("mode", ["PER_TENSOR", "PER_CHANNEL"])
-@pytest.mark.parametrize("kind", ["prompt with room", "tokens of a batch", "several tokens", "several tokens, growing"])
-def test_quantised_caches(kind: str, mode: str, bits: int) -> None:
-    """What is used of the caches is the same, but for keys that were rotated and lie on an edge between two numbers."""
-    case = replace(KINDS[kind], packed=True, attributes=ROTATED)
+def quantised(case: Case, mode: str, bits: int, **how: Any) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A model with caches of numbers of these bits, and its inputs."""
     arrays = case.inputs(np.float32)
     shape = arrays[3].shape
     make = np.random.default_rng(4)
@@ -182,9 +179,20 @@ def test_quantised_caches(kind: str, mode: str, bits: int) -> None:
     built = model(
         "GroupQueryAttention", arrays, outputs=[np.float32, cache, cache], domain="com.microsoft", opset=22,
         num_heads=case.heads, kv_num_heads=case.groups, kv_cache_bit_width=bits, k_quant_type=mode, v_quant_type=mode,
-        do_rotary=1,
+        do_rotary=1, **how,
     )  # fmt: skip
     feeds = {f"x{k}": a for k, a in enumerate(arrays) if a is not None}
+    return built, feeds
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("mode", ["PER_TENSOR", "PER_CHANNEL"])
+@pytest.mark.parametrize("kind", ["prompt with room", "tokens of a batch", "several tokens", "several tokens, growing"])
+def test_quantised_caches(kind: str, mode: str, bits: int) -> None:
+    """What is used of the caches is the same, but for keys that were rotated and lie on an edge between two numbers."""
+    case = replace(KINDS[kind], packed=True, attributes=ROTATED)
+    built, feeds = quantised(case, mode, bits)
     want, got = expected(built, feeds), support.run_model(built, *feeds.values())
     for ours, theirs, exact in zip(got[1:], want[1:], (False, True), strict=True):
         assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
@@ -196,6 +204,26 @@ def test_quantised_caches(kind: str, mode: str, bits: int) -> None:
         np.testing.assert_allclose(got[0], want[0], rtol=1e-3, atol=1e-4)
     else:
         np.testing.assert_allclose(got[0], want[0], rtol=0.1, atol=0.1)
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("bits", [8, 4])
+def test_quantised_caches_whose_sizes_a_run_tells(bits: int, packed: bool) -> None:
+    """Kernels are made for one size of heads until another one comes."""
+    usual = replace(KINDS["several tokens"], packed=packed, attributes=ROTATED)
+    built, _ = quantised(usual, "PER_TENSOR", bits, symbolic=True)
+    ours = wgpu.session(built.SerializeToString())
+    assert not wgpu.report(ours).on_cpu
+    for size in (16, 64, 32, 16):
+        case = replace(usual, size=size)
+        feeds = quantised(case, "PER_TENSOR", bits)[1]
+        got, want = ours.run(None, feeds), expected(built, feeds)
+        np.testing.assert_allclose(got[0], want[0], rtol=0.1, atol=0.1)
+        for batch, before in enumerate(case.lengths):
+            used = np.s_[batch, :, : before + case.steps]
+            assert np.count_nonzero(got[1][used] != want[1][used]) <= got[1][used].size // 200
+            np.testing.assert_array_equal(got[2][used], want[2][used])
 
 
 @pytest.mark.costly

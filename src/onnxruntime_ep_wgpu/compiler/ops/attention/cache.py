@@ -17,9 +17,10 @@ from ....program.target import elements_per_word
 from ...builder import Builder, Operand
 from ...dims import Dim, ceildiv, equal, product, quotient
 from ...ir import Read, Shape, Variant
-from ...operand import fixed
 
 _WORKGROUP = 64
+_USUAL = 64
+"""The elements of a head, where nothing says them."""
 
 
 def extended(b: Builder, past: Operand, new: Operand) -> Operand:
@@ -65,14 +66,10 @@ def _stored(b: Builder, parts: Sequence[tuple[Operand, Operand | None]], used: O
     constants: dict[str, bool] = {}
     onto: dict[str, Operand] = {}
     total: Dim = 0
-    for k, (x, past) in enumerate(parts):
+    for k, (new, known) in enumerate(parts):
+        x, past = _of_whole_words(b, new, known)
         *batch, heads, steps, size = x.shape
         groups = (len(batch), 1, 1, 1)
-        if elements_per_word(x.dtype, b.target) > 1 and quotient(size, 4) is None:
-            fixed("the size of a head", size)
-            raise UnsupportedError(
-                f"rows of {size} elements of {x.dtype.label} share words, which are stored as a whole"
-            )
         shape: Shape = (*batch, heads, steps if past is None else rows, size)
         if past is not None:
             if past.dtype is not x.dtype:
@@ -103,6 +100,21 @@ def _stored(b: Builder, parts: Sequence[tuple[Operand, Operand | None]], used: O
         PARTS=len(parts),
         **constants,
     )
+
+
+def _of_whole_words(b: Builder, new: Operand, past: Operand | None) -> tuple[Operand, Operand | None]:
+    """Both with rows of whole words, which are what kernels store. A free size is taken for that of the past, or for a usual
+    one."""
+    size = new.shape[-1]
+    if elements_per_word(new.dtype, b.target) == 1 or quotient(size, 4) is not None:
+        return new, past
+    what, usual = "the size of a row of a cache", size if past is None else past.shape[-1]
+    size = b.assume(size, usual if isinstance(usual, int) else _USUAL, what)
+    if size % 4:
+        raise UnsupportedError(f"rows of {size} elements of {new.dtype.label} share words, which are stored as a whole")
+    if past is not None:
+        past = b.assumed(past, (*past.shape[:-1], b.assume(past.shape[-1], size, what)))
+    return b.assumed(new, (*new.shape[:-1], size)), past
 
 
 def _begun(b: Builder, past: Operand, shape: Shape) -> Operand:
