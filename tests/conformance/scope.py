@@ -55,7 +55,6 @@ CPU_REASONS = {
     "the rank of": "follows from what a node on the CPU makes",
     "only shape arithmetic": "a few integers from shapes, for nothing on WebGPU: cheaper where they are",
     "control flow runs on the CPU": "the Loop that a Range becomes where no provider has it",
-    "antialiasing": "Resize with antialias has no kernel",
     "batch normalisation in training mode": "inference only",
     "type float64": "WebGPU has no 64-bit floats",
 }

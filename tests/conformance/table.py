@@ -33,6 +33,8 @@ DIFFERENCES = """\
   same elements elsewhere. Without `output_shape` both agree.
 * **Resize with `align_corners` and scales that make a fraction of an element**: corners are those of whole elements, here and from
   the CPU provider. The suite aligns the fraction, in two cases.
+* **Resize with `antialias` of int8**: elements below 0 are numbers as others. The CPU provider gives 0 for them. Of an axis that
+  keeps its extent with a scale other than 1, or with a region of interest, it copies the elements; ONNX resizes it, and so do we.
 * **DFT and STFT**: transforms are those of ONNX, to the rounding of f32. The CPU provider is wrong in the suite's cases.
 * **Unique of NaN**: all NaN are one element, as the ONNX reference has it. The CPU provider takes elements for equal that are not.
 * **GreedySearch, Sampling and `scores` of BeamSearch**: what is behind the end of all texts is the padding, or zero, here. The CPU

@@ -97,6 +97,7 @@ def _sampled() -> Iterator[Example]:
     region, scales = np.array([0, 0, 0.1, 0.2, 1, 1, 0.8, 0.9], np.float32), np.array([1, 1, 1.5, 0.7], np.float32)
     sizes = [image, region, None, np.array([1, 2, 8, 4])]
     yield Example("Resize", sizes, {"mode": kinds} | more, constants=[1, 3])
+    yield Example("Resize", sizes, {"mode": kinds[1:]}, {"antialias": 1}, constants=[1, 3])
     yield Example("Resize", [image, scales], {"mode": kinds[:2]}, opset=10, constants=[1])
     yield Example("Upsample", [image, np.maximum(scales, 1)], {"mode": kinds[:2]}, opset=9, constants=[1])
 

@@ -25,7 +25,6 @@ REFUSED = {
     "random numbers": r"dropout in training mode|attribute ratio=",
     "training": r"batch normalisation in training mode",
     "values that models hold as initializers": r"which this kernel does not support|is not a constant|in a run, and it has to",
-    "antialiased resizing": r"antialiasing",
     "no kernel": r"no kernel for [\w.]+$",
 }
 

@@ -1,7 +1,8 @@
 """Resize and Upsample: each output element interpolates the input elements around the place it comes from.
 
 Axes that keep their size are passed through; the others have a coordinate transformation (output position to input
-position) and taps with weights. Positions are calculated in f32, as ONNX Runtime does.
+position) and taps with weights. With antialiasing the taps are as many as an axis is shortened by, and axes are resized one after
+another. Positions are calculated in f32, as ONNX Runtime does.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..coordinates import apart, named
-from ..dims import Dim
+from ..dims import Dim, floordiv, maximum
 from ..dims import scaled as extent_scaled
 from .choices import Flag
 from .registry import ANY, FLOATS, KnownShape, op
@@ -74,8 +75,8 @@ def resize(
     result_shapes: Sequence[KnownShape | None] = (),
 ) -> Operand:
     """Scales or sizes, for all axes or for `axes`. Kernels are made for scales; sizes may be expressions of the input shapes."""
-    if antialias:
-        raise UnsupportedError("antialiasing")
+    if antialias and mode == "nearest":
+        raise UnsupportedError("antialiasing of the nearest element: it is one of the modes linear and cubic")
     where = [axis_of(a, x.rank) for a in axes] if axes else list(range(x.rank))
     region = (
         b.assumed_floats(roi, "the region of interest", lambda n: [0.0] * (n // 2) + [1.0] * (n - n // 2))
@@ -97,7 +98,8 @@ def resize(
     else:
         scaled = [s for s in scaled if s.outputs != s.inputs or s.scale not in (None, 1.0)]
     transform = _Transform(coordinate_transformation_mode, nearest_mode, extrapolation_value)
-    return _resized(b, x, scaled, mode, transform, cubic_coeff_a, bool(exclude_outside))
+    how = _Interpolation(mode, cubic_coeff_a, bool(exclude_outside), bool(antialias))
+    return _resized(b, x, scaled, how, transform)
 
 
 @op("Resize", types=ANY, keeps_format=True)
@@ -145,9 +147,9 @@ def _scales(
     return b.assumed_floats(scales, "the scale", lambda count: [*map(usual, where), *[1.0] * count][:count])
 
 
-def _upsampled(b: Builder, x: Operand, factors: list[float], mode: str) -> Operand:
+def _upsampled(b: Builder, x: Operand, factors: list[float], mode: Interpolation) -> Operand:
     scaled = [s for s in _by_scale(x, list(range(x.rank)), factors) if s.outputs != s.inputs or s.scale != 1.0]
-    return _resized(b, x, scaled, mode, _Transform("asymmetric", "", 0.0), -0.75, False)
+    return _resized(b, x, scaled, _Interpolation(mode), _Transform("asymmetric", "", 0.0))
 
 
 def _by_scale(x: Operand, where: list[int], scales: list[float]) -> list[_Scaled]:
@@ -198,56 +200,112 @@ class _Transform:
         return "ceil" if s.outputs < s.inputs else "floor"
 
 
-def _resized(
-    b: Builder,
-    x: Operand,
-    scaled: list[_Scaled],
-    mode: str,
-    transform: _Transform,
-    coefficient: float,
-    exclude_outside: bool,
-) -> Operand:
+@dataclass(frozen=True)
+class _Interpolation:
+    """What is made of the elements around a place. `coefficient` is that of Keys' kernel."""
+
+    mode: Interpolation
+    coefficient: float = -0.75
+    exclude_outside: bool = False
+    antialias: bool = False
+
+    @property
+    def reach(self) -> int:
+        """How many elements to each side have a weight, where an axis does not become shorter."""
+        return 2 if self.mode == "cubic" else 1
+
+
+def _resized(b: Builder, x: Operand, scaled: list[_Scaled], how: _Interpolation, transform: _Transform) -> Operand:
     if not scaled:
         return x
-    if mode != "nearest" and x.dtype not in INTERPOLATED:
-        raise UnsupportedError(f"{mode} interpolation of {x.dtype.label}")
+    if how.mode != "nearest" and x.dtype not in INTERPOLATED:
+        raise UnsupportedError(f"{how.mode} interpolation of {x.dtype.label}")
     memory = b.formats.of([x.view])
     x, scaled = b.view(x, memory.permuted(x.view)), [replace(s, axis=memory.place(s.axis)) for s in scaled]
+    if not how.antialias:
+        taps = {"nearest": 1, "linear": 2, "cubic": 4}[how.mode] ** len(scaled)
+        return memory.seen(_mapped(b, x, x.dtype, scaled, scaled, how, transform, min(64, 4 + 4 * taps)))
+    # One axis after another, the last one first, as the CPU provider does: it rounds integers in between.
+    result = x
+    between = DType.FLOAT32 if x.dtype.is_float else x.dtype
+    for k in reversed(range(len(scaled))):
+        # What is outside along an axis is outside whatever comes of the next one.
+        placed = scaled[k:] if transform.mode == "tf_crop_and_resize" else scaled[k : k + 1]
+        result = _mapped(b, result, between if k else x.dtype, scaled[k : k + 1], placed, how, transform, 48)
+    return memory.seen(result)
+
+
+def _mapped(
+    b: Builder,
+    x: Operand,
+    dtype: DType,
+    scaled: list[_Scaled],
+    placed: list[_Scaled],
+    how: _Interpolation,
+    transform: _Transform,
+    cost: int,
+) -> Operand:
+    """x resized along the axes of `scaled`; of those of `placed` the body knows the places."""
     shape = list(x.shape)
     for s in scaled:
         shape[s.axis] = s.outputs
-    groups, numbers = apart(x.rank, {s.axis for s in scaled})
-    by_number = {numbers[s.axis]: s for s in scaled}
+    groups, numbers = apart(x.rank, {s.axis for s in placed})
+    by_number, places = ({numbers[s.axis]: s for s in some} for some in (scaled, placed))
     constants: dict[str, Any] = {"RANK": len(groups), "MODE": transform.mode}
-    constants |= {"A": coefficient, "EXCLUDE_OUTSIDE": exclude_outside, "EXTRAPOLATION": float(transform.extrapolation)}
+    constants |= {"A": how.coefficient, "EXCLUDE_OUTSIDE": how.exclude_outside}
+    constants |= {"EXTRAPOLATION": float(transform.extrapolation)}
+    if how.antialias:
+        constants |= _antialiased(x.dtype, how)
     parameters: dict[str, Dim] = {}
+    iterations: Dim = 0
     corners = 1
     for k in range(len(groups)):
-        constants |= {f"RESIZED{k}": k in by_number, f"FACTOR{k}": 0, f"CORNERS{k}": corners}
-        if k in by_number:
-            s = by_number[k]
+        constants |= {f"PLACED{k}": k in places, f"RESIZED{k}": k in by_number, f"FACTOR{k}": 0, f"CORNERS{k}": corners}
+        if k in places:
+            s = places[k]
             parameters |= {f"in{k}": s.inputs, f"out{k}": s.outputs}
             constants |= {f"SCALE{k}": 0 if s.scale is None else float(np.float32(s.scale))}
             constants |= {f"START{k}": s.start, f"END{k}": s.end}
-            if mode == "nearest":
+            if how.mode == "nearest":
                 constants |= {f"FACTOR{k}": transform.factor(s), f"ROUNDING{k}": transform.rounding(s)}
+        if k in by_number:
             corners *= 2
+            if how.antialias:
+                constants |= {f"WIDE{k}": 0.0 if s.scale is None else max(1.0, 1 / s.scale)}
+                iterations = 2 * how.reach * _elements_per_result(s) + 1
     constants[f"CORNERS{len(groups)}"] = corners
     left = corners
     for k in range(len(groups)):
         left //= 2 if k in by_number else 1
         constants[f"BIT{k}"] = left if k in by_number else corners
-    taps = {"nearest": 1, "linear": 2, "cubic": 4}[mode] ** len(scaled)
-    result = b.map(
-        map_body(f"resize_{mode}"),
-        x.dtype,
+    return b.map(
+        map_body("resize_antialias" if how.antialias else f"resize_{how.mode}"),
+        dtype,
         tuple(shape),
         named("o", groups),
         groups,
         {"x": (x, groups)},
         parameters=parameters,
-        cost=min(64, 4 + 4 * taps),
-        reuse=taps > 1 or mode == "nearest",
+        cost=cost,
+        reuse=True,
+        iterations=iterations,
         **constants,
     )
-    return memory.seen(result)
+
+
+def _antialiased(dtype: DType, how: _Interpolation) -> dict[str, Any]:
+    """Constants of the body for elements of a type."""
+    kind = "floats" if dtype.is_float else "bytes" if dtype.bits == 8 else "integers"
+    constants: dict[str, Any] = {"KIND": kind, "CUBIC": how.mode == "cubic", "REACH": float(how.reach)}
+    if kind == "bytes":
+        limits = np.iinfo(dtype.numpy)
+        constants |= {"LOWEST": int(limits.min), "HIGHEST": int(limits.max)}
+    return constants
+
+
+def _elements_per_result(s: _Scaled) -> Dim:
+    """At most so many elements of the input are one of the output, along an axis that becomes shorter; else 1."""
+    if s.scale is not None:
+        return max(1, math.ceil(1 / s.scale))
+    outputs = maximum(s.outputs, 1)
+    return maximum(1, floordiv(s.inputs + outputs - 1, outputs))

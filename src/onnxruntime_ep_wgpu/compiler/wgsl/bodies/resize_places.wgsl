@@ -1,8 +1,8 @@
-// The place `place#k` in the input that the coordinate `o#k` of the output comes from, along each axis that is RESIZED, but for
+// The place `place#k` in the input that the coordinate `o#k` of the output comes from, along each axis that is PLACED, but for
 // those that repeat their elements FACTOR0 times. SCALE0 is output per input, 0 where it is the ratio of the extents; START0 and
 // END0 are the region of interest in parts of the extent.
 #for k RANK
-#if RESIZED#k and not FACTOR#k
+#if PLACED#k and not FACTOR#k
 #if MODE not in ("align_corners", "tf_crop_and_resize")
 #if SCALE#k
   let scale#k = #(SCALE#k)f;
