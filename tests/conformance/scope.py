@@ -19,7 +19,7 @@ OPERATORS = {
         BatchNormalization GroupNormalization Hardmax InstanceNormalization LRN LayerNormalization LpNormalization
         MeanVarianceNormalization RMSNormalization""",
     "order": "ArgMax ArgMin TopK",
-    "product": "Attention Conv ConvTranspose Det Einsum Gemm MatMul RotaryEmbedding",
+    "product": "Attention Conv ConvTranspose DeformConv Det Einsum Gemm MatMul RotaryEmbedding",
     "pooling": "AveragePool Col2Im GlobalAveragePool GlobalMaxPool MaxPool MaxUnpool",
     "sampling": "AffineGrid GridSample RoiAlign",
     "layout": """

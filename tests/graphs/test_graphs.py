@@ -64,7 +64,7 @@ def test_random_graphs_give_what_they_must(
 NOT_DRAWN = {
     "NonMaxSuppression NonZero Unique": "data decides the size of the result: tests/plugin/test_data_sized.py has them",
     "Scatter Upsample": "gone before the versions that are drawn",
-    "LinearAttention CausalConvWithState DFT STFT MelWeightMatrix": "tests/ops has them",
+    "DeformConv LinearAttention CausalConvWithState DFT STFT MelWeightMatrix": "tests/ops has them",
     "AffineGrid MaxUnpool TensorScatter SimplifiedLayerNormalization": "the node suite and tests/ops have them",
 }
 """Operators that no seed draws, and why."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from ...errors import UnsupportedError
+from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..dims import Dim, equal, floordiv, maximum
@@ -47,13 +48,17 @@ def conv(
     **attributes: Unpack[ConvAttributes],
 ) -> Operand:
     """x (batch, channels, *inputs), w (features, channels / group, *kernel) -> (batch, features, *outputs)."""
-    result = convolution(b, x, w, with_channels_last, **attributes)
-    if bias is not None:
-        if bias.rank != 1:
-            raise UnsupportedError(f"a bias {bias} is not one number for each feature")
-        spread = b.reshape(bias, (bias.shape[0], *(1,) * (result.rank - 2)))
-        return b.pointwise("x + bias", {"x": result, "bias": spread}, x.dtype, result.shape)
-    return b.cast(result, x.dtype)
+    return biased(b, convolution(b, x, w, with_channels_last, **attributes), bias, x.dtype)
+
+
+def biased(b: Builder, sums: Operand, bias: Operand | None, dtype: DType) -> Operand:
+    """The sums of a convolution and a number for each feature, in `dtype`."""
+    if bias is None:
+        return b.cast(sums, dtype)
+    if bias.rank != 1:
+        raise UnsupportedError(f"a bias {bias} is not one number for each feature")
+    spread = b.reshape(bias, (bias.shape[0], *(1,) * (sums.rank - 2)))
+    return b.pointwise("x + bias", {"x": sums, "bias": spread}, dtype, sums.shape)
 
 
 def convolution(
@@ -67,7 +72,7 @@ def convolution(
         raise UnsupportedError("a convolution without spatial axes")
     if w.rank != x.rank:
         raise UnsupportedError(f"weights {w} have other axes than the input {x}")
-    (w, kernel), group = _kernel(b, w, attributes), attributes.get("group", 1)
+    (w, kernel), group = kernel_of(b, w, attributes), attributes.get("group", 1)
     b.require(
         equal(x.shape[1], w.shape[1] * group),
         f"{{}} does not have {{}} channels in each of {group} groups",
@@ -147,8 +152,12 @@ def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int, wi
         return conv_rows.convolution_of_rows(b, x, w, win)
     if group > 1:
         x = b.reshape(x, (x.shape[0] * group, floordiv(x.shape[1], group), *x.shape[2:]))
-    windows = _windows(b, x, win)
-    batch, features = x.shape[0], (group, per_group)
+    return product_of_windows(b, _windows(b, x, win), w, win, group)
+
+
+def product_of_windows(b: Builder, windows: Operand, w: Operand, win: Window, group: int) -> Operand:
+    """windows (batch * group, channels / group, *kernel, *outputs) times w, in the type in which their elements are accumulated."""
+    batch, features = windows.shape[0], (group, floordiv(w.shape[0], group))
     weights = b.reshape(w, (*features, *w.shape[1:]))
     if group == 1:
         weights = b.expand(b.reshape(w, (1, *w.shape)), (batch, *w.shape))
@@ -161,12 +170,19 @@ def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int, wi
         shape, parts = (first, *features, *win.outputs), (2, 1, win.rank)
     lead = parts[0]
     result = matrix_product(
-        b, weights, (lead, 1, 1 + win.rank), windows, (lead, 1 + win.rank, win.rank), shape, parts, x.dtype.accumulated
+        b,
+        weights,
+        (lead, 1, 1 + win.rank),
+        windows,
+        (lead, 1 + win.rank, win.rank),
+        shape,
+        parts,
+        windows.dtype.accumulated,
     )
     return b.reshape(result, (shape[0], w.shape[0], *win.outputs))
 
 
-def _kernel(b: Builder, w: Operand, attributes: WindowAttributes) -> tuple[Operand, tuple[int, ...]]:
+def kernel_of(b: Builder, w: Operand, attributes: WindowAttributes) -> tuple[Operand, tuple[int, ...]]:
     """Weights, and their extents along spatial axes, which are numbers: the node's own, or those that keep the size of an image."""
     rank, given, pads = w.rank - 2, attributes.get("kernel_shape"), attributes.get("pads")
     check_lengths(attributes, given or (1,) * rank, rank)
@@ -239,7 +255,7 @@ def conv_transpose(
         raise UnsupportedError("a convolution without spatial axes")
     if w.rank != x.rank:
         raise UnsupportedError(f"weights {w} have other axes than the input {x}")
-    (w, kernel), rank, group = _kernel(b, w, attributes), x.rank - 2, attributes.get("group", 1)
+    (w, kernel), rank, group = kernel_of(b, w, attributes), x.rank - 2, attributes.get("group", 1)
     b.require(equal(x.shape[1], w.shape[0]), "{} does not have the {} channels of the weights", x, w.shape[0])
     win = _transposed(x.shape[2:], kernel, attributes)
     batch, per_group, channels = x.shape[0], w.shape[1], floordiv(w.shape[0], group)
