@@ -32,9 +32,12 @@ if TYPE_CHECKING:
     from .api.language.generate import generate as generate
     from .api.language.sampler import Sampling as Sampling
     from .api.precision import Precision as Precision
+    from .api.reports import PipelineCount as PipelineCount
+    from .api.reports import PipelineCounts as PipelineCounts
     from .api.reports import Report as Report
     from .api.reports import check as check
     from .api.reports import report as report
+    from .api.sessions import Progress as Progress
     from .api.sessions import session as session
     from .api.sharing import DeviceBuffer as DeviceBuffer
     from .api.sharing import buffer_of as buffer_of
@@ -83,8 +86,8 @@ _PLACES = {
         "api.language.generate": "Chat LanguageModel generate",
         "api.language.sampler": "Sampling",
         "api.precision": "Precision",
-        "api.reports": "Report check report",
-        "api.sessions": "session",
+        "api.reports": "PipelineCount PipelineCounts Report check report",
+        "api.sessions": "Progress session",
         "api.sharing": "DeviceBuffer buffer_of device_options ort_value_from wgpu_device_of",
         "api.transformers_export": "ExportedFolder export_transformers",
         "api.web_export": "Exported export",

@@ -77,7 +77,8 @@ def test_a_session_has_the_type_of_onnxruntimes() -> None:
 def test_a_report_prints_as_a_table_with_the_cpus_nodes_first() -> None:
     report = webgpu_ep.report(webgpu_ep.session(models.square(), forceCpuNodeNames="mul"))
     assert str(report) == repr(report)
-    title, library, heading, first = str(report).splitlines()
+    title, library, made, pipelines, heading, first = str(report).splitlines()
+    assert made == f"made in {report.made()}" and pipelines == "pipelines: no new ones"
     assert library == f"through {report.library}" and report.library.endswith(")")
     assert title.endswith("0 of 1 node in 0 kernels of 0 groups, 1 on the CPU")
     assert heading.split() == ["node", "operator", "runs", "on", "kernel,", "or", "reason"]

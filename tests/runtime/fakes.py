@@ -58,7 +58,7 @@ class Device:
         assert offset == 0
         buffer.data = data
 
-    def prepare(self, kernels: Sequence[tuple[str, tuple[str, ...], str]], _checks: bool) -> list[Pipeline]:
+    def prepare(self, kernels: Sequence[tuple[str, tuple[str, ...], str]], _checks: bool, _made: Any) -> list[Pipeline]:
         return [Pipeline(bindings) for _, bindings, _ in kernels]
 
     def bind_group(self, pipeline: Pipeline, entries: Sequence[Any]) -> BindGroup:

@@ -17,6 +17,7 @@ from onnxruntime_ep_wgpu.program.layout import Layout, Layouts
 from onnxruntime_ep_wgpu.program.program import Program, Storage
 from onnxruntime_ep_wgpu.runtime import plans as all_plans
 from onnxruntime_ep_wgpu.runtime.callers import Callers
+from onnxruntime_ep_wgpu.runtime.pipelines import Pipelines
 from onnxruntime_ep_wgpu.runtime.plan import Plan
 from onnxruntime_ep_wgpu.runtime.plans import Plans
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
@@ -65,7 +66,8 @@ def test_a_plan_is_what_it_would_be_without_the_one_before(data: st.DataObject) 
     program = programs.drawn(data)
     device, weight = cast(Any, Device()), Buffer(32)
     generations = data.draw(st.integers(0, 3))
-    plans = Plans(program, device, RunSettings(temp_generations=generations, plan_checks=False), cast(Any, [weight]))
+    chosen = RunSettings(temp_generations=generations, plan_checks=False)
+    plans = Plans(program, device, chosen, cast(Any, [weight]), Pipelines(program, device, chosen))
     layouts, theirs = Layouts(program), [cast(Any, Buffer(1 << 12)) for _ in range(4)]
     for symbols in data.draw(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=10)):
         latest, key = plans.latest(), ((symbols,), ())

@@ -7,12 +7,15 @@ reason where it is not ours. Invariant: a session is never taken for another one
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import DeviceError, UnsupportedError, WgpuEpError
 from ..names import NAMES, PROVIDER, kept, pass_this, version
 from ..registration import noted
+from ..runtime.making import PipelineCount as PipelineCount
+from ..runtime.making import PipelineCounts as PipelineCounts
+from ..runtime.making import in_words
 from ..tabular import html_table, rich_table, text_lines
 from .arguments import session_argument
 
@@ -55,7 +58,11 @@ class Report:
     which it runs, with its version and why that one.
 
     `values` are the groups that look at elements of their inputs. `caches` counts by kind what the buffer caches of its device did
-    and hold, for all sessions on that device.
+    and hold, for all sessions on that device. `pipelines` counts those that the session made.
+
+    `creation` has the milliseconds of each part of the session's making ("reading", "claiming", "compiling", "device", "weights",
+    "pipelines", which `Progress` explains), and of the whole, "total". They are those of the thread that makes the session:
+    pipelines are compiled on others meanwhile, and it waits for the rest of them at the end.
     """
 
     device: str
@@ -63,6 +70,8 @@ class Report:
     caches: Mapping[str, CacheCounters]
     library: str = ""
     values: tuple[GroupValues, ...] = ()
+    pipelines: PipelineCounts = field(default_factory=PipelineCounts)
+    creation: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def on_cpu(self) -> tuple[Placement, ...]:
@@ -79,10 +88,17 @@ class Report:
         """How many dispatches a run has, as far as nodes are told apart."""
         return len({(node.within, node.partition, kernel) for node in self.nodes for kernel in node.kernels})
 
+    def made(self) -> str:
+        """What it took to make the session, in words: "359 ms: reading 4, claiming 64, ..."; "" where that is not known."""
+        return in_words(self.creation) if self.creation else ""
+
     def _title(self) -> str:
         ours = f"{len(self.nodes) - len(self.on_cpu)} of {_count(len(self.nodes), 'node')}"
         where = f"{_count(self.kernels, 'kernel')} of {_count(self.partitions, 'group')}"
         return f"{self.device}: {ours} in {where}, {len(self.on_cpu)} on the CPU"
+
+    def _making(self) -> list[str]:
+        return [f"made in {self.made()}", str(self.pipelines)] if self.creation else []
 
     def _rows(self) -> list[tuple[str, ...]]:
         """The first SHOWN nodes, those on the CPU before the others."""
@@ -93,18 +109,27 @@ class Report:
         return f"... and {more} more: report(session).nodes has all" if more > 0 else ""
 
     def __str__(self) -> str:
-        title = [self._title(), f"through {self.library}" if self.library else "", *map(str, self.values)]
+        title = [
+            self._title(),
+            f"through {self.library}" if self.library else "",
+            *self._making(),
+            *map(str, self.values),
+        ]
         return "\n".join([*filter(None, title), *text_lines(COLUMNS, self._rows()), *filter(None, [self._rest()])])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         """What notebooks show."""
-        return html_table(COLUMNS, self._rows(), self._title(), [*map(str, self.values), self._rest(), self.library])
+        return html_table(
+            COLUMNS, self._rows(), self._title(), [*self._making(), *map(str, self.values), self._rest(), self.library]
+        )
 
     def __rich__(self) -> Any:
         table = rich_table(COLUMNS, self._rows(), self._title())
-        table.caption = "\n".join(filter(None, [*map(str, self.values), self._rest(), self.library])) or None
+        table.caption = (
+            "\n".join(filter(None, [*self._making(), *map(str, self.values), self._rest(), self.library])) or None
+        )
         return table
 
 
@@ -122,7 +147,15 @@ def report(session: Any) -> Report:
     # A device is opened when something is first put on it.
     used = any(node.on_webgpu for node in nodes)
     caches = state.device().caches.counters() if used else {}
-    return Report(state.adapter.name, nodes, caches, state.library_text, tuple(state.assignment.values()))
+    return Report(
+        state.adapter.name,
+        nodes,
+        caches,
+        state.library_text,
+        tuple(state.assignment.values()),
+        state.making.pipelines,
+        state.making.milliseconds,
+    )
 
 
 def check(session: _Session) -> _Session:

@@ -8,7 +8,7 @@ itself goes on with the CPU; a model of which nothing runs here is an error too,
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 import onnxruntime as ort
@@ -18,6 +18,8 @@ from ..live import Known
 from ..options import as_text, parse
 from ..options.types import ProviderOptions
 from ..plugin.factory import ADAPTER_KEY, VENDOR
+from ..runtime.making import Making
+from ..runtime.making import Progress as Progress
 from .arguments import check_options, feeds_argument, model_argument, settings_argument, sizes_argument, tell_types
 from .binding import Binding
 from .devices import devices
@@ -79,11 +81,15 @@ class RaisingWhatHappened:
     a run."""
 
     def __init__(
-        self, source: str | bytes = "", options: Mapping[str, str] | None = None, feeds: Mapping[str, Any] | None = None
+        self,
+        source: str | bytes = "",
+        options: Mapping[str, str] | None = None,
+        feeds: Mapping[str, Any] | None = None,
+        making: Making | None = None,
     ) -> None:
         from ..plugin.watch import watching
 
-        self._watching = watching(source, options, feeds)
+        self._watching = watching(source, options, feeds, making)
 
     def __enter__(self) -> Watch:
         self._watch = self._watching.__enter__()
@@ -117,6 +123,7 @@ def session(
     sess_options: Any = None,
     free_dimensions: Mapping[str, int] | None = None,
     allow_cpu_only: bool = False,
+    on_progress: Callable[[Progress], None] | None = None,
     **options: Unpack[ProviderOptions],
 ) -> ort.InferenceSession:
     """An InferenceSession on WebGPU: `session("model.onnx", device="llvmpipe", validationMode="full")`.
@@ -126,7 +133,9 @@ def session(
     limits and features are what kernels are compiled for. `sess_options` is used as it is, with the device and the free
     dimensions added; later sessions may use it again with the same ones, and any provider options.
     `free_dimensions` fixes dimensions of inputs by name or denotation, {"batch": 1}, or by input and axis,
-    {"x.shape[0]": 1}, which makes better kernels. The other arguments are provider options, as text or as Python values.
+    {"x.shape[0]": 1}, which makes better kernels. `on_progress` is called on this thread with a `Progress`, for each part of the
+    work and each step within one; what it raises ends the work and is raised here. The other arguments are provider options, as
+    text or as Python values.
 
     Nodes that cannot run here run on the CPU: ONNX Runtime's log has one warning, with how many and why, and `report()` has
     them all. When no node can run here, UnsupportedError is raised with the reasons, unless `allow_cpu_only` is true or
@@ -135,6 +144,7 @@ def session(
     such device, and what the provider or ONNX Runtime raised when the session cannot be made.
     """
     check_options(options)
+    making = Making(on_progress)
     path_or_bytes, settings = model_argument(model), settings_argument(sess_options)
     sizes = sizes_argument(free_dimensions)
     given = {key: as_text(key, value) for key, value in options.items()}
@@ -151,7 +161,7 @@ def session(
         device = numbered(checked["adapterIndex"]).index
     chosen = _pick(device)
     fixed = _add_to(settings, path_or_bytes, chosen, sizes)
-    with RaisingWhatHappened(fixed.model, given) as watch, watch.lasts:
+    with RaisingWhatHappened(fixed.model, given, making=making) as watch, watch.lasts:
         try:
             made = Session(fixed.model, settings, enable_fallback=0)
         except Exception as error:
@@ -163,6 +173,7 @@ def session(
             # ONNX Runtime below 1.27 does not say when all graphs have been decided, and what is copied.
             provider.state.complete()
             provider.state.copy_guard.check_copies()
+        making.end()
     if provider is None or provider.state is None or provider.refusal is not None:
         # ONNX Runtime below 1.27 asks nothing of us for a graph without nodes.
         raise watch.reason() or WgpuEpError("ONNX Runtime made a session without this provider")

@@ -29,7 +29,7 @@ from .work import Submission, Work
 
 if TYPE_CHECKING:
     from .cache import BufferCache, CacheCounters
-    from .device import Device
+    from .device import Device, Preparing
     from .encoding import BoundRecording, Copy, Recording
     from .pipelines import BindGroup, Pipeline
 
@@ -38,6 +38,7 @@ _LATER = {
     "BufferCache": "cache",
     "CacheCounters": "cache",
     "Device": "device",
+    "Preparing": "device",
     "BoundRecording": "encoding",
     "Copy": "encoding",
     "Recording": "encoding",
@@ -67,6 +68,7 @@ __all__ = [
     "Device",
     "Pipeline",
     "Place",
+    "Preparing",
     "Recording",
     "Settings",
     "Submission",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -24,7 +25,7 @@ from .buffers import Buffer, BufferBinding
 from .cache import Caches
 from .encoding import Copy, Dispatch, Encoder, Recording, take_one
 from .memory import Memory
-from .parallel import in_threads
+from .parallel import JobsBegun, Workers
 from .pipelines import BindGroup, Compiler, Pipeline
 from .queue import Queue
 from .request import request_device
@@ -68,6 +69,7 @@ class Device:
         # A pipeline belongs to those who use it, and to the device while it is one of the last that were asked for.
         self._pipelines: LiveMap[tuple[str, tuple[str, ...], bool], Pipeline] = LiveMap()
         self._recent: deque[Pipeline] = deque(maxlen=KEPT_PIPELINES)
+        self._compilers = Workers(min(os.cpu_count() or 1, MOST_COMPILERS))
         self._timer = Timer(self.queue, self.caches.query_resolve, self.memory.reader)
 
     def __repr__(self) -> str:
@@ -160,12 +162,19 @@ class Device:
 
     # Kernels
 
-    def pipeline(self, wgsl: str, bindings: tuple[str, ...], label: str, bounds_checks: bool = False) -> Pipeline:
+    def pipeline(
+        self,
+        wgsl: str,
+        bindings: tuple[str, ...],
+        label: str,
+        bounds_checks: bool = False,
+        made: Callable[[float], None] = lambda seconds: None,
+    ) -> Pipeline:
         """The compiled kernel of `wgsl` (entry point `main`, group 0), compiled once per device.
 
         `bindings` gives "read", "read_write" or "uniform" by binding number. `bounds_checks` adds bounds checks and loop
-        guards. Several threads may compile different kernels at once. Raises ShaderError that names the label, the
-        message and the line.
+        guards. `made` is told how many seconds it took, unless it was compiled before. Several threads may compile different
+        kernels at once. Raises ShaderError that names the label, the message and the line.
         """
         key = (wgsl, bindings, bounds_checks)
         known = self._pipelines.get(key)
@@ -176,32 +185,42 @@ class Device:
                 known = self._pipelines.get(key)
                 if known is None:
                     self.queue.check_not_lost()
+                    begun = time.perf_counter()
                     with span("pipeline", label):
                         known = self._compiler.compile(wgsl, bindings, label, bounds_checks)
                     self._pipelines.set(key, known)
                     self._count(pipelines=1)
+                    made(time.perf_counter() - begun)
         self._recent.append(known)
         return known
 
     def prepare(
-        self, kernels: Sequence[tuple[str, tuple[str, ...], str]], bounds_checks: bool = False
+        self,
+        kernels: Sequence[tuple[str, tuple[str, ...], str]],
+        bounds_checks: bool = False,
+        made: Callable[[float], None] = lambda seconds: None,
     ) -> list[Pipeline]:
         """The compiled `kernels` (WGSL, bindings, label), in their order; those that are new are compiled several at once.
 
-        Most of the time of a first run: drivers compile on one core per kernel. Raises ShaderError.
+        Most of the time of a first run: drivers compile on one core per kernel. `made` is told of each. Raises ShaderError.
         """
+        return self.begin(kernels, bounds_checks, made).wait()
+
+    def begin(
+        self,
+        kernels: Sequence[tuple[str, tuple[str, ...], str]],
+        bounds_checks: bool = False,
+        made: Callable[[float], None] = lambda seconds: None,
+    ) -> Preparing:
+        """Begins what `prepare` does, on other threads; `wait` of what it gives has the pipelines."""
         new = {(wgsl, bindings): label for wgsl, bindings, label in kernels}
         jobs = [
-            (*key, label, bounds_checks)
+            (*key, label, bounds_checks, made)
             for key, label in new.items()
             if self._pipelines.get((*key, bounds_checks)) is None
         ]
-        kept = []
-        if len(jobs) > 1:
-            kept = in_threads(min(os.cpu_count() or 1, MOST_COMPILERS), with_listeners(self.pipeline), jobs)
-        found = [self.pipeline(*kernel, bounds_checks) for kernel in kernels]
-        del kept
-        return found
+        batch = self._compilers.begin(with_listeners(self.pipeline), jobs)
+        return Preparing(batch, lambda: [self.pipeline(*kernel, bounds_checks, made) for kernel in kernels])
 
     def bind_group(self, pipeline: Pipeline, entries: Sequence[BufferBinding]) -> BindGroup:
         """The buffers of a dispatch.
@@ -314,3 +333,27 @@ class Device:
     def wait(self) -> None:
         """Returns when everything submitted so far has run. Other Python threads run meanwhile."""
         self.queue.wait()
+
+
+class Preparing:
+    """Pipelines that are being compiled."""
+
+    def __init__(self, batch: JobsBegun[Pipeline], found: Callable[[], list[Pipeline]]) -> None:
+        self._batch, self._found = batch, found
+
+    @property
+    def count(self) -> int:
+        """How many are new."""
+        return self._batch.count
+
+    def wait(self, step: Callable[[int, int], None] = lambda done, count: None) -> list[Pipeline]:
+        """The pipelines, once, in the order of the kernels. `step` is told after each new one how many of them are done. Raises
+        ShaderError."""
+        kept = self._batch.wait(step)
+        found = self._found()
+        del kept
+        return found
+
+    def leave(self) -> None:
+        """Nobody waits: kernels that nobody has begun to compile are left."""
+        self._batch.leave()

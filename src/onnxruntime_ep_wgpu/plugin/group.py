@@ -20,6 +20,8 @@ from ..program.program import Program
 from ..program.weights import weight_names
 from ..runtime.executable import Executable, Run
 from ..runtime.inputs import DeviceTensor
+from ..runtime.making import DEVICE, WEIGHTS, Making
+from ..runtime.pipelines import Pipelines
 from ..runtime.plans import Key
 from ..runtime.settings import RunSettings
 from ..runtime.weight_sources import SourceOf, WeightSource, WeightSources, in_memory
@@ -238,14 +240,23 @@ class CompiledGroup:
         source_of: SourceOf = in_memory,
         specialise: CompiledAgain | None = None,
         shared: Callable[[Device], Mapping[str, Buffer]] = lambda _device: {},
+        making: Making | None = None,
     ) -> None:
-        """`shared` gives weights by name that a device has already."""
-        self._current, self._settings, self._shared = current, settings, shared
+        """`shared` gives weights by name that a device has already. `making` is told how far it is; pipelines that are on their way
+        afterwards are settled by its owner."""
+        self._current, self._settings, self._shared = current, settings or RunSettings(), shared
+        self._making = making = making or Making()
         self._lock = threading.Lock()
         if specialise is not None and not (program.symbols or specialise.may_relax):
             specialise = None
-        device = current()
-        executable = Executable(program, device, settings, shared(device))
+        with making.part(DEVICE):
+            device = current()
+        pipelines = self._pipelines(program, device)
+        making.begin(pipelines)
+        with making.part(WEIGHTS):
+            executable = Executable(
+                program, device, self._settings, shared(device), pipelines=pipelines, uploaded=making.step
+            )
         # After the upload: a program that does not fit leaves nothing behind.
         self.sources = WeightSources(source_of)
         self._next = _ForNextDevice(self.sources)
@@ -254,6 +265,9 @@ class CompiledGroup:
             specialise.keep(self.sources)
         self._live = GroupOnDevice(executable, specialise, self._next.keep)
         self.rebuilt = 0
+
+    def _pipelines(self, program: Program, device: Device) -> Pipelines:
+        return Pipelines(program, device, self._settings, self._making.in_a_run)
 
     def on_device(self) -> GroupOnDevice:
         """What runs on a device that is not known to be lost; another object after a loss: plans, buffers and pipelines are new
@@ -268,7 +282,8 @@ class CompiledGroup:
             if self._live.device.lost:
                 program, specialise = self._next.compiled()
                 device = self._current()
-                executable = Executable(program, device, self._settings, self._shared(device))
+                pipelines = self._pipelines(program, device)
+                executable = Executable(program, device, self._settings, self._shared(device), pipelines=pipelines)
                 self._live = GroupOnDevice(executable, specialise, self._next.keep)
                 self.rebuilt += 1
             return self._live

@@ -199,8 +199,11 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         state.check_captures()
         with collector.at_rest():
             made = [state.compile(graphs[i], fused[i]) for i in range(count)]
+            state.settle()
         if state.decided:
             state.compiled()
+            if self.ort.version < _TELLS_OF_INITIALISATION:
+                state.making.end()
         ComputeInfo.hand_out_all(made, out)
 
     @callback("OnSessionInitializationEnd", since=_TELLS_OF_INITIALISATION)
@@ -208,6 +211,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         state = self._required_state()
         state.complete()
         state.copy_guard.check_copies()
+        state.making.end()
 
     @callback("OnRunStart")
     def on_run_start(self, options: Any) -> None:

@@ -19,6 +19,7 @@ from ..errors import Fault, InternalError, OptionError, UnsupportedError
 from ..fields import settings_from
 from ..options import Options
 from ..program.settings import CompileSettings
+from ..runtime.making import CLAIMING, COMPILING, Making
 from ..runtime.product_types import multiplies_halves
 from ..runtime.settings import RunSettings
 from ..runtime.weight_sources import FilePlace, FromModel
@@ -64,6 +65,7 @@ class SessionState:
         self, ort: Ort, name: str, adapter: Adapter, options: Options, logger: Logger, copies: Callable[[], int]
     ) -> None:
         self.ort, self.name, self.adapter, self.options, self.logger = ort, name, adapter, options, logger
+        self.making = watch.making() or Making()
         self._check_debugger()
         self._running = settings_from(RunSettings, options.values)
         self.library = library_for(adapter, options, lambda: multiplies_halves(watch.source()))
@@ -132,6 +134,7 @@ class SessionState:
 
     def close(self) -> None:
         """The session ends."""
+        self.making.leave()
         if self.captures is not None:
             self.captures.clear()
         self._member.leave()
@@ -145,6 +148,10 @@ class SessionState:
 
         Raises ModelError when a node of the main graph can run nowhere. A body may never run: there it is left alone.
         """
+        with self.making.part(CLAIMING):
+            return self._decide(handle, has_kernel)
+
+    def _decide(self, handle: Any, has_kernel: Callable[[Any], bool]) -> tuple[list[list[Any]], list[Any]]:
         graph = ort_graph.read(self.ort, handle)
         nodes = [node.handle for node in graph]
         assigned = [text(self.ort.get(self.ort.api.Node_GetEpName, node, "const char *")) for node in nodes]
@@ -263,7 +270,16 @@ class SessionState:
     # Compiling
 
     def compile(self, handle: Any, fused: Any) -> ComputeInfo:
-        """The compiled node of a group, given as an OrtGraph and the OrtNode that stands for it."""
+        """The compiled node of a group, given as an OrtGraph and the OrtNode that stands for it. Its pipelines are on their way;
+        see `settle`."""
+        with self.making.part(COMPILING):
+            return self._compile(handle, fused)
+
+    def settle(self) -> None:
+        """Waits for the pipelines of the groups that were compiled. Raises ShaderError, DeviceLostError."""
+        self.making.settle()
+
+    def _compile(self, handle: Any, fused: Any) -> ComputeInfo:
         api = self.ort.api
         graph = ort_graph.read(self.ort, handle)
         made = frozenset(value.name for node in graph for value in node.outputs)
@@ -333,7 +349,7 @@ class SessionState:
         """A compiled graph on the device, whose weights are found again in the model where they are."""
         source = watch.source()
         weights = FromModel(self._path, source if isinstance(source, bytes) else None, in_files)
-        group = CompiledGroup(program, self.device, self._running, weights, specialise, shared)
+        group = CompiledGroup(program, self.device, self._running, weights, specialise, shared, self.making)
         weights.freed()
         return group
 

@@ -11,9 +11,12 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..live import LiveSet
+
+if TYPE_CHECKING:
+    from ..runtime.making import Making
 
 
 class Watched(Protocol):
@@ -43,7 +46,7 @@ class _Kept:
 class Watch:
     """Providers made and errors raised in callbacks, in order; `carried` are those in calls that cannot fail. `source` is the
     model, a file name or its bytes; `options` are provider options of this session alone, as text; `feeds` are the inputs of a
-    run, by name.
+    run, by name; `making` is how a session is made.
 
     It is in effect while `lasts` is held: `with watching(...) as watch, watch.lasts:`. A lock lets go in C code, whatever
     interrupts the block, and a traceback may keep this object for long after it.
@@ -52,6 +55,7 @@ class Watch:
     source: str | bytes
     options: Mapping[str, str] = field(default_factory=dict)
     feeds: Mapping[str, Any] = field(default_factory=dict)
+    making: Making | None = None
     providers: list[Watched] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
     carried: list[BaseException] = field(default_factory=list)
@@ -74,9 +78,13 @@ class watching:
     """
 
     def __init__(
-        self, source: str | bytes, options: Mapping[str, str] | None = None, feeds: Mapping[str, Any] | None = None
+        self,
+        source: str | bytes,
+        options: Mapping[str, str] | None = None,
+        feeds: Mapping[str, Any] | None = None,
+        making: Making | None = None,
     ) -> None:
-        self._watch = Watch(source, options or {}, feeds or {})
+        self._watch = Watch(source, options or {}, feeds or {}, making)
         self._outer = getattr(_thread, "watch", None)
 
     def __enter__(self) -> Watch:
@@ -157,6 +165,12 @@ def options() -> Mapping[str, str]:
     """The provider options that the session which this thread is making was given beside its SessionOptions."""
     watch = _current()
     return {} if watch is None else watch.options
+
+
+def making() -> Making | None:
+    """How the session is made that this thread is making, where who makes it wants to know."""
+    watch = _current()
+    return None if watch is None else watch.making
 
 
 def inputs_of_bytes(nbytes: int) -> str:

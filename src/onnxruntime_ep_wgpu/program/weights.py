@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from .axes import name_in_order
 from .dtypes import DType, packed
-from .program import Program
+from .program import Program, Storage
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,13 @@ def weight_names(program: Program) -> list[str]:
     """The name of every weight in the model, "" for one that was calculated."""
     names = {value.weight: value.name for value in program.values}
     return [names.get(number, "") for number in range(len(program.weights))]
+
+
+def weight_sizes(program: Program) -> list[int]:
+    """Bytes of every weight."""
+    values = {value.weight: value for value in program.values if value.storage is Storage.WEIGHT}
+    sizes = {k: it.dtype.nbytes(math.prod(d for d in it.shape if isinstance(d, int))) for k, it in values.items()}
+    return [sizes.get(number, 0) for number in range(len(program.weights))]
 
 
 def weight_bytes(array: Any) -> memoryview:

@@ -12,7 +12,8 @@ from ..live import Known
 from ..program.postfix import compile_dims
 from ..program.program import REPETITION, Program
 from ..trace import Described
-from .plan import Plan, dispatch_label
+from .pipelines import dispatch_label
+from .plan import Plan
 from .planned import PlannedDispatch
 
 

@@ -22,13 +22,14 @@ from ..program.dtypes import DType
 from ..program.layout import Layouts, written
 from ..program.program import Program
 from ..program.target import check_target
-from ..program.weights import weight_array, weight_bytes, weight_names
+from ..program.weights import weight_array, weight_bytes, weight_names, weight_sizes
 from ..trace import Scope, listeners, span
 from . import checks, inspect
 from .ahead import Course
 from .callers import Bindable, Callers, Places, Remembered
 from .describe import Descriptions
 from .inputs import DeviceTensor, InputChecks
+from .pipelines import Pipelines
 from .plan import Plan
 from .plans import Family, Key, PlannedRun, Plans
 from .replay import CapturedRun
@@ -91,22 +92,22 @@ class Executable:
         settings: RunSettings | None = None,
         shared: Mapping[str, Buffer] | None = None,
         family: Family | None = None,
+        pipelines: Pipelines | None = None,
+        uploaded: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         """`shared` are weights by name that the device has, and `family` are the plans of other sizes, with which this one's
-        share their memory; see `compiled_for`."""
+        share their memory; see `compiled_for`. `pipelines` are those of the program, some of which may be on their way.
+        `uploaded` is told after each weight how many bytes are on the device, of how many."""
         check_target(program.target, device.target, f"the program {program.name!r}")
         shared = shared or {}
         self._weight_names = weight_names(program)
-        with device.uploading() as upload:
-            self._weights: list[Buffer | None] = [
-                shared.get(name) or self._upload(device, upload, weight, name)
-                for weight, name in zip(program.weights, self._weight_names, strict=True)
-            ]
+        self._weights = self._uploaded(program, device, shared, uploaded)
         # The arrays may be large, or views of memory that the caller frees; from here on the device has them.
         program = replace(program, weights=())
         self.program, self.device, self.settings = program, device, settings or RunSettings()
         self.copied_inputs = 0  # inputs that had to be copied because they shared a buffer with an output
-        self._plans = Plans(program, device, self.settings, self._weights, family)
+        self._pipelines = pipelines or Pipelines(program, device, self.settings)
+        self._plans = Plans(program, device, self.settings, self._weights, self._pipelines, family)
         self._layouts, self._checks = Layouts(program), InputChecks(program)
         self._stepwise = Stepwise(program, device, self._weights) if self.settings.stepwise else None
         self._descriptions = Descriptions(program)
@@ -114,6 +115,22 @@ class Executable:
         self._course = Course()
         self._numbers = {v: number for number, v in enumerate((*program.inputs, *program.outputs))}
         self._read_beside = _read_beside(program)
+
+    def _uploaded(
+        self,
+        program: Program,
+        device: Device,
+        shared: Mapping[str, Buffer],
+        uploaded: Callable[[int, int], None],
+    ) -> list[Buffer | None]:
+        found: list[Buffer | None] = []
+        sizes = weight_sizes(program)
+        done, total = 0, sum(sizes)
+        with device.uploading() as upload:
+            for weight, name, nbytes in zip(program.weights, self._weight_names, sizes, strict=True):
+                found.append(shared.get(name) or self._upload(device, upload, weight, name))
+                uploaded(done := done + nbytes, total)
+        return found
 
     @staticmethod
     def _upload(device: Device, upload: Callable[[Buffer, Any], None], weight: Any, name: str) -> Buffer:
@@ -162,7 +179,9 @@ class Executable:
     def compiled_for(self, program: Program, constants: Collection[str]) -> Executable:
         """What runs `program`, this graph compiled for certain sizes: with the memory of this one's intermediate values, and its
         weights of these names, which are the model's own and the same in both, in whatever order their axes lie."""
-        return Executable(program, self.device, self.settings, self.weights_of(constants), self._plans.family)
+        pipelines = Pipelines(program, self.device, self.settings, self._pipelines.in_runs)
+        shared, family = self.weights_of(constants), self._plans.family
+        return Executable(program, self.device, self.settings, shared, family, pipelines)
 
     def leave(self) -> None:
         """Nobody runs this any more: plans go when no run uses them, and the memory that others do not share with them."""

@@ -20,10 +20,11 @@ from ..device.sizes import padded
 from ..live import LiveSet
 from ..program.dtypes import DType
 from ..program.layout import Layout, Range, Step
-from ..program.program import Dispatch, Program, Storage
+from ..program.program import Program, Storage
 from . import checks
 from .callers import At, Bindable, ByValue, Places
 from .groups import BindGroups
+from .pipelines import Variant
 from .planned import PlannedDispatch
 from .temps import Temps
 from .uniforms import UniformBuffers
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 MAX_BOUND_SETS = 8  # sets of callers' buffers whose bind groups are kept
 
-Variant = tuple[int, int]  # a kernel of the program, and a variant of it
 BoundDispatch = tuple[Pipeline, BindGroup, tuple[int, int, int]]
 _uniforms = attrgetter("uniforms")
 
@@ -295,7 +295,3 @@ class Plan:
                 wanted[place] = byte_range[1] if byte_range else wanted[place]
             checks.bindings(planned, self.program, tensors, wanted)
         return self.device.bind_group(planned.pipeline, given)
-
-
-def dispatch_label(kernel: str, dispatch: Dispatch) -> str:
-    return f"{kernel}: {', '.join(dispatch.origin[:4])}{'...' if len(dispatch.origin) > 4 else ''}"

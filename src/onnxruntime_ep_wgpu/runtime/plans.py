@@ -12,12 +12,13 @@ from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from itertools import islice
 
-from ..device import Buffer, Device, Pipeline, Turn, let_go
+from ..device import Buffer, Device, Turn, let_go
 from ..live import LiveSet
 from ..program.layout import Layout
 from ..program.program import Program
 from .groups import BindGroups
-from .plan import Plan, Variant, dispatch_label
+from .pipelines import Pipelines
+from .plan import Plan
 from .settings import RunSettings
 from .temps import Temps
 
@@ -82,13 +83,13 @@ class Plans:
         device: Device,
         settings: RunSettings,
         weights: Sequence[Buffer | None],
+        pipelines: Pipelines,
         family: Family | None = None,
     ) -> None:
         self.kept: OrderedDict[Key, Plan] = OrderedDict()
-        self.pipelines: dict[Variant, Pipeline] = {}  # what has been compiled, kept as long as the program
+        self.pipelines = pipelines
         self.family = family or Family(device, settings)
         self._program, self._device, self._settings, self._weights = program, device, settings, weights
-        self._variants = sum(len(kernel.wgsl) for kernel in program.kernels)
         self._groups = BindGroups(max(64, 4 * len(program.dispatches)))
         self._left = False
         with self.family.lock:
@@ -117,7 +118,7 @@ class Plans:
     def made(self, key: Key, layout: Layout) -> PlannedRun:
         """The plan for these inputs, made of their layout unless another thread has. Raises LimitError, InputError."""
         # Compiling takes long: outside the lock, so that runs of other shapes go on.
-        self._compile(layout)
+        self.pipelines.want(layout)
         with self.family.lock:
             return PlannedRun(self, key, self.kept.get(key) or self._make(key, layout))
 
@@ -129,7 +130,7 @@ class Plans:
             temps=self.family.temps,
             weights=self._weights,
             layout=layout,
-            pipelines=self.pipelines,
+            pipelines=self.pipelines.made,
             groups=self._groups,
             plan_checks=self._settings.plan_checks,
             like=like,
@@ -145,29 +146,6 @@ class Plans:
                 del self.kept[old]
                 it.retire()
         return plan
-
-    def _compile(self, layout: Layout) -> None:
-        """The pipelines for a new set of shapes. With the second set, those of all variants: shapes change, so sooner or
-        later each is wanted, and later shapes then compile nothing."""
-        program = self._program
-        if len(self.pipelines) == self._variants:
-            return
-        labels = {}
-        for step in layout.steps:
-            dispatch = program.dispatches[step.dispatch]
-            labels[dispatch.kernel, step.variant] = dispatch_label(program.kernels[dispatch.kernel].label, dispatch)
-        if self.pipelines:
-            labels |= {
-                (number, variant): kernel.label
-                for number, kernel in enumerate(program.kernels)
-                for variant in range(len(kernel.wgsl))
-                if (number, variant) not in labels
-            }
-        new = [it for it in labels if it not in self.pipelines]
-        if new:
-            kernels = [(program.kernels[k].wgsl[v], program.kernels[k].all_bindings, labels[k, v]) for k, v in new]
-            made = self._device.prepare(kernels, self._settings.bounds_checks)
-            self.pipelines.update(zip(new, made, strict=True))
 
     def ran(self, run: PlannedRun) -> None:
         """The work of a run is submitted. An interrupt leaves it to the next run to give back what is not needed."""

@@ -122,6 +122,7 @@ def _run(args: argparse.Namespace) -> Profile:
     placed = report(session)
     facts |= {"library": placed.library, "nodes": str(len(placed.nodes)), "nodes_on_cpu": str(len(placed.on_cpu))}
     facts |= {name: found[name] for name in ("onnxruntime", "onnxruntime-ep-wgpu")}
+    facts |= {"session": placed.made(), "pipelines": str(placed.pipelines).partition(": ")[2]}
     return _beside_peak(events, facts, device)
 
 

@@ -1,0 +1,195 @@
+"""How a session is made: what takes how long, how far it is, and which pipelines it made when.
+
+In: `part(...)` around each part, steps within it, the pipelines of each group. Out: milliseconds by part, `Progress` for a
+listener, and counts of pipelines. Invariants: one thread makes a session, and it alone calls the listener; pipelines are counted
+on any thread. A part within another one counts for itself alone, so the parts add up to no more than the whole.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from . import rehearsal
+from .pipelines import Made, Pipelines
+
+READING, CLAIMING, COMPILING = "reading", "claiming", "compiling"
+DEVICE, WEIGHTS, PIPELINES = "device", "weights", "pipelines"
+PARTS = (READING, CLAIMING, COMPILING, DEVICE, WEIGHTS, PIPELINES)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the making of a session is.
+
+    `part` is one of these:
+
+    * "reading": ONNX Runtime reads and optimises the model;
+    * "claiming": it is decided which nodes run here;
+    * "compiling": kernels are written, as WGSL;
+    * "device": the GPU is opened;
+    * "weights": they go to the GPU;
+    * "pipelines": the driver compiles the kernels that every run needs.
+
+    `done` of `total` are bytes of the weights of a group, or pipelines. Both are 0 where no number is known. `seconds` have passed
+    since the beginning.
+    """
+
+    part: str
+    done: int
+    total: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class PipelineCount:
+    """So many `pipelines`, and the seconds that threads took to compile them, together."""
+
+    pipelines: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class PipelineCounts:
+    """Pipelines that a session made which its device did not have: when it was made, in `warmup`, and in runs."""
+
+    at_creation: PipelineCount = PipelineCount()
+    in_warmup: PipelineCount = PipelineCount()
+    in_runs: PipelineCount = PipelineCount()
+
+    def __str__(self) -> str:
+        made = [
+            f"{count.pipelines} {when} ({count.seconds * 1e3:.0f} ms)"
+            for when, count in (
+                ("at creation", self.at_creation),
+                ("in warmup", self.in_warmup),
+                ("in runs", self.in_runs),
+            )
+            if count.pipelines
+        ]
+        return f"pipelines: {', '.join(made) or 'no new ones'}"
+
+
+def in_words(milliseconds: Mapping[str, float]) -> str:
+    """What `Making.milliseconds` gives."""
+    parts = [f"{name} {time:.0f}" for name, time in milliseconds.items() if name in PARTS]
+    return f"{milliseconds['total']:.0f} ms: {', '.join(parts)}"
+
+
+Listener = Callable[[Progress], None]
+
+
+class Making:
+    """That of one session. `begun`: when it began, in seconds of `clock`; now by default."""
+
+    def __init__(
+        self,
+        listener: Listener | None = None,
+        begun: float | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._listener, self._clock = listener, clock
+        self.begun = self._mark = clock() if begun is None else begun
+        self._ended: float | None = None
+        self._open = [READING]  # the innermost part at the end
+        self._seconds = dict.fromkeys(PARTS, 0.0)
+        self.last: Progress | None = None
+        self._settling: list[Pipelines] = []
+        self._lock = threading.Lock()
+        self._counts = dict.fromkeys(("creation", "warmup", "runs"), PipelineCount())
+
+    # ---- parts
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """What the `with` does is this part."""
+        self._passed()
+        before, self._open = self._open, [*(it for it in self._open if it != READING), name]
+        try:
+            self.step(0, 0)
+            yield
+        finally:
+            self._passed()
+            self._open = [it for it in before if it != READING]
+
+    def _passed(self) -> None:
+        now = self._clock()
+        if self._open:
+            self._seconds[self._open[-1]] += now - self._mark
+        self._mark = now
+
+    def step(self, done: int, total: int) -> None:
+        """Tells how far the innermost part is."""
+        if not self._open or self._ended is not None:
+            return
+        self.last = Progress(self._open[-1], done, total, self._clock() - self.begun)
+        if self._listener is not None:
+            self._listener(self.last)
+
+    def end(self) -> None:
+        """The session is made, or is not going to be."""
+        if self._ended is None:
+            self._passed()
+            self._ended, self._open, self._listener = self._mark, [], None
+
+    @property
+    def milliseconds(self) -> Mapping[str, float]:
+        """What each part took, and "total", in which is what ONNX Runtime does in between."""
+        ended = self._clock() if self._ended is None else self._ended
+        parts = {name: seconds * 1e3 for name, seconds in self._seconds.items()}
+        return {**parts, "total": (ended - self.begun) * 1e3}
+
+    # ---- pipelines
+
+    def begin(self, pipelines: Pipelines) -> None:
+        """Begins to compile what every run of a group needs."""
+        self._settling.append(pipelines)
+        pipelines.begin(self._counted("creation"))
+
+    def settle(self) -> None:
+        """Waits for what was begun. Raises ShaderError, DeviceLostError."""
+        waiting, self._settling = self._settling, []
+        if not waiting:
+            return
+        before, total = 0, sum(it.begun for it in waiting)
+
+        def step(done: int, _count: int) -> None:
+            self.step(before + done, total)
+
+        with self.part(PIPELINES):
+            try:
+                for it in waiting:
+                    count = it.begun
+                    it.settle(step)
+                    before += count
+            finally:
+                for it in waiting:
+                    it.leave()
+
+    def leave(self) -> None:
+        """Nobody waits for what was begun."""
+        waiting, self._settling = self._settling, []
+        for it in waiting:
+            it.leave()
+
+    def in_a_run(self) -> Made:
+        """What is told of the pipelines that this thread's run makes."""
+        return self._counted("warmup" if rehearsal.is_on() else "runs")
+
+    def _counted(self, when: str) -> Made:
+        return lambda seconds: self._count(when, seconds)
+
+    def _count(self, when: str, seconds: float) -> None:
+        with self._lock:
+            known = self._counts[when]
+            self._counts[when] = PipelineCount(known.pipelines + 1, known.seconds + seconds)
+
+    @property
+    def pipelines(self) -> PipelineCounts:
+        """Which were made when."""
+        with self._lock:
+            counts = dict(self._counts)
+        return PipelineCounts(counts["creation"], counts["warmup"], counts["runs"])
