@@ -94,6 +94,11 @@ CPU_DIFFERS: tuple[tuple[str, Callable[[Node, Sequence[Value]], bool], str], ...
     ("GroupNormalization", lambda node, read: True, "has no kernel: ONNX's function in f32 loses digits of its means"),
     ("LayerNormalization RMSNormalization", _empty, "refuses rows of no elements"),
     (" ".join(semantics.REDUCTIONS), _empty, "gives an empty result, or an error, for a reduction of no elements"),
+    (
+        "BatchNormalization",
+        lambda node, read: bool(node.attributes.get("training_mode")),
+        "it stores running statistics over those that it reads, which may be constants of the model",
+    ),
 )
 """Nodes (operators, condition) for which the CPU provider is no measure, and why."""
 

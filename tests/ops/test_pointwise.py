@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from onnxruntime_ep_wgpu.errors import UnsupportedError
 from tests import support
 
 from .compare import SPECIAL, both_ways, check, check_model, model, random
@@ -303,3 +304,20 @@ def test_the_mask_of_dropout_is_all_true_and_reads_nothing(shape: list[int | str
     y, mask = support.run_model(support.make_model([node], {"x": (np.float32, shape)}), x)
     np.testing.assert_array_equal(y, x)
     assert mask.dtype == bool and mask.shape == x.shape and mask.all()
+
+
+@pytest.mark.parametrize("opset, mask", [(7, np.float32), (10, bool), (11, bool)])
+def test_the_mask_of_dropout_before_version_12_is_that_of_the_cpu_provider(opset: int, mask: type) -> None:
+    check("Dropout", random(3, 5), opset=opset, outputs=[np.float32, mask], ratio=0.3)
+
+
+@pytest.mark.parametrize("ratio, training", [(0.0, True), (0.0, False), (0.75, False), (None, False)])
+def test_dropout_that_drops_nothing(ratio: float | None, training: bool) -> None:
+    operands = [None if ratio is None else np.array(ratio, np.float32), np.array(training)]
+    check("Dropout", random(3, 5), *operands, constants=(1, 2), outputs=[np.float32, bool])
+
+
+@pytest.mark.parametrize("ratio", [1.0, -0.25, np.nan])
+def test_dropout_with_a_ratio_that_is_none_is_refused(ratio: float) -> None:
+    with pytest.raises(UnsupportedError, match=r"ratio .* must be 0 or more and less than 1"):
+        check("Dropout", random(3), np.array(ratio, np.float32), constants=(1,), want=[])

@@ -150,7 +150,10 @@ def channel_norm(g: Graph) -> Value:
         shapes = [(groups,)] * g.runs
     pair = [_parameter(g, x, shapes), _parameter(g, x, shapes)]
     if op == "BatchNormalization":
-        return g.add(op, x, *pair, _parameter(g, x, shapes), _parameter(g, x, shapes))
+        statistics = _parameter(g, x, shapes), _parameter(g, x, shapes)
+        if g.opset >= 14 and g.dice.chance(0.3):
+            return g.dice.of(g.add(op, x, *pair, *statistics, outputs=3, training_mode=1, epsilon=0.01))
+        return g.add(op, x, *pair, *statistics)
     if op == "GroupNormalization":
         return g.add(op, x, *pair, num_groups=groups, epsilon=0.01)
     return g.add(op, x, *pair, epsilon=0.01)

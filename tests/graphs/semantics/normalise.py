@@ -57,10 +57,25 @@ def _group_norm(x: Any, gain: Any, bias: Any, num_groups: int, epsilon: float, s
 
 
 @rule("BatchNormalization")
-def _batch_norm(x: Any, gain: Any, bias: Any, mean: Any, variance: Any, epsilon: float, **a: Any) -> Any:
-    shape = (1, -1, *[1] * (x.ndim - 2))
-    gain, bias, mean, variance = (v.reshape(shape) for v in (gain, bias, mean, variance))
-    return (x - mean) / np.sqrt(variance + epsilon) * gain + bias
+def _batch_norm(
+    x: Any,
+    gain: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    epsilon: float,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+    **a: Any,
+) -> Any:
+    shape, before, own = (1, -1, *[1] * (x.ndim - 2)), (mean, variance), (0, *range(2, x.ndim))
+    if training_mode:
+        mean, variance = x.mean(own), x.var(own)
+    columns = [v.reshape(shape) for v in (gain, bias, mean, variance)]
+    y = (x - columns[2]) / np.sqrt(columns[3] + epsilon) * columns[0] + columns[1]
+    if not training_mode:
+        return y
+    return [y, *(momentum * v + (1 - momentum) * w for v, w in zip(before, (mean, variance), strict=True))]
 
 
 @rule("MeanVarianceNormalization")

@@ -159,10 +159,7 @@ def _long_normalised(
     b: Builder, x: Operand, axes: list[int], epsilon: float, gain: Operand | None, bias: Operand | None, centred: bool
 ) -> dict[str, Operand]:
     """The same for rows that no invocation comes to the end of, by reductions."""
-    wide = b.cast(x, DType.FLOAT32)
-    mean = reduce_axes(b, "ReduceMean", wide, axes, True)
-    centre = b.pointwise("x - m", {"x": wide, "m": mean}, DType.FLOAT32) if centred else wide
-    squares = reduce_axes(b, "ReduceMean", b.pointwise("x * x", {"x": centre}, DType.FLOAT32), axes, True)
+    mean, centre, squares = _moments(b, x, axes, centred)
     inverse = b.pointwise("1 / sqrt(v + epsilon)", {"v": squares}, DType.FLOAT32, cost=4, epsilon=float(epsilon))
     y = b.pointwise("x * s", {"x": centre, "s": inverse}, DType.FLOAT32)
     if gain is not None:
@@ -170,6 +167,15 @@ def _long_normalised(
     if bias is not None:
         y = b.pointwise("x + bias", {"x": y, "bias": bias}, DType.FLOAT32, x.shape)
     return {"y": y, "mean": mean, "inverse": inverse}
+
+
+def _moments(b: Builder, x: Operand, axes: list[int], centred: bool = True) -> tuple[Operand, Operand, Operand]:
+    """The mean of x over `axes`, x without it where that is `centred`, and the mean square of that, in float32."""
+    wide = b.cast(x, DType.FLOAT32)
+    mean = reduce_axes(b, "ReduceMean", wide, axes, True)
+    centre = b.pointwise("x - m", {"x": wide, "m": mean}, DType.FLOAT32) if centred else wide
+    squares = reduce_axes(b, "ReduceMean", b.pointwise("x * x", {"x": centre}, DType.FLOAT32), axes, True)
+    return mean, centre, squares
 
 
 @op("LayerNormalization", types=FLOATS, rows=("x",))
@@ -300,6 +306,32 @@ def local_response_normalization(
 
 
 @op("BatchNormalization", types=FLOATS, keeps_format=True)
+def batch_normalization_7(
+    b: Builder,
+    x: Operand,
+    scale: Operand,
+    bias: Operand,
+    mean: Operand,
+    variance: Operand,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    spatial: Flag = 1,
+    outputs: int = 1,
+) -> list[Operand]:
+    """Versions 7 to 13, where further results ask for the statistics of the batch. The last ones are its mean and, as from the CPU
+    provider, its inverse deviation."""
+    if not spatial:
+        raise UnsupportedError("statistics per element of an image (spatial=0)")
+    if outputs == 1:
+        return [_with_statistics(b, x, scale, bias, mean, variance, epsilon)]
+    y, own_mean, own_variance = _with_own_statistics(b, x, scale, bias, epsilon)
+    running = _running(b, mean, own_mean, momentum), _running(b, variance, own_variance, momentum)
+    inverse = b.pointwise("1 / sqrt(v + epsilon)", {"v": own_variance}, variance.dtype, cost=4, epsilon=float(epsilon))
+    return [y, *running, b.cast(own_mean, mean.dtype), inverse]
+
+
+@op("BatchNormalization", since=14, types=FLOATS, keeps_format=True)
 def batch_normalization(
     b: Builder,
     x: Operand,
@@ -311,11 +343,19 @@ def batch_normalization(
     epsilon: float = 1e-5,
     momentum: float = 0.9,
     training_mode: Flag = 0,
-    spatial: Flag = 1,
+) -> list[Operand]:
+    """Per channel of x (batch, channels, ...). In training mode with the statistics of the batch, and beside the result the running
+    mean and variance, of which the batch has a share of 1 - momentum; its variance is that of all its elements, not of a sample."""
+    if not training_mode:
+        return [_with_statistics(b, x, scale, bias, mean, variance, epsilon)]
+    y, own_mean, own_variance = _with_own_statistics(b, x, scale, bias, epsilon)
+    return [y, _running(b, mean, own_mean, momentum), _running(b, variance, own_variance, momentum)]
+
+
+def _with_statistics(
+    b: Builder, x: Operand, scale: Operand, bias: Operand, mean: Operand, variance: Operand, epsilon: float
 ) -> Operand:
     """With stored statistics, per channel: one multiplication and one addition when these are constants."""
-    if training_mode or not spatial:
-        raise UnsupportedError("batch normalisation in training mode")
     channels = (-1,) + (1,) * (x.rank - 2)
     constants = [o.constant for o in (scale, bias, mean, variance)]
     if all(c is not None for c in constants):
@@ -324,10 +364,40 @@ def batch_normalization(
         a = b.constant(factor.astype(np.float32).reshape(channels))
         c = b.constant((o - m * factor).astype(np.float32).reshape(channels))
         return b.pointwise("x * a + c", {"x": x, "a": a, "c": c}, x.dtype, x.shape, cost=2)
-    per_channel = {
-        n: b.reshape(o, (o.shape[0], *channels[1:]))
-        for n, o in {"s": scale, "o": bias, "m": mean, "v": variance}.items()
-    }
     return b.pointwise(
-        "(x - m) * (s / sqrt(v + epsilon)) + o", {"x": x, **per_channel}, x.dtype, x.shape, cost=8, epsilon=epsilon
+        "(x - m) * (s / sqrt(v + epsilon)) + o",
+        {"x": x, **{n: _per_channel(b, o, x) for n, o in {"s": scale, "o": bias, "m": mean, "v": variance}.items()}},
+        x.dtype,
+        x.shape,
+        cost=8,
+        epsilon=epsilon,
     )
+
+
+def _with_own_statistics(
+    b: Builder, x: Operand, scale: Operand, bias: Operand, epsilon: float
+) -> tuple[Operand, Operand, Operand]:
+    """x with the mean and variance of each of its channels, and these, (channels) in float32."""
+    if x.rank < 2:
+        raise UnsupportedError(f"statistics of {x}, which has no channels: its axes are batch, channels and more")
+    mean, centre, variance = _moments(b, x, [k for k in range(x.rank) if k != 1])
+    y = b.pointwise(
+        "x * (s / sqrt(v + epsilon)) + o",
+        {"x": centre, "s": _per_channel(b, scale, x), "v": variance, "o": _per_channel(b, bias, x)},
+        x.dtype,
+        x.shape,
+        cost=8,
+        epsilon=float(epsilon),
+    )
+    return y, b.reshape(mean, (x.shape[1],)), b.reshape(variance, (x.shape[1],))
+
+
+def _per_channel(b: Builder, o: Operand, x: Operand) -> Operand:
+    """A vector along the channels of x."""
+    return b.reshape(o, (o.shape[0], *(1,) * (x.rank - 2)))
+
+
+def _running(b: Builder, before: Operand, batch: Operand, momentum: float) -> Operand:
+    """What a statistic of all batches is behind this one."""
+    kept, new = float(momentum), 1 - float(momentum)
+    return b.pointwise("r * kept + x * new", {"r": before, "x": batch}, before.dtype, kept=kept, new=new, cost=2)
