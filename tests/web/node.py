@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,8 @@ def node(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]
 def check(file: str, everything: bool = False, **env: str) -> None:
     """Runs tests of web/test, in as few variants as say something or in `everything`; what fails is shown."""
     env |= {"WGPU_WEB_PATIENCE": str(patience.SECONDS), "CHROMIUM": chromium() or ""}
+    # What exports models here is this checkout.
+    env |= {"WGPU_EP_PYTHON": sys.executable, "PYTHONPATH": patience.here()["PYTHONPATH"]}
     # Threads of the adapter would keep the process.
     done = node(
         "--test", "--test-force-exit", f"test/{file}", **env, **({"WGPU_WEB_EVERYTHING": "1"} if everything else {})

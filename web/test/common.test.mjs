@@ -11,7 +11,7 @@ import { EVERYTHING } from './settings.mjs';
 
 const web = fileURLToPath(new URL('..', import.meta.url));
 const read = (file) => JSON.parse(readFileSync(file, 'utf8'));
-const { peerDependencies, devDependencies } = read(`${web}package.json`);
+const { version, peerDependencies, devDependencies } = read(`${web}package.json`);
 const NAMES = Object.keys(devDependencies).filter((it) => it.startsWith('onnxruntime-common'));
 const versionOf = (name) => read(`${web}node_modules/${name}/package.json`).version;
 const SORTED = [...NAMES].sort((a, b) => versionOf(a).localeCompare(versionOf(b), 'en', { numeric: true }));
@@ -94,6 +94,7 @@ for (const name of TRIED) {
     run('npm', ['install', '--offline', '--ignore-scripts', '--install-links', '--no-audit', '--no-fund', '--no-package-lock', tarball], app);
     assert.equal(read(`${app}/node_modules/onnxruntime-common/package.json`).version, versionOf(name));
     assert(!existsSync(`${app}/node_modules/onnxruntime-ep-wgpu-web/node_modules`));
+    assert.equal(run('npx', ['--no-install', 'onnxruntime-ep-wgpu-web', '--version'], app), `wgpu-ep ${version}\n`);
     run(process.execPath, ['main.mjs'], realpathSync(app));
     const compiled = (compiler, project) => {
       try {

@@ -1,7 +1,7 @@
 // Models that tests/web/models.py exported into $WGPU_WEB_FIXTURES, and a server for that folder.
 
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { readFileSync, readdirSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { extname } from 'node:path';
@@ -10,6 +10,8 @@ export const folder = process.env.WGPU_WEB_FIXTURES;
 assert(folder, 'WGPU_WEB_FIXTURES names no folder: run these tests through pytest, tests/web');
 
 export const bytesOf = (file) => new Uint8Array(readFileSync(`${folder}/${file}`));
+/** The names of the files of a folder. */
+export const listed = (name) => readdirSync(`${folder}/${name}`);
 
 const ARRAYS = {
   float32: Float32Array, float64: Float64Array, float16: globalThis.Float16Array ?? Uint16Array, int8: Int8Array, uint8: Uint8Array,

@@ -53,7 +53,9 @@ after(() => rmSync(app, { recursive: true, force: true }));
 test('the tarball has what it should, and no more', () => {
   const files = readdirSync(`${app}/node_modules/onnxruntime-ep-wgpu-web`, { recursive: true, withFileTypes: true }).filter((it) => it.isFile()).map((it) => it.name);
   assert(files.includes('LICENSE') && files.includes('README.md') && files.includes('index.d.ts'));
-  assert.deepEqual(files.filter((it) => /\.(ts|mjs|js)$/.test(it) && !/\.d\.ts$/.test(it) && !it.startsWith('ort.wgpu.')), []);
+  const tools = readdirSync(`${web}tools`);
+  assert.deepEqual(tools.filter((it) => !files.includes(it)), []);
+  assert.deepEqual(files.filter((it) => /\.(ts|mjs|js)$/.test(it) && !/\.d\.ts$/.test(it) && !it.startsWith('ort.wgpu.') && !tools.includes(it)), []);
 });
 
 test('its types are right in strict TypeScript', () => {
