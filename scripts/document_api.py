@@ -1,4 +1,5 @@
-"""Writes docs/api.md from the docstrings of what `dir(onnxruntime_ep_wgpu)` shows: `python scripts/document_api.py`."""
+"""Writes docs/api.md from the docstrings of what `dir(onnxruntime_ep_wgpu)` shows, and `dir(onnxruntime_ep_wgpu.scale)`:
+`python scripts/document_api.py`."""
 
 from __future__ import annotations
 
@@ -6,10 +7,12 @@ import argparse
 import inspect
 import textwrap
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu import scale
 
 TARGET = Path(__file__).parents[1] / "docs" / "api.md"
 HEAD = """# Python API
@@ -23,6 +26,7 @@ SECTIONS = {
     "For ONNX Runtime's own functions": "get_library_path get_ep_name get_ep_names",
     "Measuring": "benchmark Times",
     "Memory and devices": "buffer_of DeviceBuffer ort_value_from wgpu_device_of device_options",
+    "Many requests": "scale.SessionPool scale.PoolStatistics scale.DeviceStatistics",
     "Language models": "LanguageModel Chat generate Sampling",
     "Browsers": "export Exported Precision export_transformers ExportedFolder",
     "Errors": "WgpuEpError",
@@ -77,7 +81,7 @@ def _indented(doc: str) -> str:
 
 
 def _entry(name: str) -> str:
-    thing = getattr(webgpu_ep, name)
+    thing = attrgetter(name)(webgpu_ep)
     if isinstance(thing, str):
         return f"### `{name}`\n\n`{thing!r}`, the name for `providers=[...]`.\n"
     plain = name == "ProviderOptions" or (inspect.isclass(thing) and issubclass(thing, BaseException))
@@ -100,8 +104,9 @@ def document() -> str:
     parts, said = [HEAD], list(_errors())
     named = {name for names in SECTIONS.values() for name in names.split()}
     errors = {line.split("`")[1] for line in said}
-    if named | errors != set(webgpu_ep.__all__):
-        raise ValueError(f"SECTIONS and the interface differ in {sorted((named | errors) ^ set(webgpu_ep.__all__))}")
+    interface = {*webgpu_ep.__all__, *(f"scale.{name}" for name in scale.__all__)}
+    if named | errors != interface:
+        raise ValueError(f"SECTIONS and the interface differ in {sorted((named | errors) ^ interface)}")
     for title, names in SECTIONS.items():
         parts += [f"## {title}\n", *map(_entry, names.split())]
     return "\n".join([*parts, *said]) + "\n"

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .api.transformers_export import export_transformers as export_transformers
     from .api.web_export import Exported as Exported
     from .api.web_export import export as export
+    from .errors import BatchError as BatchError
     from .errors import DeviceError as DeviceError
     from .errors import DeviceLostError as DeviceLostError
     from .errors import ForkError as ForkError
@@ -60,7 +61,9 @@ if TYPE_CHECKING:
     from .errors import OptionError as OptionError
     from .errors import OutOfMemoryError as OutOfMemoryError
     from .errors import OutOfRangeError as OutOfRangeError
+    from .errors import PoolClosedError as PoolClosedError
     from .errors import ProgramError as ProgramError
+    from .errors import QueueFullError as QueueFullError
     from .errors import ShaderError as ShaderError
     from .errors import UnsupportedError as UnsupportedError
     from .errors import WgpuEpError as WgpuEpError
@@ -74,9 +77,9 @@ if TYPE_CHECKING:
 _PLACES = {
     name: module
     for module, names in {
-        "errors": "DeviceError DeviceLostError ForkError FreeSizeError InputError LimitError ModelChangedError ModelError"
-        " NonFiniteError OptionError OutOfMemoryError OutOfRangeError ProgramError ShaderError UnsupportedError WgpuEpError"
-        " WriteError",
+        "errors": "BatchError DeviceError DeviceLostError ForkError FreeSizeError InputError LimitError ModelChangedError"
+        " ModelError NonFiniteError OptionError OutOfMemoryError OutOfRangeError PoolClosedError ProgramError"
+        " QueueFullError ShaderError UnsupportedError WgpuEpError WriteError",
         "names": "PROVIDER",
         "registration": "ProviderNameWarning",
         "options.types": "ProviderOptions",

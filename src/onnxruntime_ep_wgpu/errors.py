@@ -119,6 +119,18 @@ class ExtentError(InputError):
     """An input has not the rank or the extents that the model says, or that were inferred for it where the model says nothing."""
 
 
+class BatchError(WgpuEpError, ValueError):
+    """Requests cannot be joined to a batch; names the input or output whose first axis is another one."""
+
+
+class QueueFullError(WgpuEpError):
+    """As many requests wait as the queue of a SessionPool takes."""
+
+
+class PoolClosedError(WgpuEpError):
+    """A SessionPool takes no requests any more: it was closed, or none of its devices can be used."""
+
+
 class ProgramError(WgpuEpError):
     """A saved Program is damaged, of another format version, or made for another target."""
 

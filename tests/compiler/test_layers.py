@@ -66,6 +66,7 @@ RULES = {
         f"compiler device plugin program runtime {WORDS}",
         "numpy onnx onnx_ir onnxruntime google tokenizers jinja2",
     ),
+    "scale": Rule(f"api {WORDS}", "numpy onnxruntime"),
     "web": Rule("errors", "numpy pyodide js"),
     "tools": Rule(f"api device plugin profiles program {WORDS}", "numpy onnxruntime rich"),
     "cli": Rule(f"tools version {WORDS}"),

@@ -13,6 +13,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu import scale
 from onnxruntime_ep_wgpu.api.reports import SHOWN, Report
 from onnxruntime_ep_wgpu.options import OPTIONS, as_text
 from onnxruntime_ep_wgpu.options.types import Flag, Number, ProviderOptions
@@ -21,18 +22,20 @@ from tests import patience
 
 from . import models
 
-SOURCE = Path(inspect.getfile(webgpu_ep))
 
-
-def test_what_type_checkers_see_is_what_there_is_at_run_time() -> None:
-    block = next(part for part in ast.parse(SOURCE.read_text()).body if isinstance(part, ast.If))
+@pytest.mark.parametrize(
+    ("module", "more"), [(webgpu_ep, {"get_ep_name", "get_ep_names", "get_library_path"}), (scale, set())]
+)
+def test_what_type_checkers_see_is_what_there_is_at_run_time(module: Any, more: set[str]) -> None:
+    tree = ast.parse(Path(inspect.getfile(module)).read_text())
+    block = next(part for part in tree.body if isinstance(part, ast.If))
     imports = {
         alias.asname: part.module for part in block.body if isinstance(part, ast.ImportFrom) for alias in part.names
     }
-    assert imports == webgpu_ep._PLACES
-    assert {*imports, "get_ep_name", "get_ep_names", "get_library_path"} == set(webgpu_ep.__all__)
-    for name in webgpu_ep.__all__:
-        assert getattr(webgpu_ep, name) is not None
+    assert imports == module._PLACES
+    assert {*imports, *more} == set(module.__all__)
+    for name in module.__all__:
+        assert getattr(module, name) is not None
 
 
 def test_dir_and_help_show_the_interface_before_anything_is_used() -> None:

@@ -165,6 +165,12 @@ for it in found:
     run(blocks("python", "docs/clients.md")[number], folder, ending)
 
 
+@pytest.mark.costly
+@pytest.mark.parametrize("number", range(len(blocks("python", "docs/scale.md"))))
+def test_the_programs_about_pools_run_as_they_are_printed(number: int, folder: Path) -> None:
+    run(blocks("python", "docs/scale.md")[number], folder, ending="\nassert pool.statistics().completed > 20")
+
+
 def test_the_programs_for_pyodide_use_what_there_is() -> None:
     """They run in a browser; here their names are looked up."""
     package = ROOT / "src" / "onnxruntime_ep_wgpu"
@@ -190,7 +196,7 @@ def test_what_the_map_prints_is_what_the_sources_say() -> None:
 
 def test_every_python_program_in_documents_is_looked_at() -> None:
     looked_at = {document for document, _ in PROGRAMS}
-    looked_at |= {f"docs/{name}.md" for name in ("architecture", "clients", "language", "web")}
+    looked_at |= {f"docs/{name}.md" for name in ("architecture", "clients", "language", "scale", "web")}
     having = {f"docs/{it.name}" for it in (ROOT / "docs").glob("*.md") if blocks("python", f"docs/{it.name}")}
     assert having == looked_at
 
