@@ -37,8 +37,8 @@ DIFFERENCES = """\
   keeps its extent with a scale other than 1, or with a region of interest, it copies the elements; ONNX resizes it, and so do we.
 * **DFT and STFT**: transforms are those of ONNX, to the rounding of f32. The CPU provider is wrong in the suite's cases.
 * **Unique of NaN**: all NaN are one element, as the ONNX reference has it. The CPU provider takes elements for equal that are not.
-* **BatchNormalization in training**: a run changes none of its inputs. The CPU provider stores running statistics that are no outputs
-  of the model over those that it reads, so that constants, and results with them, differ from run to run.
+* **BatchNormalization in training**: a run changes none of its inputs. The CPU provider stores running statistics that are no
+  outputs of the model over those that it reads, so that constants, and results with them, differ from run to run.
 * **GreedySearch, Sampling and `scores` of BeamSearch**: what is behind the end of all texts is the padding, or zero, here. The CPU
   provider leaves it as its memory was.
 * **Sampling with `presence_mask`**: `presence_penalty` is taken from the score of each token of which the mask is not 0. The CPU
