@@ -83,6 +83,69 @@ def test_a_full_cache_lets_go(make: Callable[[str], BufferCache], monkeypatch: p
     assert bucket.counters == CacheCounters(hits=0, misses=3, released=1, held_buffers=2, held_bytes=2048)
 
 
+def test_a_full_cache_lets_go_of_what_waited_longest(
+    make: Callable[[str], BufferCache], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that sizes which do not come again make room for those of now."""
+    monkeypatch.setattr(cache, "KEPT_BYTES", 4096)
+    bucket = make("bucket")
+    first, second, new = (bucket.take(nbytes, "x") for nbytes in (1024, 2048, 2048))
+    for buffer in (first, second):
+        bucket.give(buffer)
+        bucket.end_of_run()
+    bucket.give(new)
+    assert bucket.counters.released == 1 and bucket.counters.held_bytes == 4096
+    assert {bucket.take(2048, "y"), bucket.take(2048, "y")} == {second, new}
+    bucket.give(bucket.take(8192, "larger than all that may wait"))
+    assert bucket.counters.held_buffers == 0 and bucket.counters.released == 2
+
+
+@pytest.mark.parametrize("mode", ["simple", "bucket"])
+def test_sizes_that_do_not_come_again_are_let_go_of(make: Callable[[str], BufferCache], mode: str) -> None:
+    """A sequence that grows: each size is wanted in a few runs."""
+    growing, held = make(mode), []
+    for step in range(2000):
+        growing.give(growing.take(4096 * (1 + step // 4), "x"))
+        growing.end_of_run()
+        held.append(growing.counters.held_buffers)
+    assert max(held[200:]) <= (cache.KEPT_FOR + cache.LOOK_EVERY) // 4 + 1
+    counters = growing.counters
+    assert counters.released >= counters.misses - max(held) and len(growing._free) <= max(held)
+
+
+def test_sizes_that_come_again_within_some_runs_are_kept(make: Callable[[str], BufferCache]) -> None:
+    """Many shapes in turn: what was let go too early teaches the cache to keep for longer."""
+    turns = make("bucket")
+    sizes = [1024 * (8 + k) for k in range(8)] + [16384 * (8 + k) for k in range(8)]
+    for _ in range(40):
+        for nbytes in sizes:
+            for _ in range(20):  # runs of each: 320 until the first one comes again
+                turns.give(turns.take(nbytes, "x"))
+                turns.end_of_run()
+    assert turns._kept_for == cache.KEPT_FOR, "one request of 20 is no reason"
+    many = [256 * (1024 + 128 * k) for k in range(100)]
+    for _ in range(12):
+        for nbytes in many:
+            turns.give(turns.take(nbytes, "x"))
+            turns.end_of_run()
+    misses = turns.counters.misses
+    for nbytes in many * 3:
+        turns.give(turns.take(nbytes, "x"))
+        turns.end_of_run()
+    assert turns.counters.misses == misses
+    assert cache.KEPT_FOR < turns._kept_for <= cache.MOST_KEPT_FOR
+
+
+def test_runs_that_ended_elsewhere_count_too(device: Device) -> None:
+    elsewhere = [0]
+    kept = BufferCache("bucket", device.buffer, 1 << 20, repeated=lambda: elsewhere[0])
+    kept.give(kept.take(1024, "x"))
+    elsewhere[0] = 2 * cache.KEPT_FOR
+    assert kept.counters.held_buffers == 1
+    kept.end_of_run()
+    assert kept.counters.held_buffers == 0
+
+
 def test_a_bucket_is_never_larger_than_the_adapter_allows(device: Device) -> None:
     asked = []
     small = BufferCache("bucket", lambda nbytes, label: asked.append(nbytes) or device.buffer(nbytes), 700)

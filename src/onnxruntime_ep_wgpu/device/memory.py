@@ -43,7 +43,11 @@ class Memory:
         self._buffers: LiveSet[Buffer] = LiveSet()
         this = weakref.ref(self)  # the caches do not keep what makes their buffers
         self.caches = Caches(
-            settings, lambda *what: _alive(this)._of_kind(*what), target.max_buffer_bytes, lambda: queue.reused
+            settings,
+            lambda *what: _alive(this)._of_kind(*what),
+            target.max_buffer_bytes,
+            lambda: queue.reused,
+            lambda: int(queue.shared.submits),
         )
         self.reader = Reader(queue, self.caches.default)
         self._kept: deque[Uploads] = deque(

@@ -153,7 +153,7 @@ OPTIONS: dict[str, Option] = {
             "storage buffers",
             "tensors and intermediate values; disabled: memory is let go when a buffer is given back, lazyRelease: when the"
             " next run ends, simple: kept for a buffer of equal size, bucket: of a similar size, since sizes are rounded up by"
-            " an eighth at most (or 255 bytes). Up to 256 MiB are kept",
+            " an eighth at most (or 255 bytes). Up to 256 MiB are kept, and nothing that no run has wanted for long",
         ),
         cache("uniformBufferCacheMode", "simple", "uniform buffers", "sizes that kernels read; modes as above"),
         cache("queryResolveBufferCacheMode", "disabled", "query buffers", "timestamps of kernels; modes as above"),
