@@ -12,8 +12,8 @@ What happens to a buffer that is given back depends on the mode:
 - `simple`: it waits for a request of exactly its size.
 - `bucket`: sizes are rounded up to size classes (see `sizes`), and it waits for a request in its class.
 
-What waits goes when nobody wanted it for some runs, since a sequence that grows leaves one size after the other behind. For how many
-follows from what happens: where many sizes are wanted again soon after they went, for twice as many from then on.
+What waits goes when nobody wanted it for some runs, since a sequence that grows leaves one size after the other behind. For how
+many follows from what happens: where many sizes are wanted again soon after they went, for twice as many from then on.
 """
 
 from __future__ import annotations
