@@ -189,6 +189,7 @@ def write(folder: Path) -> None:
     write_outputs(folder)
     write_large(folder)
     write_plain(folder)
+    write_apart(folder / "apart")
     kernels.write(folder)
 
 
@@ -296,6 +297,12 @@ def write_plain(folder: Path) -> None:
     ]
     model = make_model(nodes, {"x": (F, ["n"])}, {"zero": np.array(0, F)})
     onnx.save(model, folder / "branch.onnx")
+
+
+def write_apart(folder: Path) -> None:
+    """model.onnx, whose weights lie in weights.bin, not exported."""
+    folder.mkdir(exist_ok=True)
+    onnx.save(tiny.build(), folder / "model.onnx", save_as_external_data=True, location="weights.bin", size_threshold=100)
 
 
 def write_host(path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from . import node
 
-EXHAUSTIVE = ("demo.test.mjs", "fallback.test.mjs", "origins.test.mjs")
+EXHAUSTIVE = ("demo.test.mjs", "fallback.test.mjs", "origins.test.mjs", "plugin.test.mjs")
 
 
 @pytest.mark.costly

@@ -170,6 +170,7 @@ def test_of_weights_are_deflated_as_many_as_make_room_for_kernels(
     found = webgpu_ep.export(path, single_file=single, chunk_bytes=1 << 19)
     assert found.weights == weight.nbytes
     assert total_of(found.path) <= model
+    assert found.sources == tuple(map(str, [path, *tmp_path.glob("*.data")]))
     if single:
         return
     assert pool_of(found.path) == weight.tobytes()
@@ -354,6 +355,7 @@ def test_the_command_prints_sizes_and_refuses_in_one_line(model: Path, capsys: p
     assert cli.main(["export", str(model), "--override", "batch=2", "--chunk", "1KiB", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["weights"] == 2 * WEIGHT.nbytes and "web-baseline" in printed["targets"]
+    assert printed["sources"] == [str(model)]
     assert cli.main(["export", str(model), "--single-file"]) == 0
     assert "needs the CPU" in capsys.readouterr().out
     for wrong in (

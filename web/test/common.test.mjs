@@ -64,9 +64,9 @@ const TYPED = `
   useWorker({ transferInputs: true });
 `;
 /** Every place of the package, as the ways of finding modules that TypeScript has find it; the last one knows no `exports`. */
-const PLACES = ['', '/bundle', '/proxy', '/proxy/bundle', '/worker'];
+const PLACES = ['', '/bundle', '/proxy', '/proxy/bundle', '/worker', '/vite'];
 const RESOLVED = `${PLACES.map((it, k) => `import * as at${k} from 'onnxruntime-ep-wgpu-web${it}';`).join('\n')}
-  const sessions: unknown[] = [at0.InferenceSession, at1.InferenceSession, at2.useWorker, at3.useWorker, at4];
+  const sessions: unknown[] = [at0.InferenceSession, at1.InferenceSession, at2.useWorker, at3.useWorker, at4, at5.default({ args: ['--fp16'] })];
   console.log(sessions);
 `;
 const WAYS = [['ESNext', 'Bundler'], ['Node16', 'Node16'], ['ESNext', 'node10']];

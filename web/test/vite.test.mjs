@@ -29,8 +29,15 @@ const FILES = {
     const { useWorker } = await import('onnxruntime-ep-wgpu-web/proxy');
     useWorker({ transferInputs: true });
   `,
+  'typed.ts': `
+    /// <reference types="onnxruntime-ep-wgpu-web/client" />
+    import address from './model.onnx?wgpu';
+    import other from './model.onnx?override=batch=1&fp16&wgpu';
+    const texts: string[] = [address, other];
+    console.log(texts);
+  `,
   'pipelines.js': "import { pipeline } from '@huggingface/transformers'; window.pipeline = pipeline;",
-  'tsconfig.json': '{"compilerOptions": {"target": "ES2022", "module": "ESNext", "moduleResolution": "Bundler", "strict": true, "noEmit": true, "types": [], "lib": ["ES2022", "DOM", "DOM.Iterable", "ESNext.Disposable"], "skipLibCheck": false}, "include": ["main.ts"]}',
+  'tsconfig.json': '{"compilerOptions": {"target": "ES2022", "module": "ESNext", "moduleResolution": "Bundler", "strict": true, "noEmit": true, "types": [], "lib": ["ES2022", "DOM", "DOM.Iterable", "ESNext.Disposable"], "skipLibCheck": false}, "include": ["main.ts", "typed.ts"]}',
   'vite.config.mjs': `export default {
     logLevel: 'warn',
     build: { target: 'es2022', minify: false },

@@ -45,7 +45,8 @@ class Exported:
 
     `weights` are those on a device, `programs` the files of everything else; `files` are those of the folder, or in the one
     file; `kernels` and `dispatches` are those of the Program for all; `reduced` says what smaller numbers cost; `contradicted` has
-    a sentence for each shape that the model declares and that is not the one calculated, which was left out.
+    a sentence for each shape that the model declares and that is not the one calculated, which was left out; `sources` are the
+    model's file and those that its weights lie in.
     """
 
     path: Path
@@ -57,6 +58,7 @@ class Exported:
     files: tuple[tuple[str, int], ...]
     reduced: Reduced | None = None
     contradicted: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
 
 def export(
@@ -101,7 +103,8 @@ def export(
         raise OptionError(
             "smaller numbers need `samples`, an array for each input, to find what overflows and the error"
         )
-    wanted = _model_bytes(source)
+    sources = _sources(source)
+    wanted = sum(Path(it).stat().st_size for it in sources)
     with appearing(place) as temporary, kept(source, place) if with_onnx else nullcontext() as whole:
         reduced = None
         if precision and samples is not None:
@@ -119,7 +122,7 @@ def export(
     weights = int(manifest["weights"]["bytes"])
     names = tuple(program.target.name for program in programs)
     code = sum(size for _, size in files) - sum(int(it["bytes"]) for it in manifest["weights"]["chunks"])
-    return Exported(place, names, code, weights, len(base.kernels), len(base.dispatches), files, reduced, contradicted)
+    return Exported(place, names, code, weights, len(base.kernels), len(base.dispatches), files, reduced, contradicted, sources)
 
 
 def _folder(temporary: Path, name: str = "") -> Path:
@@ -135,15 +138,15 @@ def _place(model: Path, single_file: bool) -> Path:
     return model.with_suffix(".wgpu") if single_file else model.with_name(f"{model.name}.wgpu")
 
 
-def _model_bytes(source: Path) -> int:
-    """Of a model's file, and of those that its weights lie in."""
+def _sources(source: Path) -> tuple[str, ...]:
+    """A model's file, and those that its weights lie in."""
     import onnx_ir as ir
 
     graph = read_model(source).graph
     beside = {
-        it.const_value.path for it in graph.initializers.values() if isinstance(it.const_value, ir.ExternalTensor)
+        str(it.const_value.path) for it in graph.initializers.values() if isinstance(it.const_value, ir.ExternalTensor)
     }
-    return source.stat().st_size + sum(Path(it).stat().st_size for it in beside)
+    return (str(source), *sorted(beside))
 
 
 # ---- compiling
