@@ -65,6 +65,8 @@ NOT_DRAWN = {
     "NonMaxSuppression NonZero Unique": "data decides the size of the result: tests/plugin/test_data_sized.py has them",
     "Scatter Upsample": "gone before the versions that are drawn",
     "DeformConv LinearAttention CausalConvWithState DFT STFT MelWeightMatrix": "tests/ops has them",
+    "SequenceConstruct SequenceAt SequenceInsert SequenceErase SequenceEmpty SequenceLength SplitToSequence ConcatFromSequence"
+    " Optional OptionalHasElement OptionalGetElement": "no tensors: tests/plugin/test_sequences.py has them",
     "AffineGrid MaxUnpool TensorScatter SimplifiedLayerNormalization": "the node suite and tests/ops have them",
 }
 """Operators that no seed draws, and why."""

@@ -24,6 +24,7 @@ from .limits import Limits, within_limits
 from .lower_node import Lowering
 from .operand import Operand
 from .ops import registry
+from .structures import LEAVES, MADE_ELSEWHERE
 
 
 def lower(
@@ -131,6 +132,7 @@ def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering, control: Contr
         known = registry.declared(node.op_type, node.domain)
         if len(lowering.builder.nodes) == made or (known is not None and known.converts):
             moves.add(place)
+    _keep_inside(graph, lowering, reasons)
     found = lowering.found()
     places = {node: place for place, node in enumerate(graph)}
     waits = frozenset(
@@ -148,6 +150,32 @@ def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering, control: Contr
         return Attempt(reasons, _lowered(lowering, results), found, frozenset(moves))
     except UnsupportedError:
         return Attempt(reasons, None, found, frozenset(moves))  # compiling says why
+
+
+def _keep_inside(graph: ir.Graph, lowering: Lowering, reasons: list[str | None]) -> None:
+    """Refuses nodes that make a sequence or an optional value which is read elsewhere or a result, and those that read it."""
+    if not lowering.structures:
+        return
+    read = [{*node.inputs, *node.meta.get("implicit_inputs", ())} for node in graph]
+    results = set(graph.outputs)
+    gone: set[ir.Value] = set()  # structures of nodes that do not run here
+    while True:
+        before = len(gone)
+        for place, node in enumerate(graph):
+            made = [it for it in node.outputs if it in lowering.structures]
+            leaving = [
+                it
+                for it in made
+                if it in results or any(why and it in some for why, some in zip(reasons, read, strict=True))
+            ]
+            if reasons[place] is None and leaving:
+                reasons[place] = f"{leaving[0].name!r} {LEAVES}"
+            elif reasons[place] is None and (missing := gone.intersection(node.inputs)):
+                reasons[place] = f"{missing.pop().name!r} {MADE_ELSEWHERE}"
+            if reasons[place] is not None:
+                gone.update(made)
+        if len(gone) == before:
+            return
 
 
 def _infer(node: ir.Node, lowering: Lowering, control: Control | None) -> None:
@@ -168,6 +196,8 @@ def _lowered(lowering: Lowering, results: Sequence[ir.Value]) -> LoweredGraph:
     outputs: list[Tensor] = []
     shapes: dict[Tensor, Operand] = {}
     for value in results:
+        if value in lowering.structures:
+            raise UnsupportedError(f"the result {value.name!r} {LEAVES}")
         operand = lowering.operand(value)
         assert operand is not None
         made_by = operand.view.tensor.producer

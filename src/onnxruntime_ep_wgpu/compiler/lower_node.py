@@ -15,6 +15,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ..errors import InternalError, UnsupportedError, WgpuEpError, retold
+from ..program.dtypes import DType
 from ..program.settings import DEFAULT, CompileSettings
 from ..program.target import Target
 from ..program.weights import Permuted
@@ -29,6 +30,7 @@ from .malformed import malformation
 from .messages import unknown_rank
 from .operand import OnDeviceError, Operand, decided_in_a_run
 from .ops import host, registry
+from .structures import MADE_ELSEWHERE, Structure, Value
 from .tied import ties_of
 from .tune import channels_last
 
@@ -57,6 +59,7 @@ class Lowering:
         self.constants: Mapping[ir.Value, ir.TensorProtocol] = {}  # of values that nodes make, folded
         self.tied: Mapping[ir.Value, tuple[ir.Value, Permuted]] = {}  # constants, and the one that each is seen through
         self.values: dict[ir.Value, Operand] = {}
+        self.structures: dict[ir.Value, Structure] = {}  # of values that are no tensors
         self.told: dict[ir.Value, Told] = {}  # of what nodes make that are not lowered
         self._around = around or {}
         self.operators: dict[str, str] = {}  # by the name of the node
@@ -122,6 +125,20 @@ class Lowering:
 
     # ---- what is known when a group has run
 
+    def _operands(self, node: ir.Node, entry: registry.Operator | None) -> list[Value | None]:
+        """What a node reads. Raises UnsupportedError where a sequence or an optional value is not known here."""
+        names = entry.operands if entry is not None and entry.structures else ()
+        found: list[Value | None] = []
+        for k, value in enumerate(node.inputs):
+            if value is not None and value in self.structures:
+                found.append(self.structures[value])
+                continue
+            structured = entry is not None and k < len(names) and names[k] in entry.structures
+            if structured and value is not None and value.name and self.known(value).dtype is None:
+                raise UnsupportedError(f"{value.name!r} {MADE_ELSEWHERE}")
+            found.append(self._read(node, value))
+        return found
+
     def _read(self, node: ir.Node, value: ir.Value | None) -> Operand | None:
         """An operand of a node, as an input where the node waits for it. Raises UnsupportedError for one that it would have to
         wait for."""
@@ -146,7 +163,7 @@ class Lowering:
         self.waits.setdefault(node, set()).add(value)
         return True
 
-    def _waiting(self, node: ir.Node) -> Sequence[Operand | None]:
+    def _waiting(self, node: ir.Node) -> Sequence[Value | None]:
         """The results of a node, which waits for operands whose elements decide."""
         mark = self.builder.mark()
         try:
@@ -172,9 +189,9 @@ class Lowering:
         try:
             results = self._waiting(node)
             for value, result in zip(node.outputs, results, strict=False):
-                if result is not None:
+                if isinstance(result, Operand):
                     _check_declared(value, result, sure=not self.builder.assumes)
-                elif value.name and (value.uses() or value.is_graph_output()):
+                elif result is None and value.name and (value.uses() or value.is_graph_output()):
                     raise UnsupportedError(f"no kernel calculates the result {value.name!r}")
         except Exception as error:
             self.builder.undo(mark)
@@ -186,33 +203,38 @@ class Lowering:
                 raise UnsupportedError(f"{node.op_type} is malformed: {wrong}") from error
             raise _internal(node, error) from error
         for value, result in zip(node.outputs, results, strict=False):
-            if result is not None:
+            if isinstance(result, Operand):
                 self.values[value] = result
                 self.builder.name(result, value.name or "")
+            elif result is not None:
+                self.structures[value] = result
 
-    def _results(self, node: ir.Node) -> Sequence[Operand | None]:
+    def _results(self, node: ir.Node) -> Sequence[Value | None]:
         domain, opset = registry.version_of(node.domain, self.opsets)
         if node.op_type == "If" and not domain:
             return self._branch(node, self._read(node, node.inputs[0]))
+        entry = registry.find(node.op_type, domain, opset)
         attributes = {name: _attribute(a) for name, a in node.attributes.items()}
-        operands = [self._read(node, v) for v in node.inputs]
-        small = host.evaluate(node.op_type, domain, operands, attributes)
+        operands = self._operands(node, entry)
+        tensors = [it for it in operands if not isinstance(it, Structure)]
+        small = host.evaluate(node.op_type, domain, tensors, attributes) if len(tensors) == len(operands) else None
         if small is not None and small[0].known:
             return small
         registry.check_version(node.op_type, domain, opset)
-        entry = registry.find(node.op_type, domain, opset)
+        if entry is None and len(tensors) < len(operands):
+            raise UnsupportedError(f"no kernel for {domain + '.' if domain else ''}{node.op_type} of sequences")
         if entry is None:
-            body = expand.function_body(node, domain, opset, [o.dtype.code if o else 0 for o in operands])
+            body = expand.function_body(node, domain, opset, [o.dtype.code if o else 0 for o in tensors])
             if body is None:
                 raise UnsupportedError(f"no kernel for {domain + '.' if domain else ''}{node.op_type}")
-            return self._function(node, body, operands)
-        for operand in operands:
+            return self._function(node, body, tensors)
+        for operand in tensors:
             if operand is not None:
                 operand.asked = False
         try:
             while operands and operands[-1] is None:
                 operands.pop()
-            registry.check_operands(entry, [(o.dtype, o.rank) if o else None for o in operands])
+            registry.check_operands(entry, [_kind(it) for it in operands])
             operands += [None] * (entry.positional - len(operands))
             named = [bool(value.name) for value in node.outputs]
             shapes = [_known_shape(value) for value in node.outputs]
@@ -223,7 +245,7 @@ class Lowering:
                 raise
             return small  # known on the host alone, which suffices when only shapes depend on it
         results = list(result) if isinstance(result, (tuple, list)) else [result]
-        self._require_asked(node, operands)
+        self._require_asked(node, tensors)
         return [_with_host(result, it) for result, it in itertools.zip_longest(results, small or ())]
 
     def _require_asked(self, node: ir.Node, operands: Sequence[Operand | None]) -> None:
@@ -275,9 +297,16 @@ class Lowering:
         return [inner.values.get(v) if v is not None else None for v in body.outputs]
 
 
-def _with_host(result: Operand | None, small: Operand | None) -> Operand | None:
+def _kind(value: Value | None) -> tuple[DType | None, int] | None:
+    """The type and rank of what a node reads; no type for what is no tensor."""
+    if value is None:
+        return None
+    return (value.dtype, value.rank) if isinstance(value, Operand) else (None, 0)
+
+
+def _with_host(result: Value | None, small: Operand | None) -> Value | None:
     """A result that is calculated on the device, with the value that shapes may take from the host."""
-    if small is None or result is None:
+    if small is None or not isinstance(result, Operand):
         return result
     return Operand(result.dtype, result.shape, result.view, host=lambda: small.host, conditions=small.conditions)
 

@@ -11,6 +11,7 @@ from ...program.dtypes import DType
 from ..builder import Builder, Operand
 from ..codegen.storage import pack, rounded, unpack
 from ..ir import broadcast_shapes
+from ..structures import Structure
 from .activations import ACTIVATIONS, activated
 from .choices import Flag
 from .registry import ANY, BOOLS, FLOATS, INTEGERS, NUMBERS, op
@@ -266,7 +267,7 @@ def bit_cast(b: Builder, x: Operand, *, to: int) -> Operand:
 
 
 @op("Identity", types=ANY, elementwise=True)
-def identity(b: Builder, x: Operand) -> Operand:
+def identity(b: Builder, x: Operand | Structure) -> Operand | Structure:
     return x
 
 

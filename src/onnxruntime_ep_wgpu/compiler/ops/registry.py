@@ -7,6 +7,7 @@ every later version, until another one with a larger `since` replaces it.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -67,6 +68,9 @@ class Operator:
     converts: bool = False  # the elements of its operand, in another type
     rows: tuple[str, ...] = ()  # operands of whose rows, along the last axis, those of the results are made one by one
     ranks: Mapping[str, Ranks] = field(default_factory=dict)  # of operands, where ONNX does not refuse others
+    structures: frozenset[str] = (
+        frozenset()
+    )  # operands that may be sequences or optional values, as their annotations say
     positional: int = 0  # operands that are always passed, None for one that is left out
 
 
@@ -82,6 +86,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 _INJECTED = frozenset({"op_type", "outputs", "wanted", "result_shapes", "with_channels_last"})
 """Keyword arguments that are about the node and no attributes: its type, how many outputs it has, which of them it names, what
 shapes they have as far as that is known before, and whether its result shall have its channels last in memory (`channels.py`)."""
+_STRUCTURES = re.compile(r"\b(SequenceValue|OptionalValue|Structure)\b")
 _OPERATORS: dict[tuple[str, str], list[Operator]] = {}
 
 
@@ -110,6 +115,10 @@ def op(
         positional = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
         variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
         allowed = {n: by_operand.get(n, types) for n in (*positional, *((variadic,) if variadic else ()))}
+        structures = frozenset(p.name for p in parameters if _STRUCTURES.search(str(p.annotation)))
+        for name in structures:  # of which some may be tensors too
+            if not re.search(r"\bOperand\b", str(next(p.annotation for p in parameters if p.name == name))):
+                allowed[name] = frozenset()
         annotations = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY}
         anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
         needed = frozenset(p.name for p in parameters if _is_needed(p))
@@ -144,6 +153,7 @@ def op(
                 converts=converts,
                 rows=rows,
                 ranks=ranks or {},
+                structures=structures,
                 positional=always,
             )
             versions = _OPERATORS.setdefault((domain, name), [])
@@ -290,24 +300,27 @@ def _is_of(kind: str | None, value: Any) -> bool:
     return isinstance(values, list) and all(issubclass(it, _KINDS[kind]) for it in set(map(type, values)))
 
 
-def check_operands(entry: Operator, operands: Sequence[tuple[DType, int] | None]) -> None:
+def check_operands(entry: Operator, operands: Sequence[tuple[DType | None, int] | None]) -> None:
     """Raises UnsupportedError when an operand has a type or a rank that the declaration does not list, or is missing.
 
-    `operands`: type and rank of each, None for one that was left out; those left out at the end are not in it.
+    `operands`: type and rank of each, no type for what is no tensor, None for one that was left out; those left out at the end are
+    not in it.
     """
-    dtypes = [it[0] if it is not None else None for it in operands]
-    for name in entry.operands[len(dtypes) :]:
+    for name in entry.operands[len(operands) :]:
         if name in entry.needed:
             raise UnsupportedError(f"input {name} is missing")
-    for k, dtype in enumerate(dtypes):
+    for k, it in enumerate(operands):
         if k < len(entry.operands):
             name = entry.operands[k]
         elif entry.variadic:
             name = entry.variadic
         else:
             raise UnsupportedError(f"input {k} is not supported")
-        if dtype is None and (name in entry.needed or name == entry.variadic):
+        if it is None and (name in entry.needed or name == entry.variadic):
             raise UnsupportedError(f"input {name} is missing")
+        dtype = None if it is None else it[0]
+        if it is not None and dtype is None and name not in entry.structures:
+            raise UnsupportedError(f"input {name} is a sequence or an optional value")
         if dtype is not None and dtype not in entry.types[name]:
             raise UnsupportedError(f"no kernel for input {name} of type {dtype.label}")
     for given, name in zip(operands, entry.operands, strict=False):

@@ -24,6 +24,7 @@ _ATTRIBUTES: dict[str, Callable[[str, Any], ir.Attr]] = {
     "floats": lambda name, it: NumbersAttribute(name, ir.AttributeType.FLOATS, it),
     "strings": ir.AttrStrings,
     "tensor": lambda name, it: ir.AttrTensor(name, _tensor(Facts(), it, name)),  # is part of its node, whole
+    "type": lambda name, _: ir.Attr(name, ir.AttributeType.TYPE_PROTO, None),
     "graph": lambda name, _: ir.Attr(name, ir.AttributeType.GRAPH, ir.Graph((), (), nodes=())),
 }
 

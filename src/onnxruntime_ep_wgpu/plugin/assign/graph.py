@@ -185,7 +185,8 @@ class _Reader:
         status = api.OpAttr_GetType(handle, self._int)
         if status:  # a kind that the interface cannot show, as bodies are
             api.ReleaseStatus(status)
-            return ShownAttribute(name, "graph")
+            # A type is shown no better; Optional alone has such an attribute.
+            return ShownAttribute(name, "type" if name == "type" else "graph")
         kind = self._int[0]
         if kind == _INT:
             number = ffi.new("int64_t *")

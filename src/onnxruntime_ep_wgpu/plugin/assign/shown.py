@@ -56,8 +56,8 @@ class ShownValue:
 
 @dataclass(eq=False)
 class ShownAttribute:
-    """`kind` is `int`, `float`, `string`, the same in the plural, `tensor` (a Constant) or `graph` (a body, without a value). The
-    value of `ints` is an array of int64, that of `floats` one of float32: models of trees have millions of them."""
+    """`kind` is `int`, `float`, `string`, the same in the plural, `tensor` (a Constant), or, without a value, `graph` (a body) and
+    `type`. The value of `ints` is an array of int64, that of `floats` one of float32: models of trees have millions of them."""
 
     name: str
     kind: str

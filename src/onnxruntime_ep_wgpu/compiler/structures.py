@@ -1,0 +1,31 @@
+"""Sequences and optional values while a graph is lowered: which operands they hold is known then, so no kernel sees them.
+
+They are in no memory: a node that makes one and the nodes that read it are in one group, or all run elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .operand import Operand
+
+
+@dataclass(frozen=True)
+class SequenceValue:
+    """A sequence of tensors."""
+
+    elements: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class OptionalValue:
+    """A tensor, a sequence, or None for nothing."""
+
+    content: Operand | SequenceValue | None
+
+
+Structure = SequenceValue | OptionalValue
+Value = Operand | Structure
+
+MADE_ELSEWHERE = "is a sequence or an optional value that is made elsewhere, and has no memory on a device"
+LEAVES = "is a sequence or an optional value that leaves the nodes that run here, and has no memory on a device"
