@@ -21,8 +21,8 @@ Written by `scripts/document_api.py` from docstrings, so that `help(onnxruntime_
 underscore, and modules, are not the interface and may change.
 """
 SECTIONS = {
-    "Sessions": "session Progress register devices report Report PipelineCounts PipelineCount check PROVIDER set_default_options"
-    " ProviderOptions",
+    "Sessions": "session Progress warmup register devices report Report PipelineCounts PipelineCount check PROVIDER"
+    " set_default_options ProviderOptions",
     "For ONNX Runtime's own functions": "get_library_path get_ep_name get_ep_names",
     "Measuring": "benchmark Times",
     "Memory and devices": "buffer_of DeviceBuffer ort_value_from wgpu_device_of device_options",

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .api.sharing import wgpu_device_of as wgpu_device_of
     from .api.transformers_export import ExportedFolder as ExportedFolder
     from .api.transformers_export import export_transformers as export_transformers
+    from .api.warmup import warmup as warmup
     from .api.web_export import Exported as Exported
     from .api.web_export import export as export
     from .errors import BatchError as BatchError
@@ -93,6 +94,7 @@ _PLACES = {
         "api.sessions": "Progress session",
         "api.sharing": "DeviceBuffer buffer_of device_options ort_value_from wgpu_device_of",
         "api.transformers_export": "ExportedFolder export_transformers",
+        "api.warmup": "warmup",
         "api.web_export": "Exported export",
     }.items()
     for name in names.split()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..device import forget_errors
+from ..runtime import rehearsal
 from ..runtime.executable import Run
 from . import memo
 from .abi import Ort
@@ -109,7 +110,7 @@ class ComputeInfo(CallbackTable, struct="OrtNodeComputeInfo"):
                     submission = run.submit(outputs)
                 else:
                     submission, graph = self.captured.run(group, run, outputs, tensors.addresses)
-                if self.memos is not None and submission is not None:
+                if self.memos is not None and submission is not None and not rehearsal.is_on():
                     self._noted = group
                     self.memos.ran(run, submission, lambda: tensors.of_node(run, outputs), graph)
             tensors.deliver()

@@ -24,7 +24,7 @@ from ..program.program import Program
 from ..program.target import check_target
 from ..program.weights import weight_array, weight_bytes, weight_names, weight_sizes
 from ..trace import Scope, listeners, span
-from . import checks, inspect
+from . import checks, inspect, rehearsal
 from .ahead import Course
 from .callers import Bindable, Callers, Places, Remembered
 from .describe import Descriptions
@@ -73,7 +73,7 @@ class Run:
         all that such a run does, so that the same may be queued again while the plan and the places stay."""
         places = self.places(outputs)
         submission = self.executable.submit(self.plan, places)
-        if submission is not None:
+        if submission is not None and not rehearsal.is_on():
             self.goes_on = self.executable.expect(self._planned.key, submission, places)
         return submission
 
@@ -337,7 +337,7 @@ class Executable:
         """Queues copies, dispatches and copies; `recording` is what `callers` are bound to, when that is known. Gives what was
         submitted when nobody listened and such a run does nothing else."""
         scopes = listeners()
-        plan.submits += 1
+        plan.submits += not rehearsal.is_on()
         # Stepwise runs make bind groups dispatch by dispatch.
         if recording is None and self._stepwise is None:
             recording = plan.bind(callers)

@@ -16,6 +16,7 @@ from ..device import Buffer, Device, Turn, let_go
 from ..live import LiveSet
 from ..program.layout import Layout
 from ..program.program import Program
+from . import rehearsal
 from .groups import BindGroups
 from .pipelines import Pipelines
 from .plan import Plan
@@ -55,7 +56,12 @@ class Family:
 
     def ran(self, plan: Plan) -> None:
         """A run was submitted. Lets go of intermediate buffers that no run has used lately, and of the plans that were
-        made with them. The plans first: others may have a buffer as soon as it is given back. Under the lock."""
+        made with them. The plans first: others may have a buffer as soon as it is given back. Under the lock.
+
+        A rehearsal is no run here: what it made is for later ones."""
+        if rehearsal.is_on():
+            plan.last_run = self.runs
+            return
         self.runs += 1
         plan.last_run = self.runs
         if len(plan.temps) == len(self.temps) and self.temps.generations:

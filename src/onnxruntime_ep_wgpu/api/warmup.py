@@ -1,0 +1,158 @@
+"""Compiling for sizes before they come: `warmup()`.
+
+In: a session, and sizes of free dimensions or shapes of inputs. Out: plans, pipelines and Programs as a run of these sizes makes
+them. Invariant: nothing else remembers the runs that this takes: no capture, no guess about the next run, and no run that C code
+repeats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from ..errors import OptionError, cut
+from ..plugin.captures import NO_CAPTURE, RUN_KEY
+from ..program.dtypes import DType
+from ..runtime.making import PipelineCount
+from ..runtime.rehearsal import rehearsing
+from .arguments import session_argument
+from .reports import state_of
+
+Sizes = Mapping[str, Any]
+"""Sizes by the names of dimensions, or as `x.shape[0]`; shapes, or arrays, by the names of inputs."""
+
+_TYPES = {"float": "float32", "double": "float64"}  # as numpy calls them
+
+
+def warmup(session: Any, shapes: Sizes | Sequence[Sizes]) -> PipelineCount:
+    """Compiles what runs of these sizes need, so that the first of them does not: `warmup(session, [{"n": 1}, {"n": 8}])`.
+
+    `shapes` is a dict, or a list of dicts, one for each set of sizes. A key is the name of a free dimension, or an axis as
+    "x.shape[0]", with a size; or the name of an input, with its shape (a tuple) or an array. Free dimensions of the inputs
+    that are not given as a whole need a size, but for sums of others, "past + 1". Where sizes follow from the values of an
+    input, or kernels are made for them (`report(session).values`), that input needs an array.
+
+    The model runs once for each set, with ones where there are no arrays, and results are dropped. States are not touched: no
+    run is captured under a `gpu_graph_id`, and nothing is remembered of the runs but what was compiled. Sets are taken by
+    size, the largest first, so that their intermediate values share memory; plans whose memory later runs do not use are made
+    again, in milliseconds.
+
+    Gives how many pipelines are new, and the seconds that threads took to compile them. Raises OptionError for sizes that the
+    model does not have or that are missing, LookupError like `report`, and what a run of these sizes raises.
+    """
+    state = state_of(session_argument(session))
+    valued = {name for it in state.assignment.values() for name in (*it.sizes, *it.kernels)}
+    inputs = [_Input(it.name, it.type, tuple(it.shape), it.name in valued) for it in session.get_inputs()]
+    sets = [shapes] if isinstance(shapes, Mapping) else list(shapes)
+    every = [_feeds(inputs, it) for it in sets]
+    options = ort.RunOptions()
+    if state.captures is not None:
+        options.add_run_config_entry(RUN_KEY, str(NO_CAPTURE))
+    before = state.making.pipelines.in_warmup
+    with rehearsing():
+        for feeds in sorted(every, key=_elements, reverse=True):
+            session.run(None, feeds, options)
+    after = state.making.pipelines.in_warmup
+    return PipelineCount(after.pipelines - before.pipelines, after.seconds - before.seconds)
+
+
+@dataclass(frozen=True)
+class _Input:
+    """An input of the model; `shape` has numbers, names and None. `valued`: its elements decide."""
+
+    name: str
+    type: str
+    shape: tuple[int | str | None, ...]
+    valued: bool
+
+    def key(self, axis: int) -> str:
+        """What its axis is called."""
+        return f"{self.name}.shape[{axis}]"
+
+    def check(self, shape: Sequence[int]) -> None:
+        """Raises OptionError for a shape that it cannot have."""
+        if len(shape) != len(self.shape) or any(
+            isinstance(want, int) and want >= 0 and want != size for want, size in zip(self.shape, shape, strict=True)
+        ):
+            wanted = ", ".join("?" if it is None else str(it) for it in self.shape)
+            raise OptionError(f"warmup: input {self.name!r} has the shape [{wanted}], not {list(shape)}")
+
+
+def _elements(feeds: Mapping[str, Any]) -> int:
+    return sum(math.prod(array.shape) for array in feeds.values())
+
+
+def _feeds(inputs: Sequence[_Input], given: Sizes) -> dict[str, Any]:
+    """Inputs of these sizes. Raises OptionError."""
+    if not isinstance(given, Mapping):
+        raise OptionError(f"warmup: {cut(given)} is not a dict of sizes, as {{'batch': 8}} is")
+    by_name = {it.name: it for it in inputs}
+    axes = {it.key(axis) for it in inputs for axis, size in enumerate(it.shape) if not isinstance(size, int)}
+    names = {size for it in inputs for size in it.shape if isinstance(size, str)}
+    sizes: dict[str, int] = {}
+    for key, value in given.items():
+        if key in by_name and not (key in names and isinstance(value, int)):
+            continue
+        if key not in names | axes:
+            known = ", ".join([*sorted(names), *sorted(axes), *by_name])
+            raise OptionError(f"warmup: no dimension or input is called {cut(key)}; there are {known}")
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise OptionError(f"warmup: {key!r}: {cut(value)} is not a size, which is a whole number from 0 on")
+        sizes[key] = value
+    wholes = {name: given[name] for name in by_name if name in given and name not in sizes}
+    for name, whole in wholes.items():
+        shape = _shape_of(name, whole)
+        by_name[name].check(shape)
+        for dim, size in zip(by_name[name].shape, shape, strict=True):
+            if isinstance(dim, str):
+                sizes.setdefault(dim, size)
+    return {it.name: _array(it, wholes.get(it.name), sizes) for it in inputs}
+
+
+def _shape_of(name: str, whole: Any) -> tuple[int, ...]:
+    if isinstance(whole, tuple | list):
+        if all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in whole):
+            return tuple(whole)
+    elif hasattr(whole, "shape") and hasattr(whole, "dtype"):
+        return tuple(whole.shape)
+    raise OptionError(
+        f"warmup: input {name!r}: {cut(whole)} is neither a shape, which is a tuple of sizes, nor an array"
+    )
+
+
+def _array(it: _Input, whole: Any, sizes: Mapping[str, int]) -> Any:
+    """An input: the array that was given, else ones."""
+    if hasattr(whole, "dtype"):
+        return whole
+    if it.valued:
+        raise OptionError(
+            f"warmup: the values of input {it.name!r} decide sizes or kernels; pass an array, as"
+            f" {{{it.name!r}: np.array(...)}}"
+        )
+    shape = tuple(whole) if whole is not None else tuple(_size(it, axis, sizes) for axis in range(len(it.shape)))
+    kind = it.type.removeprefix("tensor(").removesuffix(")")
+    dtypes = {dtype.label: dtype.numpy for dtype in DType if dtype is not DType.STRING}
+    if _TYPES.get(kind, kind) not in dtypes:
+        raise OptionError(f"warmup: input {it.name!r} is a {it.type}, which cannot be made up; pass it as an array")
+    return np.ones(shape, dtypes[_TYPES.get(kind, kind)])
+
+
+def _size(it: _Input, axis: int, sizes: Mapping[str, int]) -> int:
+    dim, key = it.shape[axis], it.key(axis)
+    if isinstance(dim, int) and dim >= 0:
+        return dim
+    if key in sizes:
+        return sizes[key]
+    if isinstance(dim, str):
+        if dim in sizes:
+            return sizes[dim]
+        terms = [term.strip() for term in dim.split("+")]
+        if len(terms) > 1 and all(term.isdecimal() or term in sizes for term in terms):
+            return sum(int(term) if term.isdecimal() else sizes[term] for term in terms)
+    name = dim if isinstance(dim, str) else key
+    raise OptionError(f"warmup: axis {axis} of input {it.name!r} is free: pass {{{name!r}: SIZE}} or the input's shape")
