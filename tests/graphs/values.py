@@ -21,6 +21,7 @@ CODES = {
     "float32": TensorProto.FLOAT,
     "float16": TensorProto.FLOAT16,
     "bfloat16": TensorProto.BFLOAT16,
+    "float64": TensorProto.DOUBLE,
     "int8": TensorProto.INT8,
     "int16": TensorProto.INT16,
     "int32": TensorProto.INT32,
@@ -31,17 +32,18 @@ CODES = {
     "uint64": TensorProto.UINT64,
     "bool": TensorProto.BOOL,
 }
-UNIT = {"float32": 2.0**-21, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-"""The relative error of one operator: 4 units of the last place of f32, and a rounding per node of halves."""
-LARGEST = {"float32": 1e4, "float16": 2e3, "bfloat16": 1e4}
+UNIT = {"float32": 2.0**-21, "float16": 2.0**-10, "bfloat16": 2.0**-7, "float64": 2.0**-50}
+"""The relative error of one operator: 4 units of the last place of f32, 8 of f64, and a rounding per node of halves."""
+LARGEST = {"float32": 1e4, "float16": 2e3, "bfloat16": 1e4, "float64": 1e4}
 """Beyond this a float is not drawn further."""
 LEAST = 1e-12
 """Nor is a tensor with no larger element that is not all zeros: its squares are subnormal, which adapters may flush."""
-LOOSEST = {"float32": 1e-3, "float16": 3e-2, "bfloat16": 6e-2}
+LOOSEST = {"float32": 1e-3, "float16": 3e-2, "bfloat16": 6e-2, "float64": 1e-3}
 """The largest error, as a part of the tensor's scale, with which a value is drawn: a wrong element cannot hide behind it."""
-SMALLEST = {"float32": 1e-30, "float16": 1e-7, "bfloat16": 1e-30}
+SMALLEST = {"float32": 1e-30, "float16": 1e-7, "bfloat16": 1e-30, "float64": 1e-30}
 """Numbers below this may be flushed to zero."""
-FLOATS = tuple(UNIT)
+FLOATS = ("float32", "float16", "bfloat16")
+"""Those that every operator of floats has kernels for."""
 INTEGERS = tuple(name for name in CODES if "int" in name)
 
 Samples = tuple[np.ndarray, ...]

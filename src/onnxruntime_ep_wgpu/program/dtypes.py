@@ -30,7 +30,7 @@ class DType(enum.Enum):
     STRING = (8, "object", 0, None)
     BOOL = (9, "bool", 8, "bool")
     FLOAT16 = (10, "float16", 16, "f32")
-    FLOAT64 = (11, "float64", 64, None)
+    FLOAT64 = (11, "float64", 64, "f64")
     UINT32 = (12, "uint32", 32, "u32")
     UINT64 = (13, "uint64", 64, "u64")
     BFLOAT16 = (16, "bfloat16", 16, "f32")
@@ -46,7 +46,7 @@ class DType(enum.Enum):
 
     def __init__(self, code: int, numpy_name: str, bits: int, compute: str | None) -> None:
         """`code` is the number in `onnx.TensorProto.DataType`; `bits` are 0 for strings; `compute` is `f32`, `i32`, `u32`, `i64`,
-        `u64` or `bool`, None when no kernel can calculate with it."""
+        `u64`, `f64` or `bool`, None when no kernel can calculate with it."""
         self.code, self.bits, self.compute = code, bits, compute
         self._numpy_name = numpy_name
 
@@ -68,7 +68,7 @@ class DType(enum.Enum):
 
     @property
     def is_float(self) -> bool:
-        return self.compute == "f32" or self is DType.FLOAT64
+        return self.compute in ("f32", "f64")
 
     @property
     def is_half(self) -> bool:

@@ -10,13 +10,13 @@ from ..rounding import Reject
 from ..values import Value
 from .common import axis_of, numbers, of_size, positive, recipe, reduced, some, some_float, tame
 
-NUMBERS = (*values.FLOATS, *values.INTEGERS)
+NUMBERS = (*values.FLOATS, "float64", *values.INTEGERS)
 
 
 @recipe(4)
 def reduction(g: Graph) -> Value:
     op = g.dice.of(list(semantics.REDUCTIONS))
-    x = some(g, (*values.FLOATS, "int32", "int64", "int8", "uint8"), 1)
+    x = some(g, (*values.FLOATS, "float64", "int32", "int64", "int8", "uint8"), 1)
     if not x.is_float and op == "ReduceLogSumExp":
         raise Reject("floats only")
     if op == "ReduceLogSum":
@@ -40,7 +40,7 @@ def no_reduction(g: Graph) -> Value:
 
 @recipe(1)
 def extreme(g: Graph) -> Value:
-    x = some(g, ("float32", "float16", "int32", "int8"), 1)
+    x = some(g, ("float32", "float16", "float64", "int32", "int8"), 1)
     op = g.dice.of(["ArgMax", "ArgMin"])
     last = {"select_last_index": 1} if g.dice.chance(0.3) else {}
     return g.add(op, x, types=["int64"], axis=axis_of(g, x), keepdims=g.dice.between(0, 1), **last)
@@ -48,7 +48,7 @@ def extreme(g: Graph) -> Value:
 
 @recipe(1)
 def top(g: Graph) -> list[Value]:
-    x = some(g, ("float32", "float16", "int32", "int64"), 1)
+    x = some(g, ("float32", "float16", "float64", "int32", "int64"), 1)
     axis = axis_of(g, x)
     count = g.dice.between(0 if g.dice.chance(0.1) else 1, max(1, min(x.dim(axis))))
     return list(
@@ -60,7 +60,7 @@ def top(g: Graph) -> list[Value]:
 
 @recipe(1)
 def cumulative(g: Graph) -> Value:
-    x = some(g, ("float32", "float16", "int32", "int64"), 1)
+    x = some(g, ("float32", "float16", "float64", "int32", "int64"), 1)
     axis = g.constant(g.dice.of([axis_of(g, x)]))
     return g.add("CumSum", x, axis, exclusive=g.dice.between(0, 1), reverse=g.dice.between(0, 1))
 

@@ -58,13 +58,13 @@ def one_operand_only(g: Graph) -> Value:
 @recipe(1)
 def itself(g: Graph) -> Value:
     """Both operands are one value."""
-    x = some(g, (*values.FLOATS, "int32", "int64"))
+    x = some(g, (*values.FLOATS, "float64", "int32", "int64"))
     return g.add(g.dice.of(["Add", "Mul", "Sub", "Max"]), x, x)
 
 
 @recipe(1)
 def division(g: Graph) -> Value:
-    x = some(g, (*values.FLOATS, *values.INTEGERS))
+    x = some(g, (*values.FLOATS, "float64", *values.INTEGERS))
     if x.is_float:
         return g.add("Div", x, positive(g, operand(g, x, low=0.5, high=2.0)))
     divisor = g.constant(g.dice.of([2, 3, 5]), x.dtype)

@@ -9,7 +9,8 @@ Operators and builtins of nothing but literals are calculated here: a compiler o
 finite, overflows or is outside of a domain.
 
 64-bit integers are `i64`/`u64` where the target has them, else `vec2<u32>` (low word first) with the functions of
-`wgsl/prelude/int64.wgsl`; both are exact. Float minimum, maximum and comparisons that must see NaN come from
+`wgsl/prelude/int64_pair.wgsl`; both are exact. Floats of 64 bits are `vec2<u32>` with the functions of `wgsl/prelude/float64.wgsl`,
+which are exact too: WGSL has no type for them. Float minimum, maximum and comparisons that must see NaN come from
 `wgsl/prelude/float.wgsl`, because WGSL lets an implementation assume there is none.
 """
 
@@ -25,13 +26,16 @@ import numpy as np
 from . import prelude
 from .value import TypedValue
 
-WIDE = ("i64", "u64")
+_LONG = ("i64", "u64")
+_DOUBLE = "f64"
+WIDE = (*_LONG, _DOUBLE)
+"""Kinds of 64 bits, of which there are no vectors."""
 WIDEST = "i128"
 """What reductions of integers combine: sums, functions and conversions, which keep the low bits. No tensor has it."""
 KINDS = ("f32", "i32", "u32", *WIDE, WIDEST, "bool")
 _OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "rem", "&": "and", "|": "or", "^": "xor"}
 _COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
-_ALLOWED = {"f32": "+-*/%", "bool": "&|", WIDEST: "+"}  # of the operators; integers have all
+_ALLOWED = {"f32": "+-*/%", _DOUBLE: "+-*/%", "bool": "&|", WIDEST: "+"}  # of the operators; integers have all
 # Functions whose WGSL builtin is exact enough, by kind.
 _BUILTINS = {
     "f32": {"sqrt", "floor", "ceil", "trunc", "abs"},
@@ -66,7 +70,11 @@ class Scalars:
             return f"vec4<{kind}>"
         if kind == WIDEST:
             return "vec4<u32>"
-        return "vec2<u32>" if kind in WIDE and self.pairs else kind
+        return "vec2<u32>" if self._in_words(kind) else kind
+
+    def _in_words(self, kind: str) -> bool:
+        """Whether a kind is two words in WGSL, the low one first."""
+        return kind == _DOUBLE or (kind in _LONG and self.pairs)
 
     def spread(self, value: TypedValue, width: int = 4) -> TypedValue:
         """The value in a width: one becomes four equal ones."""
@@ -89,6 +97,9 @@ class Scalars:
             literal = TypedValue(f"{float(rounded)!r}f", kind, number=float(rounded))
             # Constant infinities are shader errors, and Tint takes a constant -0 for 0 where it has both.
             return _hidden(literal) if not np.isfinite(rounded) or (rounded == 0 and np.signbit(rounded)) else literal
+        if kind == _DOUBLE:
+            bits = int(np.float64(value).view(np.uint64))
+            return TypedValue(f"vec2<u32>({bits & 0xFFFFFFFF}u, {bits >> 32}u)", kind, number=float(value))
         if isinstance(value, float) and not value.is_integer():
             raise TypeError(f"{value} is no {kind}")
         least, beyond = _LIMITS[kind]
@@ -109,9 +120,10 @@ class Scalars:
         return f"{number}li" if number != -(2**63) else "(-9223372036854775807li - 1li)"
 
     def _calculated(self, function: Callable[..., Any], literals: Sequence[TypedValue]) -> TypedValue:
-        """The literal of a function of literals: f32 rounded as by a device, integers wrapped."""
+        """The literal of a function of literals: floats rounded as by a device, integers wrapped."""
         kind = literals[0].kind
-        numbers = [np.float32(a.number) if kind == "f32" else a.number for a in literals]
+        of = {"f32": np.float32, _DOUBLE: np.float64}.get(kind)
+        numbers = [a.number if of is None else of(a.number) for a in literals]
         with np.errstate(all="ignore"):
             return self.literal(function(*numbers), kind)
 
@@ -124,7 +136,9 @@ class Scalars:
             return self._calculated(_ARITHMETIC[operator], [a, b])
         if kind == WIDEST:
             return TypedValue(f"add_{kind}({a.text}, {b.text})", kind)
-        if kind in WIDE and self.pairs:
+        if kind == _DOUBLE:
+            return self.function("fmod" if operator == "%" else _OPERATORS[operator], [a, b])
+        if kind in _LONG and self.pairs:
             name = _OPERATORS[operator]
             return TypedValue(f"{name}_{kind if operator in '/%' else '64'}({a.text}, {b.text})", kind)
         if operator == "%" and kind in ("f32", "i32", "i64"):
@@ -146,14 +160,14 @@ class Scalars:
         kind = a.kind
         if kind == WIDEST:
             raise TypeError(f"{kind} has no {operator}")
-        if kind in WIDE and self.pairs:
+        if kind in _LONG and self.pairs:
             if operator in ("==", "!="):
                 return TypedValue(f"{'' if operator == '==' else '!'}eq_64({a.text}, {b.text})", "bool")
             if operator in (">", ">="):
                 a, b, operator = b, a, {">": "<", ">=": "<="}[operator]
             less = f"lt_{kind}({a.text}, {b.text})" if operator == "<" else f"!lt_{kind}({b.text}, {a.text})"
             return TypedValue(less, "bool")
-        if kind == "f32" or (kind == "i64" and operator not in ("==", "!=")):
+        if kind in ("f32", _DOUBLE) or (kind == "i64" and operator not in ("==", "!=")):
             return self.function(_COMPARISONS[operator], [a, b])
         a, b = self.level([a, b])
         if kind == "bool" and operator not in ("==", "!="):
@@ -174,14 +188,16 @@ class Scalars:
             raise TypeError(f"{a.kind} has no sign")
         if a.number is not None:
             return self._calculated(operators.neg, [a])
-        if a.kind in WIDE and self.pairs:
+        if a.kind == _DOUBLE:
+            return self.function("neg", [a])
+        if a.kind in _LONG and self.pairs:
             return TypedValue(f"sub_64(vec2<u32>(), {a.text})", a.kind)
         zero = {"u32": "0u - ", "u64": "0lu - "}.get(a.kind, "-")
         return TypedValue(f"({zero}{a.text})", a.kind, a.width)
 
     def invert(self, a: TypedValue) -> TypedValue:
         """All bits the other way."""
-        if a.kind in ("f32", "bool", WIDEST):
+        if a.kind in ("f32", _DOUBLE, "bool", WIDEST):
             raise TypeError(f"{a.kind} has no ~")
         if a.number is not None:
             return self._calculated(operators.invert, [a])
@@ -195,11 +211,14 @@ class Scalars:
         if name in _BUILTINS.get(kind, ()):
             wanted, result, full = _ARGUMENTS.get(name, 1), kind, name
         else:
-            full = f"{name}_{kind}_native" if kind in WIDE and not self.pairs else f"{name}_{kind}"
+            full = f"{name}_{kind}"
+            if not self.pairs and (kind in _LONG or (name, kind) in _RESULTS):
+                full = f"{full}_native"
             found = prelude.signature(full, self.pairs)
             if found is None or any(parameter != self.type(kind) for parameter in found.parameters):
                 raise TypeError(f"{kind} has no function {name!r}")
-            wanted, result = len(found.parameters), kind if found.result == self.type(kind) else found.result
+            result = _RESULTS.get((name, kind)) or (kind if found.result == self.type(kind) else found.result)
+            wanted = len(found.parameters)
             full = prelude.vector(full) if width > 1 else full
         if len(arguments) != wanted:
             raise TypeError(f"{name!r} of {kind} has {wanted} arguments, not {len(arguments)}")
@@ -225,8 +244,8 @@ class Scalars:
         if a.kind == kind:
             return a
         if kind == "bool":
-            if a.kind == "f32":
-                return TypedValue(self._called("bool_of_f32", a), kind, a.width)
+            if a.kind in ("f32", _DOUBLE):
+                return TypedValue(self._called(f"bool_of_{a.kind}", a), kind, a.width)
             return self.compare("!=", a, self.literal(0, a.kind))
         if a.kind == "bool":
             return self.select(a, self.literal(1, kind), self.literal(0, kind))
@@ -246,7 +265,10 @@ class Scalars:
     def _converted(self, text: str, source: str, kind: str) -> str:
         if WIDEST in (source, kind):
             return self._converted_widest(text, source, kind)
-        wide_source, wide_kind = source in WIDE, kind in WIDE
+        if _DOUBLE in (source, kind):
+            native = not self.pairs and (source in _LONG or kind in _LONG)
+            return f"{kind}_of_{source}{'_native' if native else ''}({text})"
+        wide_source, wide_kind = source in _LONG, kind in _LONG
         if wide_source and wide_kind:
             return text if self.pairs else f"bitcast<{kind}>({text})"
         if not self.pairs and (wide_source or wide_kind):
@@ -263,13 +285,15 @@ class Scalars:
 
     def _converted_widest(self, text: str, source: str, kind: str) -> str:
         other = kind if source == WIDEST else source
-        if other not in ("i32", "u32", *WIDE):
+        if other not in ("i32", "u32", *_LONG):
             raise TypeError(f"{source} is no {kind}")
-        if kind == WIDEST or (other in WIDE and not self.pairs):
-            return f"{kind}_of_{source}{'_native' if other in WIDE and not self.pairs else ''}({text})"
+        if kind == WIDEST or (other in _LONG and not self.pairs):
+            return f"{kind}_of_{source}{'_native' if other in _LONG and not self.pairs else ''}({text})"
         return {"i32": f"bitcast<i32>({text}.x)", "u32": f"{text}.x"}.get(kind, f"{text}.xy")
 
 
+# What a function gives that is neither its own kind nor what its text says.
+_RESULTS = {("ordered", _DOUBLE): "u64"}
 _QUOTIENTS = frozenset({"div", "fma", "fmod", "quotient"})
 """Functions of products and quotients."""
 

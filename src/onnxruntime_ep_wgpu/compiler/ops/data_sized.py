@@ -171,7 +171,7 @@ def _keys(b: Builder, x: Operand) -> Operand:
     """Unsigned keys in the order of the elements: zeros are equal, and NaN is the largest."""
     if x.dtype is DType.BOOL:
         return b.cast(x, DType.UINT32)
-    wide = DType.UINT64 if x.dtype in (DType.INT64, DType.UINT64) else DType.UINT32
+    wide = DType.UINT64 if x.dtype.bits == 64 else DType.UINT32
     return b.pointwise(KEYS[x.dtype.compute or ""], {"x": x}, wide, cost=6)
 
 

@@ -20,7 +20,7 @@ from .choices import Flag
 from .index import INDICES, along, check_indices, narrowed
 from .indexing import gather
 from .reduction import reduce_axes
-from .registry import ANY, NUMBERS, at_least, op
+from .registry import ANY, SINGLES, at_least, op
 
 LEARNT = "ai.onnx.ml"
 Norm = Literal["MAX", "L1", "L2"]
@@ -61,7 +61,7 @@ def _features(x: Operand) -> Dim:
     return 1 if x.rank == 0 else x.shape[min(x.rank, 2) - 1]
 
 
-@op("Scaler", domain=LEARNT, types=NUMBERS)
+@op("Scaler", domain=LEARNT, types=SINGLES)
 def scaler(b: Builder, x: Operand, *, scale: list[float] | None = None, offset: list[float] | None = None) -> Operand:
     """(x - offset) * scale, with a number for each feature or one for all."""
     scales, offsets = weights(scale or ()), weights(offset or ())
@@ -76,7 +76,7 @@ def scaler(b: Builder, x: Operand, *, scale: list[float] | None = None, offset: 
     return b.pointwise("(x - offset) * scale", operands, DType.FLOAT32, x.shape, cost=2)
 
 
-@op("Normalizer", domain=LEARNT, types=NUMBERS)
+@op("Normalizer", domain=LEARNT, types=SINGLES)
 def normalizer(b: Builder, x: Operand, *, norm: Norm = "MAX") -> Operand:
     """Rows divided by their largest element, by the sum of their sizes or by their length; by nothing where that is 0."""
     rows = rows_of(b, x)
@@ -93,14 +93,14 @@ def normalizer(b: Builder, x: Operand, *, norm: Norm = "MAX") -> Operand:
     return b.reshape(result, x.shape)
 
 
-@op("Binarizer", domain=LEARNT, types=NUMBERS)
+@op("Binarizer", domain=LEARNT, types=SINGLES)
 def binarizer(b: Builder, x: Operand, *, threshold: float = 0.0) -> Operand:
     """1 above the threshold, else 0. NaN, which is an error of the CPU provider, is not above it."""
     limit = float(np.float32(threshold))
     return b.pointwise(f"{x.dtype.compute}(f32(x) > limit)", {"x": x}, x.dtype, limit=limit)
 
 
-@op("Imputer", domain=LEARNT, types=NUMBERS)
+@op("Imputer", domain=LEARNT, types=SINGLES)
 def imputer(
     b: Builder,
     x: Operand,
@@ -178,7 +178,7 @@ def looked_up(b: Builder, x: Operand, keys: np.ndarray, values: np.ndarray, nan:
     )
 
 
-@op("LabelEncoder", domain=LEARNT, since=2, types=NUMBERS)
+@op("LabelEncoder", domain=LEARNT, since=2, types=SINGLES)
 def label_encoder(
     b: Builder,
     x: Operand,
@@ -197,7 +197,7 @@ def label_encoder(
     return _encoded(b, x, keys, values, np.array([default], values.dtype), nan=False)
 
 
-@op("LabelEncoder", domain=LEARNT, since=4, types=NUMBERS)
+@op("LabelEncoder", domain=LEARNT, since=4, types=SINGLES)
 def label_encoder_4(
     b: Builder,
     x: Operand,
@@ -245,7 +245,7 @@ def _encoded(b: Builder, x: Operand, keys: np.ndarray, values: np.ndarray, defau
     return looked_up(b, x, keys, np.append(values, default), nan)
 
 
-@op("OneHotEncoder", domain=LEARNT, types=NUMBERS)
+@op("OneHotEncoder", domain=LEARNT, types=SINGLES)
 def one_hot_encoder(b: Builder, x: Operand, *, cats_int64s: list[int] | None = None, zeros: Flag = 1) -> Operand:
     """1 at the place of an element's category along a new axis. Floats are cut to integers.
 
@@ -280,7 +280,7 @@ def array_feature_extractor(b: Builder, x: Operand, indices: Operand) -> Operand
     return b.reshape(result, (1, *result.shape)) if x.rank == 1 else result
 
 
-@op("FeatureVectorizer", domain=LEARNT, types=NUMBERS)
+@op("FeatureVectorizer", domain=LEARNT, types=SINGLES)
 def feature_vectorizer(b: Builder, *xs: Operand, inputdimensions: list[int]) -> Operand:
     """Rows of all inputs side by side, each cut or filled with zeros to its number of columns."""
     if len(xs) != len(inputdimensions) or not xs or any(not 0 <= it <= _WIDEST for it in inputdimensions):

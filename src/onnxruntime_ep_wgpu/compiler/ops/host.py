@@ -133,7 +133,7 @@ def _held(array: Array, dtype: DType, wraps: bool, conditions: Conditions) -> Ar
 
 def _rounded(value: int, dtype: DType, wraps: bool) -> int:
     if dtype.is_float:
-        return int(np.float32(value))
+        return int(np.float64(value) if dtype is DType.FLOAT64 else np.float32(value))
     low, high = dtype.limits
     if not wraps and not low <= value <= high:
         raise _Unknown

@@ -51,7 +51,7 @@ def narrowed(b: Builder, x: Operand) -> Operand:
     kind = x.dtype.compute
     if x.dtype is DType.INT32:
         return x
-    cut = {"f32": "i32(trunc(x))", "i32": "x"}.get(kind or "", "narrow(x)")
+    cut = {"f32": "i32(trunc(x))", "f64": "i32(x)", "i32": "x"}.get(kind or "", "narrow(x)")
     return b.pointwise(cut, {"x": x}, DType.INT32)
 
 

@@ -17,7 +17,7 @@ from ..operand import fixed
 from .choices import Flag
 from .index import INDICES, Allowed, along, check_indices, evenly_apart, index32, narrowed
 from .pointwise import type_of
-from .registry import ANY, INTEGERS, MICROSOFT, NUMBERS, KnownShape, at_least, op
+from .registry import ANY, INTEGERS, MICROSOFT, SINGLES, KnownShape, at_least, op
 from .shape import axes_of, axis_of, extents
 
 
@@ -162,7 +162,7 @@ def reverse_sequence(b: Builder, x: Operand, lengths: Operand, *, batch_axis: in
     )
 
 
-@op("OneHot", types=ANY, indices=NUMBERS, depth=NUMBERS)
+@op("OneHot", types=ANY, indices=SINGLES, depth=SINGLES)
 def one_hot(
     b: Builder,
     indices: Operand,

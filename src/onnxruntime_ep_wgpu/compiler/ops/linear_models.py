@@ -9,10 +9,10 @@ from ..builder import Builder, Operand
 from .features import LEARNT, rows_of, weights
 from .learnt_scores import PostTransform, label_by_sign, label_of_best, labels_of, of_one, probit, transformed
 from .matmul import matrix_product
-from .registry import NUMBERS, op
+from .registry import SINGLES, op
 
 
-@op("LinearRegressor", domain=LEARNT, types=NUMBERS)
+@op("LinearRegressor", domain=LEARNT, types=SINGLES)
 def linear_regressor(
     b: Builder,
     x: Operand,
@@ -29,7 +29,7 @@ def linear_regressor(
     return transformed(b, scores, post_transform)
 
 
-@op("LinearClassifier", domain=LEARNT, types=NUMBERS)
+@op("LinearClassifier", domain=LEARNT, types=SINGLES)
 def linear_classifier(
     b: Builder,
     x: Operand,

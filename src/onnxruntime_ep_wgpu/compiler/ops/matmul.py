@@ -14,7 +14,7 @@ from ..ir import Map, Read, Shape, Tensor, Variant, View, broadcast_shapes, pack
 from ..tune import matmul_variants
 from .choices import Flag
 from .reduction import reduce_axes
-from .registry import FLOATS, op
+from .registry import REALS, op
 
 Groups = tuple[int, int, int]
 
@@ -225,7 +225,7 @@ def _long(b: Builder, it: _Product, k: int, most: int) -> Operand:
 
 
 def _summed_products(b: Builder, x: Operand, x_groups: Groups, y: Operand, y_groups: Groups) -> Operand:
-    """The product without a kernel of its own, for 64-bit integers, which no model multiplies much of."""
+    """The product without a kernel of its own, for elements of 64 bits, which no model multiplies much of."""
     at, where = x_groups[0], x_groups[0] + x_groups[1]
     inner, columns = y_groups[1], y_groups[2]
     left = b.reshape(x, (*x.shape[:where], *(1,) * columns, *x.shape[where:]))
@@ -236,7 +236,7 @@ def _summed_products(b: Builder, x: Operand, x_groups: Groups, y: Operand, y_gro
     return reduce_axes(b, "ReduceSum", products, axes, keepdims=False, wraps=True)
 
 
-@op("MatMul", types=FLOATS | {DType.INT32, DType.UINT32, DType.INT64, DType.UINT64})
+@op("MatMul", types=REALS | {DType.INT32, DType.UINT32, DType.INT64, DType.UINT64})
 def matmul(b: Builder, x: Operand, y: Operand) -> Operand:
     """The product of matrices by the rules of numpy, in the type of x."""
     return product_of_matrices(b, x, y)
@@ -272,7 +272,7 @@ def product_of_matrices(b: Builder, x: Operand, y: Operand, *, rounded: bool = F
     return b.reshape(result, kept)
 
 
-@op("Gemm", types=FLOATS)
+@op("Gemm", types=REALS)
 def gemm(
     b: Builder,
     x: Operand,

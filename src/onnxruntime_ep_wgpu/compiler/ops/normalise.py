@@ -13,7 +13,7 @@ from ..dims import Dim, equal, floordiv
 from ..ir import Read
 from .choices import Flag
 from .reduction import reduce_axes
-from .registry import FLOATS, at_least, op
+from .registry import FLOATS, REALS, at_least, op
 from .rows import by_rows
 from .shape import axis_of
 
@@ -27,7 +27,9 @@ def softmax_rows(
     """
     kept = x.rank - axes
     sinks = [b.expand(sink, x.shape[:kept])] if sink is not None else []
-    found = by_rows(b, x, kept, lambda rows, *own: _softmax(b, rows, kept, logarithm, masked, *own), *sinks)
+    found = None
+    if x.dtype is not DType.FLOAT64:
+        found = by_rows(b, x, kept, lambda rows, *own: _softmax(b, rows, kept, logarithm, masked, *own), *sinks)
     if found is None:
         return _long_softmax(b, x, list(range(kept, x.rank)), logarithm, masked, *sinks)
     return b.cast(found[0], x.dtype)
@@ -54,19 +56,20 @@ def _softmax(
 def _long_softmax(
     b: Builder, x: Operand, axes: list[int], logarithm: bool, masked: bool, sink: Operand | None = None
 ) -> Operand:
-    """The same for rows that no invocation comes to the end of, by reductions."""
-    wide = b.cast(x, DType.FLOAT32)
+    """The same by reductions, for rows that no invocation comes to the end of, and for f64."""
+    kind = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32
+    wide = b.cast(x, kind)
     highest = reduce_axes(b, "ReduceMax", wide, axes, True)
     if sink is not None:
         sink = b.reshape(sink, highest.shape)
-        highest = b.pointwise("max(x, s)", {"x": highest, "s": sink}, DType.FLOAT32)
+        highest = b.pointwise("max(x, s)", {"x": highest, "s": sink}, kind)
     if masked:
-        highest = b.pointwise("where(isinf(x) and x < 0, 0, x)", {"x": highest}, DType.FLOAT32)
-    shifted = b.pointwise("x - m", {"x": wide, "m": highest}, DType.FLOAT32)
-    powers = b.pointwise("exp(x)", {"x": shifted}, DType.FLOAT32, cost=4)
+        highest = b.pointwise("where(isinf(x) and x < 0, 0, x)", {"x": highest}, kind)
+    shifted = b.pointwise("x - m", {"x": wide, "m": highest}, kind)
+    powers = b.pointwise("exp(x)", {"x": shifted}, kind, cost=4)
     total = reduce_axes(b, "ReduceSum", powers, axes, True)
     if sink is not None:
-        total = b.pointwise("t + exp(s - m)", {"t": total, "s": sink, "m": highest}, DType.FLOAT32, cost=4)
+        total = b.pointwise("t + exp(s - m)", {"t": total, "s": sink, "m": highest}, kind, cost=4)
     if logarithm:
         return b.pointwise("x - log(t)", {"x": shifted, "t": total}, x.dtype, cost=4)
     return b.pointwise("where(t == 0, 0, x / t)" if masked else "x / t", {"x": powers, "t": total}, x.dtype, cost=2)
@@ -87,11 +90,11 @@ def softmax_along(b: Builder, x: Operand, axis: int, logarithm: bool = False) ->
 
 
 def _declare(name: str, logarithm: bool) -> None:
-    @op(name, types=FLOATS)
+    @op(name, types=REALS)
     def flattened(b: Builder, x: Operand, *, axis: int = 1) -> Operand:
         return softmax_from(b, x, axis, logarithm)
 
-    @op(name, since=13, types=FLOATS)
+    @op(name, since=13, types=REALS)
     def along(b: Builder, x: Operand, *, axis: int = -1) -> Operand:
         return softmax_along(b, x, axis, logarithm)
 

@@ -14,7 +14,7 @@ from ..ir import broadcast_shapes
 from ..structures import Structure
 from .activations import ACTIVATIONS, activated
 from .choices import Flag
-from .registry import ANY, BOOLS, FLOATS, INTEGERS, NUMBERS, op
+from .registry import ANY, BOOLS, DOUBLES, FLOATS, INTEGERS, NUMBERS, REALS, op
 
 SIGNED = frozenset({DType.INT8, DType.INT16, DType.INT32, DType.INT64})
 
@@ -43,13 +43,13 @@ def unary(
 unary("Abs", "abs(x)", NUMBERS)
 unary("Neg", "-x", NUMBERS)
 unary("Sign", "sign(x)", NUMBERS)
-unary("Sqrt", "sqrt(x)")
-unary("Exp", "exp(x)", cost=4)
-unary("Log", "log(x)", cost=4)
-unary("Reciprocal", "1 / x")
-unary("Floor", "floor(x)")
-unary("Ceil", "ceil(x)")
-unary("Round", "round(x)")
+unary("Sqrt", "sqrt(x)", REALS)
+unary("Exp", "exp(x)", REALS, cost=4)
+unary("Log", "log(x)", REALS, cost=4)
+unary("Reciprocal", "1 / x", REALS)
+unary("Floor", "floor(x)", REALS)
+unary("Ceil", "ceil(x)", REALS)
+unary("Round", "round(x)", REALS)
 unary("Sin", "sin(x)", cost=4)
 unary("Cos", "cos(x)", cost=4)
 unary("Tan", "tan(x)", cost=8)
@@ -62,7 +62,7 @@ unary("Asinh", "asinh(x)", cost=16)
 unary("Acosh", "acosh(x)", cost=16)
 unary("Atanh", "atanh(x)", cost=16)
 unary("Erf", "erf(x)", cost=20)
-unary("IsNaN", "isnan(x)", to=DType.BOOL)
+unary("IsNaN", "isnan(x)", REALS, to=DType.BOOL)
 unary("Not", "not x", BOOLS)
 unary("BitwiseNot", "~x", INTEGERS)
 unary("Shrink", "where(x < -lambd, x + bias, where(x > lambd, x - bias, 0))", bias=0.0, lambd=0.5, cost=4)
@@ -84,10 +84,11 @@ for name in (
     *("Softplus", "Softsign"),
 ):
     it = ACTIVATIONS[name]
-    unary(name, it.expression, FLOATS | SIGNED if name == "Relu" else FLOATS, it.cost, None, **it.parameters)
+    types = FLOATS | DOUBLES | SIGNED if name == "Relu" else REALS if name == "LeakyRelu" else FLOATS
+    unary(name, it.expression, types, it.cost, None, **it.parameters)
 
 
-@op("IsInf", types=FLOATS, elementwise=True)
+@op("IsInf", types=REALS, elementwise=True)
 def is_inf(b: Builder, x: Operand, *, detect_negative: Flag = 1, detect_positive: Flag = 1) -> Operand:
     wanted = {
         (1, 1): "isinf(x)",
@@ -159,6 +160,8 @@ def power(b: Builder, x: Operand, y: Operand) -> Operand:
             float(exponent.reshape(-1)[0])
         ]
         return b.pointwise(simple, {"x": x}, x.dtype, broadcast_shapes(x.shape, y.shape), cost=2)
+    if DType.FLOAT64 in (x.dtype, y.dtype):
+        raise UnsupportedError("powers of float64 but by the constants 0.5, 1, 2 and 3")
     if y.dtype.is_float and not x.dtype.is_float:
         largest = 2.0 ** {"i32": 31, "u32": 32, "i64": 63, "u64": 64}[str(kind)]
         rounded = f"{kind}(where(y == floor(y), round(pow(f32(x), y)), pow(f32(x), y)))"
@@ -186,7 +189,7 @@ def variadic(name: str, first: str, following: str, types: frozenset[DType], las
 
 
 variadic("Sum", "x", "x + y", NUMBERS)
-variadic("Mean", "x", "x + y", FLOATS, last="x / n")
+variadic("Mean", "x", "x + y", REALS, last="x / n")
 variadic("Min", "x", "min(x, y)", NUMBERS)
 variadic("Max", "x", "max(x, y)", NUMBERS)
 
@@ -208,9 +211,12 @@ def clip(
 ) -> Operand:
     """Limits are attributes before version 11, inputs since; without one, floats are limited to the finite ones."""
     operands = {"x": x}
-    largest = x.dtype.largest if x.dtype.is_float else 0.0
-    lower = repr(builtins.max(min, -largest)) if x.dtype.is_float else ""
-    upper = repr(builtins.min(max, largest)) if x.dtype.is_float else ""
+    lower, upper = ("", "")
+    if x.dtype.is_float:
+        largest = x.dtype.largest
+        low32, high32 = -DType.FLOAT32.largest, DType.FLOAT32.largest
+        lower = repr(-largest if min <= low32 else builtins.max(min, -largest))
+        upper = repr(largest if max >= high32 else builtins.min(max, largest))
     if low is not None:
         operands["low"], lower = low, "low"
     if high is not None:
@@ -259,9 +265,14 @@ def bit_cast(b: Builder, x: Operand, *, to: int) -> Operand:
     bits = x.dtype.bits
     if bits < 32:
         steps = pack("v", x.dtype), unpack("bits", "0u", dtype)
+    elif bits == 32:
+        steps = "bitcast<u32>(v)", "bitcast<$out_t>(bits)"
     else:
-        same = bits == 64 and b.target.int64 == "pair"
-        steps = "v" if bits == 64 else "bitcast<u32>(v)", "bits" if same else "bitcast<$out_t>(bits)"
+        native = b.target.int64 == "native"
+        steps = (
+            "words_of_u64(bitcast<u64>(v))" if native and x.dtype.is_integer else "v",
+            "bitcast<$out_t>(u64_of_words(bits))" if native and dtype.is_integer else "bits",
+        )
     body, operands = "let v = x_at(at); let bits = #(BITS); return #(RESULT);", {"x": (x, (x.rank,))}
     return b.map(body, dtype, x.shape, ("at",), (x.rank,), operands, cost=2, BITS=steps[0], RESULT=steps[1])
 

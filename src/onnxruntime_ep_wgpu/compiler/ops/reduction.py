@@ -16,7 +16,7 @@ from ..dims import Dim, may_be, product
 from ..ir import Function, Read, View, coalesce
 from ..tune import across_variants, column_splits, row_variants
 from .choices import Flag
-from .registry import BOOLS, FLOATS, INTEGERS, NUMBERS, KnownShape, op
+from .registry import BOOLS, INTEGERS, NUMBERS, REALS, KnownShape, op
 from .rows import by_rows, cut
 from .shape import axes_of, axis_of
 
@@ -50,6 +50,11 @@ _OF_FLOATS = {
     "ReduceSumSquare": Reduction("f32", 0, "0", "x * x", "x + y", "x"),
     "ReduceLogSum": Reduction("f32", 0, "0", "x", "x + y", "log(x)"),
 }
+_OF_DOUBLES = {
+    **{name: replace(it, kind="f64", finish=it.finish.replace("f32", "f64")) for name, it in _OF_FLOATS.items()},
+    "ReduceMax": Reduction("f64", float("-inf"), "-infinity", "x", "highest(x, y)", "x"),
+    "ReduceMin": Reduction("f64", float("inf"), "infinity", "x", "lowest(x, y)", "x"),
+}
 # 128 bits hold every sum and every square of integers of 64 bits; products and sums of squares stop at a bound beyond all results.
 _OF_INTEGERS = {
     "ReduceSum": Reduction(WIDEST, 0, "0", "i128(x)", "x + y", "x"),
@@ -69,6 +74,7 @@ WORDS_OF = {
     "bool": DType.UINT32,
     "i64": DType.INT64,
     "u64": DType.UINT64,
+    "f64": DType.FLOAT64,
     WIDEST: DType.UINT32,
 }
 """The types in memory of what has a compute type, of whole words; the widest has four of them."""
@@ -122,7 +128,7 @@ def _elementwise(b: Builder, name: str, x: Operand) -> Operand:
         return x
     if not x.dtype.is_float:
         return reduce_axes(b, name, x, [], True)
-    reduction = _OF_FLOATS[name]
+    reduction = _reduction(name, x.dtype, False)
     result = b.pointwise(reduction.prepare, {"x": x}, x.dtype)
     return result if reduction.finish == "x" else b.pointwise(reduction.finish, {"x": result}, x.dtype, cost=4)
 
@@ -131,7 +137,7 @@ def _reduction(name: str, dtype: DType, wraps: bool) -> Reduction:
     """What a reduction does with elements of a type, which are of whole words by then."""
     kind, (low, high) = WORDS_OF[dtype.compute or ""].compute or "", (0, 0) if dtype.is_float else dtype.limits
     if dtype.is_float:
-        return _OF_FLOATS[name]
+        return (_OF_DOUBLES if dtype is DType.FLOAT64 else _OF_FLOATS)[name]
     if name in _OF_INTEGERS and not wraps:
         reduction = _OF_INTEGERS[name]
         return replace(reduction, finish=f"{kind}(clamp({reduction.finish}, {low}, {high}))")
@@ -273,7 +279,7 @@ for _name in _OF_FLOATS:
         _declare(_name)
 
 
-@op("ReduceLogSumExp", types=FLOATS, axes_input=INTEGERS)
+@op("ReduceLogSumExp", types=REALS, axes_input=INTEGERS)
 def reduce_log_sum_exp(
     b: Builder,
     x: Operand,

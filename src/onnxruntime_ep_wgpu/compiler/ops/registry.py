@@ -24,8 +24,12 @@ MICROSOFT = "com.microsoft"
 OLDEST_OPSET = 7
 """ONNX Runtime's CPU provider has no kernel for an operator that changed before this opset (Reshape apart), nor have we."""
 FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
+DOUBLES = frozenset({DType.FLOAT64})
+REALS = FLOATS | DOUBLES
 INTEGERS = frozenset(t for t in DType if t.is_integer)
-NUMBERS = FLOATS | INTEGERS
+NUMBERS = REALS | INTEGERS
+SINGLES = FLOATS | INTEGERS
+"""Numbers without f64, for operators that calculate with f32."""
 BOOLS = frozenset({DType.BOOL})
 MINIFLOATS = frozenset(t for t in DType if t.is_float and t.bits <= 8)
 ANY = NUMBERS | BOOLS | MINIFLOATS

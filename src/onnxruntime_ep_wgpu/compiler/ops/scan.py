@@ -25,7 +25,7 @@ class _Scan:
 
     def functions(self, kind: str) -> dict[str, Function]:
         # A sum of floats begins with minus zero: 0 + -0 is 0.
-        identity = repr(-0.0 if kind == "f32" and self.identity == 0 else self.identity)
+        identity = repr(-0.0 if kind in ("f32", "f64") and self.identity == 0 else self.identity)
         return {
             "identity": Function((), identity, kind),
             "combine": Function((("x", kind), ("y", kind)), self.combine, kind),

@@ -178,7 +178,7 @@ def top_k(
     if isinstance(count, int) and count < 0:
         raise UnsupportedError(f"k={count} is negative")
     b.require(less_equal(count, x.shape[axis]), "TopK wants {} of {} elements", count, x.shape[axis])
-    wide = DType.UINT64 if x.dtype in (DType.INT64, DType.UINT64) else DType.UINT32
+    wide = DType.UINT64 if x.dtype.bits == 64 else DType.UINT32
     key = KEYS[x.dtype.compute or ""]
     keys = b.pointwise(key if largest else f"~({key})", {"x": b.permute(x, order)}, wide, cost=6)
     place = _places(b, keys, count)

@@ -19,6 +19,7 @@ KEYS = {
     "u32": "x",
     "i64": "u64(x) ^ 9223372036854775808",
     "u64": "x",
+    "f64": "ordered(x)",
 }
 """Unsigned keys in the order of elements, by their compute type: expressions over x."""
 

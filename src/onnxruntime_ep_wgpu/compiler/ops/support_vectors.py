@@ -20,7 +20,7 @@ from .features import LEARNT, rows_of, weights
 from .learnt_scores import PostTransform, label_of_best, labels_of, of_one, transformed
 from .matmul import matrix_product
 from .reduction import reduce_axes
-from .registry import NUMBERS, op
+from .registry import SINGLES, op
 
 Kernel = Literal["LINEAR", "POLY", "RBF", "SIGMOID"]
 MOST_CLASSES = 256  # of which each pair has a score
@@ -28,7 +28,7 @@ MOST_COUPLED = 12  # classes with probabilities, whose matrix an invocation has 
 _STEPS = 100  # after which the CPU provider ends too
 
 
-@op("SVMRegressor", domain=LEARNT, types=NUMBERS)
+@op("SVMRegressor", domain=LEARNT, types=SINGLES)
 def svm_regressor(
     b: Builder,
     x: Operand,
@@ -55,7 +55,7 @@ def svm_regressor(
     return b.pointwise("where(x > 0, 1.0, -1.0)", {"x": sums}, sums.dtype) if one_class else sums
 
 
-@op("SVMClassifier", domain=LEARNT, types=NUMBERS)
+@op("SVMClassifier", domain=LEARNT, types=SINGLES)
 def svm_classifier(
     b: Builder,
     x: Operand,

@@ -28,7 +28,7 @@ from .learnt_scores import (
     transformed,
 )
 from .reduction import reduce_axes
-from .registry import FLOATS, NUMBERS, op
+from .registry import FLOATS, SINGLES, op
 from .tree_nodes import MEMBER, NOT_EQUAL, Numbers, Trees, by_names, checked, expanded, floats, natural, whole
 
 Aggregate = Literal["AVERAGE", "SUM", "MIN", "MAX"]
@@ -162,7 +162,7 @@ def _base(attributes: EnsembleAttributes) -> Numbers:
     return floats(attributes.get("base_values"), attributes.get("base_values_as_tensor"), "base_values")
 
 
-@op("TreeEnsembleRegressor", domain=LEARNT, types=NUMBERS)
+@op("TreeEnsembleRegressor", domain=LEARNT, types=SINGLES)
 def tree_ensemble_regressor(
     b: Builder,
     x: Operand,
@@ -184,7 +184,7 @@ def tree_ensemble_regressor(
     return _regressed(b, x, trees, aggregate_function, post_transform, base)
 
 
-@op("TreeEnsembleClassifier", domain=LEARNT, types=NUMBERS)
+@op("TreeEnsembleClassifier", domain=LEARNT, types=SINGLES)
 def tree_ensemble_classifier(
     b: Builder,
     x: Operand,

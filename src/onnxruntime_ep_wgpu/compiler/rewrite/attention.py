@@ -192,7 +192,7 @@ def _unscaled(read: Read, reader: Call) -> tuple[Read, Scale | None]:
     """The operand before it was multiplied by one number, and that multiplication; it saves a copy in memory."""
     tensor = read.view.tensor
     node = tensor.producer
-    if not isinstance(node, Map) or tensor.is_stored or tensor.users != [reader] or not tensor.dtype.is_float:
+    if not isinstance(node, Map) or tensor.is_stored or tensor.users != [reader] or tensor.dtype.compute != "f32":
         return read, None
     if node.expression not in ("x * y", "x / y"):
         return read, None

@@ -78,7 +78,7 @@ def _narrow(tensor: Tensor) -> Tensor:
     node = tensor.producer
     while isinstance(node, Map) and node.expression in _CASTS:
         view = node.operands["x"].view
-        if not in_step(node, view) or not view.dtype.is_float or view.dtype.compute != "f32":
+        if not in_step(node, view) or view.dtype.compute != "f32":
             break
         tensor, node = view.tensor, view.tensor.producer
     return tensor

@@ -46,7 +46,7 @@ def _number(literal: Tensor) -> float:
 
 def _is_linear(node: Map, inside: set[Tensor]) -> bool:
     """Whether a map makes twice as much of twice the norm, but for rounding: a conversion, or a product with something else."""
-    if not node.is_pointwise or not node.output.dtype.is_float:
+    if not node.is_pointwise or node.output.dtype.compute != "f32":
         return False
     own = [name for name, read in node.operands.items() if read.view.tensor in inside]
     if len(own) != 1 or not in_step(node, node.operands[own[0]].view.tensor):

@@ -97,3 +97,11 @@ fn pow_u64_native(base: u64, exponent: u64) -> u64 {
   }
   return result;
 }
+// Between them and pairs of words, the low one first.
+fn u64_of_words(a: vec2<u32>) -> u64 { return u64(a.x) | (u64(a.y) << 32u); }
+fn words_of_u64(a: u64) -> vec2<u32> { return vec2<u32>(u32(a), u32(a >> 32u)); }
+fn u64_of_f64_native(a: vec2<u32>) -> u64 { return u64_of_words(u64_of_f64(a)); }
+fn i64_of_f64_native(a: vec2<u32>) -> i64 { return bitcast<i64>(u64_of_words(i64_of_f64(a))); }
+fn f64_of_u64_native(a: u64) -> vec2<u32> { return f64_of_u64(words_of_u64(a)); }
+fn f64_of_i64_native(a: i64) -> vec2<u32> { return f64_of_i64(words_of_u64(bitcast<u64>(a))); }
+fn ordered_f64_native(a: vec2<u32>) -> u64 { return u64_of_words(ordered_f64(a)); }

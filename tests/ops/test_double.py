@@ -1,0 +1,229 @@
+"""f64, which kernels calculate with integers: single operations are numpy's to the last bit, operators the CPU provider's.
+
+Numbers are of every size: all patterns of bits, neighbours that cancel, those below the normal ones, infinities and NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import onnxruntime_ep_wgpu as wgpu
+from onnxruntime_ep_wgpu.errors import UnsupportedError
+from tests import support
+
+from .compare import check_model, expected, model
+
+Array = np.ndarray[Any, Any]
+WAYS = ("native", "pair")  # of 64-bit integers, which conversions meet
+EDGES = np.array(
+    [
+        *(0, -0.0, 0.5, -0.5, 1, -1, 1.5, -1.5, 2.5, 1 + 2.0**-52, 5e-324, -5e-324, 2.2250738585072014e-308),
+        *(2.225073858507201e-308, 1.7976931348623157e308, 2.0**52 + 0.5, 2.0**53 - 1, 2.0**31, -(2.0**31) - 1),
+        *(2.0**32, 2.0**63, -(2.0**63), 2.0**64, 709.7827, 710, -745.13, -746, 3.4e38, 3.5e38, 1e-45, 7e-46),
+        *(np.inf, -np.inf, np.nan),
+    ]
+)
+COUNT = 8192
+
+
+def numbers(seed: int) -> Array:
+    make = np.random.default_rng(seed)
+    with np.errstate(all="ignore"):
+        parts = [
+            make.integers(0, 1 << 64, COUNT, np.uint64).view(np.float64),
+            make.standard_normal(COUNT) * 10.0 ** make.integers(-10, 10, COUNT),
+            make.integers(-100, 100, COUNT) / 2,
+            make.integers(0, 1 << 52, COUNT, np.uint64).view(np.float64) * make.choice([-1, 1], COUNT),
+        ]
+    return np.concatenate(parts)
+
+
+def pairs() -> tuple[Array, Array]:
+    """Operands of two: any two, numbers that nearly cancel, and each edge beside each."""
+    x, y = numbers(1), numbers(2)
+    near = np.random.default_rng(3).standard_normal(COUNT)
+    off = near * (1 + np.random.default_rng(4).integers(-5, 5, COUNT) * 2.0**-52)
+    one, other = np.meshgrid(EDGES, EDGES)
+    return np.concatenate([x, near, one.ravel()]), np.concatenate([y, off, other.ravel()])
+
+
+def alike(got: Array, want: Array) -> Array:
+    """Where two arrays have the same bits, or both NaN."""
+    if want.dtype.kind != "f":
+        return got == want
+    bits = f"u{want.dtype.itemsize}"
+    return (got.view(bits) == want.view(bits)) | (np.isnan(got) & np.isnan(want))
+
+
+BINARY: dict[str, Callable[..., Any]] = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": np.divide,
+    "Mod": np.fmod,
+    "Min": np.minimum,
+    "Max": np.maximum,
+    "Equal": np.equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+}
+UNARY: dict[str, Callable[..., Any]] = {
+    "Sqrt": np.sqrt,
+    "Floor": np.floor,
+    "Ceil": np.ceil,
+    "Round": np.rint,
+    "Abs": np.abs,
+    "Neg": np.negative,
+    "Sign": np.sign,
+    "IsNaN": np.isnan,
+    "IsInf": np.isinf,
+    "Reciprocal": np.reciprocal,
+    "Relu": lambda x: np.maximum(0.0, x),
+}
+
+
+@pytest.mark.parametrize("op", BINARY)
+def test_operations_on_two(op: str) -> None:
+    x, y = pairs()
+    with np.errstate(all="ignore"):
+        want = BINARY[op](x, y)
+    how = {"fmod": 1} if op == "Mod" else {}
+    (got,) = support.run_model(model(op, [x, y], outputs=[want.dtype], **how), x, y)
+    wrong = np.flatnonzero(~alike(got, want))
+    assert not wrong.size, [(x[k], y[k], got[k], want[k]) for k in wrong[:4]]
+
+
+@pytest.mark.parametrize("op", UNARY)
+def test_operations_on_one(op: str) -> None:
+    x = np.concatenate([numbers(5), EDGES])
+    with np.errstate(all="ignore"):
+        want = UNARY[op](x)
+    (got,) = support.run_model(model(op, [x], outputs=[want.dtype]), x)
+    wrong = np.flatnonzero(~alike(got, want))
+    assert not wrong.size, [(x[k], got[k], want[k]) for k in wrong[:4]]
+
+
+@pytest.mark.parametrize("op", ["Exp", "Log"])
+def test_functions_are_within_a_unit_of_the_last_place(op: str) -> None:
+    make = np.random.default_rng(6)
+    x = np.concatenate([numbers(5), make.uniform(-750, 750, COUNT), 1 + make.standard_normal(COUNT) / 1000, EDGES])
+    with np.errstate(all="ignore"):
+        want = {"Exp": np.exp, "Log": np.log}[op](x)
+        (got,) = support.run_model(model(op, [x]), x)
+        finite = np.isfinite(want)
+        np.testing.assert_array_equal(got[~finite], want[~finite])
+        units = np.abs(got - want)[finite] / np.spacing(np.abs(want[finite]))
+    assert units.max() <= 1, x[finite][units.argmax()]
+
+
+TYPES = ("float32", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
+ROWS = ("ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", TYPES)
+def test_conversions(name: str, way: str) -> None:
+    dtype = np.dtype(name)
+    x = np.concatenate([numbers(7), EDGES, np.random.default_rng(8).uniform(-(2.0**65), 2.0**65, COUNT)])
+    to = model("Cast", [x], to=int(helper.np_dtype_to_tensor_dtype(dtype)), outputs=[dtype])
+    (got,), (want,) = support.run_model(to, x, int64=way), expected(to, {"x0": x})
+    wrong = np.flatnonzero(~alike(got, want))
+    assert not wrong.size, [(x[k], got[k], want[k]) for k in wrong[:4]]
+    bits = np.random.default_rng(9).integers(0, 256, COUNT * dtype.itemsize, np.uint8)
+    y = bits.view(dtype) if name != "bool" else bits < 128
+    back = model("Cast", [y], to=11, outputs=[np.float64])
+    with np.errstate(all="ignore"):
+        assert alike(support.run_model(back, y, int64=way)[0], y.astype(np.float64)).all()
+
+
+def _random(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+AXES = np.array([1])
+CASES: dict[str, tuple[str, list[Array], dict[str, Any]]] = {
+    **{
+        f"{op} of rows": (op, [_random(3, 700, 2), AXES], {})
+        for op in (*ROWS, "ReduceLogSumExp")
+    },
+    "a sum of all": ("ReduceSum", [_random(70_001)], {"keepdims": 0}),
+    "the sign of zero": ("ReduceMax", [np.array([[-0.0, 0.0, -0.0], [-0.0, -0.0, -0.0]]), AXES], {}),
+    "log of a sum": ("ReduceLogSum", [np.abs(_random(4, 9)), AXES], {}),
+    "running sums": ("CumSum", [_random(3, 300), np.array(1)], {}),
+    "running sums, backwards": ("CumSum", [_random(3, 5), np.array(0)], {"exclusive": 1, "reverse": 1}),
+    "running products": ("CumProd", [1 + _random(3, 50) / 10, np.array(1)], {"opset": 26}),
+    "matrices": ("MatMul", [_random(2, 5, 33), _random(2, 33, 7, seed=1)], {}),
+    "matrices and a bias": ("Gemm", [_random(5, 33), _random(7, 33, seed=1), _random(7)], {"transB": 1, "alpha": 0.3}),
+    "sums of products": ("Einsum", [_random(3, 4, 5), _random(5, 4, seed=1)], {"equation": "bij,jk->bik"}),
+    "a trace": ("Einsum", [_random(6, 6)], {"equation": "ii->"}),
+    "softmax": ("Softmax", [_random(3, 4, 50) * 50], {}),
+    "softmax, other axis": ("Softmax", [_random(3, 40, 5)], {"axis": 1}),
+    "logarithms of softmax": ("LogSoftmax", [_random(3, 50) * 50], {}),
+    "largest": ("ArgMax", [_random(9, 300)], {"axis": 1, "outputs": [np.int64]}),
+    "smallest": ("ArgMin", [_random(9, 30).round(1)], {"axis": 1, "select_last_index": 1, "outputs": [np.int64]}),
+    "the first of an order": ("TopK", [_random(4, 90), np.array([7])], {"outputs": [np.float64, np.int64]}),
+    "the last of an order": ("TopK", [_random(4, 900), AXES * 600], {"largest": 0, "outputs": [np.float64, np.int64]}),
+    "limits": ("Clip", [EDGES, np.array(-1e300), np.array(1.0)], {}),
+    "no limits": ("Clip", [EDGES], {}),
+    "squares": ("Pow", [_random(50), np.array(2.0)], {"constants": [1]}),
+    "means": ("Mean", [_random(5), _random(5, seed=1), _random(5, seed=2)], {}),
+    "choices": ("Where", [_random(9) > 0, _random(9), _random(9, seed=1)], {"outputs": [np.float64]}),
+    "elements": ("Gather", [_random(9, 3), np.array([4, -1, 0])], {}),
+    "scattered": ("ScatterElements", [_random(9), np.array([4, 1, 4]), _random(3, seed=1)], {"reduction": "add"}),
+    "scattered slices": ("ScatterND", [_random(9, 2), np.array([[4], [1]]), _random(2, 2, seed=1)], {"reduction": "max"}),
+    "joined": ("Concat", [_random(2, 3), _random(4, 3)], {"axis": 0}),
+    "transposed": ("Transpose", [_random(70, 90)], {"perm": [1, 0]}),
+    "padded": ("Pad", [_random(3, 4), np.array([1, 0, 2, 3]), np.array(0.1)], {}),
+    "a diagonal": ("EyeLike", [_random(4, 6)], {"dtype": 11}),
+    "one of many": ("OneHot", [np.array([1, 2, 0]), np.array(3), np.array([0.1, 0.7])], {"outputs": [np.float64]}),
+    "triangles": ("Trilu", [_random(5, 6)], {}),
+    "slopes": ("LeakyRelu", [EDGES], {"alpha": 0.1}),
+    "nothing": ("ReduceSum", [_random(0, 3), np.array([0])], {}),
+    "products of nothing": ("MatMul", [_random(4, 0), _random(0, 3)], {}),
+}  # fmt: skip
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_operators(case: str, symbolic: bool) -> None:
+    op, arrays, how = CASES[case]
+    constants = [1] if op.startswith(("Reduce", "Cum")) or (op in ("TopK", "Pad", "OneHot") and symbolic) else []
+    given: dict[str, Any] = {"opset": 23, "constants": constants, **how}
+    check_model(model(op, arrays, symbolic=symbolic, **given), arrays, rtol=1e-13, atol=1e-12)
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("to", [np.int64, np.uint64])
+def test_bits(to: Any, way: str) -> None:
+    x = numbers(10)
+    there = model("BitCast", [x], to=int(helper.np_dtype_to_tensor_dtype(np.dtype(to))), outputs=[to], opset=26)
+    np.testing.assert_array_equal(support.run_model(there, x, int64=way)[0], x.view(to))
+    back = model("BitCast", [x.view(to)], to=11, outputs=[np.float64], opset=26)
+    assert alike(support.run_model(back, x.view(to), int64=way)[0], x).all()
+
+
+def test_powers_but_the_simple_ones_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match=r"powers of float64 but by the constants 0\.5, 1, 2 and 3"):
+        support.compile_model(model("Pow", [_random(5), _random(5)]))
+
+
+def test_a_session_keeps_what_f32_would_lose() -> None:
+    """Beside ONNX Runtime's optimiser, which folds and joins nodes of f64 too."""
+    x = np.array([1.0, 2.0**-40, 1e300])
+    built = model("Add", [x, x])
+    built.graph.node[0].output[0] = "sum"
+    built.graph.node.append(model("Sub", [x, x]).graph.node[0])
+    built.graph.node[1].input[:] = ["sum", "x1"]
+    session = wgpu.session(built.SerializeToString())
+    assert not wgpu.report(session).on_cpu
+    small = np.array([2.0**-52, 1.0, 1.0])
+    np.testing.assert_array_equal(session.run(None, {"x0": x, "x1": small})[0], x + small - small)
