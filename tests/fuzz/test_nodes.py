@@ -53,7 +53,7 @@ def test_every_operator_is_changed() -> None:
 
 @pytest.mark.parametrize("equation", ["a\0b", "a.b", "ab-", "....", "a1b"])
 def test_an_equation_that_onnx_never_comes_to_the_end_of_is_refused(equation: str) -> None:
-    value = make_tensor_value_info("x", onnx.TensorProto.DOUBLE, [3, 4])  # which no kernel takes: onnx is asked
+    value = make_tensor_value_info("x", onnx.TensorProto.DOUBLE, [3, 4])
     graph = onnx.helper.make_graph(
         [make_node("Einsum", ["x"], ["y"], equation=equation)], "g", [value], [onnx.ValueInfoProto(name="y")]
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ...errors import UnsupportedError
+from ...errors import UnsupportedError, cut
 from ..builder import Builder, Operand
 from ..codegen.prelude import map_body
 from ..dims import Dim, broadcast, equal
@@ -55,6 +55,8 @@ def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[
 
 def _labels(term: str, count: int) -> list[str]:
     before, dots, after = term.partition("...")
+    if others := [c for c in before + after if not (c.isascii() and c.isalpha())]:
+        raise UnsupportedError(f"{others[0]!r} in the term {cut(term)!r} of an equation, where labels are letters")
     return [*before, *(str(k) for k in reversed(range(count)) if dots), *after]
 
 
