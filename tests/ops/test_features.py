@@ -41,7 +41,9 @@ def test_imputer() -> None:
     x = np.array([[1, 0, np.nan], [0, -0.0, 2]], np.float32)
     for replaced in (0.0, 1.0, np.nan):
         for values in ([7.0, 8.0, 9.0], [7.0], [7.0, 8.0]):
-            check("Imputer", x, domain=ML, imputed_value_floats=values, replaced_value_float=replaced)
+            for symbolic in (False, True):
+                how: dict[str, Any] = {"imputed_value_floats": values, "replaced_value_float": replaced}
+                check("Imputer", x, domain=ML, symbolic=symbolic, **how)
         check(
             "Imputer", random(2, 3, 4), domain=ML, imputed_value_floats=[1.0, 2.0, 3.0], replaced_value_float=replaced
         )

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -282,3 +283,30 @@ def test_control_flow_gives_what_the_cpu_provider_gives(name: str) -> None:
         for mine, theirs in zip(session.run(None, feeds), reference.run(None, feeds), strict=True):
             assert mine.shape == theirs.shape
             np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [None, 1, 3, 4])
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.float16])
+def test_rows_of_a_scan_that_are_no_whole_words_run_on_the_cpu(dtype: Any, width: int | None) -> None:
+    code = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    row = [] if width is None else [width]
+    info = onnx.helper.make_tensor_value_info
+    nodes = [
+        onnx.helper.make_node("Not" if dtype is np.bool_ else "Neg", ["r"], ["o"]),
+        onnx.helper.make_node("Tanh", ["s"], ["s1"]),
+    ]
+    body = onnx.helper.make_graph(
+        nodes, "b", [info("s", 1, [2]), info("r", code, row)], [info("s1", 1, [2]), info("o", code, row)]
+    )
+    scan = onnx.helper.make_node("Scan", ["h", "x"], ["h1", "y"], body=body, num_scan_inputs=1)
+    given = [info("h", 1, [2]), info("x", code, ["N", *row])]
+    graph = onnx.helper.make_graph([scan], "g", given, [info("h1", 1, [2]), info("y", code, ["N", *row])])
+    opsets = [onnx.helper.make_opsetid("", 18)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    session = webgpu_ep.session(model, allow_cpu_only=True)
+    reasons = [it.reason or "" for it in webgpu_ep.report(session).on_cpu if it.op_type == "Scan"]
+    cut = np.dtype(dtype).itemsize * (width or 1) % 4 != 0
+    assert [("no whole words of memory, such as those of 'x'" in it) for it in reasons] == [True] * cut
+    x = np.random.default_rng(0).integers(0, 2, (5, *row)).astype(dtype)
+    feeds = {"h": np.ones(2, np.float32), "x": x}
+    np.testing.assert_array_equal(session.run(["y"], feeds)[0], ~x if dtype is np.bool_ else -x)

@@ -178,3 +178,68 @@ def test_what_follows_has_the_shape_of_the_result() -> None:
     np.testing.assert_allclose(
         ours.run(None, {"x": x, "axes": ints(-2), "b": b})[0], x.sum(1) + b, rtol=1e-5, atol=1e-6
     )
+
+
+def model_of(nodes: list[Any], inputs: dict[str, tuple[int, list[Any]]], outputs: list[str]) -> bytes:
+    info = helper.make_tensor_value_info
+    given = [info(name, *kind) for name, kind in inputs.items()]
+    graph = helper.make_graph(nodes, "g", given, [helper.ValueInfoProto(name=name) for name in outputs])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10).SerializeToString()
+
+
+def test_a_program_for_values_may_look_at_other_values() -> None:
+    """Bounds of a Range decide a length; only the program that is made for them has to know those of a Slice behind it."""
+    constants = [
+        helper.make_node("Constant", [], [name], value=helper.make_tensor(name, TensorProto.INT64, shape, [number]))
+        for name, shape, number in (("zero", [], 0), ("one", [], 1), ("axis", [1], 0))
+    ]
+    nodes = [
+        helper.make_node("Range", ["a", "b", "d"], ["r"]),
+        helper.make_node("Size", ["r"], ["n"]),
+        *constants,
+        helper.make_node("Range", ["zero", "n", "one"], ["q"]),
+        helper.make_node("Slice", ["q", "from", "to", "axis"], ["y"]),
+        helper.make_node("Add", ["r", "d"], ["u"]),
+    ]
+    inputs = {name: (TensorProto.FLOAT, []) for name in "abd"}
+    session = wgpu.session(model_of(nodes, inputs | {k: (TensorProto.INT64, [1]) for k in ("from", "to")}, ["y", "u"]))
+    for a, b, low, high in ((3, 8, 1, 3), (0, 4, 0, 2), (3, 8, 2, 4), (3, 8, 1, 3)):
+        feeds = {"a": F(a), "b": F(b), "d": F(1), "from": ints(low), "to": ints(high)}
+        found = session.run(None, {name: np.asarray(value) for name, value in feeds.items()})
+        np.testing.assert_array_equal(found[0], np.arange(b - a)[low:high])
+        np.testing.assert_array_equal(found[1], np.arange(a, b) + 1)
+
+
+def test_what_is_inferred_wrongly_beside_an_assumption_runs() -> None:
+    """ONNX Runtime says that a scalar has no places of what is not zero."""
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["z"]),
+        helper.make_node("Mul", ["z", "z"], ["y"]),
+        helper.make_node("DFT", ["s"], ["t"]),
+    ]
+    session = wgpu.session(
+        model_of(nodes, {"x": (TensorProto.FLOAT, []), "s": (TensorProto.FLOAT, ["N", 1])}, ["y", "t"])
+    )
+    for count in (5, 2):
+        y, t = session.run(None, {"x": np.array(2, F), "s": np.ones((count, 1), F)})
+        assert y.shape == (1, 1) and t.shape == (count, 2)
+
+
+def test_an_extent_that_is_never_the_usual_one_is_taken_for_one_that_it_may_be() -> None:
+    """Behind a Resize by 3 the length of a transform is a multiple of 3."""
+    nodes = [
+        helper.make_node("Resize", ["x", "", "scales"], ["w"], mode="nearest"),
+        helper.make_node("DFT", ["w", "", "axis"], ["y"]),
+    ]
+    inputs = {
+        "x": (TensorProto.FLOAT, ["M", 4, 1]),
+        "scales": (TensorProto.FLOAT, [3]),
+        "axis": (TensorProto.INT64, []),
+    }
+    session = wgpu.session(model_of(nodes, inputs, ["y"]))
+    assert not wgpu.report(session).on_cpu
+    for count, axis in ((3, 1), (3, 0), (1, -3), (1, 1)):
+        x = random(count, 4, 1)
+        (y,) = session.run(None, {"x": x, "axis": np.array(axis), "scales": reals(3, 1, 1)})
+        want = np.fft.fft(np.repeat(x, 3, 0)[..., 0], axis=axis if axis >= 0 else axis + 1)
+        np.testing.assert_allclose(y[..., 0] + 1j * y[..., 1], want, rtol=1e-4, atol=1e-4)

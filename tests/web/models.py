@@ -57,7 +57,20 @@ def _types() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
 
 def _numbers() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
     """Every type of tensor that both libraries have goes in and comes out."""
-    kinds = (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64, np.bool_, H, F, np.float64)
+    kinds = (
+        np.int8,
+        np.uint8,
+        np.int16,
+        np.uint16,
+        np.int32,
+        np.uint32,
+        np.int64,
+        np.uint64,
+        np.bool_,
+        H,
+        F,
+        np.float64,
+    )
     inputs = {f"x_{np.dtype(kind).name}": (kind, ["n"]) for kind in kinds}
     nodes = [node("Concat", [name, name], [name.replace("x_", "y_")], axis=0) for name in inputs]
     rng = _rng()
@@ -302,7 +315,9 @@ def write_plain(folder: Path) -> None:
 def write_apart(folder: Path) -> None:
     """model.onnx, whose weights lie in weights.bin, not exported."""
     folder.mkdir(exist_ok=True)
-    onnx.save(tiny.build(), folder / "model.onnx", save_as_external_data=True, location="weights.bin", size_threshold=100)
+    onnx.save(
+        tiny.build(), folder / "model.onnx", save_as_external_data=True, location="weights.bin", size_threshold=100
+    )
 
 
 def write_host(path: Path) -> None:

@@ -122,7 +122,9 @@ def export(
     weights = int(manifest["weights"]["bytes"])
     names = tuple(program.target.name for program in programs)
     code = sum(size for _, size in files) - sum(int(it["bytes"]) for it in manifest["weights"]["chunks"])
-    return Exported(place, names, code, weights, len(base.kernels), len(base.dispatches), files, reduced, contradicted, sources)
+    return Exported(
+        place, names, code, weights, len(base.kernels), len(base.dispatches), files, reduced, contradicted, sources
+    )
 
 
 def _folder(temporary: Path, name: str = "") -> Path:

@@ -56,6 +56,7 @@ class Lowering:
         self.opsets = opsets
         self.builder = Builder(target, settings, limits)
         self.inputs = GraphInputs(self.builder, fixed or {})
+        self._of_a_run = bool(fixed)
         self.constants: Mapping[ir.Value, ir.TensorProtocol] = {}  # of values that nodes make, folded
         self.tied: Mapping[ir.Value, tuple[ir.Value, Permuted]] = {}  # constants, and the one that each is seen through
         self.values: dict[ir.Value, Operand] = {}
@@ -190,7 +191,7 @@ class Lowering:
             results = self._waiting(node)
             for value, result in zip(node.outputs, results, strict=False):
                 if isinstance(result, Operand):
-                    _check_declared(value, result, sure=not self.builder.assumes)
+                    _check_declared(value, result, sure=not (self.builder.assumes or self._of_a_run))
                 elif result is None and value.name and (value.uses() or value.is_graph_output()):
                     raise UnsupportedError(f"no kernel calculates the result {value.name!r}")
         except Exception as error:
@@ -331,7 +332,7 @@ def _dim_text(dim: int | ir.SymbolicDim) -> str:
 
 def _check_declared(value: ir.Value, result: Operand, sure: bool) -> None:
     """What the model, or ONNX Runtime's inference, says of a shape is what was lowered, as far as both are known. Extents that may
-    follow from an assumption are not; the graph is compiled again where it does not hold."""
+    follow from an assumption are not. Neither are those of a run, which is compiled for where an assumption does not hold."""
     if value.shape is None:
         return
     declared = [d if isinstance(d, int) else None for d in value.shape]

@@ -47,11 +47,15 @@ class Requirements:
             self.checks.setdefault(condition, message(self.origin, text, parts, limit))
 
     def assume(self, dim: Dim, value: int, what: str, said: str = "") -> int:
-        """A dim that kernels need as a number. One that a run decides is taken for `value`, which messages call what is `said`; a
-        run where it is another number compiles the graph for that. Raises UnsupportedError where runs cannot."""
+        """A dim that kernels need as a number. One that a run decides is taken for `value`, which messages call what is `said`, or
+        for one that it may be; a run where it is another number compiles the graph for that. Raises UnsupportedError where runs
+        cannot."""
         if isinstance(dim, int):
             return dim
         holds = equal(dim, value)
+        if holds == 0 and (possible := dim.samples[1]) is not None:
+            value, said = possible, ""
+            holds = equal(dim, value)
         if not self.settings.compiled_again or holds == 0:
             fixed(what, dim)
         self.require(holds, f"{what} is {{}}, and kernels are made for {value}", dim, limit=True)

@@ -91,7 +91,8 @@ class GroupOnDevice:
             sizes, executable = self._routed(now, tensors) if now.routes else ({}, now.executable)
             while True:
                 try:
-                    return executable.prepare(tensors)
+                    # What runs is found by the values that `now` looks at, so a run that is kept depends on them too.
+                    return executable.prepare(inputs(now.executable.valued_inputs | executable.valued_inputs))
                 except LimitError as error:
                     # What was compiled for elements may be beyond a limit for sizes.
                     if now.specialise is None or error.sizes.items() <= sizes.items():
@@ -158,7 +159,9 @@ class GroupOnDevice:
             made = self._compiled(now, relaxed, key, sizes)
         except LimitError as why:
             raise error from why
-        return self.prepare(inputs) if made is None else made.prepare(inputs(made.valued_inputs))
+        if made is None:
+            return self.prepare(inputs)
+        return made.prepare(inputs(now.executable.valued_inputs | made.valued_inputs))
 
     def _replace(self, now: _Compiled, made: tuple[_Compiled, Program]) -> None:
         """Runs with `made` from now on, unless another thread has put something in the place of `now`."""

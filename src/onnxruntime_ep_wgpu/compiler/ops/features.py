@@ -115,11 +115,12 @@ def imputer(
     if not values:
         raise UnsupportedError(f"no values to impute in {x}")
     count = _features(x)
-    if not isinstance(count, int) and len(values) > 1:
-        b.require(equal(count, len(values)), "{} features and {} values to impute", count, len(values))
-    elif count != len(values):
-        values = values[:1]
-    y = _by_feature(b, x, y=_numbers(values, x.dtype))["y"]
+    if isinstance(count, int) or x.rank > 2:
+        y = _by_feature(b, x, y=_numbers(values if count == len(values) else values[:1], x.dtype))["y"]
+    else:
+        operands, sizes = {"values": (b.constant(_numbers(values, x.dtype)), (1,))}, {"count": count}
+        body = "return values_at(select(0u, feature, $count == #(COUNT)u));"
+        y = b.map(body, x.dtype, (count,), ("feature",), (1,), operands, parameters=sizes, COUNT=len(values))
     if x.dtype.is_float and np.isnan(np.float32(replaced_value_float)):
         return b.pointwise("where(isnan(x), y, x)", {"x": x, "y": y}, x.dtype, x.shape)
     replaced = replaced_value_float if x.dtype.is_float else replaced_value_int64

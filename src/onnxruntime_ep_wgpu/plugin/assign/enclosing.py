@@ -6,11 +6,16 @@ of other operators too. ONNX Runtime's kernels of others read it as host memory.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from ..._ort import ffi
 from ..abi import Ort, text
-from .shown import ShownNode
+from ..memory.descriptors import BITS
+from .shown import Extent, ShownNode
+
+WORD = 32  # bits
 
 # ONNX Runtime copies between these and their bodies, and makes kernels of them. How many inputs those read on the host, from the
 # first: conditions and trip counts.
@@ -43,6 +48,26 @@ def transposes(node: ShownNode) -> bool:
     """Whether its kernel would transpose: a Scan along other axes than the first."""
     axes = (it.value for it in node.attributes if it.name in ("scan_input_axes", "scan_output_axes"))
     return any(map(any, axes))
+
+
+def cuts_words(node: ShownNode) -> str | None:
+    """The first value of a Scan whose rows are cut within words of memory, which nothing is copied to or from, or None. Its kernel
+    hands out rows where they lie."""
+    if node.op_type != "Scan":
+        return None
+    (rows,) = (int(it.value) for it in node.attributes if it.name == "num_scan_inputs")
+    states = len(node.inputs) - rows
+    for value in (*node.inputs[states:], *node.outputs[states:]):
+        if value is None:
+            continue
+        bits, shape = BITS.get(value.code or 0, 0), value.shape
+        if bits % WORD and (shape is None or not _whole_words(bits, shape[1:])):
+            return value.name
+    return None
+
+
+def _whole_words(bits: int, row: Sequence[Extent]) -> bool:
+    return math.prod(extent for extent in row if isinstance(extent, int)) * bits % WORD == 0
 
 
 def runs_within(ort: Ort, node: Any, provider: str) -> bool:
