@@ -3,6 +3,7 @@
 # make test      make check, then a sample of the tests (tests/sampling.py), in an environment made on the first run (.venv)
 # make test-rest the tests that make test leaves out, all pairs of what they vary
 # make test-all  both
+# make test-ray  installs Ray (200 MB) and runs the tests that need it
 # make check     ruff and mypy
 # make clean     removes what the others made, pictures of the demo included
 
@@ -14,7 +15,7 @@ PYTEST := $(PYTHON) -m pytest -n $(JOBS) --no-header -p no:cacheprovider
 # Tests start hundreds of processes, each of which would compile this package again where nothing may keep byte code.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo web-demo test test-rest test-all check clean
+.PHONY: demo web-demo test test-rest test-all test-ray check clean
 
 demo:
 	@scripts/setup demo
@@ -34,6 +35,11 @@ test-rest: check
 	@$(PYTEST) -m exhaustive
 
 test-all: test test-rest
+
+test-ray:
+	@scripts/setup test
+	@$(PYTHON) -m pip install -q -r scripts/ray.txt
+	@$(PYTEST) tests/scale
 
 check:
 	@scripts/setup test

@@ -6,6 +6,6 @@ measurement), gpu_time (seconds on the GPU alone), compare (rounds, medians), ra
 verify_zoo; generate and decode (language models, and where the time of a token goes); kernels, rows and quantised (products:
 of any size, of few rows, by packed weights) and device_layer; numbers (errors of pointwise operators), truth (what they are
 in f64) and fits (their polynomials); web (the web runtime beside onnxruntime-web, in Chromium) and export_sizes (bytes of its
-models); scale (requests per second of several sessions). Invariant: a number that is shown can be read back from the JSON beside
-it.
+models); scale and scale_ray (requests per second of several sessions, rows per second of several actors). Invariant: a number
+that is shown can be read back from the JSON beside it.
 """

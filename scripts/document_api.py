@@ -26,7 +26,7 @@ SECTIONS = {
     "For ONNX Runtime's own functions": "get_library_path get_ep_name get_ep_names",
     "Measuring": "benchmark Times",
     "Memory and devices": "buffer_of DeviceBuffer ort_value_from wgpu_device_of device_options",
-    "Many requests": "scale.SessionPool scale.PoolStatistics scale.DeviceStatistics",
+    "Many requests": "scale.SessionPool scale.PoolStatistics scale.DeviceStatistics scale.Predictor scale.application scale.Server",
     "Language models": "LanguageModel Chat generate Sampling",
     "Browsers": "export Exported Precision export_transformers ExportedFolder",
     "Errors": "WgpuEpError",

@@ -66,7 +66,7 @@ RULES = {
         f"compiler device plugin program runtime {WORDS}",
         "numpy onnx onnx_ir onnxruntime google tokenizers jinja2",
     ),
-    "scale": Rule(f"api {WORDS}", "numpy onnxruntime"),
+    "scale": Rule(f"api {WORDS}", "numpy onnxruntime ray starlette"),
     "web": Rule("errors", "numpy pyodide js"),
     "tools": Rule(f"api device plugin profiles program {WORDS}", "numpy onnxruntime rich"),
     "cli": Rule(f"tools version {WORDS}"),

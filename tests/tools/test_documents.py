@@ -166,9 +166,9 @@ for it in found:
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("number", range(len(blocks("python", "docs/scale.md"))))
-def test_the_programs_about_pools_run_as_they_are_printed(number: int, folder: Path) -> None:
-    run(blocks("python", "docs/scale.md")[number], folder, ending="\nassert pool.statistics().completed > 20")
+def test_the_program_about_pools_runs_as_it_is_printed(folder: Path) -> None:
+    """Those about Ray are in tests/scale."""
+    run(blocks("python", "docs/scale.md")[0], folder, ending="\nassert pool.statistics().completed > 20")
 
 
 def test_the_programs_for_pyodide_use_what_there_is() -> None:

@@ -1,4 +1,4 @@
-"""Many requests on several devices of this process.
+"""Many requests on several devices: of this process, and of the nodes of a Ray cluster.
 
     with SessionPool("model.onnx", max_batch=16, max_wait=0.005) as pool:     # a session on every GPU of this process
         future = pool.submit({"x": x})                                         # a concurrent.futures.Future
@@ -6,7 +6,12 @@
 
 Files, in the order data flows: `clock` (time, which tests make up), `requests` (one request and its future), `batching` (which
 requests are one run, and how results are taken apart), `waiting` (the bounded queue), `runner` (a session on a device that
-is made anew when the device is lost), `statistics`, `workers` (a thread per device), `pool`. Nothing is imported before it is used.
+is made anew when the device is lost), `statistics`, `workers` (a thread per device), `pool`.
+
+For Ray, with the extra `ray`: `on_ray` (the device that Ray assigned, models from its object store), `ray_data` (a class for
+`map_batches`), `ray_serve` (a deployment).
+
+Nothing is imported before it is used, and Ray by its users alone.
 """
 
 from __future__ import annotations
@@ -16,6 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .pool import SessionPool as SessionPool
+    from .ray_data import Predictor as Predictor
+    from .ray_serve import Server as Server
+    from .ray_serve import application as application
     from .statistics import DeviceStatistics as DeviceStatistics
     from .statistics import PoolStatistics as PoolStatistics
 
@@ -23,7 +31,10 @@ if TYPE_CHECKING:
 _PLACES = {
     "DeviceStatistics": "statistics",
     "PoolStatistics": "statistics",
+    "Predictor": "ray_data",
+    "Server": "ray_serve",
     "SessionPool": "pool",
+    "application": "ray_serve",
 }
 __all__ = sorted(_PLACES)
 

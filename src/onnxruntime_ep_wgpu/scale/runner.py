@@ -28,11 +28,13 @@ class Runner:
 
     def run(self, several: Sequence[Feeds], rows: Sequence[int]) -> list[Outputs | Exception]:
         """The outputs of requests that may be one run, whose rows are told. Raises what making the session anew raises."""
-        outcome = self._attempt(several, rows)
+        if self.session is None:
+            self.reopen()
+        outcome = self.attempt(several, rows)
         if isinstance(outcome, DeviceLostError):
             del outcome  # its traceback holds the session
             self.reopen()
-            outcome = self._attempt(several, rows)
+            outcome = self.attempt(several, rows)
         if not isinstance(outcome, Exception):
             return list(outcome)
         if len(several) == 1:
@@ -40,7 +42,8 @@ class Runner:
         del outcome
         return [self.run([feeds], [count])[0] for feeds, count in zip(several, rows, strict=True)]
 
-    def _attempt(self, several: Sequence[Feeds], rows: Sequence[int]) -> list[Outputs] | Exception:
+    def attempt(self, several: Sequence[Feeds], rows: Sequence[int]) -> list[Outputs] | Exception:
+        """One run: the outputs of all, or the error of all."""
         try:
             if self.axis is None:
                 return [self.session.run(self._names, several[0])]

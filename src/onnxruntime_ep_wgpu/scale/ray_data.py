@@ -1,0 +1,96 @@
+"""A model on the batches of a dataset of Ray: `dataset.map_batches(Predictor, ...)`.
+
+In: batches as dicts of arrays. Out: the same with the outputs of the model. Invariant: an actor whose device is lost ends, so that
+Ray starts another one, on the same node or elsewhere, and gives it the batch again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
+
+import numpy as np
+
+from ..errors import DeviceError, DeviceLostError, InputError
+from ..options.types import ProviderOptions
+from .on_ray import library, runner_of
+
+
+class Predictor:
+    """A model for `ray.data`, one session per actor:
+
+        dataset.map_batches(Predictor, fn_constructor_kwargs={"model": "model.onnx"}, batch_size=64, num_gpus=1,
+                            compute=ray.data.ActorPoolStrategy(size=8), max_restarts=3, max_task_retries=3)
+
+    `model` is a path that every node has, bytes, or `ray.put` of bytes, which each node fetches once. `device` is what
+    `session(device=...)` takes; by default the GPU that Ray assigned. `columns` says which column is which input, where names
+    differ: {"input": "image"}. `output_names` are the outputs that become columns, by default all of them; `keep` the columns that
+    remain, by default all that are no inputs. The other arguments are those of `session()`.
+
+    The first axis of every input and output has to be the same symbolic dimension. Raises BatchError, and what `session()` raises.
+
+    Ray restarts an actor that ended because its device was lost, and runs its batch again, as often as `max_restarts` and
+    `max_task_retries` say. Without these arguments `map_batches` does so without end.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        device: Any = None,
+        columns: Mapping[str, str] | None = None,
+        output_names: Sequence[str] | None = None,
+        keep: Sequence[str] | None = None,
+        free_dimensions: Mapping[str, int] | None = None,
+        allow_cpu_only: bool = False,
+        **options: Unpack[ProviderOptions],
+    ) -> None:
+        more = {"free_dimensions": free_dimensions, "allow_cpu_only": allow_cpu_only, **options}
+        self._runner = runner_of(model, device, output_names, True, more)
+        names = [it.name for it in self._runner.session.get_inputs()]
+        if unknown := set(columns or {}) - set(names):
+            raise InputError(f"columns: no input is called {sorted(unknown)[0]!r}; the inputs are {', '.join(names)}")
+        self._columns = {name: (columns or {}).get(name, name) for name in names}
+        self._outputs = list(output_names or (it.name for it in self._runner.session.get_outputs()))
+        self._keep = keep
+        self._failure: DeviceError | None = None
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Runs the model. Raises InputError for a column that is missing, and what the run raises."""
+        for name, column in self._columns.items():
+            if column not in batch:
+                raise InputError(
+                    f"the batch has no column {column!r} for input {name!r}; it has {', '.join(map(repr, batch))}"
+                )
+        axis = self._runner.axis
+        assert axis is not None
+        feeds, _, rows = axis.measure({name: batch[column] for name, column in self._columns.items()})
+        outcome = self._runner.attempt([feeds], [rows])
+        if isinstance(outcome, DeviceLostError):
+            self._failure = outcome
+            _end_actor(outcome)
+        if isinstance(outcome, Exception):
+            raise outcome
+        kept = set(batch) - set(self._columns.values()) if self._keep is None else self._keep
+        return {column: batch[column] for column in batch if column in kept} | dict(
+            zip(self._outputs, outcome[0], strict=True)
+        )
+
+    def check_health(self) -> None:
+        """Raises what happened to the device, if it was lost."""
+        if self._failure is not None:
+            raise self._failure
+
+
+def _end_actor(error: DeviceLostError) -> None:
+    """Ends the process of an actor as a crash does: after `ray.actor.exit_actor` Ray starts no other one. Elsewhere nothing."""
+    ray = library()
+    if not ray.is_initialized() or ray.get_runtime_context().get_actor_id() is None:
+        return
+    logging.getLogger(__name__).error("this actor ends, and Ray starts another one: %s", error)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
