@@ -1,6 +1,6 @@
 // Builds dist/: the library for bundlers, for pages (ESM and classic script), and its types. `node build.mjs`.
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { minify } from 'terser';
@@ -52,10 +52,17 @@ const module = async (outfile, { finish = ignored, lineLimit, ...more } = {}) =>
   const { outputFiles } = await build({ ...shared, format: 'esm', plugins: [later], ...more });
   writeFileSync(`${here}dist/${outfile}`, finish(await shorter(outputFiles[0].text, !more.globalName, lineLimit)));
 };
+/** As esbuild leaves it: tools read from its form, without running it, what a CommonJS module exports. */
+const required = async (outfile, more) => {
+  const { outputFiles } = await build({ ...shared, format: 'cjs', platform: 'node', plugins: [later], ...more });
+  writeFileSync(`${here}dist/${outfile}`, ignored(outputFiles[0].text));
+};
 mkdirSync(`${here}dist`);
 await Promise.all([
   // For bundlers and Node: shares the application's onnxruntime-common.
   module('ort.wgpu.mjs', { external: ['onnxruntime-common'], ...forNode }),
+  // The same for `require`, which has an onnxruntime-common of its own.
+  required('ort.wgpu.cjs', { external: ['onnxruntime-common'], ...forNode }),
   // For pages without a bundler: onnxruntime-common is in it.
   module('ort.wgpu.bundle.min.mjs'),
   // The same with what comes later, for those who have no addresses: Pyodide.
@@ -72,3 +79,6 @@ await Promise.all([
   module(LATER.disk, { entryPoints: ['src/disk.ts'], ...forNode }),
 ]);
 execFileSync(process.execPath, [`${here}node_modules/typescript/bin/tsc`, '-p', here], { stdio: 'inherit' });
+// The types of what `require` gives: the nearest package.json says which kind of module they describe.
+cpSync(`${here}dist/types`, `${here}dist/cjs`, { recursive: true });
+writeFileSync(`${here}dist/cjs/package.json`, '{"type": "commonjs"}\n');

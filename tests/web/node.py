@@ -31,7 +31,7 @@ def missing() -> str | None:
     wanted = json.loads((WEB / "package.json").read_text())["devDependencies"]
     lacking = [name for name in wanted if not (WEB / "node_modules" / name).exists()]
     if lacking:
-        return f"web/node_modules lacks {', '.join(lacking)}: run `scripts/setup test`, or `npm install` in web/"
+        return f"web/node_modules lacks {', '.join(lacking)}: run `scripts/setup test`, or `npm ci` in web/"
     return None
 
 

@@ -8,9 +8,17 @@ import pytest
 
 from . import node
 
+EXHAUSTIVE = ("packaging.test.mjs",)
+
 
 @pytest.mark.costly
-@pytest.mark.parametrize("name", sorted(path.name for path in (node.WEB / "test").glob("*.test.mjs")))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(path.name, marks=pytest.mark.exhaustive if path.name in EXHAUSTIVE else ())
+        for path in sorted((node.WEB / "test").glob("*.test.mjs"))
+    ],
+)
 def test_file(name: str, built: None, exported: Path) -> None:
     node.check(name, WGPU_WEB_FIXTURES=str(exported))
 

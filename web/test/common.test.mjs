@@ -27,13 +27,24 @@ before(() => {
 });
 after(() => rmSync(scratch, { recursive: true, force: true }));
 
-const PROGRAM = `
+/** A program of an application, as an ES module and for `require`. */
+const PROGRAMS = {
+  'main.mjs': `
   import { InferenceSession, Tensor } from 'onnxruntime-common';
   import { InferenceSession as Ours, memory } from 'onnxruntime-ep-wgpu-web';
   import assert from 'node:assert/strict';
-  import { assertSame, folder, samples } from ${JSON.stringify(`${web}test/fixtures.mjs`)};
-  import { useDawn } from ${JSON.stringify(`${web}test/internals.mjs`)};
-
+  await run();
+`,
+  'main.cjs': `
+  const { InferenceSession, Tensor } = require('onnxruntime-common');
+  const { InferenceSession: Ours, memory } = require('onnxruntime-ep-wgpu-web');
+  const assert = require('node:assert/strict');
+  void run();
+`,
+};
+const RUN = `async function run() {
+  const { assertSame, folder, samples } = await import(${JSON.stringify(`${web}test/fixtures.mjs`)});
+  const { useDawn } = await import(${JSON.stringify(`${web}test/internals.mjs`)});
   assert.equal(InferenceSession, Ours);
   await useDawn();
   for (const preferredOutputLocation of ['cpu', 'gpu-buffer']) {
@@ -51,7 +62,7 @@ const PROGRAM = `
   }
   assert.deepEqual(memory(), { buffers: 0, bytes: 0 });
   process.exit(0); // Dawn keeps threads
-`;
+}`;
 const TYPED = `
   import { InferenceSession, Tensor } from 'onnxruntime-common';
   import { generate, warmup, type Progress } from 'onnxruntime-ep-wgpu-web';
@@ -69,6 +80,11 @@ const RESOLVED = `${PLACES.map((it, k) => `import * as at${k} from 'onnxruntime-
   const sessions: unknown[] = [at0.InferenceSession, at1.InferenceSession, at2.useWorker, at3.useWorker, at4, at5.default({ args: ['--fp16'] })];
   console.log(sessions);
 `;
+const REQUIRED = `import ort = require('onnxruntime-ep-wgpu-web');
+  const session: Promise<ort.InferenceSession> = ort.InferenceSession.create('model.onnx');
+  const tokens: AsyncGenerator<number> = ort.generate(undefined as never, [1]);
+  console.log(session, tokens, ort.default.Tensor);
+`;
 const WAYS = [['ESNext', 'Bundler'], ['Node16', 'Node16'], ['ESNext', 'node10']];
 const CONFIG = {
   compilerOptions: {
@@ -84,18 +100,18 @@ for (const name of TRIED) {
     mkdirSync(app);
     const files = {
       'package.json': JSON.stringify({ type: 'module', private: true, dependencies: { 'onnxruntime-common': `file:${web}node_modules/${name}` } }),
-      'main.mjs': PROGRAM, 'main.ts': TYPED, 'tsconfig.json': JSON.stringify(CONFIG), 'places.ts': RESOLVED,
+      ...Object.fromEntries(Object.entries(PROGRAMS).map(([file, text]) => [file, text + RUN])), 'main.ts': TYPED, 'tsconfig.json': JSON.stringify(CONFIG), 'places.ts': RESOLVED, 'required.cts': REQUIRED,
     };
     for (const [module, moduleResolution] of WAYS) {
       const compilerOptions = { ...CONFIG.compilerOptions, module, moduleResolution, skipLibCheck: true };
-      files[`${moduleResolution}.json`] = JSON.stringify({ compilerOptions, include: ['places.ts'] });
+      files[`${moduleResolution}.json`] = JSON.stringify({ compilerOptions, include: ['places.ts', ...(module === 'Node16' ? ['required.cts'] : [])] });
     }
     for (const [file, text] of Object.entries(files)) writeFileSync(`${app}/${file}`, text);
     run('npm', ['install', '--offline', '--ignore-scripts', '--install-links', '--no-audit', '--no-fund', '--no-package-lock', tarball], app);
     assert.equal(read(`${app}/node_modules/onnxruntime-common/package.json`).version, versionOf(name));
     assert(!existsSync(`${app}/node_modules/onnxruntime-ep-wgpu-web/node_modules`));
     assert.equal(run('npx', ['--no-install', 'onnxruntime-ep-wgpu-web', '--version'], app), `wgpu-ep ${version}\n`);
-    run(process.execPath, ['main.mjs'], realpathSync(app));
+    for (const file of Object.keys(PROGRAMS)) run(process.execPath, [file], realpathSync(app));
     const compiled = (compiler, project) => {
       try {
         run(process.execPath, [`${web}node_modules/${compiler}/bin/tsc`, '-p', project], app);

@@ -13,7 +13,7 @@ const meta = JSON.parse(read('package.json'));
 
 // As docs/web.md says them; onnxruntime-common is in the library and in the proxy.
 const SIZES = {
-  'ort.wgpu.min.js': 27_000, 'ort.wgpu.bundle.min.mjs': 27_000, 'ort.wgpu.mjs': 27_000,
+  'ort.wgpu.min.js': 27_000, 'ort.wgpu.bundle.min.mjs': 27_000, 'ort.wgpu.mjs': 27_000, 'ort.wgpu.cjs': 27_000,
   'ort.wgpu.proxy.bundle.min.mjs': 10_500, 'ort.wgpu.host.mjs': 4_000,
 };
 test('the library, its proxy and what is fetched later are as small as the documentation says', () => {
@@ -24,14 +24,21 @@ test('the library, its proxy and what is fetched later are as small as the docum
 });
 
 test('no code is made of text', () => {
-  for (const file of readdirSync(`${web}dist`).filter((it) => /\.m?js$/.test(it))) {
+  for (const file of readdirSync(`${web}dist`).filter((it) => /\.[cm]?js$/.test(it))) {
     assert.doesNotMatch(read(`dist/${file}`), /\beval\(|new Function\(/);
   }
 });
 
+const filesOf = (it) => (typeof it === 'string' ? [it] : Object.values(it).flatMap(filesOf));
 test('everything that package.json names is there', () => {
-  const named = [meta.main, meta.module, meta.types, meta.jsdelivr, meta.unpkg, ...Object.values(meta.exports['.'])];
-  for (const file of [...named, meta.exports['./bundle'].default]) assert(existsSync(web + file), file);
+  const named = [meta.main, meta.module, meta.types, meta.jsdelivr, meta.unpkg, ...Object.values(meta.exports).flatMap(filesOf)];
+  for (const file of [...named, ...Object.values(meta.bin)]) assert(file.includes('*') || existsSync(web + file), file);
+});
+
+test('the lock file has what package.json asks for', () => {
+  const { packages } = JSON.parse(read('package-lock.json'));
+  for (const name of ['version', 'bin', 'engines', 'peerDependencies', 'devDependencies']) assert.deepEqual(packages[''][name], meta[name], name);
+  for (const [name, { version, integrity, link }] of Object.entries(packages)) assert(!name || (version && integrity && !link), `${name} has no digest`);
 });
 
 test('the version is that of the Python package', () => {
