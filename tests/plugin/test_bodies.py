@@ -310,3 +310,26 @@ def test_rows_of_a_scan_that_are_no_whole_words_run_on_the_cpu(dtype: Any, width
     x = np.random.default_rng(0).integers(0, 2, (5, *row)).astype(dtype)
     feeds = {"h": np.ones(2, np.float32), "x": x}
     np.testing.assert_array_equal(session.run(["y"], feeds)[0], ~x if dtype is np.bool_ else -x)
+
+
+@pytest.mark.parametrize("code", [onnx.TensorProto.INT4, onnx.TensorProto.UINT4])
+def test_a_loop_that_joins_parts_of_bytes_runs_on_the_cpu(code: int) -> None:
+    info = onnx.helper.make_tensor_value_info
+    nodes = [
+        onnx.helper.make_node("Identity", ["c"], ["c1"]),
+        onnx.helper.make_node("Neg", ["s"], ["s1"]),
+        onnx.helper.make_node("Cast", ["s"], ["o"], to=code),
+    ]
+    body = onnx.helper.make_graph(
+        nodes,
+        "b",
+        [info("i", 7, []), info("c", 9, []), info("s", 1, [3])],
+        [info("c1", 9, []), info("s1", 1, [3]), info("o", code, [3])],
+    )
+    loop = onnx.helper.make_node("Loop", ["m", "", "x"], ["y", "z"], body=body)
+    given = [info("m", 7, []), info("x", 1, [3])]
+    graph = onnx.helper.make_graph([loop], "g", given, [info("y", 1, [3]), info("z", code, [None, 3])])
+    opsets = [onnx.helper.make_opsetid("", 21)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    on_cpu = {it.op_type: it.reason or "" for it in webgpu_ep.report(webgpu_ep.session(model)).on_cpu}
+    assert "a Loop runs on the CPU where elements have less than a byte, such as those of 'z'" in on_cpu["Loop"]

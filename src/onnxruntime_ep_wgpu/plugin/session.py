@@ -29,7 +29,7 @@ from .abi import INFO, WARNING, Logger, Ort, file_text, text
 from .answers import Answers
 from .assign import graph as ort_graph
 from .assign.crossings import Crossings
-from .assign.enclosing import cuts_words, is_control, refusal_within, runs_within, transposes
+from .assign.enclosing import is_control, refusal_of_rows, refusal_within, runs_within, transposes
 from .assign.forced import Forced, names_in_model
 from .assign.ort_format import CopyGuard
 from .assign.outcome import Alone, Elsewhere, OwnKernel
@@ -195,10 +195,8 @@ class SessionState:
             return Elsewhere("a captured run would repeat the branches and iterations of the run that was captured")
         if transposes(node):
             return Elsewhere("control flow runs on the CPU where a Scan goes along another axis than the first")
-        if name := cuts_words(node):
-            return Elsewhere(
-                f"a Scan runs on the CPU where rows are no whole words of memory, such as those of {name!r}"
-            )
+        if refusal := refusal_of_rows(node):
+            return Elsewhere(refusal)
         if not has_kernel(node.handle):
             return Elsewhere("control flow runs on the CPU where a value of it is no tensor, or a Scan is of opset 8")
         if not runs_within(self.ort, node.handle, self.name):

@@ -15,7 +15,7 @@ from ..abi import Ort, text
 from ..memory.descriptors import BITS
 from .shown import Extent, ShownNode
 
-WORD = 32  # bits
+BYTE, WORD = 8, 32  # bits
 
 # ONNX Runtime copies between these and their bodies, and makes kernels of them. How many inputs those read on the host, from the
 # first: conditions and trip counts.
@@ -50,11 +50,24 @@ def transposes(node: ShownNode) -> bool:
     return any(map(any, axes))
 
 
-def cuts_words(node: ShownNode) -> str | None:
+def refusal_of_rows(node: ShownNode) -> str | None:
+    """Why ONNX Runtime's kernel of a node of control flow could not take its rows apart, or put them together, on a device."""
+    if node.op_type == "Loop" and (name := _of_parts_of_bytes(node)):
+        return f"a Loop runs on the CPU where elements have less than a byte, such as those of {name!r}"
+    if node.op_type == "Scan" and (name := _cut_within_words(node)):
+        return f"a Scan runs on the CPU where rows are no whole words of memory, such as those of {name!r}"
+    return None
+
+
+def _of_parts_of_bytes(node: ShownNode) -> str | None:
+    """The first value of a Loop that it would join within bytes, or None. It puts what iterations made side by side."""
+    values = [value for value in node.outputs if value is not None]
+    return next((it.name for it in values if BITS.get(it.code or 0, BYTE) % BYTE), None)
+
+
+def _cut_within_words(node: ShownNode) -> str | None:
     """The first value of a Scan whose rows are cut within words of memory, which nothing is copied to or from, or None. Its kernel
     hands out rows where they lie."""
-    if node.op_type != "Scan":
-        return None
     (rows,) = (int(it.value) for it in node.attributes if it.name == "num_scan_inputs")
     states = len(node.inputs) - rows
     for value in (*node.inputs[states:], *node.outputs[states:]):
