@@ -1,10 +1,11 @@
-"""What a process pays until its first result, with the cache of Programs off, empty and filled.
+"""What a process pays until its first result, with the cache of Programs off, empty and filled, and of a compiled model.
 
     python -m bench.first [MODEL ...] [--runs N] [--other SRC]
 
 Each run is a process of its own, and they take turns. `wall` is from the start of the process to the first result, `session` what
 making the session takes of it; `cpu` is the CPU time of all threads, `thread` that of the main one. Medians, in milliseconds.
-`--other` is the folder of another version of this package, which takes turns too, as it is.
+`context` is the compiled model (docs/context.md), of which the cache knows only that it is the user's. `--other` is the folder of
+another version of this package, which takes turns too, as it is.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -39,6 +41,24 @@ print(json.dumps({"wall": done - began, "session": made - before, "run": done - 
 """
 
 
+COMPILE = """
+import sys
+import onnxruntime as ort, onnxruntime_ep_wgpu as webgpu_ep
+options = ort.SessionOptions()
+options.add_session_config_entry("ep.context_enable", "1")
+webgpu_ep.session(sys.argv[1], sess_options=options)
+"""
+
+
+def compiled(model: Path, folder: str, cache: str) -> Path:
+    """The compiled model of a copy of a model, and of its external data, in a folder; the cache knows whose it is."""
+    for it in model.parent.glob(f"{model.stem}*"):
+        shutil.copy(it, folder)
+    path = Path(folder) / model.name
+    subprocess.run([sys.executable, "-c", COMPILE, str(path)], check=True, env=os.environ | {"WGPU_EP_CACHE": cache})
+    return path.with_name(f"{path.stem}_ctx.onnx")
+
+
 def once(model: Path, inputs: Path, cache: str, source: str) -> dict[str, float]:
     """One process; times in milliseconds, and the number of modules of the compiler."""
     path = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
@@ -61,13 +81,19 @@ def main() -> None:
             np.savez(inputs := Path(folder) / "inputs.npz", **case.inputs(0))
             filled = os.path.join(folder, "filled")
             once(case.path, inputs, filled, own)  # which fills the driver's cache too
+            context = compiled(case.path, folder, filled)
             rows: dict[str, list[dict[str, float]]] = {}
             for number in range(given.runs):
-                ways = {"off": ("off", own), "empty": (os.path.join(folder, str(number)), own), "filled": (filled, own)}
+                ways = {
+                    "off": (case.path, "off", own),
+                    "empty": (case.path, os.path.join(folder, str(number)), own),
+                    "filled": (case.path, filled, own),
+                    "context": (context, filled, own),
+                }
                 if given.other:
-                    ways["other"] = ("off", given.other)
-                for way, (cache, source) in ways.items():
-                    rows.setdefault(way, []).append(once(case.path, inputs, cache, source))
+                    ways["other"] = (case.path, "off", given.other)
+                for way, (model, cache, source) in ways.items():
+                    rows.setdefault(way, []).append(once(model, inputs, cache, source))
         for way, found in rows.items():
             middle = {key: statistics.median(row[key] for row in found) for key in found[0]}
             print(f"{name:16s} {way:7s}", *(f"{key} {value:7.0f}" for key, value in middle.items()), flush=True)

@@ -56,11 +56,15 @@ CALLED = {
         93  void ReleaseStatus(OrtStatus *status)
         94  void ReleaseMemoryInfo(OrtMemoryInfo *info)
         96  void ReleaseValue(OrtValue *value)
+        211 OrtStatus *CreateOpAttr(const char *name, const void *data, int length, int type, OrtOpAttr **out)
+        212 void ReleaseOpAttr(OrtOpAttr *attribute)
         247 OrtStatus *Logger_LogMessage(const OrtLogger *logger, int severity, const char *message, const ORTCHAR_T *file, int line, const char *function)
         248 OrtStatus *Logger_GetLoggingSeverityLevel(const OrtLogger *logger, int *out)
         272 OrtStatus *ReadOpAttr(const OrtOpAttr *attribute, int type, void *data, size_t bytes, size_t *out)
+        286 void ReleaseNode(OrtNode *node)
         289 OrtStatus *GetValueInfoName(const OrtValueInfo *value, const char **out)
         290 OrtStatus *GetValueInfoTypeInfo(const OrtValueInfo *value, const OrtTypeInfo **out)
+        291 const OrtModelEditorApi *GetModelEditorApi(void)
         295 void CreateKeyValuePairs(OrtKeyValuePairs **out)
         296 void AddKeyValuePair(OrtKeyValuePairs *pairs, const char *key, const char *value)
         298 void GetKeyValuePairs(const OrtKeyValuePairs *pairs, const char *const **keys, const char *const **values, size_t *count)
@@ -156,6 +160,9 @@ CALLED = {
         66  void ReleaseProfilingEvent(OrtProfilingEvent *event)
         72  OrtStatus *ProfilingEventsContainer_AddEvents(OrtProfilingEventsContainer *container, const OrtProfilingEvent *const *events, size_t count)
     """,
+    "OrtModelEditorApi": """
+        6   OrtStatus *CreateNode(const char *operator_type, const char *domain, const char *name, const char *const *inputs, size_t input_count, const char *const *outputs, size_t output_count, OrtOpAttr **attributes, size_t attribute_count, OrtNode **out)
+    """,
 }
 
 # Tables that we fill and ONNX Runtime calls; the first field of each is the version that we speak.
@@ -169,6 +176,7 @@ FILLED = {
         5   void ReleaseEp(OrtEpFactory *self, OrtEp *provider)
         6   uint32_t GetVendorId(const OrtEpFactory *self)
         7   const char *GetVersion(const OrtEpFactory *self)
+        8   OrtStatus *ValidateCompiledModelCompatibilityInfo(OrtEpFactory *self, const OrtHardwareDevice *const *devices, size_t count, const char *info, int *out)
         9   OrtStatus *CreateAllocator(OrtEpFactory *self, const OrtMemoryInfo *info, const OrtKeyValuePairs *options, OrtAllocator **out)
         10  void ReleaseAllocator(OrtEpFactory *self, OrtAllocator *allocator)
         11  OrtStatus *CreateDataTransfer(OrtEpFactory *self, OrtDataTransferImpl **out)
@@ -183,6 +191,7 @@ FILLED = {
         4   void ReleaseNodeComputeInfos(OrtEp *self, OrtNodeComputeInfo **infos, size_t count)
         8   OrtStatus *OnRunStart(OrtEp *self, const OrtRunOptions *options)
         10  OrtStatus *CreateAllocator(OrtEp *self, const OrtMemoryInfo *info, OrtAllocator **out)
+        12  const char *GetCompiledModelCompatibilityInfo(OrtEp *self, const OrtGraph *graph)
         13  OrtStatus *GetKernelRegistry(OrtEp *self, const OrtKernelRegistry **out)
         14  OrtStatus *IsConcurrentRunSupported(OrtEp *self, bool *out)
         15  OrtStatus *Sync(OrtEp *self)

@@ -137,7 +137,8 @@ def answer(asked: Asked, apart: bool = False) -> Answer:
         # ONNX Runtime knows nothing of what the decision found out.
         group = shown_of(subgraph.extract(whole, [nodes[place] for place in places]))
         try:
-            stored, again = answers.program(group, f"group {number}", frozenset(it.name for it in graph.inputs))
+            answered = answers.program(group, f"group {number}", frozenset(it.name for it in graph.inputs))
+            stored, again = answered.stored, answered.specialise
         except (AssertionError, WgpuEpError) as error:  # which sessions are refused with, every time
             programs.append(str(error))
             continue

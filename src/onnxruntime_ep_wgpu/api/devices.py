@@ -12,7 +12,7 @@ import onnxruntime as ort
 
 from .. import process
 from ..errors import DeviceError
-from ..names import EP_NAME, REGISTRATION
+from ..names import EP_NAME, REGISTRATION, VENDOR
 from ..platform import library_path
 from ..registration import noted
 
@@ -63,7 +63,6 @@ def _require(name: str) -> list[Any]:
 
 def registered() -> list[Any]:
     """The devices of this provider that ONNX Runtime knows, each once."""
-    from ..plugin.factory import VENDOR
 
     unique: dict[str, Any] = {}
     for device in ort.get_ep_devices():

@@ -15,9 +15,10 @@ import onnxruntime as ort
 
 from ..errors import DeviceError, FreeSizeError, OptionError, UnsupportedError, WgpuEpError, cut
 from ..live import Known
+from ..names import VENDOR
 from ..options import as_text, parse
 from ..options.types import ProviderOptions
-from ..plugin.factory import ADAPTER_KEY, VENDOR
+from ..plugin.factory import ADAPTER_KEY
 from ..runtime.making import Making
 from ..runtime.making import Progress as Progress
 from .arguments import check_options, feeds_argument, model_argument, settings_argument, sizes_argument, tell_types

@@ -2,8 +2,9 @@
 
 `entry` (the two functions it looks up), `factory` (devices, sessions), `provider` (one per session: its callbacks),
 `session` (what it runs where) with `sources` and `settings` (its options), `choose` (its adapter) and `assign/`
-(which nodes, in which groups), `answers` (from `store/`, what earlier processes compiled, or `compiling`, which does it
-now), `group` (one as it runs, on any device) with `specialise` (for sizes beyond a limit) and `again` (of a stored one),
+(which nodes, in which groups), `answers` (from `store/`, what earlier processes compiled, from `context/`, compiled models,
+or `compiling`, which does it now), `group` (one as it runs, on any device) with `specialise` (for sizes beyond a limit) and
+`again` (of a stored one),
 `node` (one per compiled group), `sized` (one with sizes that data decides) with `tensors` (where those of a run lie) and
 `known` (those of earlier runs), `memo` (its runs that C repeats), `captures` and `wrap` (tools around groups), `memory/` and
 `allocator` (device addresses, copies between host and device), `without_python` (what C code is told that does any of this

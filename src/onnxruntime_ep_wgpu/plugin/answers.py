@@ -7,10 +7,12 @@ equal answers, wherever they come from; nothing of the compiler is loaded where 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..errors import UnsupportedError, retold
 from ..program.settings import CompileSettings
-from ..program.target import Target
+from ..program.target import Target, lack
 from ..runtime.weight_sources import WeightSource
 from ..trace import span
 from .again import CompiledAgain, CompiledLater, Make
@@ -27,6 +29,21 @@ if TYPE_CHECKING:
     from .assign.lowerings import Lowerings
     from .assign.outcome import Alone, Elsewhere, OwnKernel
     from .compiling import Compiling
+    from .context.content import GroupContext
+    from .context.made_for import MadeFor
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A Program, and what compiles it again. `names` are those of the graph's constants by the identity of their tensors, where the
+    Program was compiled just now."""
+
+    stored: StoredProgram
+    specialise: CompiledAgain
+    names: Mapping[int, str]
+    foreign: bool = False
+    """Whether its kernels are of a context that this user did not make: they have to test every index."""
+
 
 Source = Callable[[], str | bytes | None]
 
@@ -34,9 +51,12 @@ Source = Callable[[], str | bytes | None]
 class Answers:
     """Those of one session. `source` gives the file name or the bytes of the model, `tell` says what is wrong with the store."""
 
-    def __init__(self, target: Target, settings: CompileSettings, source: Source, tell: Tell) -> None:
-        self._target, self._settings, self._source = target, settings, source
-        self._stored = Stored(target, settings, tell)
+    def __init__(
+        self, target: Target, settings: CompileSettings, source: Source, tell: Tell, stored: bool = True
+    ) -> None:
+        """Nothing comes from the store, and nothing goes there, where they are not to be `stored`."""
+        self._target, self._settings, self._source, self._tell = target, settings, source, tell
+        self._stored = Stored(target, settings, tell, stored)
         self._compiler: Compiling | None = None
         self._asked = 0  # graphs
         self.compiled: list[str] = []  # what did not come from the store: "" for a claim, else the name of a group
@@ -64,20 +84,51 @@ class Answers:
             self._stored.keep_claim(graph, asked, found.claim, found.looked_at)
         return found.claim
 
-    def program(self, graph: ShownGraph, name: str, declared: frozenset[str]) -> tuple[StoredProgram, CompiledAgain]:
-        """The Program of a group, and what compiles it again. `declared` are the inputs of the model."""
+    def program(self, graph: ShownGraph, name: str, declared: frozenset[str]) -> Answer:
+        """The Program of a group. `declared` are the inputs of the model."""
         ties = self._stored.ties(graph)
         known = None if ties is None else self._stored.program(graph, name)
         if known is not None and ties is not None:
             _reorder(graph.inputs, known.inputs)
             _reorder(graph.outputs, known.outputs)
-            return known, CompiledLater(graph, ties, declared, self._specialiser(ties, name, declared))
+            return Answer(known, self._later(graph, ties, name, declared), {})
         self.compiled.append(name)
         with span("compile", name, nodes=len(graph)):
             found = self._compile().compile(graph, name, declared, ties)
         made = StoredProgram(found.program, found.inputs, found.outputs)
         self._stored.keep_program(graph, made, found.names, found.looked_at)
-        return made, found.specialise
+        return Answer(made, found.specialise, found.names)
+
+    def of_context(
+        self, context: GroupContext, made_for: MadeFor, name: str, foreign: bool, checks: bool
+    ) -> tuple[Answer, ShownGraph]:
+        """The Program of a context, and the graph that it is of. One that was made for another adapter, other options or another
+        version is compiled again, and so is one that is `foreign` where the session cannot have its kernels test every index
+        (`checks`). Raises EntryError, ModelError for weights that are not what they were, UnsupportedError for a
+        graph that cannot be compiled here."""
+        graph, ties = context.graph(name)
+        declared = frozenset(context.declared)
+        differs = context.made_for.differs(made_for)
+        if not differs and foreign and not checks:
+            differs = "another user, and this WebGPU library cannot check the kernels of one group (enableRobustness=0 trusts it)"
+        if not differs:
+            known = context.program(graph)
+            lacking = lack(known.program.target, self._target)
+            if lacking is None:
+                _reorder(graph.inputs, known.inputs)
+                _reorder(graph.outputs, known.outputs)
+                return Answer(known, self._later(graph, ties, name, declared), {}, foreign), graph
+            differs = f"another adapter: it {lacking}"
+        told = f"the context of {name!r} was made for {differs}"
+        self._tell(f"{told}: it is compiled again; compile the model again to begin sooner", True)
+        try:
+            with self._stored.adopted(context.digest, ties):
+                return self.program(graph, name, declared), graph
+        except UnsupportedError as error:
+            raise retold(error, f"{told}, and cannot be compiled for this session: {error}") from error
+
+    def _later(self, graph: ShownGraph, ties: Ties, name: str, declared: frozenset[str]) -> CompiledLater:
+        return CompiledLater(graph, ties, declared, self._specialiser(ties, name, declared))
 
     @property
     def lowerings(self) -> Lowerings:

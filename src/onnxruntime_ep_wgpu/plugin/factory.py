@@ -17,10 +17,10 @@ from ..device.contexts import shared_context
 from ..device.webgpu import libraries
 from ..errors import DeviceError
 from ..live import LiveSet
-from ..names import EP_NAME, NAMES, REGISTRATION
+from ..names import EP_NAME, NAMES, REGISTRATION, VENDOR
 from ..registration import noted
 from . import collector
-from .abi import INFO, WARNING, Logger, Ort, address
+from .abi import INFO, WARNING, Logger, Ort, address, text
 from .allocator import Allocator
 from .callbacks import CallbackTable, callback, held
 from .memory.transfer import DataTransfer
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ..device import Adapter, Context
     from .session import SessionState
 
-VENDOR = "onnxruntime-ep-wgpu"
 _HARDWARE_GPU, _DEVICE_GPU = 1, 1
 # The vendor of memory is 0 and it has no alignment: other values keep `bind_output` and the device names "webgpu" and
 # "gpu" from finding it. Its device id is the adapter's number. The name is what onnxruntime-genai asks for.
@@ -79,6 +78,7 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
         self.name, self.version, self.logger = name, version, logger
         self._memory: dict[int, Any] = {}
         self._hardware: list[Any] = []
+        self._on: dict[int, list[Adapter]] = {}  # the adapters by the addresses of ONNX Runtime's hardware devices
         self._users: LiveSet[CallbackTable] = LiveSet()
         self._released = False
 
@@ -148,11 +148,19 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
                 )
             device = made[0]
             self._hardware.append(device)
+        self._on.setdefault(address(device), []).append(adapter)
         entry = ffi.new("OrtEpDevice **")
         with ort.pairs(metadata(adapter)) as pairs:
             ort.check_status(ep.CreateEpDevice(self.pointer, device, pairs, ffi.NULL, entry))
         ort.check_status(ep.EpDevice_AddAllocatorInfo(entry[0], self.memory_info(adapter.index)))
         return entry[0]
+
+    @callback("ValidateCompiledModelCompatibilityInfo")
+    def validate_compiled_model_compatibility_info(self, hardware: Any, count: int, info: Any, out: Any) -> None:
+        from .context.compatible import compatibility
+
+        known = [self._on.get(address(hardware[i]), ()) for i in range(count)]
+        out[0] = compatibility(text(info), [adapter for them in known for adapter in them])
 
     def memory_info(self, number: int) -> Any:
         """What ONNX Runtime calls the memory of adapter `number`."""
@@ -190,8 +198,9 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
     ) -> SessionState:
         """The state of a session with these devices and options. Raises OptionError, DeviceError."""
         from .choose import choose
+        from .context.asked import ContextOptions
         from .session import SessionState
-        from .sources import options_of
+        from .sources import entries_of, options_of
 
         options = options_of(self.ort, session, NAMES)
         known = {str(adapter.index): adapter for adapter in adapters()}
@@ -207,7 +216,8 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
         if len(passed) > 1:
             names = ", ".join(repr(adapter.name) for adapter in passed)
             log.log(INFO, f"{len(passed)} devices were passed ({names}); the session runs on {chosen.name!r}: {why}")
-        return SessionState(self.ort, self.name, chosen, options, log, copies)
+        contexts = ContextOptions.of(entries_of(self.ort, session))
+        return SessionState(self.ort, self.name, chosen, options, contexts, log, copies)
 
     @callback("ReleaseEp", device=True)
     def release_ep(self, provider: Any) -> None:

@@ -164,9 +164,9 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
             groups, kernels = self._any_node(graph), []
         options = ffi.new("OrtNodeFusionOptions *")
         options.ort_version_supported = self.ort.version
-        # Constants are on the device after Compile: ONNX Runtime may free its copy.
-        options.drop_constant_initializers = True
         for group in groups:
+            # Constants are on the device after Compile: ONNX Runtime may free its copy. To a context they are inputs as others.
+            options.drop_constant_initializers = not (self.state is not None and self.state.is_context(group))
             array = ffi.new("const OrtNode *[]", group)
             self.ort.check_status(self.ort.ep.EpGraphSupportInfo_AddNodesToFuse(info, array, len(group), options))
         for node in kernels:
@@ -190,7 +190,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         return []
 
     @callback("Compile", device=True)
-    def compile(self, graphs: Any, fused: Any, count: int, out: Any, _context_nodes: Any) -> None:
+    def compile(self, graphs: Any, fused: Any, count: int, out: Any, context_nodes: Any) -> None:
         state = self._required_state()
         if state.decided and self.ort.version < _TELLS_OF_INITIALISATION:
             state.complete()
@@ -204,7 +204,14 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
             state.compiled()
             if self.ort.version < _TELLS_OF_INITIALISATION:
                 state.making.end()
+        state.contexts.hand_out(context_nodes)
         ComputeInfo.hand_out_all(made, out)
+
+    @callback("GetCompiledModelCompatibilityInfo")
+    def get_compiled_model_compatibility_info(self, _graph: Any) -> Any:
+        """For which adapter, options and version a model is being compiled; "" for a session that compiles none."""
+        contexts = None if self.state is None else self.state.contexts
+        return self.ort.string(contexts.made_for.text() if contexts is not None and contexts.written else "")
 
     @callback("OnSessionInitializationEnd", since=_TELLS_OF_INITIALISATION)
     def on_session_initialization_end(self) -> None:

@@ -25,10 +25,11 @@ from ..runtime.settings import RunSettings
 from ..runtime.weight_sources import FilePlace, FromModel
 from ..trace import span
 from . import watch
-from .abi import INFO, WARNING, Logger, Ort, file_text, text
+from .abi import INFO, WARNING, Logger, Ort, address, file_text, text
 from .answers import Answers
 from .assign import graph as ort_graph
 from .assign.crossings import Crossings
+from .assign.decision import Claim
 from .assign.enclosing import is_control, refusal_of_rows, refusal_within, runs_within, transposes
 from .assign.forced import Forced, names_in_model
 from .assign.ort_format import CopyGuard
@@ -36,6 +37,9 @@ from .assign.outcome import Alone, Elsewhere, OwnKernel
 from .assign.report import AssignmentReport
 from .captures import CapturedNode, Captures, check_placements
 from .choose import context_for, library_for
+from .context.content import renamed
+from .context.contexts import Contexts
+from .context.made_for import MadeFor
 from .group import CompiledGroup
 from .known import FusedNode
 from .memory import space as memory
@@ -46,10 +50,13 @@ from .sized import SizedNode
 from .wrap import wrapped
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from ..device import Adapter, Device
     from ..program.program import Program
     from .again import CompiledAgain
     from .assign.shown import ShownGraph, ShownNode
+    from .context.asked import ContextOptions
     from .search.bodies import SearchBody
     from .search.compile import Shared
     from .search.decide import Decided, Searches
@@ -62,7 +69,14 @@ class SessionState:
     """
 
     def __init__(
-        self, ort: Ort, name: str, adapter: Adapter, options: Options, logger: Logger, copies: Callable[[], int]
+        self,
+        ort: Ort,
+        name: str,
+        adapter: Adapter,
+        options: Options,
+        contexts: ContextOptions,
+        logger: Logger,
+        copies: Callable[[], int],
     ) -> None:
         self.ort, self.name, self.adapter, self.options, self.logger = ort, name, adapter, options, logger
         self.making = watch.making() or Making()
@@ -87,7 +101,16 @@ class SessionState:
         self._forced = Forced(options["forceCpuNodeNames"])
         self.captures = Captures(logger, ort.version >= 27) if options["enableGraphCapture"] else None
         self._told: set[str] = set()  # faults of this package
-        self._answers = Answers(self.target, self._compiling, lambda: watch.source() or self._path, self._tell)
+        self.contexts = Contexts(
+            ort,
+            contexts,
+            MadeFor.of(self.target, self._compiling),
+            trusting="enableRobustness" in options.given and not options["enableRobustness"],
+            checking=library_named(self.library.name).module_checks or self._running.bounds_checks,
+        )
+        self._answers = Answers(
+            self.target, self._compiling, lambda: watch.source() or self._path, self._tell, not contexts.enabled
+        )
         self._searches: Searches | None = None
         self._crossings: Crossings | None = None
         self.copy_guard = CopyGuard(
@@ -163,11 +186,12 @@ class SessionState:
         self._others |= not {*assigned} <= {"", self.name, "CPUExecutionProvider"}
         searches = self._searched(graph, parent, assigned)
         single: dict[int, Alone | OwnKernel | Elsewhere] = {place: it.outcome for place, it in searches.items()}
+        single |= self.contexts.outcomes(graph, assigned, self._path)
         if parent is None or refusal_within(parent) is None:
             for place, node in enumerate(graph):
                 if is_control(node) and not assigned[place]:
                     single[place] = self._control(node, has_kernel)
-        decision = self._answers.claim(graph, parent, assigned, self._forced.among(graph), single)
+        decision = self._decision(graph, parent, assigned, single)
         within = "" if parent is None else parent.name
         faults = [reason.error for reason in decision.reasons if isinstance(reason, Fault)]
         self._meet_internal([error for error in faults if isinstance(error, InternalError)])
@@ -185,9 +209,30 @@ class SessionState:
         self.copy_guard.decided(parent is None, graph, decision.groups, assigned, decision.kernels)
         if parent is None:
             held = [place for place, name in enumerate(assigned) if name == self.name]
+            self.contexts.decided(graph, decision, assigned)
             whole = any(len(group) == len(nodes) for group in decision.groups)
             self._crossings = None if whole else Crossings(graph, decision.parts, held)
         return [[nodes[place] for place in group] for group in decision.groups], [nodes[it] for it in decision.kernels]
+
+    def _decision(
+        self,
+        graph: ShownGraph,
+        parent: ShownNode | None,
+        assigned: Sequence[str],
+        single: dict[int, Alone | OwnKernel | Elsewhere],
+    ) -> Claim:
+        """The decision about a graph, where `single` are outcomes of nodes by place that are known."""
+        refusal = self.contexts.refusal(parent is not None)
+        held = {place: Elsewhere(f"held by {it}") for place, it in enumerate(assigned) if it}
+        known = {**(dict.fromkeys(range(len(graph)), Elsewhere(refusal)) if refusal else single), **held}
+        forced = self._forced.among(graph)
+        if len(known) == len(graph) and (refusal or (self.contexts.opened and not forced)):
+            return Claim(tuple(known[place] for place in range(len(graph))))
+        return self._answers.claim(graph, parent, assigned, forced, single)
+
+    def is_context(self, group: Sequence[Any]) -> bool:
+        """Whether a group of OrtNodes of the graph that was decided on last is a context."""
+        return len(group) == 1 and address(group[0]) in self.contexts.nodes
 
     def _control(self, node: ShownNode, has_kernel: Callable[[Any], bool]) -> OwnKernel | Elsewhere:
         """What becomes of a node of control flow, whose bodies were decided on before."""
@@ -205,7 +250,7 @@ class SessionState:
 
     def _searched(self, graph: ShownGraph, parent: ShownNode | None, assigned: Sequence[str]) -> dict[int, Decided]:
         """What was decided on nodes that generate text, by place."""
-        if not any(map(is_search, graph)):
+        if not any(map(is_search, graph)) or self.contexts.enabled:
             return {}
         if self._searches is None:
             from .search.decide import Searches
@@ -294,13 +339,26 @@ class SessionState:
         if any(map(is_search, graph)):
             return self._compile_search(graph, inputs, outputs)
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
+        opened = self.contexts.take(graph)
         with self._opening_device():
             # The body of a control-flow node is compiled before the main graph is known, and may read what nodes make.
-            stored, specialise = self._answers.program(graph, name, frozenset(self.inputs))
-        program, graph_inputs, graph_outputs = stored.program, stored.inputs, stored.outputs
-        group = self._group(program, specialise, graph.in_files)
+            answer, graph = (
+                (self._answers.program(graph, name, frozenset(self.inputs)), graph)
+                if opened is None
+                else self.contexts.answer(*opened, self._answers)
+            )
+        program, specialise = answer.stored.program, answer.specialise
+        graph_inputs, graph_outputs = answer.stored.inputs, answer.stored.outputs
+        if opened is not None:
+            graph_inputs, graph_outputs = renamed(*opened, answer.stored)
+        elif self.contexts.enabled:
+            source = watch.source()
+            content = source if isinstance(source, bytes) else None
+            values = inputs, outputs, frozenset(self.inputs)
+            self.contexts.write(name, graph, answer, *values, self._path, content)
+        group = self._group(program, specialise, graph.in_files, checked=answer.foreign)
         self.assignment.compiled(made, program)
-        running = wrapped(group, lambda: self._answers.converted(ort_graph.read(self.ort, handle)))
+        running = wrapped(group, lambda: self._read_again(handle, opened is not None))
         captured = None
         if self.captures is not None and running is group:
             defaults = self._with_default(handle)
@@ -323,6 +381,14 @@ class SessionState:
             # Bodies are compiled before the main graph is decided on.
             info.repeat_in_c(not self.decided)
         return info
+
+    def _read_again(self, handle: Any, of_context: bool) -> ir.Graph:
+        """The graph of a group, for tools that run it step by step. Raises UnsupportedError."""
+        if of_context:
+            raise UnsupportedError(
+                "a compiled model has no nodes to run step by step: take the model that it was made from"
+            )
+        return self._answers.converted(ort_graph.read(self.ort, handle))
 
     def _compile_search(self, shown: ShownGraph, inputs: list[str], outputs: list[str]) -> ComputeInfo:
         """The only node of a graph, which generates text."""
@@ -347,11 +413,14 @@ class SessionState:
         specialise: CompiledAgain,
         in_files: Mapping[int, FilePlace],
         shared: Shared = lambda _device: {},
+        checked: bool = False,
     ) -> CompiledGroup:
-        """A compiled graph on the device, whose weights are found again in the model where they are."""
+        """A compiled graph on the device, whose weights are found again in the model where they are. Kernels that are to be
+        `checked` test every index, whatever the options."""
         source = watch.source()
         weights = FromModel(self._path, source if isinstance(source, bytes) else None, in_files)
-        group = CompiledGroup(program, self.device, self._running, weights, specialise, shared, self.making)
+        running = replace(self._running, bounds_checks=True) if checked else self._running
+        group = CompiledGroup(program, self.device, running, weights, specialise, shared, self.making)
         weights.freed()
         return group
 

@@ -23,11 +23,16 @@ from .abi import Ort
 
 def options_of(ort: Ort, session: Any, names: Sequence[str]) -> Options:
     """The options of a session, given as OrtSessionOptions; `names` are the provider's. Raises OptionError."""
-    entries = _read(ort, ort.get(ort.api.GetSessionOptionsConfigEntries, session, "OrtKeyValuePairs *"))
+    entries = entries_of(ort, session)
     around = _read(ort, ort.get_out(ort.ep.GetEnvConfigEntries, "OrtKeyValuePairs *"))
     own = under(entries, [f"ep.{name.lower()}." for name in names])
     defaults = under(around, [f"ep_factory.{name}." for name in names])
     return parse({**own, **watch.options()}, [Layer("environment configuration", defaults), program_defaults()])
+
+
+def entries_of(ort: Ort, session: Any) -> dict[str, str]:
+    """The configuration of a session, given as OrtSessionOptions."""
+    return _read(ort, ort.get(ort.api.GetSessionOptionsConfigEntries, session, "OrtKeyValuePairs *"))
 
 
 def _read(ort: Ort, pairs: Any) -> dict[str, str]:

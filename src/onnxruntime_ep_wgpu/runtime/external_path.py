@@ -44,7 +44,12 @@ def external_place(model: Path, weight: str, entries: Mapping[str, str]) -> Exte
 
 
 def external_file(model: Path, weight: str, location: str) -> Path:
-    """The file that `location` names for a model at this path. Raises ModelError where that is none it may lie in."""
+    """The file that `location` names for a weight of a model at this path. Raises ModelError where that is none it may lie in."""
+    return file_beside(model, f"the weight {weight!r}", location)
+
+
+def file_beside(model: Path, what: str, location: str) -> Path:
+    """The same for another part of a model, `what` in words."""
     folder = Path(os.path.realpath(model.parent))
     problem = ""
     if not location or "\0" in location:
@@ -59,7 +64,7 @@ def external_file(model: Path, weight: str, location: str) -> Path:
             problem = _why_no_file(path)
         if not problem:
             return path
-    raise ModelError(f"{model}: the weight {weight!r} lies in {cut(location)}, {problem}: {_WAY_OUT}")
+    raise ModelError(f"{model}: {what} lies in {cut(location)}, {problem}: {_WAY_OUT}")
 
 
 def _why_no_file(path: Path) -> str:

@@ -14,10 +14,17 @@ from .protobuf import VARINT, Data, fields, last_number, varint
 _GRAPH, _NODE, _INITIALIZER, _OP_TYPE, _DIMS, _DATA_TYPE, _FLOAT16 = 7, 1, 5, 4, 1, 2, 10
 _PACKED = (b"MatMulNBits", b"QMoE", b"GatherBlockQuantized")
 """Operators whose weights have a few bits each: what decodes with them is bound by reading, not by products."""
+_CONTEXT = b"EPContext"
+_ATTRIBUTE, _ATTRIBUTE_NAME, _ATTRIBUTE_TEXT = 5, 1, 4
+_MOST_NAMED = 256  # bytes of what is looked at: not those of a context
+_MADE_FOR = b"hardware_architecture"
+"""The attribute of a compiled group that says for which adapter it was compiled, and through which library if that was not the one
+that is always there."""
 
 
 def multiplies_halves(model: str | bytes | None) -> bool:
-    """Whether a model has a matrix of f16 among its weights, and none of a few bits."""
+    """Whether a model has a matrix of f16 among its weights, and none of a few bits; of a compiled one, whether it was compiled for
+    the library that such models take."""
     if model is None:
         return False
     try:
@@ -39,11 +46,22 @@ def _looked_through(data: Data) -> bool:
         for inner, at, until in fields(data, start, end):
             if inner == _INITIALIZER:
                 found = found or _is_matrix_of_halves(data, at, until)
-            elif inner == _NODE and any(
-                data[a:b] in _PACKED for field, a, b in fields(data, at, until) if field == _OP_TYPE
-            ):
-                return False
+            elif inner == _NODE:
+                operators = [data[a:b] for field, a, b in fields(data, at, until) if field == _OP_TYPE]
+                if any(it in _PACKED for it in operators):
+                    return False
+                found = found or (_CONTEXT in operators and _made_by_dawn(data, at, until))
     return found
+
+
+def _made_by_dawn(data: Data, start: int, end: int) -> bool:
+    """Whether a compiled group is of a session through Dawn."""
+    for number, at, until in fields(data, start, end):
+        if number == _ATTRIBUTE:
+            texts = {field: data[a:b] for field, a, b in fields(data, at, until) if b - a < _MOST_NAMED}
+            if texts.get(_ATTRIBUTE_NAME) == _MADE_FOR:
+                return texts.get(_ATTRIBUTE_TEXT, b"").endswith(b", dawn)")
+    return False
 
 
 def _is_matrix_of_halves(data: Data, start: int, end: int) -> bool:

@@ -135,14 +135,14 @@ class FromModel:
         self._lent = {}
 
     def __call__(self, name: str, array: Array) -> WeightSource:
-        place = self._place(name, array) if array.nbytes else None
+        place = self.place(name, array) if array.nbytes else None
         if place is not None and place.identity is not None:
             return InFile(name, place.span, array.dtype, array.shape, place.identity)
         # What owns its memory was calculated by us and is nobody else's to free.
         return InMemory(array if array.flags.owndata else array.copy())
 
-    def _place(self, name: str, array: Array) -> FilePlace | None:
-        """Where a file has the bytes of this array."""
+    def place(self, name: str, array: Array) -> FilePlace | None:
+        """Where a file has the bytes of an array that is called `name` in the model; None where no file has them."""
         lent = self._lent.get(array.__array_interface__["data"][0]) if array.flags.c_contiguous else None
         if lent is not None and lent.span.nbytes == array.nbytes:
             return lent

@@ -20,7 +20,7 @@ from ...errors import ModelError, cut
 from ...program.dtypes import element_count
 from ...runtime.weight_sources import FilePlace
 from ..abi import NULL, Ort, OrtError, address, file_text, text
-from ..memory.descriptors import BITS, ONNX_CODES
+from ..memory.descriptors import ONNX_BITS, ONNX_CODES
 from .external import ExternalData
 from .shown import STRING, Constant, Extent, ShownAttribute, ShownGraph, ShownNode, ShownValue
 
@@ -44,9 +44,6 @@ def read_node(ort: Ort, node: Any) -> ShownNode:
 def onnx_code(code: int) -> int:
     """ONNX's number of an element type for ONNX Runtime's."""
     return ONNX_CODES.get(code, code)
-
-
-_BITS = {onnx_code(code): bits for code, bits in BITS.items()}
 
 
 class _Reader:
@@ -285,9 +282,9 @@ class _Reader:
 
 def _bits(code: int) -> int:
     """Of an element of a type, by its ONNX code. Raises ModelError for a type that has none."""
-    if code not in _BITS:
+    if code not in ONNX_BITS:
         raise ModelError(f"the graph has a constant of the element type {code}, which has no size")
-    return _BITS[code]
+    return ONNX_BITS[code]
 
 
 def _fixed(value: ShownValue) -> tuple[int, ...]:

@@ -17,6 +17,8 @@ BITS |= dict.fromkeys((17, 18, 19, 20, 26), 8) | dict.fromkeys((21, 22, 23), 4) 
 
 # ONNX Runtime numbers element types like ONNX, except the newest three.
 ONNX_CODES = {24: 25, 25: 26, 26: 24}
+ONNX_BITS = {ONNX_CODES.get(code, code): bits for code, bits in BITS.items()}
+"""The same by ONNX's own numbers."""
 _DTYPES = {next((ort for ort, onnx in ONNX_CODES.items() if onnx == it.code), it.code): it for it in DType}
 
 

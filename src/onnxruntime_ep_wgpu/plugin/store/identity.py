@@ -34,12 +34,13 @@ def identity_of(target: Target, settings: CompileSettings) -> str | None:
         return None
     if code is None:
         return None
-    parts = [code, libraries, *(f"{it.name}={_plain(getattr(target, it.name))}" for it in fields(target))]
-    parts += [f"{it.name}={_plain(getattr(settings, it.name))}" for it in fields(settings)]
+    parts = [code, libraries, *(f"{it.name}={plain(getattr(target, it.name))}" for it in fields(target))]
+    parts += [f"{it.name}={plain(getattr(settings, it.name))}" for it in fields(settings)]
     return hashlib.sha256("\n".join(parts).encode("utf-8", "backslashreplace")).hexdigest()
 
 
-def _plain(value: Any) -> str:
+def plain(value: Any) -> str:
+    """A value of a field as text, equal for equal ones."""
     return repr(sorted(value) if isinstance(value, frozenset) else value)
 
 

@@ -34,9 +34,11 @@ class StoredProgram:
     outputs: tuple[str, ...]
 
 
-def content_of(stored: StoredProgram, names: Mapping[int, str]) -> tuple[dict[str, Any], bytes] | None:
-    """As JSON has it, and the data behind it; None for a Program that cannot be kept, as with large constants of its own. `names`
-    are those of the graph's constants, by the identity of their tensors."""
+def content_of(
+    stored: StoredProgram, names: Mapping[int, str], whole: bool = False
+) -> tuple[dict[str, Any], bytes] | None:
+    """As JSON has it, and the data behind it; None for a Program that cannot be kept, as with large constants of its own, which
+    are kept where it is to be `whole`. `names` are those of the graph's constants, by the identity of their tensors."""
     rows: list[Any] = []
     data = bytearray()
     for weight in stored.program.weights:
@@ -45,10 +47,10 @@ def content_of(stored: StoredProgram, names: Mapping[int, str]) -> tuple[dict[st
         if name is not None:
             rows.append([name, list(weight.permutation) if isinstance(weight, Permuted) else None])
             continue
-        if hasattr(source, "facts"):
+        if hasattr(source, "facts") and not whole:
             return None  # of another graph than the key's: what it is was not noted
         array = np.ascontiguousarray(weight_array(weight))
-        if len(data) + array.nbytes > MOST_CALCULATED:
+        if len(data) + array.nbytes > MOST_CALCULATED and not whole:
             return None
         rows.append(weight_row(array))
         data += b"\0" * (-len(data) % _ALIGNED) + weight_bytes(array)

@@ -11,7 +11,8 @@ decided before.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from ...program.ties import Ties
@@ -38,9 +39,10 @@ MOST_FACTS = 16 << 20  # bytes of constants whose digests are calculated in each
 class Stored:
     """The cache for one session."""
 
-    def __init__(self, target: Target, settings: CompileSettings, tell: Tell) -> None:
+    def __init__(self, target: Target, settings: CompileSettings, tell: Tell, used: bool = True) -> None:
+        """One that is not `used` has nothing, and keeps nothing."""
         self._target, self._settings, self._tell = target, settings, tell
-        path = folder_path()
+        path = folder_path() if used else None
         self._folder = None if path is None else Folder(path)
         self._identity = None if self._folder is None else identity_of(target, settings)
         if self._folder is not None and self._identity is None:
@@ -80,6 +82,20 @@ class Stored:
 
     def _begin(self, key: str, facts: Mapping[str, str]) -> None:
         self._claim = hashlib.sha256(repr((key, sorted(facts.items()))).encode("utf-8", "backslashreplace")).hexdigest()
+
+    @contextmanager
+    def adopted(self, digest: str, ties: Ties) -> Iterator[None]:
+        """Programs are meanwhile those of groups that no claim of this session has: of a graph, and constants, that have this
+        digest together."""
+        before = self._claim, self._ties
+        self._claim = (
+            "" if self._identity is None else hashlib.sha256(f"{self._identity} {digest}".encode()).hexdigest()
+        )
+        self._ties = ties
+        try:
+            yield
+        finally:
+            self._claim, self._ties = before
 
     # ---- Programs
 

@@ -1,0 +1,146 @@
+"""A context as bytes: the Program of a group, the group's graph, and for whom the Program was made.
+
+In: what a session compiled. Out: bytes; of bytes from anybody a `GroupContext`, or an EntryError. Invariant: bytes of which one
+was changed or that were cut off are an error. Nothing of them is executed. The graph is there so that another adapter, other
+options or another version compile it again, and a run that the Program does not suffice for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import ModelError
+from ...program.ties import Ties
+from ...program.weights import Permuted
+from ..assign.shown import ShownGraph, ShownNode
+from ..store import programs
+from ..store.entry import Entry, EntryError, read, written
+from .graphs import graph_from_json, graph_to_json
+from .made_for import MadeFor
+from .referred import Referred, Referring
+
+KIND = "context"
+
+
+@dataclass(frozen=True)
+class WrittenGroup:
+    """A compiled group. `names` are those of its graph's constants by the identity of their tensors; `inputs` and `outputs` are
+    those of the node that stands for it, in its order; `declared` are inputs of the model; `left` are nodes of the model that run
+    elsewhere, each by the first value that it makes, with the reason."""
+
+    graph: ShownGraph
+    stored: programs.StoredProgram
+    names: Mapping[int, str]
+    ties: Ties
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    declared: frozenset[str]
+    left: Mapping[str, str]
+
+
+def bytes_of(group: WrittenGroup, made_for: MadeFor, referring: Referring) -> bytes:
+    """The context of a group."""
+    graph = graph_to_json(group.graph, referring.keep)
+    found = programs.content_of(group.stored, group.names, whole=True)
+    assert found is not None
+    program, data = found
+    at = referring.append(memoryview(data))
+    content = {
+        "made_for": made_for.as_json(),
+        "graph": graph,
+        "program": program,
+        "calculated": [at, len(data)],
+        "ties": [[name, it.of, it.permutation] for name, it in group.ties.items()],
+        "inputs": list(group.inputs),
+        "outputs": list(group.outputs),
+        "declared": sorted(group.declared.intersection(it.name for it in group.graph.inputs)),
+        "left": dict(group.left),
+        "files": referring.files,
+    }
+    about = {"graph": group.graph.name, "adapter": made_for.adapter}
+    return written(KIND, Entry(KIND, {}, content, about, bytes(referring.data)))
+
+
+def digest_of(data: bytes) -> str:
+    """What tells the bytes of a context from all others."""
+    return data[8:40].hex()
+
+
+class GroupContext:
+    """What the bytes of a context say. `compiled` is the path of the compiled model, "" for one in memory. Raises EntryError."""
+
+    def __init__(self, data: bytes, compiled: str) -> None:
+        self.digest = digest_of(data)
+        self._entry = read(data, KIND, KIND)
+        self._compiled = compiled
+        found = self._entry.content
+        try:
+            self.made_for = MadeFor.read(found["made_for"])
+            self.inputs, self.outputs, self.declared = (_texts(found[it]) for it in ("inputs", "outputs", "declared"))
+            self.left: dict[str, str] = {
+                str(name): reason
+                for name, reason in zip(found["left"], _texts(list(found["left"].values())), strict=True)
+            }
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise EntryError(f"{type(error).__name__}: {error}") from error
+
+    def graph(self, name: str) -> tuple[ShownGraph, Ties]:
+        """The group's graph with its constants, and what is tied in it. Raises EntryError, ModelError for a weight that is not
+        what it was."""
+        found = self._entry.content
+        try:
+            referred = Referred(found["files"], memoryview(self._entry.data), self._compiled)
+            graph = graph_from_json(found["graph"], name, referred.find)
+            graph.in_files = referred.in_files
+            ties = {tied: _tie(graph, tied, of, permutation) for tied, of, permutation in found["ties"]}
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            if isinstance(error, EntryError):
+                raise
+            raise EntryError(f"{type(error).__name__}: {error}") from error
+        inputs, outputs = ({it.name for it in them} for them in (graph.inputs, graph.outputs))
+        if not inputs <= {*self.inputs} or not {*self.outputs} <= outputs:
+            raise EntryError("its node has other inputs or outputs than its graph")
+        return graph, ties
+
+    def program(self, graph: ShownGraph) -> programs.StoredProgram:
+        """The Program of `graph`. Raises EntryError."""
+        found = self._entry.content
+        try:
+            at, nbytes = found["calculated"]
+            if type(at) is not int or type(nbytes) is not int or min(at, nbytes) < 0:
+                raise EntryError("its data have a place")
+            data = memoryview(self._entry.data)[at : at + nbytes]
+            return programs.program_of(found["program"], data, graph, graph.name)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, EntryError):
+                raise
+            raise EntryError(f"{type(error).__name__}: {error}") from error
+
+
+def renamed(
+    node: ShownNode, context: GroupContext, stored: programs.StoredProgram
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The inputs and outputs of a Program as the values of its node are called: ONNX Runtime may have given them other names.
+    Raises ModelError."""
+    if any(it is None for it in node.inputs):
+        raise ModelError(f"an input of {node.name!r} is left out, which its context needs")
+    inputs = dict(zip(context.inputs, [it.name for it in node.inputs if it is not None], strict=True))
+    outputs = dict(zip(context.outputs, [it.name for it in node.outputs], strict=True))
+    return tuple(inputs[it] for it in stored.inputs), tuple(outputs[it] for it in stored.outputs)
+
+
+def _texts(it: Any) -> tuple[str, ...]:
+    if type(it) is not list or any(type(text) is not str for text in it):
+        raise EntryError("texts are expected")
+    return tuple(it)
+
+
+def _tie(graph: ShownGraph, name: Any, of: Any, permutation: Any) -> Permuted:
+    tied, other = (graph.initializers[it].constant for it in (name, of))
+    if tied is None or other is None or sorted(permutation) != list(range(len(other.shape))):
+        raise EntryError("a tie is of two constants")
+    if tied.code != other.code or tied.shape != tuple(other.shape[axis] for axis in permutation):
+        raise EntryError("a tie is of two constants")
+    return Permuted(of, tuple(permutation))

@@ -1,0 +1,193 @@
+"""What one session writes when it compiles a model, and what it opens of a model that was compiled.
+
+In: the session's graphs and compiled groups. Out: EPContext nodes and the files beside the compiled model; outcomes of nodes of a
+compiled model, and the contexts of its groups. Invariants: a model is compiled once, so one with contexts is not written again; a
+context is read once, when its node is decided on; nodes that ran elsewhere when the model was compiled do so now, without a look at
+them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ModelError, OptionError
+from ...runtime.weight_sources import FromModel
+from ...writing import write_file
+from ..abi import address
+from ..assign.outcome import Alone, Elsewhere
+from ..assign.shown import ties_in
+from ..store.entry import EntryError
+from . import nodes, own
+from .asked import ContextOptions
+from .content import GroupContext, WrittenGroup, bytes_of, digest_of
+from .made_for import MadeFor
+from .referred import Referring
+
+if TYPE_CHECKING:
+    from ..abi import Ort
+    from ..answers import Answer, Answers
+    from ..assign.decision import Claim
+    from ..assign.shown import ShownGraph, ShownNode
+
+IN_A_BODY = "a compiled model has no contexts in bodies"
+
+
+class Contexts:
+    """Those of one session, for which Programs are made as `made_for` says. It is `trusting` where the kernels of any context need
+    no checks, and `checking` where those of a group can have them."""
+
+    def __init__(self, ort: Ort, options: ContextOptions, made_for: MadeFor, *, trusting: bool, checking: bool) -> None:
+        self._ort, self._options, self.made_for = ort, options, made_for
+        self._trusting, self._checking = trusting, checking
+        self._read: dict[frozenset[str], GroupContext] = {}
+        self.left: dict[str, str] = {}  # nodes that run elsewhere, each by the first value that it makes
+        self._made: list[tuple[str, Sequence[str], Sequence[str], Mapping[str, int | bytes]]] = []
+        self.nodes: frozenset[int] = (
+            frozenset()
+        )  # addresses of the OrtNodes that are contexts, of the graph decided on last
+        self.written = 0
+        self._opened = False
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the session writes a compiled model."""
+        return self._options.enabled
+
+    @property
+    def opened(self) -> bool:
+        """Whether the session is of a compiled model."""
+        return self._opened
+
+    # ---- opening
+
+    def outcomes(self, graph: ShownGraph, assigned: Sequence[str], path: str) -> dict[int, Alone | Elsewhere]:
+        """What becomes of nodes of a graph of a compiled model, which lies at `path`, by place; of other models there are none.
+        Raises ModelError."""
+        found = {place: it for place, it in enumerate(graph) if not assigned[place] and nodes.is_context(it)}
+        if found and self.enabled:
+            raise ModelError(
+                f"the model is compiled already: {len(found)} of its nodes are contexts of this package; compile the model"
+                " that it was made from, or leave ep.context_enable out"
+            )
+        for it in found.values():
+            self._open(it, path or self._options.path)
+        self.nodes = frozenset(address(it.handle) for it in found.values())
+        made: dict[int, Alone | Elsewhere] = {place: Alone(nodes.OPERATOR) for place in found}
+        for place, it in enumerate(graph):
+            first = it.outputs[0].name if it.outputs else ""
+            if self.opened and place not in made and not assigned[place] and first in self.left:
+                made[place] = Elsewhere(self.left[first])
+        return made
+
+    def _open(self, node: ShownNode, path: str) -> None:
+        key = frozenset(it.name for it in node.outputs)
+        if key in self._read:
+            return
+        data, digest = nodes.data_of(node, path)
+        try:
+            if digest_of(data) != digest:
+                raise EntryError("it is not the one that the model was compiled with")
+            context = GroupContext(data, path)
+            if len(context.inputs) != len(node.inputs) or len(context.outputs) != len(node.outputs):
+                raise EntryError("its node has other inputs or outputs")
+        except EntryError as error:
+            raise damaged(node, error) from error
+        self._read[key] = context
+        self.left |= context.left
+        self._opened = True
+
+    def take(self, graph: ShownGraph) -> tuple[ShownNode, GroupContext] | None:
+        """The context of a group, and its node; None for a group of other nodes."""
+        if len(graph) != 1 or not nodes.is_context(graph.nodes[0]):
+            return None
+        (node,) = graph
+        return node, self._read.pop(frozenset(it.name for it in node.outputs))
+
+    def answer(self, node: ShownNode, context: GroupContext, answers: Answers) -> tuple[Answer, ShownGraph]:
+        """The Program of a node's context, and its graph. Raises ModelError, and UnsupportedError for one that was made for
+        something else and cannot be compiled."""
+        try:
+            foreign = not self._trusting and not own.is_own(context.digest)
+            return answers.of_context(context, self.made_for, node.name, foreign, self._checking)
+        except EntryError as error:
+            raise damaged(node, error) from error
+
+    # ---- writing
+
+    def refusal(self, in_a_body: bool) -> str | None:
+        """Why nothing of a graph may run here; None where it may."""
+        return IN_A_BODY if self.enabled and in_a_body else None
+
+    def decided(self, graph: ShownGraph, decision: Claim, assigned: Sequence[str]) -> None:
+        """Notes which nodes of the main graph run elsewhere. A session of the compiled model decides again on those with bodies,
+        which it has as they are."""
+        if self.enabled:
+            self.left = {
+                node.outputs[0].name: str(reason)
+                for node, reason, holder in zip(graph, decision.reasons, assigned, strict=True)
+                if reason is not None and not holder and node.outputs and not node.has_body
+            }
+
+    def write(
+        self,
+        name: str,
+        graph: ShownGraph,
+        answer: Answer,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        declared: frozenset[str],
+        path: str,
+        source: bytes | None,
+    ) -> None:
+        """Writes the context of a group whose node is called `name` and has these inputs and outputs, of a model at `path` or with
+        the bytes `source`, of which `declared` are inputs. Raises OptionError, ModelError, WriteError."""
+        compiled = self._options.compiled_path(path)
+        if not compiled and not self._options.embedded:
+            raise OptionError(
+                "the contexts of a model in memory go beside the compiled model: say with ep.context_file_path where that lies,"
+                " or put them into it with ep.context_embed_mode=1"
+            )
+        folder = os.path.dirname(os.path.abspath(compiled)) if compiled else None
+        group = WrittenGroup(graph, answer.stored, answer.names, ties_in(graph), inputs, outputs, declared, self.left)
+        data = bytes_of(group, self.made_for, Referring(folder, FromModel(path, source, graph.in_files)))
+        content: bytes | str = data
+        if not self._options.embedded:
+            assert folder is not None
+            content = f"{Path(compiled).stem}_{len(self._made) + self.written}{nodes.SUFFIX}"
+            write_file(os.path.join(folder, content), data)
+        attributes = nodes.attributes_of(
+            content,
+            name=name,
+            digest=digest_of(data),
+            adapter=self.made_for.adapter,
+            model=path,
+            embedded=self._options.embedded,
+        )
+        own.note(digest_of(data), graph.name, self.made_for.adapter)
+        self._made.append((name, inputs, outputs, attributes))
+
+    def hand_out(self, out: Any) -> None:
+        """Gives ONNX Runtime the nodes of the groups that were written since the last time."""
+        made: list[Any] = []
+        try:
+            for it in self._made:
+                made.append(nodes.context_node(self._ort, *it))
+        except BaseException:
+            for node in made:
+                self._ort.api.ReleaseNode(node)
+            raise
+        finally:
+            self.written += len(self._made)
+            self._made = []
+        out[0 : len(made)] = made
+
+
+def damaged(node: ShownNode, error: EntryError) -> ModelError:
+    """A context that cannot be read, of this node."""
+    again = f"compile {model} again" if (model := nodes.made_of(node)) else "compile the model again"
+    return ModelError(
+        f"the context of {node.name!r} is damaged: {error}; {again}, or copy all files of the compiled model"
+    )

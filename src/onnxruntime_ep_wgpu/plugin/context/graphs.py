@@ -1,0 +1,195 @@
+"""The graph of a group as JSON, without the elements of its constants, and back.
+
+In: a `ShownGraph`; of each constant, where its elements lie, and back. Out: JSON; of JSON from anybody the same graph, or an
+EntryError. Invariant: the keys of both graphs are equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...program.dtypes import DType
+from ...program.reading import MOST, MOST_AXES
+from ..assign.shown import STRING, Bytes, Constant, ShownAttribute, ShownGraph, ShownNode, ShownValue
+from ..memory.descriptors import ONNX_BITS
+from ..store.entry import EntryError
+
+Place = list[Any]
+"""Where elements are, as JSON has it."""
+Keep = Callable[[str, Constant], Place]
+"""Keeps the elements of a constant, which has a name in its graph, "" for one of an attribute."""
+Find = Callable[[str, Any, int], Bytes]
+"""So many bytes that were kept. Raises EntryError."""
+
+_ARRAYS: dict[str, type[np.generic]] = {"ints": np.int64, "floats": np.float32}
+
+
+def graph_to_json(graph: ShownGraph, keep: Keep) -> dict[str, Any]:
+    """The graph, whose constants `keep` keeps."""
+    numbers: dict[int, int] = {}
+    values: list[Any] = []
+
+    def number(it: ShownValue | None) -> int:
+        if it is None:
+            return -1
+        if id(it) not in numbers:
+            numbers[id(it)] = len(values)
+            values.append([it.name, it.code, None if it.shape is None else list(it.shape)])
+        return numbers[id(it)]
+
+    def constant(name: str, it: Constant) -> list[Any]:
+        return [it.code, list(it.shape), None if it.code == STRING else keep(name, it)]
+
+    def attribute(it: ShownAttribute) -> list[Any]:
+        if it.kind == "graph":
+            raise EntryError(f"the attribute {it.name!r} is a graph")
+        value = it.value
+        if it.kind == "tensor":
+            value = constant("", value)
+        elif it.kind in _ARRAYS:
+            raw = np.ascontiguousarray(value).view(np.uint8)
+            value = [len(value), keep("", Constant(DType.UINT8.code, 8, (raw.size,), raw))]
+        elif it.kind == "float":
+            value = value.hex()
+        return [it.name, it.kind, value]
+
+    nodes = [
+        [
+            *(it.domain, it.op_type, it.version, it.name),
+            list(map(number, it.inputs)),
+            list(map(number, it.outputs)),
+            list(map(number, it.implicit_inputs)),
+            list(map(attribute, it.attributes)),
+        ]
+        for it in graph.nodes
+    ]
+    constants = [
+        [number(it), *constant(it.name, it.constant)] for it in graph.initializers.values() if it.constant is not None
+    ]
+    inputs, outputs = ([number(it) for it in them] for them in (graph.inputs, graph.outputs))
+    return {
+        "inputs": inputs,
+        "outputs": outputs,
+        "nodes": nodes,
+        "constants": constants,
+        "opsets": graph.opset_imports,
+        "values": values,
+    }
+
+
+def graph_from_json(found: Any, name: str, find: Find) -> ShownGraph:
+    """The graph of `graph_to_json`, under a name of its own. Raises EntryError."""
+    try:
+        return _Reader(found, find).graph(name)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        if isinstance(error, EntryError):
+            raise
+        raise EntryError(f"{type(error).__name__}: {error}") from error
+
+
+class _Reader:
+    def __init__(self, found: Any, find: Find) -> None:
+        self._found, self._find = found, find
+        self._values = [_value(*row) for row in found["values"]]
+
+    def graph(self, name: str) -> ShownGraph:
+        found = self._found
+        nodes = [self._node(*row) for row in found["nodes"]]
+        initializers = {}
+        for number, *constant in found["constants"]:
+            value = self._at(number)
+            value.constant = self._constant(value.name, *constant)
+            initializers[value.name] = value
+        opsets = {_text(domain): _whole(number) for domain, number in found["opsets"].items()}
+        inputs, outputs = ([self._at(it) for it in found[which]] for which in ("inputs", "outputs"))
+        if any(it.maker is not None or it.constant is not None for it in inputs):
+            raise EntryError("an input is made within")
+        return ShownGraph(name, inputs, outputs, nodes, initializers, opsets)
+
+    def _at(self, number: Any) -> ShownValue:
+        if type(number) is not int or number < 0:
+            raise EntryError("a value has a number")
+        return self._values[number]
+
+    def _node(
+        self,
+        domain: Any,
+        op_type: Any,
+        version: Any,
+        name: Any,
+        inputs: Any,
+        outputs: Any,
+        implicit: Any,
+        attributes: Any,
+    ) -> ShownNode:
+        made = ShownNode(
+            *(_text(domain), _text(op_type), _whole(version), _text(name)),
+            [None if it == -1 else self._at(it) for it in inputs],
+            [self._at(it) for it in outputs],
+            [self._attribute(*it) for it in attributes],
+            [self._at(it) for it in implicit],
+        )
+        for value in made.outputs:
+            if value.maker is not None:
+                raise EntryError("a value is made once")
+            value.maker = made
+        return made
+
+    def _attribute(self, name: Any, kind: Any, value: Any) -> ShownAttribute:
+        return ShownAttribute(_text(name), _text(kind), self._of_kind(kind, value))
+
+    def _of_kind(self, kind: str, value: Any) -> Any:
+        if kind in _ARRAYS:
+            count, place = value
+            array = np.empty(0, _ARRAYS[kind])
+            return self._find("", place, _size(count) * array.itemsize).view(array.dtype)
+        if kind == "tensor":
+            return self._constant("", *value)
+        if kind == "float":
+            return float.fromhex(_text(value))
+        if kind == "strings":
+            return [_text(it) for it in value]
+        if kind == "string":
+            return _text(value)
+        if kind == "type":
+            return None
+        if kind != "int":
+            raise EntryError("an attribute has a kind")
+        return _whole(value)
+
+    def _constant(self, name: str, code: Any, shape: Any, place: Any) -> Constant:
+        extents = tuple(_size(it) for it in shape)
+        if code == STRING:
+            return Constant(code, 0, extents, np.empty(0, np.uint8))
+        if type(code) is not int or code not in ONNX_BITS or len(extents) > MOST_AXES:
+            raise EntryError("a constant has a type and a shape")
+        return Constant(
+            code, ONNX_BITS[code], extents, self._find(name, place, -(-math.prod(extents) * ONNX_BITS[code] // 8))
+        )
+
+
+def _value(name: Any, code: Any, shape: Any) -> ShownValue:
+    extents = None if shape is None else tuple(it if it is None or type(it) is str else _size(it) for it in shape)
+    return ShownValue(_text(name), None if code is None else _size(code), extents)
+
+
+def _text(it: Any) -> str:
+    if type(it) is not str:
+        raise EntryError("a text is expected")
+    return it
+
+
+def _whole(it: Any) -> int:
+    if type(it) is not int or not -MOST < it < MOST:
+        raise EntryError("a whole number is expected")
+    return it
+
+
+def _size(it: Any) -> int:
+    if _whole(it) < 0:
+        raise EntryError("a number that counts is expected")
+    return int(it)

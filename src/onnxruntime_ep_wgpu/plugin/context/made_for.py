@@ -1,0 +1,86 @@
+"""For which adapter, options and version of this package a context was made.
+
+In: a Target and settings. Out: a `MadeFor`, as JSON too, from anybody. Invariant: two that are equal compile a graph to Programs
+that run in each other's place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from ... import version
+from ...fields import option_names
+from ...program.program import FORMAT_VERSION
+from ...program.reading import parsed
+from ...program.settings import CompileSettings
+from ...program.target import Target
+from ..store.identity import plain
+
+FORMAT = 1  # of contexts
+
+
+@dataclass(frozen=True)
+class MadeFor:
+    """`target` is a digest of all that is known of the adapter; `options` are those that change a Program, as text."""
+
+    version: str
+    formats: str
+    adapter: str
+    target: str
+    options: Mapping[str, str]
+
+    @classmethod
+    def of(cls, target: Target, settings: CompileSettings) -> MadeFor:
+        known = "\n".join(f"{it.name}={plain(getattr(target, it.name))}" for it in fields(target))
+        options = {
+            ", ".join(option_names(it)): plain(getattr(settings, it.name))
+            for it in fields(settings)
+            if option_names(it)
+        }
+        digest = hashlib.sha256(known.encode("utf-8", "backslashreplace")).hexdigest()
+        return cls(version.VERSION, f"{FORMAT}.{FORMAT_VERSION}", target.name, digest, options)
+
+    @classmethod
+    def read(cls, found: Any) -> MadeFor:
+        """Of JSON from anybody, or its text. Raises ValueError."""
+        if isinstance(found, str):
+            found = parsed(found)
+        names = [it.name for it in fields(cls)]
+        if type(found) is not dict or sorted(found) != sorted(names) or type(found["options"]) is not dict:
+            raise ValueError("it does not say for what it was made")
+        texts = [*(found[it] for it in names if it != "options"), *found["options"].values()]
+        if any(type(it) is not str for it in texts):
+            raise ValueError("it does not say for what it was made")
+        return cls(**found)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def text(self) -> str:
+        """As ONNX Runtime keeps it in the metadata of the compiled model."""
+        return json.dumps(self.as_json(), separators=(",", ":"), sort_keys=True)
+
+    def suits(self, other: MadeFor) -> bool:
+        """Whether both are of one version and one adapter, whatever the options."""
+        return (self.version, self.formats, self.target) == (other.version, other.formats, other.target)
+
+    def differs(self, now: MadeFor) -> str:
+        """In which way it is another one than `now`, in words; "" where it is the same."""
+        found = []
+        if (self.version, self.formats) != (now.version, now.formats):
+            found.append(
+                f"version {self.version} of this package (formats {self.formats}), which is {now.version} ({now.formats})"
+            )
+        if self.target != now.target:
+            same = self.adapter == now.adapter
+            there = f"the same adapter with other limits, features or tuning ({self.adapter!r})"
+            found.append(there if same else f"the adapter {self.adapter!r}, and this one is {now.adapter!r}")
+        for name in sorted({*self.options, *now.options}):
+            before, after = (it.options.get(name, "nothing") for it in (self, now))
+            if before != after:
+                found.append(f"the option {name} as {before}, which is {after}")
+        return "; ".join(found)

@@ -1,0 +1,123 @@
+"""The EPContext node of a compiled model: what ONNX Runtime gets for a group, and what is read of one.
+
+In: the bytes of a context; a node. Out: an OrtNode, which ONNX Runtime takes; the bytes again, or an error. Invariants: a node is
+ours by its attribute `source`; the bytes are the ones that were written with it, which `notes` says. A file of contexts lies in the
+folder of the compiled model or below it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ... import version
+from ..._ort import ffi
+from ...errors import ModelError, cut
+from ...names import VENDOR
+from ...runtime.external_path import file_beside
+from ..abi import Ort
+from ..assign.shown import ShownNode
+
+DOMAIN, OPERATOR = "com.microsoft", "EPContext"
+SUFFIX = ".wgpucontext"
+_INT, _STRING = 1, 5  # OrtOpAttrType
+_MOST_EMBEDDED = (1 << 31) - (64 << 20)  # bytes of a model in protobuf, with some room for all else
+_WAY_OUT = "compile the model again, or copy all of its files"
+
+
+def is_context(node: ShownNode) -> bool:
+    """Whether this package made it."""
+    return (node.domain, node.op_type) == (DOMAIN, OPERATOR) and _attribute(node, "source", "") == VENDOR
+
+
+def attributes_of(
+    data: bytes | str, *, name: str, digest: str, adapter: str, model: str, embedded: bool
+) -> dict[str, int | bytes]:
+    """The attributes of a node for a group called `name`; `data` are the bytes of its context, or the name of their file. Raises
+    ModelError for bytes that no model can hold."""
+    content = data.encode() if isinstance(data, str) else base64.b64encode(data)
+    if len(content) > _MOST_EMBEDDED:
+        raise ModelError(
+            f"the context of {name!r} takes {len(content)} bytes in the model, which can have {_MOST_EMBEDDED}: compile with"
+            " ep.context_embed_mode=0, or beside the model that has the weights"
+        )
+    return {
+        "main_context": 1,
+        "embed_mode": int(embedded),
+        "ep_cache_context": content,
+        "ep_sdk_version": version.VERSION.encode(),
+        "hardware_architecture": adapter.encode(),
+        "onnx_model_filename": os.path.basename(model).encode("utf-8", "replace"),
+        "partition_name": name.encode(),
+        "source": VENDOR.encode(),
+        "notes": digest.encode(),
+    }
+
+
+def context_node(
+    ort: Ort, name: str, inputs: Sequence[str], outputs: Sequence[str], attributes: Mapping[str, int | bytes]
+) -> Any:
+    """An OrtNode, to be given to ONNX Runtime or released."""
+    made = ffi.new("OrtOpAttr *[]", len(attributes))
+    try:
+        for place, (key, value) in enumerate(attributes.items()):
+            data = ffi.new("int64_t *", value) if isinstance(value, int) else ffi.from_buffer(value)
+            kind, length = (_INT, 1) if isinstance(value, int) else (_STRING, len(value))
+            ort.check_status(ort.api.CreateOpAttr(ort.string(key), data, length, kind, made + place))
+        texts = [[ffi.new("char[]", it.encode()) for it in them] for them in (inputs, outputs)]
+        names = [ffi.new("const char *[]", them) for them in texts]
+        node = ffi.new("OrtNode **")
+        ort.check_status(
+            ort.api.GetModelEditorApi().CreateNode(
+                ort.string(OPERATOR),
+                ort.string(DOMAIN),
+                ffi.new("char[]", name.encode()),
+                *(names[0], len(inputs), names[1], len(outputs)),
+                *(made, len(attributes), node),
+            )
+        )
+        return node[0]
+    finally:
+        for it in made:  # the node takes attributes, and leaves NULL
+            if it:
+                ort.api.ReleaseOpAttr(it)
+
+
+def data_of(node: ShownNode, compiled: str) -> tuple[bytes, str]:
+    """The bytes of a node's context, and the digest that they are to have. `compiled` is the path of the compiled model, "" for
+    one in memory. Raises ModelError."""
+    content, digest = _attribute(node, "ep_cache_context", ""), _attribute(node, "notes", "")
+    raw = content.encode("utf-8", "surrogateescape")
+    if _attribute(node, "embed_mode", 1) != 0:
+        try:
+            return base64.b64decode(raw, validate=True), digest
+        except binascii.Error as error:
+            raise ModelError(f"the context in the node {node.name!r} is damaged ({error}): {_WAY_OUT}") from error
+    if not compiled:
+        raise ModelError(
+            f"the context of the node {node.name!r} lies in {cut(content)}, and the compiled model is in memory: say with"
+            " ep.context_file_path where it would lie"
+        )
+    path = file_beside(Path(compiled), f"the context of {node.name!r}", content)
+    try:
+        return path.read_bytes(), digest
+    except OSError as error:
+        raise ModelError(
+            f"{compiled}: the context of {node.name!r} lies in {cut(content)}, which cannot be read"
+            f" ({error.strerror or error}): {_WAY_OUT}"
+        ) from error
+
+
+def made_of(node: ShownNode) -> str:
+    """The file name of the model that was compiled; "" where it had none."""
+    return str(_attribute(node, "onnx_model_filename", ""))
+
+
+def _attribute(node: ShownNode, name: str, default: Any) -> Any:
+    """The value of an attribute that is of the type of `default`."""
+    found = next((it.value for it in node.attributes if it.name == name), default)
+    return found if type(found) is type(default) else default

@@ -1,0 +1,142 @@
+"""Weights by reference: a context names bytes of the files beside it, and has a copy of what no file there has.
+
+In: constants of a model, and the folder of the compiled model. Out: rows of JSON, and data; of these the same bytes again, mapped.
+Invariants: a file lies in the folder of the compiled model or below it, after all links are followed. Its bytes are those that were
+compiled: a file of the same size and time is the same one, as for make and git; of others the digest of each weight has to agree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import ModelError, cut
+from ...runtime.external_path import file_beside
+from ...runtime.weight_file import FileIdentity, FileRange
+from ...runtime.weight_sources import FilePlace, FromModel
+from ..again import COPIED_BYTES
+from ..assign.shown import Bytes, Constant
+from ..store.entry import EntryError
+from .graphs import Place
+
+_ALIGNED = 16
+_UNSETTLED = -1  # the time of a file that was being written
+_WAY_OUT = "compile the model again, or bring back the file that it was compiled with"
+
+
+class Referring:
+    """What the constants of one context are kept as. `folder` is that of the compiled model, None where it has none."""
+
+    def __init__(self, folder: str | None, model: FromModel) -> None:
+        self._folder = None if folder is None else os.path.realpath(folder)
+        self._model = model
+        self._numbers: dict[str, int] = {}
+        self.files: list[list[Any]] = []
+        self.data = bytearray()
+
+    def keep(self, name: str, it: Constant) -> Place:
+        """Where its elements are: `[file, offset, digest]`, or `[place in the data]`."""
+        found = self._model.place(name, it.raw) if name and it.raw.nbytes > COPIED_BYTES else None
+        number = None if found is None else self._number(found)
+        if found is None or number is None:
+            return [self.append(it.raw.data)]
+        return [number, found.span.offset, it.digest()]
+
+    def append(self, data: memoryview) -> int:
+        """Copies bytes to the data, and says where they are."""
+        self.data += b"\0" * (-len(self.data) % _ALIGNED)
+        at = len(self.data)
+        self.data += data.cast("B") if data.nbytes else b""
+        return at
+
+    def _number(self, found: FilePlace) -> int | None:
+        """That of a file; None for one that does not lie below the folder."""
+        path = os.path.realpath(found.span.path)
+        if self._folder is None or not Path(path).is_relative_to(self._folder):
+            return None
+        location = Path(path).relative_to(self._folder).as_posix()
+        if location not in self._numbers:
+            known = found.identity
+            size = found.span.path.stat().st_size if known is None else known.nbytes
+            self.files.append([location, size, _UNSETTLED if known is None else known.modified])
+            self._numbers[location] = len(self._numbers)
+        return self._numbers[location]
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    identity: FileIdentity | None
+    trusted: bool  # its bytes need not be looked at
+
+
+class Referred:
+    """What the constants of a context are. `compiled` is the path of the compiled model, "" where it has none; `in_files` says
+    which bytes of a file memory is, by its address."""
+
+    def __init__(self, files: Any, data: memoryview, compiled: str) -> None:
+        if type(files) is not list or any(
+            list(map(type, row)) != [str, int, int] if type(row) is list else True for row in files
+        ):
+            raise EntryError("a file has a name, a size and a time")
+        self._files, self._data, self._compiled = files, data, compiled
+        self._file = cache(self._opened)
+        self.in_files: dict[int, FilePlace] = {}
+
+    def find(self, name: str, place: Any, nbytes: int) -> Bytes:
+        """The elements of a constant. Raises EntryError for what is no place, ModelError for a file that is another one."""
+        if type(place) is not list or any(type(it) is not int or it < 0 for it in place[:2]):
+            raise EntryError("a constant has a place")
+        if len(place) == 1:
+            return self._in_data(place[0], nbytes)
+        number, offset, digest = place
+        if number >= len(self._files):
+            raise EntryError("a file has a number")
+        return self._mapped(name, self._file(number), FileRange(self._file(number).path, offset, nbytes), digest)
+
+    def _in_data(self, at: int, nbytes: int) -> Bytes:
+        if at + nbytes > len(self._data):
+            raise EntryError("its data are cut off")
+        return np.frombuffer(self._data[at : at + nbytes], np.uint8) if nbytes else np.empty(0, np.uint8)
+
+    def _opened(self, number: int) -> _File:
+        location, nbytes, modified = self._files[number]
+        if not self._compiled:
+            raise ModelError(
+                f"the compiled model has weights in {cut(location)}, and is in memory: say with ep.context_file_path where it"
+                " would lie, or compile it with ep.context_embed_mode=1 from a model in memory"
+            )
+        path = file_beside(Path(self._compiled), "a weight", location)
+        try:
+            now, identity = FileIdentity.of(path), FileIdentity.settled(path)
+        except OSError as error:
+            raise ModelError(
+                f"{self._compiled}: its weights lie in {cut(location)}, which cannot be read"
+                f" ({error.strerror or error}): {_WAY_OUT}"
+            ) from error
+        same = identity is not None and (now.nbytes, now.modified) == (nbytes, modified)
+        return _File(path, identity, same and identity == now)
+
+    def _mapped(self, name: str, file: _File, span: FileRange, digest: Any) -> Bytes:
+        try:
+            raw = np.asarray(span.map()) if span.nbytes else np.empty(0, np.uint8)
+        except (OSError, ValueError) as error:
+            raise ModelError(
+                f"{self._compiled}: {self._where(name, span)} cannot be read ({error}): {_WAY_OUT}"
+            ) from error
+        if not file.trusted and hashlib.sha256(raw.data).hexdigest() != digest:
+            raise ModelError(
+                f"{self._compiled}: {self._where(name, span)} is another one than the model was compiled with: {_WAY_OUT}"
+            )
+        if span.nbytes:
+            self.in_files[raw.ctypes.data] = FilePlace(span, file.identity)
+        return raw
+
+    def _where(self, name: str, span: FileRange) -> str:
+        return f"the weight {cut(name)}, {span.nbytes} bytes from byte {span.offset} of {span.path} on,"
