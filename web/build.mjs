@@ -35,7 +35,7 @@ const later = {
 const forNode = { lineLimit: 160 };
 /** What esbuild leaves, 4 % shorter with gzip. */
 const shorter = async (text, isModule, lineLimit = false) =>
-  (await minify(text, { module: isModule, ecma: 2020, compress: { passes: 2 }, format: { max_line_len: lineLimit } })).code;
+  (await minify(text, { module: isModule, ecma: 2022, compress: { passes: 2, keep_fargs: false, unsafe_arrows: true, unsafe_methods: true }, format: { max_line_len: lineLimit } })).code;
 /** Bundlers leave an import alone whose address is no text, where a comment says so; minifying takes comments away. */
 const ignored = (text) => text.replace(/\bimport\((?=[\w$])/g, 'import(/*webpackIgnore:true*//*@vite-ignore*/');
 /**

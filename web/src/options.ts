@@ -4,6 +4,7 @@
 import type { InferenceSession, Tensor } from 'onnxruntime-common';
 import { type DType, fitsGpu } from './dtypes.js';
 import { OptionError, instead } from './errors.js';
+import { liesInMemory } from './locations.js';
 import type { Program } from './program.js';
 import type { Progress } from './provider.js';
 
@@ -178,6 +179,6 @@ export function staysOnGpu(options: Options, output: string, dtype: DType): bool
     );
   }
   if (location === 'gpu-buffer') return true;
-  if (location === 'cpu' || location === 'cpu-pinned') return false;
+  if (liesInMemory({ location })) return false;
   throw new OptionError(`preferredOutputLocation of '${output}' is '${String(location)}', it takes 'cpu' or 'gpu-buffer'`);
 }

@@ -7,6 +7,7 @@ import { type DType, nbytes, typedArray } from './dtypes.js';
 import { DeviceError, InputError, OptionError } from './errors.js';
 import { Executable, type Wanted } from './executable.js';
 import { isProfiling } from './flags.js';
+import { liesInMemory, unreachable } from './locations.js';
 import { checkAgainst, type Options, readOptions, staysOnGpu } from './options.js';
 import { openPackage } from './package.js';
 import type { Postfix } from './postfix.js';
@@ -136,10 +137,7 @@ export class Session implements InferenceSessionHandler {
       throw new InputError(`input '${name}' has rank ${dims.length} [${dims.join(', ')}], the model wants rank ${shape.length}`);
     }
     if (tensor.location === 'gpu-buffer') return { dims, buffer: tensor.gpuBuffer as GPUBuffer };
-    if (tensor.location !== 'cpu' && tensor.location !== 'cpu-pinned') {
-      const where = (tensor.location as string) === 'none' ? 'disposed of' : `at '${tensor.location}'`;
-      throw new InputError(`input '${name}' is ${where}, it has to be in memory or in a GPU buffer`);
-    }
+    if (!liesInMemory(tensor)) throw unreachable(`input '${name}'`, tensor.location);
     if (dtype.name === 'string') return { dims, bytes: new Uint8Array() }; // which nothing reads
     const { buffer, byteOffset, byteLength } = tensor.data as Exclude<Tensor['data'], string[]>;
     if (byteLength !== nbytes(dtype, tensor.size)) {
@@ -169,8 +167,8 @@ export class Session implements InferenceSessionHandler {
     if (!given) return !this.#onGpu[k] ? 'cpu' : this.options.capture ? 'kept' : 'gpu';
     if (given.type !== dtype.tensor) throw new InputError(`output '${name}' is ${dtype.name}, the tensor passed for it ${given.type}`);
     if (given.location === 'gpu-buffer') return { buffer: given.gpuBuffer as GPUBuffer, dims: given.dims };
-    if (given.location === 'cpu' || given.location === 'cpu-pinned') return 'cpu';
-    throw new InputError(`the tensor passed for output '${name}' is at '${given.location}': pass one in memory or in a GPU buffer`);
+    if (liesInMemory(given)) return 'cpu';
+    throw unreachable(`the tensor passed for output '${name}'`, given.location);
   }
 
   #result(executable: Executable, value: Value, result: Result, wanted: Wanted, given: Tensor | null): Tensor {

@@ -310,6 +310,22 @@ describe('what is no tensor, or no name', () => {
     x.dispose();
     await assert.rejects(session.run({ x }), /input 'x' is disposed of/);
   }));
+  test('a texture, and a tensor of WebNN: read it; what was read is taken', withTiny(async (session) => {
+    const data = new Float32Array(192).fill(0.5);
+    const more = { download: async () => data, dispose: () => undefined };
+    const there = {
+      texture: Tensor.fromTexture({}, { width: 8, height: 3, ...more }),
+      'ml-tensor': Tensor.fromMLTensor({}, { dataType: 'float32', dims: [1, 3, 8, 8], ...more }),
+    };
+    for (const [location, x] of Object.entries(there)) {
+      const message = new RegExp(`'x' is at '${location}': pass new Tensor\\(type, await tensor\\.getData\\(\\), dims\\)`);
+      await assert.rejects(session.run({ x }), { name: 'InputError', message });
+      await assert.rejects(session.run({ x: pixels() }, { y: x }), { name: 'InputError', message: new RegExp(`the tensor passed for output 'y' is at '${location}': pass`) });
+      await assert.rejects(InferenceSession.create(bytesOf('tiny.wgpu'), options({ preferredOutputLocation: location })), { name: 'OptionError', message: new RegExp(`preferredOutputLocation of 'y' is '${location}', it takes 'cpu' or 'gpu-buffer'`) });
+    }
+    const read = new Tensor('float32', await there['ml-tensor'].getData(), [1, 3, 8, 8]);
+    assert.deepEqual((await session.run({ x: read })).y.data, (await session.run({ x: new Tensor('float32', data, [1, 3, 8, 8]) })).y.data);
+  }));
   test('a tensor of another copy of onnxruntime-common is one', withTiny(async (session) => {
     const { Tensor: Other } = await import('../dist/ort.wgpu.bundle.min.mjs?another');
     const x = new Other('float32', new Float32Array(192).fill(0.5), [1, 3, 8, 8]);
@@ -321,6 +337,24 @@ describe('what is no tensor, or no name', () => {
   test('a name that warmup does not know', withTiny(async (session) => {
     await assert.rejects(ort.warmup(session, { pixels: [1, 3, 8, 8] }), /there is no input 'pixels'; the inputs are x/);
   }));
+  for (const name of ['webnn', 'webgl']) {
+    test(`${name} is refused by name, and beside another one left out with a warning`, async () => {
+      const create = (...executionProviders) => InferenceSession.create(bytesOf('tiny.wgpu'), { executionProviders });
+      const message = `OptionError: ${name} is onnxruntime-web's: import that, or name 'webgpu' or 'wasm'`;
+      for (const entry of [name, { name, deviceType: 'gpu' }]) {
+        await assert.rejects(create(entry), (error) => error.message.includes(message));
+        const told = [];
+        const { warn } = console;
+        console.warn = (text) => told.push(text);
+        try {
+          await (await create(entry, 'webgpu')).release();
+        } finally {
+          console.warn = warn;
+        }
+        assert.deepEqual(told, [`removing requested execution provider "${name}" from session options because it is not available: ${message}`]);
+      }
+    });
+  }
   test('a device that is none', async () => {
     for (const device of [{}, null, 'gpu']) {
       await assert.rejects(InferenceSession.create(bytesOf('tiny.wgpu'), { executionProviders: [{ name: 'webgpu', device }] }), { name: 'OptionError', message: /webgpu\.device is .*, it takes a GPUDevice/ });

@@ -4,7 +4,7 @@
 
 import { type Backend, type InferenceSession, type InferenceSessionHandler, Tensor, env, registerBackend } from 'onnxruntime-common';
 import * as errors from '../errors.js';
-import { WASM, isWasm } from './names.js';
+import { ELSEWHERE, WASM, isWasm } from './names.js';
 
 /** What is used of `onnxruntime-web/wasm`. */
 export interface OnnxRuntimeWeb {
@@ -47,6 +47,8 @@ export function register({ init, create }: WebGPU, priority: number): void {
   const backend: Backend = {
     // onnxruntime-common begins all backends that a session names, also those that it does not use.
     init: async (name: string) => {
+      // Sessions that name another one, too, run there, and onnxruntime-common prints this.
+      if (ELSEWHERE.includes(name)) throw new errors.OptionError(`${name} is onnxruntime-web's: import that, or name 'webgpu' or 'wasm'`);
       // onnxruntime-common keeps an error of init for as long as the page lives; that of an option can be mended.
       if (!isWasm(name)) await init().catch((error) => { if (!(error instanceof errors.OptionError)) throw error; });
     },
@@ -66,5 +68,5 @@ export function register({ init, create }: WebGPU, priority: number): void {
   };
   registerBackend('webgpu', backend, priority);
   // Only for sessions that name it.
-  for (const name of WASM) registerBackend(name, backend, priority - 100);
+  for (const name of [...WASM, ...ELSEWHERE]) registerBackend(name, backend, priority - 100);
 }

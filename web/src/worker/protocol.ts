@@ -19,7 +19,7 @@ export type SentTensors = Readonly<Record<string, Sent | null>>;
 /** Calls of the page, by name: what goes to the worker and what comes back. */
 export interface Calls {
   create(source: string | Uint8Array, options: InferenceSession.SessionOptions, environment: Environment): Created;
-  run(session: number, feeds: SentTensors, fetches: SentTensors, options: InferenceSession.RunOptions): SentTensors;
+  run(session: number, feeds: SentTensors, fetches: SentTensors, options: InferenceSession.RunOptions, environment: Environment): SentTensors;
   warmup(session: number, inputs: Readonly<Record<string, readonly number[] | Sent>>): void;
   profile(session: number, on: boolean): void;
   /** The tokens of each step are told. */
@@ -45,6 +45,8 @@ export interface Environment {
   readonly powerPreference: unknown;
   readonly forceFallbackAdapter: unknown;
   readonly profiling: boolean;
+  /** The page hears of dispatches that are measured; else the worker prints them. */
+  readonly told: boolean;
 }
 
 export interface Request {

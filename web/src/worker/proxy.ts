@@ -4,6 +4,7 @@
 import { InferenceSession, type InferenceSessionHandler, type OnnxValue, Tensor, env } from 'onnxruntime-common';
 import { type Times, timed } from '../benchmark.js';
 import { DeviceError, InputError, OptionError, instead, messageOf } from '../errors.js';
+import { liesInMemory, unreachable } from '../locations.js';
 import { isProfiling, preferenceOf } from '../flags.js';
 import { register } from '../fallback/backend.js';
 import { type GenerateOptions, type Prompt, type Prompts, isBatch, readGenerateOptions } from '../generate/options.js';
@@ -136,7 +137,7 @@ export function terminate(): void {
 
 function environment(): Environment {
   const { forceFallbackAdapter } = env.webgpu as unknown as Record<string, unknown>;
-  return { powerPreference: preferenceOf(env.webgpu), forceFallbackAdapter, profiling: isProfiling(env.webgpu) };
+  return { powerPreference: preferenceOf(env.webgpu), forceFallbackAdapter, profiling: isProfiling(env.webgpu), told: !!env.webgpu.profiling?.ondata };
 }
 
 class RemoteSession implements InferenceSessionHandler {
@@ -188,7 +189,7 @@ class RemoteSession implements InferenceSessionHandler {
       const given = it as Tensor | null;
       return [name, given?.location === 'gpu-buffer' ? this.#sent(name, given) : null];
     });
-    const results = await this.connection.call('run', [this.session, Object.fromEntries(inputs), Object.fromEntries(wanted), options], [...transfer]);
+    const results = await this.connection.call('run', [this.session, Object.fromEntries(inputs), Object.fromEntries(wanted), options, environment()], [...transfer]);
     return Object.fromEntries(
       Object.entries(results).map(([name, it]) => [name, this.#received(name, it!, fetches[name] as Tensor | null)]),
     );
@@ -198,6 +199,7 @@ class RemoteSession implements InferenceSessionHandler {
     if (!(value instanceof Tensor)) throw new InputError(`'${name}' is not a tensor`);
     const { type, dims } = value;
     if (value.location !== 'gpu-buffer') {
+      if (!liesInMemory(value)) throw unreachable(`'${name}'`, value.location);
       const data = value.data as Exclude<Tensor['data'], string[]>;
       transfer?.add(data.buffer as ArrayBuffer);
       return { type, dims, data };

@@ -37,9 +37,9 @@ function sent(tensor: Tensor, transfer: Set<Transferable>): Sent {
   return { type, dims, data };
 }
 
-function adopt({ powerPreference, forceFallbackAdapter, profiling }: Environment): void {
+function adopt({ powerPreference, forceFallbackAdapter, profiling, told }: Environment): void {
   const ondata = (profile: unknown): void => port.postMessage({ id: -1, told: { profile } }, []);
-  Object.assign(env.webgpu, { powerPreference, forceFallbackAdapter, profiling: profiling ? { mode: 'default', ondata } : { mode: 'off' } });
+  Object.assign(env.webgpu, { powerPreference, forceFallbackAdapter, profiling: { mode: profiling ? 'default' : 'off', ...(told && { ondata }) } });
 }
 
 type Handlers = { [Name in keyof Calls]: (id: number, transfer: Set<Transferable>, ...given: Parameters<Calls[Name]>) => ReturnType<Calls[Name]> | Promise<ReturnType<Calls[Name]>> };
@@ -58,7 +58,8 @@ const handlers: Handlers = {
       ends.delete(id);
     }
   },
-  async run(_id, transfer, session, feeds, fetches, options) {
+  async run(_id, transfer, session, feeds, fetches, options, environment) {
+    adopt(environment);
     const results = await sessions.get(session)!.run(tensors(feeds) as Record<string, Tensor>, tensors(fetches), options);
     return Object.fromEntries(Object.entries(results).map(([name, it]) => [name, sent(it as Tensor, transfer)]));
   },

@@ -12,7 +12,7 @@ export function launch(webgpu = true) {
   return chromium.launch({ executablePath: process.env.CHROMIUM || '/usr/bin/chromium', timeout: PATIENCE, args: ['--no-sandbox', ...(webgpu ? WEBGPU : [])] });
 }
 
-/** A page of its own profile, when `ready` is true there; `page.problems` lists errors, `page.warnings` warnings, `page.strangers` other servers asked. */
+/** A page of its own profile, when `ready` is true there; `page.problems` lists errors, `page.warnings` warnings, `page.said` what it logs, `page.strangers` other servers asked. */
 export async function open(browser, address, ready) {
   const context = await browser.newContext();
   context.setDefaultTimeout(PATIENCE);
@@ -21,6 +21,8 @@ export async function open(browser, address, ready) {
   page.strangers = [];
   page.on('pageerror', (error) => page.problems.push(String(error)));
   page.warnings = [];
+  page.said = [];
+  page.on('console', (message) => message.type() === 'log' && page.said.push(message.text()));
   page.on('console', (message) => message.type() === 'error' && page.problems.push(message.text()));
   page.on('console', (message) => message.type() === 'warning' && page.warnings.push(message.text()));
   const { origin } = new URL(address);

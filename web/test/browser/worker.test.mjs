@@ -168,6 +168,38 @@ test('errors are those of the package, of the same class', async () => {
   await nothingHeld();
 });
 
+test('profiling that begins after the session was made is told to the page, or printed where the page does not listen', async () => {
+  const found = await page.evaluate(async () => {
+    const session = await create('types');
+    const [{ feeds }] = await samples('types');
+    const told = [];
+    ort.env.webgpu.profiling = { mode: 'default', ondata: (data) => told.push(data) };
+    await session.run(feeds);
+    const { length } = told;
+    ort.env.webgpu.profiling = { mode: 'default' };
+    await session.run(feeds);
+    ort.env.webgpu.profiling = { mode: 'off' };
+    await session.run(feeds);
+    await session.release();
+    return [length, told.length, told.every((it) => it.version === 1 && it.endTime >= it.startTime)];
+  });
+  const printed = page.said.filter((it) => it.startsWith('[profiling] kernel '));
+  assert(found[0] > 0);
+  assert.deepEqual(found, [found[0], found[0], true]);
+  assert.equal(printed.length, found[0]);
+  await nothingHeld();
+});
+
+test('a texture is refused by name', async () => {
+  const problem = await page.evaluate(async () => {
+    const session = await create('types');
+    const problem = await fails(session.run({ a: ort.Tensor.fromTexture({}, { width: 1, height: 1 }) }));
+    await session.release();
+    return problem;
+  });
+  assert.match(problem, /^InputError: 'a' is at 'texture': pass new Tensor\(type, await tensor\.getData\(\), dims\)/);
+});
+
 test('a wrong flag of env.webgpu is an error of the option, and none once it is mended', async () => {
   const fresh = await open(browser, `${server.url}page.html`, () => window.differences);
   const found = await fresh.evaluate(async () => {
