@@ -4,6 +4,7 @@
 # make test-rest the tests that make test leaves out, all pairs of what they vary
 # make test-all  both
 # make test-ray  installs Ray (200 MB) and runs the tests that need it
+# make docs      writes the site of the documents to build/site
 # make check     ruff and mypy
 # make clean     removes what the others made, pictures of the demo included
 
@@ -15,7 +16,7 @@ PYTEST := $(PYTHON) -m pytest -n $(JOBS) --no-header -p no:cacheprovider
 # Tests start hundreds of processes, each of which would compile this package again where nothing may keep byte code.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo web-demo test test-rest test-all test-ray check clean
+.PHONY: demo docs web-demo test test-rest test-all test-ray check clean
 
 demo:
 	@scripts/setup demo
@@ -27,6 +28,11 @@ web-demo:
 	@cd web && node build.mjs
 	@$(PYTHON) web/demo/models.py $(if $(CHAT),--chat "$(CHAT)")
 	@npm --prefix web run --silent demo
+
+docs:
+	@scripts/setup docs
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --quiet
+	@echo "build/site/index.html"
 
 test: check
 	@$(PYTEST) -m "not exhaustive"

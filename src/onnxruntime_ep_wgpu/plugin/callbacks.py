@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeVar
 
 from .. import _ort, process
 from .._ort import ffi, lib
+from ..errors import InternalError
 from . import watch
 from .abi import NULL, PLACE, VERSION_NEEDED, Ort, address, message_of, place_of
 
@@ -184,7 +185,13 @@ def export(
     the end of the method and knowing of it. An interrupt before that leaves the callback, which C then asks `again`, and nothing
     interrupts it any more (csrc/python_call.h). `refused(error, this, arguments)` makes a status of an error.
     """
-    result = ffi.typeof(ffi.addressof(lib, f"c_{name}")).result
+    try:
+        result = ffi.typeof(ffi.addressof(lib, f"c_{name}")).result
+    except AttributeError as error:
+        raise InternalError(
+            f"the native part lacks {name}: it was built of another version of this checkout; build it again, with"
+            " `pip install --no-build-isolation -e .`"
+        ) from error
     answer: Callable[[Any], None] = lib.wgpu_answer
     plain: Callable[[Any], Any] = bool  # methods that give nothing, or a status that all went well, return None
 

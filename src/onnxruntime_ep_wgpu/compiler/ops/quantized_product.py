@@ -6,8 +6,10 @@ from typing import Unpack
 
 import numpy as np
 
+from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ..builder import Builder, Operand
+from ..dims import equal
 from .choices import Flag
 from .conv import convolution
 from .matmul import matmul, matrix_product
@@ -33,12 +35,18 @@ def _scalar(b: Builder, p: Operand | None) -> Operand | None:
 
 def _per_feature(b: Builder, p: Operand, rank: int) -> Operand:
     """A parameter of the weights (features, channels, *kernel): one number, or one per feature."""
-    return b.reshape(p, ()) if p.size == 1 else b.reshape(p, (p.shape[0], *(1,) * (rank - 1)))
+    if p.size == 1:
+        return b.reshape(p, ())
+    if p.rank != 1:
+        raise UnsupportedError(f"one number, or one for each feature, is needed, and {p} is given")
+    return b.reshape(p, (p.shape[0], *(1,) * (rank - 1)))
 
 
 def _weights(b: Builder, w: Operand, zero: Operand | None) -> Operand:
     """Weights of a convolution less their zero point, made once where both are constant: in bytes, which nearly all fit."""
     spread = _per_feature(b, zero, w.rank) if zero is not None else None
+    if zero is not None and zero.size != 1:
+        b.require(equal(zero.shape[0], w.shape[0]), "{} zero points of weights {}", zero.shape[0], w)
     values, zeros = w.constant, 0 if spread is None else spread.constant
     if values is None or zeros is None:
         return centred(b, w, spread)

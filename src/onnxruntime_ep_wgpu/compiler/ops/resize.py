@@ -83,6 +83,10 @@ def resize(
         if roi is not None and coordinate_transformation_mode == "tf_crop_and_resize"
         else []
     )
+    if region and len(region) != 2 * len(where):
+        raise UnsupportedError(
+            f"a region of interest of {len(region)} numbers, where {len(where)} axes have two each: a start and an end"
+        )
     if sizes is not None and sizes.size != 0:
         extents = sizes.dims("the target size", len(where))
         scaled = _by_size(b, x, where, extents, keep_aspect_ratio_policy)
