@@ -33,11 +33,11 @@ def wide_reference(x: np.ndarray, seed: int = 0) -> np.ndarray:
 
 
 def settings(**entries: object) -> ort.SessionOptions:
-    """SessionOptions with `ep.context_` entries."""
+    """SessionOptions with `ep.context_` entries; `shared` is `ep.share_ep_contexts`."""
     made = ort.SessionOptions()
     made.log_severity_level = 4
     for key, value in entries.items():
-        made.add_session_config_entry(f"ep.context_{key}", str(value))
+        made.add_session_config_entry("ep.share_ep_contexts" if key == "shared" else f"ep.context_{key}", str(value))
     return made
 
 

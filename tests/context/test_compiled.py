@@ -45,11 +45,10 @@ print(len(heavy), len(ours), y.tobytes().hex())
 """
 
 
-@pytest.mark.parametrize("embedded", [False, True], ids=["beside", "embedded"])
 @pytest.mark.parametrize(
-    ("model", "forced"),
-    [(models.chain, ""), (models.mixed, ""), (models.chain, "relu")],
-    ids=["whole", "some_on_the_cpu", "divided"],
+    ("model", "forced", "embedded"),
+    [(models.chain, "", True), (models.mixed, "", False), (models.chain, "relu", False)],
+    ids=["whole", "some on the CPU", "divided"],
 )
 def test_results_are_those_of_the_model(
     tmp_path: Path, model: Callable[[], bytes], forced: str, embedded: bool
@@ -80,8 +79,7 @@ def test_a_process_that_opens_one_imports_no_compiler(tmp_path: Path) -> None:
     assert second == ["0", "0", y]
 
 
-@pytest.mark.parametrize("embedded", [False, True], ids=["beside", "embedded"])
-@pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_ALL"])
+@pytest.mark.parametrize(("level", "embedded"), [("ORT_DISABLE_ALL", False), ("ORT_ENABLE_ALL", True)])
 def test_the_model_compiler_writes_one(tmp_path: Path, embedded: bool, level: str) -> None:
     (tmp_path / "model.onnx").write_bytes(models.mixed())
     options = settings()
@@ -167,6 +165,34 @@ def test_weights_are_read_again_after_a_loss(tmp_path: Path) -> None:
         while True:
             session.run(None, {"x": X})
     np.testing.assert_array_equal(session.run(None, {"x": X})[0], first)
+
+
+def test_sessions_that_share_have_a_weight_once_on_a_device(tmp_path: Path) -> None:
+    """Two models with one file of weights, of which the second multiplies what the first gives."""
+    w = RNG.standard_normal((256, 256)).astype(F)
+    for name, last in (("first", "Relu"), ("second", "Exp")):
+        nodes = [models.node("MatMul", ["x", "w"], ["m"], "product"), models.node(last, ["m"], ["y"], "last")]
+        shapes = [("x", models.FLOAT, ["n", 256])], [("y", models.FLOAT, ["n", 256])]
+        model = onnx.load_from_string(models.model(nodes, *shapes, [("w", w)]))
+        path = tmp_path / f"{name}.onnx"
+        weights = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 1024}
+        (tmp_path / "weights.bin").unlink(missing_ok=True)
+        onnx.save_model(model, path, **weights)
+    for name in ("first", "second"):
+        compile_model(tmp_path / f"{name}.onnx")
+
+    x = RNG.standard_normal((3, 256)).astype(F) / 16
+    for context, entries in ((62, {}), (63, {"shared": 1})):
+        held = []
+        for name in ("first", "second"):
+            path = tmp_path / f"{name}_ctx.onnx"
+            session = webgpu_ep.session(path, sess_options=settings(**entries), deviceId=str(context))
+            session.run(None, {"x": x})
+            held.append((session, device_of(context).counters["buffer_bytes"]))
+        (first, alone), (second, together) = held
+        assert (together - alone >= w.nbytes) == (not entries)
+        del first, held
+        np.testing.assert_allclose(second.run(None, {"x": x})[0], np.exp(x @ w), rtol=1e-3, atol=1e-4)
 
 
 # ---- beyond a Program

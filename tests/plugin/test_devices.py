@@ -123,7 +123,7 @@ def test_an_adapter_that_onnx_runtime_sees_is_matched_by_vendor_and_device(monke
                 pass
 
     one = factory.Factory.__new__(factory.Factory)
-    one.ort, one.pointer, one._hardware = Ort(), None, []  # type: ignore[assignment]
+    one.ort, one.pointer, one._hardware, one._on = Ort(), None, [], {}  # type: ignore[assignment]
     monkeypatch.setattr(one, "memory_info", lambda _number: None)
     free = [12, 10, 11]
     limits = dict.fromkeys(LIMITS, 1)

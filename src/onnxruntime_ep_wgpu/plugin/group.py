@@ -269,6 +269,11 @@ class CompiledGroup:
         self._live = GroupOnDevice(executable, specialise, self._next.keep)
         self.rebuilt = 0
 
+    def executable_on(self, device: Device) -> Executable | None:
+        """What runs on a device now; None for one that the group is not on."""
+        live = self._live
+        return live.executable if live.device is device else None
+
     def _pipelines(self, program: Program, device: Device) -> Pipelines:
         return Pipelines(program, device, self._settings, self._making.in_a_run)
 

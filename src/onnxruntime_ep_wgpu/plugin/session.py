@@ -52,11 +52,12 @@ from .wrap import wrapped
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from ..device import Adapter, Device
+    from ..device import Adapter, Buffer, Device
     from ..program.program import Program
     from .again import CompiledAgain
     from .assign.shown import ShownGraph, ShownNode
     from .context.asked import ContextOptions
+    from .context.shared import SharedWeights
     from .search.bodies import SearchBody
     from .search.compile import Shared
     from .search.decide import Decided, Searches
@@ -356,7 +357,11 @@ class SessionState:
             content = source if isinstance(source, bytes) else None
             values = inputs, outputs, frozenset(self.inputs)
             self.contexts.write(name, graph, answer, *values, self._path, content)
-        group = self._group(program, specialise, graph.in_files, checked=answer.foreign)
+        weights = None if opened is None else self.contexts.shared(program, graph.in_files)
+        shared = _of_others(weights)
+        group = self._group(program, specialise, graph.in_files, shared, checked=answer.foreign)
+        if weights is not None:
+            weights.are_of(group)
         self.assignment.compiled(made, program)
         running = wrapped(group, lambda: self._read_again(handle, opened is not None))
         captured = None
@@ -438,3 +443,15 @@ class SessionState:
     def _names(self, count: Any, fill: Any, node: Any) -> list[str]:
         infos = self.ort.list(count, fill, node, "const OrtValueInfo *")
         return [text(self.ort.get(self.ort.api.GetValueInfoName, it, "const char *")) if it else "" for it in infos]
+
+
+def _of_others(weights: SharedWeights | None) -> Shared:
+    """What other sessions that share have of these weights on a device."""
+
+    def found(device: Device) -> Mapping[str, Buffer]:
+        if weights is None:
+            return {}
+        others = [it.state.contexts.sharing for it in watch.live() if it.state is not None]
+        return weights.among([it for them in others for it in them], device)
+
+    return found

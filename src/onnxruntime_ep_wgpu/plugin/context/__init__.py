@@ -2,6 +2,6 @@
 
 `asked` (what a session's configuration says of contexts), `made_for` (for which adapter, options and version one was made),
 `compatible` (whether it suits an adapter), `graphs` (a group's graph as JSON), `referred` (weights by reference into files beside
-the compiled model), `content` (a context as bytes and back), `own` (which of them this user made), `nodes` (the EPContext node, to
-ONNX Runtime and from it), `contexts` (what a session writes, and what it opens).
+the compiled model), `content` (a context as bytes and back), `own` (which of them this user made), `shared` (weights of several
+sessions), `nodes` (the EPContext node, to ONNX Runtime and from it), `contexts` (what a session writes, and what it opens).
 """

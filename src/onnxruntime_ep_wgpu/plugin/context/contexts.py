@@ -25,8 +25,11 @@ from .asked import ContextOptions
 from .content import GroupContext, WrittenGroup, bytes_of, digest_of
 from .made_for import MadeFor
 from .referred import Referring
+from .shared import SharedWeights
 
 if TYPE_CHECKING:
+    from ...program.program import Program
+    from ...runtime.weight_sources import FilePlace
     from ..abi import Ort
     from ..answers import Answer, Answers
     from ..assign.decision import Claim
@@ -49,6 +52,7 @@ class Contexts:
             frozenset()
         )  # addresses of the OrtNodes that are contexts, of the graph decided on last
         self.written = 0
+        self.sharing: list[SharedWeights] = []
         self._opened = False
 
     @property
@@ -114,6 +118,13 @@ class Contexts:
             return answers.of_context(context, self.made_for, node.name, foreign, self._checking)
         except EntryError as error:
             raise damaged(node, error) from error
+
+    def shared(self, program: Program, in_files: Mapping[int, FilePlace]) -> SharedWeights | None:
+        """The weights of a Program, which other sessions may have on a device; None where this one does not share."""
+        if not self._options.shared:
+            return None
+        self.sharing.append(SharedWeights(program, in_files))
+        return self.sharing[-1]
 
     # ---- writing
 
