@@ -41,7 +41,7 @@ class Rule(NamedTuple):
 
 
 # Vocabulary: files of the root that any part may use.
-WORDS = "errors fields lazily live names options platform process registration tabular trace writing"
+WORDS = "errors fields lazily live names options platform process registration tabular telling trace writing"
 RULES = {
     "errors": Rule(),
     "writing": Rule("errors"),
@@ -53,6 +53,7 @@ RULES = {
     "platform": Rule(),
     "process": Rule("errors"),
     "tabular": Rule("", "rich"),
+    "telling": Rule(),
     "trace": Rule("errors"),
     "version": Rule(),
     "options": Rule("errors"),

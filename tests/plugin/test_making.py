@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu import telling
 from onnxruntime_ep_wgpu.runtime.making import PARTS
-from tests import provider
+from tests import patience, provider
 
 from . import models
 
@@ -78,6 +80,38 @@ def test_a_report_has_the_milliseconds_of_each_part(made_by: str) -> None:
     line = f"made in {found.creation['total']:.0f} ms: reading "
     assert line in str(found) and line in found._repr_html_()
     assert str(found.pipelines) in str(found)
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[str]:
+    """What is told, where people read and every piece of work takes long."""
+    lines: SimpleQueue[str] = SimpleQueue()
+    monkeypatch.setattr(telling, "SECONDS", float("-inf"))
+    defaults = {"wanted": lambda: True, "waits": lambda _ended, seconds: seconds > 0, "out": lines.put}
+    monkeypatch.setattr(telling.Telling.__init__, "__kwdefaults__", telling.Telling.__init__.__kwdefaults__ | defaults)
+    return lines
+
+
+def next_of(told: SimpleQueue[str]) -> str:
+    """The beginning of the next line, which another thread writes."""
+    line = told.get(timeout=patience.SECONDS)
+    return line.removeprefix("onnxruntime-ep-wgpu: ").partition(",")[0].partition(";")[0]
+
+
+def test_a_session_and_its_first_run_are_told_of_once_each(told: SimpleQueue[str]) -> None:
+    for _ in range(2):
+        session = webgpu_ep.session(models.chain())
+        assert next_of(told) == "a session is being made"
+        session.run(None, {"x": X})
+        assert next_of(told) == "the first run compiles kernels"
+        session.run(None, {"x": X})
+
+
+def test_a_program_that_shows_progress_itself_has_no_lines(told: SimpleQueue[str]) -> None:
+    webgpu_ep.session(models.chain(), on_progress=lambda _: None).run(None, {"x": X})
+    assert told.empty()
+    webgpu_ep.session(models.square())
+    assert next_of(told) == "a session is being made"
 
 
 def test_runs_that_repeat_make_no_pipelines() -> None:

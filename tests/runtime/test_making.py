@@ -92,6 +92,23 @@ def test_a_listener_is_told_of_parts_and_steps_until_the_end() -> None:
     assert making.last == told[-1]
 
 
+def test_a_line_says_how_far_it_is() -> None:
+    clock = Clock()
+    making = Making(clock=clock)
+    clock.now += 4
+    assert making.line() == "a session is being made, for 4 s so far: reading" and making.spent == 4
+    with making.part(WEIGHTS):
+        making.step(5, 10)
+        assert making.line() == "a session is being made, for 4 s so far: weights, 5 of 10 bytes"
+    with making.part(PIPELINES):
+        assert making.line().endswith("so far: pipelines")
+        making.step(1, 3)
+        assert making.line().endswith("so far: pipelines, 1 of 3")
+    making.in_a_run()(0.5)
+    assert making.first_run_line() == "the first run compiles kernels; 1 are new so far"
+    assert not making.is_watched and Making(lambda _: None).is_watched
+
+
 def layers(rows: int | str) -> Any:
     """Two kernels in a row, for a number of rows that may be free."""
     nodes = [node("Softmax", ["x"], ["s"]), node("Transpose", ["s"], ["t"]), node("Softmax", ["t"], ["y"])]

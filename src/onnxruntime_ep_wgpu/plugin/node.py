@@ -21,6 +21,7 @@ from .tensors import Tensors
 
 if TYPE_CHECKING:
     from ..device import Device
+    from ..telling import Telling
     from .captures import CapturedNode
     from .group import GivenInputs
 
@@ -63,6 +64,7 @@ class ComputeInfo(CallbackTable, struct="OrtNodeComputeInfo"):
         self.group, self._signature = group, signature
         self.captured = captured
         self.memos: memo.Memos | None = None
+        self.first_run: Telling | None = None  # while there was none
         self._noted: Runnable | None = None  # what the memos are of
 
     def repeat_in_c(self, in_a_body: bool) -> None:
@@ -94,6 +96,15 @@ class ComputeInfo(CallbackTable, struct="OrtNodeComputeInfo"):
 
     @callback("Compute", repeatable=True, device=True)
     def compute(self, state: Any, context: Any) -> None:
+        first_run, self.first_run = self.first_run, None
+        if first_run is None:
+            self.run(state, context)
+            return
+        with first_run.working():
+            self.run(state, context)
+
+    def run(self, state: Any, context: Any) -> None:
+        """A run. `state` and `context` are ONNX Runtime's."""
         if self.memos is not None:
             self.memos.check_begun(state)
             forget_errors()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import _thread
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from ..runtime.making import CLAIMING, COMPILING, Making
 from ..runtime.product_types import multiplies_halves
 from ..runtime.settings import RunSettings
 from ..runtime.weight_sources import FilePlace, FromModel
+from ..telling import Telling
 from ..trace import span
 from . import watch
 from .abi import INFO, WARNING, Logger, Ort, address, file_text, text
@@ -81,6 +82,10 @@ class SessionState:
     ) -> None:
         self.ort, self.name, self.adapter, self.options, self.logger = ort, name, adapter, options, logger
         self.making = watch.making() or Making()
+        # Who is told how far it is shows that.
+        watched = self.making.is_watched
+        self._telling = None if watched else Telling(self.making.line)
+        self._first_run = None if watched else Telling(self.making.first_run_line)
         self._check_debugger()
         self._running = settings_from(RunSettings, options.values)
         self.library = library_for(adapter, options, lambda: multiplies_halves(watch.source()))
@@ -172,7 +177,7 @@ class SessionState:
 
         Raises ModelError when a node of the main graph can run nowhere. A body may never run: there it is left alone.
         """
-        with self.making.part(CLAIMING):
+        with self._working(), self.making.part(CLAIMING):
             return self._decide(handle, has_kernel)
 
     def _decide(self, handle: Any, has_kernel: Callable[[Any], bool]) -> tuple[list[list[Any]], list[Any]]:
@@ -320,12 +325,19 @@ class SessionState:
     def compile(self, handle: Any, fused: Any) -> ComputeInfo:
         """The compiled node of a group, given as an OrtGraph and the OrtNode that stands for it. Its pipelines are on their way;
         see `settle`."""
-        with self.making.part(COMPILING):
-            return self._compile(handle, fused)
+        with self._working(), self.making.part(COMPILING):
+            info = self._compile(handle, fused)
+        info.first_run = self._first_run
+        return info
+
+    def _working(self) -> AbstractContextManager[None]:
+        """Around what makes the session."""
+        return nullcontext() if self._telling is None else self._telling.working(self.making.spent)
 
     def settle(self) -> None:
         """Waits for the pipelines of the groups that were compiled. Raises ShaderError, DeviceLostError."""
-        self.making.settle()
+        with self._working():
+            self.making.settle()
 
     def _compile(self, handle: Any, fused: Any) -> ComputeInfo:
         api = self.ort.api

@@ -45,7 +45,7 @@ class SizedNode(ComputeInfo, struct="OrtNodeComputeInfo"):
 
         self._before, self._after = only(signature.inputs, self._others), only([], [*self._shapes])
 
-    def compute(self, _state: Any, context: Any) -> None:
+    def run(self, _state: Any, context: Any) -> None:
         forget_errors()
         group = self.group.on_device()
         before, after = (Tensors(self.ort, it, group.device, context) for it in (self._before, self._after))

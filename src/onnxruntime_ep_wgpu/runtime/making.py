@@ -92,6 +92,7 @@ class Making:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._listener, self._clock = listener, clock
+        self._watched = listener is not None
         self.begun = self._mark = clock() if begun is None else begun
         self._ended: float | None = None
         self._open = [READING]  # the innermost part at the end
@@ -141,6 +142,27 @@ class Making:
         ended = self._clock() if self._ended is None else self._ended
         parts = {name: seconds * 1e3 for name, seconds in self._seconds.items()}
         return {**parts, "total": (ended - self.begun) * 1e3}
+
+    @property
+    def spent(self) -> float:
+        """Seconds since it began."""
+        return self._clock() - self.begun
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody is told how far it is, who tells people."""
+        return self._watched
+
+    def line(self) -> str:
+        """How far it is, in words."""
+        last = self.last
+        part = last.part if last is not None else READING
+        of = f", {last.done} of {last.total}{' bytes' * (part == WEIGHTS)}" if last is not None and last.total else ""
+        return f"a session is being made, for {self.spent:.0f} s so far: {part}{of}"
+
+    def first_run_line(self) -> str:
+        """What its first run does, in words."""
+        return f"the first run compiles kernels; {self.pipelines.in_runs.pipelines} are new so far"
 
     # ---- pipelines
 

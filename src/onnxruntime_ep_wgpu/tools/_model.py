@@ -23,6 +23,7 @@ from ._sizes import sizes
 
 if TYPE_CHECKING:
     from ..device import Adapter
+    from ._output import Steps
 
 Value = TypeVar("Value")
 _NUMBER = r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"
@@ -139,9 +140,11 @@ def by_options(keys: Iterable[str]) -> str:
     return f"{' '.join('--override ' + shlex.quote(f'{key}=SIZE') for key in keys)} fixes sizes that are free"
 
 
-def open_session(args: argparse.Namespace, allow_cpu_only: bool = False, **session_options: Any) -> Any:
-    """An InferenceSession on WebGPU; `session_options` are attributes of SessionOptions. Tells on stderr which provider
-    options change nothing.
+def open_session(
+    args: argparse.Namespace, step: Steps | None = None, allow_cpu_only: bool = False, **session_options: Any
+) -> Any:
+    """An InferenceSession on WebGPU; `session_options` are attributes of SessionOptions. `step` shows how far it is. Tells on
+    stderr which provider options change nothing.
 
     Raises InputError for what is no model, what onnxruntime raises for one that it cannot load, and OptionError.
     """
@@ -162,7 +165,13 @@ def open_session(args: argparse.Namespace, allow_cpu_only: bool = False, **sessi
         setattr(settings, name, value)
     try:
         made = session(
-            args.model, device=device, sess_options=settings, free_dimensions=sizes, allow_cpu_only=True, **options
+            args.model,
+            device=device,
+            sess_options=settings,
+            free_dimensions=sizes,
+            allow_cpu_only=True,
+            on_progress=None if step is None else step.making,
+            **options,
         )
     except InvalidProtobuf as error:
         raise InputError(f"{args.model} is not an ONNX model: {error}") from error

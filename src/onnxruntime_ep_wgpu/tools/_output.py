@@ -9,10 +9,14 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..tabular import cells, printable, rich_table, text_lines, words
+from ..telling import is_wanted
 from ..writing import naming
+
+if TYPE_CHECKING:
+    from ..api.sessions import Progress
 
 
 def show_json(data: Any) -> None:
@@ -76,16 +80,54 @@ def _print_rich(table: Any, narrow: Callable[[], str] | None = None) -> None:
     console.print(table)
 
 
+class Steps:
+    """Those of a command, for a progress bar; call it with the name of each next one. Here nobody sees them."""
+
+    making: Callable[[Progress], None] | None = None
+    """What is told how far the making of a session is, which is the current step."""
+
+    def __call__(self, name: str) -> None:
+        pass
+
+
+class ShownSteps(Steps):
+    """Those that a bar shows: a line of all, and one of the session that is being made."""
+
+    def __init__(self, bar: Any, first: str, total: int) -> None:
+        self._bar = bar
+        self._all = bar.add_task(first, total=total)
+        self._part: Any = None
+        self.making = self._made
+
+    def __call__(self, name: str) -> None:
+        self._end_part()
+        self._bar.update(self._all, advance=1, description=name)
+
+    def _made(self, progress: Progress) -> None:
+        """A part without numbers is a bar that has no end."""
+        if self._part is None:
+            self._part = self._bar.add_task(progress.part, total=None)
+        done, total = (progress.done, progress.total) if progress.total else (0, None)
+        # The only way to a bar without an end, once there was one.
+        self._bar.tasks[self._bar.task_ids.index(self._part)].total = total
+        self._bar.update(self._part, description=f"  {progress.part}", completed=done)
+
+    def _end_part(self) -> None:
+        if self._part is not None:
+            self._bar.remove_task(self._part)
+            self._part = None
+
+
 @contextlib.contextmanager
-def progress(first: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A progress bar on stderr while the block runs, on a terminal only; call the result with the name of each next step."""
-    if not sys.stderr.isatty():
-        yield lambda _name: None
+def progress(first: str, total: int) -> Iterator[Steps]:
+    """A progress bar on stderr while the block runs, on a terminal only, and not with WGPU_EP_PROGRESS=0 in the environment."""
+    if not is_wanted():
+        yield Steps()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(first, total=total)
-        yield lambda name: bar.update(task, advance=1, description=name)
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield ShownSteps(bar, first, total)

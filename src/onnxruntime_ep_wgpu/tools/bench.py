@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Exit code 1 when a provider could not run the model. Providers take turns, so that a slower machine slows all of them."""
     check_file(args.model)
-    makers: dict[str, Callable[[], Any]] = {"WebGPU": lambda: open_session(args, allow_cpu_only=True)}
+    makers: dict[str, Callable[[], Any]] = {"WebGPU": lambda: open_session(args, step, allow_cpu_only=True)}
     makers |= {name: lambda name=name: _stock(args, name) for name in _others()}  # type: ignore[misc]
     rows, sessions = {name: Measured(name) for name in makers}, {}
     feeds: dict[str, Any] = {}

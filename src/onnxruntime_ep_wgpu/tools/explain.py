@@ -18,8 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     from ..api.reports import COLUMNS, node_rows, report
 
-    with progress("session", 1):
-        placed = report(open_session(args, allow_cpu_only=True))
+    with progress("session", 1) as step:
+        placed = report(open_session(args, step, allow_cpu_only=True))
     nodes = [node for node in placed.nodes if not (node.on_webgpu and args.cpu)]
     data: dict[str, Any] = {
         "model": str(args.model),

@@ -107,7 +107,9 @@ def _run(args: argparse.Namespace) -> Profile:
     with tempfile.TemporaryDirectory() as folder, progress("session", 2 + args.runs) as step:
         # Without profilers of providers, runs on this thread are listened to directly.
         with nullcontext() if with_profilers else recorder.listening():
-            session = open_session(args, enable_profiling=with_profilers, profile_file_prefix=str(Path(folder) / "ort"))
+            session = open_session(
+                args, step, enable_profiling=with_profilers, profile_file_prefix=str(Path(folder) / "ort")
+            )
             feeds = make_feeds(session, args)
             for number in range(1 + args.runs):
                 step(f"run {number} of {args.runs}" if number else "first run")

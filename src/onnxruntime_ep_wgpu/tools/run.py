@@ -32,7 +32,7 @@ def main(args: argparse.Namespace) -> int:
         check_folder("--output", args.output)
     with progress("session", 2 + args.runs) as step:
         start = time.perf_counter()
-        session = open_session(args)
+        session = open_session(args, step)
         created = time.perf_counter() - start
         feeds = make_feeds(session, args)
         step("first run")

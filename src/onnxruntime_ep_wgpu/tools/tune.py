@@ -51,7 +51,8 @@ def _kernels(args: argparse.Namespace, device: Device) -> list[str]:
             )
         return list(args.kernels)
     args.device, args.option = None, [f"adapterIndex={device.adapter.index}"]
-    found = kernels_of(lambda: open_session(args), device.target)
+    with progress("session", 1) as step:
+        found = kernels_of(lambda: open_session(args, step), device.target)
     kept = [it for it in found if not args.kernels or it in args.kernels]
     if not kept:
         raise OptionError(f"{args.model} has none of the kernels {', '.join(args.kernels)}; it has {', '.join(found)}")

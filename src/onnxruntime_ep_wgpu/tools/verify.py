@@ -44,7 +44,9 @@ def main(args: argparse.Namespace) -> int:
     from ..api.verify import verify
 
     with progress("session", 4) as step:
-        found = verify(lambda: open_session(args), lambda session: make_feeds(session, args), step, args.tolerance)
+        found = verify(
+            lambda: open_session(args, step), lambda session: make_feeds(session, args), step, args.tolerance
+        )
     kernels = found.kernels
     bad = [k for k in kernels if k.differs(args.tolerance)]
     data: dict[str, Any] = {

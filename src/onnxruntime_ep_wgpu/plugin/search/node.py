@@ -55,7 +55,7 @@ class SearchNode(ComputeInfo, struct="OrtNodeComputeInfo"):
         sound = {"input_ids"} if search.model == WHISPER else set()
         self._valued = frozenset(place for name, place in self._places.items() if name not in sound)
 
-    def compute(self, _state: Any, context: Any) -> None:
+    def run(self, _state: Any, context: Any) -> None:
         forget_errors()
         live = self._on_device()
         device = live.groups[DECODER].device
