@@ -25,10 +25,11 @@ const shared = {
 // What few pages need is a file of its own, fetched when it is asked for.
 const LATER = {
   session: 'ort.wgpu.host.mjs', loop: 'ort.wgpu.generate.mjs', wasm: 'ort.wgpu.wasm.mjs', disk: 'ort.wgpu.disk.mjs', profile: 'ort.wgpu.profile.mjs',
+  flow: 'ort.wgpu.flow.mjs',
 };
 const later = {
   name: 'later',
-  setup: ({ onResolve }) => onResolve({ filter: /\/(session|loop|wasm|disk|profile)\.js$/ }, ({ kind, path }) =>
+  setup: ({ onResolve }) => onResolve({ filter: /\/(session|loop|wasm|disk|profile|flow)\.js$/ }, ({ kind, path }) =>
     kind === 'dynamic-import' ? { path: `./${LATER[path.match(/(\w+)\.js$/)[1]]}`, external: true } : undefined),
 };
 // Node prints the line of an error that nobody catches: it should be no screen of text. Pages save 3 % of bytes without.
@@ -76,6 +77,7 @@ await Promise.all([
   module(LATER.loop, { entryPoints: ['src/generate/loop.ts'], ...forNode }),
   module(LATER.wasm, { entryPoints: ['src/fallback/wasm.ts'], ...forNode }),
   module(LATER.profile, { entryPoints: ['src/profile.ts'], ...forNode }),
+  module(LATER.flow, { entryPoints: ['src/flow/flow.ts'], ...forNode }),
   module(LATER.disk, { entryPoints: ['src/disk.ts'], ...forNode }),
 ]);
 execFileSync(process.execPath, [`${here}node_modules/typescript/bin/tsc`, '-p', here], { stdio: 'inherit' });

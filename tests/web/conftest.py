@@ -9,7 +9,7 @@ import pytest
 
 from . import folders, models, node
 
-WITHOUT_NODE = {"test_demo", "test_export", "test_halves", "test_precision"}
+WITHOUT_NODE = {"test_demo", "test_export", "test_flow_format", "test_halves", "test_precision"}
 """Files whose tests say for themselves what they need."""
 
 

@@ -21,7 +21,7 @@ from tests.language import models as decoders
 from tests.support import make_model
 from tests.zoo import tiny
 
-from . import causal, host, kernels
+from . import causal, flows, host, kernels
 
 F, H, I64 = np.float32, np.float16, np.int64
 
@@ -175,9 +175,36 @@ def _apart() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
     return model, [{name: rng.normal(size=size).astype(F) for name, size in it.items()} for it in sizes]
 
 
+def _branch() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
+    """A condition that kernels make."""
+    return _case("a condition that kernels make")
+
+
+def _rounds() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
+    """A loop whose number of rounds is known, with a state and what is side by side."""
+    text = """(float[n,3] x, int64 m) => (float[p,3] y, float[r,s,3] all) {
+        e = Neg (x)
+        y, all = Loop (m, , e) <body = b (int64 i, bool c, float[p,3] s) => (bool c2, float[p,3] s2, float[p,3] o) {
+            t = Add (s, x)  f = Cast <to = 1> (i)  u = Add (t, f)  s2 = Sin (u)  o = Softmax (s2)  c2 = Identity (c) }> }"""
+    x = _rng().normal(size=(4, 3)).astype(F)
+    case = flows.Case("", text, [{"x": x[:n], "m": np.array(m, I64)} for n, m in ((2, 3), (4, 0), (2, 70))])
+    return case.model, case.runs
+
+
+def _found() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
+    """As many elements as data says."""
+    return _case("as many elements as data says")
+
+
+def _case(name: str) -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
+    (case,) = (it for it in flows.CASES if it.name == name)
+    return case.model, case.runs
+
+
 MODELS: dict[str, Callable[[], tuple[onnx.ModelProto, list[dict[str, Any]]]]] = {
     "tiny": _tiny, "types": _types, "numbers": _numbers, "half": _half, "reduced": _reduced, "elements": _elements,
     "listed": _listed, "chunks": _chunks, "conv": _conv, "growing": _growing, "chain": _chain, "state": _pass_on, "apart": _apart,
+    "branch": _branch, "rounds": _rounds, "found": _found,
 }  # fmt: skip
 
 
@@ -203,7 +230,16 @@ def write(folder: Path) -> None:
     write_large(folder)
     write_plain(folder)
     write_apart(folder / "apart")
+    write_endless(folder)
     kernels.write(folder)
+
+
+def write_endless(folder: Path) -> None:
+    """endless.wgpu, a loop that nothing ends."""
+    text = """(float[n] x) => (float[n] y) { y = Loop ( , , x) <body = b (int64 i, bool c, float[n] s) => (bool c2, float[n] s2) {
+        s2 = Sqrt (s)  c2 = Identity (c) }> }"""
+    onnx.save(flows.Case("", text, []).model, folder / "endless.onnx")
+    export(folder / "endless.onnx", single_file=True)
 
 
 def write_narrow(folder: Path) -> None:

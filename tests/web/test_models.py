@@ -17,11 +17,7 @@ from tests.models.test_models import case, cpu_session, error, tolerance
 from . import node
 
 FIRST = ("cnn_int8_qoperator", "t5_decoder_step")
-NAMES = [
-    pytest.param(name, marks=() if name in FIRST else pytest.mark.exhaustive)
-    for name in zoo.NAMES
-    if name != "detector_nms"  # as many boxes as the data says: nothing for a browser
-]
+NAMES = [pytest.param(name, marks=() if name in FIRST else pytest.mark.exhaustive) for name in zoo.NAMES]
 
 
 def run(model: Path, inputs: dict[str, Any], folder: Path) -> dict[str, np.ndarray[Any, Any]]:

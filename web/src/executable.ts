@@ -5,11 +5,11 @@ import { Bound, type Feed, type Given, type Place, type Result, Runs } from './b
 import type { Gpu } from './device.js';
 import { element } from './elements.js';
 import { InputError, LimitError } from './errors.js';
-import { Layouts } from './layout.js';
+import { type Layout, Layouts } from './layout.js';
 import type { Package } from './package.js';
 import { Plan, nameOf, pipelinesOf } from './plan.js';
 import { evaluate, type Int } from './postfix.js';
-import type { Program, Value } from './program.js';
+import { type Program, type Value, valueBytes } from './program.js';
 import type { OnProfile, Profiled } from './profile.js';
 import { ResultBuffers } from './results.js';
 import { Temps } from './temps.js';
@@ -20,6 +20,9 @@ const MAX_PLANS = 32; // sets of input shapes whose plans are kept
 /** Where an output is wanted: as a run puts it, or in a new buffer. */
 export type Wanted = Place | 'gpu';
 
+/** What a session needs of what runs its model. */
+export type Runner = Pick<Executable, 'program' | 'gpu' | 'run' | 'recycle' | 'release'> & { plan(feeds: readonly Feed[]): Promise<unknown> };
+
 export class Executable {
   readonly #layouts: Layouts;
   readonly #temps: Temps;
@@ -27,7 +30,8 @@ export class Executable {
   readonly #plans = new Map<string, Runs>();
   readonly #making = new Map<string, Promise<Runs>>();
   readonly #elements;
-  readonly #results: ResultBuffers;
+  /** Buffers that results leave a run in. */
+  readonly results: ResultBuffers;
   /** Those of the last run. */
   #last: Runs | undefined;
   #made = 0;
@@ -37,10 +41,12 @@ export class Executable {
     readonly program: Program,
     readonly gpu: Gpu,
     private readonly weights: readonly GPUBuffer[],
+    /** One whose memory it shares. */
+    first?: Executable,
   ) {
     this.#layouts = new Layouts(program);
-    this.#temps = new Temps(gpu);
-    this.#results = new ResultBuffers(gpu);
+    this.#temps = first ? first.#temps : new Temps(gpu);
+    this.results = first ? first.results : new ResultBuffers(gpu);
     this.#elements = program.symbols.filter((it) => it.isElement);
   }
 
@@ -73,6 +79,21 @@ export class Executable {
     return new Executable(program, gpu, weights);
   }
 
+  /** What runs another program, with this one's memory and these of its weights. */
+  with(program: Program, weights: readonly number[]): Executable {
+    return new Executable(program, this.gpu, weights.map((k) => this.weights[k]!), this);
+  }
+
+  /** What runs with these inputs are like. Raises InputError or LimitError. */
+  async layout(feeds: readonly Feed[]): Promise<Layout> {
+    return this.#layout(feeds, await this.#symbols(feeds));
+  }
+
+  #layout(feeds: readonly Feed[], symbols: readonly Int[]): Layout {
+    this.#checkShapes(feeds, symbols);
+    return this.#layouts.layout(symbols);
+  }
+
   // ---- plans
 
   /** The values of the program's symbols for these inputs; those in buffers are read back where they set a shape. */
@@ -81,16 +102,16 @@ export class Executable {
     for (const { input } of this.#elements) {
       if (read.has(input)) continue;
       const { bytes, buffer, dims } = feeds[input]!;
-      const size = Math.ceil((dims.reduce((a, b) => a * b, 1) * this.#input(input).dtype.bits) / 8);
-      read.set(input, bytes ?? new Uint8Array(await this.gpu.read(buffer!, size)));
+      read.set(input, bytes ?? new Uint8Array(await this.gpu.read(buffer!, valueBytes(this.#input(input), dims))));
     }
-    return this.program.symbols.map(({ input, index, isElement }) =>
-      isElement ? element(read.get(input)!, this.#input(input), index) : feeds[input]!.dims[index]!,
-    );
+    return this.#known(feeds, read);
   }
 
-  #extents(feeds: readonly Feed[]): Int[] {
-    return this.program.symbols.map(({ input, index }) => feeds[input]!.dims[index]!);
+  /** The same, with the bytes of those inputs; none where shapes alone say it. */
+  #known(feeds: readonly Feed[], read?: ReadonlyMap<number, Uint8Array>): Int[] {
+    return this.program.symbols.map(({ input, index, isElement }) =>
+      isElement ? element(read!.get(input)!, this.#input(input), index) : feeds[input]!.dims[index]!,
+    );
   }
 
   #input(input: number): Value {
@@ -100,7 +121,7 @@ export class Executable {
   /** The plan for these inputs, made when it is new. Raises InputError or LimitError. */
   async plan(feeds: readonly Feed[]): Promise<Runs> {
     // Nothing waits between here and the maps, or runs that overlap would make a plan each.
-    const symbols = this.#elements.length ? await this.#symbols(feeds) : this.#extents(feeds);
+    const symbols = this.#elements.length ? await this.#symbols(feeds) : this.#known(feeds);
     const key = `${feeds.map((it) => it.dims.join()).join(';')}|${symbols.join()}`;
     const made = this.#plans.get(key);
     if (made) {
@@ -117,8 +138,7 @@ export class Executable {
   }
 
   async #make(key: string, feeds: readonly Feed[], symbols: readonly Int[]): Promise<Runs> {
-    this.#checkShapes(feeds, symbols);
-    const layout = this.#layouts.layout(symbols);
+    const layout = this.#layout(feeds, symbols);
     this.#made += 1;
     const needed = pipelinesOf(this.program, this.gpu, layout);
     // Shapes change, so sooner or later every variant is wanted: later shapes then compile nothing. This one does not wait.
@@ -126,7 +146,7 @@ export class Executable {
     const pipelines = await needed;
     this.#alive();
     const keep = (value: number, nbytes: number): GPUBuffer =>
-      this.#results.keep(`${key}|${value}`, nbytes, nameOf(this.program, layout, value));
+      this.results.keep(`${key}|${value}`, nbytes, nameOf(this.program, layout, value));
     const made: Runs[] = []; // one, when there is memory for it
     try {
       await this.gpu.guarded('the device cannot hold a run of this size', () => {
@@ -176,6 +196,12 @@ export class Executable {
 
   /** Runs once. `feeds` and `wanted` are in the program's order. The results are there at once where nothing is to be waited for. */
   run(feeds: readonly Feed[], wanted: readonly Wanted[], tell?: OnProfile): readonly Result[] | Promise<readonly Result[]> {
+    this.results.next();
+    return this.part(feeds, wanted, tell);
+  }
+
+  /** The same as a part of a run. */
+  part(feeds: readonly Feed[], wanted: readonly Wanted[], tell?: OnProfile): readonly Result[] | Promise<readonly Result[]> {
     this.#alive();
     const last = this.#last;
     // Where shapes alone say what a run takes.
@@ -205,11 +231,10 @@ export class Executable {
     const taken: GPUBuffer[] = []; // buffers that are nobody's when the run fails
     let profiled: Profiled | undefined;
     try {
-      this.#results.next();
       const places = wanted.includes('gpu') ? wanted.map((it, k) => (it === 'gpu' ? this.#take(plan, k, taken) : it)) : wanted;
       const known = runs.find(feeds, places as Place[]);
       const bound = known ?? new Bound(plan, feeds, places as Place[]);
-      const staging = bound.bytes ? this.#results.stage(bound.bytes) : undefined;
+      const staging = bound.bytes ? this.results.stage(bound.bytes) : undefined;
       if (staging) taken.push(staging);
       profiled = tell?.on(this.gpu, plan.steps.length);
       let sure: Promise<void> | undefined;
@@ -235,7 +260,7 @@ export class Executable {
 
   #take({ program, layout }: Plan, output: number, taken: GPUBuffer[]): Given {
     const value = program.outputs[output]!;
-    const buffer = this.#results.take(layout.nbytes[value]!, nameOf(program, layout, value));
+    const buffer = this.results.take(layout.nbytes[value]!, nameOf(program, layout, value));
     taken.push(buffer);
     return { buffer, dims: layout.shapes[value]! };
   }
@@ -253,7 +278,7 @@ export class Executable {
       if (!staging) return bound.results;
       await mapped;
       const results = bound.read(staging);
-      this.#results.unstage(staging);
+      this.results.unstage(staging);
       return results;
     } catch (error) {
       this.#failed(taken, profiled);
@@ -268,7 +293,7 @@ export class Executable {
 
   /** Takes back a buffer of a result that nobody uses any more. */
   recycle(buffer: GPUBuffer): void {
-    this.#results.recycle(buffer);
+    this.results.recycle(buffer);
   }
 
   /** Frees everything but results that are not disposed of. */
@@ -279,7 +304,7 @@ export class Executable {
     for (const runs of this.#plans.values()) runs.release();
     this.#plans.clear();
     for (const buffer of this.weights) this.gpu.free(buffer);
-    this.#results.release();
+    this.results.release();
   }
 }
 

@@ -100,4 +100,7 @@ export interface Program {
   /** An output that begins as an input, where both have one shape; by value number. */
   readonly aliases: readonly (readonly [output: number, input: number])[];
   readonly weights: readonly Weight[];
+  /** Of an export: what else its header has, which nobody has looked at, and the programs that it names. */
+  readonly header?: Readonly<Record<string, unknown>>;
+  readonly named?: (number: number) => Program;
 }

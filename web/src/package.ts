@@ -8,9 +8,8 @@ import {
   notFound, sha256, tampered, verified, wrongSize,
 } from './files.js';
 import type { Found, Tell } from './found.js';
-import { BASELINE, FORMAT_VERSION, type MatrixUnit, type Program, type Target, damaged, lack, readExport, readProgram, targetOf, wrongVersion } from './program.js';
+import { BASELINE, type MatrixUnit, type Program, type Target, damaged, lack, readExport, targetOf, wrongVersion } from './program.js';
 
-const PROGRAM = 'wgpuprog';
 const PACK = 'wgpupack';
 const MANIFEST_VERSION = 4;
 const MANIFEST = /(^|\/)manifest\.json(\?.*)?$/s;
@@ -123,19 +122,14 @@ function placesOf(uri: string): string[] {
 // ---- bytes
 
 async function ofBytes(bytes: Uint8Array, what: string, has: Capabilities): Promise<Package> {
-  const magic = text(bytes.subarray(0, 8));
-  if (magic !== PACK && magic !== PROGRAM) {
+  if (text(bytes.subarray(0, 8)) !== PACK) {
     const name = what.match(/[^/?#]+\.onnx(?=$|[?#])/)?.[0] ?? 'model.onnx';
     throw new NotExportedError(`${what} is not an exported model: make one with \`wgpu-ep export ${name}\``, bytes);
   }
   if (bytes.byteLength < 16) throw wrongSize(what, bytes.byteLength, 16);
   const words = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const [version, length] = [words.getUint32(8, true), words.getUint32(12, true)];
-  return magic === PACK ? ofPack(bytes, version, length, what, has) : ofProgram(bytes, version, length, what, has);
-}
-
-/** The files of a folder one after another at multiples of 16, behind the manifest that lists them in this order. */
-async function ofPack(bytes: Uint8Array, version: number, length: number, what: string, has: Capabilities): Promise<Package> {
+  // The files of a folder one after another at multiples of 16, behind the manifest that lists them in this order.
   if (version !== MANIFEST_VERSION) throw wrongVersion(what, version, MANIFEST_VERSION);
   const start = 48 + length;
   if (bytes.byteLength < start) throw wrongSize(what, bytes.byteLength, start);
@@ -164,23 +158,6 @@ async function ofPack(bytes: Uint8Array, version: number, length: number, what: 
     }
   };
   return ofManifest(manifest, what, has, read, () => ({ hand, cancel: () => undefined }));
-}
-
-/** A Program as Python saves it, with its weights behind it. */
-function ofProgram(bytes: Uint8Array, version: number, length: number, what: string, has: Capabilities): Package {
-  if (version !== FORMAT_VERSION) throw wrongVersion(what, version);
-  const start = 16 + length;
-  if (bytes.byteLength < start) throw wrongSize(what, bytes.byteLength, start);
-  const program = readProgram(text(bytes.subarray(16, start)), what, start);
-  const end = program.weights.reduce((most, it) => Math.max(most, it.offset + it.bytes), start);
-  if (bytes.byteLength < end) throw wrongSize(what, bytes.byteLength, end);
-  fits(program.target, has, what);
-  return {
-    program,
-    total: end - start,
-    weights: async (take) => take(start, bytes.subarray(start, end)),
-    cancel: () => undefined,
-  };
 }
 
 // ---- a folder, or the same in one file
@@ -334,11 +311,11 @@ async function inflated(bytes: Uint8Array, what: string, size?: number): Promise
   }
 }
 
-function fits(target: Target, has: Capabilities, what: string): void {
+export function fits(target: Target, has: Capabilities, what: string): void {
   const problem = lack(target, has.features, has.limits, has.matrices);
   if (problem) throw new LimitError(`${what} ${problem}: export it for this target`);
 }
 
-function text(bytes: Uint8Array): string {
+export function text(bytes: Uint8Array): string {
   return new TextDecoder().decode(bytes);
 }

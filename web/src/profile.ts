@@ -24,6 +24,8 @@ const [COPY_SRC, QUERY_RESOLVE] = [4, 512]; // of GPUBufferUsage
 export interface OnProfile {
   /** Undefined where the device has no timestamps, or nothing runs. */
   on(gpu: Gpu, steps: number): Profiled | undefined;
+  /** The same for a part of the run. */
+  of(program: Program, feeds: readonly { readonly dims: readonly number[] }[]): OnProfile;
   tell(dispatches: TimedDispatch[], layout: Layout): void;
 }
 
@@ -36,6 +38,7 @@ interface Sink {
 export function profiling(program: Program, feeds: readonly { readonly dims: readonly number[] }[], sink: Sink): OnProfile {
   return {
     on: (gpu, steps) => Profiled.on(gpu, steps),
+    of: (part, given) => profiling(part, given, sink),
     tell(dispatches, { shapes }) {
       const shown = (value: number): { dims: readonly number[]; dataType: string } => ({
         dims: program.inputs.includes(value) ? feeds[program.inputs.indexOf(value)]!.dims : [...shapes[value]!],

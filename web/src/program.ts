@@ -10,7 +10,7 @@ import { flag, limit, list, matrixUnit, programOf, text } from './reading.js';
 
 export type * from './format.js';
 
-export const FORMAT_VERSION = 8;
+export const FORMAT_VERSION = 9;
 
 // Whole numbers of 16 digits and more are not exact as numbers of JSON; text is matched first, so that none inside it is.
 const WIDE = /"(?:[^"\\]|\\.)*"|-?\d{16,}/g;
@@ -47,7 +47,16 @@ export const BASELINE: Target = {
 
 /** The Program in the JSON of a file, whose weights follow each other from byte `start` on, at multiples of 16. */
 export function readProgram(json: string, what: string, start = 0): Program {
-  return damaged(what, () => fromHeader(parseExact(json) as Header, what, start));
+  return damaged(what, () => {
+    const header = parseExact(json) as Header;
+    let end = start;
+    const placed = (row: unknown[]): unknown[] => {
+      const place = Math.ceil(end / 16) * 16;
+      end = place + Number(row[2]);
+      return [...row, place];
+    };
+    return fromHeader({ ...header, weights: (header['weights'] as unknown[][]).map(placed) }, what);
+  });
 }
 
 /** A file of Programs of an export, in which `api/web_programs.py` says what repeats once. */
@@ -81,16 +90,19 @@ export function readExport(json: string, number: number, target: Target, what: s
       }
       return found;
     };
-    const header: Header = { ...programs[number]!, target };
     const cell = (it: unknown): unknown => (Array.isArray(it) ? expressions[it[0] as number] : it);
-    for (const name of ['values', 'kernels', 'dispatches', 'weights'] as const) {
-      const table = (header[name] as number[]).map((number, k) => {
-        const by = COLUMNS[name][k] === 'wgsl' ? wgsl : EXPRESSIONS.includes(COLUMNS[name][k]!) ? cell : undefined;
-        return columns[number]!.map((row) => (by && Array.isArray(row) ? row.map(by) : row));
-      });
-      header[name] = (table[0] ?? []).map((_, row) => table.map((column) => column[row]));
-    }
-    return fromHeader(header, what, 0);
+    const named = (number: number): Program => {
+      const header: Header = { ...programs[number]!, target };
+      for (const name of ['values', 'kernels', 'dispatches', 'weights'] as const) {
+        const table = (header[name] as number[]).map((number, k) => {
+          const by = COLUMNS[name][k] === 'wgsl' ? wgsl : EXPRESSIONS.includes(COLUMNS[name][k]!) ? cell : undefined;
+          return columns[number]!.map((row) => (by && Array.isArray(row) ? row.map(by) : row));
+        });
+        header[name] = (table[0] ?? []).map((_, row) => table.map((column) => column[row]));
+      }
+      return { ...fromHeader(header, what), header, named };
+    };
+    return named(number);
   });
 }
 
@@ -112,9 +124,9 @@ export function wrongVersion(what: string, found: unknown, reads = FORMAT_VERSIO
 
 type Header = Record<string, unknown>;
 
-function fromHeader(header: Header, what: string, start: number): Program {
+function fromHeader(header: Header, what: string): Program {
   if (header['format_version'] !== FORMAT_VERSION) throw wrongVersion(what, header['format_version']);
-  return programOf(header, targetOf(header['target']), start);
+  return programOf(header, targetOf(header['target']));
 }
 
 /** What a Program needs. Raises Error for what says it in another way. */

@@ -16,8 +16,8 @@ const ACCESSES = ['read', 'read_write'] as const;
 
 type Cell<T> = (it: unknown) => T;
 
-/** The Program of a header. Weights that have no place of their own follow each other from byte `start` on. */
-export function programOf(header: unknown, target: Target, start: number): Program {
+/** The Program of a header. */
+export function programOf(header: unknown, target: Target): Program {
   const found = header as Record<string, unknown>;
   const of = new Expressions();
   const dims = list(of.read);
@@ -56,22 +56,16 @@ export function programOf(header: unknown, target: Target, start: number): Progr
     )),
     dispatches, checks,
     aliases: list(pair(count))(found['aliases']),
-    weights: weights(table('weights', (it) => it), values, start),
+    weights: weights(table('weights', (it) => it), values),
   }; // prettier-ignore
   check(program);
   for (const it of program.inputs) for (const extent of values[it]!.shape) only(ofInputs, extent);
   return program;
 }
 
-function weights(rows: readonly Row<'weights'>[], values: readonly Value[], start: number): Weight[] {
+function weights(rows: readonly Row<'weights'>[], values: readonly Value[]): Weight[] {
   const names = new Map(values.map((it) => [it.weight, it.name]));
-  let end = start;
-  return rows.map(({ nbytes: size, offset }, k) => {
-    const place = offset === undefined ? Math.ceil(end / 16) * 16 : count(offset);
-    const bytes = count(size);
-    end = place + bytes;
-    return { name: names.get(k) ?? '', offset: place, bytes };
-  });
+  return rows.map((it, k) => ({ name: names.get(k) ?? '', offset: count(it.offset), bytes: count(it.nbytes) }));
 }
 
 // ---- cells
@@ -204,10 +198,10 @@ function check(program: Program): void {
     if (!found || (storages.length && !storages.includes(found.storage))) throw wrong(k, `is no value of ${storages.join(', ')}`);
     return found;
   };
-  for (const [place, numbers] of [['INPUT', inputs], ['OUTPUT', outputs]] as const) {
-    for (const k of numbers) value(k, place);
+  for (const [place, numbers, known] of [['INPUT', inputs, []], ['OUTPUT', outputs, ['HOST']]] as const) {
+    const found = numbers.filter((k) => value(k, place, ...known).storage === place).length;
     const own = values.filter((it) => it.storage === place).length;
-    if (new Set(numbers).size !== numbers.length || own !== numbers.length) throw wrong(numbers, `are not every ${place}`);
+    if (new Set(numbers).size !== numbers.length || own !== found) throw wrong(numbers, `are not every ${place}`);
   }
   for (const { name, dtype: type, shape, storage, weight: k, elements } of values) {
     const weight = program.weights[k];
@@ -219,7 +213,7 @@ function check(program: Program): void {
   }
   for (const { name, input, index, isElement } of program.symbols) {
     const source = value(inputs[input]!, 'INPUT');
-    if (isElement ? !/^(u?int|float(32|16)$)/.test(source.dtype.name) : index >= source.shape.length) throw wrong(name, 'is of no axis');
+    if (isElement ? !/^(u?int|float(32|16)$|bool)/.test(source.dtype.name) : index >= source.shape.length) throw wrong(name, 'is of no axis');
   }
   for (const it of program.dispatches) {
     const kernel = kernels[it.kernel];

@@ -4,14 +4,15 @@ import { type InferenceSession, type InferenceSessionHandler, type OnnxValue, Te
 import type { Feed, Result } from './bound.js';
 import { Gpu, sharedGpu } from './device.js';
 import { type DType, nbytes, typedArray } from './dtypes.js';
+import * as errors from './errors.js';
 import { DeviceError, InputError, OptionError } from './errors.js';
-import { Executable, type Wanted } from './executable.js';
+import { Executable, type Runner, type Wanted } from './executable.js';
 import { isProfiling } from './flags.js';
 import { liesInMemory, unreachable } from './locations.js';
 import { checkAgainst, type Options, readOptions, staysOnGpu } from './options.js';
 import { openPackage } from './package.js';
 import type { Postfix } from './postfix.js';
-import type { Program, Value } from './program.js';
+import { type Program, type Value, valueBytes } from './program.js';
 
 type Tensors = Readonly<Record<string, OnnxValue | null>>;
 
@@ -29,14 +30,14 @@ export class Session implements InferenceSessionHandler {
   readonly #names: ReadonlySet<string>;
   readonly operators: ReadonlySet<string>;
   /** A promise while it is made again. */
-  #live: Executable | Promise<Executable>;
+  #live: Runner | Promise<Runner>;
   #released = false;
   #profiling: boolean;
 
   private constructor(
     private readonly source: string | Uint8Array,
     private readonly options: Options,
-    executable: Executable,
+    executable: Runner,
   ) {
     const { program } = executable;
     this.#live = executable;
@@ -73,13 +74,13 @@ export class Session implements InferenceSessionHandler {
   }
 
   /** The executable on a device that is not lost, at once where there is one. */
-  executable(): Executable | Promise<Executable> {
+  executable(): Runner | Promise<Runner> {
     if (this.#released) throw new InputError('the session is released: create it again');
     const live = this.#live;
     return live instanceof Promise || live.gpu.lost ? this.#again() : live;
   }
 
-  async #again(): Promise<Executable> {
+  async #again(): Promise<Runner> {
     const asked = this.#live;
     const live = await asked;
     if (!live.gpu.lost || this.#released) return live;
@@ -171,7 +172,7 @@ export class Session implements InferenceSessionHandler {
     throw unreachable(`the tensor passed for output '${name}'`, given.location);
   }
 
-  #result(executable: Executable, value: Value, result: Result, wanted: Wanted, given: Tensor | null): Tensor {
+  #result(executable: Runner, value: Value, result: Result, wanted: Wanted, given: Tensor | null): Tensor {
     const { name, dtype } = value;
     const { bytes, buffer } = result;
     const dims = [...result.dims]; // the caller's
@@ -185,7 +186,7 @@ export class Session implements InferenceSessionHandler {
       (given.data as Uint8Array).set(data as Uint8Array);
       return given;
     }
-    const size = nbytes(dtype, dims.reduce((a, b) => a * b, 1));
+    const size = valueBytes(value, dims);
     return Tensor.fromGpuBuffer(buffer as never, {
       dataType: tensorType(value) as Tensor.GpuBufferDataTypes,
       dims,
@@ -249,11 +250,12 @@ export class Session implements InferenceSessionHandler {
   }
 }
 
-async function load(source: string | Uint8Array, options: Options, signal?: AbortSignal): Promise<Executable> {
+async function load(source: string | Uint8Array, options: Options, signal?: AbortSignal): Promise<Runner> {
   const gpu = options.device ? Gpu.of(options.device) : await sharedGpu();
   const found = await openPackage(source, gpu, { signal });
   const { onProgress } = options;
   const progress = onProgress && ((loaded: number) => onProgress({ loaded, total: found.total }));
+  if (found.program.header?.['parts']) return (await import('./flow/flow.js')).opened(Executable, errors, found, gpu, progress, signal);
   return Executable.create(found, gpu, progress, knownSymbols(found.program, options), signal);
 }
 

@@ -5,7 +5,7 @@
 import { readFileSync } from 'node:fs';
 import { internals } from './internals.mjs';
 
-const { Layouts, openPackage } = await internals('testing');
+const { Layouts, isSaved, openPackage, openSaved } = await internals('testing');
 const SIZES = [1, 3, 0, 64, 2 ** 31, 2n ** 62n];
 const MEANT = new Set(['ProgramError', 'LimitError', 'InputError']);
 /** A device that has everything. */
@@ -17,7 +17,7 @@ const has = {
 };
 
 async function outcome(bytes) {
-  const { program, weights } = await openPackage(bytes, has);
+  const { program, weights } = isSaved(bytes) ? openSaved(bytes, 'the program', has) : await openPackage(bytes, has);
   await weights(() => undefined);
   const layouts = new Layouts(program);
   let refused;

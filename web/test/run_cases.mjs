@@ -5,12 +5,12 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { internals, useDawn } from './internals.mjs';
 
 await useDawn();
-const { Executable, openPackage, sharedGpu } = await internals('testing');
+const { Executable, openSaved, sharedGpu } = await internals('testing');
 const gpu = await sharedGpu();
 for (const { program, inputs, output } of JSON.parse(readFileSync(process.argv[2], 'utf8'))) {
   console.log(JSON.stringify({ start: program }));
   try {
-    const found = await openPackage(new Uint8Array(readFileSync(program)), gpu);
+    const found = openSaved(new Uint8Array(readFileSync(program)), program, gpu);
     const executable = await Executable.create(found, gpu);
     const feeds = inputs.map(({ file, dims }) => ({ dims, bytes: new Uint8Array(readFileSync(file)) }));
     const results = await executable.run(feeds, found.program.outputs.map(() => 'cpu'));

@@ -1,6 +1,7 @@
 """An ONNX model as Programs and weights for a browser: a folder of files that are fetched in parallel, or one file.
 
-In: an ONNX model, or one in ONNX Runtime's own format. Out: `Exported`, which says what was written. Invariants: everything
+In: an ONNX model, or one in ONNX Runtime's own format. Out: `Exported`, which says what was written. A graph that takes several
+Programs is a Flow of them (`flow/`). Invariants: everything
 runs on every WebGPU device (`web-baseline`), or nothing is written; of several Programs over one pool of weights the runtime
 takes the first whose features the adapter has; a folder appears whole or not at all.
 """
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..compiler.tune import SWIFTSHADER
 from ..errors import FreeSizeError, OptionError, UnsupportedError, cut
 from ..program.dtypes import DType
+from ..program.flow import Flow, leaves
 from ..program.program import Program
 from ..program.target import F16, SUBGROUPS, WEB_BASELINE, Target
 from ..writing import appearing, naming
@@ -122,9 +124,10 @@ def export(
     weights = int(manifest["weights"]["bytes"])
     names = tuple(program.target.name for program in programs)
     code = sum(size for _, size in files) - sum(int(it["bytes"]) for it in manifest["weights"]["chunks"])
-    return Exported(
-        place, names, code, weights, len(base.kernels), len(base.dispatches), files, reduced, contradicted, sources
+    kernels, dispatches = (
+        sum(map(len, it)) for it in zip(*((it.kernels, it.dispatches) for it in leaves(base)), strict=True)
     )
+    return Exported(place, names, code, weights, kernels, dispatches, files, reduced, contradicted, sources)
 
 
 def _folder(temporary: Path, name: str = "") -> Path:
@@ -154,9 +157,9 @@ def _sources(source: Path) -> tuple[str, ...]:
 # ---- compiling
 
 
-def _compiled(source: Path, model: ir.Model, *targets: Target) -> list[Program]:
-    """The Programs for Targets that graphs are lowered alike for. Compiling changes nothing of the model. Raises
-    UnsupportedError naming what cannot run."""
+def _compiled(source: Path, model: ir.Model, *targets: Target) -> list[Program] | list[Flow]:
+    """The Programs for Targets that graphs are lowered alike for, or Flows where a graph takes several. What compiling changes of
+    the model means the same. Raises UnsupportedError naming what cannot run."""
     from ..compiler.compile import compile_for, compile_graph
     from ..compiler.lower import attempt, lower
 
@@ -169,20 +172,23 @@ def _compiled(source: Path, model: ir.Model, *targets: Target) -> list[Program]:
         )
         lowered = found.lowered if whole else lower(graph, model.opset_imports, targets[0])
         return compile_for(targets, lowered, name)
-    refused: Sequence[str | None] = found.reasons
-    if any(refused):
-        refused = _with_types(model, targets[0]) or refused
-    reasons = [
-        f"{node.op_type} {node.name or ', '.join(str(it.name) for it in node.outputs)!r}: {reason}"
-        for node, reason in zip(graph, refused, strict=True)
-        if reason
-    ]
-    if reasons:
+    if any(found.reasons) or found.waits:
+        from .flow.compiled import flows_of
+        from .flow.division import NotDivided
+
+        try:
+            return flows_of(model, targets, name)
+        except NotDivided as error:
+            refused = error.reasons
+        reasons = [
+            f"{node.op_type} {node.name or ', '.join(str(it.name) for it in node.outputs)!r}: {reason}"
+            for node, reason in refused
+        ]
         shown = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
         count = "1 node" if len(reasons) == 1 else f"{len(reasons)} nodes"
         text = f"{source} has {count} that cannot run on WebGPU: {shown}"
         free = keys_of((it.name or "", _dims(it.shape)) for it in graph.inputs)
-        if free and (hindered(found.reasons) or hindered(refused)):
+        if free and (hindered(found.reasons) or hindered([reason for _, reason in refused])):
             raise FreeSizeError(text, free, in_python(free, "overrides"))
         raise UnsupportedError(text)
     return [compile_graph(graph, model.opset_imports, target, name) for target in targets]  # says what is wrong
@@ -192,26 +198,7 @@ def _dims(shape: ir.Shape | None) -> list[int | str | None]:
     return [dim if isinstance(dim, int) else dim.value for dim in shape or ()]
 
 
-def _with_types(model: ir.Model, target: Target) -> list[str | None]:
-    """Why nodes are refused, once what is known of the results of other refused nodes and of bodies is told; [] when that tells
-    no more. The model stays as it is."""
-    from ..compiler.inference.model import types_of
-    from ..compiler.lower import attempt
-
-    constants = [value for node in model.graph.all_nodes() if node.op_type == "Constant" for value in node.outputs]
-    unknown = [value for value in constants if value.const_value is None]
-    try:
-        known = types_of(model, target)
-        reasons = list(attempt(model.graph, model.opset_imports, target, around=known).reasons)
-    except Exception:  # what is wrong with the model is for the first reasons to say
-        return []
-    finally:
-        for value in unknown:
-            value.const_value = None
-    return reasons if any(reasons) else []
-
-
-def _programs(source: Path, model: ir.Model) -> tuple[list[Program], tuple[str, ...]]:
+def _programs(source: Path, model: ir.Model) -> tuple[list[Program | Flow], tuple[str, ...]]:
     """The Program for all at the end, before it those for richer or poorer adapters, where they differ from it; and what the
     model declares wrongly, which is left out. ONNX Runtime warns of it and runs, and here nothing else relies on it."""
     try:
@@ -257,22 +244,22 @@ def _brackets(dims: Sequence[int | None]) -> str:
     return f"[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
 
 
-def _programs_as_declared(source: Path, model: ir.Model) -> list[Program]:
+def _programs_as_declared(source: Path, model: ir.Model) -> list[Program | Flow]:
     base, reducing = _compiled(source, model, WEB_BASELINE, REDUCING)
-    found: list[Program] = []
+    found: list[Program | Flow] = []
     # A software adapter may refuse what is too long for it; the Program for all still runs there.
     with suppress(UnsupportedError):
         (software,) = _compiled(source, model, SOFTWARE)
         found += _different(software, base)
-    if any(value.dtype is DType.FLOAT16 for value in base.values):
+    if any(value.dtype is DType.FLOAT16 for it in leaves(base) for value in it.values):
         plain, both = _compiled(source, model, HALVES, BOTH)
         found += [*_different(both, plain), *_different(plain, base)]
     return [*found, *_different(reducing, base), base]
 
 
-def _different(program: Program, other: Program) -> list[Program]:
+def _different(program: Program | Flow, other: Program | Flow) -> list[Program | Flow]:
     return [program] if _texts(program) != _texts(other) else []
 
 
-def _texts(program: Program) -> list[tuple[str, ...]]:
-    return [kernel.wgsl for kernel in program.kernels]
+def _texts(program: Program | Flow) -> list[tuple[str, ...]]:
+    return [kernel.wgsl for it in leaves(program) for kernel in it.kernels]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ProgramError, cut
+from ..program.flow import Flow, flow_of, leaves
 from ..program.program import Program
 from ..program.reading import parsed
 from ..program.target import WEB_BASELINE
@@ -50,7 +51,11 @@ def is_export(path: Path) -> bool:
 
 
 def write_folder(
-    folder: Path, programs: list[Program], chunk_bytes: int, wanted: int = 0, onnx: Mapping[str, Any] | None = None
+    folder: Path,
+    programs: Sequence[Program | Flow],
+    chunk_bytes: int,
+    wanted: int = 0,
+    onnx: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Writes all files of an export to a folder; chunks have at most `chunk_bytes`. Gives the manifest; `onnx` goes into
     it, and says what the export was made of.
@@ -58,7 +63,11 @@ def write_folder(
     `wanted` is the number of bytes that all files, or the one file of `pack`, should not be larger than.
     """
     with _Chunks(folder, chunk_bytes) as chunks:
-        offsets = [[chunks.add(weight_bytes(weight_array(it))) for it in program.weights] for program in programs]
+        offsets = {
+            id(leaf): [chunks.add(weight_bytes(weight_array(it))) for it in leaf.weights]
+            for program in programs
+            for leaf in leaves(program)
+        }
     manifest: dict[str, Any] = {
         "format": "onnxruntime-ep-wgpu",
         "version": MANIFEST_VERSION,
@@ -116,21 +125,43 @@ def pack(path: Path, folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def read_programs(folder: Path) -> list[dict[str, Any]]:
-    """The headers of a folder's Programs, in the order of the manifest. Raises ProgramError when the folder is damaged."""
+    """The headers of a folder's Programs, in the order of the manifest; `program/flow.py` makes Programs and Flows of those of a
+    file. Raises ProgramError when the folder is damaged."""
+    return [header for headers, count in _read(folder) for header in headers[:count]]
+
+
+def read_flows(folder: Path) -> list[Program | Flow]:
+    """The Programs of a folder, without their weights, and Flows of them, in the order of the manifest. Raises ProgramError."""
+    try:
+        return [flow_of(headers, number) for headers, count in _read(folder) for number in range(count)]
+    except (ValueError, KeyError, TypeError) as error:
+        said = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise ProgramError(f"{folder} is damaged: {said}") from error
+
+
+def _read(folder: Path) -> list[tuple[list[dict[str, Any]], int]]:
+    """Of each file all headers, and how many are no parts of others; those come first."""
     found, least = [], WEB_BASELINE.as_json()
     try:
         for entry in parsed((folder / "manifest.json").read_bytes())["programs"]:
             if not _FILE.fullmatch(entry["file"]):
                 raise ValueError(f"it names the file {cut(entry['file'])}")
-            programs = decode((folder / entry["file"]).read_bytes())
-            found += [it | {"target": least | target} for it, target in zip(programs, entry["targets"], strict=True)]
+            headers, targets = decode((folder / entry["file"]).read_bytes()), entry["targets"]
+            if len(headers) < len(targets):
+                raise ValueError(f"{entry['file']} has {len(headers)} programs for {len(targets)} targets")
+            whole = [it | {"target": least | target} for it, target in zip(headers, targets, strict=False)]
+            # What is within a flow is made for the same target, or for all.
+            within = [it | {"target": least} for it in headers[len(targets) :]]
+            found.append((whole + within, len(targets)))
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         said = f"{error} is missing" if isinstance(error, KeyError) else error
         raise ProgramError(f"{folder} is damaged: {said}") from error
     return found
 
 
-def _programs(folder: Path, programs: Sequence[Program], offsets: Sequence[Sequence[int]]) -> Iterator[dict[str, Any]]:
+def _programs(
+    folder: Path, programs: Sequence[Program | Flow], offsets: Mapping[int, Sequence[int]]
+) -> Iterator[dict[str, Any]]:
     """Writes a file for each kind of adapter, whose Programs have much in common, and gives their entries."""
     least = WEB_BASELINE.as_json()
     for software in (True, False):
@@ -139,7 +170,7 @@ def _programs(folder: Path, programs: Sequence[Program], offsets: Sequence[Seque
             continue
         path = folder / f"programs{'-software' * software}.json.deflated"
         with creating(path) as file:
-            file.write(encode([programs[k] for k in chosen], [offsets[k] for k in chosen]))
+            file.write(encode([programs[k] for k in chosen], lambda leaf: offsets[id(leaf)]))
         # Of a Target, what the one for all does not have.
         all_of = [programs[k].target.as_json() for k in chosen]
         targets = [{name: it[name] for name in it if it[name] != least.get(name)} for it in all_of]

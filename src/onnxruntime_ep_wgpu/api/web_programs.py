@@ -18,6 +18,7 @@ from typing import Any
 
 from ..errors import ProgramError, cut
 from ..program.file import COLUMNS, header
+from ..program.flow import Flow, flow_header
 from ..program.program import Program
 from ..program.reading import parsed
 from ..program.weights import weight_array
@@ -32,14 +33,16 @@ EXPRESSIONS = ("shape", "elements", "uniforms", "guards", "workgroups")
 _UNREAD = {"kernels": ("makes_infinity",), "dispatches": ("flops", "traffic"), "weights": ("dtype", "shape")}
 
 
-def encode(programs: Sequence[Program], offsets: Sequence[Sequence[int]]) -> bytes:
-    """The file of Programs; each of `offsets` has a place in the pool for every weight of its Program."""
+def encode(programs: Sequence[Program | Flow], places: Callable[[Program], Sequence[int]]) -> bytes:
+    """The file of Programs; `places` says where in the pool every weight of one is. Those within Flows stand behind the others."""
     lines, texts, expressions, columns = _Numbers(), _Numbers(), _Numbers(), _Numbers()
     headers = []
-    for program, places in zip(programs, offsets, strict=True):
-        found = header(program, [weight_array(it) for it in program.weights])
-        found["weights"] = [[*row, place] for row, place in zip(found["weights"], places, strict=True)]
-        for name in ("target", "declined", "assertions"):  # those who compile, or check every index, know them
+    for found in _all_headers(programs, places):
+        for name in (
+            "target",
+            "declined",
+            "assertions",
+        ):  # the manifest, or those who compile, or check every index, know them
             del found[name]
         for name in TABLES:
             table = dict(
@@ -60,6 +63,33 @@ def encode(programs: Sequence[Program], offsets: Sequence[Sequence[int]]) -> byt
     }
     whole = ",".join(f'"{name}":{text}' for name, text in parts.items())
     return zlib.compress(f"{{{whole}}}".encode(), 9)
+
+
+def _all_headers(
+    programs: Sequence[Program | Flow], places: Callable[[Program], Sequence[int]]
+) -> list[dict[str, Any]]:
+    """Of these Programs and of all within them, as they are numbered in a file: what is equal is there once."""
+    found: list[dict[str, Any]] = [{} for _ in programs]
+    numbers: dict[str, int] = {}
+
+    def number(program: Program | Flow) -> int:
+        made = of(program)
+        key = _json({**made, "target": None})
+        if key not in numbers:
+            numbers[key] = len(found)
+            found.append(made)
+        return numbers[key]
+
+    def of(program: Program | Flow) -> dict[str, Any]:
+        if isinstance(program, Flow):
+            return flow_header(program, [number(it) for it in program.programs])
+        made = header(program, [weight_array(it) for it in program.weights])
+        made["weights"] = [[*row, place] for row, place in zip(made["weights"], places(program), strict=True)]
+        return made
+
+    for place, program in enumerate(programs):
+        found[place] = of(program)
+    return found
 
 
 def decode(data: bytes) -> list[dict[str, Any]]:

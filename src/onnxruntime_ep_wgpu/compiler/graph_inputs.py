@@ -34,6 +34,7 @@ class GraphInputs:
 
     def __init__(self, requirements: Requirements, fixed: Mapping[str, int]) -> None:
         self._check_size, self._fixed = requirements.check_size, fixed
+        self._reads_conditions = requirements.settings.reads_conditions
         self.tensors: list[Tensor] = []
         self.symbols: dict[str, tuple[str, int, int, bool]] = {}
         self.names: dict[Dim, str] = {}  # of extents, as the model has them
@@ -56,7 +57,8 @@ class GraphInputs:
         known = [dim for dim in shape if isinstance(dim, int)]
         is_small = len(known) == len(shape) and math.prod(known) <= LARGEST_HOST_VALUE // 2
         elements = partial(self._elements, name, index, shape, _BITS.get(dtype) or dtype)
-        if dtype.is_integer and dtype.bits >= 8 and is_small:
+        conditions = dtype is DType.BOOL and self._reads_conditions
+        if (conditions or (dtype.is_integer and dtype.bits >= 8)) and is_small:
             return Operand(dtype, shape, View.of(tensor), host=elements)
         if dtype.is_integer and dtype.bits >= 8 and len(shape) == 1:
             listed = lambda count: self._elements(name, index, (count,), dtype)  # noqa: E731

@@ -7,7 +7,7 @@ to be the capability check. Of nodes that cannot run here `inference/` says what
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
@@ -71,7 +71,8 @@ class Attempt:
     A reason is a Fault where the node is wrong in itself, so that no provider could run it, or where this package is. `found` is
     what is known of values of which the graph does not tell type or rank, by name. `moves` are the places of nodes that calculate
     nothing: they make views, or convert their operand. `waits` are pairs of places: the second node has to know sizes or elements
-    of what the first one makes, so that they are in no group together.
+    of what the first one makes, so that they are in no group together. `taken` has the branch that runs in every run, for each If
+    of which that is known. `hosted` are the results, by name, whose elements a host can calculate.
     """
 
     reasons: list[str | None]
@@ -79,6 +80,8 @@ class Attempt:
     found: Mapping[str, Told] = field(default_factory=dict)
     moves: frozenset[int] = frozenset()
     waits: frozenset[tuple[int, int]] = frozenset()
+    taken: Mapping[ir.Node, ir.Graph] = field(default_factory=dict)
+    hosted: frozenset[str] = frozenset()
 
 
 def attempt(
@@ -88,23 +91,28 @@ def attempt(
     settings: CompileSettings = DEFAULT,
     around: Mapping[str, Told] | None = None,
     control: Control | None = None,
+    unread: frozenset[str] = frozenset(),
+    on_host: frozenset[str] = frozenset(),
 ) -> Attempt:
     """Lowers what can be lowered of a graph, as it is when it is cut out of a larger one: with inputs that a node reads and
     outputs that a node makes. What a node makes that cannot run counts as an input.
 
     `around` is what is known of the graph's inputs and of values around it, by name; `control` says what nodes with bodies make.
+    No element of inputs that are `unread`, by name, is a symbol; results that are `on_host` are stored by no kernel.
     """
     folded = fold_constants(graph, opsets)
 
     def lowered(limits: Limits) -> tuple[Attempt, LoweredGraph | None]:
-        lowering = Lowering(opsets, target, settings, limits=limits, around=around)
-        found = _attempt(graph, folded, lowering, control)
+        lowering = Lowering(opsets, target, settings, limits=limits, around=around, unread=unread)
+        found = _attempt(graph, folded, lowering, control, on_host)
         return found, found.lowered
 
     return within_limits(lowered, target)
 
 
-def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering, control: Control | None) -> Attempt:
+def _attempt(
+    graph: ir.Graph, folded: Folded, lowering: Lowering, control: Control | None, on_host: frozenset[str]
+) -> Attempt:
     lowering.begin(graph, folded)
     lowering.may_wait = frozenset(graph)
     reasons: list[str | None] = []
@@ -141,15 +149,15 @@ def _attempt(graph: ir.Graph, folded: Folded, lowering: Lowering, control: Contr
         for value in values
         if (maker := value.producer()) is not None and reasons[places[node]] is None
     )
-    if waits:
-        return Attempt(reasons, None, found, frozenset(moves), waits)
-    if any(reason is not None for reason in reasons):
-        return Attempt(reasons, None, found, frozenset(moves))
+    results = [it for it in graph.outputs if it.producer() is not None]
+    hosted = frozenset(it.name or "" for it in results if it in lowering.values and lowering.values[it].has_host)
+    told = Attempt(reasons, None, found, frozenset(moves), waits, lowering.taken, hosted)
+    if waits or any(reason is not None for reason in reasons):
+        return told
     try:
-        results = [it for it in graph.outputs if it.producer() is not None]
-        return Attempt(reasons, _lowered(lowering, results), found, frozenset(moves))
+        return replace(told, lowered=_lowered(lowering, results, on_host))
     except UnsupportedError:
-        return Attempt(reasons, None, found, frozenset(moves))  # compiling says why
+        return told  # compiling says why
 
 
 def _keep_inside(graph: ir.Graph, lowering: Lowering, reasons: list[str | None]) -> None:
@@ -179,12 +187,12 @@ def _keep_inside(graph: ir.Graph, lowering: Lowering, reasons: list[str | None])
 
 
 def _infer(node: ir.Node, lowering: Lowering, control: Control | None) -> None:
-    """Notes what a node makes that cannot run here, where the graph does not tell it."""
-    if all(lowering.known(value).complete for value in node.outputs):
-        return
+    """Notes what a node makes that cannot run here, where the graph does not tell it. Of bodies somebody may want to know more."""
     operands = [UNKNOWN if value is None else lowering.known(value) for value in node.inputs]
     try:
         made = control(node, operands, lowering.known) if control is not None else None
+        if all(lowering.known(value).complete for value in node.outputs):
+            return
         if made is None:
             made = inference.results(node, lowering.opsets, operands)
     except (TypeError, ValueError, LookupError):
@@ -192,7 +200,7 @@ def _infer(node: ir.Node, lowering: Lowering, control: Control | None) -> None:
     lowering.told.update(zip(node.outputs, made, strict=False))
 
 
-def _lowered(lowering: Lowering, results: Sequence[ir.Value]) -> LoweredGraph:
+def _lowered(lowering: Lowering, results: Sequence[ir.Value], on_host: frozenset[str] = frozenset()) -> LoweredGraph:
     outputs: list[Tensor] = []
     shapes: dict[Tensor, Operand] = {}
     for value in results:
@@ -202,12 +210,14 @@ def _lowered(lowering: Lowering, results: Sequence[ir.Value]) -> LoweredGraph:
         assert operand is not None
         made_by = operand.view.tensor.producer
         lowering.builder.origin = made_by.origin if made_by is not None else (f"output {value.name}",)
-        if operand.sized is None:
+        if value.name in on_host and operand.has_host:
+            outputs.append(_on_host(lowering.builder, operand, value.name or ""))
+        elif operand.sized is None:
             outputs.append(_output(lowering.builder, operand, value.name or "", outputs))
-            continue
-        most = Operand(operand.dtype, operand.view.shape, operand.view)
-        outputs.append(_output(lowering.builder, most, value.name or "", outputs))
-        shapes[outputs[-1]] = operand.sized
+        else:
+            most = Operand(operand.dtype, operand.view.shape, operand.view)
+            outputs.append(_output(lowering.builder, most, value.name or "", outputs))
+            shapes[outputs[-1]] = operand.sized
     made = list(outputs)
     sized = [
         (output, _output(lowering.builder, shape, f"the shape of {output.name}", made))
@@ -224,6 +234,14 @@ def _lowered(lowering: Lowering, results: Sequence[ir.Value]) -> LoweredGraph:
         lowering.builder.assertions,
         sized=sized,
     )
+
+
+def _on_host(builder: Builder, operand: Operand, name: str) -> Tensor:
+    """A result that a plan knows: the host has it, and no kernel stores it."""
+    elements = tuple(operand.host.reshape(-1).tolist())
+    for condition, what in operand.conditions.items():
+        builder.require(condition, f"{name!r} relies on a number that is not there in this run: {what}")
+    return Tensor(operand.dtype, operand.shape, Storage.HOST, name, elements=elements)
 
 
 def _output(builder: Builder, operand: Operand, name: str, taken: list[Tensor]) -> Tensor:

@@ -50,9 +50,11 @@ class Lowering:
         fixed: Mapping[str, int] | None = None,
         limits: Limits | None = None,
         around: Mapping[str, Told] | None = None,
+        unread: frozenset[str] = frozenset(),
     ) -> None:
         """`fixed` gives values to symbols, by label: dims of inputs and elements of small integer inputs. `around` is what is
-        known of values, by name, of which the graph does not tell all."""
+        known of values, by name, of which the graph does not tell all. `unread` are inputs, by name, no element of which is a
+        symbol."""
         self.opsets = opsets
         self.builder = Builder(target, settings, limits)
         self.inputs = GraphInputs(self.builder, fixed or {})
@@ -62,8 +64,9 @@ class Lowering:
         self.values: dict[ir.Value, Operand] = {}
         self.structures: dict[ir.Value, Structure] = {}  # of values that are no tensors
         self.told: dict[ir.Value, Told] = {}  # of what nodes make that are not lowered
-        self._around = around or {}
+        self._around, self._unread = around or {}, unread
         self.operators: dict[str, str] = {}  # by the name of the node
+        self.taken: dict[ir.Node, ir.Graph] = {}  # of each If the branch that runs in every run
         self.channels_last: frozenset[ir.Node] = frozenset()
         self.may_wait: frozenset[ir.Node] = frozenset()  # nodes that may be in a later group than what they read
         # The values whose size or elements a node has to know before it runs.
@@ -100,7 +103,8 @@ class Lowering:
         told = self.known(value)
         if told.dtype is not None and told.shape is None:
             raise unknown_rank(value, self._has_rank)
-        return self.inputs.operand(value, told)
+        found = self.inputs.operand(value, told)
+        return Operand(found.dtype, found.shape, found.view) if value.name in self._unread else found
 
     def _has_rank(self, value: ir.Value) -> bool:
         return value.const_value is not None or value in self.constants or self.known(value).shape is not None
@@ -135,7 +139,8 @@ class Lowering:
                 found.append(self.structures[value])
                 continue
             structured = entry is not None and k < len(names) and names[k] in entry.structures
-            if structured and value is not None and value.name and self.known(value).dtype is None:
+            unknown = value is not None and value.const_value is None and self.known(value).dtype is None
+            if structured and value is not None and value.name and unknown:
                 raise UnsupportedError(f"{value.name!r} {MADE_ELSEWHERE}")
             found.append(self._read(node, value))
         return found
@@ -270,6 +275,7 @@ class Lowering:
         branch = node.attributes[name].as_graph() if name in node.attributes else None
         if branch is None or len(branch.outputs) != len(node.outputs):
             raise UnsupportedError(CONTROL_FLOW)
+        self.taken[node] = branch
         origin = self.builder.origin
         folded = fold_constants(branch, self.opsets)
         self.constants = {**self.constants, **folded.constants}

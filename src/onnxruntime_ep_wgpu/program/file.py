@@ -96,7 +96,7 @@ def header(program: Program, arrays: Sequence[Any] = ()) -> dict[str, Any]:
         "definitions": program.definitions,
         "inputs": program.inputs,
         "outputs": program.outputs,
-        **{table: [_row(it, COLUMNS[table]) for it in getattr(program, table)] for table in _ROWS},
+        **{table: [row_of(it, COLUMNS[table]) for it in getattr(program, table)] for table in _ROWS},
         "said": program.said,
         "aliases": program.aliases,
         **({"sized": program.sized} if program.sized else {}),  # of no Program for a browser
@@ -109,7 +109,8 @@ def from_header(found: dict[str, Any], weights: Sequence[Any] = ()) -> Program:
     return program_of(found, COLUMNS, weights)
 
 
-def _row(it: Any, columns: Sequence[str]) -> list[Any]:
+def row_of(it: Any, columns: Sequence[str]) -> list[Any]:
+    """A row of a table of a header."""
     cells = [getattr(it, name) for name in columns]
     return [cell.name if isinstance(cell, enum.Enum) else cell for cell in cells]
 

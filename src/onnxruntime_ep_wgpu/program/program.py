@@ -16,7 +16,7 @@ from .dtypes import DType
 from .postfix import Postfix
 from .target import Target
 
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 NO_EXTENT = (
     "@"  # begins the names of symbols that are no extents and may be negative: elements of inputs, and REPETITION
 )
@@ -133,12 +133,13 @@ class Declined:
 class Program:
     """Everything needed to run a graph on any device that satisfies `target`.
 
-    `definitions` are further symbols, each an expression over those before it. `inputs` and `outputs` index `values` in
-    ONNX order. `aliases` are pairs of an output and an input, values: in a run in which both have one shape, the output begins
-    as the input, which the dispatches of such a run do not read. A host copies, or has both in one place, which is then
-    updated where it lies. `checks` are conditions that must not be 0; `assertions` are about data, and looked at only by runs that
-    check everything. `said` are more definitions, which only messages use. `sized` are pairs of outputs, values: one whose size
-    data decides, with room for the most elements that it may have, row-major from its beginning on, and its shape.
+    `definitions` are further symbols, each an expression over those before it. `inputs` and `outputs` index `values` in ONNX
+    order; in a Flow an output may be a HOST value, which no kernel stores. `aliases` are pairs of an output and an input, values:
+    in a run in which both have one shape, the output begins as the input, which the dispatches of such a run do not read. A host
+    copies, or has both in one place, which is then updated where it lies. `checks` are conditions that must not be 0;
+    `assertions` are about data, and looked at only by runs that check everything. `said` are more definitions, which only
+    messages use. `sized` are pairs of outputs, values: one whose size data decides, with room for the most elements that it may
+    have, row-major from its beginning on, and its shape.
     """
 
     name: str

@@ -35,6 +35,7 @@ MOST = 1 << 64  # all whole numbers of a file are below it, and above its negati
 _MOST_COUNT = (1 << 53) - 1  # what a number of JavaScript can count to
 MOST_AXES = 64  # numpy has no more
 _MOST_DIGITS = 40  # longer numbers take long to read, and no number of a Program is
+_ELEMENTS = (DType.BOOL, DType.FLOAT32, DType.FLOAT16)  # beside integers, whose elements may be symbols
 _WRITTEN = (Storage.OUTPUT, Storage.TEMP)  # what a kernel may write
 
 T = TypeVar("T")
@@ -325,11 +326,14 @@ def _check(program: Program) -> None:
             raise ValueError(f"{of} is a value of storage {values[number].storage.name}")
         return values[number]
 
-    for place, numbers in ((Storage.INPUT, program.inputs), (Storage.OUTPUT, program.outputs)):
+    for place, known, numbers in (
+        (Storage.INPUT, (), program.inputs),
+        (Storage.OUTPUT, (Storage.HOST,), program.outputs),
+    ):
         for number in numbers:
-            value(number, f"an {place.value}", place)
+            value(number, f"an {place.value}", place, *known)
         own = [k for k, it in enumerate(values) if it.storage is place]
-        if sorted(numbers) != own:
+        if sorted(it for it in numbers if values[it].storage is place) != own:
             raise ValueError(f"the {place.value}s are {cut(numbers)} and the values of that storage {cut(own)}")
     for it in values:
         if (it.storage is Storage.WEIGHT) != (it.weight >= 0):
@@ -346,7 +350,7 @@ def _check(program: Program) -> None:
         source = values[program.inputs[symbol.input]]
         if not symbol.is_element and symbol.index >= len(source.shape):
             raise ValueError(f"the dimension {symbol.name!r} is the axis {symbol.index} of {len(source.shape)}")
-        if symbol.is_element and not (source.dtype.is_integer or source.dtype in (DType.FLOAT32, DType.FLOAT16)):
+        if symbol.is_element and not (source.dtype.is_integer or source.dtype in _ELEMENTS):
             raise ValueError(f"the dimension {symbol.name!r} is an element of {source.dtype.label}")
     for dispatch in program.dispatches:
         if dispatch.kernel >= len(program.kernels):

@@ -22,8 +22,10 @@ class CompileSettings:
     int8_activations: bool = set_by("enableInt8Activations", default=True)
     # The graph can be compiled again for the sizes of a run. A Program of a file has no graph, nor has one in a browser.
     compiled_again: bool = False
-    # Results may have sizes that data decides, which a host reads back. A browser does not.
+    # Results may have sizes that data decides, which a host reads back.
     reads_sizes: bool = False
+    # So are conditions: elements of small bools are symbols, as those of small integers are.
+    reads_conditions: bool = False
 
 
 DEFAULT = CompileSettings()

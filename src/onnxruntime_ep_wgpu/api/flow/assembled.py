@@ -1,0 +1,124 @@
+"""The parts of a Flow, whose values have names, with numbers for them.
+
+In: what a graph takes and gives, and its parts in running order. Out: the Flow for one Target. Invariant: each value has a number
+of its own, and one that the graph gives is made by a part, also where it is an input or is given twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...compiler.graph_inputs import unnamed
+from ...compiler.inference.told import Told
+from ...errors import UnsupportedError
+from ...program.dtypes import DType
+from ...program.flow import UNKNOWN, Flow, Part
+from ...program.postfix import Postfix
+from ...program.program import Program, Storage, Symbol, Value
+from ...program.target import Target
+
+
+@dataclass(frozen=True)
+class KnownValue:
+    """A value of a graph, and what is known of it."""
+
+    name: str
+    told: Told
+
+
+@dataclass(frozen=True)
+class NamedPart:
+    """A part of which values have names, "" for one that is not there; each of `programs` is one for each Target."""
+
+    kind: str
+    args: tuple[str, ...]
+    results: tuple[str, ...]
+    programs: tuple[Sequence[Program | Flow], ...] = ()
+    states: int = 0
+
+
+def assembled(
+    target: Target,
+    number: int,
+    name: str,
+    given: Sequence[KnownValue],
+    outputs: Sequence[KnownValue],
+    steps: Sequence[NamedPart],
+) -> Flow:
+    """The Flow for a Target, which is `number` of those that Programs were made for. Raises UnsupportedError for inputs that are no
+    tensors."""
+    symbols = _symbols(given)
+    known = {it.name for it in symbols}
+    told = {it.name: it.told for it in outputs}
+    values = [_input(it, known) for it in given]
+    numbers = {it.name: k for k, it in enumerate(given)}
+    makes = {it for step in steps for it in step.results}
+    gives = [it.name in makes and it not in outputs[:k] for k, it in enumerate(outputs)]
+    own = {it.name for it, made in zip(outputs, gives, strict=True) if made}
+    programs: list[Program | Flow] = []
+    parts = []
+    for step in steps:
+        first = len(programs)
+        programs += [it[number] for it in step.programs]
+        args = tuple(numbers[it] if it else UNKNOWN for it in step.args)
+        results = []
+        for result, dtype in zip(step.results, _types(step), strict=True):
+            storage = Storage.OUTPUT if result in own else Storage.TEMP
+            numbers[result] = len(values)
+            results.append(len(values))
+            values.append(Value(result, dtype, _shape(result, told.get(result), known), storage))
+        parts.append(Part(step.kind, tuple(range(first, len(programs))), args, tuple(results), step.states))
+    results = []
+    for it, made in zip(outputs, gives, strict=True):
+        source = numbers[it.name]
+        if not made:
+            parts.append(Part("same", (), (source,), (len(values),)))
+            source = len(values)
+            values.append(
+                Value(it.name, values[numbers[it.name]].dtype, _shape(it.name, it.told, known), Storage.OUTPUT)
+            )
+        results.append(source)
+    return Flow(
+        name=name,
+        target=target.needs,
+        symbols=symbols,
+        inputs=tuple(range(len(given))),
+        outputs=tuple(results),
+        values=tuple(values),
+        parts=tuple(parts),
+        programs=tuple(programs),
+    )
+
+
+def _symbols(given: Sequence[KnownValue]) -> tuple[Symbol, ...]:
+    """The extents of inputs that runs decide, each once."""
+    found: dict[str, Symbol] = {}
+    for number, it in enumerate(given):
+        for axis, extent in enumerate(it.told.shape or ()):
+            if not isinstance(extent, int):
+                label = extent or unnamed(it.name, axis)
+                found.setdefault(label, Symbol(label, number, axis, False))
+    return tuple(found.values())
+
+
+def _input(it: KnownValue, known: set[str]) -> Value:
+    if it.told.dtype is None or it.told.shape is None:
+        raise UnsupportedError(f"the type or rank of {it.name!r} is unknown, or it is no tensor")
+    return Value(it.name, DType.of(int(it.told.dtype)), _shape(it.name, it.told, known), Storage.INPUT)
+
+
+def _shape(name: str, told: Told | None, known: set[str]) -> tuple[Postfix, ...]:
+    def extent(axis: int, it: int | str | None) -> Postfix:
+        label = it or unnamed(name, axis)
+        return it if isinstance(it, int) else (f"${label}",) if label in known else UNKNOWN
+
+    shape = told.shape if told is not None and told.shape is not None else ()
+    return tuple(extent(axis, it) for axis, it in enumerate(shape))
+
+
+def _types(step: NamedPart) -> list[DType]:
+    """Those of the results of a part. The first output of a body is the bool of its loop."""
+    program = step.programs[0][0]
+    places = program.outputs[step.kind == "loop" :]
+    return [program.values[it].dtype for it in places[: len(step.results)]]

@@ -1,0 +1,172 @@
+"""A model as a Flow for each Target.
+
+In: a model, as it is in its file, and Targets that graphs are lowered alike for. Out: Flows. A graph is compiled from its end to
+its beginning: before what makes a value is compiled it is known whether the host needs it, as a condition, a number of rounds, or
+elements that decide sizes. The body of a loop says so of the loop's states, so it is compiled until it asks for no more of them.
+Invariant: a body is a Flow that takes and makes what its part says (`Part`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from ...compiler.inference.model import types_of
+from ...compiler.inference.told import Told, merged, of_value
+from ...program.flow import Flow
+from ...program.target import Target
+from .assembled import KnownValue, NamedPart, assembled
+from .division import Control, Group, NotDivided, bodies_of, units_of
+from .pieces import Pieces
+from .rewritten import widen_stacked
+from .scans import loops_for_scans
+
+
+def flows_of(model: ir.Model, targets: Sequence[Target], name: str) -> list[Flow]:
+    """The Flow of a model for each Target. Raises NotDivided. The model is changed, and means the same."""
+    known = dict(types_of(model, targets[0]))
+    if loops_for_scans(model.graph, model.opset_imports.get("", 0), known):
+        known = dict(types_of(model, targets[0]))
+    widen_stacked(model.graph, known)
+    return _Flows(model.opset_imports, targets, known).of(model.graph, name, (), frozenset(), inner=False).flows
+
+
+@dataclass(frozen=True)
+class _Made:
+    """Flows, one for each Target, and the inputs, by name, that somebody wants on the host."""
+
+    flows: list[Flow]
+    reads: frozenset[str]
+
+
+class _Flows:
+    """Makes the Flows of one model."""
+
+    def __init__(self, opsets: Mapping[str, int], targets: Sequence[Target], known: Mapping[str, Told]) -> None:
+        self._targets, self._known = targets, known
+        self._pieces = Pieces(opsets, targets, known)
+        self._units: dict[ir.Graph, list[Group | Control]] = {}
+
+    def of(
+        self, graph: ir.Graph, name: str, captured: Sequence[ir.Value], wanted: frozenset[str], inner: bool = True
+    ) -> _Made:
+        """Those of a graph that takes its inputs and what it captures; `wanted` are results that somebody wants on the host."""
+        if graph not in self._units:
+            self._units[graph] = units_of(graph, self._pieces.ask)
+        given = [it for it in graph.inputs if it.const_value is None] + list(captured)
+        of_model = frozenset() if inner else frozenset(it.name or "" for it in given)
+        wants, steps = set(wanted), list[NamedPart]()
+        for unit in reversed(self._units[graph]):
+            if isinstance(unit, Group):
+                made = self._group(unit.graph, name, frozenset(wants), of_model, wants)
+            else:
+                made = self._control(unit, name, frozenset(wants), wants)
+            steps += reversed(made)
+        steps += reversed(self._constants(graph, name, frozenset(wants), steps, wants))
+        steps.reverse()
+        flows = [
+            assembled(
+                target,
+                number,
+                name,
+                [self._named(it) for it in given],
+                [self._named(it) for it in graph.outputs],
+                steps,
+            )
+            for number, target in enumerate(self._targets)
+        ]
+        return _Made(flows, frozenset(wants) & {it.name or "" for it in given})
+
+    def _named(self, value: ir.Value) -> KnownValue:
+        """A value with all that is known of it."""
+        return KnownValue(value.name or "", merged(of_value(value), self._known.get(value.name or "", Told())))
+
+    # ---- units
+
+    def _group(
+        self, graph: ir.Graph, name: str, wanted: frozenset[str], given: frozenset[str], wants: set[str]
+    ) -> list[NamedPart]:
+        found = self._pieces.of(graph, name, wanted, given)
+        for it in found:
+            wants |= it.reads
+        return [NamedPart("run", it.inputs, it.outputs, (it.programs,)) for it in found]
+
+    def _control(self, unit: Control, name: str, wanted: frozenset[str], wants: set[str]) -> list[NamedPart]:
+        node = unit.node
+        results = [it.name or "" for it in node.outputs]
+        bodies = bodies_of(node)
+        if any(len(it.outputs) != len(results) + (node.op_type == "Loop") for it in bodies):
+            raise NotDivided([(node, "a body of it makes another number of results")])
+        label = f"{name}: {node.name or node.op_type}" if name else node.name or node.op_type
+        rest = tuple(it.name or "" for it in unit.captured)
+        if node.op_type == "If":
+            condition = node.inputs[0]
+            if condition is None:
+                raise NotDivided([(node, "it has no condition")])
+            places = [k for k, it in enumerate(results) if it in wanted]
+            made = []
+            for body, which in zip(bodies, ("then", "else"), strict=True):
+                asked = frozenset(body.outputs[k].name or "" for k in places)
+                made.append(self.of(body, f"{label} ({which})", unit.captured, asked))
+            wants |= {condition.name or ""}.union(*(it.reads for it in made))
+            step = NamedPart("if", (condition.name or "", *rest), tuple(results), tuple(it.flows for it in made))
+            return [step]
+        (body,) = bodies
+        args = ["" if it is None else it.name or "" for it in node.inputs]
+        args += [""] * (2 - len(args))
+        if len(body.inputs) != len(args) or len(results) < len(args) - 2:
+            raise NotDivided([(node, f"its body takes {len(body.inputs)} values, and the loop has {len(args)}")])
+        wants |= {it for it in args[:2] if it}
+        places_wanted = {0, *(k + 1 for k, it in enumerate(results) if it in wanted)}
+        while True:
+            asked = frozenset(body.outputs[k].name or "" for k in places_wanted)
+            found = self.of(body, label, unit.captured, asked)
+            again = {k - 1 for k, it in enumerate(body.inputs) if k > 1 and it.name in found.reads}
+            if again <= places_wanted:
+                break
+            places_wanted |= again
+        wants |= {args[k + 1] for k in again} | (found.reads & set(rest))
+        return [NamedPart("loop", (*args, *rest), tuple(results), (found.flows,), len(args) - 2)]
+
+    def _constants(
+        self, graph: ir.Graph, name: str, wanted: frozenset[str], steps: Sequence[NamedPart], wants: set[str]
+    ) -> list[NamedPart]:
+        """Constants that parts take or the graph gives: they have Programs as other results do."""
+        made = {it for step in steps for it in step.results}
+        taken = {it for step in steps if step.kind != "run" for it in step.args} | {
+            it.name or "" for it in graph.outputs
+        }
+        scope: dict[str, ir.Value] = {}
+        for it in _scope(graph):
+            if it.const_value is not None and it.name in taken - made:
+                scope.setdefault(it.name, it)
+        if not scope:
+            return []
+        copies = []
+        for key, it in scope.items():
+            value = it.const_value
+            assert value is not None
+            kind = ir.TensorType(value.dtype)
+            constant = ir.Value(
+                name=f"{key}.constant", type=kind, shape=ir.Shape(value.numpy().shape), const_value=value
+            )
+            copies.append(ir.node("Identity", [constant]))
+            copies[-1].outputs[0].name = key
+        outputs = [node.outputs[0] for node in copies]
+        alone = ir.Graph(
+            [],
+            outputs,
+            nodes=copies,
+            initializers=[node.inputs[0] for node in copies if node.inputs[0] is not None],
+            opset_imports=dict(graph.opset_imports),
+            name=graph.name,
+        )
+        return self._group(alone, name, wanted, frozenset(), wants)
+
+
+def _scope(graph: ir.Graph) -> list[ir.Value]:
+    """Constants that nodes of a graph read, and those that it gives."""
+    found = [value for node in graph for value in node.inputs if value is not None]
+    return [*found, *graph.outputs]

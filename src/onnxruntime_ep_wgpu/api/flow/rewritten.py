@@ -1,0 +1,84 @@
+"""A model in the few words that a Flow has.
+
+In: a model of which types are known, and branches that run in every run. Out: the same model, changed: such branches stand in
+place of their If, and what a Loop has side by side are whole words, which a host can copy. Invariant: names of inputs and outputs
+stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from ...compiler.inference.told import Told, merged, of_value
+from ...program.dtypes import DType
+
+_WIDE = {True: ir.DataType.FLOAT, False: ir.DataType.INT32}  # whether it is a float: exact for all that is narrower
+
+
+def take_branches(graph: ir.Graph, taken: Mapping[ir.Node, ir.Graph]) -> bool:
+    """Puts the branches that run in every run in place of their If; whether there were any."""
+    found = [node for node in graph if node in taken]
+    for node in found:
+        branch = taken[node]
+        inner, results = list(branch), list(branch.outputs)
+        branch.outputs.clear()
+        branch.remove(inner)
+        constants = list(branch.initializers.values())
+        branch.initializers.clear()
+        for value in constants:
+            graph.register_initializer(value)
+        graph.insert_before(node, inner)
+        for old, new in zip(list(node.outputs), results, strict=True):
+            _instead(graph, node, old, new)
+        graph.remove(node, safe=True)
+    return bool(found)
+
+
+def _instead(graph: ir.Graph, node: ir.Node, old: ir.Value, new: ir.Value) -> None:
+    """Whoever reads `old`, which `node` makes, reads `new`."""
+    if old.is_graph_output():
+        copy = ir.node("Identity", [new])
+        graph.insert_after(node, copy)
+        (new,) = copy.outputs
+        name, old.name = old.name, f"{old.name}.taken"
+        new.name, new.type, new.shape = name, old.type, old.shape
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+
+
+def widen_stacked(graph: ir.Graph, known: dict[str, Told]) -> None:
+    """What Loops of a graph and of its bodies have side by side are elements of 32 bits and more; what is narrower is converted in
+    the body, and back behind the Loop. Types of new values are added to `known`."""
+    for node in list(graph):
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                widen_stacked(attribute.as_graph(), known)
+        if node.op_type == "Loop" and "body" in node.attributes:
+            body = node.attributes["body"].as_graph()
+            states = len(node.inputs) - 2
+            for place in range(states, len(node.outputs)):
+                _widen(graph, node, body, place, known)
+
+
+def _widen(graph: ir.Graph, node: ir.Node, body: ir.Graph, place: int, known: dict[str, Told]) -> None:
+    made, result = body.outputs[place + 1], node.outputs[place]
+    told = merged(of_value(made), known.get(made.name or "", Told()))
+    if told.dtype is None or DType.of(int(told.dtype)).bits >= 32 or not result.name:
+        return
+    stacked = merged(of_value(result), known.get(result.name, Told()))
+    wide = _WIDE[DType.of(int(told.dtype)).is_float]
+    into = ir.node("Cast", [made], {"to": wide})
+    into.outputs[0].name = f"{made.name}.wide"
+    body.append(into)
+    body.outputs[place + 1] = into.outputs[0]
+    back = ir.node("Cast", [result], {"to": told.dtype})
+    (narrow,) = back.outputs
+    graph.insert_after(node, back)
+    name, result.name = result.name, f"{result.name}.wide"
+    narrow.name, narrow.type, narrow.shape = name, result.type, result.shape
+    result.type = None
+    result.replace_all_uses_with(narrow, replace_graph_outputs=True)
+    back.replace_input_with(0, result)
+    known[result.name] = Told(wide, stacked.shape)
+    known[into.outputs[0].name or ""] = Told(wide, told.shape)

@@ -1,0 +1,208 @@
+"""A graph that takes several Programs: what stands between them is decided while it runs.
+
+A Program is laid out before anything of it runs. Which branch an If takes, how often a Loop goes round, and how large a result of
+NonZero is, may be known only when other Programs have run. A Flow is the order in which they do: a list of parts over named values,
+whose shapes come with the values. Flows are within flows, as bodies are within bodies.
+
+In: nothing. Out: `Flow`, its header as JSON has it, and `flow_of`, which reads one and looks at all of it. Invariant: a value is
+made once, before it is read; a body takes what its part gives it, and makes what its part wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..errors import cut
+from .file import COLUMNS, from_header, row_of
+from .program import FORMAT_VERSION, Program, Storage, Symbol, Value
+from .reading import items, program_of
+from .target import Target
+
+UNKNOWN = -1  # an extent of a value that its maker tells, and the number of an argument that is not given
+KINDS = {"run": 1, "same": 0, "if": 2, "loop": 1}  # and how many Programs a part of each has
+PART_COLUMNS = ("kind", "programs", "args", "results", "states")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A step of a Flow. `programs` index those of the Flow; `args` and `results` are values.
+
+    `run`: the Program with these inputs; results are its outputs, of one whose size data decides as many elements as there are.
+    `same`: the result is the argument. `if`: the first argument is a bool. Where it is not 0 the first Program runs, else the
+    second one, with the other arguments. `loop`: arguments are the number of rounds (int64) and a bool, both of which may be
+    UNKNOWN, states, and what the body reads beside them. The body takes the number of the round, a bool, the states and the rest.
+    It gives a bool, the states, and what results have side by side along a new first axis. It ends when the number of rounds is
+    reached or the bool is 0. `states` is how many there are.
+    """
+
+    kind: str
+    programs: tuple[int, ...]
+    args: tuple[int, ...]
+    results: tuple[int, ...]
+    states: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flow:
+    """Programs, and the parts that run them one after another. Inputs and outputs are those of the graph, in ONNX order, and
+    `symbols` the extents of inputs. An extent of a value is a number, one of the symbols, or UNKNOWN."""
+
+    name: str
+    target: Target
+    symbols: tuple[Symbol, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    values: tuple[Value, ...]
+    parts: tuple[Part, ...]
+    programs: tuple[Program | Flow, ...]
+    format_version: int = FORMAT_VERSION
+
+
+def leaves(program: Program | Flow) -> Iterator[Program]:
+    """The Programs of a Flow, those within others included, in the order of their numbers; a Program alone is one."""
+    if isinstance(program, Program):
+        yield program
+    else:
+        for it in program.programs:
+            yield from leaves(it)
+
+
+def flow_header(flow: Flow, programs: Sequence[int]) -> dict[str, Any]:
+    """All of a Flow, whose Programs have these numbers in a file. It has the tables of a Program, so that one reader does."""
+    empty: dict[str, Any] = {name: [] for name in COLUMNS}
+    return {
+        "format_version": flow.format_version,
+        "name": flow.name,
+        "target": flow.target.as_json(),
+        **empty,
+        "definitions": [],
+        "said": [],
+        "aliases": [],
+        "symbols": [row_of(it, COLUMNS["symbols"]) for it in flow.symbols],
+        "inputs": flow.inputs,
+        "outputs": flow.outputs,
+        "values": [row_of(it, COLUMNS["values"]) for it in flow.values],
+        "parts": [[getattr(it, name) for name in PART_COLUMNS] for it in flow.parts],
+        "programs": list(programs),
+    }
+
+
+def flow_of(headers: Sequence[Mapping[str, Any]], number: int = 0) -> Program | Flow:
+    """The Program or Flow of header `number`, which may have others of the list within it, with a target each. Raises ValueError,
+    KeyError or TypeError when something of it is damaged."""
+    return _read(headers, number, {})
+
+
+def _read(headers: Sequence[Mapping[str, Any]], number: int, known: dict[int, Program | Flow | None]) -> Program | Flow:
+    """`known` are those that were read, None for one that is being read."""
+    if number in known:
+        whole = known[number]
+        if whole is None:
+            raise ValueError("a flow is within itself")
+        return whole
+    found = dict(headers[number])
+    if "parts" not in found:
+        program = known[number] = from_header(found)
+        return program
+    known[number] = None
+    numbers = items(found.pop("programs"))
+    rows = [items(it) for it in items(found.pop("parts"))]
+    if any(type(it) is not int or not 0 <= it < len(headers) for it in numbers):
+        raise ValueError(f"a flow has the programs {cut(numbers)} of {len(headers)}")
+    programs = tuple(_read(headers, it, known) for it in numbers)
+    parts = []
+    for row in rows:
+        if len(row) != len(PART_COLUMNS) or row[0] not in KINDS:
+            raise ValueError(f"{cut(row)} is no part of a flow")
+        kind, within, args, results, states = row
+        parts.append(Part(kind, tuple(items(within)), tuple(items(args)), tuple(items(results)), states))
+    signature = program_of(found, COLUMNS)
+    flow = Flow(
+        **{it.name: getattr(signature, it.name) for it in fields(Flow) if it.name not in ("parts", "programs")},
+        parts=tuple(parts),
+        programs=programs,
+    )
+    _check(flow)
+    known[number] = flow
+    return flow
+
+
+def _check(flow: Flow) -> None:
+    made = set(flow.inputs)
+
+    def value(number: Any) -> Value:
+        if type(number) is not int or not 0 <= number < len(flow.values):
+            raise ValueError(f"a part of a flow has the value {cut(number)} of {len(flow.values)}")
+        return flow.values[number]
+
+    for part in flow.parts:
+        if len(part.programs) != KINDS[part.kind]:
+            raise ValueError(f"a part {part.kind!r} has {len(part.programs)} programs")
+        if any(type(it) is not int or not 0 <= it < len(flow.programs) for it in part.programs):
+            raise ValueError(f"a part of a flow has the programs {cut(part.programs)} of {len(flow.programs)}")
+        missing = part.kind == "loop"
+        for place, it in enumerate(part.args):
+            if missing and place < 2 and it == UNKNOWN:
+                continue
+            value(it)
+            if it not in made:
+                raise ValueError(f"{flow.values[it].name!r} is read before it is made")
+        for it in part.results:
+            if value(it).storage not in (Storage.TEMP, Storage.OUTPUT) or it in made:
+                raise ValueError(f"{flow.values[it].name!r} is made twice")
+            made.add(it)
+        _CHECKS[part.kind](flow, part)
+    if not made.issuperset(flow.outputs):
+        raise ValueError("an output of a flow is not made")
+
+
+def _types(flow: Flow, numbers: Sequence[int]) -> list[Any]:
+    return [flow.values[it].dtype for it in numbers]
+
+
+def _fits(flow: Flow, args: Sequence[Any], number: int, results: Sequence[Any]) -> None:
+    """Raises ValueError where a Program takes or gives other types than these."""
+    program = flow.programs[number]
+    given = len(program.outputs) - (len(program.sized) if isinstance(program, Program) else 0)
+    theirs = [[program.values[it].dtype for it in part] for part in (program.inputs, program.outputs[:given])]
+    if theirs != [list(args), list(results)]:
+        raise ValueError(f"{program.name!r} does not fit the part of {flow.name!r} that runs it")
+
+
+def _check_run(flow: Flow, part: Part) -> None:
+    _fits(flow, _types(flow, part.args), part.programs[0], _types(flow, part.results))
+
+
+def _check_same(flow: Flow, part: Part) -> None:
+    if len(part.args) != 1 or _types(flow, part.args) != _types(flow, part.results):
+        raise ValueError("a result is not the same as its argument")
+
+
+def _check_if(flow: Flow, part: Part) -> None:
+    for it in part.programs:
+        _fits(flow, _types(flow, part.args[1:]), it, _types(flow, part.results))
+
+
+def _check_loop(flow: Flow, part: Part) -> None:
+    body = flow.programs[part.programs[0]]
+    if len(part.args) < 2 or len(body.inputs) < 2 or not body.outputs:
+        raise ValueError("a loop lacks arguments")
+    if type(part.states) is not int or not 0 <= part.states <= min(len(part.args) - 2, len(part.results)):
+        raise ValueError(f"a loop has {cut(part.states)} states")
+    (round_, goes_on), condition = (body.values[it].dtype for it in body.inputs[:2]), body.values[body.outputs[0]].dtype
+    _fits(
+        flow,
+        [round_, goes_on, *_types(flow, part.args[2:])],
+        part.programs[0],
+        [condition, *_types(flow, part.results)],
+    )
+
+
+_CHECKS: dict[str, Callable[[Flow, Part], None]] = {
+    "run": _check_run,
+    "same": _check_same,
+    "if": _check_if,
+    "loop": _check_loop,
+}

@@ -1,0 +1,94 @@
+// Values between the parts of a run: in memory or on the GPU, each with how many hold it. In: the buffers of a session. Out: the same.
+// Invariant: a buffer goes back when nobody holds it, and all that are left when the run ends, well or not.
+
+import type { Result } from '../bound.js';
+import type { Gpu } from '../device.js';
+import type { ResultBuffers } from '../results.js';
+
+/** A value: elements in memory, or in a buffer that may be larger. */
+export interface Item {
+  readonly dims: readonly number[];
+  readonly bytes?: Uint8Array | undefined;
+  readonly buffer?: GPUBuffer | undefined;
+  holders: number;
+}
+
+/** Numbers buffers in the order in which runs met them. */
+let serial = 0;
+
+export class Values {
+  /** Buffers of this run. */
+  readonly #own = new Set<GPUBuffer>();
+  /** Those that went back. */
+  readonly #back = new Set<GPUBuffer>();
+
+  constructor(readonly gpu: Gpu, private readonly results: ResultBuffers, private readonly met: WeakMap<GPUBuffer, number>) {}
+
+  /** A result of a part, which one holds. */
+  made({ dims, bytes, buffer }: Result): Item {
+    if (buffer) this.#has(buffer);
+    return { dims, bytes: bytes && new Uint8Array(bytes), buffer, holders: 1 };
+  }
+
+  /** A value of the caller's. */
+  given({ dims, bytes, buffer }: { dims: readonly number[]; bytes?: Uint8Array; buffer?: GPUBuffer }): Item {
+    return { dims, bytes, buffer, holders: 1 };
+  }
+
+  /** A new buffer. */
+  take(nbytes: number, label: string): GPUBuffer {
+    const buffer = this.results.take(nbytes, label);
+    this.#has(buffer);
+    return buffer;
+  }
+
+  hold(item: Item): Item {
+    item.holders += 1;
+    return item;
+  }
+
+  leave(item: Item): void {
+    item.holders -= 1;
+    if (!item.holders && item.buffer) this.#free(item.buffer);
+  }
+
+  #has(buffer: GPUBuffer): void {
+    this.#own.add(buffer);
+    this.#back.delete(buffer);
+    if (!this.met.has(buffer)) this.met.set(buffer, (serial += 1));
+  }
+
+  #free(buffer: GPUBuffer): void {
+    if (!this.#own.delete(buffer)) return;
+    this.#back.add(buffer);
+    this.results.recycle(buffer);
+  }
+
+  /** Whether it is in a buffer of this run that nobody else holds. */
+  isAlone(item: Item): boolean {
+    return item.holders === 1 && this.#own.has(item.buffer!);
+  }
+
+  /** Gives a buffer of this run to the caller. */
+  hand(buffer: GPUBuffer): void {
+    this.#own.delete(buffer);
+  }
+
+  /** The first `nbytes` of a value, read back where they are not in memory. */
+  async bytes(item: Item, nbytes: number): Promise<Uint8Array> {
+    return item.bytes ?? new Uint8Array(await this.gpu.read(item.buffer!, nbytes));
+  }
+
+  /** Whether a bool is not 0: at once where it is in memory. */
+  truth(item: Item): boolean | Promise<boolean> {
+    return item.bytes ? !!item.bytes[0] : this.bytes(item, 1).then(([it]) => !!it);
+  }
+
+  /** Ends the run. The next one finds buffers in the order in which this one did, so that it binds the same ones. */
+  end(): void {
+    for (const it of [...this.#own]) this.#free(it);
+    const again = [...this.#back].map((it) => this.results.take(it.size, ''));
+    again.sort((a, b) => (this.met.get(b) ?? 0) - (this.met.get(a) ?? 0));
+    for (const it of again) this.results.recycle(it);
+  }
+}
