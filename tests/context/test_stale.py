@@ -137,6 +137,9 @@ def test_what_says_nothing_is_refused(text: str) -> None:
     assert compatibility(text, adapters()) == UNSUPPORTED
 
 
+@pytest.mark.skipif(
+    not hasattr(ort.capi._pybind_state, "get_compatibility_info_from_model"), reason="Python has no function for it yet"
+)
 def test_onnx_runtime_is_told_whether_a_compiled_model_suits(tmp_path: Path) -> None:
     compiled = compiled_beside(tmp_path, wide())
     devices = [provider.devices("ours")[0]]

@@ -80,6 +80,10 @@ class AssignmentReport:
             partition = nodes[next(iter(known[1].values()))].partition
             if partition is not None:
                 self._values[known[0][0], partition] = values_of(known[0][0], partition, program)
+            if {*known[1].values()}.isdisjoint(kernels):
+                # A context, whose Program has the nodes of the model that was compiled.
+                labels = sorted({it for each in kernels.values() for it in each}, key=lambda it: int(it.split()[0]))
+                kernels = dict.fromkeys(known[1].values(), tuple(labels))
             for name in known[1].values():
                 nodes[name] = dataclasses.replace(
                     nodes[name], kernels=kernels.get(name, ()), declined=declined.get(name, ())
