@@ -14,7 +14,7 @@ import onnxruntime as ort
 from onnxruntime_ep_wgpu.api.transformers_export import export_transformers
 from tests.zoo import minilm, vit
 
-from . import causal
+from . import causal, tasks
 
 SENTENCES = ("A man is eating food.", "Someone is having a meal of pasta in the kitchen.")
 WORDS = 8  # of the prompt
@@ -22,7 +22,8 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json
 
 
 def write(folder: Path) -> None:
-    """Exports NAME for each of embeddings, images and text to `folder`/NAME, with what is expected in NAME.json."""
+    """Exports NAME for each of embeddings, images and text to `folder`/NAME, with what is expected in NAME.json; and the folders of
+    `tasks`, whose inputs are in tasks.json. What was exported is in `folder`/hub."""
     for make in (_embeddings, _images, _text):
         name = make.__name__.removeprefix("_")
         source = folder / "hub" / name
@@ -30,6 +31,12 @@ def write(folder: Path) -> None:
         expected = make(source)
         (folder / f"{name}.json").write_text(json.dumps(expected))
         export_transformers(source, folder / name, with_onnx=name == "embeddings")
+    for write_folder in tasks.ALL:
+        source = folder / "hub" / write_folder.__name__
+        (source / "onnx").mkdir(parents=True)
+        write_folder(source)
+        export_transformers(source, folder / write_folder.__name__)
+    (folder / "tasks.json").write_text(json.dumps(tasks.given()))
 
 
 def _save(folder: Path, model: onnx.ModelProto) -> ort.InferenceSession:

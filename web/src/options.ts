@@ -163,9 +163,10 @@ export function checkAgainst(program: Program, options: Options, outputNames: re
     throw new OptionError(`forceCpuNodeNames: '${forced}' is compiled for the GPU and has nothing to run it on the CPU`);
   }
   if (typeof options.location === 'object') {
-    const unknown = Object.keys(options.location).find((it) => !outputNames.includes(it));
-    if (unknown) {
-      throw new OptionError(`preferredOutputLocation: there is no output '${unknown}'; the outputs are ${outputNames.join(', ')}`);
+    // transformers.js names the outputs that models of an architecture may have; where none is there, another model is meant.
+    const names = Object.keys(options.location);
+    if (names[0] && !names.some((it) => outputNames.includes(it))) {
+      throw new OptionError(`preferredOutputLocation: there is no output '${names[0]}'; the outputs are ${outputNames.join(', ')}`);
     }
   }
 }

@@ -146,7 +146,7 @@ describe('options', () => {
     [{ preferredLayout: 'HWC' }, /^OptionError: preferredLayout is "HWC", it takes "NCHW", "NHWC"$/],
     [{ freeDimensionOverrides: { batch: '2' } }, /'batch' is "2", a size is a whole number/],
     [{ preferredOutputLocation: 'texture' }, /preferredOutputLocation of 'y' is 'texture'/],
-    [{ preferredOutputLocation: { z: 'cpu' } }, /no output 'z'; the outputs are y/],
+    [{ preferredOutputLocation: { z: 'cpu', x: 'cpu' } }, /no output 'z'; the outputs are y/],
     [{ freeDimensionOverrides: { bach: 1 } }, /no input has a free dimension 'bach'; the model has batch, height, width/],
     [{ freeDimensionOverrides: { batch: 0 } }, /'batch' is 0/],
     [{ executionProviders: [{ name: 'webgpu', preferredLayout: 'NCWH' }] }, /preferredLayout is "NCWH", it takes "NCHW", "NHWC"/],
@@ -167,7 +167,7 @@ describe('options', () => {
     const session = await InferenceSession.create(bytesOf('tiny.wgpu'), {
       executionProviders: [{ name: 'webgpu', preferredLayout: 'NHWC', validationMode: 'basic', enableInt64: true, forceCpuNodeNames: [] }],
       graphOptimizationLevel: 'all', executionMode: 'sequential', enableMemPattern: false, enableCpuMemArena: true,
-      enableProfiling: false, externalData: [], logSeverityLevel: 2, intraOpNumThreads: 4, preferredOutputLocation: 'cpu',
+      enableProfiling: false, externalData: [], logSeverityLevel: 2, intraOpNumThreads: 4, preferredOutputLocation: { y: 'cpu', another: 'gpu-buffer' },
       freeDimensionOverrides: { batch: 1, height: 8, width: 8 },
       extra: { session: { use_env_allocators: '1' }, ep: { webgpu: { storageBufferCacheMode: 'bucket' } } },
     });
