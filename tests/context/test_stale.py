@@ -215,8 +215,9 @@ def test_a_copy_of_the_model_is_as_good(tmp_path: Path) -> None:
 def test_a_model_that_is_gone_is_named(tmp_path: Path) -> None:
     compiled = compiled_beside(tmp_path, wide())
     (tmp_path / "model.onnx").unlink()
+    made_for = r"compiled for version 0\.1\.0 of this package, the adapter '.+' and the options .*validationMode=False"
     with pytest.raises(
-        ModelError, match=r"weights lie in 'model\.onnx', which cannot be read .* compile the model again"
+        ModelError, match=rf"weights lie in 'model\.onnx', which cannot be read .* compile the model again.* {made_for}"
     ):
         webgpu_ep.session(compiled)
 
@@ -253,6 +254,23 @@ def test_a_context_of_another_group_is_refused(tmp_path: Path) -> None:
     second.write_bytes(content)
     with pytest.raises(ModelError, match="not the one that the model was compiled with"):
         webgpu_ep.session(compiled)
+
+
+@pytest.mark.parametrize("change", [lambda it: it[:-4], lambda it: b"A" + it[1:], lambda it: b"*" + it, lambda _: b""])
+def test_an_embedded_context_that_changed_is_refused(tmp_path: Path, change: Callable[[bytes], bytes]) -> None:
+    model = onnx.load(compiled_beside(tmp_path, models.chain(), embedded=True))
+    for it in model.graph.node[0].attribute:
+        if it.name == "ep_cache_context":
+            it.s = change(it.s)
+    with pytest.raises(ModelError, match=r"the context .* is damaged"):
+        webgpu_ep.session(model.SerializeToString())
+
+
+def test_either_name_of_the_provider_opens_one(tmp_path: Path) -> None:
+    compiled = compiled_beside(tmp_path, wide())
+    for alias in (False, True):
+        session = provider.open_session(compiled, "ours", alias=alias)
+        np.testing.assert_allclose(session.run(None, {"x": X})[0], wide_reference(X), rtol=1e-4, atol=1e-5)
 
 
 def test_a_context_that_is_gone_is_named(tmp_path: Path) -> None:

@@ -96,7 +96,8 @@ OPTIONS: dict[str, Option] = {
             "0",
             "Kernels test every index against the size of its buffer.",
             "kernels are compiled with bounds checks and loop guards, as with validationMode full; without them kernels"
-            " clamp only indices that come out of tensors",
+            " clamp only indices that come out of tensors. Kernels of compiled models that this user did not make are compiled"
+            " so unless 0 is given",
         ),
         flag(
             "preserveDevice",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import UnsupportedError, retold
+from ..errors import ModelError, UnsupportedError, retold
 from ..program.settings import CompileSettings
 from ..program.target import Target, lack
 from ..runtime.weight_sources import WeightSource
@@ -106,7 +106,10 @@ class Answers:
         version is compiled again, and so is one that is `foreign` where the session cannot have its kernels test every index
         (`checks`). Raises EntryError, ModelError for weights that are not what they were, UnsupportedError for a
         graph that cannot be compiled here."""
-        graph, ties = context.graph(name)
+        try:
+            graph, ties = context.graph(name)
+        except ModelError as error:
+            raise retold(error, f"{error}. The model was compiled for {context.made_for}") from error
         declared = frozenset(context.declared)
         differs = context.made_for.differs(made_for)
         if not differs and foreign and not checks:
@@ -125,7 +128,8 @@ class Answers:
             with self._stored.adopted(context.digest, ties):
                 return self.program(graph, name, declared), graph
         except UnsupportedError as error:
-            raise retold(error, f"{told}, and cannot be compiled for this session: {error}") from error
+            full = f"{told}, and cannot be compiled for this session: {error}. It was made for {context.made_for}"
+            raise retold(error, full) from error
 
     def _later(self, graph: ShownGraph, ties: Ties, name: str, declared: frozenset[str]) -> CompiledLater:
         return CompiledLater(graph, ties, declared, self._specialiser(ties, name, declared))

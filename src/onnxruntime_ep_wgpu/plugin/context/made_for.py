@@ -64,6 +64,10 @@ class MadeFor:
         """As ONNX Runtime keeps it in the metadata of the compiled model."""
         return json.dumps(self.as_json(), separators=(",", ":"), sort_keys=True)
 
+    def __str__(self) -> str:
+        options = ", ".join(f"{name}={value}" for name, value in sorted(self.options.items()))
+        return f"version {self.version} of this package, the adapter {self.adapter!r} and the options {options}"
+
     def suits(self, other: MadeFor) -> bool:
         """Whether both are of one version and one adapter, whatever the options."""
         return (self.version, self.formats, self.target) == (other.version, other.formats, other.target)
