@@ -75,7 +75,12 @@ def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: 
 
 
 def _by_tap(b: Builder, w: Operand, groups: int, outputs: int, taps: int) -> Operand:
-    """Weights as (group, tap, channel, output channel); the last padded to whole vectors when the weights are constant."""
+    """Weights as (group, tap, channel, output channel); the last padded to whole vectors when the weights are constant.
+
+    Where there is nothing to pad, weights of the model are permuted when they are uploaded, one after another, and not held."""
+    if groups == 1 and outputs % 4 == 0 and b.weights.is_memory(w):
+        laid = b.contiguous(b.permute(w, (*range(2, w.rank), 1, 0)))
+        return b.reshape(laid, (1, taps, w.shape[1], outputs))
     constant = w.constant
     if constant is None:
         return b.permute(b.reshape(w, (groups, outputs, w.shape[1], taps)), (0, 3, 2, 1))

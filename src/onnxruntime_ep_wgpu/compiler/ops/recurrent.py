@@ -94,7 +94,10 @@ def _functions(
 
 
 def _transposed(b: Builder, w: Operand, order: Sequence[int]) -> Operand:
-    """Weights with their axes in another order in memory."""
+    """Weights with their axes in another order in memory; those of the model are permuted when they are uploaded."""
+    laid = b.weights.contiguous(b.permute(w, order))
+    if laid is not None:
+        return laid
     constant = w.constant
     if constant is not None:
         return b.constant(np.ascontiguousarray(constant.transpose(order)))
