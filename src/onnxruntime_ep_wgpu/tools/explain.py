@@ -4,21 +4,44 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ._model import add_model_arguments, open_session
+from ..writing import write_file
+from ._model import add_model_arguments, check_file, open_session
 from ._output import progress, show_json, show_pairs, show_table
+from ._places import check_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..plugin.node import RunnableGroup
+    from ..program.program import Program
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     parser.add_argument("--cpu", action="store_true", help="only the nodes on the CPU")
+    parser.add_argument("--html", type=Path, metavar="FILE",
+                        help="draw the kernels and the tensors between them, as one page that needs nothing else")  # fmt: skip
 
 
 def main(args: argparse.Namespace) -> int:
     from ..api.reports import COLUMNS, node_rows, report
+    from ..drawings.page import page
+    from ..plugin.wrap import wrapping
 
-    with progress("session", 1) as step:
+    programs: list[Program] = []
+
+    def keep(group: Any, _read_graph: Callable[[], Any]) -> RunnableGroup:
+        programs.append(group.on_device().executable.program)
+        kept: RunnableGroup = group
+        return kept
+
+    if args.html:
+        check_file(args.model)
+        check_files("--html", args.html)
+    with progress("session", 1) as step, wrapping(keep):
         placed = report(open_session(args, step, allow_cpu_only=True))
     nodes = [node for node in placed.nodes if not (node.on_webgpu and args.cpu)]
     data: dict[str, Any] = {
@@ -31,6 +54,9 @@ def main(args: argparse.Namespace) -> int:
     }
     if placed.values:
         data["values"] = [asdict(it) for it in placed.values] if args.json else ". ".join(map(str, placed.values))
+    if args.html:
+        write_file(args.html, page(args.model.name, data, programs, COLUMNS, node_rows(placed.nodes)))
+        data["page"] = str(args.html)
     if args.json:
         show_json({**data, "placements": [{**asdict(node), "on_webgpu": node.on_webgpu} for node in nodes]})
         return 0
