@@ -66,7 +66,8 @@ def base_programs() -> tuple[Program, ...]:
     )
     units = MatrixUnit(16, 16, 16, "f16", "f32", 32), MatrixUnit(8, 16, 32, "u8", "u32", 16)  # as `read_files.mjs` has
     made = [compile_model(it, replace(WEB_BASELINE, matrices=units[:k])) for k, it in enumerate(compiled, 1)]
-    return (*(program for program, _ in programs.every()), *made)
+    drawn = make_model([node("RandomUniformLike", ["x"], ["u"], seed=1.0)], {"x": (f, ["n"])})
+    return (*(program for program, _ in programs.every()), compile_model(drawn, WEB_BASELINE), *made)
 
 
 @cache

@@ -139,6 +139,35 @@ def test_an_expression_that_nothing_uses_is_read_too(tmp_path: Path) -> None:
         assert read.bytes_in_node(files, tmp_path) == {"right": "LimitError", **dict.fromkeys(wrong, "ProgramError")}
 
 
+def test_a_state_is_a_short_list_with_as_many_numbers_or_none(tmp_path: Path) -> None:
+    """As a browser reads it, too: name, type, shape, storage, weight and elements."""
+    rows: dict[str, list[object]] = {
+        "right": ["UINT32", [4], "STATE", -1, [1, 2, 3, 4294967295]], "random": ["UINT32", [4], "STATE", -1, []],
+        "type": ["FLOAT32", [4], "STATE", -1, []], "axes": ["UINT32", [2, 2], "STATE", -1, []],
+        "size": ["UINT32", [["$n"]], "STATE", -1, []], "large": ["UINT32", [1 << 30], "STATE", -1, []],
+        "few": ["UINT32", [4], "STATE", -1, [1, 2]], "negative": ["UINT32", [4], "STATE", -1, [1, 2, 3, -1]],
+        "beyond": ["UINT32", [4], "STATE", -1, [1, 2, 3, 4294967296]], "dims": ["UINT32", [4], "STATE", -1, [1, 2, 3, ["$n"]]],
+        "weight": ["UINT32", [4], "STATE", 0, []],
+    }  # fmt: skip
+    files = {}
+    for name, row in rows.items():
+
+        def change(header: dict[str, Any], row: list[object] = row) -> None:
+            (number,) = (k for k, it in enumerate(header["values"]) if it[3] == "STATE")
+            header["values"][number][1:] = row
+
+        path = changed(change, tmp_path / name, base=-3)
+        files[name] = path.read_bytes()
+        if name in ("right", "random"):
+            load(path)
+        else:
+            with pytest.raises(ProgramError, match="is damaged: "):
+                load(path)
+    if not node.missing():
+        found = read.bytes_in_node(files, tmp_path)
+        assert {name for name, error in found.items() if error == "ProgramError"} == rows.keys() - {"right", "random"}
+
+
 def test_a_text_of_a_check_has_places_for_numbers_alone(tmp_path: Path) -> None:
     """A format of Python can name attributes, and widths that take all memory."""
     for text in ("{0.__class__}", "{:999999999}", "{!r}", "{0}", "{", "{}{}", ""):

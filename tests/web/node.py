@@ -77,11 +77,12 @@ def alone() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Case:
-    """A Program and arrays for its inputs."""
+    """A Program and arrays for its inputs; of so many `runs` the last one is looked at."""
 
     name: str
     program: Program
     inputs: tuple[Any, ...]
+    runs: int = 1
 
 
 def run(cases: list[Case], folder: Path) -> dict[str, list[Any] | str]:
@@ -94,7 +95,14 @@ def run(cases: list[Case], folder: Path) -> dict[str, list[Any] | str]:
             path = folder / f"{case.name}.in{k}"
             path.write_bytes(packed(np.asarray(array)).tobytes())
             inputs.append({"file": str(path), "dims": list(np.shape(array))})
-        rows.append({"program": str(folder / f"{case.name}.wgpu"), "inputs": inputs, "output": str(folder / case.name)})
+        rows.append(
+            {
+                "program": str(folder / f"{case.name}.wgpu"),
+                "inputs": inputs,
+                "output": str(folder / case.name),
+                "runs": case.runs,
+            }
+        )
     listed = folder / "cases.json"
     listed.write_text(json.dumps(rows))
     done = node("test/run_cases.mjs", listed)

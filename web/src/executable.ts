@@ -35,6 +35,9 @@ export class Executable {
   /** Those of the last run. */
   #last: Runs | undefined;
   #made = 0;
+  /** What runs leave to the next ones, by name and how many have it before; and those of this program, by value. */
+  readonly #begun: Map<string, GPUBuffer>;
+  readonly #states = new Map<number, GPUBuffer>();
   #released = false;
 
   private constructor(
@@ -48,6 +51,16 @@ export class Executable {
     this.#temps = first ? first.#temps : new Temps(gpu);
     this.results = first ? first.results : new ResultBuffers(gpu);
     this.#elements = program.symbols.filter((it) => it.isElement);
+    this.#begun = first ? first.#begun : new Map<string, GPUBuffer>();
+    const seen = new Map<string, number>();
+    program.values.forEach((value, k) => {
+      if (value.storage !== 'STATE') return;
+      const before = seen.get(value.name) ?? 0; // nodes may have one name
+      seen.set(value.name, before + 1);
+      const buffer = this.#begun.get(`${before} ${value.name}`) ?? begun(gpu, value);
+      this.#begun.set(`${before} ${value.name}`, buffer);
+      this.#states.set(k, buffer);
+    });
   }
 
   /**
@@ -150,7 +163,7 @@ export class Executable {
     const made: Runs[] = []; // one, when there is memory for it
     try {
       await this.gpu.guarded('the device cannot hold a run of this size', () => {
-        made.push(new Runs(new Plan(this.program, this.gpu, layout, pipelines, this.#temps, this.weights, keep), key, feeds));
+        made.push(new Runs(new Plan(this.program, this.gpu, layout, pipelines, this.#temps, this.weights, this.#states, keep), key, feeds));
       });
     } catch (error) {
       for (const it of made) it.release();
@@ -303,7 +316,7 @@ export class Executable {
     await Promise.allSettled(this.#making.values());
     for (const runs of this.#plans.values()) runs.release();
     this.#plans.clear();
-    for (const buffer of this.weights) this.gpu.free(buffer);
+    for (const buffer of [...this.weights, ...this.#states.values()]) this.gpu.free(buffer);
     this.results.release();
   }
 }
@@ -333,4 +346,12 @@ function compileUsable(program: Program, gpu: Gpu): void {
       if (guard && (last < 0 || variant <= last)) void gpu.pipeline(program.kernels[kernel]!, variant).catch(() => undefined);
     });
   }
+}
+
+/** A buffer with the numbers that a state begins with. */
+function begun(gpu: Gpu, { name, shape, elements }: Value): GPUBuffer {
+  const words = elements.length ? Uint32Array.from(elements, Number) : crypto.getRandomValues(new Uint32Array(Number(shape[0])));
+  const buffer = gpu.storage(words.byteLength, `the state '${name}'`);
+  gpu.write(buffer, 0, new Uint8Array(words.buffer));
+  return buffer;
 }

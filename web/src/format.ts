@@ -3,8 +3,8 @@
 import type { DType } from './dtypes.js';
 import type { Postfix } from './postfix.js';
 
-/** Who owns the memory of a value: the caller (read, written), the session (weights), a plan. */
-export type Storage = 'INPUT' | 'OUTPUT' | 'WEIGHT' | 'TEMP' | 'HOST';
+/** Who owns the memory of a value: the caller (read, written), the session (weights, and what runs leave to runs), a plan. */
+export type Storage = 'INPUT' | 'OUTPUT' | 'WEIGHT' | 'TEMP' | 'HOST' | 'STATE';
 
 /** A product that a subgroup makes together: m, n, k, the types of operands and sums, the invocations of the subgroup. */
 export type MatrixUnit = readonly [number, number, number, string, string, number];
@@ -23,7 +23,10 @@ export interface Target {
   readonly matrices: readonly MatrixUnit[];
 }
 
-/** A tensor. `weight` indexes the weights; `elements` are the numbers that a HOST value holds, row-major. */
+/**
+ * A tensor. `weight` indexes the weights; `elements` are the numbers that a HOST value holds, row-major, or that a STATE begins
+ * with, which is random bits where there are none.
+ */
 export interface Value {
   readonly name: string;
   readonly dtype: DType;

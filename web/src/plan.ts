@@ -52,6 +52,7 @@ export class Plan {
     pipelines: readonly GPUComputePipeline[],
     private readonly temps: Temps,
     weights: readonly GPUBuffer[],
+    states: ReadonlyMap<number, GPUBuffer>,
     private readonly keep: (value: number, nbytes: number) => GPUBuffer,
   ) {
     checkLimits(program, gpu, layout);
@@ -65,6 +66,7 @@ export class Plan {
       if (value.storage === 'WEIGHT') this.#buffers.set(k, weights[value.weight]!);
       else if (value.storage === 'HOST') this.#buffers.set(k, this.#host(k));
     });
+    for (const [value, buffer] of states) this.#buffers.set(value, buffer);
     const uniforms = this.#uniforms();
     this.steps = layout.steps.map(({ dispatch, grid, uniforms: numbers, ranges }, k) => {
       const { args, kernel } = program.dispatches[dispatch]!;

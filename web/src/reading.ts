@@ -11,7 +11,8 @@ import { ARITY, type Int, type Postfix, REPETITION } from './postfix.js';
 const MOST = 2n ** 64n; // all whole numbers of a file are below it, and above its negative
 const MOST_AXES = 64;
 const MOST_TOKENS = 1 << 16; // of an expression, which many rows of an export may share
-const STORAGES: readonly Storage[] = ['INPUT', 'OUTPUT', 'WEIGHT', 'TEMP', 'HOST'];
+const STORAGES: readonly Storage[] = ['INPUT', 'OUTPUT', 'WEIGHT', 'TEMP', 'HOST', 'STATE'];
+const MOST_STATE = 1 << 16; // elements that one is worth
 const ACCESSES = ['read', 'read_write'] as const;
 
 type Cell<T> = (it: unknown) => T;
@@ -191,6 +192,12 @@ function only(names: ReadonlySet<string>, dim: Postfix): void {
 
 // ---- what belongs together
 
+/** Whether it is a list of u32 of a known length, with as many numbers or none. */
+function isState({ dtype: type, shape: [length], shape, elements }: Value): boolean {
+  if (type.name !== 'uint32' || shape.length !== 1 || typeof length !== 'number' || length < 1 || length > MOST_STATE) return false;
+  return [0, length].includes(elements.length) && elements.every((it) => typeof it === 'number' && it >= 0 && it < 2 ** 32);
+}
+
 function check(program: Program): void {
   const { values, kernels, inputs, outputs } = program;
   const value = (k: number, ...storages: Storage[]): Value => {
@@ -203,9 +210,11 @@ function check(program: Program): void {
     const own = values.filter((it) => it.storage === place).length;
     if (new Set(numbers).size !== numbers.length || own !== found) throw wrong(numbers, `are not every ${place}`);
   }
-  for (const { name, dtype: type, shape, storage, weight: k, elements } of values) {
+  for (const it of values) {
+    const { name, dtype: type, shape, storage, weight: k, elements } = it;
     const weight = program.weights[k];
-    const fits = (storage === 'WEIGHT') === k >= 0 && (k < 0) === !weight && (type.bits || storage === 'INPUT') && (storage === 'HOST' ? type.bits > 7 : !elements.length);
+    const numbers = storage === 'HOST' ? type.bits > 7 : storage === 'STATE' ? isState(it) : !elements.length;
+    const fits = (storage === 'WEIGHT') === k >= 0 && (k < 0) === !weight && (type.bits || storage === 'INPUT') && numbers;
     // A weight has a known size, which is as many bytes.
     if (!fits || (weight && nbytes(type, shape.reduce<number>((product, it) => product * Number(it), 1)) !== weight.bytes)) {
       throw wrong(name, `is no value of ${storage} and ${type.name}`);
@@ -223,7 +232,7 @@ function check(program: Program): void {
     const bound = it.args.length === kernel.bindings.length && [0, it.args.length].includes(it.ranges.length);
     if (!fits || !bound) throw wrong(kernel.label, 'does not fit its dispatch');
     it.args.forEach((arg, k) => {
-      const { dtype: type } = value(arg, ...(kernel.bindings[k] === 'read' ? STORAGES : (['OUTPUT', 'TEMP'] as const)));
+      const { dtype: type } = value(arg, ...(kernel.bindings[k] === 'read' ? STORAGES : (['OUTPUT', 'TEMP', 'STATE'] as const)));
       if (!type.bits) throw wrong(kernel.label, 'reads texts');
     });
   }

@@ -181,6 +181,15 @@ class Builder(Requirements):
                 f"{what} is known only from the data, so the shape of the result depends on data; it runs on the CPU"
             )
 
+    # ---- memory between runs
+
+    def state(self, count: int, numbers: Sequence[int] = ()) -> Tensor:
+        """A list of `count` u32 that stays from run to run, for a kernel that stores it: `numbers` before the first run, random
+        bits where there are none. It has one name for whatever sizes a graph is compiled, so that all of its Programs have it."""
+        known = sum(it.storage is Storage.STATE for node in self.nodes[self._begun :] for it in node.outputs)
+        name = f"{self.origin[0]}.state{known}"
+        return Tensor(DType.UINT32, (count,), Storage.STATE, name, elements=tuple(numbers))
+
     # ---- nodes
 
     def cast(self, x: Operand, dtype: DType) -> Operand:

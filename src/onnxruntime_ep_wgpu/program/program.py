@@ -31,11 +31,13 @@ class Storage(enum.Enum):
     WEIGHT = "weight"  # the session's, written once
     TEMP = "temp"  # planned from liveness
     HOST = "host"  # small integers computed from dimensions, written when a plan is made
+    STATE = "state"  # the session's, read and written by its runs: what one leaves there the next one finds
 
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor. `weight` indexes `Program.weights`; `elements` are the dims a HOST value holds, row-major."""
+    """A tensor. `weight` indexes `Program.weights`; `elements` are the dims a HOST value holds, row-major, or the numbers
+    that a STATE begins with, which is random bits where there are none."""
 
     name: str
     dtype: DType

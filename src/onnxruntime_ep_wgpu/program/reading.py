@@ -36,7 +36,8 @@ _MOST_COUNT = (1 << 53) - 1  # what a number of JavaScript can count to
 MOST_AXES = 64  # numpy has no more
 _MOST_DIGITS = 40  # longer numbers take long to read, and no number of a Program is
 _ELEMENTS = (DType.BOOL, DType.FLOAT32, DType.FLOAT16)  # beside integers, whose elements may be symbols
-_WRITTEN = (Storage.OUTPUT, Storage.TEMP)  # what a kernel may write
+_WRITTEN = (Storage.OUTPUT, Storage.TEMP, Storage.STATE)  # what a kernel may write
+_MOST_STATE = 1 << 16  # elements that one is worth
 
 T = TypeVar("T")
 Cell = Callable[[Any], Any]
@@ -342,7 +343,9 @@ def _check(program: Program) -> None:
             raise ValueError(f"the value {it.name!r} of storage {it.storage.name} is of texts")
         if it.storage is Storage.HOST and it.dtype.bits < 8:
             raise ValueError(f"the value {it.name!r} of storage HOST is {it.dtype.label}")
-        if it.elements and it.storage is not Storage.HOST:
+        if it.storage is Storage.STATE:
+            _check_state(it)
+        elif it.elements and it.storage is not Storage.HOST:
             raise ValueError(f"the value {it.name!r} of storage {it.storage.name} has elements")
     for symbol in program.symbols:
         if symbol.input >= len(program.inputs):
@@ -366,6 +369,15 @@ def _check(program: Program) -> None:
         a, b = value(output, "an alias", Storage.OUTPUT), value(source_of, "an alias's source", Storage.INPUT)
         if a.dtype is not b.dtype:
             raise ValueError(f"{a.name!r}, {a.dtype.label}, begins as {b.name!r}, {b.dtype.label}")
+
+
+def _check_state(it: Value) -> None:
+    """Raises ValueError for a state that is no list of u32 of a known length, with as many numbers or none."""
+    count = it.shape[0] if len(it.shape) == 1 else None
+    if it.dtype is not DType.UINT32 or not isinstance(count, int) or not 0 < count <= _MOST_STATE:
+        raise ValueError(f"the state {it.name!r} is {it.dtype.label} {cut(it.shape)}")
+    if len(it.elements) not in (0, count) or not all(isinstance(e, int) and 0 <= e < 1 << 32 for e in it.elements):
+        raise ValueError(f"the state {it.name!r} begins with {cut(it.elements)}")
 
 
 def _check_dispatch(it: Dispatch, kernel: Kernel, value: Callable[..., Value]) -> None:

@@ -89,6 +89,7 @@ class Plan:
         *,
         temps: Temps,
         weights: Sequence[Buffer | None],
+        states: Mapping[int, Buffer],
         layout: Layout,
         pipelines: Mapping[Variant, Pipeline],
         groups: BindGroups,
@@ -118,6 +119,7 @@ class Plan:
             buffers = self._temps(temps)
             self.temps = frozenset(buffer for buffer in buffers.values() if buffer is not None)
             buffers |= {v: weights[it.weight] for v, it in enumerate(program.values) if it.storage is Storage.WEIGHT}
+            buffers |= states
             moved = [v for v, buffer in buffers.items() if like is None or like.buffers.get(v) is not buffer]
         for index, elements in layout.elements.items():
             buffers[index] = self._host_value(program.values[index].dtype, elements)

@@ -7,15 +7,19 @@ for certain sizes: these are a `Family`, whose intermediate values lie in the sa
 
 from __future__ import annotations
 
+import math
+import os
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Sequence
 from itertools import islice
+
+import numpy as np
 
 from ..device import Buffer, Device, Turn, let_go
 from ..live import LiveSet
 from ..program.layout import Layout
-from ..program.program import Program
+from ..program.program import Program, Storage, Value
 from . import rehearsal
 from .groups import BindGroups
 from .pipelines import Pipelines
@@ -53,6 +57,30 @@ class Family:
         self.lock, self.turn = threading.Lock(), Turn()
         self.runs = 0
         self.members: LiveSet[Plans] = LiveSet()
+        self._device = device
+        self._states: dict[tuple[str, int], Buffer] = {}
+
+    def states(self, program: Program) -> dict[int, Buffer]:
+        """By value number, what runs leave to the next ones, of any sizes: as the Program says where no run has been, which is
+        random bits where it says nothing."""
+        found, seen = dict[int, Buffer](), Counter[str]()
+        with self.lock:
+            for number, value in enumerate(program.values):
+                if value.storage is not Storage.STATE:
+                    continue
+                key = value.name, seen[value.name]  # nodes may have one name
+                seen[value.name] += 1
+                if key not in self._states:
+                    self._states[key] = self._begun(value)
+                found[number] = self._states[key]
+        return found
+
+    def _begun(self, value: Value) -> Buffer:
+        nbytes = value.dtype.nbytes(math.prod([it for it in value.shape if isinstance(it, int)]))  # all are known
+        data = np.array(value.elements, value.dtype.numpy).tobytes() or os.urandom(nbytes)
+        buffer = self._device.buffer(max(16, nbytes), f"the state {value.name!r}")
+        self._device.upload(buffer, 0, data)
+        return buffer
 
     def ran(self, plan: Plan) -> None:
         """A run was submitted. Lets go of intermediate buffers that no run has used lately, and of the plans that were
@@ -96,6 +124,7 @@ class Plans:
         self.pipelines = pipelines
         self.family = family or Family(device, settings)
         self._program, self._device, self._settings, self._weights = program, device, settings, weights
+        self._states = self.family.states(program)
         self._groups = BindGroups(max(64, 4 * len(program.dispatches)))
         self._left = False
         with self.family.lock:
@@ -135,6 +164,7 @@ class Plans:
             self._device,
             temps=self.family.temps,
             weights=self._weights,
+            states=self._states,
             layout=layout,
             pipelines=self.pipelines.made,
             groups=self._groups,

@@ -31,7 +31,7 @@ def map_body(name: str) -> str:
 def _definitions(pairs: bool) -> dict[str, tuple[str, frozenset[str]]]:
     """Name to (text, names it mentions) for every top-level function or variable of the prelude."""
     out: dict[str, tuple[str, frozenset[str]]] = {}
-    files = ["float", "functions", "minifloat", "int64_pair", "int128", "float64", "workgroup", "subgroups"]
+    files = ["float", "functions", "minifloat", "int64_pair", "int128", "float64", "random", "workgroup", "subgroups"]
     for file in files if pairs else [*files, "int64_native"]:
         for block in re.split(r"\n(?=(?:fn|var|const)\b)", "\n" + template(f"prelude/{file}")):
             head = re.match(r"(?:fn|var(?:<\w+>)?|const)\s+(\w+)", block)

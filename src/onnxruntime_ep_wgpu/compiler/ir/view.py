@@ -56,7 +56,7 @@ class Tensor:
     @property
     def is_stored(self) -> bool:
         """Whether somebody besides the kernels of the graph looks at it."""
-        return self.kept or self.storage is Storage.OUTPUT
+        return self.kept or self.storage in (Storage.OUTPUT, Storage.STATE)
 
     def __repr__(self) -> str:
         return f"{self.name or 'tensor'}:{self.dtype.label}[{','.join(map(str, self.shape))}]"

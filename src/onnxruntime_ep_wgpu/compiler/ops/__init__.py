@@ -4,7 +4,7 @@
 
 Of ONNX: `pointwise`, `shape`, `indexing`, `scatter`, `reduction`, `scan` (running totals), `selection`,
 `data_sized`, `sequences`, `normalise`, `matmul`, `attention/`, `algebra`, `conv`, `conv_deformed`, `pool`, `resize`, `sample`,
-`fourier`, `quantize`, `quantized_product`, `quantized_pointwise`, `recurrent`.
+`fourier`, `quantize`, `quantized_product`, `quantized_pointwise`, `recurrent`, `random`.
 Of ONNX Runtime: `optimised`, `optimised_norms`, `blocks` and `blocks_lookup` (weights of 2 to 8 bits), `experts`,
 `linear_attention`.
 Of `ai.onnx.ml`: `features`, `linear_models`, `support_vectors`, `trees` (`tree_nodes` checks them), and `learnt_scores`, what
@@ -44,6 +44,7 @@ FAMILIES = (
     "quantized_product",
     "quantized_pointwise",
     "recurrent",
+    "random",
     "optimised",
     "optimised_norms",
     "blocks",

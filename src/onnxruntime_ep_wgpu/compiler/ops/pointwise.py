@@ -292,16 +292,3 @@ def dropout_7(b: Builder, x: Operand, *, ratio: float = 0.5) -> tuple[Operand, O
 def dropout_10(b: Builder, x: Operand, *, ratio: float = 0.5) -> tuple[Operand, Operand]:
     """As before, with a mask of type bool."""
     return x, b.pointwise("none", {}, DType.BOOL, x.shape, none=False)
-
-
-@op("Dropout", since=12, types=FLOATS, ratio=FLOATS, training=BOOLS, elementwise=True)
-def dropout(
-    b: Builder, x: Operand, ratio: Operand | None = None, training: Operand | None = None, *, seed: int = 0
-) -> tuple[Operand, Operand]:
-    """In inference, and where nothing is dropped, the identity; the mask is all true. Elsewhere it needs random numbers."""
-    known = None if ratio is None or ratio.constant is None else float(ratio.constant.reshape(()))
-    if known is not None and not 0 <= known < 1:
-        raise UnsupportedError(f"ratio {known} must be 0 or more and less than 1")
-    if known != 0 and training is not None and (training.constant is None or training.constant.any()):
-        raise UnsupportedError("dropout in training mode needs random numbers")
-    return x, b.pointwise("true_value", {}, DType.BOOL, x.shape, true_value=True)

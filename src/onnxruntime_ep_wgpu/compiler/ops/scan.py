@@ -93,5 +93,10 @@ def running_totals(b: Builder, x: Operand) -> Operand:
     return _scanned_in_chunks(b, x, _SUMS, False, False, CHUNKS)
 
 
+def running_totals_of_rows(b: Builder, x: Operand) -> Operand:
+    """The sums of each row, along the last axis, up to each element of it."""
+    return _scanned(b, x, _SUMS, False, False)
+
+
 _declare("CumSum", _SUMS)
 _declare("CumProd", _Scan(1, "x * y", "ReduceProd"))
