@@ -31,6 +31,7 @@ OPERATORS = {
         ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul QuantizeLinear""",
     "recurrent": "GRU LSTM RNN",
     "signal": "DFT MelWeightMatrix STFT",
+    "random": "Bernoulli Dropout",
     "sizes that data decides": "Compress NonMaxSuppression NonZero Unique",
     "shape": "Constant ConstantOfShape Range Shape Size",
 }
@@ -55,7 +56,6 @@ CPU_REASONS = {
     "the rank of": "follows from what a node on the CPU makes",
     "only shape arithmetic": "a few integers from shapes, for nothing on WebGPU: cheaper where they are",
     "control flow runs on the CPU": "the Loop that a Range becomes where no provider has it",
-    "batch normalisation in training mode": "inference only",
     "type float64": "WebGPU has no 64-bit floats",
 }
 """What the package may say for leaving a node of a case in scope to the CPU, and why that is accepted."""

@@ -5,6 +5,7 @@ Seeds are fixed, so that a test of a distribution gives the same answer each tim
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -125,6 +126,16 @@ def test_normal_numbers_are_those_of_the_reference(size: int) -> None:
         (got,) = run()
         wanted = philox.normal(philox.words(whole, philox.of_seed(-1), number))[:size]
         np.testing.assert_allclose(got, wanted, rtol=2e-6, atol=2e-7)
+
+
+def test_numbers_that_several_dispatches_draw_are_the_same() -> None:
+    node = helper.make_node("RandomUniform", [], ["y"], shape=[70_000], seed=2.0)
+    target = dataclasses.replace(support.target(), max_binding_bytes=1 << 14)
+    program = support.compile_model(support.make_model([node], {}), target)
+    assert program.dispatches[-1].repeats != 1
+    run = support.Runner(program)
+    for number in (1, 2):
+        np.testing.assert_array_equal(run()[0], philox.unit(philox.words(70_000, philox.of_seed(2), number)))
 
 
 @pytest.mark.parametrize("shape", [[], [1], [3, 4, 5], [2, 0, 3]], ids=str)
