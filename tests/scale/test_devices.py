@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import adapters
 from onnxruntime_ep_wgpu.scale import SessionPool
+from tests import patience
 from tests.plugin import models
 from tests.plugin.loss import device_of, lose
 
@@ -99,3 +101,21 @@ def test_sessions_may_be_made_by_a_function() -> None:
 def test_a_model_that_cannot_be_opened_is_an_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"absent\.onnx"):
         SessionPool(tmp_path / "absent.onnx", devices=[0])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("ending", ["", "raise SystemExit(3)", "1 / 0"])
+def test_a_process_may_end_while_a_pool_runs(ending: str) -> None:
+    script = f"""
+import numpy as np
+from onnxruntime_ep_wgpu.scale import SessionPool
+from tests.plugin import models
+pool = SessionPool(models.slow(), devices=[0, 0])
+futures = [pool.submit({{"x": np.ones((8, 64), np.float32)}}) for _ in range(200)]
+print(futures[0].result()[0].sum(), flush=True)
+{ending}
+"""
+    done = patience.run([sys.executable, "-c", script], env=patience.here())
+    assert done.returncode == {"": 0, "raise SystemExit(3)": 3, "1 / 0": 1}[ending], done.stderr
+    assert done.stdout.strip() == "512.0"
+    assert ("ZeroDivisionError" in done.stderr) == (ending == "1 / 0")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import gc
+import itertools
 import os
+import random
 import sys
 import threading
 import weakref
@@ -491,3 +493,42 @@ print(pool.run(rows(3))[0][0, 0])
 """
     done = patience.run([sys.executable, "-W", "ignore", "-c", script], env=patience.here(), check=True)
     assert done.stdout.split() == ["ForkError", "9.0"]
+
+
+def test_whatever_threads_do_every_request_ends() -> None:
+    """Four threads submit, cancel and map; sessions fail, and lose their devices; one thread closes the pool in the middle."""
+    counts = itertools.count(1)
+
+    def moody(x: np.ndarray) -> np.ndarray:
+        if not next(counts) % 17:
+            raise webgpu_ep.DeviceLostError("lost")
+        return fails_on_nine(x)
+
+    pool = SessionPool(lambda _: Session(moody), devices=range(3), max_batch=5, max_wait=0.0005, queue_size=7)
+    futures: list[Future[list[Any]]] = []
+
+    def work(seed: int) -> int:
+        draw, mine = random.Random(seed), 0
+        for k in range(150):
+            try:
+                future = pool.submit(rows(*(draw.randrange(12) for _ in range(draw.randrange(4)))))
+            except webgpu_ep.PoolClosedError:
+                break
+            futures.append(future)
+            mine += 1
+            if draw.random() < 0.2:
+                future.cancel()
+            if seed == 0 and k == 100:
+                pool.close(cancel=True)
+        return mine
+
+    threads = [in_thread(lambda seed=seed: work(seed)) for seed in range(4)]
+    submitted = sum(result(it) for it in threads)
+    pool.close()
+    assert all(it.done() for it in futures) and len(futures) == submitted
+    found = pool.statistics()
+    assert found.submitted == submitted == found.completed + found.failed + found.cancelled
+    assert (found.waiting, found.running) == (0, 0)
+    assert found.cancelled == sum(it.cancelled() for it in futures)
+    failed = [it.exception() for it in futures if not it.cancelled() and it.exception() is not None]
+    assert found.failed == len(failed) and all(isinstance(it, ValueError | webgpu_ep.DeviceError) for it in failed)
