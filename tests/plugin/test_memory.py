@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onnxruntime_ep_wgpu._ort import ffi
 from onnxruntime_ep_wgpu.device import Place, adapters, open_device
 from onnxruntime_ep_wgpu.errors import DeviceError, LimitError
 from onnxruntime_ep_wgpu.plugin.abi import NULL
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
+from onnxruntime_ep_wgpu.plugin.memory.allocation import ROWS
+from onnxruntime_ep_wgpu.plugin.memory.copies import Batch
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +66,41 @@ def test_tensors_in_one_allocation_lie_in_different_buffers(space: memory.Addres
     assert first.buffer is not second.buffer
     assert (first.offset, second.offset) == (0, 0)
     space.free(start)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("count", [3, 40, 200])
+def test_rows_of_one_tensor_lie_in_few_buffers(
+    space: memory.AddressSpace, device: Any, count: int, backwards: bool
+) -> None:
+    """Each in a buffer of its own takes time that grows with the square of their number."""
+    start = space.allocate(16 * count, lambda: device)
+    rows = [bytes([k % 251]) * 16 for k in range(count)]
+    order = range(count - 1, -1, -1) if backwards else range(count)
+    buffers = {id(put(space, start + 16 * k, rows[k]).buffer) for k in order}
+    assert len(buffers) <= ROWS + 1
+    assert get(space, start + 16, 16) == rows[1]
+    assert get(space, start, 16 * count) == b"".join(rows)
+    put(space, start + 16, b"z" * 16)
+    assert get(space, start, 48) == rows[0] + b"z" * 16 + rows[2]
+    space.free(start)
+
+
+@pytest.mark.parametrize("sizes", [[], [4] * 300, [3, 5, 8], [0, 8, 0], [16, 4]])
+def test_tensors_are_joined(device: Any, sizes: list[int]) -> None:
+    own = memory.space()
+    parts = [own.allocate(max(size, 1), lambda: device) for size in sizes]
+    target = own.allocate(max(sum(sizes), 1), lambda: device)
+    data = [bytes([k % 251]) * size for k, size in enumerate(sizes)]
+    for at, part in zip(parts, data, strict=True):
+        if part:
+            put(own, at, part)
+    pointers = [(ffi.cast("void *", at), size) for at, size in zip(parts, sizes, strict=True)]
+    with Batch() as batch:
+        batch.join(pointers, ffi.cast("void *", target))
+    assert not sizes or get(own, target, sum(sizes)) == b"".join(data)
+    for at in (*parts, target):
+        own.free(at)
 
 
 def test_freed_memory_is_used_again(space: memory.AddressSpace, device: Any) -> None:

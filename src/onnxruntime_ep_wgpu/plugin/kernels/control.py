@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._ort import ffi, lib
+from ..._ort import ffi
 from ...errors import UnsupportedError
 from ..abi import Ort
 from ..callbacks import CallbackTable, callback
 from ..memory.copies import Batch
-from ..memory.descriptors import shape_of, tensor_bytes
+from ..memory.descriptors import tensor_of
 from .registry import KernelMaker, define, tensor_types
 
 # ONNX Runtime takes a definition that ends at the greatest number for one version alone.
@@ -27,14 +27,8 @@ class LoopHelper(CallbackTable, struct="OrtLoopKernelHelper"):
 
     @callback("ConcatOutput", device=True)
     def concat_output(self, _stream: Any, parts: Any, count: int, output: Any, _nbytes: int) -> None:
-        ort, tensor = self.ort, ffi.new("WgpuTensor *")
-        start, place = ffi.cast("char *", output), 0
         with Batch() as batch:
-            for number in range(count):
-                ort.check_status(lib.wgpu_tensor(ort.api, parts[number], tensor))
-                nbytes = tensor_bytes(tensor.type, shape_of(tensor))
-                batch.copy(tensor.data, start + place, nbytes)
-                place += nbytes
+            batch.join([tensor_of(self.ort, parts[number]) for number in range(count)], output)
 
     @callback("Release")
     def released(self) -> None:

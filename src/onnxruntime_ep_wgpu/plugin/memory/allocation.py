@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...device import Place
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 # Tensors up to this size keep a host copy: they may be shapes, axes or indices that the host needs to know.
 MIRROR_BYTES = 4096
+
+
+# So many tensors of one size, one behind another, are rows of one.
+ROWS = 16
 
 
 class Located(NamedTuple):
@@ -160,6 +165,19 @@ class Allocation:
         small = self.owner is not None and self.capacity <= pool.MOST_BYTES
         return self.capacity if whole and small and _keeps_sizes(device) else nbytes
 
+    def _rest_of_rows(self, offset: int, nbytes: int) -> tuple[int, int] | None:
+        """Where the rest of a tensor lies whose rows are written one after another, as a Scan does; None where this is no such row.
+        Each of many rows in a buffer of its own would cost time that grows with the square of their number."""
+        last = self._pieces[-ROWS:]
+        ends = {piece.end - piece.start for piece in last}
+        if len(last) < ROWS or ends != {nbytes}:
+            return None
+        if last[-1].end == offset and all(a.end == b.start for a, b in pairwise(last)):
+            return offset, self.range.size
+        if last[-1].start == offset + nbytes and all(a.start == b.end for a, b in pairwise(last)):
+            return 0, offset + nbytes
+        return None
+
     # ---- where it lies
 
     def read(self, offset: int, nbytes: int, what: str) -> Located:
@@ -193,12 +211,12 @@ class Allocation:
             self._check_not_lent(offset, nbytes, "written")
         self.range.take_back(pool.USED)
         device = self._opened()
-        taken = self._taken_for(device, offset, nbytes)
-        buffer = device.caches.storage.take(taken, f"{what} of {nbytes} bytes")
+        low, high = self._rest_of_rows(offset, nbytes) or (offset, offset + self._taken_for(device, offset, nbytes))
+        buffer = device.caches.storage.take(high - low, f"{what} of {nbytes} bytes")
         with self._lock:
-            left = [part for piece in self._pieces for part in _outside(piece, offset, end)]
-            self._lie_in(*left, Piece(offset, offset + taken, buffer, 0, device))
-        return Located(device, Place(buffer, 0))
+            left = [part for piece in self._pieces for part in _outside(piece, low, max(high, end))]
+            self._lie_in(*left, Piece(low, high, buffer, 0, device))
+        return Located(device, Place(buffer, offset - low))
 
     def release(self) -> None:
         """Lets go of all buffers, which are used again. For finalisers: no lock is taken."""

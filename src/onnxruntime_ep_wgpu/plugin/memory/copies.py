@@ -7,9 +7,12 @@ Invariant: a copy to the host returns after the GPU work before it; a copy to th
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..._ort import ffi
+from ...device import Place
 from ...errors import DeviceError, LimitError, OutOfMemoryError
 from .. import watch
 from ..abi import address
@@ -82,6 +85,31 @@ class Batch:
         else:
             self.flush()
             ffi.memmove(destination, source, nbytes)
+
+    def join(self, parts: Sequence[tuple[Any, int]], destination: Any) -> None:
+        """Copies tensors, (pointer, bytes), one behind another to device memory: in one submission where all lie on one device at
+        whole words, else by way of the host."""
+        self.flush()
+        space = self._space
+        parts = [(source, nbytes) for source, nbytes in parts if nbytes]
+        if not parts:
+            return
+        device, (buffer, begin) = space.write(address(destination), sum(nbytes for _, nbytes in parts))
+        there = itertools.accumulate((nbytes for _, nbytes in parts[:-1]), initial=begin)
+        wanted = [allocation.Located(device, Place(buffer, place)) for place in there]
+        if all(space.owns(address(source)) for source, _ in parts):
+            found = [space.read(address(source), nbytes) for source, nbytes in parts]
+            if all(map(allocation.copies_on_device, found, wanted)):
+                self._on(device)
+                sizes = (nbytes for _, nbytes in parts)
+                self._copies = [(*a.place, *b.place, n) for a, b, n in zip(found, wanted, sizes, strict=True)]
+                self.flush()
+                return
+        data = [bytearray(nbytes) for _, nbytes in parts]
+        for (source, nbytes), into in zip(parts, data, strict=True):
+            self.copy(source, ffi.from_buffer(into), nbytes)
+        self.flush()
+        device.upload(buffer, begin, b"".join(data))
 
     def _upload(self, source: Any, to_address: int, nbytes: int) -> None:
         # Uploads happen before what is submitted after them, whatever was recorded first.
