@@ -21,7 +21,7 @@ from onnxruntime_ep_wgpu.device.sizes import size_class
 from onnxruntime_ep_wgpu.plugin.memory import pool
 from tests.zoo.exports import Export
 
-from ..language.models import Decoder, growing_graph_of
+from ..language.models import Decoder, graph_of, growing_graph_of
 from .loss import device_of
 
 pytestmark = pytest.mark.skipif(pool.native is None, reason="the extensions have not been built")
@@ -69,7 +69,17 @@ def attention(length: int = LONG + 8) -> onnx.ModelProto:
     return growing_graph_of(Decoder(layers=2, length=length, vocabulary=64))
 
 
-MODELS: dict[str, Callable[[], onnx.ModelProto]] = {"joined": joined, "attention": attention}
+def group_query(length: int = LONG + 8) -> onnx.ModelProto:
+    """Layers of GroupQueryAttention, whose caches are as long as what they hold."""
+    return graph_of(Decoder(layers=2, length=length, vocabulary=64))
+
+
+MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], int]] = {
+    "joined": (joined, HEADS),
+    "attention": (attention, Decoder.heads),
+    "group_query": (group_query, Decoder.groups),
+}
+"""Models, and heads of their caches."""
 
 
 @dataclass
@@ -130,7 +140,8 @@ class Loop:
 
 
 def decode(name: str, way: str, steps: int) -> None:
-    text, heads = MODELS[name]().SerializeToString(), HEADS if name == "joined" else Decoder.heads
+    make, heads = MODELS[name]
+    text = make().SerializeToString()
     session = webgpu_ep.session(text, deviceId=71)
     cpu = Loop(ort.InferenceSession(text, providers=["CPUExecutionProvider"]), heads).arrays(steps)
     assert not webgpu_ep.report(session).on_cpu

@@ -162,6 +162,7 @@ def session(
         device = numbered(checked["adapterIndex"]).index
     chosen = _pick(device)
     fixed = _add_to(settings, path_or_bytes, chosen, sizes)
+    making.step(0, 0)
     with RaisingWhatHappened(fixed.model, given, making=making) as watch, watch.lasts:
         try:
             made = Session(fixed.model, settings, enable_fallback=0)
