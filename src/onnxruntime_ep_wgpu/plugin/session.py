@@ -38,9 +38,7 @@ from .assign.outcome import Alone, Elsewhere, OwnKernel
 from .assign.report import AssignmentReport
 from .captures import CapturedNode, Captures, check_placements
 from .choose import context_for, library_for
-from .context.content import renamed
 from .context.contexts import Contexts
-from .context.made_for import MadeFor
 from .group import CompiledGroup
 from .known import FusedNode
 from .memory import space as memory
@@ -110,7 +108,8 @@ class SessionState:
         self.contexts = Contexts(
             ort,
             contexts,
-            MadeFor.of(self.target, self._compiling),
+            self.target,
+            self._compiling,
             trusting="enableRobustness" in options.given and not options["enableRobustness"],
             checking=library_named(self.library.name).module_checks or self._running.bounds_checks,
         )
@@ -363,6 +362,8 @@ class SessionState:
         program, specialise = answer.stored.program, answer.specialise
         graph_inputs, graph_outputs = answer.stored.inputs, answer.stored.outputs
         if opened is not None:
+            from .context.content import renamed
+
             graph_inputs, graph_outputs = renamed(*opened, answer.stored)
         elif self.contexts.enabled:
             source = watch.source()

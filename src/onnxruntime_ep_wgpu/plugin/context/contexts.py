@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,28 +23,38 @@ from ..assign.shown import ties_in
 from ..store.entry import EntryError
 from . import nodes, own
 from .asked import ContextOptions
-from .content import GroupContext, WrittenGroup, bytes_of, digest_of
-from .made_for import MadeFor
-from .referred import Referring
-from .shared import SharedWeights
 
 if TYPE_CHECKING:
     from ...program.program import Program
+    from ...program.settings import CompileSettings
+    from ...program.target import Target
     from ...runtime.weight_sources import FilePlace
     from ..abi import Ort
     from ..answers import Answer, Answers
     from ..assign.decision import Claim
     from ..assign.shown import ShownGraph, ShownNode
+    from .content import GroupContext
+    from .made_for import MadeFor
+    from .shared import SharedWeights
 
 IN_A_BODY = "a compiled model has no contexts in bodies"
 
 
 class Contexts:
-    """Those of one session, for which Programs are made as `made_for` says. It is `trusting` where the kernels of any context need
-    no checks, and `checking` where those of a group can have them."""
+    """Those of one session, whose Programs are made for `target` with `settings`. It is `trusting` where the kernels of any context
+    need no checks, and `checking` where those of a group can have them."""
 
-    def __init__(self, ort: Ort, options: ContextOptions, made_for: MadeFor, *, trusting: bool, checking: bool) -> None:
-        self._ort, self._options, self.made_for = ort, options, made_for
+    def __init__(
+        self,
+        ort: Ort,
+        options: ContextOptions,
+        target: Target,
+        settings: CompileSettings,
+        *,
+        trusting: bool,
+        checking: bool,
+    ) -> None:
+        self._ort, self._options, self._target, self._settings = ort, options, target, settings
         self._trusting, self._checking = trusting, checking
         self._read: dict[frozenset[str], GroupContext] = {}
         self.left: dict[str, str] = {}  # nodes that run elsewhere, each by the first value that it makes
@@ -54,6 +65,13 @@ class Contexts:
         self.written = 0
         self.sharing: list[SharedWeights] = []
         self._opened = False
+
+    @cached_property
+    def made_for(self) -> MadeFor:
+        """For what the session compiles."""
+        from .made_for import MadeFor
+
+        return MadeFor.of(self._target, self._settings)
 
     @property
     def enabled(self) -> bool:
@@ -87,6 +105,8 @@ class Contexts:
         return made
 
     def _open(self, node: ShownNode, path: str) -> None:
+        from .content import GroupContext, digest_of  # which other sessions do without
+
         key = frozenset(it.name for it in node.outputs)
         if key in self._read:
             return
@@ -121,6 +141,8 @@ class Contexts:
 
     def shared(self, program: Program, in_files: Mapping[int, FilePlace]) -> SharedWeights | None:
         """The weights of a Program, which other sessions may have on a device; None where this one does not share."""
+        from .shared import SharedWeights
+
         if not self._options.shared:
             return None
         self.sharing.append(SharedWeights(program, in_files))
@@ -155,6 +177,9 @@ class Contexts:
     ) -> None:
         """Writes the context of a group whose node is called `name` and has these inputs and outputs, of a model at `path` or with
         the bytes `source`, of which `declared` are inputs. Raises OptionError, ModelError, WriteError."""
+        from .content import WrittenGroup, bytes_of, digest_of
+        from .referred import Referring
+
         compiled = self._options.compiled_path(path)
         if not compiled and not self._options.embedded:
             raise OptionError(
@@ -182,6 +207,8 @@ class Contexts:
 
     def hand_out(self, out: Any) -> None:
         """Gives ONNX Runtime the nodes of the groups that were written since the last time."""
+        if not self._made:
+            return
         made: list[Any] = []
         try:
             for it in self._made:
