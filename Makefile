@@ -45,7 +45,7 @@ test-all: test test-rest
 test-ray:
 	@scripts/setup test
 	@$(PYTHON) -m pip install -q -r scripts/ray.txt
-	@$(PYTEST) tests/scale
+	@$(PYTEST) --dist loadfile tests/scale
 
 check:
 	@scripts/setup test
