@@ -148,22 +148,22 @@ def test_shapes(op: str, shape: list[int]) -> None:
     np.testing.assert_array_equal(got.reshape(-1), flat)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, bfloat16, np.float32])
+@pytest.mark.parametrize("dtype", [np.float16, bfloat16, np.float32, np.float64])
 @pytest.mark.parametrize("op", ["RandomNormal", "RandomUniform"])
 def test_types_are_roundings_of_one_number(op: str, dtype: Any) -> None:
     code = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     (wide,) = of_node(op, shape=[999], seed=1.0)()
     (got,) = of_node(op, outputs=[dtype], shape=[999], seed=1.0, dtype=code)()
     assert got.dtype == dtype
-    if op == "RandomUniform":  # below 1 in the narrow type too
+    if op == "RandomUniform" and dtype != np.float64:  # below 1 in the narrow type too
         wide = np.minimum(wide, np.nextafter(np.array(1, dtype), np.array(0, dtype)).astype(np.float32))
     np.testing.assert_array_equal(got, wide.astype(dtype))
 
 
-@pytest.mark.parametrize("dtype", [TensorProto.DOUBLE, TensorProto.INT32])
+@pytest.mark.parametrize("dtype", [TensorProto.BOOL, TensorProto.INT32])
 @pytest.mark.parametrize("op", ["RandomNormal", "RandomUniform"])
 def test_other_types_are_refused_by_name(op: str, dtype: int) -> None:
-    with pytest.raises(UnsupportedError, match=r"random numbers of type (float64|int32)"):
+    with pytest.raises(UnsupportedError, match=r"random numbers of type (bool|int32)"):
         of_node(op, shape=[3], dtype=dtype)
 
 
@@ -309,7 +309,8 @@ def test_a_program_for_certain_sizes_goes_on_with_the_runs_of_the_graph() -> Non
 
 
 @pytest.mark.parametrize(
-    ("dtype", "int64"), both_ways([np.float32, np.float16, bool, np.int8, np.uint8, np.int16, np.int32, np.int64])
+    ("dtype", "int64"),
+    both_ways([np.float32, np.float64, np.float16, bool, np.int8, np.uint8, np.int16, np.int32, np.int64]),
 )
 def test_bernoulli_draws_ones_as_often_as_it_should(dtype: Any, int64: str) -> None:
     p = np.repeat(np.array([[0], [0.125], [0.5], [0.875], [1], [np.nan], [2], [-1]], np.float32), 20_000, axis=1)
@@ -321,6 +322,16 @@ def test_bernoulli_draws_ones_as_often_as_it_should(dtype: Any, int64: str) -> N
     np.testing.assert_array_equal(got.astype(bool), wanted)
     assert wanted[0].sum() == wanted[5].sum() == wanted[7].sum() == 0 and wanted[4].all() and wanted[6].all()
     assert np.abs(wanted[1:4].mean(1) - p[1:4, 0]).max() < 4 * math.sqrt(0.25 / 20_000)
+
+
+def test_bernoulli_of_probabilities_in_64_bits() -> None:
+    p = np.random.default_rng(0).random(1000)
+    drawn = philox.unit(philox.words(1000, philox.of_seed(1), 1)).astype(np.float64)
+    p[:4] = drawn[:4]  # not below
+    p[4:8] = np.nextafter(drawn[4:8], 1)  # below, as no float of 32 bits shows
+    (got,) = of_node("Bernoulli", p, outputs=[np.float64], seed=1.0)(p)
+    np.testing.assert_array_equal(got, (drawn < p).astype(np.float64))
+    assert not got[:4].any() and got[4:8].all()
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (0, 3)], ids=str)
@@ -391,16 +402,16 @@ def dropped(x: np.ndarray, ratio: Any, training: Any = True, seed: int = 5, run:
     return run(*arrays)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, bfloat16])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, bfloat16, np.float64])
 @pytest.mark.parametrize("ratio", [0.25, 0.5, 0.9])
 def test_dropout_drops_a_part_and_makes_the_others_larger(dtype: Any, ratio: float) -> None:
     x, ratio_in = random(200, 351).astype(dtype), np.array(ratio, np.float32)
     y, mask = dropped(x, ratio_in)
     np.testing.assert_array_equal(mask, philox.unit(philox.words(x.size, (5, 0), 1)).reshape(x.shape) >= ratio_in)
     assert abs(1 - mask.mean() - ratio) < 4 * math.sqrt(ratio * (1 - ratio) / x.size)
-    wanted = (x.astype(np.float32) * mask / (1 - ratio_in)).astype(dtype).astype(np.float32)
-    rtol = {np.float32: 1e-6, np.float16: 1e-3, bfloat16: 8e-3}[dtype]
-    np.testing.assert_allclose(y.astype(np.float32), wanted, rtol=rtol, atol=1e-6)
+    wanted = (x.astype(np.float64) * mask / (1 - ratio_in)).astype(dtype).astype(np.float64)
+    rtol = {np.float64: 1e-15, np.float32: 1e-6, np.float16: 1e-3, bfloat16: 8e-3}[dtype]
+    np.testing.assert_allclose(y.astype(np.float64), wanted, rtol=rtol, atol=0 if dtype == np.float64 else 1e-6)
 
 
 def test_dropout_of_what_is_not_finite_is_the_product_with_the_mask() -> None:

@@ -282,13 +282,13 @@ def identity(b: Builder, x: Operand | Structure) -> Operand | Structure:
     return x
 
 
-@op("Dropout", types=FLOATS, elementwise=True)
+@op("Dropout", types=REALS, elementwise=True)
 def dropout_7(b: Builder, x: Operand, *, ratio: float = 0.5) -> tuple[Operand, Operand]:
     """Before version 12 the identity. No version says what its mask is; the CPU provider gives zeros, here of x's type."""
     return x, b.pointwise("none", {}, x.dtype, x.shape, none=0.0)
 
 
-@op("Dropout", since=10, types=FLOATS, elementwise=True)
+@op("Dropout", since=10, types=REALS, elementwise=True)
 def dropout_10(b: Builder, x: Operand, *, ratio: float = 0.5) -> tuple[Operand, Operand]:
     """As before, with a mask of type bool."""
     return x, b.pointwise("none", {}, DType.BOOL, x.shape, none=False)

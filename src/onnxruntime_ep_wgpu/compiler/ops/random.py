@@ -21,7 +21,7 @@ from ..dims import Dim, less
 from ..ir import Call, Variant, Write
 from .pointwise import type_of
 from .reduction import reduce_axes
-from .registry import BOOLS, FLOATS, op
+from .registry import BOOLS, FLOATS, REALS, op
 from .scan import running_totals_of_rows
 
 _WORDS = 4  # of a state: a key, and the number of the run, two each
@@ -69,9 +69,14 @@ def uniform(b: Builder, shape: Sequence[Dim], seed: float | int | None) -> Opera
     return b.pointwise("unit(w)", {"w": words}, DType.FLOAT32)
 
 
+def _made(dtype: DType) -> DType:
+    """The type of numbers that are converted to this one: those of 64 bits are made in 32."""
+    return DType.FLOAT32 if dtype is DType.FLOAT64 else dtype
+
+
 def _float_type(code: int) -> DType:
     dtype = type_of(code)
-    if dtype not in FLOATS:
+    if dtype not in REALS:
         raise UnsupportedError(f"no kernel for random numbers of type {dtype.label}")
     return dtype
 
@@ -87,7 +92,8 @@ def _extents(shape: Sequence[int]) -> Sequence[int]:
 
 def _normal(b: Builder, shape: Sequence[Dim], dtype: DType, mean: float, scale: float, seed: float | None) -> Operand:
     drawn = _drawn(b, shape, seed, normal=True)
-    return b.pointwise("z * scale + mean", {"z": drawn}, dtype, scale=float(scale), mean=float(mean), cost=2)
+    made = b.pointwise("z * scale + mean", {"z": drawn}, _made(dtype), scale=float(scale), mean=float(mean), cost=2)
+    return b.cast(made, dtype)
 
 
 def _between(b: Builder, shape: Sequence[Dim], dtype: DType, low: float, high: float, seed: float | None) -> Operand:
@@ -95,16 +101,17 @@ def _between(b: Builder, shape: Sequence[Dim], dtype: DType, low: float, high: f
     span = high - low
     if not abs(span) <= float(np.finfo(np.float32).max):
         raise UnsupportedError(f"attributes low={low} and high={high} are too far apart")
-    below = float(np.nextafter(*np.array([high, low], np.float32).astype(dtype.numpy)))
-    return b.pointwise(
+    below = float(np.nextafter(*np.array([high, low], np.float32).astype(_made(dtype).numpy)))
+    made = b.pointwise(
         "min(u * span + low, below)" if high > low else "u * span + low",
         {"u": uniform(b, shape, seed)},
-        dtype,
+        _made(dtype),
         span=float(span),
         low=float(low),
         below=below,
         cost=3,
     )
+    return b.cast(made, dtype)
 
 
 @op("RandomNormal")
@@ -147,13 +154,18 @@ def random_uniform_like(
     return _between(b, x.shape, _float_type(x.dtype.code if dtype is None else dtype), low, high, seed)
 
 
-@op("Bernoulli", types=FLOATS)
+def _as(b: Builder, x: Operand, like: Operand) -> Operand:
+    """x, in 64 bits where `like` has them."""
+    return b.cast(x, DType.FLOAT64 if like.dtype is DType.FLOAT64 else DType.FLOAT32)
+
+
+@op("Bernoulli", types=REALS)
 def bernoulli(b: Builder, x: Operand, *, dtype: int | None = None, seed: float | None = None) -> Operand:
     """1 with the probability that an element of x is, else 0; for NaN always 0."""
     to = x.dtype if dtype is None else type_of(dtype)
     if to.compute is None:
         raise UnsupportedError(f"no kernel for results of type {to.label}")
-    drawn = b.pointwise("u < p", {"u": uniform(b, x.shape, seed), "p": x}, DType.BOOL, cost=2)
+    drawn = b.pointwise("u < p", {"u": _as(b, uniform(b, x.shape, seed), x), "p": x}, DType.BOOL, cost=2)
     return drawn if to is DType.BOOL else b.pointwise(f"{to.compute}(x)", {"x": drawn}, to)
 
 
@@ -193,7 +205,7 @@ def multinomial(b: Builder, x: Operand, *, dtype: int = 6, sample_size: int = 1,
 # ---- dropout
 
 
-@op("Dropout", since=12, types=FLOATS, ratio=FLOATS, training=BOOLS, elementwise=True)
+@op("Dropout", since=12, types=REALS, ratio=REALS, training=BOOLS, elementwise=True)
 def dropout(
     b: Builder, x: Operand, ratio: Operand | None = None, training: Operand | None = None, *, seed: int | None = None
 ) -> tuple[Operand, Operand]:
@@ -212,5 +224,6 @@ def dropout(
     if trains is None and training is not None:
         operands["r"] = part = b.pointwise("where(t, r, 0)", {"t": training, "r": part}, DType.FLOAT32)
     mask = b.pointwise("u >= r", operands, DType.BOOL, x.shape, cost=2)
-    y = b.pointwise("x * f32(m) / (1 - r)", {"x": x, "m": mask, "r": part}, x.dtype, x.shape, cost=4)
+    scale = _as(b, b.pointwise("1 - r", {"r": part}, DType.FLOAT32), x)
+    y = b.pointwise("x * m / s", {"x": x, "m": _as(b, mask, x), "s": scale}, x.dtype, x.shape, cost=4)
     return y, mask
