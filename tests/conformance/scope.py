@@ -26,7 +26,7 @@ OPERATORS = {
         BitCast CenterCropPad Concat DepthToSpace Expand EyeLike Flatten Gather GatherElements GatherND OneHot Pad Reshape
         Resize ReverseSequence Scatter ScatterElements ScatterND Slice SpaceToDepth Split Squeeze TensorScatter Transpose
         Unsqueeze Upsample""",
-    "learnt": "ArrayFeatureExtractor Binarizer TreeEnsemble",
+    "learnt": "ArrayFeatureExtractor Binarizer TfIdfVectorizer TreeEnsemble",
     "quantised": """
         ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul QuantizeLinear""",
     "recurrent": "GRU LSTM RNN",

@@ -99,6 +99,15 @@ def _sampled() -> Iterator[Example]:
     yield Example("Resize", sizes, {"mode": kinds} | more, constants=[1, 3])
     yield Example("Resize", sizes, {"mode": kinds[1:]}, {"antialias": 1}, constants=[1, 3])
     yield Example("Resize", [image, scales], {"mode": kinds[:2]}, opset=10, constants=[1])
+    grams = {
+        "min_gram_length": 1,
+        "max_gram_length": 2,
+        "max_skip_count": 1,
+        "ngram_counts": [0, 3],
+        "ngram_indexes": [0, 1, 2, 3],
+    }
+    pool = {"pool_int64s": [2, 3, 5, 5, 2], "weights": [1.0, 0.5, 2.0, 3.0]}
+    yield Example("TfIdfVectorizer", [np.array([5, 3, 2, 5, 2])], {"mode": ("TF", "IDF", "TFIDF")}, grams | pool)
     yield Example("Upsample", [image, np.maximum(scales, 1)], {"mode": kinds[:2]}, opset=9, constants=[1])
 
 

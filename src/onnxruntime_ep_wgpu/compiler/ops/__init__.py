@@ -3,8 +3,8 @@
 `registry` is the table; `host` holds the same operators on small integers known before anything runs, and is asked first.
 
 Of ONNX: `pointwise`, `shape`, `indexing`, `scatter`, `reduction`, `scan` (running totals), `selection`,
-`data_sized`, `sequences`, `normalise`, `matmul`, `attention/`, `algebra`, `conv`, `conv_deformed`, `pool`, `resize`, `sample`,
-`fourier`, `quantize`, `quantized_product`, `quantized_pointwise`, `recurrent`, `random`.
+`data_sized`, `ngrams`, `sequences`, `normalise`, `matmul`, `attention/`, `algebra`, `conv`, `conv_deformed`, `pool`, `resize`,
+`sample`, `fourier`, `quantize`, `quantized_product`, `quantized_pointwise`, `recurrent`, `random`.
 Of ONNX Runtime: `optimised`, `optimised_norms`, `blocks` and `blocks_lookup` (weights of 2 to 8 bits), `experts`,
 `linear_attention`.
 Of `ai.onnx.ml`: `features`, `linear_models`, `support_vectors`, `trees` (`tree_nodes` checks them), and `learnt_scores`, what
@@ -29,6 +29,7 @@ FAMILIES = (
     "scan",
     "selection",
     "data_sized",
+    "ngrams",
     "sequences",
     "normalise",
     "matmul",

@@ -1,0 +1,26 @@
+// How often a row has the n-grams of a column of the result: those from first[column] on, before first[column + 1]. Their tokens may be up
+// to STEPS places apart, equally far; single ones are counted once. MODE says what becomes of the count.
+  var total = 0f;
+  for (var g = u32(first_at(column)); g < u32(first_at(column + 1u)); g++) {
+    let begin = u32(begin_at(g));
+    let length = u32(length_at(g));
+    var count = 0u;
+    for (var apart = 1u; apart <= select($STEPS, 1u, length == 1u); apart++) {
+      let reach = (length - 1u) * apart;
+      for (var at = 0u; at + reach < $tokens; at++) {
+        var found = true;
+        for (var j = 0u; j < length && found; j++) { found = x_at(row, at + j * apart) == pool_at(begin + j); }
+        count += select(0u, 1u, found);
+      }
+    }
+#if MODE == "TF"
+    total += f32(count);
+#end
+#if MODE == "IDF"
+    if (count > 0u) { total = weight_at(g); }
+#end
+#if MODE == "TFIDF"
+    total += weight_at(g) * f32(count);
+#end
+  }
+  return total;
