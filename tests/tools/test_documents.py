@@ -125,7 +125,7 @@ def test_what_the_readme_prints_runs(block: str, folder: Path) -> None:
 
 PROGRAMS = [
     (document, k)
-    for document in ("docs/hosts.md", "docs/memory.md", "docs/profiling.md")
+    for document in ("docs/context.md", "docs/hosts.md", "docs/memory.md", "docs/profiling.md")
     for k in range(len(blocks("python", document)))
 ]
 

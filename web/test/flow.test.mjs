@@ -96,7 +96,7 @@ test('rounds whose number is known read nothing back, and repeated ones make no 
 test('release ends a loop that has no end', async () => {
   const session = await open('endless');
   const run = session.run({ x: new Tensor('float32', Float32Array.of(1, 2), [2]) });
-  await new Promise((resolve) => setTimeout(resolve));
+  await new Promise((resolve) => setImmediate(resolve)); // the run is under way
   await session.release();
   await assert.rejects(run, /InputError: the session is released/);
 });
