@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +109,9 @@ def _classifier(words: int, labels: int, seed: int, width: int = 32, heads: int 
     x = _embedded(g, layers, {"words": (words, ids), "kinds": (2, kinds), "places": (_PLACES, rows)}, width)
     hidden = g.op("Unsqueeze", g.op("Sub", g.const(1.0), g.op("Cast", mask, to=g.real)), g.const([1, 2]))
     bias = g.op("Mul", hidden, g.const(-1e9))
-    split, merged = g.const([0, 0, heads, width // heads]), g.const([0, 0, width])
+    attend = _Heads(g, layers, width, heads)
     for k in range(2):
-        attended = _attend(g, layers, x, x, bias, (split, merged), width, heads, f"layer{k}")
+        attended = attend(x, x, bias, f"layer{k}")
         x = layers.layer_norm(g.op("Add", x, attended), width, f"layer{k}.norm1")
         x = layers.layer_norm(g.op("Add", x, layers.feed_forward(x, width, f"layer{k}")), width, f"layer{k}.norm2")
     first = g.op("Gather", x, g.const(0), axis=1)
@@ -132,28 +133,34 @@ def _embedded(g: GraphBuilder, layers: Layers, tables: dict[str, tuple[int, str]
     return total
 
 
-def _attend(g: GraphBuilder, layers: Layers, x: str, context: str, bias: str | None, shapes: tuple[str, str], width: int,
-            heads: int, name: str, cached: int | None = None) -> str:  # fmt: skip
-    """Attention of x (batch, sequence, width) to `context`; with `cached`, the number of a layer, behind the cache of its keys and
-    values."""
-    split, merged = shapes
-    parts = []
-    for part, source in (("query", x), ("key", context), ("value", context)):
-        projected = layers.dense(source, (width, width), f"{name}.{part}")
-        made = g.op("Transpose", g.op("Reshape", projected, split, allowzero=0), perm=[0, 2, 1, 3])
-        if cached is not None and part != "query":
-            shape = ["batch_size", heads, "past_decoder_sequence_length", width // heads]
-            past = g.input(f"past_key_values.{cached}.decoder.{part}", np.float32, shape)
-            made = g.op("Concat", past, made, axis=2, out=f"present.{cached}.decoder.{part}")
-            shape = ["batch_size", heads, "past_decoder_sequence_length + 1", width // heads]
-            g.output(f"present.{cached}.decoder.{part}", np.float32, shape)
-        parts.append(made)
-    query, key, value = parts
-    scores = g.op("MatMul", query, g.op("Transpose", key, perm=[0, 1, 3, 2]))
-    scores = g.op("Mul", scores, g.const((width // heads) ** -0.5))
-    joined = g.op("MatMul", g.op("Softmax", g.op("Add", scores, bias) if bias else scores, axis=-1), value)
-    joined = g.op("Reshape", g.op("Transpose", joined, perm=[0, 2, 1, 3]), merged, allowzero=0)
-    return layers.dense(joined, (width, width), f"{name}.output")
+@dataclass(frozen=True)
+class _Heads:
+    """Attention of `count` heads in a graph of `width`."""
+
+    g: GraphBuilder
+    layers: Layers
+    width: int
+    count: int
+
+    def split(self, x: str, name: str) -> str:
+        """x (batch, sequence, width), multiplied, as (batch, heads, sequence, width of a head)."""
+        shape = self.g.const([0, 0, self.count, self.width // self.count])
+        projected = self.layers.dense(x, (self.width, self.width), name)
+        return self.g.op("Transpose", self.g.op("Reshape", projected, shape, allowzero=0), perm=[0, 2, 1, 3])
+
+    def joined(self, parts: Sequence[str], bias: str | None, name: str) -> str:
+        """What a query finds by keys among values, each as `split` makes it; (batch, sequence, width)."""
+        g, (query, key, value) = self.g, parts
+        scores = g.op("MatMul", query, g.op("Transpose", key, perm=[0, 1, 3, 2]))
+        scores = g.op("Mul", scores, g.const((self.width // self.count) ** -0.5))
+        found = g.op("MatMul", g.op("Softmax", g.op("Add", scores, bias) if bias else scores, axis=-1), value)
+        merged = g.op("Reshape", g.op("Transpose", found, perm=[0, 2, 1, 3]), g.const([0, 0, self.width]), allowzero=0)
+        return self.layers.dense(merged, (self.width, self.width), f"{name}.output")
+
+    def __call__(self, x: str, context: str, bias: str | None, name: str) -> str:
+        """Attention of x (batch, sequence, width) to `context`."""
+        key, value = (self.split(context, f"{name}.{part}") for part in ("key", "value"))
+        return self.joined([self.split(x, f"{name}.query"), key, value], bias, name)
 
 
 # ---- speech
@@ -163,7 +170,7 @@ _END, _START, _PLAIN = "<|endoftext|>", "<|startoftranscript|>", "<|notimestamps
 
 
 def speech(folder: Path) -> None:
-    """A Whisper of two seconds of sound, with words that are numbers; `present.*` of the encoder are calculated in each step."""
+    """A Whisper of two seconds of sound, with words that are numbers."""
     size = whisper.SMALL
     _save(
         folder,
@@ -201,28 +208,81 @@ def speech(folder: Path) -> None:
 
 
 def _decoder(words: int, width: int, heads: int, depth: int = 2) -> onnx.ModelProto:
-    """Inputs `input_ids` (batch, sequence), `encoder_hidden_states` (batch, frames, width) and caches; `logits` and caches out."""
+    """Both decoders in one model, as Optimum joins them: inputs `input_ids` (batch, sequence), `encoder_hidden_states` (batch,
+    frames, width), caches and `use_cache_branch`, which decides between them; `logits` and caches out."""
     g = GraphBuilder("decoder")
-    layers = Layers(g, 33)
-    ids = g.input("input_ids", np.int64, ["batch_size", "decoder_sequence_length"])
-    sound = g.input("encoder_hidden_states", np.float32, ["batch_size", "frames", width])
-    zero, one, front = g.const(0), g.const(1), g.const([0])
-    before = g.op("Squeeze", g.op("Shape", "past_key_values.0.decoder.key", start=2, end=3), front)
-    total = g.op("Add", before, g.op("Squeeze", g.op("Shape", ids, start=1, end=2), front))
-    rows = g.op("Range", before, total, one)
-    seen = g.op("LessOrEqual", g.op("Range", zero, total, one), g.op("Unsqueeze", rows, g.const([1])))
-    bias = g.op("Where", seen, g.const(0.0), g.const(-1e9))
-    x = _embedded(g, layers, {"words": (words, ids), "places": (_PLACES, rows)}, width)
-    shapes = g.const([0, 0, heads, width // heads]), g.const([0, 0, width])
-    for k in range(depth):
-        normed = layers.layer_norm(x, width, f"layer{k}.norm1")
-        x = g.op("Add", x, _attend(g, layers, normed, normed, bias, shapes, width, heads, f"layer{k}.self", k))
-        normed = layers.layer_norm(x, width, f"layer{k}.norm2")
-        x = g.op("Add", x, _attend(g, layers, normed, sound, None, shapes, width, heads, f"layer{k}.cross"))
-        x = g.op("Add", x, layers.feed_forward(layers.layer_norm(x, width, f"layer{k}.norm3"), width, f"layer{k}"))
-    layers.dense(layers.layer_norm(x, width, "norm"), (width, words), "logits")
+    g.input("input_ids", np.int64, ["batch_size", "decoder_sequence_length"])
+    g.input("encoder_hidden_states", np.float32, ["batch_size", "encoder_sequence_length", width])
+    chosen = g.input("use_cache_branch", np.bool_, [1])
+    names = ["logits"]
     g.output("logits", np.float32, ["batch_size", "decoder_sequence_length", words])
+    for cache in _caches(depth):
+        of = cache.split(".")[1]
+        g.input(
+            f"past_key_values.{cache}", np.float32, ["batch_size", heads, f"past_{of}_sequence_length", width // heads]
+        )
+        g.output(f"present.{cache}", np.float32, [None, heads, None, width // heads])
+        names.append(f"present.{cache}")
+    bodies = {
+        name: _body(name, cached, g.weights, words, width, heads, depth)
+        for name, cached in (("then_branch", True), ("else_branch", False))
+    }
+    g.nodes.append(onnx.helper.make_node("If", [chosen], names, "node.if", **bodies))
     return g.build()
+
+
+def _caches(depth: int) -> list[str]:
+    return [f"{k}.{of}.{part}" for k in range(depth) for of in ("decoder", "encoder") for part in ("key", "value")]
+
+
+def _body(
+    name: str, cached: bool, weights: dict[str, onnx.TensorProto], words: int, width: int, heads: int, depth: int
+) -> onnx.GraphProto:
+    """The decoder of the first words, or with `cached` of those that follow, whose caches of the sound are those of before."""
+    g = GraphBuilder(name)
+    g.weights = weights  # both bodies have the same ones
+    layers = Layers(g, 33)
+    attend = _Heads(g, layers, width, heads)
+    one, front = g.const(1), g.const([0])
+    before = g.const(0)
+    if cached:
+        before = g.op("Squeeze", g.op("Shape", "past_key_values.0.decoder.key", start=2, end=3), front)
+    total = g.op("Add", before, g.op("Squeeze", g.op("Shape", "input_ids", start=1, end=2), front))
+    rows = g.op("Range", before, total, one)
+    seen = g.op("LessOrEqual", g.op("Range", g.const(0), total, one), g.op("Unsqueeze", rows, g.const([1])))
+    bias = g.op("Where", seen, g.const(0.0), g.const(-1e9))
+    x = _embedded(g, layers, {"words": (words, "input_ids"), "places": (_PLACES, rows)}, width)
+    made: dict[str, str] = {}
+    for k in range(depth):
+        own, cross = f"layer{k}.self", f"layer{k}.cross"
+        normed = layers.layer_norm(x, width, f"layer{k}.norm1")
+        parts, sound = [attend.split(normed, f"{own}.query")], {}
+        for part in ("key", "value"):
+            cache = f"{k}.decoder.{part}"
+            made[cache] = attend.split(normed, f"{own}.{part}")
+            if cached:
+                made[cache] = g.op("Concat", f"past_key_values.{cache}", made[cache], axis=2)
+            parts.append(made[cache])
+        x = g.op("Add", x, attend.joined(parts, bias, own))
+        normed = layers.layer_norm(x, width, f"layer{k}.norm2")
+        parts = [attend.split(normed, f"{cross}.query")]
+        for part in ("key", "value"):
+            cache = f"{k}.encoder.{part}"
+            sound[cache] = f"past_key_values.{cache}"
+            if not cached:
+                sound[cache] = attend.split("encoder_hidden_states", f"{cross}.{part}")
+            parts.append(sound[cache])
+        x = g.op("Add", x, attend.joined(parts, None, cross))
+        # What nobody reads, because it would be as before, is empty.
+        empty = g.weight("empty", np.zeros((0, heads, 1, width // heads), np.float32))
+        made |= {cache: empty if cached else it for cache, it in sound.items()}
+        x = g.op("Add", x, layers.feed_forward(layers.layer_norm(x, width, f"layer{k}.norm3"), width, f"layer{k}"))
+    made["logits"] = layers.dense(layers.layer_norm(x, width, "norm"), (width, words), "chosen")
+    outputs = []
+    for it in ("logits", *_caches(depth)):
+        found, rank = g.op("Identity", made[it], out=f"{name}.{it}"), 3 if it == "logits" else 4
+        outputs.append(onnx.helper.make_tensor_value_info(found, onnx.TensorProto.FLOAT, [None] * rank))
+    return onnx.helper.make_graph(g.nodes, name, [], outputs)
 
 
 # ---- images
@@ -255,8 +315,7 @@ def _detector(classes: int, queries: int = 6, width: int = 32, heads: int = 4, p
     batch = g.op("Shape", image, start=0, end=1)
     shape = g.op("Concat", batch, g.const([1]), g.const([1]), axis=0)
     asked = g.op("Expand", g.weight("queries", layers.normal(1, queries, width, deviation=1.0)), shape)
-    shapes = g.const([0, 0, heads, width // heads]), g.const([0, 0, width])
-    y = g.op("Add", asked, _attend(g, layers, asked, x, bias, shapes, width, heads, "cross"))
+    y = g.op("Add", asked, _Heads(g, layers, width, heads)(asked, x, bias, "cross"))
     y = g.op("Add", y, layers.feed_forward(layers.layer_norm(y, width, "norm1"), width, "fed"))
     y = layers.layer_norm(y, width, "norm2")
     g.op("Mul", layers.dense(y, (width, classes), "narrow"), g.const(4.0), out="logits")

@@ -273,9 +273,11 @@ export class Executable {
 
   #take({ program, layout }: Plan, output: number, taken: GPUBuffer[]): Given {
     const value = program.outputs[output]!;
-    const buffer = this.results.take(layout.nbytes[value]!, nameOf(program, layout, value));
+    const [dims, nbytes] = [layout.shapes[value]!, layout.nbytes[value]!];
+    if (!nbytes) return { buffer: this.results.empty(program.values[value]!.name), dims };
+    const buffer = this.results.take(nbytes, nameOf(program, layout, value));
     taken.push(buffer);
-    return { buffer, dims: layout.shapes[value]! };
+    return { buffer, dims };
   }
 
   /** What is to be waited for; `sure` says whether the device took the run. */

@@ -13,6 +13,7 @@ export class ResultBuffers {
   /** By size; with the run after which each was freed, first the earliest. */
   readonly #free = new Map<number, { readonly buffer: GPUBuffer; readonly run: number }[]>();
   readonly #kept = new Map<string, GPUBuffer>();
+  readonly #empty = new Set<GPUBuffer>();
   #run = 0;
   #released = false;
 
@@ -33,8 +34,16 @@ export class ResultBuffers {
     return this.#free.get(size)?.pop()?.buffer ?? this.gpu.storage(size, label);
   }
 
-  /** Takes back a buffer of `take`. */
+  /** The buffer of the results of this name that have no elements: callers need not dispose of these, and transformers.js does not. */
+  empty(name: string): GPUBuffer {
+    const buffer = this.keep(`empty ${name}`, 0, name);
+    this.#empty.add(buffer);
+    return buffer;
+  }
+
+  /** Takes back a buffer of `take`; those of `empty` stay. */
   recycle(buffer: GPUBuffer): void {
+    if (this.#empty.has(buffer)) return;
     if (this.#released || this.gpu.lost) this.gpu.free(buffer);
     else {
       const all = this.#free.get(buffer.size) ?? [];

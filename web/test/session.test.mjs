@@ -98,6 +98,27 @@ describe('results are those of the CPU provider', () => {
   }
 });
 
+test('results without elements share a buffer of the session, which need not be disposed of and can be inputs', () =>
+  withSession('types', GPU, async (session) => {
+    const none = { a: new Tensor('int64', new BigInt64Array(0), [0]) };
+    const [{ feeds, wanted }] = samples(ort, 'types');
+    const counts = [];
+    for (let time = 0; time < 4; time++) {
+      const { sum } = await session.run(none);
+      assert.deepEqual([sum.location, [...sum.dims], (await sum.getData()).length], ['gpu-buffer', [0], 0]);
+      const again = await session.run({ a: (await session.run(none)).sum });
+      again.sum.dispose();
+      assert.deepEqual([...(await session.run(none)).sum.dims], [0]);
+      counts.push(ort.memory().buffers);
+    }
+    assert.equal(counts[3], counts[1]);
+    const results = await session.run(feeds);
+    for (const [name, it] of Object.entries(wanted)) {
+      await assertSame({ ...results[name], type: it.type, dims: it.dims, getData: () => results[name].getData() }, it);
+      results[name].dispose();
+    }
+  }));
+
 describe('types that few libraries have', () => {
   const unread = () => ({ text: new Tensor('string', ['a', 'b'], [2]), double: new Tensor('float64', new Float64Array(2), [2]) });
 

@@ -215,9 +215,10 @@ export class Flowing {
         if (!item.bytes) read.push(k);
         return { dims, ...(item.bytes && { bytes: item.bytes.slice().buffer as ArrayBuffer }) };
       }
-      const own = place === 'gpu' && (values.isAlone(item) ? item.buffer! : values.take(size(k), name));
-      if (own) handed.push(own);
-      const to = own || (place === 'kept' ? this.first.results.keep(`${name}|${dims.join()}`, size(k), name) : (place as Given).buffer);
+      const { results: buffers } = this.first;
+      const own = place === 'gpu' && (!size(k) ? buffers.empty(name) : values.isAlone(item) ? item.buffer! : values.take(size(k), name));
+      if (own && size(k)) handed.push(own);
+      const to = own || (place === 'kept' ? buffers.keep(`${name}|${dims.join()}`, size(k), name) : (place as Given).buffer);
       if (typeof place === 'object') {
         if (place.dims.join() !== dims.join()) throw this.wrong(`output '${name}' has shape [${dims.join(', ')}], the tensor passed for it has [${place.dims.join(', ')}]`);
         const bytes = Math.ceil(size(k) / 4) * 4;
