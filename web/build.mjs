@@ -34,9 +34,11 @@ const later = {
 };
 // Node prints the line of an error that nobody catches: it should be no screen of text. Pages save 3 % of bytes without.
 const forNode = { lineLimit: 160 };
-/** What esbuild leaves, 4 % shorter with gzip. */
+// Reading a property does nothing here, and functions are neither made with `new` nor asked for their length.
+const COMPRESS = { passes: 2, keep_fargs: false, lhs_constants: false, pure_getters: true, unsafe_arrows: true, unsafe_methods: true };
+/** What esbuild leaves, 4 % shorter with gzip. terser writes into the options that it is given. */
 const shorter = async (text, isModule, lineLimit = false) =>
-  (await minify(text, { module: isModule, ecma: 2022, compress: { passes: 2, keep_fargs: false, unsafe_arrows: true, unsafe_methods: true }, format: { max_line_len: lineLimit } })).code;
+  (await minify(text, { module: isModule, ecma: 2022, compress: { ...COMPRESS }, format: { quote_style: 1, max_line_len: lineLimit } })).code;
 /** Bundlers leave an import alone whose address is no text, where a comment says so; minifying takes comments away. */
 const ignored = (text) => text.replace(/\bimport\((?=[\w$])/g, 'import(/*webpackIgnore:true*//*@vite-ignore*/');
 /**
@@ -45,7 +47,7 @@ const ignored = (text) => text.replace(/\bimport\((?=[\w$])/g, 'import(/*webpack
  */
 const BESIDE = String.raw`var BESIDE=(globalThis.document?.currentScript?.src||Error().stack?.match(/https?:[^\s)]+(?=:\d+:\d+)/)?.[0]||"").replace(/[^/]*([?#].*)?$/,"")||"./";`;
 const classic = (text) => {
-  const whole = text.replace(/^(?:"use strict";)?var ort=\(\(\)=>\{/, `$&${BESIDE}`).replace(/\bimport\("\.\//g, 'import(BESIDE+"');
+  const whole = text.replace(/^(?:'use strict';)?var ort=\(\(\)=>\{/, `$&${BESIDE}`).replace(/\bimport\('\.\//g, "import(BESIDE+'");
   if (whole.split('BESIDE').length !== 2 + Object.keys(LATER).length) throw new Error('the classic script has another form than expected');
   return whole;
 };

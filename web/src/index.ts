@@ -91,7 +91,8 @@ export async function warmup(
   session: InferenceSession,
   inputs: Readonly<Record<string, readonly number[] | Tensor>> = {},
 ): Promise<void> {
-  await sessionOf(session)?.warmup(inputs);
+  const on = sessionOf(session);
+  if (on) await (await measuring()).warm(on, inputs, errors);
 }
 
 /** Milliseconds per run with results in memory, after one run that is not counted. */

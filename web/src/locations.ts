@@ -7,6 +7,6 @@ export const liesInMemory = ({ location }: { readonly location: string }): boole
 
 /** A tensor that is where no kernel reaches it: a texture, a tensor of WebNN, or nowhere, because it was disposed of. */
 export function unreachable(what: string, location: string): InputError {
-  const way = location === 'none' ? 'disposed of' : `at '${location}': pass new Tensor(type, await tensor.getData(), dims)`;
+  const way = location === 'none' ? 'disposed of' : `at '${location}': pass a tensor of its getData()`;
   return new InputError(`${what} is ${way}`);
 }

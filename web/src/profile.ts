@@ -8,6 +8,7 @@ import type { Groups, Plan } from './plan.js';
 import type { Program } from './program.js';
 
 export { timed } from './benchmark.js';
+export { warm } from './warmup.js';
 
 /** A dispatch of a run; `start` and `end` are nanoseconds of the GPU's clock. */
 export interface TimedDispatch {

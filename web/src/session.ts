@@ -100,9 +100,9 @@ export class Session implements InferenceSessionHandler {
   // ---- runs
 
   async run(feeds: Tensors, fetches: Tensors): Promise<Record<string, Tensor>> {
-    const given = this.inputs.map((value) => this.#feed(value, feeds[value.name] as Tensor | undefined));
-    this.#checkNames(feeds);
-    this.#checkOverrides(given);
+    const given = this.inputs.map((value) => this.feed(value, feeds[value.name] as Tensor | undefined));
+    this.checkNames(feeds);
+    this.checkOverrides(given);
     const wanted = this.outputs.map((value, k) => this.#wanted(value, k, fetches));
     const found = this.executable();
     const executable = found instanceof Promise ? await found : found;
@@ -118,13 +118,13 @@ export class Session implements InferenceSessionHandler {
     return out;
   }
 
-  #checkNames(inputs: object): void {
+  checkNames(inputs: object): void {
     for (const name of Object.keys(inputs)) {
       if (!this.#names.has(name)) throw new InputError(`there is no input '${name}'; the inputs are ${this.inputNames.join(', ')}`);
     }
   }
 
-  #feed({ name, dtype, shape }: Value, tensor: Tensor | undefined): Feed {
+  feed({ name, dtype, shape }: Value, tensor: Tensor | undefined): Feed {
     // A tensor may be of another copy of onnxruntime-common.
     if (!tensor?.location || !Array.isArray(tensor.dims)) {
       throw new InputError(`input '${name}' is not a tensor: pass new Tensor('${dtype.tensor}', data, dims)`);
@@ -150,7 +150,7 @@ export class Session implements InferenceSessionHandler {
     return { dims, bytes: new Uint8Array(buffer as ArrayBuffer, byteOffset, byteLength) };
   }
 
-  #checkOverrides(feeds: readonly Feed[]): void {
+  checkOverrides(feeds: readonly Feed[]): void {
     for (const [k, it] of this.inputMetadata.entries()) {
       if (!it.isTensor) continue;
       for (let axis = 0; axis < it.shape.length; axis++) {
@@ -196,29 +196,6 @@ export class Session implements InferenceSessionHandler {
     });
   }
 
-  /** Makes everything that a run of these shapes needs; a tensor stands for its shape and, where that counts, its values. */
-  async warmup(inputs: Readonly<Record<string, readonly number[] | Tensor>>): Promise<void> {
-    const executable = await this.executable();
-    this.#checkNames(inputs);
-    const feeds = this.inputs.map((value, k): Feed => {
-      const given = inputs[value.name];
-      if (given && !Array.isArray(given)) return this.#feed(value, given as Tensor);
-      const known = this.inputMetadata[k]!;
-      const dims: readonly (number | string)[] = (given as readonly number[] | undefined) ?? (known.isTensor ? known.shape : []);
-      if (!dims.every((it) => Number.isInteger(it) && Number(it) >= 0)) {
-        throw new InputError(`warmup: input '${value.name}' ${given ? `cannot have the shape [${dims.join(', ')}]` : 'has free dimensions: give its shape'}`);
-      }
-      if (dims.length !== value.shape.length) {
-        throw new InputError(`warmup: input '${value.name}' has rank ${dims.length}, the model wants rank ${value.shape.length}`);
-      }
-      const needed = executable.program.symbols.some((it) => it.isElement && it.input === k);
-      if (needed) throw new InputError(`warmup: the values of input '${value.name}' set shapes: pass a tensor`);
-      return { dims: dims as readonly number[] };
-    });
-    this.#checkOverrides(feeds);
-    await executable.plan(feeds);
-  }
-
   // ---- generation
 
   /** Takes back the buffer of a result. */
@@ -229,8 +206,8 @@ export class Session implements InferenceSessionHandler {
   /** A tensor as a loop passes it on. */
   fed(name: string, tensor: Tensor): Feed {
     const value = this.inputs.find((it) => it.name === name);
-    this.#checkNames({ [name]: tensor });
-    return this.#feed(value!, tensor);
+    this.checkNames({ [name]: tensor });
+    return this.feed(value!, tensor);
   }
 
   // ---- profiling

@@ -48,7 +48,7 @@ export function register({ init, create }: WebGPU, priority: number): void {
     // onnxruntime-common begins all backends that a session names, also those that it does not use.
     init: async (name: string) => {
       // Sessions that name another one, too, run there, and onnxruntime-common prints this.
-      if (ELSEWHERE.includes(name)) throw new errors.OptionError(`${name} is onnxruntime-web's: import that, or name 'webgpu' or 'wasm'`);
+      if (ELSEWHERE.includes(name)) throw new errors.OptionError(`there is no ${name} here: name 'webgpu', or import onnxruntime-web`);
       // onnxruntime-common keeps an error of init for as long as the page lives; that of an option can be mended.
       if (!isWasm(name)) await init().catch((error) => { if (!(error instanceof errors.OptionError)) throw error; });
     },

@@ -197,7 +197,7 @@ test('a texture is refused by name', async () => {
     await session.release();
     return problem;
   });
-  assert.match(problem, /^InputError: 'a' is at 'texture': pass new Tensor\(type, await tensor\.getData\(\), dims\)/);
+  assert.match(problem, /^InputError: 'a' is at 'texture': pass a tensor of its getData\(\)/);
 });
 
 test('a wrong flag of env.webgpu is an error of the option, and none once it is mended', async () => {

@@ -1,0 +1,35 @@
+// What runs of given shapes need, made before the first one. Few pages ask for it, so it lies in a file that is fetched later, with
+// what measures; it imports nothing that the library has, too.
+
+import type { Tensor } from 'onnxruntime-common';
+import type { Feed } from './bound.js';
+import type * as errors from './errors.js';
+import type { Session } from './session.js';
+
+/**
+ * Makes everything that a run of these shapes needs; a tensor stands for its shape and, where that counts, its values. Raises
+ * InputError.
+ */
+export async function warm(
+  session: Session, inputs: Readonly<Record<string, readonly number[] | Tensor>>, { InputError }: Pick<typeof errors, 'InputError'>,
+): Promise<void> {
+  const executable = await session.executable();
+  session.checkNames(inputs);
+  const feeds = session.inputs.map((value, k): Feed => {
+    const given = inputs[value.name];
+    if (given && !Array.isArray(given)) return session.feed(value, given as Tensor);
+    const known = session.inputMetadata[k]!;
+    const dims: readonly (number | string)[] = (given as readonly number[] | undefined) ?? (known.isTensor ? known.shape : []);
+    if (!dims.every((it) => Number.isInteger(it) && Number(it) >= 0)) {
+      throw new InputError(`warmup: input '${value.name}' ${given ? `cannot have the shape [${dims.join(', ')}]` : 'has free dimensions: give its shape'}`);
+    }
+    if (dims.length !== value.shape.length) {
+      throw new InputError(`warmup: input '${value.name}' has rank ${dims.length}, the model wants rank ${value.shape.length}`);
+    }
+    const needed = executable.program.symbols.some((it) => it.isElement && it.input === k);
+    if (needed) throw new InputError(`warmup: the values of input '${value.name}' set shapes: pass a tensor`);
+    return { dims: dims as readonly number[] };
+  });
+  session.checkOverrides(feeds);
+  await executable.plan(feeds);
+}
