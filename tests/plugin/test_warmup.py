@@ -141,6 +141,36 @@ def test_c_code_and_guesses_know_nothing_of_warm_runs() -> None:
     assert not any(plan.submits or plan.repeaters for plan in plans.values())
 
 
+@pytest.mark.parametrize("mode", ["basic", "full"])
+def test_states_of_random_numbers_go_on_as_if_nothing_had_been(mode: str) -> None:
+    node = models.node
+    model = models.model(
+        [node("RandomNormalLike", ["x"], ["r"], "random", seed=3.0), node("Add", ["x", "r"], ["y"], "add")],
+        [("x", models.FLOAT, ["N", 8])],
+        [("y", models.FLOAT, ["N", 8])],
+    )
+    cold, warm = (webgpu_ep.session(model, deviceId=90, validationMode=mode) for _ in range(2))
+    x, found = rows(4), list[Any]()
+    for _ in range(3):
+        found.append(cold.run(None, {"x": x})[0])
+        webgpu_ep.warmup(warm, [{"N": 4}, {"N": 50}])
+        np.testing.assert_array_equal(warm.run(None, {"x": x})[0], found[-1])
+    assert not np.array_equal(found[0], found[1]), "runs do go on"
+
+
+def test_c_code_repeats_no_run_in_a_warm_up_and_does_afterwards() -> None:
+    session = webgpu_ep.session(models.chain(), deviceId=92)
+    for _ in range(8):
+        run(session, 4)
+    before = hits()
+    assert before
+    webgpu_ep.warmup(session, {"N": 4})
+    assert hits() == before
+    for _ in range(8):
+        run(session, 4)
+    assert hits() > before
+
+
 def test_runs_count_for_themselves() -> None:
     session = webgpu_ep.session(models.chain(), deviceId=88)
     run(session, 3)

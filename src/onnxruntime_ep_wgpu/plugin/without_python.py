@@ -1,6 +1,7 @@
 """What C code that answers ONNX Runtime by itself has to be told (csrc/without_python.h): all its modules the same, here.
 
-In: a process that was forked, and threads that are listened on (`trace.py`). Out: C code that leaves to Python what it must.
+In: a process that was forked, and threads that are listened on (`trace.py`) or rehearse (`runtime/rehearsal.py`). Out: C code that
+leaves to Python what it must.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import process, trace
+from ..runtime import rehearsal
 
 _modules: list[Any] = []
 
@@ -20,13 +22,17 @@ def tell(module: Any) -> None:
 
 def settle() -> None:
     """A thread on which nobody listens may not have been told so, after an interrupt."""
-    if not trace.listeners():
+    if not trace.listeners() and not rehearsal.is_on():
         _listen(False)
 
 
 def _listen(listens: bool) -> None:
     for module in _modules:
-        module.lib.listen(listens)
+        module.lib.listen(listens or rehearsal.is_on())
+
+
+def _rehearses(on: bool) -> None:
+    _listen(on or bool(trace.listeners()))
 
 
 def _forked() -> None:
@@ -36,3 +42,4 @@ def _forked() -> None:
 
 process.on_fork.append(_forked)
 trace.on_change.append(_listen)
+rehearsal.on_change.append(_rehearses)

@@ -337,6 +337,8 @@ class Executable:
         """Queues copies, dispatches and copies; `recording` is what `callers` are bound to, when that is known. Gives what was
         submitted when nobody listened and such a run does nothing else."""
         scopes = listeners()
+        if rehearsal.is_on():
+            before, after = self._restoring(before, after)
         plan.submits += not rehearsal.is_on()
         # Stepwise runs make bind groups dispatch by dispatch.
         if recording is None and self._stepwise is None:
@@ -353,6 +355,15 @@ class Executable:
             self.device.submit(recording, before, after, self.settings.per_submission, self._plans.family.turn)
             alone = not self.settings.debugger_capture and not self.device.caches.lazy
             return Submission(recording, before, after) if alone else None
+
+    def _restoring(self, before: Sequence[Copy], after: Sequence[Copy]) -> tuple[list[Copy], list[Copy]]:
+        """The copies around a rehearsal, which leaves the states of the program as they were."""
+        saved, restored = [], []
+        for state in self._plans.states:
+            kept = self.device.caches.storage.take(state.size, "a state during a rehearsal")
+            saved.append((state, 0, kept, 0, state.size))
+            restored.append((kept, 0, state, 0, state.size))
+        return [*saved, *before], [*after, *restored]
 
     def _submit_recorded(
         self,

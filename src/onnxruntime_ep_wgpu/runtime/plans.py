@@ -130,6 +130,11 @@ class Plans:
         with self.family.lock:
             self.family.members.add(self)
 
+    @property
+    def states(self) -> Collection[Buffer]:
+        """What runs leave to runs."""
+        return self._states.values()
+
     def leave(self) -> None:
         """Nobody asks for plans any more: they go when no run uses them."""
         with self.family.lock:

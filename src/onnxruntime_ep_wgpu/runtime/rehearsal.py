@@ -7,7 +7,7 @@ would make (plans, pipelines, Programs for sizes beyond a limit); it is no captu
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -16,6 +16,8 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+# Told on a thread when rehearsals begin there, or end.
+on_change: list[Callable[[bool], None]] = []
 
 
 def is_on() -> bool:
@@ -26,8 +28,15 @@ def is_on() -> bool:
 @contextmanager
 def rehearsing() -> Iterator[None]:
     """Runs of this thread are rehearsals during the `with`."""
-    before, _thread.on = _thread.on, True
+    before = _thread.on
     try:
+        _set(True)
         yield
     finally:
-        _thread.on = before
+        _set(before)
+
+
+def _set(on: bool) -> None:
+    _thread.on = on
+    for tell in on_change:
+        tell(on)
