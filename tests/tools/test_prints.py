@@ -109,7 +109,7 @@ def test_a_table_breaks_no_word(width: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_same_reason_is_given_for_export_and_in_a_session(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    nodes = [node("Cast", ["x"], ["d"], to=onnx.TensorProto.DOUBLE), node("Mul", ["d", "d"], ["m"], name="mul"),
+    nodes = [node("Cast", ["x"], ["d"], to=onnx.TensorProto.DOUBLE), node("Sin", ["d"], ["m"], name="sin"),
              node("Cast", ["m"], ["y"], to=onnx.TensorProto.FLOAT)]  # fmt: skip
     onnx.save(make_model(nodes, {"x": (F, [2, 3])}), "doubles.onnx")
     assert cli.main(["export", "doubles.onnx"]) == 2
@@ -117,5 +117,5 @@ def test_the_same_reason_is_given_for_export_and_in_a_session(folder: Path, caps
     assert cli.main(["explain", "doubles.onnx"]) == 0
     explained = capsys.readouterr().out
     assert "is unknown" not in exported
-    for reason in ("no kernel for input x of type float64", "no kernel for results of type float64"):
-        assert reason in exported and reason in explained
+    assert "no kernel for input x of type float64" in exported
+    assert "no kernel for input x of type float64" in explained
