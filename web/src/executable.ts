@@ -35,9 +35,8 @@ export class Executable {
   /** Those of the last run. */
   #last: Runs | undefined;
   #made = 0;
-  /** What runs leave to the next ones, by name and how many have it before; and those of this program, by value. */
-  readonly #begun: Map<string, GPUBuffer>;
-  readonly #states = new Map<number, GPUBuffer>();
+  /** What runs leave to the next ones, by name. */
+  readonly #states: Map<string, GPUBuffer>;
   #released = false;
 
   private constructor(
@@ -51,16 +50,10 @@ export class Executable {
     this.#temps = first ? first.#temps : new Temps(gpu);
     this.results = first ? first.results : new ResultBuffers(gpu);
     this.#elements = program.symbols.filter((it) => it.isElement);
-    this.#begun = first ? first.#begun : new Map<string, GPUBuffer>();
-    const seen = new Map<string, number>();
-    program.values.forEach((value, k) => {
-      if (value.storage !== 'STATE') return;
-      const before = seen.get(value.name) ?? 0; // nodes may have one name
-      seen.set(value.name, before + 1);
-      const buffer = this.#begun.get(`${before} ${value.name}`) ?? begun(gpu, value);
-      this.#begun.set(`${before} ${value.name}`, buffer);
-      this.#states.set(k, buffer);
-    });
+    this.#states = first ? first.#states : new Map<string, GPUBuffer>();
+    for (const it of program.values) {
+      if (it.storage === 'STATE' && !this.#states.has(it.name)) this.#states.set(it.name, begun(gpu, it));
+    }
   }
 
   /**
@@ -351,9 +344,9 @@ function compileUsable(program: Program, gpu: Gpu): void {
 }
 
 /** A buffer with the numbers that a state begins with. */
-function begun(gpu: Gpu, { name, shape, elements }: Value): GPUBuffer {
-  const words = elements.length ? Uint32Array.from(elements, Number) : crypto.getRandomValues(new Uint32Array(Number(shape[0])));
-  const buffer = gpu.storage(words.byteLength, `the state '${name}'`);
+function begun(gpu: Gpu, { name, elements }: Value): GPUBuffer {
+  const words = elements.length ? Uint32Array.from(elements, Number) : crypto.getRandomValues(new Uint32Array(4));
+  const buffer = gpu.storage(words.byteLength, name);
   gpu.write(buffer, 0, new Uint8Array(words.buffer));
   return buffer;
 }

@@ -52,7 +52,7 @@ export class Plan {
     pipelines: readonly GPUComputePipeline[],
     private readonly temps: Temps,
     weights: readonly GPUBuffer[],
-    states: ReadonlyMap<number, GPUBuffer>,
+    states: ReadonlyMap<string, GPUBuffer>,
     private readonly keep: (value: number, nbytes: number) => GPUBuffer,
   ) {
     checkLimits(program, gpu, layout);
@@ -65,8 +65,8 @@ export class Plan {
     program.values.forEach((value, k) => {
       if (value.storage === 'WEIGHT') this.#buffers.set(k, weights[value.weight]!);
       else if (value.storage === 'HOST') this.#buffers.set(k, this.#host(k));
+      else if (value.storage === 'STATE') this.#buffers.set(k, states.get(value.name)!);
     });
-    for (const [value, buffer] of states) this.#buffers.set(value, buffer);
     const uniforms = this.#uniforms();
     this.steps = layout.steps.map(({ dispatch, grid, uniforms: numbers, ranges }, k) => {
       const { args, kernel } = program.dispatches[dispatch]!;

@@ -12,7 +12,6 @@ const MOST = 2n ** 64n; // all whole numbers of a file are below it, and above i
 const MOST_AXES = 64;
 const MOST_TOKENS = 1 << 16; // of an expression, which many rows of an export may share
 const STORAGES: readonly Storage[] = ['INPUT', 'OUTPUT', 'WEIGHT', 'TEMP', 'HOST', 'STATE'];
-const MOST_STATE = 1 << 16; // elements that one is worth
 const ACCESSES = ['read', 'read_write'] as const;
 
 type Cell<T> = (it: unknown) => T;
@@ -192,12 +191,6 @@ function only(names: ReadonlySet<string>, dim: Postfix): void {
 
 // ---- what belongs together
 
-/** Whether it is a list of u32 of a known length, with as many numbers or none. */
-function isState({ dtype: type, shape: [length], shape, elements }: Value): boolean {
-  if (type.name !== 'uint32' || shape.length !== 1 || typeof length !== 'number' || length < 1 || length > MOST_STATE) return false;
-  return [0, length].includes(elements.length) && elements.every((it) => typeof it === 'number' && it >= 0 && it < 2 ** 32);
-}
-
 function check(program: Program): void {
   const { values, kernels, inputs, outputs } = program;
   const value = (k: number, ...storages: Storage[]): Value => {
@@ -210,11 +203,12 @@ function check(program: Program): void {
     const own = values.filter((it) => it.storage === place).length;
     if (new Set(numbers).size !== numbers.length || own !== found) throw wrong(numbers, `are not every ${place}`);
   }
-  for (const it of values) {
-    const { name, dtype: type, shape, storage, weight: k, elements } = it;
+  for (const { name, dtype: type, shape, storage, weight: k, elements } of values) {
     const weight = program.weights[k];
-    const numbers = storage === 'HOST' ? type.bits > 7 : storage === 'STATE' ? isState(it) : !elements.length;
-    const fits = (storage === 'WEIGHT') === k >= 0 && (k < 0) === !weight && (type.bits || storage === 'INPUT') && numbers;
+    const state = storage === 'STATE' && type.name === 'uint32' && shape.length === 1 && shape[0] === 4;
+    const u32 = elements.length === 4 && elements.every((it) => (it as number) >>> 0 === it);
+    const numbers = storage === 'HOST' ? type.bits > 7 : !elements.length || (state && u32);
+    const fits = (storage === 'WEIGHT') === k >= 0 && (k < 0) === !weight && (type.bits || storage === 'INPUT') && numbers && state === (storage === 'STATE');
     // A weight has a known size, which is as many bytes.
     if (!fits || (weight && nbytes(type, shape.reduce<number>((product, it) => product * Number(it), 1)) !== weight.bytes)) {
       throw wrong(name, `is no value of ${storage} and ${type.name}`);

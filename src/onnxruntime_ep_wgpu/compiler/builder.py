@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -183,12 +184,13 @@ class Builder(Requirements):
 
     # ---- memory between runs
 
-    def state(self, count: int, numbers: Sequence[int] = ()) -> Tensor:
-        """A list of `count` u32 that stays from run to run, for a kernel that stores it: `numbers` before the first run, random
-        bits where there are none. It has one name for whatever sizes a graph is compiled, so that all of its Programs have it."""
-        known = sum(it.storage is Storage.STATE for node in self.nodes[self._begun :] for it in node.outputs)
-        name = f"{self.origin[0]}.state{known}"
-        return Tensor(DType.UINT32, (count,), Storage.STATE, name, elements=tuple(numbers))
+    def state(self, numbers: Sequence[int] = ()) -> Tensor:
+        """Four u32 that stay from run to run, for a kernel that stores them: `numbers` before the first run, random bits where
+        there are none. They have one name for whatever sizes a graph is compiled, so that all of its Programs have them."""
+        known = {it.name for node in self.nodes for it in node.outputs if it.storage is Storage.STATE}
+        names = (f"{self.origin[0]}.state{k}" for k in itertools.count())  # nodes may have one name
+        name = next(it for it in names if it not in known)
+        return Tensor(DType.UINT32, (4,), Storage.STATE, name, elements=tuple(numbers))
 
     # ---- nodes
 

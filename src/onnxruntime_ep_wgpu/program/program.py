@@ -31,7 +31,7 @@ class Storage(enum.Enum):
     WEIGHT = "weight"  # the session's, written once
     TEMP = "temp"  # planned from liveness
     HOST = "host"  # small integers computed from dimensions, written when a plan is made
-    STATE = "state"  # the session's, read and written by its runs: what one leaves there the next one finds
+    STATE = "state"  # the session's, four u32: what a run leaves there the next one finds
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ MOST_AXES = 64  # numpy has no more
 _MOST_DIGITS = 40  # longer numbers take long to read, and no number of a Program is
 _ELEMENTS = (DType.BOOL, DType.FLOAT32, DType.FLOAT16)  # beside integers, whose elements may be symbols
 _WRITTEN = (Storage.OUTPUT, Storage.TEMP, Storage.STATE)  # what a kernel may write
-_MOST_STATE = 1 << 16  # elements that one is worth
+_STATE = 4  # numbers of a state
 
 T = TypeVar("T")
 Cell = Callable[[Any], Any]
@@ -372,11 +372,10 @@ def _check(program: Program) -> None:
 
 
 def _check_state(it: Value) -> None:
-    """Raises ValueError for a state that is no list of u32 of a known length, with as many numbers or none."""
-    count = it.shape[0] if len(it.shape) == 1 else None
-    if it.dtype is not DType.UINT32 or not isinstance(count, int) or not 0 < count <= _MOST_STATE:
+    """Raises ValueError for a state that is no list of four u32, with as many numbers or none."""
+    if it.dtype is not DType.UINT32 or it.shape != (_STATE,):
         raise ValueError(f"the state {it.name!r} is {it.dtype.label} {cut(it.shape)}")
-    if len(it.elements) not in (0, count) or not all(isinstance(e, int) and 0 <= e < 1 << 32 for e in it.elements):
+    if len(it.elements) not in (0, _STATE) or not all(isinstance(e, int) and 0 <= e < 1 << 32 for e in it.elements):
         raise ValueError(f"the state {it.name!r} begins with {cut(it.elements)}")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from itertools import islice
 
@@ -58,22 +58,17 @@ class Family:
         self.runs = 0
         self.members: LiveSet[Plans] = LiveSet()
         self._device = device
-        self._states: dict[tuple[str, int], Buffer] = {}
+        self._states: dict[str, Buffer] = {}
 
     def states(self, program: Program) -> dict[int, Buffer]:
         """By value number, what runs leave to the next ones, of any sizes: as the Program says where no run has been, which is
         random bits where it says nothing."""
-        found, seen = dict[int, Buffer](), Counter[str]()
+        found = {number: value for number, value in enumerate(program.values) if value.storage is Storage.STATE}
         with self.lock:
-            for number, value in enumerate(program.values):
-                if value.storage is not Storage.STATE:
-                    continue
-                key = value.name, seen[value.name]  # nodes may have one name
-                seen[value.name] += 1
-                if key not in self._states:
-                    self._states[key] = self._begun(value)
-                found[number] = self._states[key]
-        return found
+            for value in found.values():
+                if value.name not in self._states:
+                    self._states[value.name] = self._begun(value)
+            return {number: self._states[value.name] for number, value in found.items()}
 
     def _begun(self, value: Value) -> Buffer:
         nbytes = value.dtype.nbytes(math.prod([it for it in value.shape if isinstance(it, int)]))  # all are known

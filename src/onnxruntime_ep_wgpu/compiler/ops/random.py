@@ -24,7 +24,6 @@ from .reduction import reduce_axes
 from .registry import BOOLS, FLOATS, REALS, op
 from .scan import running_totals_of_rows
 
-_WORDS = 4  # of a state: a key, and the number of the run, two each
 _COST = 40  # of what makes an element: more than any reader calculates again
 
 
@@ -36,7 +35,7 @@ def _state(b: Builder, seed: float | int | None) -> Operand:
         begin = (seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF, 0, 0)
     else:
         begin = (struct.unpack("<I", struct.pack("<f", seed))[0], 0, 0, 0)
-    state = b.state(_WORDS, begin)
+    state = b.state(begin)
     call = Call(
         "advance",
         {},
