@@ -157,6 +157,7 @@ export function lack(
   const rules = [
     ['maxStorageBuffersPerShaderStage', needs.max_storage_buffers],
     ['maxComputeInvocationsPerWorkgroup', needs.max_invocations],
+    ['maxComputeWorkgroupSizeX', needs.max_invocations],
     ['maxComputeWorkgroupStorageSize', needs.max_workgroup_storage],
     ['maxStorageBufferBindingSize', needs.max_binding_bytes],
     ['maxBufferSize', needs.max_buffer_bytes],

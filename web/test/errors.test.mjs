@@ -366,8 +366,9 @@ describe('which Program is taken', () => {
   // Of what an export has for each kind of adapter.
   const limits = {
     maxStorageBuffersPerShaderStage: 8, maxComputeInvocationsPerWorkgroup: 256, maxComputeWorkgroupStorageSize: 16384,
-    maxStorageBufferBindingSize: 1 << 27, maxBufferSize: 1 << 28, minStorageBufferOffsetAlignment: 256,
+    maxStorageBufferBindingSize: 1 << 27, maxBufferSize: 1 << 28, minStorageBufferOffsetAlignment: 256, maxComputeWorkgroupSizeX: 256,
   };
+  const large = { ...limits, maxComputeInvocationsPerWorkgroup: 1024, maxComputeWorkgroupSizeX: 1024, maxComputeWorkgroupStorageSize: 1 << 15 };
   const [f16, subgroups] = ['shader-f16', 'subgroups'];
   for (const [has, wanted, wantedOfProducts] of [
     [{ features: new Set(), limits, software: false }, 'web-baseline', 'web-baseline'],
@@ -376,6 +377,9 @@ describe('which Program is taken', () => {
     [{ features: new Set([f16, subgroups]), limits, software: true }, 'web-software', 'web-software'],
     [{ features: new Set([subgroups]), limits: { ...limits, maxStorageBuffersPerShaderStage: 10 }, software: false }, 'web-subgroups', 'web-baseline'],
     [{ features: new Set([f16, subgroups, 'timestamp-query']), limits, software: false }, 'web-f16-subgroups', 'web-f16'],
+    [{ features: new Set([subgroups]), limits: large, software: false }, 'web-subgroups', 'web-baseline'],
+    [{ features: new Set([f16, subgroups]), limits: large, software: false }, 'web-f16-subgroups', 'web-large-f16'],
+    [{ features: new Set([f16]), limits: { ...large, maxComputeWorkgroupStorageSize: 16384 }, software: false }, 'web-f16', 'web-f16'],
   ]) {
     test(`${[...has.features]} ${has.software ? 'on a CPU' : 'on a GPU'}: ${wanted}`, async () => {
       // `reduced` sums up rows; `half` is a product, in which subgroups change nothing.

@@ -9,6 +9,7 @@ takes the first whose features the adapter has; a folder appears whole or not at
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -21,7 +22,7 @@ from ..errors import FreeSizeError, OptionError, UnsupportedError, cut
 from ..program.dtypes import DType
 from ..program.flow import Flow, leaves
 from ..program.program import Program
-from ..program.target import F16, SUBGROUPS, WEB_BASELINE, Target
+from ..program.target import F16, SUBGROUPS, WEB_BASELINE, Target, lack
 from ..writing import appearing, naming
 from .arguments import model_argument
 from .free_dimensions import hindered, in_python, keys_of
@@ -37,6 +38,10 @@ CHUNK_BYTES = 16 << 20  # so that one is read while another is checked, and litt
 HALVES = replace(WEB_BASELINE, name="web-f16", features=frozenset({F16}))
 REDUCING = replace(WEB_BASELINE, name="web-subgroups", features=frozenset({SUBGROUPS}))
 BOTH = replace(WEB_BASELINE, name="web-f16-subgroups", features=HALVES.features | REDUCING.features)
+# Most GPUs run larger workgroups with more memory, which browsers offer in steps: of these the next one.
+# Kernels of the native provider rely on them, so a page runs the same ones where it can.
+LARGE = replace(WEB_BASELINE, name="web-large", max_invocations=1024, max_workgroup_storage=32 << 10)
+_WORKGROUP = re.compile(r"@workgroup_size\((\d+)\)")
 # For browsers without a GPU: kernels for GPUs take them seconds to compile.
 SOFTWARE = replace(WEB_BASELINE, name="web-software", software=True, tuning=SWIFTSHADER)
 
@@ -246,19 +251,44 @@ def _brackets(dims: Sequence[int | None]) -> str:
 
 def _programs_as_declared(source: Path, model: ir.Model) -> list[Program | Flow]:
     base, reducing = _compiled(source, model, WEB_BASELINE, REDUCING)
-    found: list[Program | Flow] = []
+    richer: list[Program | Flow] = [reducing]
+    # Adapters with larger workgroups and without halves are rare, so that models with halves have no Program for them.
+    alone, together = LARGE, _large(REDUCING)
+    if any(value.dtype is DType.FLOAT16 for it in leaves(base) for value in it.values):
+        plain, both = _compiled(source, model, HALVES, BOTH)
+        richer = [both, plain, reducing]
+        alone, together = _large(HALVES), _large(BOTH)
+    large, large_together = _compiled(source, model, alone, together)
+    found = _distinct([large_together, richer[0], large, *richer[1:], base])
     # A software adapter may refuse what is too long for it; the Program for all still runs there.
     with suppress(UnsupportedError):
         (software,) = _compiled(source, model, SOFTWARE)
-        found += _different(software, base)
-    if any(value.dtype is DType.FLOAT16 for it in leaves(base) for value in it.values):
-        plain, both = _compiled(source, model, HALVES, BOTH)
-        found += [*_different(both, plain), *_different(plain, base)]
-    return [*found, *_different(reducing, base), base]
+        if _texts(software) != _texts(base):
+            found.insert(0, software)
+    return found
 
 
-def _different(program: Program | Flow, other: Program | Flow) -> list[Program | Flow]:
-    return [program] if _texts(program) != _texts(other) else []
+def _large(target: Target) -> Target:
+    """The same with larger workgroups."""
+    name = target.name.replace("web-", f"{LARGE.name}-")
+    limits = {"max_invocations": LARGE.max_invocations, "max_workgroup_storage": LARGE.max_workgroup_storage}
+    return replace(target, name=name, **limits)  # type: ignore[arg-type]
+
+
+def _distinct(programs: Sequence[Program | Flow]) -> list[Program | Flow]:
+    """Those that have other kernels than the next one that their adapters run; each needs workgroups as large as its own are."""
+    kept: list[Program | Flow] = []
+    for it in reversed(programs):
+        other = next((program for program in kept if lack(program.target, it.target) is None), None)
+        if other is None or _texts(it) != _texts(other):
+            kept.insert(0, it)
+    return [replace(it, target=replace(it.target, max_invocations=_largest(it))) for it in kept]
+
+
+def _largest(program: Program | Flow) -> int:
+    """Invocations of its largest workgroup; those that every adapter has at least."""
+    sizes = (int(size) for them in _texts(program) for text in them for size in _WORKGROUP.findall(text))
+    return max(WEB_BASELINE.max_invocations, *sizes, 0)
 
 
 def _texts(program: Program | Flow) -> list[tuple[str, ...]]:
