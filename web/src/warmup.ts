@@ -1,21 +1,41 @@
 // What runs of given shapes need, made before the first one. Few pages ask for it, so it lies in a file that is fetched later, with
 // what measures; it imports nothing that the library has, too.
 
-import type { Tensor } from 'onnxruntime-common';
-import type { Feed } from './bound.js';
+import type { InferenceSession, Tensor } from 'onnxruntime-common';
 import type * as errors from './errors.js';
-import type { Session } from './session.js';
+import type { Program, Value } from './program.js';
+
+/** An input in memory or on the GPU, or its shape alone. */
+interface Fed {
+  readonly dims: readonly number[];
+  readonly bytes?: Uint8Array;
+  readonly buffer?: GPUBuffer;
+}
+
+/** What is asked of a session, and of what runs its model. */
+interface Asked {
+  readonly inputs: readonly Value[];
+  readonly inputMetadata: readonly InferenceSession.ValueMetadata[];
+  executable(): Planning | Promise<Planning>;
+  checkNames(inputs: object): void;
+  feed(value: Value, tensor: Tensor): Fed;
+  checkOverrides(feeds: readonly Fed[]): void;
+}
+interface Planning {
+  readonly program: Program;
+  plan(feeds: readonly Fed[]): Promise<unknown>;
+}
 
 /**
  * Makes everything that a run of these shapes needs; a tensor stands for its shape and, where that counts, its values. Raises
  * InputError.
  */
 export async function warm(
-  session: Session, inputs: Readonly<Record<string, readonly number[] | Tensor>>, { InputError }: Pick<typeof errors, 'InputError'>,
+  session: Asked, inputs: Readonly<Record<string, readonly number[] | Tensor>>, { InputError }: Pick<typeof errors, 'InputError'>,
 ): Promise<void> {
   const executable = await session.executable();
   session.checkNames(inputs);
-  const feeds = session.inputs.map((value, k): Feed => {
+  const feeds = session.inputs.map((value, k): Fed => {
     const given = inputs[value.name];
     if (given && !Array.isArray(given)) return session.feed(value, given as Tensor);
     const known = session.inputMetadata[k]!;
