@@ -26,7 +26,6 @@ GENERATED = {
 NOT_DONE: set[str] = {
     "docs/architecture.md",
     "docs/compiler.md",
-    "docs/performance.md",
     "docs/runtime.md",
 }
 """Documents that still have longer sentences. Names are only taken out of here."""
