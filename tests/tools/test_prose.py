@@ -24,7 +24,6 @@ GENERATED = {
     "docs/options.md": "written from the table of options by scripts/document_options.py",
 }
 NOT_DONE: set[str] = {
-    "docs/architecture.md",
     "docs/compiler.md",
     "docs/runtime.md",
 }
