@@ -27,16 +27,19 @@ Row = dict[str, Any]
 
 HEAD = """# Benchmarks
 
-Written by `python -m bench.document` from the reports in `bench/results`, measured by `python -m bench.compare --save NAME`.
-All providers run the same models on the same inputs in alternating processes: this one (ours), the official plugin
+`python -m bench.document` writes this page from the reports in `bench/results`, which `python -m bench.compare --save NAME`
+measures. All providers run the same models on the same inputs in alternating processes: this one (ours), the official plugin
 (onnxruntime-ep-webgpu) and ONNX Runtime's CPU provider on the same machine (CPU).
 
-*With copies* is `session.run` on numpy arrays, *without copies* a run on values that stay on the device, at whose end the
-smallest output is read, so that the GPU is known to be done. *GPU* is the sum of the dispatches from timestamp queries,
-where a provider has them. *Start* is everything before the first result: loading the provider, creating the session and the
-first run; *cold* with empty caches, of the driver and of Programs. Times are medians in milliseconds, ratios are theirs / ours:
-above 1 ours is faster. The error is the largest difference to the CPU provider as a part of the output's scale. A column in which
-nothing was measured is left out.
+* *With copies* is `session.run` on numpy arrays.
+* *Without copies* is a run on values that stay on the device. Its smallest output is read at the end, to be sure that the GPU is
+  done.
+* *GPU* is the sum of the dispatches from timestamp queries, where a provider has them.
+* *Start* is everything before the first result: loading the provider, creating the session and the first run. *Cold* is with
+  empty caches, of the driver and of Programs.
+
+Times are medians in milliseconds. Ratios are theirs / ours: above 1 ours is faster. The error is the largest difference to the
+CPU provider as a part of the output's scale. A column without measurements is left out.
 """
 
 
