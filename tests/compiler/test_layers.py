@@ -41,7 +41,7 @@ class Rule(NamedTuple):
 
 
 # Vocabulary: files of the root that any part may use.
-WORDS = "errors fields lazily live names options platform process registration tabular telling trace writing"
+WORDS = "errors fields lazily live names options platform process registration rehearsal tabular telling trace writing"
 RULES = {
     "errors": Rule(),
     "writing": Rule("errors"),
@@ -50,6 +50,7 @@ RULES = {
     "live": Rule(),
     "names": Rule(),
     "registration": Rule("names"),
+    "rehearsal": Rule(),
     "platform": Rule(),
     "process": Rule("errors"),
     "tabular": Rule("", "rich"),

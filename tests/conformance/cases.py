@@ -96,12 +96,17 @@ def _write() -> None:
         )
         rows.append(asdict(info))
         inputs, outputs = case.data_sets[0]
-        random = any(n in RANDOM for n in info.nodes) or _random_dropout(case.name)
+        random = is_random(info)
         data = Data(model.SerializeToString(), tuple(inputs), tuple(outputs), case.rtol, case.atol, random)
         (CACHE / f"{case.name}.pickle").write_bytes(pickle.dumps(data))
     partial = CACHE / f"index.{os.getpid()}.part"
     partial.write_text(json.dumps(rows))
     partial.replace(CACHE / "index.json")
+
+
+def is_random(info: Info) -> bool:
+    """Whether the suite does not fix the results of a case."""
+    return any(it in RANDOM for it in info.nodes) or _random_dropout(info.name)
 
 
 def _random_dropout(name: str) -> bool:

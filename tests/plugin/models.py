@@ -48,17 +48,17 @@ def doubles_beside() -> bytes:
     )
 
 
-def chain() -> bytes:
-    """y = leaky_relu((x * x) @ w) + b."""
+def chain(output: str = "y") -> bytes:
+    """y = leaky_relu((x * x) @ w) + b. With an output of a name of its own, a session of it is told from all others."""
     w = np.random.default_rng(0).standard_normal((8, 8), np.float32)
     nodes = [
         node("Mul", ["x", "x"], ["a"], "mul"),
         node("MatMul", ["a", "w"], ["c"], "matmul"),
         node("LeakyRelu", ["c"], ["d"], "relu", alpha=0.25),
-        node("Add", ["d", "b"], ["y"], "add"),
+        node("Add", ["d", "b"], [output], "add"),
     ]
     bias = np.arange(8, dtype=np.float32)
-    return model(nodes, [("x", FLOAT, ["N", 8])], [("y", FLOAT, ["N", 8])], [("w", w), ("b", bias)])
+    return model(nodes, [("x", FLOAT, ["N", 8])], [(output, FLOAT, ["N", 8])], [("w", w), ("b", bias)])
 
 
 def chain_reference(x: np.ndarray) -> np.ndarray:

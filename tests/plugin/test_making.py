@@ -69,7 +69,7 @@ def test_a_report_has_the_milliseconds_of_each_part(made_by: str) -> None:
     if made_by == "session":
         session: ort.InferenceSession = webgpu_ep.session(models.chain())
     else:
-        session = provider.open_session(models.chain())
+        session = provider.open_session(models.chain("made by onnxruntime"))
     found = webgpu_ep.report(session)
     assert [*found.creation] == [*PARTS, "total"]
     parts = [found.creation[name] for name in PARTS]

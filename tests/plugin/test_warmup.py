@@ -183,7 +183,7 @@ def test_runs_count_for_themselves() -> None:
 def test_a_session_made_by_onnxruntime_is_warmed_up_too() -> None:
     from tests import provider
 
-    session = provider.open_session(models.chain(), options={"deviceId": "89"})
+    session = provider.open_session(models.chain("warmed up"), options={"deviceId": "89"})
     assert webgpu_ep.warmup(session, {"N": 3}).pipelines > 0
     run(session, 3)
     with pytest.raises(LookupError):

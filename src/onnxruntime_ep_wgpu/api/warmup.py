@@ -18,8 +18,8 @@ import onnxruntime as ort
 from ..errors import OptionError, cut
 from ..plugin.captures import NO_CAPTURE, RUN_KEY
 from ..program.dtypes import DType
+from ..rehearsal import rehearsing
 from ..runtime.making import PipelineCount
-from ..runtime.rehearsal import rehearsing
 from .arguments import session_argument
 from .reports import state_of
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .. import rehearsal
 from ..device import forget_errors
-from ..runtime import rehearsal
 from ..runtime.executable import Run
 from . import memo
 from .abi import Ort

@@ -1,6 +1,6 @@
 """What C code that answers ONNX Runtime by itself has to be told (csrc/without_python.h): all its modules the same, here.
 
-In: a process that was forked, and threads that are listened on (`trace.py`) or rehearse (`runtime/rehearsal.py`). Out: C code that
+In: a process that was forked, and threads that are listened on (`trace.py`) or rehearse (`rehearsal.py`). Out: C code that
 leaves to Python what it must.
 """
 
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import process, trace
-from ..runtime import rehearsal
+from .. import process, rehearsal, trace
 
 _modules: list[Any] = []
 

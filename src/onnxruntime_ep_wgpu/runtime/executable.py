@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import rehearsal
 from ..device import Buffer, Copy, Device, Place, Recording, Submission, Work
 from ..program.axes import model_name
 from ..program.dtypes import DType
@@ -24,7 +25,7 @@ from ..program.program import Program
 from ..program.target import check_target
 from ..program.weights import weight_array, weight_bytes, weight_names, weight_sizes
 from ..trace import Scope, listeners, span
-from . import checks, inspect, rehearsal
+from . import checks, inspect
 from .ahead import Course
 from .callers import Bindable, Callers, Places, Remembered
 from .describe import Descriptions

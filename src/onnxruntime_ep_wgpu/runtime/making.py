@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from . import rehearsal
+from .. import rehearsal
 from .pipelines import Made, Pipelines
 
 READING, CLAIMING, COMPILING = "reading", "claiming", "compiling"

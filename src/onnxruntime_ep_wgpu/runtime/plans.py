@@ -16,11 +16,11 @@ from itertools import islice
 
 import numpy as np
 
+from .. import rehearsal
 from ..device import Buffer, Device, Turn, let_go
 from ..live import LiveSet
 from ..program.layout import Layout
 from ..program.program import Program, Storage, Value
-from . import rehearsal
 from .groups import BindGroups
 from .pipelines import Pipelines
 from .plan import Plan
