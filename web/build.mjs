@@ -40,7 +40,7 @@ const COMPRESS = { passes: 2, keep_fargs: false, lhs_constants: false, pure_gett
 const shorter = async (text, isModule, lineLimit = false) =>
   (await minify(text, { module: isModule, ecma: 2022, compress: { ...COMPRESS }, format: { quote_style: 1, max_line_len: lineLimit } })).code;
 /** Bundlers leave an import alone whose address is no text, where a comment says so; minifying takes comments away. */
-const ignored = (text) => text.replace(/\bimport\((?=[\w$])/g, 'import(/*webpackIgnore:true*//*@vite-ignore*/');
+const ignored = (text) => text.replace(/\bimport\((?=[\w$(])/g, 'import(/*webpackIgnore:true*//*@vite-ignore*/');
 /**
  * A classic script of another server has no address of its own in `import()`: what comes later lies where the script does, which
  * in workers a stack trace alone tells.

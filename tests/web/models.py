@@ -334,7 +334,7 @@ def write_large(folder: Path) -> None:
 
 
 def write_plain(folder: Path) -> None:
-    """branch.onnx, which no export runs: its input decides which branch of an If gives the result."""
+    """unexported.onnx, which no page runs: its input decides which branch of an If gives the result."""
     branches = []
     for name, kind in (("then_branch", "Neg"), ("else_branch", "Abs")):
         value = onnx.helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"])
@@ -345,7 +345,7 @@ def write_plain(folder: Path) -> None:
         node("If", ["negative"], ["y"], **dict(branches)),
     ]
     model = make_model(nodes, {"x": (F, ["n"])}, {"zero": np.array(0, F)})
-    onnx.save(model, folder / "branch.onnx")
+    onnx.save(model, folder / "unexported.onnx")
 
 
 def write_apart(folder: Path) -> None:

@@ -194,31 +194,31 @@ test('a model that is no export runs in WebAssembly, with one warning that says 
     // Of bytes, and of operators that no export has.
     right(await it.evaluate(async () => compare(await ort.InferenceSession.create(await bytes('tiny.onnx'), { executionProviders: ['webgpu', 'wasm'] }), 'tiny')));
     const found = await it.evaluate(async () => {
-      const session = await ort.InferenceSession.create('branch.onnx', { executionProviders: ['webgpu', 'wasm'] });
+      const session = await ort.InferenceSession.create('unexported.onnx', { executionProviders: ['webgpu', 'wasm'] });
       const run = async (x) => [...(await session.run({ x: new ort.Tensor('float32', x, [x.length]) })).y.data];
       return [await run([1, -5, 2]), await run([-1, 5])];
     });
     assert.deepEqual(found, [[-1, 5, -2], [1, 5]]);
     assert.equal(it.warnings.filter((text) => /^this session runs in WebAssembly, because WebGPU cannot run it: \S*tiny\.onnx is not an exported model: make one with `wgpu-ep export tiny\.onnx`$/.test(text)).length, 1);
-    assert.equal(it.warnings.filter((text) => text.includes('`wgpu-ep export branch.onnx`')).length, 1);
-    const alone = await it.evaluate(() => fails(ort.InferenceSession.create('branch.onnx', { executionProviders: ['webgpu'] })));
-    assert.match(alone, /^ProgramError: \S*branch\.onnx is not an exported model: make one with `wgpu-ep export branch\.onnx`/);
+    assert.equal(it.warnings.filter((text) => text.includes('`wgpu-ep export unexported.onnx`')).length, 1);
+    const alone = await it.evaluate(() => fails(ort.InferenceSession.create('unexported.onnx', { executionProviders: ['webgpu'] })));
+    assert.match(alone, /^ProgramError: \S*unexported\.onnx is not an exported model: make one with `wgpu-ep export unexported\.onnx`/);
   }
   const lonely = await visit(withWebGPU, 'alone');
-  const nothing = await lonely.evaluate(() => fails(ort.InferenceSession.create('branch.onnx', { executionProviders: ['webgpu', 'wasm'] })));
-  assert.match(nothing, /^ProgramError: WebGPU cannot run the model: branch\.onnx is not an exported model: .*; and there is no WebAssembly to run the model in: .*useWasm/);
+  const nothing = await lonely.evaluate(() => fails(ort.InferenceSession.create('unexported.onnx', { executionProviders: ['webgpu', 'wasm'] })));
+  assert.match(nothing, /^ProgramError: WebGPU cannot run the model: unexported\.onnx is not an exported model: .*; and there is no WebAssembly to run the model in: .*useWasm/);
 });
 
 test('the build of onnxruntime-web with WebGPU runs such a model there', async () => {
   const it = await visit(withWebGPU, 'alone');
   const found = await it.evaluate(async () => {
     ort.useWasm(() => import('/modules/onnxruntime-web/dist/ort.webgpu.bundle.min.mjs'));
-    const session = await ort.InferenceSession.create('branch.onnx', { executionProviders: ['webgpu', 'wasm'] });
+    const session = await ort.InferenceSession.create('unexported.onnx', { executionProviders: ['webgpu', 'wasm'] });
     const { y } = await session.run({ x: new ort.Tensor('float32', [1, -5, 2], [3]) });
     return [...(await y.getData())];
   });
   assert.deepEqual(found, [-1, 5, -2]);
-  assert(it.warnings.some((text) => text.startsWith("this session runs on onnxruntime-web's WebGPU, because WebGPU cannot run it: branch.onnx is not")), it.warnings.join());
+  assert(it.warnings.some((text) => text.startsWith("this session runs on onnxruntime-web's WebGPU, because WebGPU cannot run it: unexported.onnx is not")), it.warnings.join());
 });
 
 test('an export that onnxruntime-web is asked for runs on WebGPU', async () => {
