@@ -10,6 +10,7 @@ import pytest
 from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.device import adapters, open_device
+from onnxruntime_ep_wgpu.rehearsal import is_on, rehearsing
 from onnxruntime_ep_wgpu.runtime.making import (
     COMPILING,
     DEVICE,
@@ -21,7 +22,6 @@ from onnxruntime_ep_wgpu.runtime.making import (
     Progress,
 )
 from onnxruntime_ep_wgpu.runtime.pipelines import Pipelines
-from onnxruntime_ep_wgpu.runtime.rehearsal import is_on, rehearsing
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests.support import Runner, compile_model, make_model
 
