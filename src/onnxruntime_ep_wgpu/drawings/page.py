@@ -6,13 +6,11 @@ Invariants: what names say is escaped in the drawing, and in the script's data J
 from __future__ import annotations
 
 import html
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from importlib.resources import files
 from itertools import pairwise
 
-from ..profiles.page import filled, script_json
+from ..profiles.document import document
 from ..program.program import Program
 from ..tabular import html_table, printable, words
 from .boxes import Box, Drawing, drawn
@@ -22,18 +20,7 @@ WIDTH, HEIGHT, BESIDE, BELOW = 210, 40, 18, 40  # of a box, and the room between
 THROUGH = 12  # of the room that a line has beside boxes
 LETTERS = 32  # of a line in a box
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="content-security-policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{{digest}}'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{title}}</title>
-<style>
-{{style}}</style>
-</head>
-<body>
-<h1>{{title}}</h1>
+_BODY = """<h1>{{title}}</h1>
 <p>{{facts}}</p>
 <main>
 <div id="groups">
@@ -43,10 +30,6 @@ _PAGE = """<!doctype html>
 </main>
 <h2>Nodes</h2>
 <div class="scroll">{{nodes}}</div>
-<script type="application/json" id="boxes">{{data}}</script>
-<script>{{script}}</script>
-</body>
-</html>
 """
 
 
@@ -59,22 +42,15 @@ def page(
 ) -> str:
     """The HTML text: a drawing of each Program, and a table of the nodes with these columns."""
     drawings = [drawn(program) for program in programs]
-    script = "\n" + _part("page.js")
     data = [[{"facts": box.facts, "text": box.text} for box in it.boxes] for it in drawings]
     groups = "\n".join(_group(number, it) for number, it in enumerate(drawings))
-    return filled(
-        _PAGE,
-        {
-            "title": _escaped(title),
-            "facts": _escaped("; ".join(f"{words(name)} {value}" for name, value in facts.items())),
-            "style": _part("page.css"),
-            "groups": groups or "<p>No node runs on WebGPU.</p>",
-            "nodes": html_table(columns, nodes, "", []),
-            "data": script_json(data),
-            "script": script,
-            "digest": b64encode(sha256(script.encode()).digest()).decode(),
-        },
-    )
+    values = {
+        "title": _escaped(title),
+        "facts": _escaped("; ".join(f"{words(name)} {value}" for name, value in facts.items())),
+        "groups": groups or "<p>No node runs on WebGPU.</p>",
+        "nodes": html_table(columns, nodes, "", []),
+    }
+    return document(_BODY, values, style=_part("page.css"), script=_part("page.js"), name="boxes", data=data)
 
 
 def _part(name: str) -> str:

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import html
 import json
-import re
-from base64 import b64encode
-from collections.abc import Mapping
 from dataclasses import asdict
-from hashlib import sha256
 from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
 
 from ..tabular import words
 from ..trace import GPU_THREAD
+from .document import document
 from .events import Profile
 from .tables import BEYOND, by_dispatch, by_kernel, by_operator, summary
 
@@ -51,25 +48,9 @@ def data(profile: Profile) -> dict[str, Any]:
 
 def page(profile: Profile) -> str:
     """The HTML text."""
-    folder = files(__package__)
-    parts = {name: (folder / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")}
-    script = f"\n{parts['page.js']}"
+    body, style, script = (
+        (files(__package__) / f"page.{it}").read_text(encoding="utf-8") for it in ("html", "css", "js")
+    )
     title = f"{PurePath(profile.facts.get('model', 'profile')).name} on {profile.facts.get('device', 'a GPU')}"
-    values = {
-        "title": html.escape(title.encode(errors="replace").decode()),  # names of files need not be UTF-8
-        "style": parts["page.css"],
-        "script": script,
-        "digest": b64encode(sha256(script.encode()).digest()).decode(),
-        "data": script_json(data(profile)),
-    }
-    return filled(parts["page.html"], values)
-
-
-def filled(template: str, values: Mapping[str, str]) -> str:
-    """The template with each `{{name}}` replaced, all in one pass: what a value has in such braces stays text."""
-    return re.sub(r"\{\{(\w+)\}\}", lambda mark: values[mark[1]], template)
-
-
-def script_json(value: Any) -> str:
-    """JSON for an element `script`. Without "<", HTML sees neither the end of the element nor the start of a comment in it."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=True, default=str).replace("<", "\\u003c")
+    shown = html.escape(title.encode(errors="replace").decode())  # names of files need not be UTF-8
+    return document(body, {"title": shown}, style=style, script=script, name="profile", data=data(profile))
