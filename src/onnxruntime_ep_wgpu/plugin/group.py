@@ -91,8 +91,7 @@ class GroupOnDevice:
             sizes, executable = self._routed(now, tensors) if now.routes else ({}, now.executable)
             while True:
                 try:
-                    # What runs is found by the values that `now` looks at, so a run that is kept depends on them too.
-                    return executable.prepare(inputs(now.executable.valued_inputs | executable.valued_inputs))
+                    return executable.prepare(_with_values(now, executable, inputs, tensors))
                 except LimitError as error:
                     # What was compiled for elements may be beyond a limit for sizes.
                     if now.specialise is None or error.sizes.items() <= sizes.items():
@@ -161,7 +160,7 @@ class GroupOnDevice:
             raise error from why
         if made is None:
             return self.prepare(inputs)
-        return made.prepare(inputs(now.executable.valued_inputs | made.valued_inputs))
+        return made.prepare(_with_values(now, made, inputs, tensors))
 
     def _replace(self, now: _Compiled, made: tuple[_Compiled, Program]) -> None:
         """Runs with `made` from now on, unless another thread has put something in the place of `now`."""
@@ -207,6 +206,15 @@ class GroupOnDevice:
                 if len(now.routes) > MAX_ROUTES:
                     now.routes.popitem(last=False)
             return made
+
+
+def _with_values(
+    now: _Compiled, executable: Executable, inputs: GivenInputs, tensors: Sequence[DeviceTensor]
+) -> Sequence[DeviceTensor]:
+    """The inputs for an executable; `tensors` have the values that `now` looks at. What runs is found by those, so a run that is
+    kept depends on them too."""
+    looked_at = now.executable.valued_inputs
+    return tensors if executable.valued_inputs <= looked_at else inputs(looked_at | executable.valued_inputs)
 
 
 class _ForNextDevice:
