@@ -16,7 +16,7 @@ from ...program.ties import Ties
 from ...program.weights import Permuted
 from ..assign.shown import ShownGraph, ShownNode
 from ..store import programs
-from ..store.entry import Entry, EntryError, read, written
+from ..store.entry import Entry, EntryError, read, understood, written
 from .graphs import graph_from_json, graph_to_json
 from .made_for import MadeFor
 from .referred import Referred, Referring
@@ -76,29 +76,23 @@ class GroupContext:
         self._entry = read(data, KIND, KIND)
         self._compiled = compiled
         found = self._entry.content
-        try:
+        with understood():
             self.made_for = MadeFor.read(found["made_for"])
             self.inputs, self.outputs, self.declared = (_texts(found[it]) for it in ("inputs", "outputs", "declared"))
             self.left: dict[str, str] = {
                 str(name): reason
                 for name, reason in zip(found["left"], _texts(list(found["left"].values())), strict=True)
             }
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise EntryError(f"{type(error).__name__}: {error}") from error
 
     def graph(self, name: str) -> tuple[ShownGraph, Ties]:
         """The group's graph with its constants, and what is tied in it. Raises EntryError, ModelError for a weight that is not
         what it was."""
         found = self._entry.content
-        try:
+        with understood():
             referred = Referred(found["files"], memoryview(self._entry.data), self._compiled)
             graph = graph_from_json(found["graph"], name, referred.find)
             graph.in_files = referred.in_files
             ties = {tied: _tie(graph, tied, of, permutation) for tied, of, permutation in found["ties"]}
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            if isinstance(error, EntryError):
-                raise
-            raise EntryError(f"{type(error).__name__}: {error}") from error
         inputs, outputs = ({it.name for it in them} for them in (graph.inputs, graph.outputs))
         if not inputs <= {*self.inputs} or not {*self.outputs} <= outputs:
             raise EntryError("its node has other inputs or outputs than its graph")
@@ -107,16 +101,12 @@ class GroupContext:
     def program(self, graph: ShownGraph) -> programs.StoredProgram:
         """The Program of `graph`. Raises EntryError."""
         found = self._entry.content
-        try:
+        with understood():
             at, nbytes = found["calculated"]
             if type(at) is not int or type(nbytes) is not int or min(at, nbytes) < 0:
                 raise EntryError("its data have a place")
             data = memoryview(self._entry.data)[at : at + nbytes]
             return programs.program_of(found["program"], data, graph, graph.name)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            if isinstance(error, EntryError):
-                raise
-            raise EntryError(f"{type(error).__name__}: {error}") from error
 
 
 def renamed(

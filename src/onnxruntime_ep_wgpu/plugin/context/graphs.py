@@ -16,7 +16,7 @@ from ...program.dtypes import DType
 from ...program.reading import MOST, MOST_AXES
 from ..assign.shown import STRING, Bytes, Constant, ShownAttribute, ShownGraph, ShownNode, ShownValue
 from ..memory.descriptors import ONNX_BITS
-from ..store.entry import EntryError
+from ..store.entry import EntryError, understood
 
 Place = list[Any]
 """Where elements are, as JSON has it."""
@@ -83,12 +83,8 @@ def graph_to_json(graph: ShownGraph, keep: Keep) -> dict[str, Any]:
 
 def graph_from_json(found: Any, name: str, find: Find) -> ShownGraph:
     """The graph of `graph_to_json`, under a name of its own. Raises EntryError."""
-    try:
+    with understood():
         return _Reader(found, find).graph(name)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        if isinstance(error, EntryError):
-            raise
-        raise EntryError(f"{type(error).__name__}: {error}") from error
 
 
 class _Reader:

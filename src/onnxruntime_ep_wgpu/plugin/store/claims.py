@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import Fault, FreeSize
 from ..assign.decision import Claim
 from ..assign.outcome import Alone, Elsewhere, Fused, OwnKernel
-from .entry import EntryError
+from .entry import EntryError, understood
 
 KIND = "claim"
 
@@ -28,7 +28,7 @@ def content_of(claim: Claim) -> dict[str, Any]:
 
 def claim_of(content: Mapping[str, Any], assigned: Sequence[str]) -> Claim:
     """The claim of a graph whose nodes are `assigned`. Raises EntryError where it cannot be one of that."""
-    try:
+    with understood():
         groups = tuple(tuple(group) for group in content["groups"])
         reasons, free = list(content["reasons"]), content["free"]
         places = sorted(place for group in groups for place in group)
@@ -42,7 +42,5 @@ def claim_of(content: Mapping[str, Any], assigned: Sequence[str]) -> Claim:
             raise EntryError("a group has nodes of another provider, or in another order")
         for place in free:
             reasons[place] = FreeSize(reasons[place])
-    except (KeyError, TypeError, IndexError) as error:
-        raise EntryError(f"{type(error).__name__}: {error}") from error
     fused = {place: Fused(number) for number, group in enumerate(groups) for place in group}
     return Claim(tuple(fused.get(place) or Elsewhere(reason or "") for place, reason in enumerate(reasons)))

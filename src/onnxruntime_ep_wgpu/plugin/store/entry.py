@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,20 @@ _ALIGNED = 16
 
 class EntryError(ValueError):
     """An entry is damaged, or not the one that was asked for."""
+
+
+_OF_OTHERS = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError, struct.error)
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """What reads bytes of anybody in the `with` raises an EntryError for all that Python raises of a form that they do not have."""
+    try:
+        yield
+    except EntryError:
+        raise
+    except _OF_OTHERS as error:
+        raise EntryError(f"{type(error).__name__}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -53,7 +68,7 @@ def read(data: bytes, key: str | None, kind: str | None = None) -> Entry:
     rest = memoryview(data)[40:]
     if hashlib.sha256(rest).digest() != data[8:40]:
         raise EntryError("its digest is another one")
-    try:
+    with understood():
         version, length = struct.unpack("<II", rest[:8])
         if version != FORMAT:
             raise EntryError(f"its format is {version}, this package reads {FORMAT}")
@@ -68,10 +83,6 @@ def read(data: bytes, key: str | None, kind: str | None = None) -> Entry:
         )
         if key is not None and (header["key"] != key or found.kind != kind):
             raise EntryError("it was written for something else")
-    except (struct.error, KeyError, TypeError, RecursionError, ValueError) as error:
-        if isinstance(error, EntryError):
-            raise
-        raise EntryError(f"{type(error).__name__}: {error}") from error
     return found
 
 

@@ -18,7 +18,7 @@ from ...program.file import check_weights, from_header, header, stored_weight, w
 from ...program.program import Program
 from ...program.weights import Permuted, weight_array, weight_bytes
 from ..assign.shown import STRING, Constant, ShownGraph
-from .entry import EntryError
+from .entry import EntryError, understood
 
 KIND = "program"
 MOST_CALCULATED = 4 << 20  # bytes of constants in an entry
@@ -60,7 +60,7 @@ def content_of(
 
 def program_of(content: Mapping[str, Any], data: bytes | memoryview, graph: ShownGraph, name: str) -> StoredProgram:
     """The Program of an entry for a graph, under a name of its own. Raises EntryError where it is none of that."""
-    try:
+    with understood():
         found = replace(from_header(content["program"]), name=name)
         weights, at = [], 0
         for row in content["weights"]:
@@ -78,10 +78,6 @@ def program_of(content: Mapping[str, Any], data: bytes | memoryview, graph: Show
         inputs, outputs = (tuple(content[it]) for it in ("inputs", "outputs"))
         _check_names(inputs, [it.name for it in graph.inputs], len(found.inputs))
         _check_names(outputs, [it.name for it in graph.outputs], len(found.outputs) - len(found.sized))
-    except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
-        if isinstance(error, EntryError):
-            raise
-        raise EntryError(f"{type(error).__name__}: {error}") from error
     return StoredProgram(replace(found, weights=tuple(weights)), inputs, outputs)
 
 
