@@ -40,11 +40,11 @@ def _models(names: Sequence[str]) -> list[object]:
     return [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.exhaustive]) for name in names]
 
 
-every_model = pytest.mark.parametrize("name", _models([*zoo.NAMES, *zoo.FULL]))
+every_model = pytest.mark.parametrize("name", _models(zoo.NAMES))
 a_model_of_each_kind = pytest.mark.parametrize(
     "name",
     _models(["tiny", "minilm", "vit_f16", "cnn_int8_qdq", "unet", "t5_decoder_step", "lstm_gru", "detector_nms",
-             "resnet_f32.full", "vit_f32.full", "ocr_det", "ocr_cls", "ocr_rec"]),
+             "resnet_f32", "vit_f32", "ocr_det", "ocr_cls", "ocr_rec"]),
 )  # fmt: skip
 
 
@@ -99,9 +99,7 @@ def run(opened: ort.InferenceSession, name: str, variation: int) -> list[np.ndar
     return results
 
 
-@pytest.mark.costly
-@every_model
-def test_every_node_runs_on_webgpu(name: str) -> None:
+def all_of_it_runs_on_webgpu(name: str) -> None:
     placed = provider.placement(session(name))
     assert not placed.cpu_operators(), provider.reasons(session(name))
     assert placed.on_gpu
@@ -110,9 +108,20 @@ def test_every_node_runs_on_webgpu(name: str) -> None:
 @pytest.mark.costly(4)
 @every_model
 def test_results_equal_the_cpu_providers_for_every_shape_and_run(name: str) -> None:
+    all_of_it_runs_on_webgpu(name)
     for variation in range(case(name).variations):
         for _ in range(RUNS):
             assert error(name, variation, run(session(name), name, variation)) <= tolerance(name)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("way", [targets.Way("gpu", "pair")], ids=str, indirect=True)
+@pytest.mark.parametrize("name", zoo.FULL)
+def test_results_at_the_size_of_benchmarks_equal_the_cpu_providers(name: str) -> None:
+    """With the kernels of GPUs: those of software adapters are compared by smaller sizes."""
+    all_of_it_runs_on_webgpu(name)
+    for variation in (0, 0, 1):
+        assert error(name, variation, run(session(name), name, variation)) <= tolerance(name)
 
 
 @pytest.mark.costly
@@ -171,7 +180,7 @@ def test_two_sessions_of_two_threads_share_the_device(name: str) -> None:
 @pytest.mark.costly
 @a_model_of_each_kind
 def test_from_the_third_shape_on_nothing_is_compiled(name: str) -> None:
-    context = 1 + [*zoo.NAMES, *zoo.FULL].index(name)  # a device of its own, on which nothing has been compiled
+    context = 1 + zoo.NAMES.index(name)  # a device of its own, on which nothing has been compiled
     opened = provider.open_session(case(name).path, options={"deviceId": str(context)})
     for variation in (0, 1):
         run(opened, name, variation)

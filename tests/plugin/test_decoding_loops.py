@@ -169,5 +169,11 @@ def test_steps_compile_nothing_after_the_third_and_hold_no_more() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("way", ["arrays", "ort_values", "binding"])
 @pytest.mark.parametrize("name", MODELS)
+def test_so_they_do_however_caches_are_given(name: str, way: str) -> None:
+    decode(name, way, SHORT)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("name", "way"), [*zip(MODELS, ["binding", "ort_values", "arrays"], strict=True)])
 def test_two_thousand_steps_compile_nothing_after_the_third_and_hold_no_more(name: str, way: str) -> None:
     decode(name, way, LONG)

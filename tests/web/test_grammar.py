@@ -97,6 +97,6 @@ def test_kernels_for_gpus_are_what_browsers_read(tmp_path: Path) -> None:
     listed = tmp_path / "texts.json"
     listed.write_text(json.dumps(list(found)))
     done = node.node("test/parse_texts.mjs", listed)
-    assert done.returncode == 0, done.stderr
+    assert done.stdout, done.stderr
     wrong = {label: said for label, said in zip(found.values(), json.loads(done.stdout), strict=True) if said}
     assert not wrong

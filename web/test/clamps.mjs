@@ -1,7 +1,7 @@
 // Compiles the kernels of a file, for the process that reads what Dawn prints of them: `node clamps.mjs FILE TOGGLES`.
 
 import { readFileSync } from 'node:fs';
-import { useDawn } from './internals.mjs';
+import { leave, useDawn } from './internals.mjs';
 
 const gpu = await useDawn([`enable-dawn-features=${process.argv[3]}`]);
 const device = await (await gpu.requestAdapter()).requestDevice();
@@ -12,4 +12,4 @@ for (const [k, { wgsl: code }] of JSON.parse(readFileSync(process.argv[2], 'utf8
   const error = await device.popErrorScope();
   if (error) console.log(`kernel ${k} does not compile: ${error.message}`);
 }
-process.exit(0); // Dawn keeps threads
+leave();

@@ -18,10 +18,10 @@ after(() => rmSync(scratch, { recursive: true }));
 function printed(file, toggles) {
   const output = openSync(`${scratch}/out`, 'w');
   const script = fileURLToPath(new URL('clamps.mjs', import.meta.url));
-  const { status } = spawnSync(process.execPath, [script, file, toggles], { stdio: ['ignore', output, output] });
+  const { signal } = spawnSync(process.execPath, [script, file, toggles], { stdio: ['ignore', output, output] });
   closeSync(output);
   const text = readFileSync(`${scratch}/out`, 'utf8');
-  assert.equal(status, 0, text.slice(-2000));
+  assert.equal(signal, 'SIGKILL', text.slice(-2000)); // it came to its end
   assert.doesNotMatch(text, /^kernel \d+ does not compile.*/m);
   return text.split(/^kernel \d+$/m).slice(1).map((it) => it.slice(it.indexOf('Dumped SPIRV')));
 }

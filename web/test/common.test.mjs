@@ -2,7 +2,7 @@
 // second copy, so the backend is known to the one that the application imports, and to the types that it has.
 
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { after, before, test } from 'node:test';
@@ -44,7 +44,7 @@ const PROGRAMS = {
 };
 const RUN = `async function run() {
   const { assertSame, folder, samples } = await import(${JSON.stringify(`${web}test/fixtures.mjs`)});
-  const { useDawn } = await import(${JSON.stringify(`${web}test/internals.mjs`)});
+  const { leave, useDawn } = await import(${JSON.stringify(`${web}test/internals.mjs`)});
   assert.equal(InferenceSession, Ours);
   await useDawn();
   for (const preferredOutputLocation of ['cpu', 'gpu-buffer']) {
@@ -61,7 +61,8 @@ const RUN = `async function run() {
     await session.release();
   }
   assert.deepEqual(memory(), { buffers: 0, bytes: 0 });
-  process.exit(0); // Dawn keeps threads
+  console.log('right');
+  leave();
 }`;
 const TYPED = `
   import { InferenceSession, Tensor } from 'onnxruntime-common';
@@ -111,7 +112,10 @@ for (const name of TRIED) {
     assert.equal(read(`${app}/node_modules/onnxruntime-common/package.json`).version, versionOf(name));
     assert(!existsSync(`${app}/node_modules/onnxruntime-ep-wgpu-web/node_modules`));
     assert.equal(run('npx', ['--no-install', 'onnxruntime-ep-wgpu-web', '--version'], app), `wgpu-ep ${version}\n`);
-    for (const file of Object.keys(PROGRAMS)) run(process.execPath, [file], realpathSync(app));
+    for (const file of Object.keys(PROGRAMS)) {
+      const { stdout, stderr } = spawnSync(process.execPath, [file], { cwd: realpathSync(app), encoding: 'utf8' });
+      assert.equal(stdout.trim(), 'right', stderr);
+    }
     const compiled = (compiler, project) => {
       try {
         run(process.execPath, [`${web}node_modules/${compiler}/bin/tsc`, '-p', project], app);

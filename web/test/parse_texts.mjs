@@ -1,6 +1,6 @@
 // The texts of kernels parsed by the browser's compiler: `node parse_texts.mjs texts.json` prints what is wrong with each, as JSON.
 import { readFileSync } from 'node:fs';
-import { useDawn } from './internals.mjs';
+import { leave, useDawn } from './internals.mjs';
 
 // A backend that runs nothing, and has every feature.
 const adapter = await (await useDawn(['backend=null', 'enable-dawn-features=allow_unsafe_apis'])).requestAdapter();
@@ -15,4 +15,4 @@ for (const text of JSON.parse(readFileSync(process.argv[2], 'utf8'))) {
   found.push(errors.map((it) => `${it.lineNum}: ${it.message}: ${text.split('\n')[it.lineNum - 1]}`));
 }
 console.log(JSON.stringify(found));
-process.exit(0); // the adapter keeps Node alive
+leave();

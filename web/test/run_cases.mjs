@@ -2,7 +2,7 @@
 // runs}; output k of the last of so many runs is written to OUTPUT.k. Prints one line of JSON for each: {program, outputs: [{dims}]} or {program, error}.
 
 import { readFileSync, writeFileSync } from 'node:fs';
-import { internals, useDawn } from './internals.mjs';
+import { internals, leave, useDawn } from './internals.mjs';
 
 await useDawn();
 const { Executable, openSaved, sharedGpu } = await internals('testing');
@@ -22,4 +22,4 @@ for (const { program, inputs, output, runs } of JSON.parse(readFileSync(process.
     console.log(JSON.stringify({ program, error: `${error.name}: ${error.message}` }));
   }
 }
-process.exit(0);
+leave();

@@ -3,7 +3,7 @@
 // the run waited for a buffer to be read, or {model, error}.
 
 import { readFileSync, writeFileSync } from 'node:fs';
-import { useDawn } from './internals.mjs';
+import { leave, useDawn } from './internals.mjs';
 
 await useDawn();
 const { InferenceSession, Tensor, memory } = await import('../dist/ort.wgpu.mjs');
@@ -40,4 +40,4 @@ for (const { model, inputs, output } of JSON.parse(readFileSync(process.argv[2],
     console.log(JSON.stringify({ model, error: `${error.name}: ${error.message}` }));
   }
 }
-process.exit(0);
+leave();
