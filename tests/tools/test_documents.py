@@ -153,11 +153,19 @@ def test_the_programs_about_libraries_run_with_stand_ins(number: int, folder: Pa
     for name in ("det", "cls", "rec", "det_10g"):
         shutil.copy(folder / "model.onnx", folder / f"{name}.onnx")
     shutil.copytree(LIBRARIES, folder, dirs_exist_ok=True)
+    shutil.copy(folder / "model.onnx", folder / "nudenet" / "320n.onnx")
     ending = """
 from onnxruntime_ep_wgpu import check
-held = {"model": lambda it: [it.model.model], "detector": lambda it: [it.session], "magika": lambda it: [it._onnx_session],
-        "engine": lambda it: [section.session for section in it.cfg.values()]}
-found = [it for name, sessions in held.items() if name in globals() for it in sessions(globals()[name])]
+held = {
+    "TextEmbedding": lambda: [model.model.model],
+    "get_model": lambda: [detector.session],
+    "Magika": lambda: [magika._onnx_session],
+    "RapidOCR": lambda: [section.session for section in engine.cfg.values()],
+    "ORTModelForFeatureExtraction": lambda: [model.session, sentences.auto_model.session],
+    "Kokoro": lambda: [kokoro.sess],
+    "nudenet": lambda: [detector.onnx_session],
+}
+found = [it for name, sessions in held.items() if name in globals() for it in sessions()]
 assert found
 for it in found:
     check(it)
