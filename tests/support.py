@@ -12,8 +12,8 @@ import onnx
 import onnx_ir as ir
 from onnx import helper, numpy_helper
 
-from onnxruntime_ep_wgpu.compiler.codegen import prelude
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
+from onnxruntime_ep_wgpu.compiler.emit import prelude
 from onnxruntime_ep_wgpu.device import Device, Place
 from onnxruntime_ep_wgpu.plugin.group import GroupOnDevice
 from onnxruntime_ep_wgpu.plugin.specialise import Specialiser

@@ -9,13 +9,15 @@ from importlib.resources import files
 
 import pytest
 
-from onnxruntime_ep_wgpu.compiler.codegen.prelude import map_body
-from onnxruntime_ep_wgpu.compiler.divide import BindingsError, divided
+from onnxruntime_ep_wgpu.compiler.emit.prelude import map_body
 from onnxruntime_ep_wgpu.compiler.ir import Body, Element, Map, Read, Storage, Tensor, View
+from onnxruntime_ep_wgpu.compiler.nodes.divide import BindingsError, divided
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from tests.support import target
 
-BODIES = sorted(it.name.removesuffix(".wgsl") for it in files("onnxruntime_ep_wgpu.compiler.wgsl.bodies").iterdir())
+BODIES = sorted(
+    it.name.removesuffix(".wgsl") for it in files("onnxruntime_ep_wgpu.compiler.emit.wgsl.bodies").iterdir()
+)
 
 
 def shown(body: Body) -> str:

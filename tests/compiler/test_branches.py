@@ -10,7 +10,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
-from onnxruntime_ep_wgpu.compiler.lower import attempt
+from onnxruntime_ep_wgpu.compiler.lower.lower import attempt
 from onnxruntime_ep_wgpu.errors import FreeSize
 from tests.support import Runner, compile_model, target
 

@@ -14,7 +14,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from onnxruntime_ep_wgpu.compiler import tune
-from onnxruntime_ep_wgpu.compiler.channels import channels_last_in
+from onnxruntime_ep_wgpu.compiler.lower.channels import channels_last_in
 from onnxruntime_ep_wgpu.errors import InputError
 from onnxruntime_ep_wgpu.program.axes import model_name
 from onnxruntime_ep_wgpu.program.program import Program

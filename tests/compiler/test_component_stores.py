@@ -19,7 +19,7 @@ from tests import targets
 from tests.support import Runner, compile_model, make_model
 
 F = np.float32
-TEXTS = sorted((Path(onnxruntime_ep_wgpu.__file__).parent / "compiler" / "wgsl").rglob("*.wgsl"))
+TEXTS = sorted((Path(onnxruntime_ep_wgpu.__file__).parent / "compiler" / "emit" / "wgsl").rglob("*.wgsl"))
 # a[i][k] = v, a[i].x += v: of an array of vectors one component.
 STORE = re.compile(r"\b(\w+)\[[^=;]*\](?:\[[^=;]*\]|\.[xyzw]) *[-+*|&]?= ")
 

@@ -10,13 +10,13 @@ import onnx_ir as ir
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.compiler.builder import Builder, Operand
-from onnxruntime_ep_wgpu.compiler.codegen import prelude
-from onnxruntime_ep_wgpu.compiler.codegen.expression import check_expression, to_wgsl
-from onnxruntime_ep_wgpu.compiler.codegen.scalar import Scalars
-from onnxruntime_ep_wgpu.compiler.codegen.value import TypedValue
-from onnxruntime_ep_wgpu.compiler.lower import attempt
-from onnxruntime_ep_wgpu.compiler.ops import registry
+from onnxruntime_ep_wgpu.compiler.emit import prelude
+from onnxruntime_ep_wgpu.compiler.emit.expression import check_expression, to_wgsl
+from onnxruntime_ep_wgpu.compiler.emit.scalar import Scalars
+from onnxruntime_ep_wgpu.compiler.emit.value import TypedValue
+from onnxruntime_ep_wgpu.compiler.lower.builder import Builder, Operand
+from onnxruntime_ep_wgpu.compiler.lower.lower import attempt
+from onnxruntime_ep_wgpu.compiler.lower.ops import registry
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from tests.support import make_model, run_model, target
 

@@ -13,8 +13,8 @@ import onnx_ir as ir
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.compiler import facts
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
+from onnxruntime_ep_wgpu.compiler.graph import facts
 from tests.support import make_model, target
 
 from .attention_models import Sizes, attention_model

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from onnxruntime_ep_wgpu.compiler import tune
-from onnxruntime_ep_wgpu.compiler.builder import Builder, Operand
 from onnxruntime_ep_wgpu.compiler.compile import compile_lowered
 from onnxruntime_ep_wgpu.compiler.dims import symbol
 from onnxruntime_ep_wgpu.compiler.ir import LoweredGraph, Storage, Tensor, View
-from onnxruntime_ep_wgpu.compiler.ops.attend import VisibleKeys, flash_attention
+from onnxruntime_ep_wgpu.compiler.lower.builder import Builder, Operand
+from onnxruntime_ep_wgpu.compiler.lower.ops.attend import VisibleKeys, flash_attention
 from onnxruntime_ep_wgpu.errors import UnsupportedError
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.program.program import Program

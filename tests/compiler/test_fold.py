@@ -10,8 +10,8 @@ import pytest
 from onnx import numpy_helper
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.compiler import fold
-from onnxruntime_ep_wgpu.compiler.fold import ALWAYS_FOLDED_BYTES, fold_constants
+from onnxruntime_ep_wgpu.compiler.graph import fold
+from onnxruntime_ep_wgpu.compiler.graph.fold import ALWAYS_FOLDED_BYTES, fold_constants
 from onnxruntime_ep_wgpu.program.weights import weight_array
 from tests.support import compile_model, make_model, run_model
 

@@ -8,10 +8,10 @@ import onnx.parser
 import onnx_ir as ir
 import pytest
 
-from onnxruntime_ep_wgpu.compiler.inference import model as inference
-from onnxruntime_ep_wgpu.compiler.inference import nodes, pattern
-from onnxruntime_ep_wgpu.compiler.inference.bodies import solved
-from onnxruntime_ep_wgpu.compiler.inference.told import Shape, Told, joined
+from onnxruntime_ep_wgpu.compiler.graph.inference import nodes, pattern
+from onnxruntime_ep_wgpu.compiler.graph.inference.bodies import solved
+from onnxruntime_ep_wgpu.compiler.graph.inference.told import Shape, Told, joined
+from onnxruntime_ep_wgpu.compiler.lower import model_types as inference
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
 
 F = ir.DataType.FLOAT

@@ -79,6 +79,19 @@ RULES = {
 }
 
 
+# The compiler's folders and files, each of which may import those before it.
+FLOORS = ["dims", "ir", "tune", "graph", "nodes", "passes", "rewrite", "kernels", "lower", "emit", "compile"]
+# What lowering and passes still import of `emit/`: the language of maps, the types of its values, and texts of bodies.
+LANGUAGE = {
+    "emit/prelude.py",
+    "emit/preprocess.py",
+    "emit/expression.py",
+    "emit/scalar.py",
+    "emit/storage.py",
+    "emit/value.py",
+}
+
+
 class Import(NamedTuple):
     """`file` is the imported one, None for a library, which is `name` then."""
 
@@ -147,6 +160,53 @@ def wrong_imports(path: Path, text: str) -> list[str]:
     return wrong
 
 
+def wrong_floors(path: Path, text: str) -> list[str]:
+    """The imports of a file of the compiler that are of a floor above its own."""
+    inside = PACKAGE / "compiler"
+    own = FLOORS.index(path.relative_to(inside).parts[0].removesuffix(".py"))
+    wrong = []
+    for name, file in imports_of(path, text):
+        if (
+            file is not None
+            and inside in file.parents
+            and file.parent != inside.parent
+            and file != inside / "__init__.py"
+        ):
+            place = file.relative_to(inside)
+            above = FLOORS.index(place.parts[0].removesuffix(".py")) > own
+            if above and place.as_posix() not in LANGUAGE:
+                wrong.append(name)
+    return wrong
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_imports_inside_of_the_compiler_point_down(floor: str) -> None:
+    place = PACKAGE / "compiler" / floor
+    files = [place.with_suffix(".py")] if place.with_suffix(".py").exists() else sorted(place.rglob("*.py"))
+    wrong = {str(path.relative_to(PACKAGE)): wrong_floors(path, path.read_text()) for path in files}
+    assert files and not {path: names for path, names in wrong.items() if names}
+
+
+def test_every_file_of_the_compiler_has_its_floor() -> None:
+    found = {it.stem for it in (PACKAGE / "compiler").iterdir() if not it.name.startswith("_")}
+    assert found == set(FLOORS)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("graph/x.py", "from ..lower.ops import registry"),
+        ("lower/ops/x.py", "from ...emit.kernel import generate"),
+        ("lower/x.py", "from ..compile import compile_graph"),
+        ("rewrite/x.py", "from ..lower import builder"),
+        ("ir/x.py", "from ..nodes.divide import divided"),
+        ("kernels.py", "from .emit import alike"),
+    ],
+)
+def test_an_import_of_a_floor_above_is_noticed(file: str, text: str) -> None:
+    assert wrong_floors(PACKAGE / "compiler" / file, text)
+
+
 @pytest.mark.parametrize("part", RULES)
 def test_imports_point_down(part: str) -> None:
     wrong = {
@@ -175,7 +235,7 @@ def test_every_right_is_used() -> None:
         ("program/x.py", "import numpy, cffi"),
         ("program/x.py", "import rich.table"),
         ("compiler/x.py", "from .._wgpu import ffi"),
-        ("compiler/ops/x.py", "from ..._ort import lib"),
+        ("compiler/lower/x.py", "from ..._ort import lib"),
         ("device/x.py", "from .. import _ort"),
         ("compiler/x.py", f"from {NAME} import runtime"),
         ("compiler/x.py", f"import {NAME}.runtime.plan"),
@@ -252,7 +312,9 @@ def test_circles_are_found() -> None:
     assert circles(graph) == [["f", "g"], ["a", "b", "c"]]
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "compiler" / "ops").rglob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((PACKAGE / "compiler" / "lower" / "ops").rglob("*.py")), ids=lambda path: path.stem
+)
 def test_bodies_of_more_than_three_statements_are_files(path: Path) -> None:
     """And none is an f-string: what depends on an operator are constants, which directives are about."""
     tree = ast.parse(path.read_text())

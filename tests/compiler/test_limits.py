@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.compiler.lower import attempt
+from onnxruntime_ep_wgpu.compiler.lower.lower import attempt
 from onnxruntime_ep_wgpu.errors import UnsupportedError
 from onnxruntime_ep_wgpu.program.layout import Layouts
 from onnxruntime_ep_wgpu.program.target import Target
@@ -145,7 +145,7 @@ def test_more_scores_than_kernels_count_to() -> None:
 
 
 def test_a_graph_within_its_limits_is_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxruntime_ep_wgpu.compiler import lower as module
+    from onnxruntime_ep_wgpu.compiler.lower import lower as module
 
     made = []
     kept = module.Lowering.__init__

@@ -12,8 +12,8 @@ from onnx.helper import make_node as node
 from onnx.helper import make_tensor_value_info
 
 from onnxruntime_ep_wgpu.compiler.ir import Tensor
-from onnxruntime_ep_wgpu.compiler.lower import attempt
-from onnxruntime_ep_wgpu.compiler.operand import Operand
+from onnxruntime_ep_wgpu.compiler.lower.lower import attempt
+from onnxruntime_ep_wgpu.compiler.lower.operand import Operand
 from onnxruntime_ep_wgpu.errors import InputError, UnsupportedError
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from tests.support import Runner, compile_model, make_model, run_model, target

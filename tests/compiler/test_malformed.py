@@ -15,8 +15,8 @@ import pytest
 from onnx.helper import make_node as node
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.compiler.lower import attempt
-from onnxruntime_ep_wgpu.compiler.ops import registry
+from onnxruntime_ep_wgpu.compiler.lower.lower import attempt
+from onnxruntime_ep_wgpu.compiler.lower.ops import registry
 from onnxruntime_ep_wgpu.errors import Fault, InternalError
 from onnxruntime_ep_wgpu.program.target import Target
 from tests.conformance import cases as node_cases

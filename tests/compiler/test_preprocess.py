@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from onnxruntime_ep_wgpu.compiler.codegen.prelude import map_body, template
-from onnxruntime_ep_wgpu.compiler.codegen.preprocess import preprocess
+from onnxruntime_ep_wgpu.compiler.emit.prelude import map_body, template
+from onnxruntime_ep_wgpu.compiler.emit.preprocess import preprocess
 
 
 def lines(text: str, **constants: Any) -> list[str]:
@@ -74,7 +74,7 @@ def test_texts_without_directives_are_as_they_are() -> None:
 
 
 BODIES = sorted(
-    it.name.removesuffix(".wgsl") for it in (files("onnxruntime_ep_wgpu.compiler") / "wgsl/bodies").iterdir()
+    it.name.removesuffix(".wgsl") for it in (files("onnxruntime_ep_wgpu.compiler.emit") / "wgsl/bodies").iterdir()
 )
 
 

@@ -13,9 +13,9 @@ import pytest
 from onnx import numpy_helper
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.compiler.builder import Builder
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
-from onnxruntime_ep_wgpu.compiler.tied import ties_of
+from onnxruntime_ep_wgpu.compiler.graph.tied import ties_of
+from onnxruntime_ep_wgpu.compiler.lower.builder import Builder
 from onnxruntime_ep_wgpu.plugin.group import CompiledGroup
 from onnxruntime_ep_wgpu.plugin.specialise import Specialiser
 from onnxruntime_ep_wgpu.program.program import Program

@@ -44,7 +44,7 @@ def run(data: Data) -> dict[str, Any]:
 
 
 def _run(model: onnx.ModelProto, data: Data, inputs: Sequence[Any]) -> dict[str, Any]:
-    from onnxruntime_ep_wgpu.compiler.lower import attempt
+    from onnxruntime_ep_wgpu.compiler.lower.lower import attempt
     from onnxruntime_ep_wgpu.errors import UnsupportedError
     from tests import support
 

@@ -30,8 +30,8 @@ from onnx import helper, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
-from onnxruntime_ep_wgpu.compiler.lower import attempt
-from onnxruntime_ep_wgpu.compiler.ops import registry
+from onnxruntime_ep_wgpu.compiler.lower.lower import attempt
+from onnxruntime_ep_wgpu.compiler.lower.ops import registry
 from onnxruntime_ep_wgpu.errors import Fault, InternalError
 from onnxruntime_ep_wgpu.program.target import Target
 from tests.ops import contributed, enumerated

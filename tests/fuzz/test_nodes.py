@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx.helper import make_node, make_tensor_value_info
 
-from onnxruntime_ep_wgpu.compiler.ops import registry
+from onnxruntime_ep_wgpu.compiler.lower.ops import registry
 
 from . import nodes
 

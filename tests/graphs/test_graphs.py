@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnxruntime_ep_wgpu.compiler import ops
-from onnxruntime_ep_wgpu.compiler.ops import registry
+from onnxruntime_ep_wgpu.compiler.lower import ops
+from onnxruntime_ep_wgpu.compiler.lower.ops import registry
 from tests import shared, targets
 
 from . import batches, check, shrink, values

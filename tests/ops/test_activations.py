@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from onnxruntime_ep_wgpu.compiler.ops.activations import ACTIVATIONS
+from onnxruntime_ep_wgpu.compiler.lower.ops.activations import ACTIVATIONS
 
 FUNCTIONS = {
     "where": lambda condition, a, b: a if condition else b,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxruntime_ep_wgpu.compiler.ops import conv, depthwise
+from onnxruntime_ep_wgpu.compiler.lower.ops import conv, depthwise
 from tests import support, targets
 
 from .compare import check, model, random

@@ -62,7 +62,7 @@ def check(op: str, *arrays: Any, **how: Any) -> None:
 
 def test_no_template_divides_behind_the_functions_back() -> None:
     """The kernel text that this file replaces is the one there is."""
-    from onnxruntime_ep_wgpu.compiler.codegen import prelude
+    from onnxruntime_ep_wgpu.compiler.emit import prelude
 
     assert prelude.template("prelude/float").count(EXACT) == 1
 

@@ -19,9 +19,10 @@ import pytest
 from onnx import TensorProto, defs, helper
 from onnx.reference import ReferenceEvaluator
 
-from onnxruntime_ep_wgpu.compiler import ops
-from onnxruntime_ep_wgpu.compiler.lower import attempt
-from onnxruntime_ep_wgpu.compiler.ops import registry
+from onnxruntime_ep_wgpu.compiler.graph.schemas import schema_of
+from onnxruntime_ep_wgpu.compiler.lower import ops
+from onnxruntime_ep_wgpu.compiler.lower.lower import attempt
+from onnxruntime_ep_wgpu.compiler.lower.ops import registry
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from tests import halves, support
 from tests.conformance import cases, scope
@@ -113,7 +114,7 @@ def test_every_operator_that_takes_f16_takes_bf16_where_its_schema_allows_it() -
     ops.load()
     newest = defs.onnx_opset_version()
     for (domain, name), versions in registry._OPERATORS.items():
-        schema = registry.schema_of(name, domain, newest)
+        schema = schema_of(name, domain, newest)
         for entry in versions if schema is not None else ():
             taken = [entry.types[n] for n in entry.operands] + ([entry.types[entry.variadic]] if entry.variadic else [])
             for formal, types in zip(schema.inputs, taken, strict=False):

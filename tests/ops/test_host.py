@@ -13,8 +13,8 @@ import pytest
 from onnx import helper
 
 from onnxruntime_ep_wgpu.compiler import dims
-from onnxruntime_ep_wgpu.compiler.builder import Builder, Operand
-from onnxruntime_ep_wgpu.compiler.ops import host
+from onnxruntime_ep_wgpu.compiler.lower.builder import Builder, Operand
+from onnxruntime_ep_wgpu.compiler.lower.ops import host
 from onnxruntime_ep_wgpu.errors import InputError, UnsupportedError
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from tests import support

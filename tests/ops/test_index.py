@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
-from onnxruntime_ep_wgpu.compiler.lower import attempt
+from onnxruntime_ep_wgpu.compiler.lower.lower import attempt
 from onnxruntime_ep_wgpu.errors import Fault, InputError, OutOfRangeError, UnsupportedError
 from onnxruntime_ep_wgpu.program.settings import CompileSettings
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings

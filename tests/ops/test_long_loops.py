@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.compiler.ops.matmul import longest_sum
+from onnxruntime_ep_wgpu.compiler.lower.ops.matmul import longest_sum
 from onnxruntime_ep_wgpu.errors import LimitError, UnsupportedError
 from onnxruntime_ep_wgpu.program.program import Dispatch
 from onnxruntime_ep_wgpu.program.target import Target

@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.compiler.pads import strips
+from onnxruntime_ep_wgpu.compiler.nodes.pads import strips
 from onnxruntime_ep_wgpu.compiler.passes import place
 from onnxruntime_ep_wgpu.program.postfix import compile_dims
 from onnxruntime_ep_wgpu.program.program import REPETITION, Program

@@ -14,7 +14,7 @@ import pytest
 from ml_dtypes import bfloat16
 from onnx import AttributeProto, TensorProto, helper
 
-from onnxruntime_ep_wgpu.compiler.codegen import prelude
+from onnxruntime_ep_wgpu.compiler.emit import prelude
 from onnxruntime_ep_wgpu.device import BufferBinding
 from onnxruntime_ep_wgpu.errors import UnsupportedError
 from onnxruntime_ep_wgpu.program.file import load, save

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxruntime_ep_wgpu.compiler.ops import recurrent
+from onnxruntime_ep_wgpu.compiler.lower.ops import recurrent
 from onnxruntime_ep_wgpu.program.file import load, save
 from onnxruntime_ep_wgpu.program.target import Target
 from onnxruntime_ep_wgpu.runtime.describe import Descriptions

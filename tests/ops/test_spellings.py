@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
-from onnxruntime_ep_wgpu.compiler.ops import registry
+from onnxruntime_ep_wgpu.compiler.lower.ops import registry
 from onnxruntime_ep_wgpu.errors import UnsupportedError
 from tests import feeding, support
 from tests.ops.compare import random

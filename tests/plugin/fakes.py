@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from onnxruntime_ep_wgpu.compiler.lower import Attempt
+from onnxruntime_ep_wgpu.compiler.lower.lower import Attempt
 from onnxruntime_ep_wgpu.errors import UnsupportedError
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor

@@ -15,9 +15,9 @@ from onnxruntime.capi import _pybind_state
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
-from onnxruntime_ep_wgpu.compiler.lower import Attempt
-from onnxruntime_ep_wgpu.compiler.ops import host
-from onnxruntime_ep_wgpu.compiler.ops.host import reads_shape_alone
+from onnxruntime_ep_wgpu.compiler.lower.lower import Attempt
+from onnxruntime_ep_wgpu.compiler.lower.ops import host
+from onnxruntime_ep_wgpu.compiler.lower.ops.host import reads_shape_alone
 from onnxruntime_ep_wgpu.plugin import abi
 from onnxruntime_ep_wgpu.plugin import session as session_state
 from onnxruntime_ep_wgpu.plugin.assign import subgraph

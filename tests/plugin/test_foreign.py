@@ -14,9 +14,9 @@ from onnx import TensorProto, defs, helper
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.compiler.inference import contrib, ml, nodes
-from onnxruntime_ep_wgpu.compiler.inference.told import Told
-from onnxruntime_ep_wgpu.compiler.ops import registry
+from onnxruntime_ep_wgpu.compiler.graph.inference import contrib, ml, nodes
+from onnxruntime_ep_wgpu.compiler.graph.inference.told import Told
+from onnxruntime_ep_wgpu.compiler.lower.ops import registry
 
 from .foreign import CONTRIB, LEARNT, ML, MS, NOT_HERE, Foreign
 

@@ -13,9 +13,9 @@ from onnx.reference import ReferenceEvaluator
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.api.reports import state_of
-from onnxruntime_ep_wgpu.compiler import lower
 from onnxruntime_ep_wgpu.compiler.compile import compile_lowered
-from onnxruntime_ep_wgpu.compiler.facts import facts_of
+from onnxruntime_ep_wgpu.compiler.graph.facts import facts_of
+from onnxruntime_ep_wgpu.compiler.lower import lower
 from onnxruntime_ep_wgpu.plugin.assign import subgraph
 from onnxruntime_ep_wgpu.plugin.assign.converted import NumbersAttribute
 from onnxruntime_ep_wgpu.plugin.assign.lowerings import Lowerings

@@ -7,7 +7,7 @@ from typing import Any
 import onnx
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
-from onnxruntime_ep_wgpu.compiler.ops import registry
+from onnxruntime_ep_wgpu.compiler.lower.ops import registry
 from onnxruntime_ep_wgpu.errors import UnsupportedError
 
 SCHEMAS = {f"{it.domain}.{it.name}-{it.since_version}": it for it in get_all_operator_schema()}

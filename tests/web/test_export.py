@@ -24,7 +24,7 @@ from onnxruntime_ep_wgpu.api.precision import Precision
 from onnxruntime_ep_wgpu.api.web_export import BOTH, HALVES, LARGE, REDUCING, SOFTWARE, _compiled, _large, _programs
 from onnxruntime_ep_wgpu.api.web_files import FIRST_BYTES, GRAIN, MOST_INFLATED, _deflated, read_programs
 from onnxruntime_ep_wgpu.api.web_programs import encode, tight
-from onnxruntime_ep_wgpu.compiler.lower_node import Lowering
+from onnxruntime_ep_wgpu.compiler.lower.lower_node import Lowering
 from onnxruntime_ep_wgpu.errors import ModelError, OptionError, ProgramError, UnsupportedError
 from onnxruntime_ep_wgpu.program.file import from_header
 from onnxruntime_ep_wgpu.program.program import Program

@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 from onnxruntime_ep_wgpu.api.web_export import REDUCING
 from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
-from onnxruntime_ep_wgpu.compiler.lower import attempt
+from onnxruntime_ep_wgpu.compiler.lower.lower import attempt
 from onnxruntime_ep_wgpu.program.settings import CompileSettings
 from onnxruntime_ep_wgpu.program.target import F16, SUBGROUP_MATRIX, MatrixUnit, Target
 from tests.compiler import test_channels_last, test_extremes, test_squeeze_excite

@@ -19,7 +19,7 @@ from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.api.model_file import read_model
 from onnxruntime_ep_wgpu.api.precision import Precision, Reduced, reduce
 from onnxruntime_ep_wgpu.api.web_export import _compiled
-from onnxruntime_ep_wgpu.compiler.ops.registry import schema_of
+from onnxruntime_ep_wgpu.compiler.graph.schemas import schema_of
 from onnxruntime_ep_wgpu.errors import ProgramError
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
 from tests.graphs.generate import generate

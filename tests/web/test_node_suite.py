@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from onnxruntime_ep_wgpu.api.web_export import SOFTWARE
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
-from onnxruntime_ep_wgpu.compiler.lower import attempt
+from onnxruntime_ep_wgpu.compiler.lower.lower import attempt
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE, Target
 from tests.conformance import cases, scope

@@ -166,7 +166,7 @@ def _compiled(source: Path, model: ir.Model, *targets: Target) -> list[Program] 
     """The Programs for Targets that graphs are lowered alike for, or Flows where a graph takes several. What compiling changes of
     the model means the same. Raises UnsupportedError naming what cannot run."""
     from ..compiler.compile import compile_for, compile_graph
-    from ..compiler.lower import attempt, lower
+    from ..compiler.lower.lower import attempt, lower
 
     graph, name = model.graph, model.graph.name or source.stem
     found = attempt(graph, model.opset_imports, targets[0])
@@ -217,7 +217,7 @@ def _programs(source: Path, model: ir.Model) -> tuple[list[Program | Flow], tupl
 
 def _contradicted(model: ir.Model) -> tuple[str, ...]:
     """Takes shapes from the model that it declares of what its nodes make and that are not those calculated, and says which."""
-    from ..compiler.lower import attempt
+    from ..compiler.lower.lower import attempt
 
     made = {value.name: value for node in model.graph for value in node.outputs if value.shape is not None}
     declared = {name: value.shape for name, value in made.items()}

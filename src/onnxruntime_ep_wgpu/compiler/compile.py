@@ -10,12 +10,12 @@ from ..program import program as p
 from ..program.postfix import Postfix
 from ..program.settings import DEFAULT, CompileSettings
 from ..program.target import Target
-from .codegen.alike import Kernels
-from .codegen.kernel import Source
 from .dims import Dim, Names, less, symbols_of
+from .emit.alike import Kernels
+from .emit.kernel import Source
 from .ir import LoweredGraph, Message, Storage, Tensor
 from .kernels import kernels_of
-from .lower import lower
+from .lower.lower import lower
 from .passes.fuse import FusedGroup
 from .passes.work import operations, traffic
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..program.target import Target
-from .binding_ranges import is_countable, is_storable
 from .ir import LoweredGraph, Tensor
+from .ir.binding_ranges import is_countable, is_storable
 from .passes.alias import alias_updates
 from .passes.apart import take_apart
 from .passes.dead import remove_dead

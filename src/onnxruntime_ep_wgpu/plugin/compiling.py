@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..compiler.compile import compile_graph, compile_lowered
-from ..compiler.facts import looked_at
-from ..compiler.inference.told import Told, fill
-from ..compiler.tied import hand_on
+from ..compiler.graph.facts import looked_at
+from ..compiler.graph.inference.told import Told, fill
+from ..compiler.graph.tied import hand_on
 from ..program.program import Program
 from ..program.settings import CompileSettings
 from ..program.target import Target

@@ -19,9 +19,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ..compiler.compile import compile_graph
-from ..compiler.graph_inputs import extent_label
-from ..compiler.inference.told import label_of
-from ..compiler.tied import ties_of
+from ..compiler.graph.inference.told import label_of
+from ..compiler.graph.tied import ties_of
+from ..compiler.lower.graph_inputs import extent_label
 from ..errors import LimitError, UnsupportedError
 from ..program.program import NO_EXTENT, Program
 from ..program.settings import DEFAULT, CompileSettings

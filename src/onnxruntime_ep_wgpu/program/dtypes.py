@@ -2,7 +2,7 @@
 
 Storage follows ONNX Runtime's memory layout exactly (a bool is a byte, an int64 is eight bytes), so that
 caller-owned buffers are bound without conversion. The *compute* type is what a kernel calculates with; how elements
-narrower than a word are read and written is in `codegen/storage.py`.
+narrower than a word are read and written is in `emit/storage.py`.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...compiler.graph_inputs import unnamed
-from ...compiler.inference.told import Told
+from ...compiler.graph.inference.told import Told
+from ...compiler.lower.graph_inputs import unnamed
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ...program.flow import UNKNOWN, Flow, Part

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ...compiler.inference.model import types_of
-from ...compiler.inference.told import Told, merged, of_value
+from ...compiler.graph.inference.told import Told, merged, of_value
+from ...compiler.lower.model_types import types_of
 from ...program.flow import Flow
 from ...program.target import Target
 from .assembled import KnownValue, NamedPart, assembled

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ...compiler.lower import Attempt
+from ...compiler.lower.lower import Attempt
 from ...plugin.assign.partition import groups as partition
 from ...plugin.assign.shown import predecessors
 from ...plugin.assign.subgraph import extract

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ...compiler.compile import compile_for
-from ...compiler.inference.told import Told
-from ...compiler.lower import Attempt, attempt
+from ...compiler.graph.inference.told import Told
+from ...compiler.lower.lower import Attempt, attempt
 from ...errors import UnsupportedError
 from ...plugin.assign.subgraph import extract
 from ...program.program import Program

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from ...compiler.inference.told import Told, merged, of_value
+from ...compiler.graph.inference.told import Told, merged, of_value
 from ...program.dtypes import DType
 
 _WIDE = {True: ir.DataType.FLOAT, False: ir.DataType.INT32}  # whether it is a float: exact for all that is narrower

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from ...compiler.inference.told import Told, merged, of_value
+from ...compiler.graph.inference.told import Told, merged, of_value
 
 
 def loops_for_scans(graph: ir.Graph, opset: int, known: Mapping[str, Told]) -> bool:

@@ -5,7 +5,7 @@ all that only it needs is calculated for one row: the last product, and what is 
 the attention of the last layer. For 512 ids and a vocabulary of 128,000 there are 125 MiB less of f16 logits.
 
 Rows are axis -2 of all that a `Slice` is put behind, of any rank from 2 on: an operand has as many there as the result, or one.
-Which operators make an element of elements, and which a row of rows, these declare (`compiler/ops/registry.py`).
+Which operators make an element of elements, and which a row of rows, these declare (`compiler/lower/ops/registry.py`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from ...compiler import ops
-from ...compiler.ops import registry
+from ...compiler.lower import ops
+from ...compiler.lower.ops import registry
 
 ops.load()
 _ATTENTION = {"Attention", "GroupQueryAttention", "MultiHeadAttention"}  # those of com.microsoft

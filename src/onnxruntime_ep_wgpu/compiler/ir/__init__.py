@@ -1,8 +1,10 @@
 """The lowered graph: `view` (tensors, how they are looked at, what a node is), `body` (what a map reads where), `graph` (the kinds
-of nodes)."""
+of nodes); `binding_ranges` says how tensors larger than a binding are bound, and imports these."""
 
 from .body import Body, Element
 from .graph import (
+    MAX_COST,
+    MAX_INLINED_COST,
     MOST_ELEMENTS,
     REPETITION,
     Call,
@@ -36,6 +38,8 @@ from .view import (
 )
 
 __all__ = [
+    "MAX_COST",
+    "MAX_INLINED_COST",
     "MOST_ELEMENTS",
     "REPETITION",
     "Axis",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..binding_ranges import is_way_to_read
 from ..ir import LoweredGraph, Map, Node, Read, Tensor
+from ..ir.binding_ranges import is_way_to_read
 
 
 def take_apart(graph: LoweredGraph) -> LoweredGraph:

@@ -11,11 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ...program.target import Target, elements_per_word
-from ..binding_ranges import KernelBindings, is_large, is_storable, is_way_to_read, placed
-from ..ir import Call, Join, LoweredGraph, Map, Node, Read, Tensor, View, is_read_again
+from ..ir import MAX_COST, MAX_INLINED_COST, Call, Join, LoweredGraph, Map, Node, Read, Tensor, View, is_read_again
+from ..ir.binding_ranges import KernelBindings, is_large, is_storable, is_way_to_read, placed
 
-MAX_COST = 160  # scalar operations in one kernel; a 200-operation kernel takes seconds to compile on lavapipe
-MAX_INLINED_COST = 24
 MOST_BETWEEN = 256  # groups looked at to find that two can be one, so that the work is linear in the size of a graph
 
 

@@ -22,10 +22,9 @@ from dataclasses import dataclass, field, replace
 
 from ...program.target import Target, elements_per_word
 from ..dims import Dim, quotient
-from ..ir import Call, Join, LoweredGraph, Map, Node, Pad, Read, Tensor, View, coalesce, is_read_again
-from ..joins import Shared, count_of_maps, picked
-from ..pads import Strip, filled, inside, padding, strips
-from .fuse import MAX_INLINED_COST
+from ..ir import MAX_INLINED_COST, Call, Join, LoweredGraph, Map, Node, Pad, Read, Tensor, View, coalesce, is_read_again
+from ..nodes.joins import Shared, count_of_maps, picked
+from ..nodes.pads import Strip, filled, inside, padding, strips
 
 LARGE = 1 << 20  # elements; a GPU does not move as many in the time that a dispatch more takes
 _FAR = 8  # maps between a kernel and an operand that it may compute on the way; and pads one within the other

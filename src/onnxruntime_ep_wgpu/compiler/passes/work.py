@@ -10,9 +10,9 @@ from __future__ import annotations
 import ast
 from functools import lru_cache
 
-from ..codegen.expression import parse
-from ..codegen.scalar import KINDS
 from ..dims import Dim, ceildiv, maximum, minimum
+from ..emit.expression import parse
+from ..emit.scalar import KINDS
 from ..ir import Call, Map, Node, Read, Tensor
 from .fuse import FusedGroup
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from ...program.dtypes import DType
 from ...program.target import Target
 from ..dims import Dim, product
-from ..flash import Attention, better_in_memory, wrong_heads, wrong_inner
 from ..ir import Call, Inner, Map, Node, Read, Tensor, View, Write
+from ..nodes.flash import Attention, better_in_memory, wrong_heads, wrong_inner
 from ..tune import written_out
 from ..tune.products import PRODUCTS
 from .between import Chain, SoleReader, chains_back, in_step, only_reader, same_everywhere, swapped

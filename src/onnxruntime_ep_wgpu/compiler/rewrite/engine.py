@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from ...program.program import Declined
 from ...program.target import Target
-from ..divide import too_many_bindings
 from ..ir import Call, LoweredGraph, Node
+from ..nodes.divide import too_many_bindings
 from ..passes.dead import remove_dead
 from ..passes.order import in_order
 from .attention import ATTENTION

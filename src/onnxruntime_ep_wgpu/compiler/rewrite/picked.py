@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ...program.target import Target, elements_per_word
-from ..binding_ranges import is_large
-from ..ir import Call, Map, Read, Tensor, View
-from ..passes.fuse import MAX_INLINED_COST
+from ..ir import MAX_INLINED_COST, Call, Map, Read, Tensor, View
+from ..ir.binding_ranges import is_large
 from .rule import Answer, Replace, Rule
 
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from ...program.dtypes import DType
 from ...program.target import Target
-from .. import row_kernels
 from ..dims import Dim, product
 from ..ir import Call, Factor, Map, Node, Read, Storage, Tensor, View, Write
+from ..nodes import row_kernels
 from .between import in_step, literal
 from .rule import Answer, Replace, Rule
 

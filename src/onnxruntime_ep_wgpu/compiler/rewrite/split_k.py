@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...program.target import Target
-from ..binding_ranges import is_storable
 from ..ir import Call, Map, Read, Tensor, Variant, View, Write, packed_run
+from ..ir.binding_ranges import is_storable
 from ..tune import k_splits, matmul_variants
 from .products import matrix_sizes
 from .rule import Answer, Replace, Rule

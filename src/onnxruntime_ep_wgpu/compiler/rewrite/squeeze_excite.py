@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 from ...program.target import Target
 from ..dims import Dim, product
-from ..ir import Call, Constant, Function, Inner, Map, Node, Read, Storage, View, Write, coalesce
-from ..passes.fuse import MAX_COST
+from ..ir import MAX_COST, Call, Constant, Function, Inner, Map, Node, Read, Storage, View, Write, coalesce
 from ..tune import squeeze_excite as chosen
 from ..tune.products import PRODUCTS
 from ..tune.squeeze import ExcitationShape

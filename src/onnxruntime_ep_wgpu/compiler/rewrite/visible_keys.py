@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from ...program.dtypes import DType
 from ...program.target import Target
 from ..dims import Dim, floordiv
-from ..flash import by_position
 from ..ir import Call, Inner, Map, Storage, Tensor, View
+from ..nodes.flash import by_position
 from .band import Band, band_of
 from .between import CASTS, literal
 from .rule import Answer, Replace, Rule

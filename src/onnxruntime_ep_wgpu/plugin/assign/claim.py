@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from ...compiler.inference.bodies import Control
-from ...compiler.inference.told import fill
+from ...compiler.graph.inference.bodies import Control
+from ...compiler.graph.inference.told import fill
 from ...compiler.ir import LoweredGraph
-from ...compiler.lower import attempt
-from ...compiler.ops.host import makes_shapes, reads_shape_alone
+from ...compiler.lower.lower import attempt
+from ...compiler.lower.ops.host import makes_shapes, reads_shape_alone
 from ...program.settings import DEFAULT, CompileSettings
 from . import partition, subgraph
 from .decision import FORCED, ISLAND, MOVED, Claim

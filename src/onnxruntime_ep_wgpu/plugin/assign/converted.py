@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...compiler.facts import Facts, begin
+from ...compiler.graph.facts import Facts, begin
 from .shown import STRING, Constant, ShownAttribute, ShownGraph, ShownNode, ShownValue
 
 _ATTRIBUTES: dict[str, Callable[[str, Any], ir.Attr]] = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .outcome import Alone, Elsewhere, Fused, Outcome, OwnKernel
 
 if TYPE_CHECKING:
-    from ...compiler.inference.told import Told
+    from ...compiler.graph.inference.told import Told
 
 FORCED = "named in forceCpuNodeNames"
 ISLAND = "only shape arithmetic: cheaper on the CPU"

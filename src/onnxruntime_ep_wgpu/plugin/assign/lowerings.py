@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...compiler.facts import digests, unnoted
+from ...compiler.graph.facts import digests, unnoted
+from ...compiler.graph.tied import hand_on, hold, places_of, ties_of
 from ...compiler.ir import LoweredGraph
-from ...compiler.tied import hand_on, hold, places_of, ties_of
 from ...program.ties import Ties
 from ...program.weights import Permuted
 from .converted import NumbersAttribute

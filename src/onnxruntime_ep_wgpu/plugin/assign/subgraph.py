@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
-from ...compiler.tied import hand_on, ties_of
+from ...compiler.graph.tied import hand_on, ties_of
 
 
 def extract(graph: ir.Graph, nodes: Sequence[ir.Node]) -> ir.Graph:

@@ -3,7 +3,7 @@
 In: each graph as it is decided on, the node that it is a body of, and the model's file or bytes where they are known. Out: the
 graph with all that is known filled in, and what nodes with bodies make. ONNX Runtime shows bodies before the graphs around them:
 what a body makes is kept for its node, and a state of a loop begins with an operand of the node. Where that says too little, as
-in a loop in a loop, the model is read as a whole, once (`compiler/inference/model.py`).
+in a loop in a loop, the model is read as a whole, once (`compiler/lower/model_types.py`).
 Invariant: what is filled in is true of every run as far as ONNX Runtime's own types and ranks are.
 """
 
@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
-from ...compiler.inference.bodies import Known, solved
-from ...compiler.inference.model import types_of
-from ...compiler.inference.told import Told, fill, joined, merged, of_value
-from ...compiler.lower import attempt
+from ...compiler.graph.inference.bodies import Known, solved
+from ...compiler.graph.inference.told import Told, fill, joined, merged, of_value
+from ...compiler.lower.lower import attempt
+from ...compiler.lower.model_types import types_of
 from ...program.settings import CompileSettings
 from ...program.target import Target
 

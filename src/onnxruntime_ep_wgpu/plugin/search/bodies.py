@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...compiler.inference.told import of_value
+from ...compiler.graph.inference.told import of_value
 from ...errors import UnsupportedError
 from .last_row import of_last_row
 from .operators import GPT, T5, WHISPER, Search

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from ..._ort import ffi
 from ...compiler.compile import compile_graph, compile_lowered
-from ...compiler.lower import attempt
+from ...compiler.lower.lower import attempt
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ...program.weights import weight_array

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...compiler.facts import facts_of
+from ...compiler.graph.facts import facts_of
 from ...errors import UnsupportedError
 from ..assign.decision import FORCED, Claim
 from ..assign.enclosing import refusal_within

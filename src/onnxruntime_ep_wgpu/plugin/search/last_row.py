@@ -3,7 +3,7 @@
 In: the graph of a decoder, and its logits (rows, tokens, vocabulary). Out: (rows, 1, vocabulary); what only the logits need is
 calculated for the last token alone, from the last product back to where tokens meet. Invariant: no other value changes.
 
-Which operators make an element of elements, and which a row of a row, these declare (`compiler/ops/registry.py`).
+Which operators make an element of elements, and which a row of a row, these declare (`compiler/lower/ops/registry.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ...compiler.ops import registry
+from ...compiler.lower.ops import registry
 
 _OF_CONSTANTS = frozenset({"Cast", "DequantizeLinear", "Identity", "Transpose"})
 _AXIS = 1  # of tokens

@@ -1,0 +1,61 @@
+"""One fused group to one kernel: WGSL per variant, bindings, uniforms and the number of workgroups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...program.target import Target
+from ..dims import Dim
+from ..ir import Tensor
+from ..ir.binding_ranges import BindingRange, parts
+from ..passes.fuse import FusedGroup
+from . import prelude
+from .calls import call_texts
+from .maps import map_texts
+from .scalar import INFINITIES
+from .writer import Writer
+
+
+@dataclass
+class Source:
+    """A generated kernel. `bindings` are tensors in binding order with True for written ones, and the range that is bound,
+    None for all of it; uniforms follow them. It is dispatched `repeats` times.
+
+    `makes_infinity`: its own text, without the functions it shares with others, has an infinite constant.
+    """
+
+    variants: list[tuple[Dim, str, Dim]]  # guard, WGSL, workgroups
+    bindings: list[tuple[Tensor, bool, BindingRange | None]]
+    uniforms: list[Dim]
+    label: str
+    repeats: Dim
+    makes_infinity: bool
+
+
+def generate(group: FusedGroup, target: Target) -> Source:
+    """WGSL for a fused group. Bindings and uniforms are the same for all its variants, and as many as fusion counted: never more
+    than the target has."""
+    w = Writer(group, target)
+    anchor, pairs = w.group.anchor, w.scalars.pairs
+    variants = call_texts(w, anchor) if anchor is not None else map_texts(w)
+    if w.placement.bindings > target.max_storage_buffers:
+        raise AssertionError(
+            f"the kernel of {', '.join(w.group.origin)} has {w.placement.bindings} bindings, "
+            f"and the adapter has {target.max_storage_buffers}"
+        )
+    bodies, uniforms = w.uniforms.numbered([prelude.with_needed(v.code, pairs, v.functions) for v in variants])
+    unused = [repr(t) for t in w.bindings for name in w.names(t) if not any(f"{name}[" in body for body in bodies)]
+    if unused:
+        raise AssertionError(f"the kernel of {', '.join(w.group.origin)} binds {', '.join(unused)} for nothing")
+    return Source(
+        [(v.guard, w.module(body, len(uniforms), v), v.workgroups) for v, body in zip(variants, bodies, strict=True)],
+        [
+            (tensor, tensor not in w.loads, byte_range)
+            for tensor in w.bindings
+            for byte_range in w.placement.ranges[tensor] or (None,)
+        ],
+        uniforms,
+        anchor.label if anchor is not None else "map",
+        anchor.repeats if anchor is not None else parts(w.group.stores, w.placement.part),
+        any(bits in text for bits in INFINITIES for v in variants for text in (*v.functions.values(), v.code)),
+    )

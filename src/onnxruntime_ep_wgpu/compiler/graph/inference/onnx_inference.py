@@ -1,0 +1,114 @@
+"""What onnx infers of the results of one node, and what it has against the node.
+
+In: a node, the versions of its operators, the types of its inputs. Out: types of its outputs by name, or Refused with onnx's words.
+Invariant: no node ends the process or raises anything else. onnx's inference looks at what an operator says of itself after it has
+used it, here and there: those places are looked at before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import onnx
+import onnx_ir as ir
+from onnx import checker, helper, shape_inference
+
+from ....errors import cut
+from ..schemas import schema_of, version_of
+
+SMALL = 4096
+"""Bytes of a constant that may be a shape, axes or sizes."""
+_REFUSALS = (
+    checker.ValidationError, shape_inference.InferenceError,
+    RuntimeError, ValueError, TypeError, IndexError, OverflowError, MemoryError,
+)  # fmt: skip
+"""onnx's own, and what C++ raises of types that there are not, attributes of another kind and lists that are too short."""
+
+
+_TERMS = re.compile(rb"(?:[A-Za-z, ]|\.\.\.)*(?:->.*)?", re.DOTALL)
+"""Equations of Einsum whose left side onnx comes to the end of."""
+
+
+class Refused(Exception):
+    """onnx has something against the node."""
+
+
+def results(
+    node: ir.Node, opsets: Mapping[str, int], types: Mapping[str, onnx.TypeProto], *, checked: bool = False
+) -> dict[str, onnx.TypeProto]:
+    """Types of the outputs that onnx infers, by name. `types` are those of all inputs that have a name.
+
+    With `checked` attributes and numbers of inputs are looked at too. Raises Refused, also where onnx knows no such operator.
+    """
+    domain, opset = version_of(node.domain, opsets)
+    schema = schema_of(node.op_type, domain, opset)
+    if schema is None:
+        raise Refused(f"ONNX has no operator {node.op_type} in opset {opset} of {domain or 'ai.onnx'!r}")
+    said = refusal(node, opsets) if checked else None
+    if said is not None:
+        raise Refused(said)
+    try:
+        proto = _proto(node)
+        _bounds(proto, types)
+        return shape_inference.infer_node_outputs(
+            schema,
+            proto,
+            dict(types),
+            _constants(node),
+            opset_imports=[helper.make_opsetid(domain, opset)],
+            ir_version=onnx.IR_VERSION,
+        )
+    except _REFUSALS as error:
+        raise Refused(_words(error)) from error
+
+
+def refusal(node: ir.Node, opsets: Mapping[str, int]) -> str | None:
+    """What onnx has against the attributes and the numbers of inputs and outputs of a node, whatever its inputs are."""
+    domain, opset = version_of(node.domain, opsets)
+    context = checker.C.CheckerContext()
+    context.ir_version, context.opset_imports = onnx.IR_VERSION, {**opsets, domain: opset}
+    try:
+        checker.check_node(_proto(node), context)
+    except _REFUSALS as error:
+        return _words(error)
+    return None
+
+
+def _proto(node: ir.Node) -> onnx.NodeProto:
+    proto: onnx.NodeProto = onnx.NodeProto.FromString(ir.to_proto(node).SerializeToString())
+    return proto
+
+
+def _words(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _bounds(proto: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> None:
+    """Raises ValueError for what onnx (1.23.2) uses as a position, or waits for the end of, before it looks at it."""
+    for it in proto.attribute:
+        if proto.op_type == "Einsum" and it.name == "equation" and not _TERMS.fullmatch(it.s):
+            raise ValueError(f"the equation {cut(it.s.decode(errors='replace'))} is none")
+    ints = {it.name: it.i for it in proto.attribute if it.type == onnx.AttributeProto.INT}
+    shapes = [[d.dim_value for d in types[n].tensor_type.shape.dim] if n in types else [] for n in proto.input]
+    if proto.op_type == "LayerNormalization" and shapes:
+        axis, rank = ints.get("axis", -1), len(shapes[0])
+        if rank and not -rank <= axis < rank:
+            raise ValueError(f"axis is {axis} and X has rank {rank}")
+    if proto.op_type == "Split" and ints.get("num_outputs", len(proto.output)) != len(proto.output):
+        raise ValueError(f"num_outputs is {ints['num_outputs']} and the node has {len(proto.output)} outputs")
+    if proto.op_type == "GatherND":
+        if ints.get("batch_dims", 0) < 0:
+            raise ValueError(f"batch_dims is {ints['batch_dims']}, and is at least 0")
+        if any(dim < 0 for shape in shapes for dim in shape):
+            raise ValueError(f"dimensions are at least 0: {shapes}")
+
+
+def _constants(node: ir.Node) -> dict[str, onnx.TensorProto]:
+    """The inputs whose values are known and small, by name."""
+    values = {it.name: it.const_value for it in node.inputs if it is not None and it.name}
+    return {
+        name: ir.serde.serialize_tensor(it)
+        for name, it in values.items()
+        if name and it is not None and it.nbytes <= SMALL
+    }

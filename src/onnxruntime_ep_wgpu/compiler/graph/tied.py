@@ -1,0 +1,72 @@
+"""The ties of a graph of onnx_ir (`program/ties.py`), looked for once for a graph and the groups that are cut out of it.
+
+In: an ONNX graph. Out: which of its constants are looked at through another one. What is tied is part of the key of what is
+compiled: looking for it is no fact of every constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+import numpy as np
+import onnx_ir as ir
+
+from ...program.ties import PRODUCTS, SMALLEST, Array, Candidate, Ties, equal, ties_among
+from .facts import unnoted
+
+_KEY = "tied constants"
+
+
+def ties_of(graph: ir.Graph) -> Ties:
+    """What is tied in a graph; looked for once."""
+    if _KEY not in graph.meta:
+        graph.meta[_KEY] = ties_among(_candidates(graph))
+    return graph.meta[_KEY]  # type: ignore[no-any-return]
+
+
+def hand_on(ties: Ties, graph: ir.Graph) -> None:
+    """Says of a graph with the same constants, or some of them, what is tied in it."""
+    constants = graph.initializers
+    graph.meta[_KEY] = {name: tie for name, tie in ties.items() if name in constants and tie.of in constants}
+
+
+def places_of(ties: Ties, graph: ir.Graph) -> dict[str, int]:
+    """Where in memory the constants of ties are."""
+    names = {*ties, *(tie.of for tie in ties.values())}
+    found = {name: graph.initializers[name].const_value for name in names}
+    return {name: _elements(it).ctypes.data for name, it in found.items() if it is not None}
+
+
+def hold(ties: Ties, graph: ir.Graph, places: Mapping[str, int]) -> bool:
+    """Whether these constants are tied in a graph that has all of them; as before where they are at the same `places`."""
+    if places == places_of(ties, graph):
+        return True
+    for name, tie in ties.items():
+        constant, other = graph.initializers[name].const_value, graph.initializers[tie.of].const_value
+        if constant is None or other is None:
+            return False
+        array, whole = _elements(constant), _elements(other).transpose(tie.permutation)
+        if array.dtype != whole.dtype or array.shape != whole.shape or not equal(whole, array):
+            return False
+    return True
+
+
+def _candidates(graph: ir.Graph) -> Iterator[Candidate]:
+    for value in graph.initializers.values():
+        tensor = value.const_value
+        if (
+            tensor is None
+            or tensor.nbytes < SMALLEST
+            or tensor.dtype == ir.DataType.STRING
+            or tensor.dtype.bitwidth not in (8, 16, 32, 64)
+        ):
+            continue
+        multiplied = all(node.op_type in PRODUCTS for node, _ in value.uses())
+        shape = tuple(map(int, tensor.shape.numpy()))
+        yield Candidate(value.name or "", int(tensor.dtype), shape, multiplied, partial(_elements, tensor))
+
+
+def _elements(tensor: ir.TensorProtocol) -> Array:
+    array = np.asarray(unnoted(tensor))
+    return array.view(f"u{array.dtype.itemsize}")

@@ -1,0 +1,426 @@
+"""The builder with which an operator's lowering function appends nodes to the lowered graph, from operands to operands."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import UnsupportedError
+from ...program.dtypes import DType
+from ...program.settings import DEFAULT, CompileSettings
+from ...program.target import Target, elements_per_word
+from ..dims import Dim, equal, limits, maximum, symbol
+from ..emit.expression import check_expression
+from ..emit.preprocess import preprocess
+from ..ir import (
+    Body,
+    Call,
+    Constant,
+    DataAssertion,
+    Function,
+    Join,
+    Map,
+    Node,
+    Pad,
+    Read,
+    Shape,
+    Storage,
+    Tensor,
+    Variant,
+    View,
+    Write,
+    broadcast_shapes,
+)
+from ..ir.binding_ranges import is_large, is_way_to_read, of_weights
+from ..nodes.divide import BindingsError, divided, is_bindable, joined, placed_copies
+from ..nodes.joins import picked
+from ..nodes.pads import padding
+from .limits import Limits
+from .memory_format import MemoryFormats
+from .operand import Operand as Operand
+from .requirements import Requirements
+from .weights import Weights
+
+MOST_NODES = 2048  # of one ONNX node
+
+
+class Builder(Requirements):
+    """Appends lowered nodes for one graph, and what they require."""
+
+    def __init__(self, target: Target, settings: CompileSettings = DEFAULT, limits: Limits | None = None) -> None:
+        super().__init__(target, settings, limits or Limits())
+        self.nodes: list[Node] = []
+        self._begun = 0  # how many nodes there were before those of the ONNX node that is lowered
+        self.weights = Weights(self)
+        self.formats = MemoryFormats()
+
+    # ---- what has been appended
+
+    def begin(self, origin: tuple[str, ...]) -> None:
+        """What is appended from here on belongs to the ONNX node of this name."""
+        self.origin, self._begun = origin, len(self.nodes)
+
+    def _keep(self, *nodes: Node) -> None:
+        """Raises UnsupportedError for more nodes than any sizes that fit are divided into: a model's text names sizes, and some
+        hundred bytes of it may ask for millions of kernels."""
+        self.nodes += nodes
+        if len(self.nodes) - self._begun > MOST_NODES:
+            raise UnsupportedError(f"its sizes take more than {MOST_NODES} kernels")
+
+    def mark(self) -> tuple[int, int, int]:
+        """The state to which `undo` goes back."""
+        return len(self.nodes), len(self.checks), len(self.assertions)
+
+    def undo(self, mark: tuple[int, int, int]) -> None:
+        """Takes back the nodes, checks and assertions that were appended after `mark`."""
+        del self.nodes[mark[0] :], self.assertions[mark[2] :]
+        while len(self.checks) > mark[1]:
+            self.checks.popitem()
+
+    # ---- values
+
+    def constant(self, value: Any, name: str = "") -> Operand:
+        """A weight: a numpy array, or an onnx_ir tensor that is read when the program is loaded on a device."""
+        return self.weights.constant(value, name)
+
+    def host(self, dtype: DType, values: Any) -> Operand:
+        """A known host value from dims; a numpy object array or nested sequence."""
+        array = np.empty(np.shape(values), object)
+        array[...] = values
+        return Operand(dtype, array.shape, host=lambda: array, known=True)
+
+    def expect(self, values: Operand, low: Dim, high: Dim, what: str) -> None:
+        """Data that is outside `what` when it is not from `low` to `high`: an error of runs that check everything."""
+        if not self.settings.with_assertions:
+            return
+        tensor = values.view.tensor
+        if not values.view.is_whole or tensor.storage not in (Storage.INPUT, Storage.TEMP):
+            tensor = self.pointwise("x", {"x": values}, values.dtype).view.tensor
+        tensor.kept = tensor.storage is Storage.TEMP
+        self.assertions.append(DataAssertion(tensor, low, high, what, self.origin))
+
+    def name(self, x: Operand, name: str) -> None:
+        """Names the tensor that holds exactly this value, in whatever order of memory; the first name stays."""
+        x.name(name)
+        if x.is_on_device:
+            self.formats.name(x, name)
+
+    # ---- views
+
+    def view(self, x: Operand, view: View | None) -> Operand:
+        """`view` of x as an operand; when it is None the caller's operation needs a copy that was not made."""
+        assert view is not None
+        return Operand(x.dtype, view.shape, view)
+
+    def copy(self, x: Operand) -> Operand:
+        """x in row-major order."""
+        return x if x.view.is_whole else self.stored(x)
+
+    def contiguous(self, x: Operand) -> Operand:
+        """x in row-major order; of a weight whose axes are permuted the device gets that, so that nothing is copied there."""
+        return x if x.view.is_whole else self.weights.contiguous(x) or self.stored(x)
+
+    def stored(self, x: Operand) -> Operand:
+        """x in row-major order in a tensor of its own."""
+        reads = {"x": Read(x.view, (x.rank,))}
+        return self._append(Map(self._tensor(x.dtype, x.shape), reads, expression="x"))
+
+    def reshape(self, x: Operand, shape: Sequence[Dim]) -> Operand:
+        view = x.view.reshape(tuple(shape)) or self.copy(x).view.reshape(tuple(shape))
+        return self.view(x, view)
+
+    def assumed(self, x: Operand, shape: Shape) -> Operand:
+        """x in a shape with numbers that `assume` gave for extents."""
+        return x if shape == x.shape else self.view(x, self.copy(x).view.taken_as(shape))
+
+    def permute(self, x: Operand, permutation: Sequence[int]) -> Operand:
+        return self.view(x, x.view.permute(permutation))
+
+    def slice(self, x: Operand, axis: int, start: Dim, step: int, length: Dim) -> Operand:
+        view = x.view.slice(axis, start, step, length) or self.copy(x).view.slice(axis, start, step, length)
+        return self.view(x, view)
+
+    def expand(self, x: Operand, shape: Sequence[Dim]) -> Operand:
+        shape = tuple(shape)
+        missing = len(shape) - x.rank
+        if missing < 0:
+            raise UnsupportedError(f"cannot broadcast {list(x.shape)} to {list(shape)}")
+        for have, want in zip(x.shape, shape[missing:], strict=True):
+            if have not in (1, want):
+                broadcasts = maximum(equal(have, 1), equal(have, want))
+                self.require(broadcasts, "cannot broadcast {} to {}", x.shape, shape)
+        view = x.view
+        if any(
+            have != want and have != 1 and len(axis) > 1
+            for have, want, axis in zip(x.shape, shape[missing:], view.axes, strict=True)
+        ):
+            view = self.copy(x).view
+        return self.view(x, view.expand(shape))
+
+    # ---- sizes that data decides
+
+    def sized(self, what: str, data: Operand, shape: Sequence[Dim | Operand]) -> Operand:
+        """A result of this shape, whose extents may be elements on the device: `what` is known only from data. Its elements are
+        the first ones of `data`, row-major. Raises UnsupportedError for hosts that read no sizes back."""
+        self.check_sized(what)
+        parts = [
+            self.cast(it, DType.INT64) if isinstance(it, Operand) else self.host(DType.INT64, [it]) for it in shape
+        ]
+        columns = [self.reshape(it, (1,)) for it in parts]
+        extents = columns[0] if len(parts) == 1 else self.join(columns, 0, (len(parts),))
+        name = f"{self.origin[0]}.{len(self.nodes)}"
+        dims = tuple(symbol(f"{name}.{k}") if isinstance(it, Operand) else it for k, it in enumerate(shape))
+        return Operand(data.dtype, dims, self.reshape(data, (data.size,)).view, sized=extents)
+
+    def check_sized(self, what: str) -> None:
+        """Raises UnsupportedError where `what`, which only data tells, may be in no shape."""
+        if not self.settings.reads_sizes:
+            raise UnsupportedError(
+                f"{what} is known only from the data, so the shape of the result depends on data; it runs on the CPU"
+            )
+
+    # ---- memory between runs
+
+    def state(self, numbers: Sequence[int] = ()) -> Tensor:
+        """Four u32 that stay from run to run, for a kernel that stores them: `numbers` before the first run, random bits where
+        there are none. They have one name for whatever sizes a graph is compiled, so that all of its Programs have them."""
+        known = {it.name for node in self.nodes for it in node.outputs if it.storage is Storage.STATE}
+        names = (f"{self.origin[0]}.state{k}" for k in itertools.count())  # nodes may have one name
+        name = next(it for it in names if it not in known)
+        return Tensor(DType.UINT32, (4,), Storage.STATE, name, elements=tuple(numbers))
+
+    # ---- nodes
+
+    def cast(self, x: Operand, dtype: DType) -> Operand:
+        """x in another type, converted as WGSL does; x itself where that is its own. Integers wrap to fewer bits."""
+        if x.dtype is dtype:
+            return x
+        # A plain "x" copies bits: it wraps nothing.
+        expression = "x" if x.dtype.compute == dtype.compute == "f32" else f"{dtype.compute}(x)"
+        return self.pointwise(expression, {"x": x}, dtype)
+
+    def pointwise(
+        self,
+        expression: str,
+        operands: Mapping[str, Operand],
+        dtype: DType,
+        shape: Shape | None = None,
+        *,
+        cost: int = 1,
+        inline: bool = False,
+        parameters: Mapping[str, Dim] | None = None,
+        **constants: Constant,
+    ) -> Operand:
+        """output[i] = expression(operands[i]); operands broadcast to `shape` or to their common shape.
+
+        The expression may have `parameters`, dims that are i32 in it. For `inline` see `Map`.
+        """
+        shape = shape if shape is not None else broadcast_shapes(*(x.shape for x in operands.values()))
+        kinds = {n: x.dtype.compute or "" for n, x in operands.items()} | dict.fromkeys(parameters or (), "i32")
+        self._check_expression(expression, kinds, constants, dtype.compute or "")
+        memory = self.formats.of(x.view for x in operands.values() if x.shape == shape)
+        reads = {n: Read(memory.permuted(self.expand(x, shape).view), (len(shape),)) for n, x in operands.items()}
+        output = self._tensor(dtype, memory.by_axis(shape), not inline or not of_weights(reads.values()))
+        made = Map(output, reads, expression, dict(constants), cost=cost, inline=inline)
+        made.parameters = dict(parameters or {})
+        return memory.seen(self._append(made))
+
+    def map(
+        self,
+        body: str,
+        dtype: DType,
+        shape: Shape,
+        coordinates: Sequence[str],
+        groups: Sequence[int],
+        operands: Mapping[str, tuple[Operand, Sequence[int]]],
+        *,
+        parameters: Mapping[str, Dim] | None = None,
+        cost: int = 4,
+        reuse: bool = False,
+        inline: bool = False,
+        neighbours: bool = False,
+        iterations: Dim = 0,
+        **constants: Constant,
+    ) -> Operand:
+        """output[coordinates] = the value that `body` returns; operands are read by `<name>_at(coordinates)`.
+
+        `body` is text from `map_body`, or of up to three statements; `constants` and `parameters` are what its directives (see
+        `emit/preprocess.py`) and its `$NAME` are about.
+        `reuse` says that elements of the operands are read more than once over the whole output; for `inline`, `neighbours` and
+        `iterations` see `Map`. A body of single axes makes its result in the memory order of an operand as large.
+        """
+        # An invocation computes all the elements that share a word.
+        self.bound_loop(iterations * elements_per_word(dtype, self.target), "a loop of {} steps", iterations)
+        reads = {n: Read(x.view, tuple(g), reuse) for n, (x, g) in operands.items()}
+        by_axes = len(shape) > 2 and all(g == 1 for g in groups)
+        memory = self.formats.of(x.view for x, _ in operands.values() if by_axes and x.rank == len(shape))
+        output = self._tensor(dtype, memory.by_axis(shape), not inline or not of_weights(reads.values()))
+        result = self._append(
+            Map(
+                output,
+                reads,
+                body=Body.of(preprocess(body, constants)),
+                coordinates=memory.by_axis(coordinates),
+                groups=tuple(groups),
+                inline=inline,
+                neighbours=neighbours,
+                iterations=iterations,
+                constants=dict(constants),
+                parameters=dict(parameters or {}),
+                cost=cost,
+            )
+        )
+        return memory.seen(result)
+
+    def call(
+        self,
+        template: str,
+        operands: Mapping[str, Read],
+        results: Mapping[str, tuple[DType, Shape, Sequence[int]]],
+        variants: Sequence[Variant],
+        *,
+        parameters: Mapping[str, Dim] | None = None,
+        functions: Mapping[str, Function] | None = None,
+        flops: Dim = 0,
+        repeats: Dim = 1,
+        loop_carried: frozenset[str] = frozenset(),
+        vectors: bool = False,
+        onto: Mapping[str, Operand] | None = None,
+        largest: frozenset[str] = frozenset(),
+        note: str = "",
+        **constants: Constant,
+    ) -> list[Operand]:
+        """A cooperative kernel; results are (dtype, shape, coordinate groups of the store accessor).
+
+        For `repeats`, `loop_carried`, `note` and `onto`, of results of kernels that nothing else reads, see `Call`; `vectors` says
+        that its template stores by `<name>_put4`, and `largest` of which results it does so by `<name>_max`.
+        """
+        for function in (functions or {}).values():
+            self._check_expression(function.expression, dict(function.parameters), {}, function.result)
+        return self.add(
+            Call(
+                template,
+                dict(operands),
+                {n: self.write(d, s, g, vectors=vectors, largest=n in largest) for n, (d, s, g) in results.items()},
+                tuple(variants),
+                dict(constants),
+                dict(parameters or {}),
+                dict(functions or {}),
+                origin=self.origin,
+                flops=flops,
+                repeats=repeats,
+                loop_carried=loop_carried,
+                onto={name: x.view.tensor for name, x in (onto or {}).items()},
+                note=note,
+            )
+        )
+
+    def write(
+        self, dtype: DType, shape: Shape, groups: Sequence[int], *, vectors: bool = False, largest: bool = False
+    ) -> Write:
+        """A result of a call that is about to be made."""
+        return Write(self._tensor(dtype, shape), tuple(groups), vectors, largest)
+
+    def add(self, node: Call) -> list[Operand]:
+        """Appends a call, whose results are tensors of `write`."""
+        for name, begun in node.onto.items():
+            begun.place = View.of(node.results[name].tensor)
+        self.check_bindings(node)
+        self._keep(node)
+        for tensor in node.outputs:
+            tensor.producer = node
+        return [Operand(it.dtype, it.shape, View.of(it)) for it in node.outputs]
+
+    def _check_expression(
+        self, expression: str, kinds: Mapping[str, str], constants: Mapping[str, Constant], result: str
+    ) -> None:
+        """What lowers can be written: an expression that has no meaning for its types is refused here."""
+        values = tuple((name, type(value).__name__, value) for name, value in constants.items())
+        check_expression(expression, tuple(kinds.items()), values, self.target.int64, result)
+
+    def join(self, xs: Sequence[Operand], axis: int, shape: Shape) -> Operand:
+        """The operands side by side along an axis, which gives `shape`."""
+        formats = {self.formats.of([x.view]) for x in xs}
+        if len(formats) == 1 and (memory := formats.pop()).permutation:
+            return memory.seen(
+                self._joined(
+                    [self.view(x, memory.permuted(x.view)) for x in xs], memory.place(axis), memory.by_axis(shape)
+                )
+            )
+        return self._joined(xs, axis, shape)
+
+    def _joined(self, xs: Sequence[Operand], axis: int, shape: Shape) -> Operand:
+        output = self._tensor(xs[0].dtype, shape)
+        join = Join(output, {f"x{k}": Read(x.view, (x.rank,)) for k, x in enumerate(xs)}, axis)
+        if not any(is_large(t, self.target) for t in (output, *(x.view.tensor for x in xs))):
+            return self._append(join)
+        steps = list(picked(join, self.target))
+        if elements_per_word(output.dtype, self.target) == 1 and not all(is_bindable(it, self.target) for it in steps):
+            return self.beside(xs, axis)
+        return [self._append(step) for step in steps][-1]  # a kernel that moves along
+
+    def pad(self, x: Operand, fill: Operand, begins: Sequence[Dim], shape: Shape) -> Operand:
+        """x inside of `shape`, from `begins` on, and around it `fill`, one element of its type.
+
+        Where x may reach beyond the result, in some run or in any, a part of it is left out.
+        """
+        memory = self.formats.of([x.view])
+        if memory.permutation:
+            return memory.seen(
+                self.pad(
+                    self.view(x, memory.permuted(x.view)), fill, memory.by_axis(tuple(begins)), memory.by_axis(shape)
+                )
+            )
+        output = self._tensor(x.dtype, shape)
+        reads = {"x": Read(x.view, (x.rank,)), "fill": Read(self.reshape(fill, (1,)).view, (1,))}
+        pad = Pad(output, reads, tuple(begins))
+        lies_inside = all(
+            limits(it)[0] >= 0 for b, d, e in zip(begins, x.shape, shape, strict=True) for it in (b, e - b - d)
+        )
+        if not lies_inside or any(is_large(t, self.target) for t in (output, x.view.tensor)):
+            return self._append(padding(pad))
+        return self._append(pad)
+
+    def beside(self, xs: Sequence[Operand], axis: int) -> Operand:
+        """The results of kernels that make parts of a large tensor, side by side along an axis; each is stored in place."""
+        extent = sum((x.shape[axis] for x in xs), start=0)
+        output = self._tensor(xs[0].dtype, (*xs[0].shape[:axis], extent, *xs[0].shape[axis + 1 :]))
+        parts: list[Map] = []
+        start: Dim = 0
+        for x in xs:
+            place = View.of(output).slice(axis, start, 1, x.shape[axis])
+            assert place is not None  # of a whole tensor
+            parts += placed_copies(x.view, place, self.origin, self.target)
+            start = start + x.shape[axis]
+        self._keep(*parts, joined(output, parts, self.origin))
+        return Operand(output.dtype, output.shape, View.of(output))
+
+    def append(self, nodes: Sequence[Node]) -> None:
+        """Appends nodes that were made elsewhere. Their results have them as producers from now on."""
+        for node in nodes:
+            self.check_bindings(node)
+            for tensor in node.outputs:
+                self.check_size(tensor, "a result")
+                tensor.producer = node
+            self._keep(node)
+
+    def _tensor(self, dtype: DType, shape: Shape, in_memory: bool = True) -> Tensor:
+        tensor = Tensor(dtype, tuple(shape))
+        self.check_size(tensor, "a result", in_memory)
+        return tensor
+
+    def _append(self, node: Map | Join | Pad) -> Operand:
+        node.origin = self.origin
+        node.output.producer = node
+        self._keep(*(self._divided(node) if isinstance(node, Map) and not is_way_to_read(node) else [node]))
+        return Operand(node.output.dtype, node.output.shape, View.of(node.output))
+
+    def _divided(self, node: Map) -> Sequence[Node]:
+        try:
+            self.check_bindings(node)
+        except BindingsError:
+            return divided(node, self.target)
+        return [node]

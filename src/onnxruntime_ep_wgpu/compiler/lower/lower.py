@@ -1,0 +1,258 @@
+"""onnx_ir.Graph to lowered graph, node by node (`lower_node`): all of it, or what can be lowered and why the rest cannot.
+
+Lowering is also the shape inference and the answer to "can this node run here". It generates no WGSL, so it is cheap enough
+to be the capability check. Of nodes that cannot run here `inference/` says what they make, so that what reads it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import onnx_ir as ir
+
+from ...errors import Fault, FreeSize, FreeSizeError, InternalError, ModelError, UnsupportedError, retold
+from ...program.settings import DEFAULT, CompileSettings
+from ...program.target import Target
+from ..graph.fold import Folded, fold_constants
+from ..graph.inference import nodes as inference
+from ..graph.inference.bodies import Control
+from ..graph.inference.told import UNKNOWN, Told
+from ..ir import LoweredGraph, Storage, Tensor
+from .builder import Builder
+from .limits import Limits, within_limits
+from .lower_node import Lowering
+from .operand import Operand
+from .ops import registry
+from .structures import LEAVES, MADE_ELSEWHERE
+
+
+def lower(
+    graph: ir.Graph,
+    opsets: Mapping[str, int],
+    target: Target,
+    settings: CompileSettings = DEFAULT,
+    fixed: Mapping[str, int] | None = None,
+) -> LoweredGraph:
+    """Lowers a graph all of whose nodes can run; raises UnsupportedError or ModelError naming the node otherwise.
+
+    `fixed` gives values to symbols, by label.
+    """
+    folded = fold_constants(graph, opsets)
+
+    def lowered(limits: Limits) -> tuple[LoweredGraph, LoweredGraph]:
+        found = _lower(graph, folded, Lowering(opsets, target, settings, fixed, limits))
+        return found, found
+
+    return within_limits(lowered, target)
+
+
+def _lower(graph: ir.Graph, folded: Folded, lowering: Lowering) -> LoweredGraph:
+    lowering.begin(graph, folded)
+    for value in graph.inputs:
+        if value.const_value is None:
+            lowering.values[value] = lowering.inputs.operand(value)
+    for node in graph:
+        if node in folded.nodes:
+            continue
+        try:
+            lowering.node(node)
+        except UnsupportedError as error:
+            raise retold(error, f"node {node.name!r} ({node.op_type}): {error}") from error
+        except ModelError as error:
+            raise _fault(node, error) from error
+    return _lowered(lowering, graph.outputs)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What came of lowering a graph: per node in its order None, or the reason why it cannot run; `lowered` when all can.
+
+    A reason is a Fault where the node is wrong in itself, so that no provider could run it, or where this package is. `found` is
+    what is known of values of which the graph does not tell type or rank, by name. `moves` are the places of nodes that calculate
+    nothing: they make views, or convert their operand. `waits` are pairs of places: the second node has to know sizes or elements
+    of what the first one makes, so that they are in no group together. `taken` has the branch that runs in every run, for each If
+    of which that is known. `hosted` are the results, by name, whose elements a host can calculate.
+    """
+
+    reasons: list[str | None]
+    lowered: LoweredGraph | None = None
+    found: Mapping[str, Told] = field(default_factory=dict)
+    moves: frozenset[int] = frozenset()
+    waits: frozenset[tuple[int, int]] = frozenset()
+    taken: Mapping[ir.Node, ir.Graph] = field(default_factory=dict)
+    hosted: frozenset[str] = frozenset()
+
+
+def attempt(
+    graph: ir.Graph,
+    opsets: Mapping[str, int],
+    target: Target,
+    settings: CompileSettings = DEFAULT,
+    around: Mapping[str, Told] | None = None,
+    control: Control | None = None,
+    unread: frozenset[str] = frozenset(),
+    on_host: frozenset[str] = frozenset(),
+) -> Attempt:
+    """Lowers what can be lowered of a graph, as it is when it is cut out of a larger one: with inputs that a node reads and
+    outputs that a node makes. What a node makes that cannot run counts as an input.
+
+    `around` is what is known of the graph's inputs and of values around it, by name; `control` says what nodes with bodies make.
+    No element of inputs that are `unread`, by name, is a symbol; results that are `on_host` are stored by no kernel.
+    """
+    folded = fold_constants(graph, opsets)
+
+    def lowered(limits: Limits) -> tuple[Attempt, LoweredGraph | None]:
+        lowering = Lowering(opsets, target, settings, limits=limits, around=around, unread=unread)
+        found = _attempt(graph, folded, lowering, control, on_host)
+        return found, found.lowered
+
+    return within_limits(lowered, target)
+
+
+def _attempt(
+    graph: ir.Graph, folded: Folded, lowering: Lowering, control: Control | None, on_host: frozenset[str]
+) -> Attempt:
+    lowering.begin(graph, folded)
+    lowering.may_wait = frozenset(graph)
+    reasons: list[str | None] = []
+    moves: set[int] = set()
+    for value in graph.inputs:
+        if value.const_value is None and value.uses() and lowering.known(value).complete:
+            try:
+                lowering.values[value] = lowering.operand_of_input(value)
+            except UnsupportedError:
+                continue  # said again, with the node's name, where the value is used
+    for place, node in enumerate(graph):
+        reason, made = None, len(lowering.builder.nodes)
+        try:
+            if node not in folded.nodes:
+                lowering.node(node)
+        except UnsupportedError as error:
+            reason = FreeSize(error) if isinstance(error, FreeSizeError) else str(error)
+        except ModelError as error:
+            reason = Fault(_fault(node, error))
+        except InternalError as error:
+            reason = Fault(error)
+        if reason is not None and not isinstance(reason, Fault):
+            _infer(node, lowering, control)
+        reasons.append(reason)
+        known = registry.declared(node.op_type, node.domain)
+        if len(lowering.builder.nodes) == made or (known is not None and known.converts):
+            moves.add(place)
+    _keep_inside(graph, lowering, reasons)
+    found = lowering.found()
+    places = {node: place for place, node in enumerate(graph)}
+    waits = frozenset(
+        (places[maker], places[node])
+        for node, values in lowering.waits.items()
+        for value in values
+        if (maker := value.producer()) is not None and reasons[places[node]] is None
+    )
+    results = [it for it in graph.outputs if it.producer() is not None]
+    hosted = frozenset(it.name or "" for it in results if it in lowering.values and lowering.values[it].has_host)
+    told = Attempt(reasons, None, found, frozenset(moves), waits, lowering.taken, hosted)
+    if waits or any(reason is not None for reason in reasons):
+        return told
+    try:
+        return replace(told, lowered=_lowered(lowering, results, on_host))
+    except UnsupportedError:
+        return told  # compiling says why
+
+
+def _keep_inside(graph: ir.Graph, lowering: Lowering, reasons: list[str | None]) -> None:
+    """Refuses nodes that make a sequence or an optional value which is read elsewhere or a result, and those that read it."""
+    if not lowering.structures:
+        return
+    read = [{*node.inputs, *node.meta.get("implicit_inputs", ())} for node in graph]
+    results = set(graph.outputs)
+    gone: set[ir.Value] = set()  # structures of nodes that do not run here
+    while True:
+        before = len(gone)
+        for place, node in enumerate(graph):
+            made = [it for it in node.outputs if it in lowering.structures]
+            leaving = [
+                it
+                for it in made
+                if it in results or any(why and it in some for why, some in zip(reasons, read, strict=True))
+            ]
+            if reasons[place] is None and leaving:
+                reasons[place] = f"{leaving[0].name!r} {LEAVES}"
+            elif reasons[place] is None and (missing := gone.intersection(node.inputs)):
+                reasons[place] = f"{missing.pop().name!r} {MADE_ELSEWHERE}"
+            if reasons[place] is not None:
+                gone.update(made)
+        if len(gone) == before:
+            return
+
+
+def _infer(node: ir.Node, lowering: Lowering, control: Control | None) -> None:
+    """Notes what a node makes that cannot run here, where the graph does not tell it. Of bodies somebody may want to know more."""
+    operands = [UNKNOWN if value is None else lowering.known(value) for value in node.inputs]
+    try:
+        made = control(node, operands, lowering.known) if control is not None else None
+        if all(lowering.known(value).complete for value in node.outputs):
+            return
+        if made is None:
+            made = inference.results(node, lowering.opsets, operands)
+    except (TypeError, ValueError, LookupError):
+        return  # of an attribute of another kind, or that is missing, nothing follows
+    lowering.told.update(zip(node.outputs, made, strict=False))
+
+
+def _lowered(lowering: Lowering, results: Sequence[ir.Value], on_host: frozenset[str] = frozenset()) -> LoweredGraph:
+    outputs: list[Tensor] = []
+    shapes: dict[Tensor, Operand] = {}
+    for value in results:
+        if value in lowering.structures:
+            raise UnsupportedError(f"the result {value.name!r} {LEAVES}")
+        operand = lowering.operand(value)
+        assert operand is not None
+        made_by = operand.view.tensor.producer
+        lowering.builder.origin = made_by.origin if made_by is not None else (f"output {value.name}",)
+        if value.name in on_host and operand.has_host:
+            outputs.append(_on_host(lowering.builder, operand, value.name or ""))
+        elif operand.sized is None:
+            outputs.append(_output(lowering.builder, operand, value.name or "", outputs))
+        else:
+            most = Operand(operand.dtype, operand.view.shape, operand.view)
+            outputs.append(_output(lowering.builder, most, value.name or "", outputs))
+            shapes[outputs[-1]] = operand.sized
+    made = list(outputs)
+    sized = [
+        (output, _output(lowering.builder, shape, f"the shape of {output.name}", made))
+        for output, shape in shapes.items()
+    ]
+    outputs += [shape for _, shape in sized]
+    return LoweredGraph(
+        tuple(lowering.inputs.symbols.values()),
+        lowering.inputs.tensors,
+        outputs,
+        lowering.builder.nodes,
+        lowering.builder.conditions,
+        lowering.operators,
+        lowering.builder.assertions,
+        sized=sized,
+    )
+
+
+def _on_host(builder: Builder, operand: Operand, name: str) -> Tensor:
+    """A result that a plan knows: the host has it, and no kernel stores it."""
+    elements = tuple(operand.host.reshape(-1).tolist())
+    for condition, what in operand.conditions.items():
+        builder.require(condition, f"{name!r} relies on a number that is not there in this run: {what}")
+    return Tensor(operand.dtype, operand.shape, Storage.HOST, name, elements=elements)
+
+
+def _output(builder: Builder, operand: Operand, name: str, taken: list[Tensor]) -> Tensor:
+    """A tensor that this graph writes, holding the operand; a view, weight, input or second use of a tensor is copied."""
+    view = operand.view
+    tensor = view.tensor
+    if not view.is_whole or tensor.storage is not Storage.TEMP or tensor in taken or tensor.shape != operand.shape:
+        tensor = builder.stored(operand).view.tensor
+    tensor.storage, tensor.name = Storage.OUTPUT, name
+    return tensor
+
+
+def _fault(node: ir.Node, error: ModelError) -> ModelError:
+    return retold(error, f"node {node.name!r} ({node.op_type}): {error}")

@@ -1,0 +1,64 @@
+"""Messages of checks: texts whose sizes are known when a plan is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import onnx_ir as ir
+
+from ...errors import FreeSizeError, UnsupportedError
+from ..dims import Dim
+from ..ir import Message
+from .operand import Operand
+
+Part = Operand | Sequence[Dim] | Dim
+
+
+def message(origin: tuple[str, ...], text: str, parts: Sequence[Part], limit: bool) -> Message:
+    """A text with a `{}` for each part, which may have several dims, behind the name of the node that it is about."""
+    shown, dims = [], list[Dim]()
+    for part in parts:
+        label = part.dtype.label if isinstance(part, Operand) else ""
+        shape = part.shape if isinstance(part, Operand) else part
+        if isinstance(shape, Sequence):
+            shown.append(f"{label}[{', '.join('{}' for _ in shape)}]")
+            dims += shape
+        else:
+            shown.append("{}")
+            dims.append(shape)
+    node = f"node {origin[0]!r}: ".replace("{", "{{").replace("}", "}}") if origin else ""
+    return Message(node + text.format(*shown), tuple(dims), limit)
+
+
+def unknown_rank(value: ir.Value, is_known: Callable[[ir.Value], bool]) -> UnsupportedError:
+    """Why a value without a rank cannot be read: what makes it, or the value that it follows from, and the way out."""
+    origin = _origin(value, is_known)
+    text = f"the rank of {value.name!r} is unknown"
+    if origin is not value:
+        text += f", which follows from that of {origin.name!r}"
+    maker = origin.producer()
+    if maker is not None and _has_body(maker):
+        return FreeSizeError(
+            f"{text}: {maker.op_type} {maker.name!r} decides it in a run; fixed dimensions of inputs may tell it before"
+        )
+    if maker is not None:
+        operator = f"{maker.domain}.{maker.op_type}" if maker.domain else maker.op_type
+        text += f": no shape is inferred for what {operator} {maker.name!r} makes"
+    where = "in the model" if maker is None else "in the model, in graph.value_info"
+    return UnsupportedError(f"{text}; declare it {where}, where a rank is enough: [?, ?] for two axes")
+
+
+def _origin(value: ir.Value, is_known: Callable[[ir.Value], bool]) -> ir.Value:
+    """The first value without a rank on a way to this one."""
+    seen = {value}
+    while (maker := value.producer()) is not None and not _has_body(maker):
+        unknown = [it for it in maker.inputs if it is not None and it not in seen and not is_known(it)]
+        if not unknown:
+            break
+        value = unknown[0]
+        seen.add(value)
+    return value
+
+
+def _has_body(node: ir.Node) -> bool:
+    return any(it.type == ir.AttributeType.GRAPH for it in node.attributes.values())

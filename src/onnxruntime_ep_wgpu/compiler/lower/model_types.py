@@ -1,0 +1,87 @@
+"""What is known of all values of a model, those of bodies included.
+
+In: a model with its bodies, as it is in its file. Out: types and shapes by name, of values of which the model says none. ONNX
+Runtime shows a body before the graph around it, and of that only the node that the body belongs to. Where a state of a loop
+begins as that of another loop, only the whole model tells its rank.
+Invariant: a name of different values in different bodies stands for what holds of both; work is bounded whatever a model is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import onnx_ir as ir
+
+from ...program.settings import DEFAULT, CompileSettings
+from ...program.target import Target
+from ..graph.inference import bodies
+from ..graph.inference.told import Told, joined, merged, of_value
+from .lower import attempt
+
+MOST_NODES = 100_000  # lowered in all bodies together, each as often as it takes
+DEEPEST = 16  # bodies in bodies
+
+
+def types_of(model: ir.Model, target: Target, settings: CompileSettings = DEFAULT) -> Mapping[str, Told]:
+    """Types and shapes by name."""
+    for graph in (model.graph, *model.graph.subgraphs()):
+        for node in graph:
+            if node.op_type == "Constant" and len(node.outputs) == 1:
+                # A body that reads it sees its value, as in ONNX Runtime, which makes an initializer of it.
+                node.outputs[0].const_value = ir.convenience.get_const_tensor(node.outputs[0])
+    inference = _Inference(model.opset_imports, target, settings)
+    inference.graph(model.graph, {}, 0)
+    found: dict[str, Told] = {}
+    for known in inference.found.values():
+        for name, told in known.items():
+            found[name] = joined(found[name], told) if name in found else told
+    return found
+
+
+class _Inference:
+    """That of one model. `found` is by graph, as it was asked last."""
+
+    def __init__(self, opsets: Mapping[str, int], target: Target, settings: CompileSettings) -> None:
+        self._opsets, self._target, self._settings = opsets, target, settings
+        self._left = MOST_NODES
+        self.found: dict[ir.Graph, dict[str, Told]] = {}
+
+    def graph(self, graph: ir.Graph, around: Mapping[str, Told], depth: int) -> list[Told] | None:
+        """What a graph makes, for what is known around it and of its inputs."""
+        self._left -= len(graph)
+        if depth > DEEPEST or self._left < 0:
+            return None
+
+        def control(node: ir.Node, operands: Sequence[Told], known: bodies.Known) -> Sequence[Told] | None:
+            def run(name: str, inputs: Sequence[Told]) -> list[Told] | None:
+                attribute = node.attributes.get(name)
+                if attribute is None or attribute.type != ir.AttributeType.GRAPH:
+                    return None
+                body = attribute.as_graph()
+                scope = {value.name or "": known(value) for value in _read(body)}
+                given = {
+                    value.name or "": merged(of_value(value), told)
+                    for value, told in zip(body.inputs, inputs, strict=False)
+                }
+                return self.graph(body, {**around, **scope, **given}, depth + 1)
+
+            found = bodies.solved(node, operands, run)
+            return None if found is None else found.results
+
+        given = {value.name or "": around[value.name or ""] for value in graph.inputs if value.name in around}
+        made = attempt(graph, self._opsets, self._target, self._settings, around, control)
+        found = {**given, **made.found}
+        self.found[graph] = found
+        return [
+            merged(of_value(it), found.get(it.name or "", around.get(it.name or "", Told()))) for it in graph.outputs
+        ]
+
+
+def _read(graph: ir.Graph) -> Iterator[ir.Value]:
+    """What the nodes of a body and of bodies in it read, and what it gives out."""
+    for node in graph.all_nodes():
+        yield from (value for value in node.inputs if value is not None)
+        for attribute in node.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH:
+                yield from attribute.as_graph().outputs
+    yield from graph.outputs

@@ -1,0 +1,64 @@
+"""Activations: one expression each, for the operators that are one and for all that have one within them.
+
+Names are those of ONNX's operators, or of the activations of its recurrent ones. An operator says which it takes, and how its
+attributes spell them and their parameters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....program.dtypes import DType
+from ..builder import Builder, Operand
+
+
+@dataclass(frozen=True)
+class Activation:
+    """An expression of `x` and of `parameters`, which have their defaults and the order in which attributes list them."""
+
+    expression: str
+    cost: int = 1
+    parameters: Mapping[str, float] = field(default_factory=dict)
+
+    def values(self, given: Sequence[float]) -> dict[str, Any]:
+        """The parameters with the first of them as `given`."""
+        return {**self.parameters, **dict(zip(self.parameters, given, strict=False))}
+
+    def text(self, values: Mapping[str, float]) -> str:
+        """The expression with numbers instead of its parameters."""
+        return re.sub(r"[a-z]\w*", lambda it: f"({values[it[0]]!r})" if it[0] in values else it[0], self.expression)
+
+
+ACTIVATIONS = {
+    "Identity": Activation("x"),
+    "Relu": Activation("max(0, x)"),
+    "LeakyRelu": Activation("where(x < 0, alpha * x, x)", 2, {"alpha": 0.01}),
+    "ThresholdedRelu": Activation("where(x > alpha, x, 0)", 1, {"alpha": 1.0}),
+    "Elu": Activation("where(x < 0, alpha * expm1(x), x)", 12, {"alpha": 1.0}),
+    "Celu": Activation("max(x, 0) + min(alpha * expm1(x / alpha), 0)", 16, {"alpha": 1.0}),
+    "Selu": Activation("gamma * where(x > 0, x, alpha * expm1(x))", 12, {"alpha": 1.6732632, "gamma": 1.0507009}),
+    "Tanh": Activation("tanh(x)", 10),
+    "ScaledTanh": Activation("alpha * tanh(beta * x)", 12, {"alpha": 1.0, "beta": 1.0}),
+    "Sigmoid": Activation("sigmoid(x)", 6),
+    "HardSigmoid": Activation("max(0, min(1, fma(alpha, x, beta)))", 8, {"alpha": 0.2, "beta": 0.5}),
+    # x + 3 is exact near the zero at -3, x / 6 + 1 / 2 is not.
+    "HardSwish": Activation("x * (max(0, min(6, x + 3)) * 0.16666667)", 4),
+    "Silu": Activation("silu(x)", 8),
+    "Swish": Activation("swish(x, alpha)", 8, {"alpha": 1.0}),
+    "Gelu": Activation("gelu(x)", 24),
+    "GeluTanh": Activation("gelu_tanh(x)", 24),
+    "Mish": Activation("mish(x)", 16),
+    "Softplus": Activation("softplus(x)", 12),
+    "Softsign": Activation("x / (1 + abs(x))"),
+    "Affine": Activation("alpha * x + beta", 1, {"alpha": 1.0, "beta": 0.0}),
+    "Clip": Activation("min(high, max(low, x))", 2, {"low": -3.4028234663852886e38, "high": 3.4028234663852886e38}),
+}
+
+
+def activated(b: Builder, x: Operand, name: str, given: Sequence[float] = (), to: DType | None = None) -> Operand:
+    """The activation of this name, with the first of its parameters as `given`."""
+    it = ACTIVATIONS[name]
+    return b.pointwise(it.expression, {"x": x}, to or x.dtype, cost=it.cost, **it.values(given))

@@ -1,0 +1,185 @@
+"""Attention for operators that are one: `flash_attention` appends the kernel of attention, or says why it cannot.
+
+In: queries, keys and values with heads apart, in any layout, since operands are views: what came as (batch, sequence, heads,
+size) is permuted, a cache with room is given whole. Heads of queries are a multiple of those of keys and values, which are
+loaded once for all that share them. Out: results in the type of the queries; sums are in f32.
+
+Which keys a query sees is said by position, not by a mask, so that keys which no query of a workgroup sees are not loaded:
+
+    causal, `past` keys before the first query         visible=VisibleKeys(starts=past, right=0)
+    a cache with `used` tokens, `steps` behind these   visible=VisibleKeys(starts=used, behind=steps, right=0)
+    of them the last 4096                              visible=VisibleKeys(starts=used, behind=steps, left=4095, right=0)
+    sequences of several lengths                       visible=VisibleKeys(ends=lengths)
+    everything                                         visible=VisibleKeys()
+
+`starts` and `ends` may be tensors, which are read on the device, so that one program serves every length of a sequence. What is
+behind the end may be anything: it is not loaded. Few queries of long sequences are calculated in parts by as many workgroups
+as a GPU needs. Masks and biases are maps on scores, `change`.
+
+Whoever has a reason instead of a result writes the definition as products and a softmax (`attention/core.py`), which every
+adapter runs, and which the rule in `rewrite/attention.py` still may find to be attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ....errors import UnsupportedError
+from ....program.dtypes import DType
+from ...dims import Dim, product, quotient
+from ...ir import Inner, Map, Node, Read, Tensor, View, Write
+from ...nodes.divide import too_many_bindings
+from ...nodes.flash import Attention, better_in_memory, wrong_heads, wrong_inner
+from ...tune import written_out
+from ..builder import Builder, Operand
+
+Change = Callable[[Operand], Operand]
+"""Scores (batch, heads, queries, keys) to the same with masks and biases, element by element."""
+
+
+@dataclass(frozen=True)
+class VisibleKeys:
+    """Which keys a query sees, by position.
+
+    Query i of a sequence stands at position start + i among its keys; `starts` is a number, one for each sequence (batch),
+    or None for queries that are the last of each sequence. It sees keys from `left` before its position to `right` behind it,
+    None for as many as there are. A sequence has all keys, or those below `ends` (batch), and with `behind` only so many from its
+    start on. Tensors are i32.
+    """
+
+    starts: Operand | Dim | None = 0
+    ends: Operand | None = None
+    behind: Dim | None = None
+    left: int | None = None
+    right: int | None = None
+
+    @property
+    def hides(self) -> bool:
+        """Whether there may be keys that a query does not see."""
+        return any(it is not None for it in (self.ends, self.behind, self.left, self.right))
+
+    @property
+    def cached(self) -> bool:
+        """Whether keys are rows of a cache, of which those that mean nothing yet may be many."""
+        return self.ends is not None or self.behind is not None
+
+
+def flash_attention(
+    b: Builder,
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    *,
+    scale: float,
+    softcap: float = 0.0,
+    visible: VisibleKeys = VisibleKeys(),
+    change: Change | None = None,
+    sink: Operand | None = None,
+) -> Operand | str:
+    """y (batch, heads, queries, size of a value) = softmax(scores) value, or why there is no kernel for it here.
+
+    Scores are `scale` query key, then with `softcap` c * tanh(scores / c), then what `change` makes of them. query (batch, heads,
+    queries, size), key (batch, groups, keys, size), value (batch, groups, keys, any size). `sink` (heads or 1) is a score more
+    for each query, of a key without a value; zeros of it are what "smooth softmax" means. A query that sees no key gets zeros
+    where something may hide keys.
+
+    Raises UnsupportedError for shapes that do not fit.
+    """
+    batch, heads, queries, size = query.shape
+    groups, keys, value_size = key.shape[1], key.shape[2], value.shape[3]
+    shared = quotient(heads, groups)
+    if shared is None:
+        raise UnsupportedError(f"{heads} heads of queries for {groups} heads of keys")
+    scores = Tensor(DType.FLOAT32, (batch, heads, queries, keys))
+    # Of a cache the keys that mean nothing yet are not loaded.
+    stored = None if visible.cached else better_in_memory(scores, b.target)
+    reason = stored or wrong_heads(size, value_size)
+    if reason is not None:
+        return reason
+    assert isinstance(size, int) and isinstance(value_size, int)
+    form = written_out(product((batch, heads)), queries, keys, size, value_size, b.target, query.dtype)
+    if form is not None and not visible.hides:  # keys that are hidden are not loaded
+        return form
+    mark = b.mark()
+    inner = _inner(b, (batch, heads, queries, keys), (batch, groups, shared, queries, keys), scale, softcap, change)
+    if isinstance(inner, str):
+        b.undo(mark)
+        return inner
+    rows = (batch, groups, shared, queries)
+    result = Tensor(DType.FLOAT32, (*rows, value_size))
+    found = Attention(
+        q=Read(b.reshape(query, (*rows, size)).view, (2, 2, 1), reuse=True, vector=True),
+        k=Read(key.view, (2, 1, 1), reuse=True, vector=True),
+        v=Read(value.view, (2, 1, 1), reuse=True, vector=True),
+        inner=inner,
+        y=Write(result, (2, 2, 1)),
+        batch=product((batch, groups)),
+        rows=product((shared, queries)),
+        keys=keys,
+        size=size,
+        value_size=value_size,
+        steps=queries,
+        starts=_of_sequences(b, visible.starts if isinstance(visible.starts, Operand) else None, batch, groups),
+        start=None if isinstance(visible.starts, Operand) else visible.starts,
+        ends=_of_sequences(b, visible.ends, batch, groups),
+        behind=visible.behind,
+        left=visible.left,
+        right=visible.right,
+        sink=_of_heads(b, sink, rows),
+        masked=visible.hides or change is not None,
+        origin=b.origin,
+    )
+    nodes = found.nodes(b.target)
+    for node in nodes:
+        if (reason := too_many_bindings(node, b.target)) is not None:
+            b.undo(mark)
+            return reason
+    b.append(nodes)
+    y = b.pointwise("x", {"x": Operand(result.dtype, result.shape, View.of(result))}, query.dtype)
+    return b.reshape(y, (batch, heads, queries, value_size))
+
+
+def _of_sequences(b: Builder, x: Operand | None, batch: Dim, groups: Dim) -> Read | None:
+    """A number of each sequence (batch), for each head of keys."""
+    if x is None:
+        return None
+    return Read(b.expand(b.reshape(x, (batch, 1)), (batch, groups)).view, (2,), reuse=True)
+
+
+def _of_heads(b: Builder, sink: Operand | None, rows: tuple[Dim, ...]) -> Read | None:
+    """A number of each head (heads or 1), for each of its rows."""
+    if sink is None:
+        return None
+    each = b.reshape(b.expand(sink, (rows[1] * rows[2],)), (1, rows[1], rows[2], 1))
+    return Read(b.expand(each, rows).view, (2, 2), reuse=True)
+
+
+def _inner(
+    b: Builder, shape: tuple[Dim, ...], grouped: tuple[Dim, ...], scale: float, softcap: float, change: Change | None
+) -> Inner | str:
+    """The maps from products to scores, which are no nodes of the graph; the masks that they read are."""
+    source = Tensor(DType.FLOAT32, grouped)
+    begin = len(b.nodes)
+    products = View.of(source).reshape(shape)
+    scores = Operand(source.dtype, shape, products)
+    scores = b.pointwise("x * f", {"x": scores}, DType.FLOAT32, f=scale)
+    if softcap:
+        scores = b.pointwise("c * tanh(x / c)", {"x": scores}, DType.FLOAT32, cost=12, c=softcap)
+    if change is not None:
+        scores = change(scores)
+    inside, maps, beside = {source}, list[Map](), list[Node]()
+    for node in b.nodes[begin:]:
+        views = [view for view in node.reads if view.tensor in inside]
+        if not views:
+            beside.append(node)
+        elif isinstance(node, Map) and node.is_pointwise and all(it.is_whole for it in views):
+            inside.add(node.output)
+            maps.append(node)
+        else:
+            return "scores are changed by more than maps of each"
+    if scores.view.tensor is not maps[-1].output or not scores.view.is_whole:
+        return "changed scores have another order"
+    b.nodes[begin:] = beside
+    inner = Inner(source, maps[-1].output, tuple(maps), (2, 2, 1))
+    return wrong_inner(inner) or inner

@@ -1,0 +1,137 @@
+"""Key and value caches: (batch, heads, rows, size), of which as many rows are used as the sequence has tokens so far.
+
+In: the cache of the past, new rows, and on the device how many rows of the past are used. Out: the cache with the new rows
+behind these. Where past and present have one shape the present is an update in place (`passes/alias.py`), so a token costs
+the rows that it stores, however long the cache is; a cache that grows is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .....errors import UnsupportedError
+from .....program.dtypes import DType
+from .....program.target import elements_per_word
+from ....dims import Dim, ceildiv, equal, product, quotient
+from ....ir import Read, Shape, Variant
+from ...builder import Builder, Operand
+
+_WORKGROUP = 64
+_USUAL = 64
+"""The elements of a head, where nothing says them."""
+
+
+def extended(b: Builder, past: Operand, new: Operand) -> Operand:
+    """The rows of `past`, and behind them `new` (batch, heads, steps, size)."""
+    batch, heads, steps, size = new.shape
+    for axis in (0, 1, 3):
+        b.require(equal(past.shape[axis], new.shape[axis]), "a cache {} cannot take rows {}", past, new)
+    return b.join([past, new], 2, (batch, heads, past.shape[2] + steps, size))
+
+
+def started(b: Builder, new: Operand, rows: Dim) -> Operand:
+    """A cache of `rows` rows that begins with `new` (batch, heads, steps, size); zeros behind it."""
+    batch, heads, steps, size = new.shape
+    if steps == rows:
+        return new
+    zero = b.constant(np.zeros(1, new.dtype.numpy))
+    return b.pad(new, zero, (0, 0, 0, 0), (batch, heads, rows, size))
+
+
+def appended(b: Builder, past: Operand, new: Operand, used: Operand, rows: Dim) -> Operand:
+    """A cache of `rows` rows: those of `past`, with `new` (batch, heads, steps, size) from row `used` (batch), i32, on.
+
+    What comes after them is as it was, or zero. Steps that have no place are left out. All have one axis more in front where
+    keys and values are in one tensor.
+    """
+    (present,) = _stored(b, [(new, past)], used, rows)
+    return present
+
+
+def rotated_and_appended(
+    b: Builder, query: Operand, keys: tuple[Operand, Operand], values: tuple[Operand, Operand], used: Operand, rows: Dim
+) -> list[Operand]:
+    """Queries (batch, heads, steps, size) in memory, and the caches of keys and values, as `appended` makes them, of pairs of
+    new and past. In one kernel, because for a token each of them is little."""
+    return _stored(b, [(query, None), keys, values], used, rows)
+
+
+def _stored(b: Builder, parts: Sequence[tuple[Operand, Operand | None]], used: Operand, rows: Dim) -> list[Operand]:
+    """Each part in memory, behind its past when it has one."""
+    operands = {"past": Read(used.view, (used.rank,))}
+    results: dict[str, tuple[DType, Shape, tuple[int, ...]]] = {}
+    parameters: dict[str, Dim] = {"steps": parts[0][0].shape[-2]}
+    constants: dict[str, bool] = {}
+    onto: dict[str, Operand] = {}
+    total: Dim = 0
+    for k, (new, known) in enumerate(parts):
+        x, past = _of_whole_words(b, new, known)
+        *batch, heads, steps, size = x.shape
+        groups = (len(batch), 1, 1, 1)
+        shape: Shape = (*batch, heads, steps if past is None else rows, size)
+        if past is not None:
+            if past.dtype is not x.dtype:
+                raise UnsupportedError(f"a cache of {past.dtype.label} for keys and values of {x.dtype.label}")
+            for axis in (*range(x.rank - 2), x.rank - 1):
+                b.require(equal(past.shape[axis], shape[axis]), "a cache {} cannot take rows {}", past, x)
+            onto[f"y{k}"] = _begun(b, past, shape)
+        fours = product((*batch, heads, steps)) * ceildiv(size, 4)
+        total = total + fours
+        operands[f"new{k}"] = Read(x.view, groups, vector=True)
+        results[f"y{k}"] = (x.dtype, shape, groups)
+        constants[f"CACHE{k}"] = past is not None
+        parameters |= {f"fours{k}": fours, f"size4_{k}": ceildiv(size, 4), f"heads{k}": heads, f"rows{k}": shape[-2]}
+    return b.call(
+        "cache_append",
+        operands,
+        results,
+        _copies(total),
+        parameters=parameters,
+        functions=None,
+        flops=0,
+        repeats=1,
+        loop_carried=frozenset(),
+        vectors=True,
+        onto=onto,
+        largest=frozenset(),
+        note="",
+        PARTS=len(parts),
+        **constants,
+    )
+
+
+def _of_whole_words(b: Builder, new: Operand, past: Operand | None) -> tuple[Operand, Operand | None]:
+    """Both with rows of whole words, which are what kernels store. A free size is taken for that of the past, or for a usual
+    one."""
+    size = new.shape[-1]
+    if elements_per_word(new.dtype, b.target) == 1 or quotient(size, 4) is not None:
+        return new, past
+    what, usual = "the size of a row of a cache", size if past is None else past.shape[-1]
+    size = b.assume(size, usual if isinstance(usual, int) else _USUAL, what)
+    if size % 4:
+        raise UnsupportedError(f"rows of {size} elements of {new.dtype.label} share words, which are stored as a whole")
+    if past is not None:
+        past = b.assumed(past, (*past.shape[:-1], b.assume(past.shape[-1], size, what)))
+    return b.assumed(new, (*new.shape[:-1], size)), past
+
+
+def _begun(b: Builder, past: Operand, shape: Shape) -> Operand:
+    """The past in the beginning of a cache of this shape."""
+    *batch, heads, rows, size = shape
+    groups, fours = (len(batch) + 1, 1, 1), ceildiv(size, 4)
+    all_fours = product((*batch, heads, rows)) * fours
+    (begun,) = b.call(
+        "cache_begin",
+        {"x": Read(past.view, groups, vector=True)},
+        {"y": (past.dtype, shape, groups)},
+        _copies(all_fours),
+        parameters={"fours": all_fours, "size4": fours, "total": rows, "past": past.shape[-2]},
+        vectors=True,
+    )
+    return begun
+
+
+def _copies(fours: Dim) -> tuple[Variant, ...]:
+    return (Variant(ceildiv(fours, _WORKGROUP), _WORKGROUP),)

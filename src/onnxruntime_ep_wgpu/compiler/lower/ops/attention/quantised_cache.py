@@ -1,0 +1,92 @@
+"""Caches of 8 and 4 bits: rows are rounded where they are stored and multiplied where they are read.
+
+In: rows of floats, and scales, one for all or one for each channel of a head. Out: what lies in the cache, int8, float8, or bytes
+of two numbers of 4 bits, plus 8 each, the first in the low half.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from .....errors import UnsupportedError
+from .....program.dtypes import DType
+from ....dims import equal, floordiv
+from ....emit.prelude import map_body
+from ...builder import Builder, Operand
+from ..choices import Spelled
+from ..quantize import quantized
+
+FLOAT8 = DType.FLOAT8E4M3FN
+HELD = {DType.INT8: 8, FLOAT8: 8, DType.UINT8: 4}
+"""The bits of a number, by the type of a cache."""
+
+QuantisedBy = Annotated[Literal["NONE", "PER_TENSOR", "PER_CHANNEL"], Spelled(any_case=True)]
+_PLACE = ("batch", "head", "row", "d")
+_ONES = (1, 1, 1, 1)
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """How a cache of `dtype`, with `bits` bits of a number, is read; `scale` is (1) or broadcasts to (batch, heads, rows, size)."""
+
+    bits: int
+    scale: Operand
+    dtype: DType
+
+    def stored(self, b: Builder, new: Operand) -> Operand:
+        """`new` (batch, heads, rows, size) as it lies in the cache."""
+        batch, heads, rows, size = new.shape
+        scale = b.expand(_of_four(b, self.scale), new.shape)
+        if self.dtype is FLOAT8:
+            return quantized(b, new, scale, None, FLOAT8)
+        if self.bits == 8:
+            return b.pointwise(
+                "i32(round(clamp(quotient(x, s), low, high)))",
+                {"x": new, "s": scale},
+                DType.INT8,
+                cost=6,
+                low=-128.0,
+                high=127.0,
+            )
+        b.require(equal(size, 2 * floordiv(size, 2)), "heads of {} elements, and two of 4 bits share a byte", size)
+        return b.map(
+            map_body("int4_pair"),
+            DType.UINT8,
+            (batch, heads, rows, floordiv(size, 2)),
+            _PLACE,
+            _ONES,
+            {"x": (new, _ONES), "s": (scale, _ONES)},
+            cost=12,
+            inline=True,
+        )
+
+    def read(self, b: Builder, cache: Operand, dtype: DType) -> Operand:
+        """The numbers that a cache stands for."""
+        batch, heads, rows, width = cache.shape
+        if self.bits == 8:
+            scale = b.expand(_of_four(b, self.scale), cache.shape)
+            return b.pointwise("f32(x) * s", {"x": cache, "s": scale}, dtype, cost=2, inline=True)
+        shape = (batch, heads, rows, 2 * width)
+        operands = {"x": (cache, _ONES), "s": (b.expand(_of_four(b, self.scale), shape), _ONES)}
+        body = (
+            "let pair = x_at(batch, head, row, d / 2u);"
+            " return (f32(extractBits(pair, (d & 1u) * 4u, 4u)) - 8f) * s_at(batch, head, row, d);"
+        )
+        return b.map(body, dtype, shape, _PLACE, _ONES, operands, cost=4, inline=True)
+
+
+def quantised(bits: int, mode: QuantisedBy, scale: Operand | None, cache: Operand | None) -> Quantised | None:
+    """What the attributes of a node say of a cache; None for one of floats. Raises UnsupportedError."""
+    if mode == "NONE":
+        return None
+    if scale is None or cache is None:
+        raise UnsupportedError(f"a quantised cache of mode {mode} needs a past and its scale")
+    held = HELD.get(cache.dtype)
+    if held is None or bits not in (0, held):
+        raise UnsupportedError(f"a cache of {cache.dtype.label} with kv_cache_bit_width={bits}")
+    return Quantised(held, scale, cache.dtype)
+
+
+def _of_four(b: Builder, scale: Operand) -> Operand:
+    return b.reshape(scale, (*(1,) * (4 - scale.rank), *scale.shape))

@@ -1,0 +1,195 @@
+"""RotaryEmbedding: pairs of elements of each head rotated by an angle that grows with the position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .....errors import UnsupportedError
+from .....program.dtypes import DType
+from ....dims import Dim, floordiv, may_be
+from ....emit.prelude import map_body
+from ...builder import Builder, Operand
+from ..choices import Flag
+from ..index import INDICES, Allowed, index32, narrowed
+from ..registry import FLOATS, MICROSOFT, op
+
+HEADS_FIRST = ("batch", "head", "step", "d")
+STEPS_FIRST = ("batch", "step", "head", "d")
+
+Placed = tuple[Operand, Sequence[int]]
+"""An operand of a map, and how its axes are grouped."""
+
+
+@dataclass(frozen=True)
+class AngleRows:
+    """Which rows of the caches rotate a (batch, step), in i32: that of `each`, or from the one of the `first` step (batch) on. With
+    neither the caches are (batch, step, half). `part` (batch) is where the part of the caches begins in which a sequence counts."""
+
+    each: Operand | None = None
+    first: Operand | None = None
+    part: Operand | None = None
+
+    @property
+    def operands(self) -> dict[str, Placed]:
+        given = {"each": (self.each, (1, 1)), "first": (self.first, (1,)), "part": (self.part, (1,))}
+        return {name: (it, groups) for name, (it, groups) in given.items() if it is not None}
+
+
+@op(
+    "RotaryEmbedding",
+    types=FLOATS,
+    positions=INDICES,
+    ranks={"x": (3, 4), "cosines": (2, 3), "sines": (2, 3), "positions": 2},
+)
+def rotary_embedding(
+    b: Builder,
+    x: Operand,
+    cosines: Operand,
+    sines: Operand,
+    positions: Operand | None = None,
+    *,
+    interleaved: Flag = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+) -> Operand:
+    """x is (batch, heads, sequence, size) or (batch, sequence, heads * size); the caches hold a row per position, or per
+    (batch, sequence) when no positions are given. Elements from `rotary_embedding_dim` on stay."""
+    if x.rank == 3 and not num_heads:
+        raise UnsupportedError("num_heads is needed for an input of three axes")
+    whole = x if x.rank == 4 else _split(b, x, num_heads)
+    rows = AngleRows()
+    if positions is not None:
+        rows = AngleRows(each=per_step(b, positions, cosines), part=_part_of_last(b, positions))
+    y = rotated(
+        b,
+        whole,
+        HEADS_FIRST if x.rank == 4 else STEPS_FIRST,
+        cosines,
+        sines,
+        rows,
+        size=rotary_embedding_dim or whole.shape[3],
+        interleaved=bool(interleaved),
+    )
+    return b.reshape(y, x.shape)
+
+
+@op(
+    "RotaryEmbedding",
+    domain=MICROSOFT,
+    types=FLOATS,
+    positions=INDICES,
+    ranks={"x": (3, 4), "cosines": 2, "sines": 2, "positions": (0, 1, 2)},
+)
+def microsoft_rotary_embedding(
+    b: Builder,
+    x: Operand,
+    positions: Operand,
+    cosines: Operand,
+    sines: Operand,
+    *,
+    interleaved: Flag = 0,
+    is_packed_batching: Flag = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> Operand:
+    """x is (batch, heads, sequence, size) or (batch, sequence, heads * size); positions are (batch, sequence), or one number for
+    that of the first element of every sequence. Without numbers of its own, a head has as many elements as the caches turn.
+
+    `is_packed_batching` allows sequences, several behind each other, that are longer than the caches; `scale` means nothing
+    to ONNX Runtime either.
+    """
+    if rotary_embedding_dim and not num_heads:
+        raise UnsupportedError("rotary_embedding_dim needs num_heads")
+    size: Dim = rotary_embedding_dim or 2 * cosines.shape[1]
+    heads = num_heads if rotary_embedding_dim else 0
+    whole = x if x.rank == 4 else _split(b, x, heads or floordiv(x.shape[2], size))
+    if positions.rank < 2:
+        positions, part = b.reshape(positions, (1,)), None
+        steps = whole.shape[2 if x.rank == 4 else 1]
+        first = index32(b, positions, Allowed(0, cosines.shape[0] - steps, f"the rows of the cosines {cosines}"))
+        if b.settings.rotary_switch:
+            last = b.map(
+                "return first_at(0u) + i32($steps) - 1;", DType.INT32, (whole.shape[0],), ("batch",), (1,),
+                {"first": (first, (1,))}, parameters={"steps": steps},
+            )  # fmt: skip
+            part = second_part(b, last)
+        rows = AngleRows(first=b.expand(first, (whole.shape[0],)), part=part)
+    else:
+        rows = AngleRows(each=per_step(b, positions, cosines), part=_part_of_last(b, positions))
+    names = HEADS_FIRST if x.rank == 4 else STEPS_FIRST
+    y = rotated(b, whole, names, cosines, sines, rows, size=size, interleaved=bool(interleaved))
+    return b.reshape(y, x.shape)
+
+
+def _split(b: Builder, x: Operand, heads: Dim) -> Operand:
+    """(batch, sequence, heads * size) as (batch, sequence, heads, size)."""
+    return b.reshape(x, (*x.shape[:2], heads, floordiv(x.shape[2], heads)))
+
+
+def second_part(b: Builder, last: Operand) -> Operand:
+    """Per sequence, the row where its part of caches of two parts begins. `last` (batch) is the position of its last token, i32.
+
+    Caches of two parts are those of models with factors for short and for long sequences (LongRoPE), one behind the other.
+    """
+    return b.map(
+        "return select(0i, i32($switch), last_at(batch) >= i32($switch));",
+        DType.INT32,
+        last.shape,
+        ("batch",),
+        (1,),
+        {"last": (last, (1,))},
+        parameters={"switch": b.settings.rotary_switch},
+    )
+
+
+def per_step(b: Builder, positions: Operand, cosines: Operand) -> Operand:
+    """AngleRows (batch, step) that are rows of the caches, in i32."""
+    return index32(b, positions, Allowed(0, cosines.shape[0] - 1, f"the rows of the cosines {cosines}"))
+
+
+def _part_of_last(b: Builder, positions: Operand) -> Operand | None:
+    """As `second_part`, by positions (batch, step); None where caches are one."""
+    if not b.settings.rotary_switch or positions.rank != 2:
+        return None
+    last = b.slice(narrowed(b, positions), 1, positions.shape[1] - 1, 1, 1)
+    return second_part(b, b.reshape(last, (last.shape[0],)))
+
+
+def rotated(
+    b: Builder,
+    x: Operand,
+    names: Sequence[str],
+    cosines: Operand,
+    sines: Operand,
+    rows: AngleRows,
+    *,
+    size: Dim,
+    interleaved: bool,
+    inline: bool = False,
+) -> Operand:
+    """x, whose axes are called `names`, with the first `size` elements of d rotated: pairs are neighbours when `interleaved`,
+    else as far apart as half of them.
+    """
+    groups = (1,) * cosines.rank
+    caches: dict[str, Placed] = {"cosines": (cosines, groups), "sines": (sines, groups)}
+    return b.map(
+        map_body("rotary"),
+        x.dtype,
+        x.shape,
+        names,
+        (1, 1, 1, 1),
+        {"x": (x, (1, 1, 1, 1)), **caches, **rows.operands},
+        parameters={"half": floordiv(size, 2), "rows": cosines.shape[0]},
+        cost=12,
+        reuse=True,
+        inline=inline,
+        INTERLEAVED=interleaved,
+        ROWS="each" if rows.each is not None else "from" if rows.first is not None else "",
+        IN_PARTS=rows.part is not None,
+        MAY_BE_EMPTY=may_be(cosines.shape[0], 0),
+        AXIS0=names[0],
+        AXIS1=names[1],
+        AXIS2=names[2],
+    )

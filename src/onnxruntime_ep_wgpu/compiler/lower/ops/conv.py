@@ -1,0 +1,329 @@
+"""Convolution and its transpose, over any number of spatial axes.
+
+A convolution is the matrix product of its weights (output channels by channels and taps) and the matrix of windows
+(channels and taps by positions). That matrix is a view of the input, or index arithmetic with zeros for the padding that
+the product's loads carry out. It is in memory only where windows share no elements, so that loads find neighbours.
+Groups with few channels have no product worth the name: there each output element is summed by one invocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Unpack
+
+from ....errors import UnsupportedError
+from ....program.dtypes import DType
+from ...dims import Dim, equal, floordiv, maximum
+from ...emit.prelude import map_body
+from ...ir import Tensor, View
+from ...nodes.divide import BindingsError, least_reach
+from ..builder import Builder, Operand
+from . import conv_direct, conv_groups, conv_rows, depthwise
+from .matmul import matrix_product
+from .registry import FLOATS, op
+from .window import (
+    ConvAttributes,
+    ConvTransposeAttributes,
+    Window,
+    WindowAttributes,
+    check_lengths,
+    constants,
+    loops_of,
+    parameters,
+    steps,
+    window,
+)
+
+FEWEST_ROWS = 8  # output channels per group below which a matrix product computes mostly padding of its tiles
+
+
+@op("Conv", types=FLOATS, chooses_format=("x",))
+def conv(
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    bias: Operand | None = None,
+    *,
+    with_channels_last: bool = False,
+    **attributes: Unpack[ConvAttributes],
+) -> Operand:
+    """x (batch, channels, *inputs), w (features, channels / group, *kernel) -> (batch, features, *outputs)."""
+    return biased(b, convolution(b, x, w, with_channels_last, **attributes), bias, x.dtype)
+
+
+def biased(b: Builder, sums: Operand, bias: Operand | None, dtype: DType) -> Operand:
+    """The sums of a convolution and a number for each feature, in `dtype`."""
+    if bias is None:
+        return b.cast(sums, dtype)
+    if bias.rank != 1:
+        raise UnsupportedError(f"a bias {bias} is not one number for each feature")
+    spread = b.reshape(bias, (bias.shape[0], *(1,) * (sums.rank - 2)))
+    return b.pointwise("x + bias", {"x": sums, "bias": spread}, dtype, sums.shape)
+
+
+def convolution(
+    b: Builder, x: Operand, w: Operand, with_channels_last: bool = False, **attributes: Unpack[ConvAttributes]
+) -> Operand:
+    """The sums of a convolution, in the type in which elements of x are accumulated; the padding counts as zeros.
+
+    `with_channels_last`: where that can be, they have their channels last in memory.
+    """
+    if x.rank < 3:
+        raise UnsupportedError("a convolution without spatial axes")
+    if w.rank != x.rank:
+        raise UnsupportedError(f"weights {w} have other axes than the input {x}")
+    (w, kernel), group = kernel_of(b, w, attributes), attributes.get("group", 1)
+    b.require(
+        equal(x.shape[1], w.shape[1] * group),
+        f"{{}} does not have {{}} channels in each of {group} groups",
+        x,
+        w.shape[1],
+    )
+    return convolved(b, x, w, window(b, x.shape[2:], kernel, attributes), group, with_channels_last)
+
+
+def convolved(b: Builder, x: Operand, w: Operand, win: Window, group: int, with_channels_last: bool = False) -> Operand:
+    """The sums of the windows of x, weighted by w."""
+    mark = b.mark()
+    try:
+        return _convolution(b, x, w, win, group, with_channels_last)
+    except BindingsError:
+        b.undo(mark)
+        return _divided(b, x, w, win, group)
+
+
+def _divided(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
+    """A convolution of tensors that take too many bindings in halves: of the batch, the groups, the features or the channels,
+    whichever leave least to reach."""
+    y = View.of(Tensor(x.dtype.accumulated, (x.shape[0], w.shape[0], *win.outputs)))
+    options: list[list[tuple[View, int | None]]] = [[(x.view, 0), (w.view, None), (y, 0)]]
+    if group == 1:
+        options += [[(x.view, None), (w.view, 0), (y, 1)], [(x.view, 1), (w.view, 1), (y, None)]]
+    chosen = least_reach(options)
+    if group > 1 and chosen is None:
+        return _in_groups(b, x, w, win, group)
+    if chosen is None:
+        raise BindingsError(f"the convolution of {x} takes more bindings than the adapter has, however it is divided")
+    (_, of_x), (_, of_w), (_, of_y) = options[chosen]
+    extent = next(view.shape[axis] for view, axis in options[chosen] if axis is not None)
+    assert isinstance(extent, int)
+    halves = [
+        convolved(
+            b,
+            x if of_x is None else b.slice(x, of_x, start, 1, count),
+            w if of_w is None else b.slice(w, of_w, start, 1, count),
+            win,
+            group,
+        )
+        for start, count in ((0, extent // 2), (extent // 2, extent - extent // 2))
+    ]
+    if of_y is None:
+        return b.pointwise("x + y", {"x": halves[0], "y": halves[1]}, halves[0].dtype)
+    return b.beside(halves, of_y)
+
+
+def _in_groups(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
+    """A convolution of one image in two halves of its groups."""
+    halves, channels, features = [], w.shape[1], floordiv(w.shape[0], group)
+    for start, count in ((0, group // 2), (group // 2, group - group // 2)):
+        own = b.slice(x, 1, start * channels, 1, count * channels)
+        halves.append(convolved(b, own, b.slice(w, 0, start * features, 1, count * features), win, count))
+    return b.beside(halves, 1)
+
+
+def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int, with_channels_last: bool) -> Operand:
+    """One that fits, in one product or by one kernel. Raises BindingsError."""
+    per_group = floordiv(w.shape[0], group)
+    if group > 1 and w.shape[1] == 1 and equal(x.shape[1], group) == 1 and depthwise.supports(win):
+        if depthwise.supports_four_channels(b, x, w):
+            return depthwise.of_four_channels(b, x, w, win)
+        return depthwise.depthwise_convolution(b, x, w, win)
+    if with_channels_last and group > 1 and conv_groups.supports(b, x, w, win, group):
+        return conv_groups.convolution_in_groups(b, x, w, win, group)
+    longest = b.target.longest_loop
+    loops = _loops(w, win)
+    short = longest is None or not isinstance(loops, int) or loops <= longest
+    if group > 1 and isinstance(per_group, int) and per_group < FEWEST_ROWS and short:
+        return _direct(b, x, w, win, group)
+    # Windows that share elements are read straight from the image, others are a matrix that is copied once.
+    if (win.is_padded or win.overlap) and conv_direct.supports(b, w, win):
+        return conv_direct.direct_convolution(b, x, w, win, group)
+    if with_channels_last and group == 1 and conv_rows.supports(x, w):
+        return conv_rows.convolution_of_rows(b, x, w, win)
+    if group > 1:
+        x = b.reshape(x, (x.shape[0] * group, floordiv(x.shape[1], group), *x.shape[2:]))
+    return product_of_windows(b, _windows(b, x, win), w, win, group)
+
+
+def product_of_windows(b: Builder, windows: Operand, w: Operand, win: Window, group: int) -> Operand:
+    """windows (batch * group, channels / group, *kernel, *outputs) times w, in the type in which their elements are accumulated."""
+    batch, features = windows.shape[0], (group, floordiv(w.shape[0], group))
+    weights = b.reshape(w, (*features, *w.shape[1:]))
+    if group == 1:
+        weights = b.expand(b.reshape(w, (1, *w.shape)), (batch, *w.shape))
+        shape: tuple[Dim, ...] = (batch, w.shape[0], *win.outputs)
+        parts = (1, 1, win.rank)
+    else:
+        first = floordiv(batch, group)
+        weights = b.expand(b.reshape(weights, (1, *weights.shape)), (first, *weights.shape))
+        windows = b.reshape(windows, (first, group, *windows.shape[1:]))
+        shape, parts = (first, *features, *win.outputs), (2, 1, win.rank)
+    lead = parts[0]
+    result = matrix_product(
+        b,
+        weights,
+        (lead, 1, 1 + win.rank),
+        windows,
+        (lead, 1 + win.rank, win.rank),
+        shape,
+        parts,
+        windows.dtype.accumulated,
+    )
+    return b.reshape(result, (shape[0], w.shape[0], *win.outputs))
+
+
+def kernel_of(b: Builder, w: Operand, attributes: WindowAttributes) -> tuple[Operand, tuple[int, ...]]:
+    """Weights, and their extents along spatial axes, which are numbers: the node's own, or those that keep the size of an image."""
+    rank, given, pads = w.rank - 2, attributes.get("kernel_shape"), attributes.get("pads")
+    check_lengths(attributes, given or (1,) * rank, rank)
+    _, dilations = steps(attributes, rank)
+    kernel = []
+    for k, extent in enumerate(w.shape[2:]):
+        if given:
+            b.require(equal(extent, given[k]), f"weights {{}} do not have the kernel_shape {given}", w)
+            kernel.append(given[k])
+        else:
+            margin = pads[k] + pads[rank + k] if pads else 0
+            kernel.append(b.assume(extent, 1 + margin // dilations[k], "the size of the kernel"))
+    return b.assumed(w, (*w.shape[:2], *kernel)), tuple(kernel)
+
+
+def _windows(b: Builder, x: Operand, win: Window) -> Operand:
+    """x (batch, channels, *inputs) as (batch, channels, *kernel, *outputs): element of each window, 0 in the padding."""
+    view = win.view(x.view)
+    if view is not None:
+        rearranged = not win.overlap and (win.taps > 1 or any(step != 1 for step in win.strides))
+        return b.copy(b.view(x, view)) if rearranged else b.view(x, view)
+    return b.map(
+        map_body("windows"),
+        x.dtype,
+        (*x.shape[:2], *win.kernel, *win.outputs),
+        ("image", "row", "column"),
+        (1, 1 + win.rank, win.rank),
+        {"x": (x, (1,) * x.rank)},
+        parameters=parameters(win),
+        cost=4 + 2 * win.rank,
+        reuse=True,
+        inline=True,
+        **constants(win),
+    )
+
+
+def _loops(w: Operand, win: Window) -> Dim:
+    """Iterations of an invocation that sums the taps of one output element."""
+    return w.shape[1] * (1 + loops_of(win.kernel))
+
+
+def _direct(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
+    """One invocation sums the taps of one output element: groups of few channels."""
+    channels, features = w.shape[1], w.shape[0]
+    return b.map(
+        map_body("conv_taps"),
+        x.dtype.accumulated,
+        (x.shape[0], features, *win.outputs),
+        ("image", "feature", *(f"at{k}" for k in range(win.rank))),
+        (1,) * x.rank,
+        {"x": (x, (1,) * x.rank), "w": (w, (1,) * w.rank)},
+        parameters={**parameters(win), "channels": channels, "per_group": floordiv(features, group)},
+        cost=min(64, 3 * win.taps * (channels if isinstance(channels, int) else 4)),
+        iterations=_loops(w, win),
+        reuse=True,
+        **constants(win),
+    )
+
+
+@op("ConvTranspose", types=FLOATS)
+def conv_transpose(
+    b: Builder, x: Operand, w: Operand, bias: Operand | None = None, **attributes: Unpack[ConvTransposeAttributes]
+) -> Operand:
+    """x (batch, channels, *inputs), w (channels, features / group, *kernel) -> (batch, features, *outputs).
+
+    A matrix product gives what each input position adds to each tap; a map then sums, per output element, the taps that
+    reach it. Kernels that do not overlap (stride equal to the kernel, no padding) only need a view of the product.
+    """
+    if x.rank < 3:
+        raise UnsupportedError("a convolution without spatial axes")
+    if w.rank != x.rank:
+        raise UnsupportedError(f"weights {w} have other axes than the input {x}")
+    (w, kernel), rank, group = kernel_of(b, w, attributes), x.rank - 2, attributes.get("group", 1)
+    b.require(equal(x.shape[1], w.shape[0]), "{} does not have the {} channels of the weights", x, w.shape[0])
+    win = _transposed(x.shape[2:], kernel, attributes)
+    batch, per_group, channels = x.shape[0], w.shape[1], floordiv(w.shape[0], group)
+    features = per_group * group
+    source = b.reshape(x, (batch, group, channels, *x.shape[2:]))
+    weights = b.reshape(w, (group, channels, per_group, *kernel))
+    weights = b.permute(weights, (0, 2, *range(3, 3 + rank), 1))
+    weights = b.expand(b.reshape(weights, (1, *weights.shape)), (batch, *weights.shape))
+    shape = (batch, group, per_group, *kernel, *x.shape[2:])
+    product_ = matrix_product(b, weights, (2, 1 + rank, 1), source, (2, 1, rank), shape, (2, 1 + rank, rank), x.dtype)
+    columns = b.reshape(product_, (batch, features, *kernel, *x.shape[2:]))
+    result = summed(b, columns, win)
+    if bias is None:
+        return result
+    if bias.rank != 1:
+        raise UnsupportedError(f"a bias {bias} is not one number for each feature")
+    return b.pointwise(
+        "x + bias", {"x": result, "bias": b.reshape(bias, (features, *(1,) * rank))}, x.dtype, result.shape
+    )
+
+
+def _transposed(inputs: Sequence[Dim], kernel: tuple[int, ...], attributes: ConvTransposeAttributes) -> Window:
+    """The windows of the convolution that is transposed: `inputs` are what it reads, which is what we write."""
+    rank, (strides, dilations) = len(inputs), steps(attributes, len(inputs))
+    pads, auto_pad = attributes.get("pads"), attributes.get("auto_pad", "NOTSET")
+    extra, wanted = attributes.get("output_padding"), attributes.get("output_shape")
+    check_lengths(attributes, kernel, rank)
+    for name, given in (("output_padding", extra), ("output_shape", wanted)):
+        if given and len(given) != rank:
+            raise UnsupportedError(f"{name} {list(given)} must have {rank} elements")
+    begins, ends, outputs = [], [], []  # type: list[Dim], list[Dim], list[Dim]
+    for k, extent in enumerate(inputs):
+        more = extra[k] if extra else 0
+        full = (extent - 1) * strides[k] + (kernel[k] - 1) * dilations[k] + 1 + more
+        if wanted or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+            target = wanted[len(wanted) - rank + k] if wanted else extent * strides[k]
+            total = maximum(full - target, 0)
+            # ONNX: the odd pad goes to the beginning, except with SAME_UPPER.
+            begin = floordiv(total + (auto_pad != "SAME_UPPER"), 2)
+            begins.append(begin)
+            ends.append(total - begin)
+            outputs.append(target)
+        else:
+            begins.append(pads[k] if pads and auto_pad == "NOTSET" else 0)
+            ends.append(pads[rank + k] if pads and auto_pad == "NOTSET" else 0)
+            outputs.append(full - begins[k] - ends[k])
+    return Window(kernel, strides, dilations, tuple(outputs), tuple(begins), tuple(ends), tuple(inputs))
+
+
+def summed(b: Builder, columns: Operand, win: Window) -> Operand:
+    """columns (batch, channels, *kernel, *positions) summed where the taps of different positions meet."""
+    exact = all(i == o * s for i, o, s in zip(win.inputs, win.outputs, win.strides, strict=True))
+    if win.kernel == win.strides and not win.is_padded and exact and all(d == 1 for d in win.dilations):
+        order = [0, 1]
+        for k in range(win.rank):
+            order += [2 + win.rank + k, 2 + k]
+        return b.reshape(b.permute(columns, order), (*columns.shape[:2], *win.inputs))
+    shape = (*columns.shape[:2], *win.inputs)
+    return b.map(
+        map_body("col2im"),
+        columns.dtype,
+        shape,
+        ("image", "channel", *(f"at{k}" for k in range(win.rank))),
+        (1,) * len(shape),
+        {"columns": (columns, (1,) * columns.rank)},
+        parameters=parameters(win),
+        cost=24,
+        reuse=True,
+        iterations=loops_of(win.kernel),
+        **constants(win),
+    )

@@ -1,0 +1,61 @@
+"""Convolution as the matrix product of windows, positions by taps, and weights: its result has its channels last in memory.
+
+So has what it reads, if that was made for it: the taps of a window are then runs of neighbouring channels. Any other image is read
+as it lies. Rows of the matrix are the positions of all images of the batch, so that a tile has rows of several of them.
+"""
+
+from __future__ import annotations
+
+from ...dims import quotient
+from ...emit.prelude import map_body
+from ...ir import Read
+from ..builder import Builder, Operand
+from .matmul import matrix_product
+from .window import Window, constants, parameters
+
+
+def supports(x: Operand, w: Operand) -> bool:
+    """Whether it serves a convolution in one group: channels of the result have to be whole vectors."""
+    return x.dtype.is_float and quotient(w.shape[0], 4) is not None
+
+
+def convolution_of_rows(b: Builder, x: Operand, w: Operand, win: Window) -> Operand:
+    """x (batch, channels, *inputs) with w (features, channels, *kernel) to (batch, features, *outputs), in the type of sums."""
+    rank = win.rank
+    image = b.permute(x, (0, *range(2, 2 + rank), 1))
+    by_channels = Read(image.view, (1,) * image.rank).loads_vectors
+    rows = _rows(b, x, image, win, by_channels)
+    weights = b.contiguous(b.permute(w, (0, *range(2, 2 + rank), 1))) if by_channels else w
+    shape = (x.shape[0], *win.outputs, w.shape[0])
+    right = b.permute(weights, (*range(1, w.rank), 0))
+    result = matrix_product(
+        b, rows, (0, 1 + rank, 1 + rank), right, (0, 1 + rank, 1), shape, (0, 1 + rank, 1), x.dtype.accumulated
+    )
+    return b.formats.channels_last(len(shape)).seen(result)
+
+
+def _rows(b: Builder, x: Operand, image: Operand, win: Window, by_channels: bool) -> Operand:
+    """The windows of x, (batch, *outputs, *parts): parts are taps and channels, or where neighbours in memory are no channels,
+    channels and taps. `image` is x with its channels last."""
+    rank, view = win.rank, win.view(x.view)
+    taps = (*range(2, 2 + rank), 1) if by_channels else tuple(range(1, 2 + rank))
+    if view is not None:
+        rows = b.permute(b.view(x, view), (0, *range(2 + rank, 2 + 2 * rank), *taps))
+        # Others are read in runs of neighbours where they are copied first.
+        return rows if by_channels or win.overlap or win.taps == 1 else b.copy(rows)
+    parts = (*win.kernel, x.shape[1]) if by_channels else (x.shape[1], *win.kernel)
+    return b.map(
+        map_body("windows_last"),
+        x.dtype,
+        (x.shape[0], *win.outputs, *parts),
+        ("position", "part"),
+        (1 + rank, 1 + rank),
+        {"x": (image, (1,) * image.rank)},
+        parameters=parameters(win) | {"channels": x.shape[1]},
+        cost=4 + 2 * rank,
+        reuse=True,
+        inline=True,
+        neighbours=by_channels,
+        BY_CHANNELS=by_channels,
+        **constants(win),
+    )

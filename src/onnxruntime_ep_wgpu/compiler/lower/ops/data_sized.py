@@ -1,0 +1,314 @@
+"""Operators whose results have a size that data decides: NonZero, Compress, Unique, NonMaxSuppression.
+
+Elements are marked and running totals counted; the k-th that is marked is where the total is first above k. So results are gathered
+into as much memory as they may take, from its beginning on, beside a count. A host reads the count back (`Builder.sized`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....program.dtypes import DType
+from ...dims import Dim, ceildiv, maximum, minimum, product
+from ...emit.prelude import map_body
+from ...ir import REPETITION, Read, Variant
+from ..builder import Builder, Operand
+from .choices import Flag
+from .indexing import gather
+from .registry import ANY, BOOLS, FLOATS, INTEGERS, NUMBERS, op
+from .scan import running_totals
+from .shape import axis_of
+from .sorting import KEYS, sorted_places
+
+
+class _Marked:
+    """Those elements of a list, i32 and 1 or 0, that are 1: `count`, one element on the device, and `places`, as many as there are
+    elements, of which the first ones count."""
+
+    def __init__(self, b: Builder, marks: Operand) -> None:
+        self.totals = running_totals(b, marks)
+        self.count = _last(b, self.totals)
+        self.places = _first_above(b, self.totals, marks.size)
+
+
+def _last(b: Builder, totals: Operand) -> Operand:
+    """The last of running totals, 0 without any."""
+    text = "if ($columns == 0u) { return 0i; } return totals_at($columns - 1u);"
+    operands = {"totals": (totals, (1,))}
+    return b.map(text, DType.INT32, (1,), ("k",), (1,), operands, parameters={"columns": totals.size})
+
+
+def _first_above(b: Builder, totals: Operand, count: Dim) -> Operand:
+    return b.map(
+        map_body("first_above"),
+        DType.INT32,
+        (count,),
+        ("k",),
+        (1,),
+        {"totals": (totals, (1,))},
+        parameters={"columns": totals.size},
+        cost=64,
+        reuse=True,
+    )
+
+
+def _picked(b: Builder, x: Operand, places: Operand) -> Operand:
+    """The elements of a list at places; of a place behind its end the last one."""
+    operands = {"x": (x, (1,)), "place": (places, (1,))}
+    text = "return x_at(min(u32(place_at(k)), $columns - 1u));"
+    return b.map(text, x.dtype, (places.size,), ("k",), (1,), operands, parameters={"columns": x.size}, reuse=True)
+
+
+def _counter(b: Builder, count: Dim) -> Operand:
+    return b.map("return i32(k);", DType.INT32, (count,), ("k",), (1,), {}, cost=1)
+
+
+def _flat(b: Builder, x: Operand) -> Operand:
+    return b.reshape(x, (x.size,))
+
+
+@op("NonZero", types=ANY)
+def non_zero(b: Builder, x: Operand) -> Operand:
+    """The coordinates of the elements that are not zero, axes by elements."""
+    what = "the number of elements that are not zero"
+    b.check_sized(what)
+    shape: tuple[Dim, ...] = x.shape or (1,)
+    rank = len(shape)
+    found = _Marked(
+        b,
+        b.pointwise("i32(x)" if x.dtype is DType.BOOL else "i32(x != 0)", {"x": _flat(b, x)}, DType.INT32),
+    )
+    places = b.map(
+        map_body("nonzero"),
+        DType.INT32,
+        (rank * x.size,),
+        ("e",),
+        (1,),
+        {"place": (found.places, (1,)), "count": (found.count, (1,))},
+        parameters={f"stride{k}": product(shape[k + 1 :]) for k in range(rank)}
+        | {f"extent{k}": d for k, d in enumerate(shape)},
+        cost=8,
+        reuse=True,
+        RANK=rank,
+    )
+    return b.sized(what, b.cast(places, DType.INT64), (rank, found.count))
+
+
+@op("Compress", types=ANY, condition=BOOLS)
+def compress(b: Builder, x: Operand, condition: Operand, *, axis: int | None = None) -> Operand:
+    """Elements or slices of x whose condition holds; those without a condition do not stay."""
+    if axis is None:
+        x = _flat(b, x)
+    axis = axis_of(axis or 0, x.rank)
+    known = condition.constant
+    if known is not None or (condition.has_host and condition.known):
+        kept = np.flatnonzero(known if known is not None else condition.ints("the condition")).astype(np.int64)
+        extent = x.shape[axis]
+        if isinstance(extent, int):  # a condition may be longer than the axis
+            kept = kept[kept < extent]
+        result: Operand = gather(b, x, b.constant(kept), axis=axis)
+        return result
+    what = "the number of conditions that hold"
+    b.check_sized(what)
+    marks = b.slice(_flat(b, condition), 0, 0, 1, minimum(condition.size, x.shape[axis]))
+    found = _Marked(b, b.cast(marks, DType.INT32))
+    outer, inner = product(x.shape[:axis]), product(x.shape[axis + 1 :])
+    data = b.map(
+        map_body("compress"),
+        x.dtype,
+        (outer * marks.size * inner,),
+        ("e",),
+        (1,),
+        {
+            "x": (x, (axis, 1, x.rank - axis - 1)),
+            "place": (found.places, (1,)),
+            "count": (found.count, (1,)),
+        },
+        parameters={"outer": outer, "inner": inner},
+        cost=8,
+        reuse=True,
+    )
+    return b.sized(what, data, (*x.shape[:axis], found.count, *x.shape[axis + 1 :]))
+
+
+class _Classes:
+    """The equal elements of a list of keys, as classes in the order of the keys. `firsts` are the places of their first elements,
+    `counts` how many they have, of the first `count` of as many as there are elements; `of` are the classes of the elements."""
+
+    def __init__(self, b: Builder, keys: Operand) -> None:
+        self._b, self.size = b, keys.size
+        self.order = sorted_places(b, keys, "x < y", keys.size)
+        operands = {"x": (keys, (1,)), "place": (self.order, (1,))}
+        here, before = (
+            b.map(text, keys.dtype, (keys.size,), ("k",), (1,), operands, reuse=True)
+            for text in ("return x_at(u32(place_at(k)));", "return x_at(u32(place_at(max(k, 1u) - 1u)));")
+        )
+        steps = b.pointwise("i32(x != y)", {"x": here, "y": before}, DType.INT32)
+        self._totals = b.pointwise("x + 1", {"x": running_totals(b, steps)}, DType.INT32)
+        self.count = _last(b, self._totals)
+        self._begins = _first_above(b, self._totals, keys.size)
+
+    @property
+    def firsts(self) -> Operand:
+        return _picked(self._b, self.order, self._begins)
+
+    @property
+    def counts(self) -> Operand:
+        text = "return next_at(k) - begin_at(k);"
+        following = _first_above(self._b, self._b.pointwise("x - 1", {"x": self._totals}, DType.INT32), self.size)
+        operands = {"next": (following, (1,)), "begin": (self._begins, (1,))}
+        return self._b.map(text, DType.INT32, (self.size,), ("k",), (1,), operands)
+
+    @property
+    def of(self) -> Operand:
+        ranks = sorted_places(self._b, self.order, "x < y", self.size)
+        return _picked(self._b, self._b.pointwise("x - 1", {"x": self._totals}, DType.INT32), ranks)
+
+
+def _keys(b: Builder, x: Operand) -> Operand:
+    """Unsigned keys in the order of the elements: zeros are equal, and NaN is the largest."""
+    if x.dtype is DType.BOOL:
+        return b.cast(x, DType.UINT32)
+    wide = DType.UINT64 if x.dtype.bits == 64 else DType.UINT32
+    return b.pointwise(KEYS[x.dtype.compute or ""], {"x": x}, wide, cost=6)
+
+
+def _row_keys(b: Builder, x: Operand) -> Operand:
+    """The same for rows: how many come before. Each row is compared with each."""
+    rows, columns = x.shape
+    if columns == 1:
+        return _keys(b, _flat(b, x))
+    classes = b.reshape(_Classes(b, _keys(b, _flat(b, x))).of, x.shape)
+    return b.map(
+        map_body("rows_before"),
+        DType.INT32,
+        (rows,),
+        ("row",),
+        (1,),
+        {"x": (classes, (1, 1))},
+        parameters={"rows": rows, "columns": columns},
+        cost=64,
+        reuse=True,
+        iterations=rows * columns,
+    )
+
+
+@op("Unique", types=NUMBERS | BOOLS)
+def unique(
+    b: Builder, x: Operand, *, axis: int | None = None, sorted: Flag = 1, wanted: Sequence[bool] = ()
+) -> list[Operand | None]:
+    """The distinct elements, or slices along an axis, sorted or as they come first; where they are first, which one each element is
+    and how many there are of each."""
+    what = "the number of distinct elements"
+    b.check_sized(what)
+    if axis is None:
+        x, order = _flat(b, x), [0]
+    else:
+        axis = axis_of(axis, x.rank)
+        order = [axis, *(k for k in range(x.rank) if k != axis)]
+    source = b.permute(x, order)
+    count, others = source.shape[0], source.shape[1:]
+    rows = b.reshape(source, (count, product(others)))
+    classes = _Classes(b, _row_keys(b, rows))
+    firsts, found = classes.firsts, classes.count
+    needed = [*wanted, *[False] * 4][:4]
+    of = classes.of if needed[2] or not sorted else None
+    counts = classes.counts if needed[3] else None
+    if not sorted:
+        # The class of each element as its first one, and those in the order of the elements.
+        assert of is not None
+        leaders = _picked(b, firsts, of)
+        places = _counter(b, count)
+        marked = _Marked(b, b.pointwise("i32(x == y)", {"x": leaders, "y": places}, DType.INT32))
+        firsts, found = marked.places, marked.count
+        counts = None if counts is None else _picked(b, counts, _picked(b, of, firsts))
+        of = b.pointwise("x - 1", {"x": _picked(b, marked.totals, leaders)}, DType.INT32)
+    data = _distinct(b, rows, firsts, found, axis or 0, [x.shape[k] for k in range(x.rank)])
+    shape = tuple(found if k == (axis or 0) else d for k, d in enumerate(x.shape))
+    return [
+        b.sized(what, data, shape),
+        b.sized(what, b.cast(firsts, DType.INT64), (found,)) if needed[1] else None,
+        None if of is None or not needed[2] else b.cast(of, DType.INT64),
+        None if counts is None else b.sized(what, b.cast(counts, DType.INT64), (found,)),
+    ]
+
+
+def _distinct(b: Builder, rows: Operand, firsts: Operand, count: Operand, axis: int, shape: Sequence[Dim]) -> Operand:
+    """The rows at places, as slices along an axis of this shape."""
+    outer, inner = product(shape[:axis]), product(shape[axis + 1 :])
+    return b.map(
+        "let n = u32(count_at(0u)); if (e >= $outer * n * $inner) { return $out_t(); }"
+        " return x_at(u32(place_at(e / $inner % n)), e / ($inner * n) * $inner + e % $inner);",
+        rows.dtype,
+        (rows.size,),
+        ("e",),
+        (1,),
+        {"x": (rows, (1, 1)), "place": (firsts, (1,)), "count": (count, (1,))},
+        parameters={"outer": outer, "inner": inner},
+        cost=8,
+        reuse=True,
+    )
+
+
+@op("NonMaxSuppression", types=FLOATS, most=INTEGERS)
+def non_max_suppression(
+    b: Builder,
+    boxes: Operand,
+    scores: Operand,
+    most: Operand | None = None,
+    iou_threshold: Operand | None = None,
+    score_threshold: Operand | None = None,
+    *,
+    center_point_box: Flag = 0,
+) -> Operand:
+    """Batch, class and box of the boxes that no box of a higher score covers by more than a part, best first, in each class. Equal
+    scores come in the order of the boxes; a box without a number as its score is none."""
+    what = "the number of boxes that stay"
+    b.check_sized(what)
+    batch, classes, count = scores.shape
+    rows = batch * classes
+    limit = most.dims("the most boxes of a class")[0] if most is not None else 0
+    room = minimum(maximum(limit, 0), count)
+    if room == 0:
+        return b.sized(what, b.constant(np.zeros(0, np.int64)), (0, 3))
+    if score_threshold is None:
+        keys = b.pointwise("where(x == x, ordered(x), u32(0))", {"x": scores}, DType.UINT32, cost=6)
+    else:
+        operands = {"x": scores, "least": b.reshape(score_threshold, (1, 1, 1))}
+        keys = b.pointwise("where(x > least, ordered(x), u32(0))", operands, DType.UINT32, scores.shape, cost=6)
+    keys = b.reshape(keys, (rows, count))
+    part = iou_threshold if iou_threshold is not None else b.constant(np.zeros(1, np.float32))
+    block = 1 << (min(256, b.target.max_invocations).bit_length() - 1)
+    by_row = (1, 1)
+    chosen, counts = b.call(
+        "suppress",
+        {
+            "x": Read(boxes.view, (1, 1, 1), reuse=True),
+            "key": Read(keys.view, by_row, reuse=True),
+            "order": Read(sorted_places(b, keys, "x > y", count).view, by_row, reuse=True),
+            "limit": Read(b.reshape(part, (1,)).view, (1,)),
+        },
+        {"box": (DType.INT32, (rows, room), by_row), "count": (DType.INT32, (rows,), (1,))},
+        (Variant(rows, block),),
+        parameters={"columns": count, "classes": classes, "most": room, "repetition": REPETITION},
+        repeats=ceildiv(count, block),
+        loop_carried=frozenset({"box", "count"}),
+        BLOCK=block,
+        CENTRED=bool(center_point_box),
+    )
+    totals = running_totals(b, counts)
+    found = _last(b, totals)
+    data = b.map(
+        map_body("chosen_boxes"),
+        DType.INT32,
+        (rows * room * 3,),
+        ("e",),
+        (1,),
+        {"totals": (totals, (1,)), "count": (found, (1,)), "box": (chosen, by_row)},
+        parameters={"rows": rows, "classes": classes},
+        cost=32,
+        reuse=True,
+    )
+    return b.sized(what, b.cast(data, DType.INT64), (found, 3))

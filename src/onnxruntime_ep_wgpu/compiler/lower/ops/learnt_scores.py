@@ -1,0 +1,86 @@
+"""What models of `ai.onnx.ml` do with their scores: transforms of rows of scores, and labels for places in them.
+
+The conventions are the CPU provider's: one score for two classes has a second one beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from ....errors import UnsupportedError
+from ....program.dtypes import DType
+from ..builder import Builder, Operand
+from .normalise import softmax_along
+from .reduction import reduce_axes
+from .selection import best_of_rows
+
+PostTransform = Literal["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"]
+TRANSFORMS: tuple[PostTransform, ...] = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+MOST_LABELS = 1 << 20
+
+# The inverse of the normal distribution as the CPU provider approximates it; `l` is log((1 - x) * (1 + x)), of 2 * score - 1.
+_HALF = "(4.3307503 + 0.5 * l)"
+_ROOT = f"sqrt(sqrt({_HALF} * {_HALF} - 6.802721 * l) - {_HALF})"
+
+
+def transformed(b: Builder, scores: Operand, transform: PostTransform) -> Operand:
+    """Rows of two or more scores, (rows, classes), after a transform."""
+    if transform == "LOGISTIC":
+        return b.pointwise("sigmoid(x)", {"x": scores}, scores.dtype, cost=8)
+    if transform == "PROBIT":
+        return probit(b, scores)
+    if transform == "SOFTMAX":
+        return softmax_along(b, scores, 1)
+    if transform == "SOFTMAX_ZERO":
+        highest = reduce_axes(b, "ReduceMax", scores, [1], True)
+        operands = {"x": scores, "m": highest}
+        counted = b.pointwise("where(abs(x) > 1e-7, exp(x - m), 0.0)", operands, scores.dtype, cost=8)
+        total = reduce_axes(b, "ReduceSum", counted, [1], True)
+        expression = "where(abs(x) > 1e-7, exp(x - m), x * exp(-m)) / total"
+        return b.pointwise(expression, {**operands, "total": total}, scores.dtype, cost=12)
+    return scores
+
+
+def probit(b: Builder, scores: Operand) -> Operand:
+    """The inverse of the normal distribution; NaN outside of it."""
+    log = b.pointwise("log((1 - (2 * x - 1)) * (1 + (2 * x - 1)))", {"x": scores}, scores.dtype, cost=8)
+    expression = f"where(2 * x - 1 < 0, -1.4142135, 1.4142135) * {_ROOT}"
+    return b.pointwise(expression, {"x": scores, "l": log}, scores.dtype, cost=8)
+
+
+def of_one(b: Builder, score: Operand, first: str, second: str) -> Operand:
+    """Two scores of one, (rows, 1), by an expression of s each."""
+    column = b.constant(np.arange(2, dtype=np.int32))
+    operands = {"s": score, "c": column}
+    return b.pointwise(f"where(c == 0, {first}, {second})", operands, score.dtype, (score.shape[0], 2), cost=8)
+
+
+def labels_of(labels: Sequence[int] | None, texts: Sequence[str] | None, least: int) -> np.ndarray:
+    """The labels of at least so many classes. Raises UnsupportedError for texts, and for fewer."""
+    if texts:
+        raise UnsupportedError("the labels are texts, which have no memory on a device")
+    if not labels or not least <= len(labels) <= MOST_LABELS:
+        raise UnsupportedError(f"{len(labels or ())} labels, and there are {least} classes")
+    return np.array(labels, np.int64)
+
+
+def label_of_best(b: Builder, scores: Operand, labels: np.ndarray) -> Operand:
+    """The label of the first of the largest scores of each row."""
+    place = best_of_rows(b, scores)
+    operands = {"place": (place, (1,)), "labels": (b.constant(labels), (1,))}
+    body = "return labels_at(u32(place_at(row)));"
+    return b.map(body, DType.INT64, (scores.shape[0],), ("row",), (1,), operands)
+
+
+def label_by_sign(b: Builder, score: Operand, limit: float, no: int, yes: int) -> Operand:
+    """One of two labels by a score, (rows, 1): `yes` above the limit."""
+    above = b.pointwise("s > limit", {"s": score}, DType.BOOL, limit=limit)
+    operands = {
+        "a": b.reshape(above, (score.shape[0],)),
+        "no": b.constant(np.array([no])),
+        "yes": b.constant(np.array([yes])),
+    }
+    return b.pointwise("where(a, yes, no)", operands, DType.INT64, (score.shape[0],))

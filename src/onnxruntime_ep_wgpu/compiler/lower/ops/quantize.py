@@ -1,0 +1,234 @@
+"""Between real numbers and narrow integers: x is about (q - zero point) * scale.
+
+Results are those of the CPU provider, ties included: quotients and fused multiplications are rounded once
+(`wgsl/prelude/float.wgsl`), and all roundings are half to even. What subtracts a zero point or multiplies by a scale is
+marked `inline`: its reader computes it where it loads the integer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....errors import UnsupportedError
+from ....program.dtypes import DType
+from ...dims import Dim, product
+from ...emit import storage
+from ...ir import Read
+from ...tune import row_variants
+from ..builder import Builder, Operand
+from .choices import Flag
+from .reduction import reduce_axes
+from .registry import FLOATS, MINIFLOATS, op
+from .rows import by_rows
+from .shape import axis_of
+
+BYTES = frozenset({DType.INT8, DType.UINT8})
+NARROW = BYTES | {DType.INT16, DType.UINT16, DType.INT4, DType.UINT4, DType.INT2, DType.UINT2}
+SMALL = NARROW | MINIFLOATS
+QUANTIZED = SMALL | {DType.INT32}
+
+
+# ---- the two maps
+
+
+def spread(b: Builder, p: Operand, x: Operand, axis: int, block: int = 0) -> Operand:
+    """A scale or zero point of x in a shape that broadcasts with x: one number, one per index of `axis`, or one per block."""
+    if p.size == 1:
+        return b.reshape(p, ())
+    axis = axis_of(axis, x.rank)
+    if p.rank == 1:
+        return b.reshape(p, (p.shape[0], *(1,) * (x.rank - axis - 1)))
+    if not block or p.rank != x.rank:
+        raise UnsupportedError(f"scales of shape {list(p.shape)} for {x}")
+    before, count, after = p.shape[:axis], p.shape[axis], p.shape[axis + 1 :]
+    if count * block != x.shape[axis]:  # the last block is shorter, of which no view knows
+        groups = (axis, 1, x.rank - axis - 1)
+        return b.map(
+            "return p_at(outer, min(k / $BLOCK, $count - 1u), inner);",
+            p.dtype,
+            x.shape,
+            ("outer", "k", "inner"),
+            groups,
+            {"p": (p, groups)},
+            parameters={"count": count},
+            reuse=True,
+            inline=True,
+            BLOCK=block,
+        )
+    repeated = b.expand(b.reshape(p, (*before, count, 1, *after)), (*before, count, block, *after))
+    return b.reshape(repeated, x.shape)
+
+
+def quantized(
+    b: Builder, x: Operand, scale: Operand, zero: Operand | None, dtype: DType, saturate: bool = True
+) -> Operand:
+    """round(x / scale) + zero, saturated; scale and zero broadcast with x. Small floats have no zero point but 0."""
+    if dtype in MINIFLOATS:
+        expression = storage.rounded("quotient(f32(x), s)", dtype, saturate)
+        return b.pointwise(expression, {"x": x, "s": scale}, dtype, x.shape, cost=16)
+    return rounded(b, "quotient(f32(x), s)", {"x": x, "s": scale}, zero, dtype, x.shape)
+
+
+def rounded(
+    b: Builder,
+    real: str,
+    operands: dict[str, Operand],
+    zero: Operand | None,
+    dtype: DType,
+    shape: tuple[Dim, ...] | None = None,
+    **constants: Any,
+) -> Operand:
+    """round(real) + zero, saturated to `dtype`. `real` is an expression over the operands, of type f32."""
+    least, most = dtype.limits
+    if zero is not None:
+        operands = {**operands, "zero": zero}
+    else:
+        constants["zero"] = 0
+    expression = f"{dtype.compute}(i32(round(clamp({real}, low - f32(zero), high - f32(zero)))) + i32(zero))"
+    return b.pointwise(expression, operands, dtype, shape, cost=16, low=float(least), high=float(most), **constants)
+
+
+def centred(b: Builder, x: Operand, zero: Operand | None) -> Operand:
+    """x - zero as int32; zero broadcasts with x."""
+    if zero is None or (zero.constant is not None and not np.any(zero.constant)):
+        return b.pointwise("i32(x)", {"x": x}, DType.INT32, inline=True)
+    return b.pointwise("i32(x) - i32(zero)", {"x": x, "zero": zero}, DType.INT32, x.shape, cost=2, inline=True)
+
+
+def dequantized(b: Builder, x: Operand, scale: Operand, zero: Operand | None, dtype: DType = DType.FLOAT32) -> Operand:
+    """(x - zero) * scale; scale and zero broadcast with x."""
+    operands = {"x": x, "s": scale}
+    if zero is None or (zero.constant is not None and not np.any(zero.constant)):
+        return b.pointwise("f32(x) * s", operands, dtype, x.shape, cost=2, inline=True)
+    if x.dtype in MINIFLOATS:
+        return b.pointwise("(x - zero) * s", {**operands, "zero": zero}, dtype, x.shape, cost=3, inline=True)
+    expression = "(f32(x) - f32(zero)) * s" if x.dtype.bits <= 16 else "f32(i32(x) - i32(zero)) * s"
+    return b.pointwise(expression, {**operands, "zero": zero}, dtype, x.shape, cost=3, inline=True)
+
+
+def requantized(
+    b: Builder,
+    sums: Operand,
+    scales: list[Operand],
+    scale: Operand,
+    zero: Operand | None,
+    dtype: DType,
+    factor: float = 1.0,
+) -> Operand:
+    """Integers `sums`, in units of factor and the product of `scales`, as `dtype` in units of `scale`."""
+    constants = [s.constant for s in (*scales, scale)]
+    if all(c is not None for c in constants):
+        ratio: Any = np.float32(factor)
+        for c in constants[:-1]:
+            ratio = ratio * np.asarray(c, np.float32)
+        ratio = np.asarray(ratio / np.asarray(constants[-1], np.float32), np.float32)
+        return rounded(b, "f32(x) * ratio", {"x": sums, "ratio": b.constant(ratio)}, zero, dtype, sums.shape)
+    names = [f"s{k}" for k in range(len(scales))]
+    real = f"f32(x) * quotient({' * '.join(['factor', *names])}, y)"
+    operands = {"x": sums, **dict(zip(names, scales, strict=True)), "y": scale}
+    return rounded(b, real, operands, zero, dtype, sums.shape, factor=factor)
+
+
+# ---- QuantizeLinear, DequantizeLinear
+
+
+def _type(code: int, default: DType) -> DType:
+    """The type of an attribute `output_dtype`, 0 for the default."""
+    try:
+        dtype = DType.of(code) if code else default
+    except KeyError:
+        raise UnsupportedError(f"no kernel for ONNX element type {code}") from None
+    return dtype
+
+
+@op("QuantizeLinear", types=FLOATS | {DType.INT32}, y_scale=FLOATS, y_zero_point=SMALL)
+@op("QuantizeLinear", domain="com.microsoft", types=FLOATS, y_zero_point=SMALL)
+def quantize_linear(
+    b: Builder,
+    x: Operand,
+    y_scale: Operand,
+    y_zero_point: Operand | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: Flag = 1,
+) -> Operand:
+    """x as integers of the zero point's type, with scales per tensor, per index of `axis` or per block of it."""
+    dtype = _type(output_dtype, DType.UINT8 if y_zero_point is None else y_zero_point.dtype)
+    if dtype not in SMALL:
+        raise UnsupportedError(f"no kernel that quantises to {dtype.label}")
+    if precision not in (0, DType.FLOAT32.code):
+        raise UnsupportedError(f"a division in ONNX element type {precision}")
+    zero = None if y_zero_point is None else spread(b, y_zero_point, x, axis, block_size)
+    return quantized(b, x, spread(b, y_scale, x, axis, block_size), zero, dtype, bool(saturate))
+
+
+@op("DequantizeLinear", types=QUANTIZED, x_scale=FLOATS)
+@op("DequantizeLinear", domain="com.microsoft", types=QUANTIZED, x_scale=FLOATS)
+def dequantize_linear(
+    b: Builder,
+    x: Operand,
+    x_scale: Operand,
+    x_zero_point: Operand | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Operand:
+    """x as real numbers of the scale's type, with scales per tensor, per index of `axis` or per block of it."""
+    dtype = _type(output_dtype, x_scale.dtype)
+    if dtype not in FLOATS:
+        raise UnsupportedError(f"no kernel that dequantises to {dtype.label}")
+    zero = None if x_zero_point is None else spread(b, x_zero_point, x, axis, block_size)
+    return dequantized(b, x, spread(b, x_scale, x, axis, block_size), zero, dtype)
+
+
+@op("DynamicQuantizeLinear", types=frozenset({DType.FLOAT32}))
+def dynamic_quantize_linear(b: Builder, x: Operand) -> list[Operand]:
+    """x as uint8, and the scale and zero point that make its range, and 0, fit."""
+    low = high = x
+    if x.rank > 1:
+        found = by_rows(b, x, x.rank - 1, lambda rows: _extremes(b, rows))
+        low, high = found if found is not None else _reduced(b, x, x)
+    found = by_rows(b, low, 0, lambda _: _parameters(b, low, high))
+    scale, zero = found if found is not None else _parameters(b, *_reduced(b, low, high))
+    narrow = b.pointwise("u32(x)", {"x": zero}, DType.UINT8, inline=True)
+    return [quantized(b, x, scale, zero, DType.UINT8), scale, narrow]
+
+
+def _reduced(b: Builder, low: Operand, high: Operand) -> list[Operand]:
+    """The least of `low` and the most of `high`, which are too long for one row, each as a row of one element."""
+    least, most = (
+        reduce_axes(b, name, o, list(range(o.rank)), False) for name, o in (("ReduceMin", low), ("ReduceMax", high))
+    )
+    return [b.reshape(least, (1,)), b.reshape(most, (1,))]
+
+
+def _extremes(b: Builder, x: Operand) -> list[Operand]:
+    """The least and the largest element of each row, the last axis."""
+    kept = x.rank - 1
+    results = dict.fromkeys(("low", "high"), (DType.FLOAT32, x.shape[:kept], (kept,)))
+    return _range(b, x, x, kept, results)
+
+
+def _parameters(b: Builder, low: Operand, high: Operand) -> list[Operand]:
+    """Scale (float32) and zero point (int32), without axes, for elements between the least of `low` and the most of `high`."""
+    return _range(b, low, high, 0, {"scale": (DType.FLOAT32, (), (0,)), "zero": (DType.INT32, (), (0,))})
+
+
+def _range(b: Builder, low: Operand, high: Operand, kept: int, results: dict[str, Any]) -> list[Operand]:
+    rows, columns = product(low.shape[:kept]), product(low.shape[kept:])
+    groups = (kept, low.rank - kept)
+    return b.call(
+        "extremes",
+        {"low": Read(low.view, groups), "high": Read(high.view, groups)},
+        results,
+        row_variants(rows, columns, b.target),
+        parameters={"rows": rows, "columns": columns},
+        EXTREMES=int("low" in results),
+        QUANTISED=int("scale" in results),
+    )

@@ -1,0 +1,211 @@
+"""Products of narrow integers: summed exactly in int32, their zero points subtracted where they are loaded."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+import numpy as np
+
+from ....errors import UnsupportedError
+from ....program.dtypes import DType
+from ...dims import equal
+from ..builder import Builder, Operand
+from .choices import Flag
+from .conv import convolution
+from .matmul import matmul, matrix_product
+from .quantize import BYTES, centred, dynamic_quantize_linear, requantized
+from .registry import FLOATS, at_least, op
+from .window import ConvAttributes
+
+SUMS = frozenset({DType.INT32})
+
+
+def _rows(b: Builder, zero: Operand | None) -> Operand | None:
+    """A zero point of the left matrix, one number or one per row, in a shape that broadcasts with it."""
+    return (
+        b.reshape(zero, (zero.shape[0], 1))
+        if zero is not None and zero.rank == 1 and zero.size != 1
+        else _scalar(b, zero)
+    )
+
+
+def _scalar(b: Builder, p: Operand | None) -> Operand | None:
+    return b.reshape(p, ()) if p is not None and p.size == 1 else p
+
+
+def _per_feature(b: Builder, p: Operand, rank: int) -> Operand:
+    """A parameter of the weights (features, channels, *kernel): one number, or one per feature."""
+    if p.size == 1:
+        return b.reshape(p, ())
+    if p.rank != 1:
+        raise UnsupportedError(f"one number, or one for each feature, is needed, and {p} is given")
+    return b.reshape(p, (p.shape[0], *(1,) * (rank - 1)))
+
+
+def _weights(b: Builder, w: Operand, zero: Operand | None) -> Operand:
+    """Weights of a convolution less their zero point, made once where both are constant: in bytes, which nearly all fit."""
+    spread = _per_feature(b, zero, w.rank) if zero is not None else None
+    if zero is not None and zero.size != 1:
+        b.require(equal(zero.shape[0], w.shape[0]), "{} zero points of weights {}", zero.shape[0], w)
+    values, zeros = w.constant, 0 if spread is None else spread.constant
+    if values is None or zeros is None:
+        return centred(b, w, spread)
+    if w.dtype is DType.INT8 and not np.any(zeros):
+        return w
+    found = values.astype(np.int16) - np.asarray(zeros, np.int16)
+    bytes_ = np.iinfo(np.int8)
+    return b.constant(
+        found.astype(np.int8) if bytes_.min <= found.min(initial=0) and found.max(initial=0) <= bytes_.max else found
+    )
+
+
+@op("MatMulInteger", types=BYTES)
+def matmul_integer(
+    b: Builder, x: Operand, y: Operand, x_zero: Operand | None = None, y_zero: Operand | None = None
+) -> Operand:
+    """(x - x_zero) times (y - y_zero) as int32; x_zero is one number or one per row, y_zero one or one per column."""
+    sums: Operand = matmul(b, centred(b, x, _rows(b, x_zero)), centred(b, y, _scalar(b, y_zero)))
+    return sums
+
+
+@op("QLinearMatMul", types=BYTES, x_scale=FLOATS, y_scale=FLOATS, scale=FLOATS)
+def qlinear_matmul(
+    b: Builder,
+    x: Operand,
+    x_scale: Operand,
+    x_zero: Operand,
+    y: Operand,
+    y_scale: Operand,
+    y_zero: Operand,
+    scale: Operand,
+    zero: Operand,
+) -> Operand:
+    sums = matmul_integer(b, x, y, x_zero, y_zero)
+    scales = [_rows(b, x_scale) or x_scale, _scalar(b, y_scale) or y_scale]
+    return requantized(b, sums, scales, _rows(b, scale) or scale, _rows(b, zero), zero.dtype)
+
+
+@op("MatMulIntegerToFloat", domain="com.microsoft", types=BYTES, x_scale=FLOATS, y_scale=FLOATS, bias=FLOATS)
+def matmul_integer_to_float(b: Builder, x: Operand, y: Operand, x_scale: Operand, y_scale: Operand, x_zero: Operand | None = None,
+                            y_zero: Operand | None = None, bias: Operand | None = None) -> Operand:  # fmt: skip
+    """(x - x_zero) times (y - y_zero) in units of x_scale * y_scale, plus bias; parameters of y may be per column."""
+    sums = matmul_integer(b, x, y, x_zero, y_zero)
+    operands = {"x": sums, "p": _scalar(b, x_scale) or x_scale, "q": _scalar(b, y_scale) or y_scale}
+    if bias is None:
+        return b.pointwise("f32(x) * (p * q)", operands, x_scale.dtype, sums.shape, cost=3)
+    return b.pointwise("f32(x) * (p * q) + bias", {**operands, "bias": bias}, x_scale.dtype, sums.shape, cost=4)
+
+
+@op(
+    "DynamicQuantizeMatMul",
+    domain="com.microsoft",
+    types=BYTES,
+    x=frozenset({DType.FLOAT32}),
+    y_scale=FLOATS,
+    bias=FLOATS,
+)
+def dynamic_quantize_matmul(b: Builder, x: Operand, y: Operand, y_scale: Operand, y_zero: Operand | None = None,
+                            bias: Operand | None = None) -> Operand:  # fmt: skip
+    """x, quantised to uint8 by its own range, times y."""
+    narrow, scale, zero = dynamic_quantize_linear(b, x)
+    result: Operand = matmul_integer_to_float(b, narrow, y, scale, y_scale, zero, y_zero, bias)
+    return result
+
+
+@op("ConvInteger", types=BYTES)
+def conv_integer(
+    b: Builder,
+    x: Operand,
+    w: Operand,
+    x_zero: Operand | None = None,
+    w_zero: Operand | None = None,
+    **attributes: Unpack[ConvAttributes],
+) -> Operand:
+    """The convolution of x - x_zero with w - w_zero as int32; the padding stands for x_zero."""
+    return convolution(
+        b,
+        centred(b, x, _scalar(b, x_zero)),
+        _weights(b, w, w_zero),
+        **attributes,
+    )
+
+
+@op("QLinearConv", types=BYTES, x_scale=FLOATS, w_scale=FLOATS, scale=FLOATS, bias=SUMS)
+@op(
+    "QLinearConv",
+    domain="com.microsoft",
+    types=BYTES,
+    x_scale=FLOATS,
+    w_scale=FLOATS,
+    scale=FLOATS,
+    bias=SUMS,
+    ranks={"x": at_least(3), "w": at_least(3)},
+)
+def qlinear_conv(
+    b: Builder,
+    x: Operand,
+    x_scale: Operand,
+    x_zero: Operand,
+    w: Operand,
+    w_scale: Operand,
+    w_zero: Operand,
+    scale: Operand,
+    zero: Operand,
+    bias: Operand | None = None,
+    *,
+    channels_last: Flag = 0,
+    **attributes: Unpack[ConvAttributes],
+) -> Operand:
+    """A convolution of quantised numbers; bias is in units of x_scale * w_scale."""
+    if channels_last:
+        x = b.permute(x, (0, x.rank - 1, *range(1, x.rank - 1)))
+    sums = conv_integer(b, x, w, x_zero, w_zero, **attributes)
+    if bias is not None:
+        spread = _per_feature(b, bias, x.rank - 1)
+        sums = b.pointwise("x + bias", {"x": sums, "bias": spread}, DType.INT32, sums.shape)
+    scales = [b.reshape(x_scale, ()), _per_feature(b, w_scale, x.rank - 1)]
+    result = requantized(b, sums, scales, b.reshape(scale, ()), b.reshape(zero, ()), zero.dtype)
+    return b.permute(result, (0, *range(2, x.rank), 1)) if channels_last else result
+
+
+@op(
+    "QGemm",
+    domain="com.microsoft",
+    types=BYTES,
+    x_scale=FLOATS,
+    y_scale=FLOATS,
+    scale=FLOATS,
+    bias=SUMS,
+    ranks={"x": 2, "y": 2},
+)
+def qgemm(
+    b: Builder,
+    x: Operand,
+    x_scale: Operand,
+    x_zero: Operand,
+    y: Operand,
+    y_scale: Operand,
+    y_zero: Operand,
+    bias: Operand | None = None,
+    scale: Operand | None = None,
+    zero: Operand | None = None,
+    *,
+    alpha: float = 1.0,
+    transA: Flag = 0,
+    transB: Flag = 0,
+) -> Operand:
+    """alpha * x y + bias, with bias in units of alpha * x_scale * y_scale; float32 without a scale for the result."""
+    left = b.permute(x, (1, 0)) if transA else x
+    right = b.permute(y, (1, 0)) if transB else y
+    shape = (left.shape[0], right.shape[1])
+    left, right = centred(b, left, _scalar(b, x_zero)), centred(b, right, _scalar(b, y_zero))
+    sums = matrix_product(b, left, (0, 1, 1), right, (0, 1, 1), shape, (0, 1, 1), DType.INT32)
+    if bias is not None:
+        sums = b.pointwise("x + bias", {"x": sums, "bias": bias}, DType.INT32, shape)
+    scales = [b.reshape(x_scale, ()), _scalar(b, y_scale) or y_scale]
+    if scale is None:
+        operands = {"x": sums, "a": scales[0], "b": scales[1]}
+        return b.pointwise("f32(x) * (alpha * a * b)", operands, DType.FLOAT32, shape, cost=3, alpha=alpha)
+    return requantized(
+        b, sums, scales, b.reshape(scale, ()), _scalar(b, zero), x.dtype if zero is None else zero.dtype, alpha
+    )

@@ -1,0 +1,302 @@
+"""Reductions over any axes: the kept axes count rows, the reduced ones columns, whatever their order in memory.
+
+Invariants: integers are exact where the result fits its type, and what does not fit becomes the nearest limit of the type. The
+result of floats does not depend on the order of the zeros in a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from ....program.dtypes import DType
+from ...dims import Dim, may_be, product
+from ...emit.scalar import WIDEST
+from ...ir import Function, Read, View, coalesce
+from ...tune import across_variants, column_splits, row_variants
+from ..builder import Builder, Operand
+from .choices import Flag
+from .registry import BOOLS, INTEGERS, NUMBERS, REALS, KnownShape, op
+from .rows import by_rows, cut
+from .shape import axes_of, axis_of
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """What a reduction does, as expressions: `prepare` makes of an element x what is combined, of the compute type `kind`, and
+    `finish` the result, of n elements. `identity` changes no result, and neither does an element `fill`. `empty` is the result of
+    nothing, where that is not what `finish` makes of the identity."""
+
+    kind: str
+    fill: float
+    identity: str
+    prepare: str
+    combine: str
+    finish: str
+    empty: str = ""
+
+
+# A sum begins with minus zero, which changes none: 0 + -0 is 0. The ranks of infinities are those of `rank`, in prelude/float.wgsl.
+_MEAN = Reduction("f32", -0.0, "-0.0", "x", "x + y", "x / f32(n)", "nan")
+_OF_FLOATS = {
+    "ReduceSum": Reduction("f32", -0.0, "-0.0", "x", "x + y", "x", "0"),
+    "ReduceMean": _MEAN,
+    "GlobalAveragePool": replace(_MEAN, finish="where(x == 0, 0, x / f32(n))"),  # no -0, as from the CPU provider
+    "ReduceProd": Reduction("f32", 1, "1", "x", "x * y", "x"),
+    "ReduceMax": Reduction("u32", float("-inf"), "8388607", "rank(x)", "max(x, y)", "ranked(x)"),
+    "ReduceMin": Reduction("u32", float("inf"), "4286578688", "low_rank(x)", "min(x, y)", "ranked(x)"),
+    "ReduceL1": Reduction("f32", 0, "0", "abs(x)", "x + y", "x"),
+    "ReduceL2": Reduction("f32", 0, "0", "x * x", "x + y", "sqrt(x)"),
+    "ReduceSumSquare": Reduction("f32", 0, "0", "x * x", "x + y", "x"),
+    "ReduceLogSum": Reduction("f32", 0, "0", "x", "x + y", "log(x)"),
+}
+_OF_DOUBLES = {
+    **{name: replace(it, kind="f64", finish=it.finish.replace("f32", "f64")) for name, it in _OF_FLOATS.items()},
+    "ReduceMax": Reduction("f64", float("-inf"), "-infinity", "x", "highest(x, y)", "x"),
+    "ReduceMin": Reduction("f64", float("inf"), "infinity", "x", "lowest(x, y)", "x"),
+}
+# 128 bits hold every sum and every square of integers of 64 bits; products and sums of squares stop at a bound beyond all results.
+_OF_INTEGERS = {
+    "ReduceSum": Reduction(WIDEST, 0, "0", "i128(x)", "x + y", "x"),
+    "ReduceMean": Reduction(WIDEST, 0, "0", "i128(x)", "x + y", "quotient(x, i128(n))"),
+    "ReduceProd": Reduction(WIDEST, 1, "1", "i128(x)", "bounded_product(x, y)", "x"),
+    "ReduceL1": Reduction(WIDEST, 0, "0", "abs(i128(x))", "x + y", "x"),
+    "ReduceL2": Reduction(WIDEST, 0, "0", "square(i128(x))", "bounded_sum(x, y)", "root(x)"),
+    "ReduceSumSquare": Reduction(WIDEST, 0, "0", "square(i128(x))", "bounded_sum(x, y)", "signed(x)"),
+    "ReduceLogSum": Reduction(WIDEST, 0, "0", "i128(x)", "x + y", "log(x)"),
+}
+# Without the bounds of integers.
+_WRAPPING = {"ReduceSum": (0, "x + y"), "ReduceProd": (1, "x * y")}
+WORDS_OF = {
+    "f32": DType.FLOAT32,
+    "i32": DType.INT32,
+    "u32": DType.UINT32,
+    "bool": DType.UINT32,
+    "i64": DType.INT64,
+    "u64": DType.UINT64,
+    "f64": DType.FLOAT64,
+    WIDEST: DType.UINT32,
+}
+"""The types in memory of what has a compute type, of whole words; the widest has four of them."""
+WHOLE = 1 << 16  # elements from which a whole tensor is reduced in two steps
+CHUNKS = 256
+
+
+def _declare(name: str) -> None:
+    types = NUMBERS | BOOLS if name in ("ReduceMax", "ReduceMin") else NUMBERS
+
+    @op(name, types=types, axes_input=INTEGERS, any_format=True)
+    def lower(
+        b: Builder,
+        x: Operand,
+        axes_input: Operand | None = None,
+        *,
+        axes: list[int] | None = None,
+        keepdims: Flag = 1,
+        noop_with_empty_axes: Flag = 0,
+        result_shapes: Sequence[KnownShape | None] = (),
+    ) -> Operand:
+        reduced = _reduced_axes(b, x, axes_input, axes, bool(keepdims), bool(noop_with_empty_axes), result_shapes)
+        if reduced is None:
+            return _elementwise(b, name, x)
+        return reduce_axes(b, name, x, reduced, keepdims == 1)
+
+
+def _reduced_axes(
+    b: Builder,
+    x: Operand,
+    axes_input: Operand | None,
+    axes: list[int] | None,
+    keepdims: bool,
+    none_when_empty: bool,
+    told: Sequence[KnownShape | None],
+) -> list[int] | None:
+    """The axes to reduce, in order; without any given, all of them or, with `none_when_empty`, None."""
+    given = axes_of(b, axes_input, axes, x.rank, lambda given: _shape_left(x, given, keepdims), told)
+    if not given:
+        return None if none_when_empty else list(range(x.rank))
+    return sorted({axis_of(a, x.rank) for a in given})
+
+
+def _shape_left(x: Operand, axes: Collection[int], keepdims: bool) -> list[Dim]:
+    return [1 if k in axes else d for k, d in enumerate(x.shape) if keepdims or k not in axes]
+
+
+def _elementwise(b: Builder, name: str, x: Operand) -> Operand:
+    """Each element is a row of its own."""
+    if name in ("ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin"):
+        return x
+    if not x.dtype.is_float:
+        return reduce_axes(b, name, x, [], True)
+    reduction = _reduction(name, x.dtype, False)
+    result = b.pointwise(reduction.prepare, {"x": x}, x.dtype)
+    return result if reduction.finish == "x" else b.pointwise(reduction.finish, {"x": result}, x.dtype, cost=4)
+
+
+def _reduction(name: str, dtype: DType, wraps: bool) -> Reduction:
+    """What a reduction does with elements of a type, which are of whole words by then."""
+    kind, (low, high) = WORDS_OF[dtype.compute or ""].compute or "", (0, 0) if dtype.is_float else dtype.limits
+    if dtype.is_float:
+        return (_OF_DOUBLES if dtype is DType.FLOAT64 else _OF_FLOATS)[name]
+    if name in _OF_INTEGERS and not wraps:
+        reduction = _OF_INTEGERS[name]
+        return replace(reduction, finish=f"{kind}(clamp({reduction.finish}, {low}, {high}))")
+    if name == "ReduceMax":
+        return Reduction(kind, low, str(low), "x", "max(x, y)", "x")
+    if name == "ReduceMin":
+        return Reduction(kind, high, str(high), "x", "min(x, y)", "x")
+    fill, combine = _WRAPPING[name]
+    return Reduction(kind, fill, str(fill), "x", combine, "x")
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A reduction to elements of type `dtype`. `reads_words` and `gives_words` say that a last axis of elements, or of results, has
+    the words of what is combined."""
+
+    reduction: Reduction
+    dtype: DType
+    functions: dict[str, Function]
+    reads_words: bool = False
+    gives_words: bool = False
+
+    def apart(self) -> tuple[_Step, _Step]:
+        """The step that reduces parts, and the one that makes the whole of them."""
+        kind = self.reduction.kind
+        part = Function((("x", kind), ("n", "u32")), "x", kind)
+        first = replace(
+            self, dtype=WORDS_OF[kind], functions={**self.functions, "finish": part}, gives_words=kind == WIDEST
+        )
+        functions = {**self.functions, "prepare": Function((("x", kind),), "x", kind)}
+        return first, replace(self, functions=functions, reads_words=kind == WIDEST)
+
+
+def _step(name: str, x: DType, dtype: DType, wraps: bool, may_be_empty: bool) -> _Step:
+    reduction = _reduction(name, x, wraps)
+    kind, of = dtype.compute or "", reduction.kind
+    # What a division by zero gives is up to the driver.
+    asks = may_be_empty and reduction.empty
+    finish = f"where(n == 0, {reduction.empty}, {reduction.finish})" if asks else reduction.finish
+    functions = {
+        "identity": Function((), reduction.identity, of),
+        "prepare": Function((("x", kind),), reduction.prepare, of),
+        "combine": Function((("x", of), ("y", of)), reduction.combine, of),
+        "finish": Function((("x", of), ("n", "u32")), finish, kind),
+    }
+    return _Step(reduction, dtype, functions)
+
+
+def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bool, *, wraps: bool = False) -> Operand:
+    """The reduction `name` of x over `axes`; kept axes stay in order, reduced ones become 1 or vanish. `wraps` says that sums and
+    products of integers do, as part of an operator that wraps or where they cannot get so far."""
+    kept = [k for k in range(x.rank) if k not in axes]
+    shape = _shape_left(x, axes, keepdims)
+    wide = WORDS_OF[x.dtype.compute or ""]
+    source = b.permute(x, [*kept, *axes])
+    across = _is_across(source.view, len(kept))
+    if wide is not x.dtype:
+        source = b.pointwise(f"{wide.compute}(x)", {"x": source}, wide)
+    count = product(x.shape[k] for k in axes)
+    step = _step(name, x.dtype, wide, wraps, may_be(count, 0))
+    if not kept and (not isinstance(count, int) or count > WHOLE):
+        # One row would keep one workgroup busy and all others waiting: first CHUNKS rows of their own.
+        source, step = _of_chunks(b, cut(b, source, 0, step.reduction.fill, CHUNKS), 0, step, count)
+    elif across and (split := _split(b, source, len(kept))) is not None:
+        found, step = _of_chunks(b, split, len(kept), step, count, across=True)
+        rows = len(kept) + 1
+        source = b.permute(found, [*range(1, rows), 0, *range(rows, found.rank)])
+    result = _reduced(b, source, len(kept), step, count, across)
+    if wide is not x.dtype:
+        result = b.pointwise(f"{x.dtype.compute}(x)", {"x": result}, x.dtype)
+    return b.reshape(result, shape)
+
+
+def _is_across(view: View, kept: int) -> bool:
+    """Whether the last of the first `kept` axes, not the last of the others, is contiguous in memory."""
+    outer, inner = (coalesce([f for axis in axes for f in axis]) for axes in (view.axes[:kept], view.axes[kept:]))
+    return bool(outer and inner) and outer[-1].stride == 1 and inner[-1].stride != 1
+
+
+def _split(b: Builder, x: Operand, kept: int) -> Operand | None:
+    """The elements that go into a result split along its columns, (splits, kept axes..., elements); None when nothing is won."""
+    columns = product(x.shape[kept:])
+    splits = column_splits(product(x.shape[:kept]), columns, b.target)
+    if splits == 1 or not isinstance(columns, int):
+        return None
+    view = x.view.reshape((*x.shape[:kept], splits, columns // splits))
+    if view is None:
+        return None
+    return b.permute(b.reshape(x, view.shape), [kept, *range(kept), kept + 1])
+
+
+def _reduced(b: Builder, x: Operand, kept: int, step: _Step, count: Dim, across: bool = False) -> Operand:
+    """x with all axes after the first `kept` reduced; `count` elements go into each result in all. `across` says that
+    neighbours in memory belong to different results."""
+    columns = product(x.shape[kept : x.rank - step.reads_words])
+    found = by_rows(b, x, kept, lambda rows: _reduced_rows(b, rows, kept, step, count, across), columns=columns)
+    if found is not None:
+        return found[0]
+    assert not step.reads_words, "parts are fewer than a kernel's longest row"
+    x, step = _of_chunks(b, cut(b, x, kept, step.reduction.fill), kept, step, count, across)
+    return _reduced(b, x, kept, step, count)
+
+
+def _reduced_rows(b: Builder, x: Operand, kept: int, step: _Step, count: Dim, across: bool) -> list[Operand]:
+    variants = across_variants if across else row_variants
+    axes = x.rank - kept - step.reads_words
+    rows, columns = product(x.shape[:kept]), product(x.shape[kept : kept + axes])
+    words = (4,) if step.gives_words else ()
+    return b.call(
+        "reduce",
+        {"x": Read(x.view, (kept, axes, 1) if step.reads_words else (kept, axes))},
+        {"y": (step.dtype, (*x.shape[:kept], *words), (kept, 1) if words else (kept,))},
+        variants(rows, columns, b.target),
+        parameters={"rows": rows, "columns": columns, "count": count},
+        functions=step.functions,
+        flops=rows * columns,
+        TOGETHER=together(step.functions["combine"]),
+        READS_WORDS=step.reads_words,
+        GIVES_WORDS=step.gives_words,
+    )
+
+
+def together(combine: Function) -> str:
+    """The reduction of a workgroup that combines so, where the adapter has subgroups; "" for what has none."""
+    found = {"f32": {"x + y": "signed_sum"}, "u32": {"max(x, y)": "most", "min(x, y)": "least"}}
+    return found.get(combine.result, {}).get(combine.expression, "")
+
+
+def _of_chunks(
+    b: Builder, x: Operand, kept: int, step: _Step, count: Dim, across: bool = False
+) -> tuple[Operand, _Step]:
+    """The results of chunks, x without its last axis, and the step that makes the whole of them."""
+    first, second = step.apart()
+    return _reduced(b, x, kept + 1, first, count, across), second
+
+
+for _name in _OF_FLOATS:
+    if _name.startswith("Reduce"):
+        _declare(_name)
+
+
+@op("ReduceLogSumExp", types=REALS, axes_input=INTEGERS)
+def reduce_log_sum_exp(
+    b: Builder,
+    x: Operand,
+    axes_input: Operand | None = None,
+    *,
+    axes: list[int] | None = None,
+    keepdims: Flag = 1,
+    noop_with_empty_axes: Flag = 0,
+    result_shapes: Sequence[KnownShape | None] = (),
+) -> Operand:
+    """The maximum is taken out first, so that large values do not overflow."""
+    reduced = _reduced_axes(b, x, axes_input, axes, bool(keepdims), bool(noop_with_empty_axes), result_shapes)
+    if reduced is None:
+        return x
+    highest = reduce_axes(b, "ReduceMax", x, reduced, True)
+    safe = b.pointwise("where(isinf(m) or isnan(m), 0, m)", {"m": highest}, x.dtype, cost=4)
+    scaled = b.pointwise("exp(x - m)", {"x": x, "m": safe}, x.dtype, cost=5)
+    total = reduce_axes(b, "ReduceSum", scaled, reduced, True)
+    result = b.pointwise("log(s) + m", {"s": total, "m": safe}, x.dtype, cost=5)
+    return b.reshape(result, _shape_left(x, reduced, bool(keepdims)))

@@ -1,0 +1,142 @@
+"""Updates along an axis: each element finds those that are meant for it, in the order in which they are given.
+
+Few updates of a line are all looked at by each of its elements. Of many that replace an element the number of the last one is found
+by atomic maxima, one for each update. Many that are combined with it are sorted by their places first, equal ones in their order
+(`sorting.py`), and an element finds its first one by halving: elements and updates are each worth a logarithm, and not all of
+one each of the other. Beside the updates' order there is a number per element. What many updates have in common is one
+invocation's work, because a sum in another order would be another sum.
+"""
+
+from __future__ import annotations
+
+from ....errors import UnsupportedError
+from ....program.dtypes import DType
+from ....program.target import elements_per_word
+from ...dims import Dim, ceildiv, maximum, product
+from ...emit.prelude import map_body
+from ...emit.scalar import Scalars
+from ...emit.value import TypedValue
+from ...ir import Read, Variant
+from ...nodes.coordinates import named
+from ..builder import Builder, Operand
+from .indexing import beside
+from .sorting import sorted_places
+
+FEW = 64  # updates of a line, of which to look at all takes no longer than to sort them
+
+
+def along_lines(b: Builder, indices: Operand, axis: int) -> Operand:
+    """Indices once for the lines that have the same ones, as when a vector was expanded: with an extent of 1 on other axes."""
+    if indices.has_host:
+        return indices  # what is known is checked, all of it
+    for k, factors in enumerate(indices.view.axes):
+        if k != axis and factors and all(factor.stride == 0 for factor in factors):
+            indices = b.slice(indices, k, 0, 1, 1)
+    return indices
+
+
+def wrapped(b: Builder, indices: Operand, extent: Dim) -> Operand:
+    """i32 indices of which negative ones count from the end; those outside are no element's."""
+    source = {"indices": (indices, (indices.rank,))}
+    body = "let k = indices_at(n); return select(k, k + i32($extent), k < 0);"
+    return b.map(body, DType.INT32, indices.shape, ("n",), (indices.rank,), source, parameters={"extent": extent})
+
+
+def scattered_along(b: Builder, x: Operand, keys: Operand, updates: Operand, axis: int, reduction: str) -> Operand:
+    """x after updates along an axis, at the places `keys`, whose other axes may have an extent of 1 for all lines. Raises
+    BindingsError."""
+    count = updates.shape[axis]
+    groups, at, limited = beside(b, x, updates, axis)
+    parameters = {"extent": x.shape[axis], "count": count} | {f"limit{k}": updates.shape[k] for k in limited}
+    operands = {"x": (x, groups), "updates": (updates, groups)}
+    shape_of_all = tuple(of if extent == 1 else extent for extent, of in zip(keys.shape, updates.shape, strict=True))
+    longest, together = b.target.longest_loop, elements_per_word(x.dtype, b.target)
+    few = isinstance(count, int) and count <= FEW and (longest is None or count * together <= longest)
+    last = reduction == "none"
+    if not few:
+        shape = (*shape_of_all[:axis], x.shape[axis], *shape_of_all[axis + 1 :])
+        if last:
+            operands["last"] = (b.expand(last_updates(b, keys, axis, x.shape[axis]), shape), groups)
+        else:
+            order = _order(b, keys, axis)
+            operands["first"] = (b.expand(_first(b, keys, order, axis, x.shape[axis]), shape), groups)
+            operands["order"] = (b.expand(order, shape_of_all), groups)
+    if few or not last:
+        operands["keys"] = (b.expand(keys, shape_of_all), groups)
+    return b.map(
+        map_body("scatter_along"),
+        x.dtype,
+        x.shape,
+        named("at", groups),
+        groups,
+        operands,
+        parameters=parameters,
+        cost=16,
+        reuse=True,
+        iterations=count if few or not last else 0,
+        RANK=len(groups),
+        AXIS=at,
+        FEW=few,
+        COMBINED="" if last else _combined(b, x.dtype, reduction),
+        **{f"LIMITED{k}": k in limited for k in range(len(groups))},
+    )
+
+
+def _combined(b: Builder, dtype: DType, reduction: str) -> str:
+    """WGSL for `total` combined with the update `u`."""
+    scalars, kind = Scalars(b.target.int64), dtype.compute or ""
+    if kind == "bool":
+        raise UnsupportedError(f"scattering booleans with reduction {reduction!r}")
+    values = [TypedValue("total", kind), TypedValue("u", kind)]
+    if reduction in ("add", "mul"):
+        return scalars.binary("+" if reduction == "add" else "*", *values).text
+    if reduction not in ("min", "max"):
+        raise UnsupportedError(f"reduction={reduction!r}")
+    return scalars.function(reduction, values).text
+
+
+def _order(b: Builder, keys: Operand, axis: int) -> Operand:
+    """i32 of the shape of the keys: the numbers of the updates in the order of the elements they are meant for."""
+    axes = [*(k for k in range(keys.rank) if k != axis), axis]
+    order = sorted_places(b, b.permute(keys, axes), "x < y", keys.shape[axis])
+    return b.permute(order, [axes.index(k) for k in range(keys.rank)])
+
+
+def last_updates(b: Builder, keys: Operand, axis: int, extent: Dim) -> Operand:
+    """i32 per element of the lines: the number of the last update that is meant for it, -1 where none is."""
+    groups = (axis, 1, keys.rank - axis - 1)
+    shape = (*keys.shape[:axis], extent, *keys.shape[axis + 1 :])
+    none = b.map("  return -1i;", DType.INT32, shape, ("before", "along", "after"), groups, {}, cost=1)
+    size = min(256, b.target.max_invocations)
+    (last,) = b.call(
+        "scatter_last",
+        {"keys": Read(keys.view, groups)},
+        {"y": (DType.INT32, shape, groups)},
+        (Variant(ceildiv(keys.size, size), size),),
+        parameters={
+            "updates": keys.size,
+            "count": maximum(1, keys.shape[axis]),  # divisors
+            "after": maximum(1, product(keys.shape[axis + 1 :])),
+            "extent": extent,
+        },
+        onto={"y": none},
+        largest=frozenset({"y"}),
+    )
+    return last
+
+
+def _first(b: Builder, keys: Operand, order: Operand, axis: int, extent: Dim) -> Operand:
+    """i32 per element of the lines: where in the order its updates begin; the number of all updates where none is meant for it."""
+    groups = (axis, 1, keys.rank - axis - 1)
+    return b.map(
+        map_body("first_update"),
+        DType.INT32,
+        (*keys.shape[:axis], extent, *keys.shape[axis + 1 :]),
+        ("before", "along", "after"),
+        groups,
+        {"keys": (keys, groups), "order": (order, groups)},
+        parameters={"count": keys.shape[axis]},
+        cost=16,
+        reuse=True,
+        iterations=32,
+    )

@@ -1,0 +1,218 @@
+"""Decision trees as arrays: what attributes of `ai.onnx.ml` say of nodes and leaves, checked and brought to one form.
+
+In: lists of a model, which may lie. Out: `Trees`. Invariants: every number names a node or leaf that is there; a node has one
+parent, so no way from a root ends in a circle, and none is longer than `depth`. What is wrong raises UnsupportedError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....errors import UnsupportedError, cut
+
+MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
+NOT_EQUAL = MODES.index("BRANCH_NEQ")
+MEMBER = len(MODES)  # of TreeEnsemble alone
+MOST_DEPTH = 4096
+MOST_TARGETS = 1 << 16
+MOST_FEATURES = 1 << 27  # as a word of a node holds one
+Numbers = np.ndarray
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Nodes, of which `yes` and `no` are the numbers of children, inverted (`~`) where these are leaves, as roots are.
+
+    `leaf`, `target` and `weight` list the weights of leaves: each leaf has one per target, or fewer.
+    """
+
+    feature: Numbers
+    mode: Numbers
+    missing: Numbers  # whether NaN goes the way of `yes`
+    split: Numbers
+    yes: Numbers
+    no: Numbers
+    roots: Numbers
+    leaves: int
+    leaf: Numbers
+    target: Numbers
+    weight: Numbers
+    targets: int
+    depth: int = 0
+
+    @property
+    def features(self) -> int:
+        """How many features a row needs."""
+        return int(self.feature.max()) + 1 if self.feature.size else 0
+
+
+def checked(it: Trees) -> Trees:
+    """The trees, whose numbers are looked at here, with their depth."""
+    _require(it.roots.size > 0, "there are no trees")
+    _require(0 < it.targets <= MOST_TARGETS, f"{it.targets} targets: from 1 to {MOST_TARGETS} are supported")
+    nodes = it.feature.size
+    for which in (it.yes, it.no, it.roots):
+        _require(bool(np.all((which < nodes) & (~which < it.leaves))), "a node or leaf is named that is not there")
+    _require(
+        bool(np.all((it.feature >= 0) & (it.feature < MOST_FEATURES))), "a feature is negative, or beyond all rows"
+    )
+    _require(bool(np.all((it.target >= 0) & (it.target < it.targets))), f"a target is none of {it.targets}")
+    _require(not np.isnan(it.split).any(), "a split is NaN")
+    both = it.leaf * it.targets + it.target
+    _require(np.unique(both).size == both.size, "a leaf has two weights for one target")
+    children = np.concatenate([it.yes, it.no])
+    parents = np.bincount(children[children >= 0], minlength=nodes)
+    _require(bool(np.all(parents <= 1)), "a node has two parents")
+    inner = np.unique(it.roots[it.roots >= 0])
+    _require(not parents[inner].any(), "a root has a parent")
+    depth, level = 0, inner
+    while level.size:
+        depth += 1
+        _require(depth <= MOST_DEPTH, f"a tree is deeper than {MOST_DEPTH}")
+        below = np.concatenate([it.yes[level], it.no[level]])
+        level = below[below >= 0]
+    return Trees(**{**vars(it), "depth": depth})
+
+
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise UnsupportedError(f"the trees are not sound: {what}")
+
+
+def whole(values: Sequence[int] | Numbers | None, count: int | None, what: str) -> Numbers:
+    """Integers of an attribute, as many as `count` says."""
+    array = np.asarray(values if values is not None else (), np.int64).reshape(-1)
+    _require(count is None or array.size == count, f"{array.size} numbers in {what}, and {count} are needed")
+    return array
+
+
+def natural(values: Sequence[int] | None, count: int | None, what: str) -> Numbers:
+    """Integers that are not negative."""
+    array = whole(values, count, what)
+    _require(not array.size or int(array.min()) >= 0, f"{what} names a node or leaf that is not there")
+    return array
+
+
+def floats(values: Sequence[float] | None, tensor: Numbers | None, what: str, count: int | None = None) -> Numbers:
+    """Floats of an attribute or of the tensor beside it. Raises UnsupportedError for those of 64 bits."""
+    given = np.asarray(tensor).reshape(-1) if tensor is not None else np.asarray(values or (), np.float32)
+    if given.dtype not in (np.float32, np.float16):
+        raise UnsupportedError(f"{what} of type {given.dtype}")
+    _require(count is None or given.size == count, f"{given.size} numbers in {what}, and {count} are needed")
+    return given.astype(np.float32)
+
+
+def by_names(
+    treeids: Sequence[int],
+    nodeids: Sequence[int],
+    featureids: Sequence[int],
+    values: Numbers,
+    modes: Sequence[str],
+    truenodeids: Sequence[int],
+    falsenodeids: Sequence[int],
+    missing: Sequence[int],
+    of_leaves: tuple[Sequence[int], Sequence[int], Sequence[int], Numbers],
+    targets: int,
+) -> Trees:
+    """Trees whose nodes, leaves among them, have a number each in their tree; a tree begins with its first node.
+
+    `of_leaves`: tree, node, target and weight.
+    """
+    count = len(treeids)
+    tree, node = whole(treeids, count, "nodes_treeids"), whole(nodeids, count, "nodes_nodeids")
+    lists = {"nodes_truenodeids": truenodeids, "nodes_falsenodeids": falsenodeids}
+    yes, no = (whole(them, count, name) for name, them in lists.items())
+    _require(len(modes) == count == len(values), f"{len(modes)} modes and {len(values)} values for {count} nodes")
+    unknown = set(modes) - {*MODES, "LEAF"}
+    if unknown:
+        raise UnsupportedError(
+            f"attribute nodes_modes has {cut(sorted(unknown)[0])}, which is none of {', '.join(MODES)}, LEAF"
+        )
+    leaf_trees, leaf_nodes, leaf_targets, weight = of_leaves
+    entries = len(leaf_trees)
+    in_tree, in_node = whole(leaf_trees, entries, "trees of leaves"), whole(leaf_nodes, entries, "leaves")
+    target = whole(leaf_targets, entries, "targets of leaves")
+    _require(weight.size == entries, f"{weight.size} weights for {entries} leaves")
+
+    places = _Places(tree, node, yes, no, in_tree, in_node)
+    known = {name: k for k, name in enumerate(MODES)}
+    mode = np.array([known.get(it, MEMBER) for it in modes], np.int64)
+    branch = mode < MEMBER
+    number = np.where(branch, np.cumsum(branch) - 1, ~(np.cumsum(~branch) - 1))  # among branches, or among leaves
+    first = np.sort(np.unique(tree, return_index=True)[1])
+    at = number[places.of(in_tree, in_node)] if entries else np.zeros(0, np.int64)
+    tracks = whole(missing, count, "nodes_missing_value_tracks_true") if len(missing) else np.zeros(count, np.int64)
+    return checked(
+        Trees(
+            feature=whole(featureids, count, "nodes_featureids")[branch],
+            mode=mode[branch],
+            missing=tracks[branch] != 0,
+            split=values[branch],
+            yes=number[places.of(tree[branch], yes[branch])],
+            no=number[places.of(tree[branch], no[branch])],
+            roots=number[first],
+            leaves=int(np.count_nonzero(~branch)),
+            leaf=~at[at < 0],
+            target=target[at < 0],
+            weight=weight[at < 0],
+            targets=targets,
+        )
+    )
+
+
+class _Places:
+    """Where nodes are that are named by tree and number."""
+
+    def __init__(self, tree: Numbers, node: Numbers, *more: Numbers) -> None:
+        yes, no, other_trees, other_nodes = more
+        self._trees = np.unique(np.concatenate([tree, other_trees]))
+        self._nodes = np.unique(np.concatenate([node, yes, no, other_nodes]))
+        keys = self._keys(tree, node)
+        self._order = np.argsort(keys, kind="stable")
+        self._sorted = keys[self._order]
+        _require(bool(np.all(self._sorted[1:] != self._sorted[:-1])), "two nodes of a tree have one number")
+
+    def _keys(self, tree: Numbers, node: Numbers) -> Numbers:
+        found: Numbers = np.searchsorted(self._trees, tree) * self._nodes.size + np.searchsorted(self._nodes, node)
+        return found
+
+    def of(self, tree: Numbers, node: Numbers) -> Numbers:
+        keys = self._keys(tree, node)
+        at = np.minimum(np.searchsorted(self._sorted, keys), max(0, self._sorted.size - 1))
+        _require(self._sorted.size > 0 and bool(np.all(self._sorted[at] == keys)), "a node is named that is not there")
+        found: Numbers = self._order[at]
+        return found
+
+
+def expanded(it: Trees, members: Numbers) -> Trees:
+    """Trees without sets: a node that asks for a member becomes a chain that asks for one after the other, with one `yes`.
+
+    `members` are those of all such nodes, each set ended by a NaN.
+    """
+    asking = np.flatnonzero(it.mode == MEMBER)
+    ends = np.flatnonzero(np.isnan(members))
+    _require(ends.size >= asking.size, f"{ends.size} sets of members for {asking.size} nodes")
+    if not asking.size:
+        return it
+    sets = np.split(members, ends + 1)[: asking.size]
+    longest = max(them.size for them in sets)
+    _require(min(them.size for them in sets) > 1, "a set of members is empty")
+    more = {"feature": [it.feature], "missing": [it.missing], "split": [it.split], "yes": [it.yes], "no": [it.no]}
+    split, no, mode, count = it.split.copy(), it.no.copy(), it.mode.copy(), it.feature.size
+    mode[asking] = MODES.index("BRANCH_EQ")
+    for node, them in zip(asking.tolist(), sets, strict=True):
+        rest = them[1:-1]
+        split[node] = them[0]
+        if rest.size:
+            more["split"].append(rest)
+            for name, values in (("feature", it.feature), ("missing", it.missing), ("yes", it.yes)):
+                more[name].append(np.repeat(values[node], rest.size))
+            more["no"].append(np.append(np.arange(count + 1, count + rest.size), it.no[node]))
+            no[node], count = count, count + rest.size
+    more["split"][0], more["no"][0] = split, no
+    joined = {name: np.concatenate(parts) for name, parts in more.items()}
+    mode = np.append(mode, np.full(count - mode.size, MODES.index("BRANCH_EQ")))
+    return Trees(**{**vars(it), **joined, "mode": mode, "depth": it.depth * max(1, longest - 1)})

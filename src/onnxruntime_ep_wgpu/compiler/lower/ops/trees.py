@@ -1,0 +1,407 @@
+"""Ensembles of decision trees of `ai.onnx.ml`: TreeEnsemble, and TreeEnsembleRegressor and TreeEnsembleClassifier before it.
+
+Nodes and leaves are constants. Where all leaves of each tree have one target, an invocation walks some trees of a target for a row,
+and a reduction makes one of these parts. Otherwise each tree is walked once per row, and its leaf has a row of weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypedDict, Unpack
+
+import numpy as np
+
+from ....errors import UnsupportedError
+from ....program.dtypes import DType
+from ...dims import less_equal
+from ...emit.prelude import map_body
+from ..builder import Builder, Operand
+from .features import LEARNT, rows_of, weights
+from .learnt_scores import (
+    TRANSFORMS,
+    PostTransform,
+    label_by_sign,
+    label_of_best,
+    labels_of,
+    of_one,
+    probit,
+    transformed,
+)
+from .reduction import reduce_axes
+from .registry import FLOATS, SINGLES, op
+from .tree_nodes import MEMBER, NOT_EQUAL, Numbers, Trees, by_names, checked, expanded, floats, natural, whole
+
+Aggregate = Literal["AVERAGE", "SUM", "MIN", "MAX"]
+AGGREGATES: tuple[Aggregate, ...] = ("AVERAGE", "SUM", "MIN", "MAX")
+MOST_PARTS = 64  # of the trees of a target, which are reduced
+FEWEST_WALKED = 8  # trees by an invocation
+MOST_WEIGHTS = 1 << 27  # leaves times targets
+_COST = 64  # of a walk, which no reader repeats
+
+
+@dataclass(frozen=True)
+class _Combination:
+    """How weights become a score: the reduction, its expression in WGSL, and what changes no score."""
+
+    reduction: str
+    combine: str
+    neutral: float
+
+
+_SUM = _Combination("ReduceSum", "total + found", 0.0)
+_COMBINATIONS = {
+    "AVERAGE": _SUM,
+    "SUM": _SUM,
+    "MIN": _Combination("ReduceMin", "min(total, found)", float("inf")),
+    "MAX": _Combination("ReduceMax", "max(total, found)", float("-inf")),
+}
+
+
+@op("TreeEnsemble", domain=LEARNT, since=5, types=FLOATS)
+def tree_ensemble(
+    b: Builder,
+    x: Operand,
+    *,
+    tree_roots: list[int],
+    nodes_featureids: list[int],
+    nodes_modes: Numbers,
+    nodes_splits: Numbers,
+    nodes_truenodeids: list[int],
+    nodes_falsenodeids: list[int],
+    nodes_trueleafs: list[int],
+    nodes_falseleafs: list[int],
+    leaf_targetids: list[int],
+    leaf_weights: Numbers,
+    nodes_missing_value_tracks_true: list[int] | None = None,
+    nodes_hitrates: Numbers | None = None,
+    membership_values: Numbers | None = None,
+    n_targets: int = 1,
+    aggregate_function: int = 1,
+    post_transform: int = 0,
+) -> Operand:
+    """(rows, targets). Leaves have one weight each."""
+    if not (0 <= aggregate_function < len(AGGREGATES) and 0 <= post_transform < len(TRANSFORMS)):
+        raise UnsupportedError(f"the aggregate function {aggregate_function} with the transform {post_transform}")
+    count, leaves = len(nodes_featureids), len(leaf_targetids)
+    mode = whole(nodes_modes, count, "nodes_modes")
+    if mode.size and not 0 <= int(mode.min()) <= int(mode.max()) <= MEMBER:
+        raise UnsupportedError(f"attribute nodes_modes has a number that is none of 0 to {MEMBER}")
+    yes, no = (
+        np.where(whole(leafs, count, "flags of leaves") != 0, ~natural(ids, count, name), natural(ids, count, name))
+        for ids, leafs, name in (
+            (nodes_truenodeids, nodes_trueleafs, "nodes_truenodeids"),
+            (nodes_falsenodeids, nodes_falseleafs, "nodes_falsenodeids"),
+        )
+    )
+    tracks = whole(nodes_missing_value_tracks_true or np.zeros(count), count, "nodes_missing_value_tracks_true")
+    split = floats(None, nodes_splits, "nodes_splits", count)
+    found = checked(
+        Trees(
+            feature=whole(nodes_featureids, count, "nodes_featureids"),
+            mode=mode,
+            missing=tracks != 0,
+            split=np.where(mode == MEMBER, np.float32(0), split),
+            yes=yes,
+            no=no,
+            roots=natural(tree_roots, None, "tree_roots"),
+            leaves=leaves,
+            leaf=np.arange(leaves),
+            target=whole(leaf_targetids, leaves, "leaf_targetids"),
+            weight=floats(None, leaf_weights, "leaf_weights", leaves),
+            targets=n_targets,
+        )
+    )
+    trees = expanded(found, floats(None, membership_values, "membership_values"))
+    aggregate, transform = AGGREGATES[aggregate_function], TRANSFORMS[post_transform]
+    result = _regressed(b, x, trees, aggregate, transform, np.zeros(0, np.float32))
+    return b.cast(result, x.dtype)
+
+
+class NodeAttributes(TypedDict):
+    """The nodes of all trees, leaves among them: one element of each list for a node."""
+
+    nodes_treeids: list[int]
+    nodes_nodeids: list[int]
+    nodes_featureids: list[int]
+    nodes_modes: list[str]
+    nodes_truenodeids: list[int]
+    nodes_falsenodeids: list[int]
+
+
+class EnsembleAttributes(NodeAttributes, total=False):
+    """What TreeEnsembleRegressor and TreeEnsembleClassifier have alike."""
+
+    nodes_values: list[float] | None
+    nodes_values_as_tensor: Numbers | None
+    nodes_hitrates: list[float] | None
+    nodes_hitrates_as_tensor: Numbers | None
+    nodes_missing_value_tracks_true: list[int] | None
+    base_values: list[float] | None
+    base_values_as_tensor: Numbers | None
+
+
+def _ensemble(
+    attributes: EnsembleAttributes, of_leaves: tuple[list[int], list[int], list[int], Numbers], targets: int
+) -> Trees:
+    """The trees of an operator's attributes; `of_leaves` as in `by_names`."""
+    return by_names(
+        attributes["nodes_treeids"],
+        attributes["nodes_nodeids"],
+        attributes["nodes_featureids"],
+        floats(attributes.get("nodes_values"), attributes.get("nodes_values_as_tensor"), "nodes_values"),
+        attributes["nodes_modes"],
+        attributes["nodes_truenodeids"],
+        attributes["nodes_falsenodeids"],
+        attributes.get("nodes_missing_value_tracks_true") or (),
+        of_leaves,
+        targets,
+    )
+
+
+def _base(attributes: EnsembleAttributes) -> Numbers:
+    return floats(attributes.get("base_values"), attributes.get("base_values_as_tensor"), "base_values")
+
+
+@op("TreeEnsembleRegressor", domain=LEARNT, types=SINGLES)
+def tree_ensemble_regressor(
+    b: Builder,
+    x: Operand,
+    *,
+    target_treeids: list[int],
+    target_nodeids: list[int],
+    target_ids: list[int],
+    target_weights: list[float] | None = None,
+    target_weights_as_tensor: Numbers | None = None,
+    n_targets: int = 1,
+    aggregate_function: Aggregate = "SUM",
+    post_transform: PostTransform = "NONE",
+    **attributes: Unpack[EnsembleAttributes],
+) -> Operand:
+    """(rows, targets)."""
+    leaf_weights = floats(target_weights, target_weights_as_tensor, "target_weights")
+    trees = _ensemble(attributes, (target_treeids, target_nodeids, target_ids, leaf_weights), n_targets)
+    base = _base(attributes)
+    return _regressed(b, x, trees, aggregate_function, post_transform, base)
+
+
+@op("TreeEnsembleClassifier", domain=LEARNT, types=SINGLES)
+def tree_ensemble_classifier(
+    b: Builder,
+    x: Operand,
+    *,
+    class_treeids: list[int],
+    class_nodeids: list[int],
+    class_ids: list[int],
+    class_weights: list[float] | None = None,
+    class_weights_as_tensor: Numbers | None = None,
+    classlabels_int64s: list[int] | None = None,
+    classlabels_strings: list[str] | None = None,
+    post_transform: PostTransform = "NONE",
+    **attributes: Unpack[EnsembleAttributes],
+) -> tuple[Operand, Operand]:
+    """Labels (rows) and scores (rows, classes)."""
+    labels = labels_of(classlabels_int64s, classlabels_strings, 2)
+    leaf_weights = floats(class_weights, class_weights_as_tensor, "class_weights")
+    trees = _ensemble(attributes, (class_treeids, class_nodeids, class_ids, leaf_weights), labels.size)
+    base = _base(attributes)
+    positive = bool(np.all(leaf_weights >= 0))
+    used = np.unique(trees.target)
+    if labels.size == 2 and used.size == 1:
+        return _of_two_classes(b, x, trees, labels, post_transform, base, positive, int(used[0]))
+    if labels.size == 2:
+        raise UnsupportedError(
+            "two classes whose leaves have weights for both: the CPU provider has labels of its own for them"
+        )
+    if base.size not in (0, labels.size):
+        raise UnsupportedError(f"{base.size} base values for {labels.size} classes")
+    if not positive and not base.size and not _all_scored(trees):
+        raise UnsupportedError("leaves without a weight for each class, of which some weights are negative")
+    scores = _with_base(b, _scores(b, x, trees, _SUM), base)
+    return label_of_best(b, scores, labels), transformed(b, scores, post_transform)
+
+
+def _of_two_classes(
+    b: Builder,
+    x: Operand,
+    trees: Trees,
+    labels: Numbers,
+    transform: PostTransform,
+    base: Numbers,
+    positive: bool,
+    which: int,
+) -> tuple[Operand, Operand]:
+    """One score for two classes, as gradient boosting has it: weights of one class alone."""
+    if which != 0 or base.size > 1 or transform == "PROBIT":
+        raise UnsupportedError(
+            f"two classes with weights for class {which} alone, {base.size} base values and the transform {transform}"
+        )
+    one = Trees(**{**vars(trees), "target": np.zeros_like(trees.target), "targets": 1})
+    score = _with_base(b, _scores(b, x, one, _SUM), base)
+    label = label_by_sign(b, score, 0.5 if positive else 0.0, int(labels[0]), int(labels[1]))
+    if transform == "LOGISTIC":
+        return label, of_one(b, score, "sigmoid(-s)", "sigmoid(s)")
+    return label, of_one(b, score, "1 - s" if positive else "-s", "s")
+
+
+def _all_scored(trees: Trees) -> bool:
+    """Whether each leaf has a weight for each class, or each class has trees of its own."""
+    if trees.leaf.size == trees.leaves * trees.targets:
+        return True
+    of_trees = _target_of_trees(trees)
+    return of_trees is not None and np.unique(of_trees).size == trees.targets and trees.leaf.size == trees.leaves
+
+
+def _regressed(
+    b: Builder, x: Operand, trees: Trees, aggregate: Aggregate, transform: PostTransform, base: Numbers
+) -> Operand:
+    scores = _scores(b, x, trees, _COMBINATIONS[aggregate])
+    if aggregate == "AVERAGE":
+        scores = b.pointwise("x / n", {"x": scores}, scores.dtype, n=float(trees.roots.size))
+    # As the CPU provider, which takes no other number of base values, and adds none to a target that has no weight.
+    if base.size == trees.targets:
+        given = np.bincount(trees.target, minlength=trees.targets)
+        if trees.targets > 1 and not np.all((given == 0) | (given == trees.leaves)) and _target_of_trees(trees) is None:
+            raise UnsupportedError("base values, and leaves of which some have no weight for a target that others have")
+        scores = _with_base(b, scores, np.where((given > 0) | (trees.targets == 1), base, np.float32(0)))
+    if trees.targets == 1:
+        return probit(b, scores) if transform == "PROBIT" else scores
+    return transformed(b, scores, transform)
+
+
+def _with_base(b: Builder, scores: Operand, base: Numbers) -> Operand:
+    return b.pointwise("x + c", {"x": scores, "c": b.constant(weights(base))}, scores.dtype) if base.size else scores
+
+
+# ---- kernels
+
+
+def _scores(b: Builder, x: Operand, trees: Trees, how: _Combination) -> Operand:
+    """The combined weights of the leaves of all trees, (rows, targets); 0 where none has a weight."""
+    rows = rows_of(b, x)
+    b.require(
+        less_equal(trees.features, rows.shape[1]),
+        "{} features, and the trees look at {}",
+        rows.shape[1],
+        trees.features,
+    )
+    of_trees = _target_of_trees(trees)
+    result = _by_target(b, rows, trees, how, of_trees) if of_trees is not None else _by_leaf(b, rows, trees, how)
+    if how.neutral == 0:
+        return result
+    return b.pointwise("where(isinf(x), 0, x)", {"x": result}, result.dtype)
+
+
+def _target_of_trees(trees: Trees) -> Numbers | None:
+    """The target that all leaves of a tree have, by tree; None where one has leaves of several."""
+    if trees.targets == 1:
+        return np.zeros(trees.roots.size, np.int64)
+    if np.unique(trees.leaf).size != trees.leaf.size:
+        return None
+    of_leaf = np.full(trees.leaves, -1)
+    of_leaf[trees.leaf] = trees.target
+    # From the leaves upwards: the least and the largest target below each node, level by level.
+    levels, level = [], np.unique(trees.roots[trees.roots >= 0])
+    while level.size:
+        levels.append(level)
+        below = np.concatenate([trees.yes[level], trees.no[level]])
+        level = np.unique(below[below >= 0])
+    least, most = np.full(trees.feature.size, trees.targets), np.full(trees.feature.size, -1)
+
+    def below_of(which: Numbers, values: Numbers) -> Numbers:
+        found: Numbers = np.where(
+            which >= 0, values[np.maximum(which, 0)] if values.size else -1, of_leaf[np.maximum(~which, 0)]
+        )
+        return found
+
+    for nodes in reversed(levels):
+        least[nodes] = np.minimum(below_of(trees.yes[nodes], least), below_of(trees.no[nodes], least))
+        most[nodes] = np.maximum(below_of(trees.yes[nodes], most), below_of(trees.no[nodes], most))
+    low, high = below_of(trees.roots, least), below_of(trees.roots, most)
+    return low if np.array_equal(low, high) and bool(np.all(low >= 0)) else None
+
+
+def _by_target(b: Builder, x: Operand, trees: Trees, how: _Combination, of_trees: Numbers) -> Operand:
+    """Trees in the order of their targets, as many for each: where there are fewer, with leaves that change nothing."""
+    counts = np.bincount(of_trees, minlength=trees.targets)
+    count = int(counts.max())
+    if count * trees.targets > MOST_WEIGHTS:
+        raise UnsupportedError(f"{count} trees for each of {trees.targets} targets")
+    order = np.argsort(of_trees, kind="stable")
+    roots = np.full((trees.targets, count), ~trees.leaves)
+    place = np.arange(of_trees.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    roots[of_trees[order], place] = trees.roots[order]
+    values = np.full(trees.leaves + 1, how.neutral, np.float32)
+    values[trees.leaf] = trees.weight
+    each = max(FEWEST_WALKED, -(-count // MOST_PARTS))
+    parts = -(-count // each)
+    found = b.map(
+        map_body("trees"),
+        DType.FLOAT32,
+        (parts, trees.targets, x.shape[0]),
+        ("group", "score", "row"),
+        (1, 1, 1),
+        {**_operands(b, x, trees, roots.reshape(-1)), "weights": (b.constant(values), (1,))},
+        parameters={"count": count, "depth": trees.depth},
+        cost=_COST,
+        reuse=True,
+        iterations=each * (trees.depth + 1),
+        LEAVES=False,
+        EACH=each,
+        MODE=_mode(trees),
+        COMBINE=how.combine,
+    )
+    return b.permute(reduce_axes(b, how.reduction, found, [0], False), (1, 0))
+
+
+def _by_leaf(b: Builder, x: Operand, trees: Trees, how: _Combination) -> Operand:
+    """The leaf of each tree, and the weights for each target that it has."""
+    if trees.leaves * trees.targets > MOST_WEIGHTS:
+        raise UnsupportedError(f"{trees.leaves} leaves with weights for {trees.targets} targets")
+    table = np.full((trees.leaves, trees.targets), how.neutral, np.float32)
+    table[trees.leaf, trees.target] = trees.weight
+    count = int(trees.roots.size)
+    leaf = b.map(
+        map_body("trees"),
+        DType.INT32,
+        (count, x.shape[0]),
+        ("tree", "row"),
+        (1, 1),
+        _operands(b, x, trees, trees.roots),
+        parameters={"depth": trees.depth},
+        cost=_COST,
+        reuse=True,
+        iterations=trees.depth + 1,
+        LEAVES=True,
+        MODE=_mode(trees),
+    )
+    found = b.map(
+        "return table_at(u32(leaf_at(tree, row)), score);",
+        DType.FLOAT32,
+        (count, x.shape[0], trees.targets),
+        ("tree", "row", "score"),
+        (1, 1, 1),
+        {"leaf": (leaf, (1, 1)), "table": (b.constant(table), (1, 1))},
+        cost=4,
+    )
+    return reduce_axes(b, how.reduction, found, [0], False)
+
+
+def _mode(trees: Trees) -> int:
+    """The comparison that all nodes make; -1 where they make several."""
+    modes = np.unique(trees.mode)
+    return int(modes[0]) if modes.size == 1 else -1
+
+
+def _operands(b: Builder, x: Operand, trees: Trees, roots: Numbers) -> dict[str, tuple[Operand, tuple[int, ...]]]:
+    # A comparison with NaN is false, but for that of numbers that differ.
+    missing = trees.missing | (trees.mode == NOT_EQUAL)
+    nodes = np.zeros((max(1, trees.feature.size), 4), np.int32)
+    if trees.feature.size:
+        nodes[:, 0] = trees.feature << 4 | missing.astype(np.int64) << 3 | trees.mode
+        nodes[:, 1] = trees.split.astype(np.float32).view(np.int32)
+        nodes[:, 2], nodes[:, 3] = trees.yes, trees.no
+    return {
+        "x": (x, (1, 1)),
+        "nodes": (b.constant(nodes), (1, 1)),
+        "roots": (b.constant(roots.astype(np.int32)), (1,)),
+    }

@@ -1,0 +1,209 @@
+"""Attention as nodes: a kernel that never has its scores in memory, and where few rows would leave a GPU idle a second one.
+
+In: an `Attention`, from the rule that finds it in a graph or from an operator that is one. Out: the nodes that write its
+result. A row is a query of a head; rows of heads that share keys and values are rows of one batch, which loads these once.
+
+Where rows are few the keys of each are cut into parts for a workgroup each: it stores its results relative to the highest score
+that it met, which a map puts together ("Flash-Decoding", Dao et al., 2023).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ...program.dtypes import DType
+from ...program.target import Target
+from ..dims import Dim, ceildiv, maximum
+from ..emit.prelude import map_body
+from ..emit.preprocess import preprocess
+from ..ir import MAX_COST, Body, Call, Constant, Inner, Map, Node, Read, Tensor, View, Write
+from ..ir.binding_ranges import is_storable
+from ..tune import WIDEST_HEAD, flash_splits, flash_variants
+
+UNBOUNDED = 1 << 30  # keys on a side of a query that sees all of them
+_FEW_KEYS = 512
+_PARTS_AT_ONCE = 8  # that the map behind loads together
+_HELD_COST = 16  # operations on a score, up to which those of an invocation are written out
+
+
+def better_in_memory(scores: Tensor, target: Target) -> str | None:
+    """Why scores are written out before anything else is looked at, or None."""
+    if target.software and is_storable(scores, target):
+        return "on software adapters scores in memory are as fast"
+    return None
+
+
+def wrong_heads(*sizes: Dim) -> str | None:
+    """Why there is no kernel for heads of so many elements, or None."""
+    for size in sizes:
+        if not isinstance(size, int) or not 0 < size <= WIDEST_HEAD:
+            return f"a head has {size} elements, the kernel has a constant number up to {WIDEST_HEAD}"
+    return None
+
+
+def wrong_inner(inner: Inner) -> str | None:
+    """Why these maps cannot be in the middle of the kernel, or None."""
+    if not inner.is_countable:
+        return f"{inner.source.size} scores are more than kernels count to, and a mask takes the number of each"
+    cost = sum(it.cost for it in inner.maps)
+    if cost > MAX_COST:
+        return f"{cost} operations on every score are more than a kernel has ({MAX_COST})"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention:
+    """y = softmax(inner(q k^T)) v.
+
+    `q` is read by (batch, row, element), `k` and `v` by (batch, key, element); `inner` maps scores by (batch, row, key), or
+    (batch, key, row) with `keys_first`; `y` is written by (batch, row, element), or (batch, element, row) with `values_first`.
+
+    Rows are `steps` queries of one head after those of another. Query i stands at position `starts[batch]`, or `start`, or
+    such that the last one is at the last key, + i. It sees keys from `left` before it to `right` behind it, None for all, below
+    `ends[batch]` and `starts[batch]` + `behind`; both are i32. `sink` (batch, row) is a score of a key without a value.
+    MASKED, a row that sees nothing gets zeros instead of NaN.
+    """
+
+    q: Read
+    k: Read
+    v: Read
+    inner: Inner
+    y: Write
+    batch: Dim
+    rows: Dim
+    keys: Dim
+    size: int
+    value_size: int
+    steps: Dim
+    starts: Read | None = None
+    start: Dim | None = 0
+    ends: Read | None = None
+    behind: Dim | None = None
+    left: int | None = None
+    right: int | None = None
+    sink: Read | None = None
+    masked: bool = False
+    nan_is_zero: bool = False
+    keys_first: bool = False
+    values_first: bool = False
+    origin: tuple[str, ...] = field(default=())
+
+    def splits(self, target: Target) -> Dim:
+        """Into how many parts the keys of each row are cut.
+
+        Where rows and keys of a run are not known, they are when these may be far more: behind a past, or of another sequence.
+        """
+        found = flash_splits(self.batch, self.rows, self.keys, self.size, self.value_size, target)
+        few = self.keys == self.steps or (isinstance(self.keys, int) and self.keys <= _FEW_KEYS)
+        return 1 if few and not isinstance(found, int) else found
+
+    def nodes(self, target: Target) -> list[Node]:
+        """The call, and where the keys are cut into parts the map behind it that writes `y`."""
+        splits = self.splits(target)
+        if splits == 1:
+            return [self._call({"y": self.y}, splits, target)]
+        shape = (self.batch, self.rows, splits)
+        parts = Tensor(DType.FLOAT32, (*shape, self.value_size))
+        levels = Tensor(
+            DType.FLOAT32, (*shape, 3)
+        )  # the highest score, the sum of weights, and how many parts have keys
+        groups = (1, 1, 1, 1)
+        call = self._call({"y": Write(parts, groups), "levels": Write(levels, groups)}, splits, target)
+        for tensor in (parts, levels):
+            tensor.producer = call
+        constants: dict[str, Constant] = {
+            "MASKED": self.masked,
+            "NAN_IS_ZERO": self.nan_is_zero,
+            "AT_ONCE": _PARTS_AT_ONCE,
+        }
+        together = Map(
+            self.y.tensor,
+            {"parts": Read(View.of(parts), groups), "levels": Read(View.of(levels), groups, reuse=True)},
+            body=Body.of(preprocess(map_body("flash_parts"), constants)),
+            coordinates=("batch", "d", "row") if self.values_first else ("batch", "row", "d"),
+            groups=self.y.groups,
+            parameters={"splits": splits, "keys": self.keys},
+            constants=constants,
+            cost=8,
+            iterations=ceildiv(splits, _PARTS_AT_ONCE),
+            origin=self.origin,
+        )
+        return [call, together]
+
+    def _call(self, results: dict[str, Write], splits: Dim, target: Target) -> Call:
+        own = {"starts": self.starts, "ends": self.ends, "sink": self.sink}
+        banded = self.left is not None or self.right is not None
+        return Call(
+            "flash_attention",
+            {
+                "q": self.q,
+                "k": self.k,
+                "v": self.v,
+                **{name: it for name, it in own.items() if it},
+                **_beside(self.inner),
+            },
+            results,
+            flash_variants(self.batch, self.rows, self.steps, self.keys, self.size, self.value_size, splits, target),
+            {
+                "MASKED": self.masked,
+                "NAN_IS_ZERO": self.nan_is_zero,
+                "KEYS_FIRST": self.keys_first,
+                "VALUES_FIRST": self.values_first,
+                "Q_ALONG": self.q.loads_vectors,
+                "K_ALONG": self.k.loads_vectors,
+                "HELD": _is_held(self.inner),
+                "SIZE": self.size,
+                "VALUE_SIZE": self.value_size,
+                "BANDED": banded,
+                "STARTS": self.starts is not None,
+                "STARTED": self.starts is None and self.start is not None,
+                "LAST": self.starts is None and self.start is None,
+                "BEHIND": self.behind is not None,
+                "ENDS": self.ends is not None,
+                "SINK": self.sink is not None,
+                "SPLIT": splits != 1,
+                "WHOLE": splits == 1,
+                "APPENDS": False,
+            },
+            {
+                "rows": self.rows,
+                "keys": self.keys,
+                "steps": maximum(1, self.steps),
+                "behind": 0 if self.behind is None else self.behind,
+                "start": 0 if self.start is None else self.start,
+                **_window(self.left, self.right),
+                "splits": splits,
+            },
+            origin=self.origin,
+            flops=2 * self.batch * self.rows * self.keys * (self.size + self.value_size),
+            inner={"scored": self.inner},
+        )
+
+
+def by_position(call: Call, inner: Inner, *, start: int, left: int | None, right: int | None, flops: Dim) -> Call:
+    """A call that told nobody's position, with `inner` between its products, whose queries see keys as `Attention` says it."""
+    operands = {name: read for name, read in call.operands.items() if name not in _beside(call.inner["scored"])}
+    return replace(
+        call,
+        operands=operands | _beside(inner),
+        constants=call.constants | {"HELD": _is_held(inner), "BANDED": left is not None or right is not None},
+        parameters=call.parameters | {"start": start} | _window(left, right),
+        inner={"scored": inner},
+        flops=flops,
+        note="mask by position",
+    )
+
+
+def _window(left: int | None, right: int | None) -> dict[str, Dim]:
+    return {"left": UNBOUNDED if left is None else left, "right": UNBOUNDED if right is None else right}
+
+
+def _is_held(inner: Inner) -> bool:
+    """Whether the scores of an invocation are in variables of their own."""
+    return sum(it.cost for it in inner.maps) <= _HELD_COST
+
+
+def _beside(inner: Inner) -> dict[str, Read]:
+    """What maps read beside the scores; an element of a smaller tensor is read again and again."""
+    views = dict.fromkeys(inner.operands)
+    return {f"inner{at}": Read(it, (it.rank,), reuse=it.size != it.tensor.size) for at, it in enumerate(views)}

@@ -1,0 +1,108 @@
+"""A join as maps: each element picks its operand by the coordinate along the axis. Elements of many operands are picked in
+steps, so that no kernel needs more bindings than there are. What another join has side by side already, at the begin or at the
+end, is one operand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ...program.target import Target
+from ..dims import Dim
+from ..emit.prelude import map_body
+from ..emit.preprocess import preprocess
+from ..ir import Body, Join, Map, Read, Tensor, View
+
+
+def picked(join: Join, target: Target) -> Iterator[Map]:
+    """The maps, in order; the last one makes the output."""
+    most, axis = _most(target), join.axis
+    views = [read.view for read in join.operands.values()]
+    while len(views) > 1:
+        steps = [views[k : k + most] for k in range(0, len(views), most)]
+        views = []
+        for step in steps:
+            if len(step) == 1:
+                views += step
+                continue
+            output = join.output
+            if len(steps) > 1:
+                extent = sum((view.shape[axis] for view in step), start=0)
+                output = Tensor(output.dtype, (*output.shape[:axis], extent, *output.shape[axis + 1 :]))
+            output.producer = node = _picking(step, axis, output, join.origin)
+            yield node
+            views.append(View.of(output))
+
+
+def count_of_maps(operands: int, target: Target) -> int:
+    """How many maps `picked` makes of so many operands."""
+    most, maps = _most(target), 0
+    while operands > 1:
+        full, rest = divmod(operands, most)
+        maps += full + (rest > 1)
+        operands = full + (rest > 0)
+    return maps
+
+
+def _most(target: Target) -> int:
+    return max(2, target.max_storage_buffers - 1)
+
+
+class Shared:
+    """Joins of which a later one begins or ends with all operands: each layer of a DenseNet joins what all layers before it made.
+
+    Operands are looked up one by one from either end, in time proportional to their number.
+    """
+
+    def __init__(self, joins: Sequence[Join]) -> None:
+        self._within: dict[Join, list[tuple[bool, Join]]] = {join: [] for join in joins}
+        for at_end in (False, True):
+            steps: dict[tuple[int, int, View], int] = {}
+            whole: dict[int, Join] = {}
+            for join in joins:
+                views = [read.view for read in join.operands.values()]
+                step = -1 - join.axis
+                for view in reversed(views) if at_end else views:
+                    step = steps.setdefault((join.axis, step, view), len(steps))
+                    if step in whole:
+                        self._within[join].append((at_end, whole[step]))
+                if len(views) > 1:
+                    whole.setdefault(step, join)
+
+    def shortened(self, join: Join, usable: set[Join], target: Target) -> tuple[Join, Join | None]:
+        """The join of the fewest operands that is the same, and the one of `usable` that it reads instead of its operands.
+
+        Only where that saves a map: it may cost one, because who is read by others too has to be stored.
+        """
+        count = len(join.operands)
+        among = [it for it in self._within[join] if it[1] in usable and len(it[1].operands) < count]
+        at_end, best = max(among, key=lambda it: len(it[1].operands), default=(False, None))
+        if best is None:
+            return join, None
+        left = count - len(best.operands)
+        if count_of_maps(left + 1, target) >= count_of_maps(count, target):
+            return join, None
+        whole = Read(View.of(best.output), (len(best.output.shape),))
+        reads = list(join.operands.values())
+        reads = [*reads[:left], whole] if at_end else [whole, *reads[-left:]]
+        return replace(join, operands={f"x{k}": read for k, read in enumerate(reads)}), best
+
+
+def _picking(views: list[View], axis: int, output: Tensor, origin: tuple[str, ...]) -> Map:
+    start: Dim = 0
+    parameters: dict[str, Dim] = {}
+    for k, view in enumerate(views):
+        parameters[f"start{k}"] = start
+        start = start + view.shape[axis]
+        parameters[f"end{k}"] = start
+    groups = (axis, 1, len(output.shape) - axis - 1)
+    return Map(
+        output,
+        {f"x{k}": Read(view, groups) for k, view in enumerate(views)},
+        body=Body.of(preprocess(map_body("join"), {"PARTS": len(views)})),
+        coordinates=("outer", "axis", "inner"),
+        groups=groups,
+        parameters=parameters,
+        cost=len(views),
+        origin=origin,
+    )

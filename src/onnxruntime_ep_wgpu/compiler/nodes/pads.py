@@ -1,0 +1,106 @@
+"""A constant pad: as a map, which each element of the result asks where it is, or as what is around its operand in memory.
+
+In: a `Pad`. Out: the map; or for a pad whose operand is stored where it belongs, the `strips` around it and a call that fills
+them, with those of other pads in the same tensor. Strips lie before and behind the operand along the first axis, over the
+whole of the others, then along the next axis between these, so that each element is in one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...program.target import Target
+from ..dims import Dim, ceildiv
+from ..emit.prelude import map_body
+from ..emit.preprocess import preprocess
+from ..ir import Body, Call, Constant, Map, Pad, Read, Tensor, Variant, View, Write
+from .coordinates import apart, named
+
+_WORKGROUP = 64
+_MOST_STRIPS = 32  # of a kernel, whose text has a function for each
+
+
+def padding(pad: Pad) -> Map:
+    """The map that makes the result."""
+    x, shape = pad.operands["x"].view, pad.output.shape
+    axes = [a for a in range(x.rank) if x.shape[a] != shape[a] or pad.begins[a] != 0]
+    groups, numbers = apart(x.rank, axes)
+    parameters = {f"begin{numbers[a]}": pad.begins[a] for a in axes} | {f"extent{numbers[a]}": x.shape[a] for a in axes}
+    constants: dict[str, Constant] = {"RANK": len(groups), "MODE": "constant"}
+    constants |= {f"PADDED{k}": k in numbers.values() for k in range(len(groups))}
+    pad.output.producer = made = Map(
+        pad.output,
+        {"x": Read(x, tuple(groups)), "fill": pad.operands["fill"]},
+        body=Body.of(preprocess(map_body("pad"), constants)),
+        coordinates=named("at", groups),
+        groups=tuple(groups),
+        parameters=parameters,
+        cost=4 * len(axes),
+        origin=pad.origin,
+    )
+    return made
+
+
+def inside(pad: Pad, place: View) -> View:
+    """Where the operand lies, when the result lies at `place`."""
+    for axis, (begin, extent) in enumerate(zip(pad.begins, pad.operands["x"].view.shape, strict=True)):
+        place = _cut(place, axis, begin, extent)
+    return place
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A place that is filled with one element."""
+
+    place: View
+    fill: Read
+
+
+def strips(pad: Pad, place: View) -> list[Strip]:
+    """What is around the operand, when the result lies at `place`."""
+    out = []
+    for axis, (begin, extent) in enumerate(zip(pad.begins, pad.operands["x"].view.shape, strict=True)):
+        end = begin + extent
+        for start, length in ((0, begin), (end, place.shape[axis] - end)):
+            if length != 0:
+                out.append(Strip(_cut(place, axis, start, length), pad.operands["fill"]))
+        place = _cut(place, axis, begin, extent)
+    return out
+
+
+def filled(around: Sequence[Strip], origin: tuple[str, ...], target: Target) -> list[Call]:
+    """Calls that fill strips of one tensor: one, unless they are very many."""
+    calls: list[Call] = []
+    begin, buffers = 0, set[Tensor]()
+    for end, strip in enumerate(around, 1):
+        following = around[end].fill.view.tensor if end < len(around) else None
+        buffers |= {strip.fill.view.tensor} if not strip.fill.view.tensor.is_literal else set()
+        more = len(buffers | {following}) if following is not None and not following.is_literal else len(buffers)
+        if following is None or end - begin == _MOST_STRIPS or more >= target.max_storage_buffers:
+            calls.append(_filled(around[begin:end], origin))
+            begin, buffers = end, set()
+    return calls
+
+
+def _filled(around: Sequence[Strip], origin: tuple[str, ...]) -> Call:
+    tensors = [Tensor(it.place.dtype, it.place.shape, place=it.place) for it in around]
+    total = sum((tensor.size for tensor in tensors), start=0)
+    call = Call(
+        "fill",
+        {f"fill{k}": strip.fill for k, strip in enumerate(around)},
+        {f"y{k}": Write(tensor, (len(tensor.shape),)) for k, tensor in enumerate(tensors)},
+        (Variant(ceildiv(total, _WORKGROUP), _WORKGROUP),),
+        {"STRIPS": len(tensors)},
+        {f"size{k}": tensor.size for k, tensor in enumerate(tensors)},
+        origin=origin,
+    )
+    for tensor in tensors:
+        tensor.producer = call
+    return call
+
+
+def _cut(place: View, axis: int, start: Dim, length: Dim) -> View:
+    part = place.slice(axis, start, 1, length)
+    assert part is not None  # an axis that is cut has one stride (`passes/place.py` asks)
+    return part

@@ -1,0 +1,66 @@
+"""Kernels over rows as calls, for both who make them: operators (`ops/normalise.py`) and the rules that find them spelled out
+(`rewrite/spelled.py`). A template that gets another constant gets it here.
+
+`x` is read by (row, column); a row has as many elements as the axes of its second group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...program.target import Target
+from ..dims import Dim, product
+from ..ir import Call, Constant, Read, View, Write
+from ..tune import row_variants
+
+
+def layer_norm(
+    x: Read,
+    gain: View,
+    bias: View,
+    results: Mapping[str, Write],
+    target: Target,
+    *,
+    epsilon: float,
+    centred: bool,
+    origin: tuple[str, ...],
+) -> Call:
+    """`results` are "y", and of "mean" and "inverse" deviation those that are wanted; `gain` and `bias` have the axes of a row."""
+    constants: dict[str, Constant] = {
+        "EPSILON": float(epsilon),
+        "CENTRED": centred,
+        "MEAN": int("mean" in results),
+        "INVERSE": int("inverse" in results),
+        "KEEPS": False,
+    }
+    operands = {"x": x, "gain": Read(gain, (gain.rank,)), "bias": Read(bias, (bias.rank,))}
+    return _rows("layer_norm", operands, results, target, constants, origin)
+
+
+def softmax(
+    x: Read,
+    y: Write,
+    target: Target,
+    *,
+    logarithm: bool = False,
+    masked: bool = False,
+    sink: Read | None = None,
+    origin: tuple[str, ...],
+) -> Call:
+    """`masked`: a row without a finite element is 0; `sink`: one more number of each row counts in its sum alone."""
+    constants: dict[str, Constant] = {"LOGARITHM": logarithm, "MASKED": masked, "SINK": sink is not None}
+    return _rows("softmax", {"x": x, **({"sink": sink} if sink else {})}, {"y": y}, target, constants, origin)
+
+
+def _rows(
+    template: str,
+    operands: Mapping[str, Read],
+    results: Mapping[str, Write],
+    target: Target,
+    constants: dict[str, Constant],
+    origin: tuple[str, ...],
+) -> Call:
+    view, (kept, _) = operands["x"].view, operands["x"].groups
+    sizes: dict[str, Dim] = {"rows": product(view.shape[:kept]), "columns": product(view.shape[kept:])}
+    variants = row_variants(sizes["rows"], sizes["columns"], target)
+    return Call(template, dict(operands), dict(results), variants, constants, sizes, origin=origin)
