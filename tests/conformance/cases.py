@@ -11,6 +11,7 @@ import json
 import os
 import pickle
 import warnings
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def _write() -> None:
     rows = []
     for case in suite:
         assert case.model and case.data_sets, case.name
-        model, opset, restamped = _runnable(case.model)
+        model, opset, restamped = runnable(case.model)
         whole = case.name.split("_expanded")[0]
         info = Info(
             name=case.name,
@@ -92,11 +93,11 @@ def _write() -> None:
             opset=opset,
             restamped=restamped,
             nodes=tuple(sorted({n.op_type for n in model.graph.node})),
-            types=_types(model),
+            types=types_of(model),
         )
         rows.append(asdict(info))
         inputs, outputs = case.data_sets[0]
-        random = is_random(info)
+        random = is_random(info.name, info.nodes)
         data = Data(model.SerializeToString(), tuple(inputs), tuple(outputs), case.rtol, case.atol, random)
         (CACHE / f"{case.name}.pickle").write_bytes(pickle.dumps(data))
     partial = CACHE / f"index.{os.getpid()}.part"
@@ -104,9 +105,9 @@ def _write() -> None:
     partial.replace(CACHE / "index.json")
 
 
-def is_random(info: Info) -> bool:
-    """Whether the suite does not fix the results of a case."""
-    return any(it in RANDOM for it in info.nodes) or _random_dropout(info.name)
+def is_random(name: str, nodes: Iterable[str]) -> bool:
+    """Whether the suite does not fix the results of the case `name` with these operators."""
+    return any(it in RANDOM for it in nodes) or _random_dropout(name)
 
 
 def _random_dropout(name: str) -> bool:
@@ -114,7 +115,7 @@ def _random_dropout(name: str) -> bool:
     return name.startswith("test_training_dropout") and "zero_ratio" not in name
 
 
-def _runnable(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int, bool]:
+def runnable(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int, bool]:
     """The model, its opset, and whether it was stamped with NEWEST_OPSET because onnxruntime refuses its own."""
     opset = next((o.version for o in model.opset_import if o.domain == ""), 0)
     if opset <= NEWEST_OPSET:
@@ -132,7 +133,7 @@ def _runnable(model: onnx.ModelProto) -> tuple[onnx.ModelProto, int, bool]:
     return older, opset, True
 
 
-def _types(model: onnx.ModelProto) -> tuple[str, ...]:
+def types_of(model: onnx.ModelProto) -> tuple[str, ...]:
     """Element types of the graph's inputs and outputs, `float16`; `sequence` and `optional` for what is no tensor."""
     found = set()
     for value in (*model.graph.input, *model.graph.output):

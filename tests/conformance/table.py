@@ -14,19 +14,19 @@ import platform
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from tests import provider
 
-from . import batches, cases
+from . import batches, cases, page
 from .worker import Row, Setup
 
 RIGHT = ("right", "random")
-DIFFERENCES = """\
-## Where the CPU provider differs
+DIFFERENCES = f"""\
+{page.DIFFERENCES}
 
 * **MaxUnpool with `output_shape`**: indices count through the result that the node would have without it, and zeros are added at
   the ends of that. The ONNX reference says so, and the suite. The CPU provider counts through the larger result, which puts the
@@ -79,19 +79,25 @@ def main() -> int:
 
     index = cases.index()
     names = [n for n, info in index.items() if not arguments.only or info.operator in arguments.only]
-    rows = _run(names, Setup(arguments.provider, int64=arguments.int64, optimize=True))
+    rows = run(names, Setup(arguments.provider, int64=arguments.int64, optimize=True))
     if arguments.json:
         arguments.json.write_text(json.dumps(list(rows.values()), indent=1))
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(render(rows, arguments.provider))
-    wrong = [r for r in rows.values() if r["gpu"] and r["status"] in ("wrong", "error", "abort", "hang")]
-    for row in wrong:
-        print(f"{row['status']}: {row['name']}: {row['detail']}")
+    older = arguments.out.read_text() if arguments.out.exists() else ""
+    arguments.out.write_text(page.with_suites_of(render(rows, arguments.provider), older))
     print(f"{arguments.out}: {summary(list(rows.values()))}")
-    return 1 if wrong else 0
+    return wrong(rows)
 
 
-def _run(names: Sequence[str], setup: Setup) -> dict[str, Row]:
+def wrong(rows: Mapping[str, Row]) -> int:
+    """Prints the cases that touched WebGPU and are wrong; the exit code."""
+    found = [r for r in rows.values() if r["gpu"] and r["status"] in ("wrong", "error", "abort", "hang")]
+    for row in found:
+        print(f"{row['status']}: {row['name']}: {row['detail']}")
+    return 1 if found else 0
+
+
+def run(names: Sequence[str], setup: Setup) -> dict[str, Row]:
     from rich.progress import track
 
     steps = iter(track(names, description=f"node cases, {setup.provider}", disable=not sys.stderr.isatty()))
@@ -117,11 +123,11 @@ def summary(rows: Sequence[Row]) -> str:
     )
 
 
-def lines(rows: dict[str, Row]) -> list[Line]:
+def lines(index: Mapping[str, cases.Info], rows: Mapping[str, Row]) -> list[Line]:
     """Cases by the operator they are about, expanded function bodies beside the operator itself."""
     by_operator: dict[str, list[Row]] = {}
     for name, row in rows.items():
-        by_operator.setdefault(cases.index()[name].operator, []).append(row)
+        by_operator.setdefault(index[name].operator, []).append(row)
     return [_line(operator, part) for operator, part in sorted(by_operator.items())]
 
 
@@ -170,6 +176,7 @@ def _why_refused(detail: str) -> str:
     known = {
         "only *guarantees* support": "opset",
         "IR version": "opset",
+        "Could not find an implementation": "no kernel on the CPU either",
         "not a registered function": "unknown operator",
         "NOT_IMPLEMENTED": "no kernel on the CPU either",
         "Type Error": "types",
@@ -189,7 +196,7 @@ def render(rows: dict[str, Row], which: str) -> str:
         textwrap.fill(f"{summary(list(rows.values()))}.", 125),
         "",
         textwrap.fill(
-            f"onnx {metadata.version('onnx')}, onnxruntime {metadata.version('onnxruntime')}, {_device(which)}, "
+            f"onnx {metadata.version('onnx')}, onnxruntime {metadata.version('onnxruntime')}, {device_words(which)}, "
             f"{platform.system()} {platform.machine()}. Cases of opsets newer than {cases.NEWEST_OPSET} run as opset "
             f"{cases.NEWEST_OPSET} where the operator is the same there.",
             125,
@@ -199,17 +206,17 @@ def render(rows: dict[str, Row], which: str) -> str:
         "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     body = [
-        f"| {x.operator} | {x.cases} | {x.on_gpu} | {x.mixed} | {x.gpu_right} | {x.right} | {_cell(x.notes)} |"
-        for x in lines(rows)
+        f"| {x.operator} | {x.cases} | {x.on_gpu} | {x.mixed} | {x.gpu_right} | {x.right} | {cell(x.notes)} |"
+        for x in lines(cases.index(), rows)
     ]
     return "\n".join([*head, *body, "", DIFFERENCES])
 
 
-def _cell(notes: Sequence[str]) -> str:
+def cell(notes: Sequence[str]) -> str:
     return "; ".join(notes).replace("|", "\\|").replace("\n", " ")
 
 
-def _device(which: str) -> str:
+def device_words(which: str) -> str:
     return "CPU only" if which == "cpu" else provider.describe(which)
 
 

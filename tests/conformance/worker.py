@@ -22,7 +22,7 @@ import onnxruntime as ort
 
 from tests import feeding, patience, provider, targets
 
-from . import cases, direct
+from . import cases, direct, suites
 from .compare import difference, to_value
 
 Row = dict[str, Any]
@@ -33,13 +33,15 @@ class Setup:
     """How cases are run.
 
     `provider`: as in tests.provider, or `compiler` for our compiler without onnxruntime. `target`, `int64`: as in
-    tests.targets. `optimize`: with onnxruntime's own graph optimisations.
+    tests.targets. `optimize`: with onnxruntime's own graph optimisations. `suite`: the folder with the cases; without one
+    they are the node cases of ONNX.
     """
 
     provider: str = provider.DEFAULT
     target: str = "own"
     int64: str = "native"
     optimize: bool = False
+    suite: str = ""
 
 
 def run_case(name: str, setup: Setup) -> Row:
@@ -48,7 +50,7 @@ def run_case(name: str, setup: Setup) -> Row:
     status: `right`, `wrong`, `error` (the run failed), `refused` (no session), `random` (only types and shapes
     compared), `unfed` (its types cannot be passed through onnxruntime's Python binding).
     """
-    data = cases.read(name)
+    data = suites.read(setup.suite, name) if setup.suite else cases.read(name)
     row: Row = {"name": name, "gpu": {}, "cpu": {}, "reasons": [], "status": "refused", "detail": None}
     if setup.provider == "compiler":
         return row | direct.run(data)
