@@ -177,6 +177,7 @@ def _why_refused(detail: str) -> str:
         "only *guarantees* support": "opset",
         "IR version": "opset",
         "Could not find an implementation": "no kernel on the CPU either",
+        "node_provider_type.empty()": "no kernel on the CPU either",
         "not a registered function": "unknown operator",
         "NOT_IMPLEMENTED": "no kernel on the CPU either",
         "Type Error": "types",

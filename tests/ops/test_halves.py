@@ -60,7 +60,12 @@ def _cases() -> list[Any]:
     chosen = []
     seen: set[str] = set()
     for case in cases.index().values():
-        if "float" not in case.types or not scope.in_scope(case) or case.expanded or cases.is_random(case.name, case.nodes):
+        if (
+            "float" not in case.types
+            or not scope.in_scope(case)
+            or case.expanded
+            or cases.is_random(case.name, case.nodes)
+        ):
             continue
         first = case.operator not in seen
         seen.add(case.operator)
