@@ -118,10 +118,10 @@ def work(job: Row) -> Row:
         placed = provider.placement(provider.open_session(model.file(), job["placement"]))
         return {"on_webgpu": len(placed.on_gpu), "on_cpu": len(placed.on_cpu), "cpu_operators": placed.cpu_operators()}
     import onnxruntime_ep_wgpu as webgpu_ep
-    from onnxruntime_ep_wgpu.api.verify import verify
+    from onnxruntime_ep_wgpu.api.verify import compared
 
     path, feeds = model.file(), model.feeds()
-    found = verify(
+    found = compared(
         lambda: webgpu_ep.session(path, device=job["device"]), lambda _: feeds, lambda _: None, job["tolerance"]
     )
 

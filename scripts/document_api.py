@@ -24,7 +24,8 @@ SECTIONS = {
     "Sessions": "session Progress warmup register devices report Report PipelineCounts PipelineCount check PROVIDER"
     " set_default_options ProviderOptions",
     "For ONNX Runtime's own functions": "get_library_path get_ep_name get_ep_names",
-    "Measuring": "benchmark Times",
+    "Measuring": "benchmark Times profile Profile",
+    "Looking inside": "explain Explanation verify Verification",
     "Memory and devices": "buffer_of DeviceBuffer ort_value_from wgpu_device_of device_options",
     "Many requests": "scale.SessionPool scale.PoolStatistics scale.DeviceStatistics scale.Predictor scale.application scale.Server",
     "Language models": "LanguageModel Chat generate Sampling",

@@ -27,11 +27,15 @@ if TYPE_CHECKING:
     from .api.benchmark import benchmark as benchmark
     from .api.devices import devices as devices
     from .api.devices import register as register
+    from .api.explaining import Explanation as Explanation
+    from .api.explaining import explain as explain
     from .api.language.generate import Chat as Chat
     from .api.language.generate import LanguageModel as LanguageModel
     from .api.language.generate import generate as generate
     from .api.language.sampler import Sampling as Sampling
     from .api.precision import Precision as Precision
+    from .api.profiling import Profile as Profile
+    from .api.profiling import profile as profile
     from .api.reports import PipelineCount as PipelineCount
     from .api.reports import PipelineCounts as PipelineCounts
     from .api.reports import Report as Report
@@ -46,6 +50,8 @@ if TYPE_CHECKING:
     from .api.sharing import wgpu_device_of as wgpu_device_of
     from .api.transformers_export import ExportedFolder as ExportedFolder
     from .api.transformers_export import export_transformers as export_transformers
+    from .api.verify import Verification as Verification
+    from .api.verify import verify as verify
     from .api.warmup import warmup as warmup
     from .api.web_export import Exported as Exported
     from .api.web_export import export as export
@@ -87,13 +93,16 @@ _PLACES = {
         "options": "set_default_options",
         "api.benchmark": "Times benchmark",
         "api.devices": "devices register",
+        "api.explaining": "Explanation explain",
         "api.language.generate": "Chat LanguageModel generate",
         "api.language.sampler": "Sampling",
         "api.precision": "Precision",
+        "api.profiling": "Profile profile",
         "api.reports": "PipelineCount PipelineCounts Report check report",
         "api.sessions": "Progress session",
         "api.sharing": "DeviceBuffer buffer_of device_options ort_value_from wgpu_device_of",
         "api.transformers_export": "ExportedFolder export_transformers",
+        "api.verify": "Verification verify",
         "api.warmup": "warmup",
         "api.web_export": "Exported export",
     }.items()

@@ -13,7 +13,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.api.verify import verify
+from onnxruntime_ep_wgpu.api.verify import compared
 from onnxruntime_ep_wgpu.errors import ModelError, OptionError, UnsupportedError
 from tests import patience, provider
 from tests.plugin import models
@@ -275,4 +275,4 @@ def test_a_place_is_needed_for_what_lies_beside_a_model_in_memory() -> None:
 def test_tools_that_run_nodes_want_the_model(tmp_path: Path) -> None:
     compiled = compiled_beside(tmp_path, models.chain())
     with pytest.raises(UnsupportedError, match="the model that it was made from"):
-        verify(lambda: webgpu_ep.session(compiled), lambda _session: {"x": X}, lambda _step: None)
+        compared(lambda: webgpu_ep.session(compiled), lambda _session: {"x": X}, lambda _step: None)

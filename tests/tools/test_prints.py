@@ -15,7 +15,8 @@ from rich.console import Console
 
 from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.options import OPTIONS
-from onnxruntime_ep_wgpu.tools import _output, profile
+from onnxruntime_ep_wgpu.profiles import tables
+from onnxruntime_ep_wgpu.tools import _output
 from tests import patience
 from tests.support import make_model
 
@@ -55,7 +56,7 @@ def test_a_profile_says_which_runs_it_is_about(
 
 def test_rates_have_three_digits_whatever_their_size() -> None:
     numbers = (0, 1, 999.4, 999.6, 1234, 45_600_000, 7.89e9, 1.2e13)
-    assert [*map(profile._rate, numbers)] == ["", "1", "999", "1 k", "1.23 k", "45.6 M", "7.89 G", "12 T"]
+    assert [*map(tables.shown_rate, numbers)] == ["", "1", "999", "1 k", "1.23 k", "45.6 M", "7.89 G", "12 T"]
 
 
 def test_explaining_what_is_on_the_cpu_says_when_nothing_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

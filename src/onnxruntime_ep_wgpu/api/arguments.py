@@ -60,6 +60,11 @@ def session_argument(session: Any) -> Any:
     return session
 
 
+def model_name(model: Any) -> str:
+    """What a model is called in what people read: its file's name, "model" for bytes."""
+    return os.path.basename(os.fsdecode(model)) if isinstance(model, str | os.PathLike) else "model"
+
+
 def settings_argument(sess_options: Any) -> Any:
     """SessionOptions, new ones for None."""
     import onnxruntime as ort  # exporting does without

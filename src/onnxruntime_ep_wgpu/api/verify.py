@@ -12,17 +12,21 @@ operands explains, and than the CPU provider.
 
 from __future__ import annotations
 
+import math
+import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import OptionError
 from ..program.axes import model_name
 from ..program.dtypes import packed
 from ..program.program import Storage
+from ..tabular import html_table, text_lines
 from ..writing import naming
 from .differences import above, errors, tolerance_of
 from .exact import NoReference, Reference
@@ -79,9 +83,18 @@ class Uncompared:
     reason: str
 
 
+KERNELS = ("kernel", "value", "shape", "error", "to f64", "CPU to f64", "above", "scale", "nodes")
+OUTPUTS = ("output", "shape", "error", "to f64", "CPU to f64", "above", "scale")
+SHOWN = 20  # kernels that a notebook shows
+
+
 @dataclass
-class Found:
-    """`stored` counts the values that kernels store: those in `kernels` and those in `uncompared`. `outputs` are the model's."""
+class Verification:
+    """What `verify` found. `kernels` has a `Compared` for each value, in the order of a run, `uncompared` what has no measure. A
+    notebook shows the largest errors.
+
+    `stored` counts the values that kernels store: those in `kernels` and those in `uncompared`. `outputs` are the model's.
+    """
 
     device: str
     nodes: tuple[Placement, ...]
@@ -90,18 +103,57 @@ class Found:
     kernels: list[Compared] = field(default_factory=list)
     uncompared: list[Uncompared] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
+    tolerance: float | None = None
+
+    @property
+    def differing(self) -> list[Compared]:
+        """The values that differ by more than the tolerance, in the order of a run: the first one is where to look."""
+        return [it for it in self.kernels if it.differs(self.tolerance)]
+
+    def kernel_rows(self) -> list[list[object]]:
+        """What was compared as a table with KERNELS shows it, the largest errors first."""
+        worst = sorted(self.kernels, key=lambda k: -k.error if k.error == k.error else -math.inf)
+        return [
+            [k.kernel, k.value, k.shape, f"{k.error:.1e}", k.judge or shown_error(k.to_f64), shown_error(k.cpu_to_f64),
+             k.elements, f"{k.scale:.3g}", ", ".join(k.nodes[:3])]
+            for k in worst
+        ]  # fmt: skip
+
+    def output_rows(self) -> list[list[object]]:
+        """The model's outputs as a table with OUTPUTS shows them."""
+        return [
+            [it.output, it.shape, f"{it.error:.1e}", it.judge or shown_error(it.to_f64), shown_error(it.cpu_to_f64),
+             it.elements, f"{it.scale:.3g}"]
+            for it in self.outputs
+        ]  # fmt: skip
+
+    def _title(self) -> str:
+        bad = self.differing
+        found = f"{len(bad)} differ, first {bad[0].value} of {bad[0].kernel}" if bad else "none differs"
+        return f"{self.device}: {len(self.kernels)} of {self.stored} stored values compared, {found}"
+
+    def __str__(self) -> str:
+        kernels, outputs = self.kernel_rows()[:SHOWN], self.output_rows()
+        return "\n".join([self._title(), *text_lines(KERNELS, kernels), "", *text_lines(OUTPUTS, outputs)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        outputs = html_table(OUTPUTS, self.output_rows(), "outputs, when all of the model runs here")
+        return html_table(KERNELS, self.kernel_rows()[:SHOWN], self._title()) + outputs
 
     @property
     def on_cpu(self) -> list[Placement]:
         return [node for node in self.nodes if not node.on_webgpu]
 
 
-def verify(
+def compared(
     open_session: Callable[[], Any],
     feeds_for: Callable[[Any], dict[str, Any]],
     step: Callable[[str], None],
     tolerance: float | None = None,
-) -> Found:
+) -> Verification:
     """Runs the session that `open_session` makes on the inputs that `feeds_for(session)` gives, and compares.
 
     `step` hears what is done next; errors above `tolerance` are judged in float64. Raises what making or running the session
@@ -123,7 +175,7 @@ def verify(
         feeds = feeds_for(session)
         results = session.run(None, feeds)
         placed = report(session)
-        found, suspects = Found(placed.device, placed.nodes), Suspects()
+        found, suspects = Verification(placed.device, placed.nodes, tolerance=tolerance), Suspects()
         step("kernels")
         for group in groups:
             if group.given is not None:
@@ -133,10 +185,34 @@ def verify(
         return found
 
 
+def verify(
+    model: str | os.PathLike[str] | bytes,
+    feeds: Mapping[str, Any],
+    *,
+    tolerance: float | None = None,
+    **arguments: Any,
+) -> Verification:
+    """Runs a model once on `feeds`, arrays by input, and compares every value that its kernels store with the CPU provider's.
+
+    `tolerance` is the largest error that is none, as a part of the largest value: by default 1e-3, and 4e-3 for f16; integers must
+    be equal. The other arguments are those of `session`. Raises OptionError, and what `session` and `run` raise.
+    """
+    from .sessions import session
+
+    if tolerance is not None and not (isinstance(tolerance, int | float) and 0 <= tolerance < math.inf):
+        raise OptionError(f"tolerance is {tolerance!r}, it takes a number from 0 on")
+    return compared(lambda: session(model, **arguments), lambda _session: dict(feeds), lambda _step: None, tolerance)
+
+
+def shown_error(value: float | None) -> str:
+    """An error as tables show it; "" for none."""
+    return "" if value is None else f"{value:.1e}"
+
+
 class _ComparedGroup(StandIn):
     """A group whose kernels are compared on what its first run was given."""
 
-    def compare(self, found: Found, suspects: Suspects, tolerance: float | None) -> None:
+    def compare(self, found: Verification, suspects: Suspects, tolerance: float | None) -> None:
         from ..runtime.inputs import DeviceTensor
 
         program, device = self.live.executable.program, self.device  # whose inputs every Program of the group has

@@ -39,12 +39,14 @@ class Event:
 
 @dataclass(frozen=True)
 class Profile:
-    """`facts` are shown to people: model, device, versions. Peaks are per second; None where nobody measured them."""
+    """`events` have what happened, in microseconds; `facts` are shown to people: model, device, versions. Peaks are per second;
+    None where they were not measured. `lacks` says what the profile does not have, and why."""
 
-    events: Sequence[Event]
+    events: Sequence[Event] = field(repr=False)
     facts: Mapping[str, str] = field(default_factory=dict)
     peak_flops: float | None = None
     peak_bytes: float | None = None
+    lacks: str = ""
 
     @property
     def runs(self) -> list[Event]:

@@ -43,6 +43,38 @@ class Row:
         return self.of_peak is not None and self.of_peak >= 1.005  # what is shown as more than 100 %
 
 
+COLUMNS = ("operator", "on", "calls", "time", "of GPU time", "FLOP/s", "B/s", "of peak")
+
+
+def operator_rows(profile: Profile) -> list[list[object]]:
+    """The operators as a table with COLUMNS shows them."""
+    return [_shown(row) for row in by_operator(profile)]
+
+
+def _shown(row: Row) -> list[object]:
+    share = f"{row.share:.1%}" if row.where == "GPU" else ""
+    peak = f"{row.of_peak:.0%} {row.bound}{'*' * row.beyond}" if row.of_peak is not None else ""
+    calls = round(row.calls, 1)
+    return [row.name, row.where, calls, shown_time(row.time), share, shown_rate(row.flops), shown_rate(row.bytes), peak]
+
+
+def which_runs(runs: int) -> str:
+    """What the times are of."""
+    return "per run, without the first" if runs > 1 else "of the only run" if runs else "no whole run is in the profile"
+
+
+def shown_rate(number: float) -> str:
+    """A rate with three digits and the prefix of its unit; "" for none."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= 0.9995 * factor:
+            return f"{number / factor:.3g} {prefix}"
+    return f"{number:.3g}" if number else ""
+
+
+def shown_time(microseconds: float) -> str:
+    return f"{microseconds / 1e3:.3f} ms"
+
+
 def by_operator(profile: Profile) -> list[Row]:
     """Fused operators count together: one kernel computes them. Nodes of the CPU provider follow from their own events."""
     return _rows(profile, lambda it: (it.args.get("operators") or it.name,)) + _on_cpu(profile)

@@ -5,18 +5,10 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from ..writing import write_file
 from ._model import add_model_arguments, check_file, open_session
 from ._output import progress, show_json, show_pairs, show_table
 from ._places import check_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..plugin.node import RunnableGroup
-    from ..program.program import Program
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,35 +19,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ..api.reports import COLUMNS, node_rows, report
-    from ..drawings.page import page
-    from ..plugin.wrap import wrapping
-
-    programs: list[Program] = []
-
-    def keep(group: Any, _read_graph: Callable[[], Any]) -> RunnableGroup:
-        programs.append(group.on_device().executable.program)
-        kept: RunnableGroup = group
-        return kept
+    from ..api.explaining import explained
+    from ..api.reports import COLUMNS, node_rows
 
     if args.html:
         check_file(args.model)
         check_files("--html", args.html)
-    with progress("session", 1) as step, wrapping(keep):
-        placed = report(open_session(args, step, allow_cpu_only=True))
+    with progress("session", 1) as step:
+        found = explained(lambda: open_session(args, step, allow_cpu_only=True), str(args.model))
+    placed = found.report
     nodes = [node for node in placed.nodes if not (node.on_webgpu and args.cpu)]
-    data: dict[str, Any] = {
-        "model": str(args.model),
-        "device": placed.device,
-        "nodes": len(placed.nodes),
-        "nodes_on_cpu": len(placed.on_cpu),
-        "partitions": placed.partitions,
-        "kernels": placed.kernels,
-    }
+    data = found.facts()
     if placed.values:
         data["values"] = [asdict(it) for it in placed.values] if args.json else ". ".join(map(str, placed.values))
     if args.html:
-        write_file(args.html, page(args.model.name, data, programs, COLUMNS, node_rows(placed.nodes)))
+        found.save(args.html)
         data["page"] = str(args.html)
     if args.json:
         show_json({**data, "placements": [{**asdict(node), "on_webgpu": node.on_webgpu} for node in nodes]})

@@ -17,7 +17,6 @@ from ._output import progress, show_json, show_pairs, show_table
 
 if TYPE_CHECKING:
     from ..api.outputs import Output
-    from ..api.verify import Compared
 
 
 def _tolerance(text: str) -> float:
@@ -41,14 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Exit code 1 when a kernel differs by more than the tolerance."""
     from ..api.differences import tolerance_of
-    from ..api.verify import verify
+    from ..api.verify import KERNELS, OUTPUTS, compared
 
     with progress("session", 4) as step:
-        found = verify(
+        found = compared(
             lambda: open_session(args, step), lambda session: make_feeds(session, args), step, args.tolerance
         )
     kernels = found.kernels
-    bad = [k for k in kernels if k.differs(args.tolerance)]
+    bad = found.differing
     data: dict[str, Any] = {
         "model": str(args.model), "device": found.device, "nodes": len(found.nodes), "nodes_on_cpu": len(found.on_cpu),
         "kernels": found.dispatches, "values_stored": found.stored, "values_compared": len(kernels),
@@ -70,14 +69,7 @@ def main(args: argparse.Namespace) -> int:
     show_pairs(data)
     if first:
         show_pairs({**first, "nodes": ", ".join(first["nodes"])}, "\nfirst kernel that differs")
-    worst = sorted(kernels, key=lambda k: -k.error if k.error == k.error else float("-inf"))[: args.rows]
-    columns = ("kernel", "value", "shape", "error", "to f64", "CPU to f64", "above", "scale", "nodes")
-    rows = [
-        [k.kernel, k.value, k.shape, f"{k.error:.1e}", _judged(k), _error(k.cpu_to_f64), k.elements, f"{k.scale:.3g}",
-         ", ".join(k.nodes[:3])]
-        for k in worst
-    ]  # fmt: skip
-    show_table(columns, rows, "\nlargest errors")
+    show_table(KERNELS, found.kernel_rows()[: args.rows], "\nlargest errors")
     if found.uncompared:
         rest = [[it.kernel, it.value or "(no name)", ", ".join(it.nodes[:3]), it.reason] for it in found.uncompared]
         _show_first(args.rows, ("kernel", "value", "nodes", "reason"), rest, "\nvalues that were not compared")
@@ -85,18 +77,12 @@ def main(args: argparse.Namespace) -> int:
         _show_first(
             args.rows, ("node", "operator", "reason"), on_cpu, "\nnodes on the CPU, whose results come from there"
         )
-    _show_outputs(found.outputs, args.rows)
+    _show_first(args.rows, OUTPUTS, found.output_rows(), "\noutputs, when all of the model runs here")
+    _show_contributions(found.outputs, args.rows)
     return int(bool(bad))
 
 
-def _show_outputs(outputs: Sequence[Output], most: int) -> None:
-    columns = ("output", "shape", "error", "to f64", "CPU to f64", "above", "scale")
-    rows = [
-        [it.output, it.shape, f"{it.error:.1e}", it.judge or _error(it.to_f64), _error(it.cpu_to_f64), it.elements,
-         f"{it.scale:.3g}"]
-        for it in outputs
-    ]  # fmt: skip
-    _show_first(most, columns, rows, "\noutputs, when all of the model runs here")
+def _show_contributions(outputs: Sequence[Output], most: int) -> None:
     for it in outputs:
         if it.contributions:
             moving = [
@@ -114,11 +100,3 @@ def _show_first(most: int, columns: Sequence[str], rows: Sequence[Sequence[objec
     if len(rows) > most:
         title += f", {most} of {len(rows)} (--json has all)"
     show_table(columns, rows[:most], title)
-
-
-def _error(value: float | None) -> str:
-    return "" if value is None else f"{value:.1e}"
-
-
-def _judged(compared: Compared) -> str:
-    return compared.judge or _error(compared.to_f64)
