@@ -332,6 +332,24 @@ def test_nodes_behind_one_that_does_not_run_are_not_blamed(tmp_path: Path) -> No
         webgpu_ep.export(tmp_path / "m.onnx")
 
 
+def test_a_rank_that_an_input_decides_is_an_error_that_names_the_if(tmp_path: Path) -> None:
+    """A fixed condition leaves one branch, also one that follows from the rank of an input alone."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n,m] x, bool c) => (float[] y) {{
+        {0} r = If ({1}) <then_branch = t () => (float[] a) {{ a = Mul (x, x) }},
+                      else_branch = e () => (float[] b) {{ b = ReduceSum <keepdims = 0> (x) }}>
+        y = Relu (r) }}"""
+    rank = "s = Shape (x)  k = Size (s)  two = Constant <value_int = 2> ()  flat = Equal (k, two)"
+    for name, lines, condition in (("input", "", "c"), ("rank", rank, "flat")):
+        model = onnx.parser.parse_model(text.format(lines, condition))
+        bodies = [it.g for made in model.graph.node for it in made.attribute if it.g.node]
+        for value in (it.output[0] for it in (model.graph, *bodies)):
+            value.type.tensor_type.ClearField("shape")
+        onnx.save(model, tmp_path / f"{name}.onnx")
+    with pytest.raises(UnsupportedError, match=r"Relu 'y': the rank of 'r' is unknown: If 'r' .*; give both branches"):
+        webgpu_ep.export(tmp_path / "input.onnx")
+    assert webgpu_ep.export(tmp_path / "rank.onnx").path.exists()
+
+
 def test_what_does_not_run_on_webgpu_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     nodes = [node("Cast", ["x"], ["r"], to=onnx.TensorProto.DOUBLE), node("Sin", ["r"], ["y"], name="wave")]
     onnx.save(make_model(nodes, {"x": (F, ["n"])}), tmp_path / "m.onnx")

@@ -190,7 +190,8 @@ def _infer(node: ir.Node, lowering: Lowering, control: Control | None) -> None:
     """Notes what a node makes that cannot run here, where the graph does not tell it. Of bodies somebody may want to know more."""
     operands = [UNKNOWN if value is None else lowering.known(value) for value in node.inputs]
     try:
-        made = control(node, operands, lowering.known) if control is not None else None
+        branch = lowering.decided.get(node)
+        made = control(node, operands, lowering.known, branch) if control is not None else None
         if all(lowering.known(value).complete for value in node.outputs):
             return
         if made is None:

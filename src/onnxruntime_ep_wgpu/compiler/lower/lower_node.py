@@ -68,7 +68,8 @@ class Lowering:
         self.told: dict[ir.Value, Told] = {}  # of what nodes make that are not lowered
         self._around, self._unread = around or {}, unread
         self.operators: dict[str, str] = {}  # by the name of the node
-        self.taken: dict[ir.Node, ir.Graph] = {}  # of each If the branch that runs in every run
+        self.decided: dict[ir.Node, str] = {}  # of an If the attribute with the branch that runs in every run
+        self.taken: dict[ir.Node, ir.Graph] = {}  # the same as a graph, where its nodes were lowered
         self.channels_last: frozenset[ir.Node] = frozenset()
         self.may_wait: frozenset[ir.Node] = frozenset()  # nodes that may be in a later group than what they read
         # The values whose size or elements a node has to know before it runs.
@@ -93,7 +94,8 @@ class Lowering:
             names, sure = self.inputs.names, not self.builder.assumes  # else only the rank is
             shape = tuple((dim if sure else None) if isinstance(dim, int) else names.get(dim) for dim in operand.shape)
             return merged(told, Told(ir.DataType(operand.dtype.code), shape))
-        return merged(told, self.told.get(value) or self._around.get(value.name or "", UNKNOWN))
+        around = self._around.get(value.name or "", UNKNOWN)
+        return merged(told, merged(self.told.get(value, UNKNOWN), around))
 
     def found(self) -> dict[str, Told]:
         """What is known of values of which the graph does not tell type or rank, by name."""
@@ -265,15 +267,15 @@ class Lowering:
                     self.builder.require(condition, message)
 
     def _branch(self, node: ir.Node, condition: Operand | None) -> Sequence[Operand | None]:
-        """The results of the branch that runs in every run, of an If whose condition is known here. Others run on the CPU, and
-        so does every If of ONNX Runtime's graph, which shows its bodies as graphs of their own."""
+        """The results of the branch that runs in every run, of an If whose condition is known here. Others are refused, and so
+        is every If of ONNX Runtime's graph, which shows its bodies as graphs of their own."""
         if condition is None or not condition.has_host or condition.host.size != 1:
             raise UnsupportedError(CONTROL_FLOW)
         (which,) = condition.host.reshape(-1).tolist()
         reason = decided_in_a_run("which branch is taken", [which, *condition.conditions])
         if reason is not None:
             raise type(reason)(f"{CONTROL_FLOW}: {reason}")
-        name = "then_branch" if which else "else_branch"
+        name = self.decided[node] = "then_branch" if which else "else_branch"
         branch = node.attributes[name].as_graph() if name in node.attributes else None
         if branch is None or len(branch.outputs) != len(node.outputs):
             raise UnsupportedError(CONTROL_FLOW)

@@ -38,9 +38,11 @@ def unknown_rank(value: ir.Value, is_known: Callable[[ir.Value], bool]) -> Unsup
         text += f", which follows from that of {origin.name!r}"
     maker = origin.producer()
     if maker is not None and _has_body(maker):
-        return FreeSizeError(
-            f"{text}: {maker.op_type} {maker.name!r} decides it in a run; fixed dimensions of inputs may tell it before"
-        )
+        text += f": {maker.op_type} {maker.name or maker.outputs[0].name!r} decides it in a run"
+        first = maker.inputs[0] if maker.inputs else None
+        if maker.op_type == "If" and first is not None and first.producer() is None:
+            return UnsupportedError(f"{text}; give both branches results of the same rank")
+        return FreeSizeError(f"{text}; fixed dimensions of inputs may tell it before")
     if maker is not None:
         operator = f"{maker.domain}.{maker.op_type}" if maker.domain else maker.op_type
         text += f": no shape is inferred for what {operator} {maker.name!r} makes"

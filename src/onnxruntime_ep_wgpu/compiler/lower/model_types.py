@@ -52,7 +52,9 @@ class _Inference:
         if depth > DEEPEST or self._left < 0:
             return None
 
-        def control(node: ir.Node, operands: Sequence[Told], known: bodies.Known) -> Sequence[Told] | None:
+        def control(
+            node: ir.Node, operands: Sequence[Told], known: bodies.Known, branch: str | None
+        ) -> Sequence[Told] | None:
             def run(name: str, inputs: Sequence[Told]) -> list[Told] | None:
                 attribute = node.attributes.get(name)
                 if attribute is None or attribute.type != ir.AttributeType.GRAPH:
@@ -65,7 +67,7 @@ class _Inference:
                 }
                 return self.graph(body, {**around, **scope, **given}, depth + 1)
 
-            found = bodies.solved(node, operands, run)
+            found = bodies.solved(node, operands, run, branch)
             return None if found is None else found.results
 
         given = {value.name or "": around[value.name or ""] for value in graph.inputs if value.name in around}

@@ -58,12 +58,14 @@ class Types:
         if found is not None:
             self._filled |= fill(graph, {it.name or "": told for it, told in zip(inputs, found.inputs, strict=False)})
 
-    def control(self, node: ir.Node, operands: Sequence[Told], _known: Known) -> Sequence[Told] | None:
-        """What a node with bodies makes, all of which were decided on."""
+    def control(
+        self, node: ir.Node, operands: Sequence[Told], _known: Known, branch: str | None = None
+    ) -> Sequence[Told] | None:
+        """What a node with bodies makes, all of which were decided on. `branch` is that of an If that runs in every run."""
         bodies = self._made.get(_names(node.outputs), [])
         if len(bodies) < (2 if node.op_type == "If" else 1):
             return None
-        found = solved(node, operands, lambda name, _: bodies[name == "else_branch"])
+        found = solved(node, operands, lambda name, _: bodies[name == "else_branch"], branch)
         return None if found is None else found.results
 
     def _is_told(self, node: ir.Node) -> bool:

@@ -19,8 +19,9 @@ Run = Callable[[str, Sequence[Told]], Sequence[Told] | None]
 """What the body in an attribute makes, for what is known of its inputs; None when that cannot be told."""
 
 Known = Callable[[ir.Value], Told]
-Control = Callable[[ir.Node, Sequence[Told], Known], Sequence[Told] | None]
-"""What a node with bodies makes, for what is known of its operands and of the graph that it is in; None when nothing is."""
+Control = Callable[[ir.Node, Sequence[Told], Known, str | None], Sequence[Told] | None]
+"""What a node with bodies makes, for what is known of its operands and of the graph that it is in; None when nothing is. The last
+argument names the branch of an If that runs in every run."""
 
 _ROUNDS = 4  # a state that changes for longer has no known rank
 
@@ -36,12 +37,12 @@ class Solved:
     inputs: Sequence[Told] = field(default=())
 
 
-def solved(node: ir.Node, operands: Sequence[Told], run: Run) -> Solved | None:
-    """None when nothing is known, or for a node without a body."""
+def solved(node: ir.Node, operands: Sequence[Told], run: Run, branch: str | None = None) -> Solved | None:
+    """None when nothing is known, or for a node without a body. `branch` is that of an If that runs in every run."""
     if node.domain not in ("", "ai.onnx"):
         return None
     if node.op_type == "If":
-        return _branches(run)
+        return _branches(run, branch)
     if node.op_type == "Loop":
         return _loop(operands[2:], run)
     if node.op_type == "Scan" and "num_scan_inputs" in node.attributes and (node.version or 9) >= 9:
@@ -49,9 +50,8 @@ def solved(node: ir.Node, operands: Sequence[Told], run: Run) -> Solved | None:
     return None
 
 
-def _branches(run: Run) -> Solved | None:
-    made = [run(name, ()) for name in ("then_branch", "else_branch")]
-    first, second = made
+def _branches(run: Run, branch: str | None) -> Solved | None:
+    first, second = (run(branch or name, ()) for name in ("then_branch", "else_branch"))
     return None if first is None or second is None else Solved(list(map(joined, first, second)))
 
 
