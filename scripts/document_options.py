@@ -22,8 +22,8 @@ earlier ones:
 3. for one session: `session(model, key=value)`, `add_provider_for_devices(devices, {"key": "value"})`, or a session
    configuration entry `ep.webgpuexecutionprovider.key` or `ep.wgpuexecutionprovider.key`.
 
-An unknown key, a value outside its domain, or one key with different values under both prefixes is an error that names the
-key, the value, and the nearest key or the valid values; it reaches the program whatever the model, and no session is made. A
+An unknown key is an error, and so is a value outside its domain, or one key with different values under both prefixes. The
+error names the key, the value, and the nearest key or the valid values. It reaches the program whatever the model, and no session is made. A
 value that asks for something that does not happen is logged as a warning: "has no effect in this version".
 
 | key | values | default | what it sets | effect in this version |

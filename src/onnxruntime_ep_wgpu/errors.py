@@ -120,7 +120,7 @@ class ExtentError(InputError):
 
 
 class BatchError(WgpuEpError, ValueError):
-    """Requests cannot be joined to a batch; names the input or output whose first axis is another one."""
+    """Requests cannot be joined to a batch; names the input or output that has another first axis."""
 
 
 class QueueFullError(WgpuEpError):

@@ -18,10 +18,8 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MOST_WORDS = 30
 
 GENERATED = {
-    "docs/api.md": "written from docstrings by scripts/document_api.py",
     "docs/benchmarks.md": "written from the reports of bench.compare by bench/document.py",
     "docs/conformance.md": "written by tests/conformance/table.py",
-    "docs/options.md": "written from the table of options by scripts/document_options.py",
 }
 GENERATED_PART = re.compile(r"<!-- written by .*?<!-- end[^>]*-->", re.DOTALL)
 HIDDEN = re.compile(r"<!--.*?-->", re.DOTALL)

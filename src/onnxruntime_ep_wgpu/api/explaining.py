@@ -80,8 +80,8 @@ def explained(open_session: Callable[[], Any], model: str) -> Explanation:
 
 
 def explain(model: str | os.PathLike[str] | bytes, **arguments: Any) -> Explanation:
-    """Compiles a model and shows what became of it: `explain("model.onnx")` as the last line of a notebook's cell draws kernels,
-    tensors with their sizes, and nodes on the CPU; a click on a kernel shows its WGSL. Nothing is run.
+    """Compiles a model and shows what became of it. `explain("model.onnx")` as the last line of a notebook's cell draws kernels and
+    tensors with their sizes, and lists the nodes. A click on a kernel shows its WGSL. Nothing is run.
 
     The other arguments are those of `session`; a model with every node on the CPU is no error. Raises what `session` raises.
     """

@@ -101,8 +101,8 @@ def beside_peak(profile: Profile, device: Device) -> Profile:
 def profile(
     model: str | os.PathLike[str] | bytes, feeds: Mapping[str, Any], *, runs: int = 3, **arguments: Any
 ) -> Profile:
-    """Runs a model once and then `runs` times, and tells where the time went: `profile("model.onnx", {"x": array})` as the last
-    line of a notebook's cell shows the operators, `save(path)` writes a page with every dispatch.
+    """Runs a model once and then `runs` times, and tells where the time went. `profile("model.onnx", {"x": array})` as the last
+    line of a notebook's cell shows the operators. `save(path)` of the result writes a page with every dispatch.
 
     `feeds` are arrays by input. The other arguments are those of `session`. Raises OptionError, and what `session` and `run` raise.
     """

@@ -161,9 +161,9 @@ def report(session: Any) -> Report:
 def check(session: _Session) -> _Session:
     """The session itself, when it runs on this provider: `session = check(InferenceSession(path, providers=[PROVIDER]))`.
 
-    Raises WgpuEpError when all of its nodes run elsewhere, saying why: there is no adapter (DeviceError), the library is not
-    registered, ONNX Runtime is too old for names of providers, the provider's name did not reach it, or no node was taken
-    (UnsupportedError). Nodes that run elsewhere beside ours are no error; `report()` lists them.
+    Raises WgpuEpError when all of its nodes run elsewhere, and says why. There may be no adapter (DeviceError), or no
+    node that can run here (UnsupportedError). The library may not be registered, ONNX Runtime may be too old for names of
+    providers, or the provider's name did not reach it. Nodes that run elsewhere beside ours are no error; `report()` lists them.
     """
     if not _ours(session):
         raise _elsewhere(session, WgpuEpError)

@@ -51,8 +51,8 @@ def export_transformers(
     The configuration then says which dtype there is of each model, for pages that do not. `with_onnx` keeps the models beside their
     exports, as `NAME.original.onnx`, for pages without WebGPU.
 
-    Raises UnsupportedError naming the model and the nodes that WebGPU cannot run, OptionError, ProgramError, WriteError,
-    FileExistsError, and ModelError for a configuration with a field of the wrong type and for a link out of the folder.
+    Raises UnsupportedError with the model and the nodes that WebGPU cannot run. Raises ModelError for a configuration with a field
+    of the wrong type, and for a link out of the folder. Raises OptionError, ProgramError, WriteError and FileExistsError too.
     """
     source = Path(folder)
     chosen = _models(source, dtypes)

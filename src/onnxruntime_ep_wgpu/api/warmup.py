@@ -33,14 +33,14 @@ def warmup(session: Any, shapes: Sizes | Sequence[Sizes]) -> PipelineCount:
     """Compiles what runs of these sizes need, so that the first of them does not: `warmup(session, [{"n": 1}, {"n": 8}])`.
 
     `shapes` is a dict, or a list of dicts, one for each set of sizes. A key is the name of a free dimension, or an axis as
-    "x.shape[0]", with a size; or the name of an input, with its shape (a tuple) or an array. Free dimensions of the inputs
+    "x.shape[0]", with a size. Or it is the name of an input, with its shape (a tuple) or an array. Free dimensions of the inputs
     that are not given as a whole need a size, but for sums of others, "past + 1". Where sizes follow from the values of an
     input, or kernels are made for them (`report(session).values`), that input needs an array.
 
     The model runs once for each set, with ones where there are no arrays, and results are dropped. States are not touched: no
     run is captured under a `gpu_graph_id`, and nothing is remembered of the runs but what was compiled. Sets are taken by
-    size, the largest first, so that their intermediate values share memory; plans whose memory later runs do not use are made
-    again, in milliseconds.
+    size, the largest first, so that their intermediate values share memory. A plan is made again, in milliseconds, where later
+    runs do not use its memory.
 
     Gives how many pipelines are new, and the seconds that threads took to compile them. Raises OptionError for sizes that the
     model does not have or that are missing, LookupError like `report`, and what a run of these sizes raises.

@@ -50,10 +50,10 @@ SOFTWARE = replace(WEB_BASELINE, name="web-software", software=True, tuning=SWIF
 class Exported:
     """What an export wrote. Sizes are bytes; `targets` are the names of the Targets that have a Program of their own.
 
-    `weights` are those on a device, `programs` the files of everything else; `files` are those of the folder, or in the one
-    file; `kernels` and `dispatches` are those of the Program for all; `reduced` says what smaller numbers cost; `contradicted` has
-    a sentence for each shape that the model declares and that is not the one calculated, which was left out; `sources` are the
-    model's file and those that its weights lie in.
+    `weights` are those on a device, `programs` the files of everything else. `files` are those of the folder, or in the one
+    file. `kernels` and `dispatches` are those of the Program for all. `reduced` says what smaller numbers cost. `contradicted` has
+    a sentence for each declared shape that was left out, because another one was calculated. `sources` are the model's file and
+    those that its weights lie in.
     """
 
     path: Path

@@ -48,7 +48,7 @@ class SessionPool:
 
     `queue_size` requests may wait; when they do, `submit` waits for room (`overflow="block"`) or raises QueueFullError ("raise").
     Where a batch fails, each of its requests is run alone, so that one fails alone. When a device is lost its session is made anew
-    and the batch is run once more; a device that cannot be opened again leaves the pool, and others take its requests.
+    and the batch is run once more. A device that cannot be opened again leaves the pool, and others take its requests.
 
     All methods may be called from any thread. Raises OptionError, BatchError, and what `session()` raises.
     """

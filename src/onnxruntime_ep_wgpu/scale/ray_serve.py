@@ -38,7 +38,7 @@ def application(
 
     `model` is a path that every node has, bytes, or `ray.put` of bytes. Each replica has an actor with `num_gpus` GPUs and one
     session on the GPU that Ray assigned, or on `device`. `max_batch` and `max_wait` are those of `@serve.batch`: up to so many
-    requests are joined, along the first axis as in SessionPool, and the first one waits so many seconds for others. `deployment`
+    requests are joined, and the first one waits so many seconds for others. They are joined as in SessionPool. `deployment`
     has more arguments of `serve.deployment`, {"num_replicas": 8}. The other arguments are those of `session()`.
 
     `handle.infer.remote({"x": array})` gives the outputs by name. By HTTP a request is what `numpy.savez` writes, and so is the

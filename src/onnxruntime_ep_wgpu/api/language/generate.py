@@ -123,7 +123,7 @@ class LanguageModel:
         """(number of the prompt, id) as they are picked, without those that end a text.
 
         `ends` are the ids that do, by default those of the folder. `state` are caches that the prompts continue; a penalty
-        counts their ids too. `stopped` says per prompt, when called, that nobody wants more of it. Raises InputError for an
+        counts their ids too. `stopped` says per prompt, when called, that no more of it is wanted. Raises InputError for an
         empty batch or prompt, LimitError for one that is too long, NonFiniteError for NaN logits.
         """
         prompts = ids_argument(prompts)

@@ -38,9 +38,9 @@ _RANGES: dict[str, tuple[Any, Any]] = {
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next id is picked. A `temperature` of 0, or less than 1e-30, takes the likeliest; otherwise one of the `top_k`
-    likeliest (0: all), of the fewest that have `top_p` of the probability together, of those at least `min_p` times as likely
-    as the likeliest.
+    """How the next id is picked. A `temperature` of 0, or less than 1e-30, takes the likeliest. Otherwise one of the `top_k`
+    likeliest is taken (0: of all), of the fewest that have `top_p` of the probability together. Each of them is at least `min_p`
+    times as likely as the likeliest.
 
     `repetition_penalty` divides the positive scores of ids that occurred, and multiplies the negative ones. Equal seeds give
     equal texts; None takes a new one.
