@@ -23,8 +23,8 @@ earlier ones:
    configuration entry `ep.webgpuexecutionprovider.key` or `ep.wgpuexecutionprovider.key`.
 
 An unknown key is an error, and so is a value outside its domain, or one key with different values under both prefixes. The
-error names the key, the value, and the nearest key or the valid values. It reaches the program whatever the model, and no session is made. A
-value that asks for something that does not happen is logged as a warning: "has no effect in this version".
+error names the key, the value, and the nearest key or the valid values. It reaches the program whatever the model, and no session
+is made. A value that asks for something that does not happen is logged as a warning: "has no effect in this version".
 
 | key | values | default | what it sets | effect in this version |
 | --- | --- | --- | --- | --- |

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,16 @@ def api() -> abi.Ort:
     """The copy of ONNX Runtime in the shared library; nothing was registered with it."""
     runtime = Runtime()
     return abi.Ort(ffi.cast("OrtApiBase *", runtime.library.OrtGetApiBase()))
+
+
+def test_every_function_of_a_table_is_called_somewhere() -> None:
+    """GetErrorCode is for tests, which look at what crosses the border."""
+    root = Path(__file__).parents[2]
+    sources = [*(root / "src").rglob("*.py"), *(it for it in (root / "csrc").iterdir() if it.is_file())]
+    text = "\n".join(it.read_text() for it in sources if it.name != "ort_abi.py")
+    named = {slot.name for table in ort_abi.CALLED.values() for slot in ort_abi.slots(table)}
+    assert len(named) > 100
+    assert {it for it in named if not re.search(rf"\b{it}\b", text)} == {"GetErrorCode"}
 
 
 def test_the_highest_version_that_both_sides_know_is_used(api: abi.Ort) -> None:
