@@ -13,7 +13,7 @@ import onnx_ir as ir
 from onnx import helper, numpy_helper
 
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
-from onnxruntime_ep_wgpu.compiler.emit import prelude
+from onnxruntime_ep_wgpu.compiler.templates.functions import definitions
 from onnxruntime_ep_wgpu.device import Device, Place
 from onnxruntime_ep_wgpu.plugin.group import GroupOnDevice
 from onnxruntime_ep_wgpu.plugin.specialise import Specialiser
@@ -125,6 +125,6 @@ def make_model(nodes: list[onnx.NodeProto], inputs: dict[str, tuple[type, list]]
 def without_prelude(text: str) -> str:
     """The text of a kernel without the definitions that it has from the prelude."""
     for pairs in (False, True):
-        for code, _ in prelude._definitions(pairs).values():
+        for code, _ in definitions(pairs).values():
             text = text.replace(code, "")
     return text

@@ -9,9 +9,9 @@ from importlib.resources import files
 
 import pytest
 
-from onnxruntime_ep_wgpu.compiler.emit.prelude import map_body
 from onnxruntime_ep_wgpu.compiler.ir import Body, Element, Map, Read, Storage, Tensor, View
 from onnxruntime_ep_wgpu.compiler.nodes.divide import BindingsError, divided
+from onnxruntime_ep_wgpu.compiler.templates.files import map_body
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from tests.support import target
 

@@ -10,13 +10,13 @@ import onnx_ir as ir
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.compiler.emit import prelude
 from onnxruntime_ep_wgpu.compiler.emit.expression import check_expression, to_wgsl
 from onnxruntime_ep_wgpu.compiler.emit.scalar import Scalars
 from onnxruntime_ep_wgpu.compiler.emit.value import TypedValue
 from onnxruntime_ep_wgpu.compiler.lower.builder import Builder, Operand
 from onnxruntime_ep_wgpu.compiler.lower.lower import attempt
 from onnxruntime_ep_wgpu.compiler.lower.ops import registry
+from onnxruntime_ep_wgpu.compiler.templates import functions
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from tests.support import make_model, run_model, target
 
@@ -120,5 +120,5 @@ def test_a_function_gives_the_type_that_its_definition_says() -> None:
     x = {"x": TypedValue("x", "f32")}
     assert to_wgsl("isnan(x)", x, {}, scalars, "bool").text == "isnan_f32(x)"
     assert to_wgsl("ordered(x)", x, {}, scalars, "u32").text == "ordered_f32(x)"
-    assert prelude.signature("minifloat_f32", True) == prelude.Signature(("f32",) * 5, "f32")
-    assert prelude.signature("hidden_bits", True) is None
+    assert functions.signature("minifloat_f32", True) == functions.Signature(("f32",) * 5, "f32")
+    assert functions.signature("hidden_bits", True) is None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onnxruntime_ep_wgpu.compiler.emit.inline import inlined
-from onnxruntime_ep_wgpu.compiler.emit.preprocess import preprocess
+from onnxruntime_ep_wgpu.compiler.templates.inline import inlined
+from onnxruntime_ep_wgpu.compiler.templates.preprocess import preprocess
 
 
 def test_calls_become_the_text_with_their_arguments() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from onnxruntime_ep_wgpu.compiler.emit.prelude import map_body, template
-from onnxruntime_ep_wgpu.compiler.emit.preprocess import preprocess
+from onnxruntime_ep_wgpu.compiler.templates.files import map_body, template
+from onnxruntime_ep_wgpu.compiler.templates.preprocess import preprocess
 
 
 def lines(text: str, **constants: Any) -> list[str]:

@@ -62,9 +62,9 @@ def check(op: str, *arrays: Any, **how: Any) -> None:
 
 def test_no_template_divides_behind_the_functions_back() -> None:
     """The kernel text that this file replaces is the one there is."""
-    from onnxruntime_ep_wgpu.compiler.emit import prelude
+    from onnxruntime_ep_wgpu.compiler.templates import files
 
-    assert prelude.template("prelude/float").count(EXACT) == 1
+    assert files.template("prelude/float").count(EXACT) == 1
 
 
 def test_quotients_by_numbers_without_a_normal_reciprocal() -> None:

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 from bench import fits, numbers
-from onnxruntime_ep_wgpu.compiler.emit.prelude import template
+from onnxruntime_ep_wgpu.compiler.templates.files import template
 from tests import support
 
 POINTS = 1 << 15

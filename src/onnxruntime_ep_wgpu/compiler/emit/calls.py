@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from ...program.dtypes import DType
 from ..dims import product, quotient
 from ..ir import Call, Function, Inner, Read, Tensor, Variant, View, Write, split_groups
-from . import prelude
+from ..templates.files import template as template_text
+from ..templates.preprocess import preprocess
 from .accessor import LETTERS, constant, fn, substitute
 from .expression import to_wgsl
 from .position import Extents, Position
-from .preprocess import preprocess
 from .value import TypedValue
 from .writer import VariantText, Writer, placed_in_fours
 
@@ -65,7 +65,7 @@ def _texts(w: Writer, call: Call, variants: Sequence[Variant], eights: bool) -> 
     types = {name: text for name, text in marks.items() if name.endswith("_t")}
     texts = []
     for variant in variants:
-        template = prelude.template(variant.template or call.template)
+        template = template_text(variant.template or call.template)
         own = marks | {n: w.dim(d) for n, d in variant.parameters}
         own |= {n: constant(c) for n, c in variant.constants}
         own["WG"] = f"{variant.workgroup_size}u"

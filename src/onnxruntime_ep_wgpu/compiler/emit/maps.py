@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from ..dims import Dim, ceildiv, equal, less_equal, mod, product, quotient
 from ..ir import REPETITION, Tensor, View
+from ..templates.files import template
+from ..templates.preprocess import preprocess
 from ..tune import map_shapes, maps_in_fours
 from ..tune.maps import MapShape
 from . import storage
 from .accessor import constant, fn, substitute
 from .position import Position
-from .prelude import template
-from .preprocess import preprocess
 from .transposed import ROWS, TILE, WORKGROUP, TransposedRead, transposed_read
 from .value import TypedValue
 from .writer import VariantText, Writer, placed_in_fours

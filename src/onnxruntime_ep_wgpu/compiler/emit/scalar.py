@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from . import prelude
+from ..templates.functions import signature, vector
 from .value import TypedValue
 
 _LONG = ("i64", "u64")
@@ -214,12 +214,12 @@ class Scalars:
             full = f"{name}_{kind}"
             if not self.pairs and (kind in _LONG or (name, kind) in _RESULTS):
                 full = f"{full}_native"
-            found = prelude.signature(full, self.pairs)
+            found = signature(full, self.pairs)
             if found is None or any(parameter != self.type(kind) for parameter in found.parameters):
                 raise TypeError(f"{kind} has no function {name!r}")
             result = _RESULTS.get((name, kind)) or (kind if found.result == self.type(kind) else found.result)
             wanted = len(found.parameters)
-            full = prelude.vector(full) if width > 1 else full
+            full = vector(full) if width > 1 else full
         if len(arguments) != wanted:
             raise TypeError(f"{name!r} of {kind} has {wanted} arguments, not {len(arguments)}")
         if literals and name == full:
@@ -260,7 +260,7 @@ class Scalars:
 
     def _called(self, name: str, a: TypedValue) -> str:
         """A call of a function of the prelude, element by element."""
-        return f"{prelude.vector(name) if a.width > 1 else name}({a.text})"
+        return f"{vector(name) if a.width > 1 else name}({a.text})"
 
     def _converted(self, text: str, source: str, kind: str) -> str:
         if WIDEST in (source, kind):

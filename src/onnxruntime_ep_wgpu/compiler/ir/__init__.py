@@ -1,6 +1,7 @@
 """The lowered graph: `view` (tensors, how they are looked at, what a node is), `body` (what a map reads where), `graph` (the kinds
 of nodes); `binding_ranges` says how tensors larger than a binding are bound, and imports these."""
 
+from ..templates.preprocess import Constant
 from .body import Body, Element
 from .graph import (
     MAX_COST,
@@ -8,7 +9,6 @@ from .graph import (
     MOST_ELEMENTS,
     REPETITION,
     Call,
-    Constant,
     DataAssertion,
     Function,
     Inner,

@@ -7,10 +7,13 @@ Invariant: who asks what a body reads, or changes that, has slots to look at; th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
+
+from ..templates.files import map_body
+from ..templates.preprocess import Constant, preprocess
 
 _READ = re.compile(r"\b(\w+)_at\(")
 _RETURN = re.compile(r"\breturn $")
@@ -31,6 +34,14 @@ class Body:
     """Statements of a map, or a part of them, with what they read in place. Without parts it is that of a pointwise map."""
 
     parts: tuple[str | Element, ...] = ()
+
+    @staticmethod
+    def made(body: str, constants: Mapping[str, Constant]) -> Body:
+        """`body` is the name of a file in `wgsl/bodies/`, or a text; its directives are about `constants`.
+
+        Raises what `preprocess` raises.
+        """
+        return Body.of(preprocess(map_body(body) if body.isidentifier() else body, constants))
 
     @staticmethod
     def of(text: str) -> Body:

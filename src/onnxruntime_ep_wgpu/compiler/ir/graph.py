@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 from ...program import program
 from ..dims import Dim, product, quotient, symbol
+from ..templates.preprocess import Constant
 from .body import Body
 from .view import Node, Read, Storage, Tensor, View, distribute, split_groups
 
-Constant = int | float | str | bool
 MAX_COST = 160  # scalar operations in one kernel; a 200-operation kernel takes seconds to compile on lavapipe
 MAX_INLINED_COST = 24  # of a map that each of its readers calculates for itself
 MOST_ELEMENTS = 1 << 32  # of a tensor: kernels count in u32

@@ -14,7 +14,6 @@ from ...program.settings import DEFAULT, CompileSettings
 from ...program.target import Target, elements_per_word
 from ..dims import Dim, equal, limits, maximum, symbol
 from ..emit.expression import check_expression
-from ..emit.preprocess import preprocess
 from ..ir import (
     Body,
     Call,
@@ -247,8 +246,8 @@ class Builder(Requirements):
     ) -> Operand:
         """output[coordinates] = the value that `body` returns; operands are read by `<name>_at(coordinates)`.
 
-        `body` is text from `map_body`, or of up to three statements; `constants` and `parameters` are what its directives (see
-        `emit/preprocess.py`) and its `$NAME` are about.
+        `body` is the name of a file in `wgsl/bodies/`, or a text of up to three statements. `constants` and `parameters` are what
+        its directives (see `templates/preprocess.py`) and its `$NAME` are about.
         `reuse` says that elements of the operands are read more than once over the whole output; for `inline`, `neighbours` and
         `iterations` see `Map`. A body of single axes makes its result in the memory order of an operand as large.
         """
@@ -262,7 +261,7 @@ class Builder(Requirements):
             Map(
                 output,
                 reads,
-                body=Body.of(preprocess(body, constants)),
+                body=Body.made(body, constants),
                 coordinates=memory.by_axis(coordinates),
                 groups=tuple(groups),
                 inline=inline,

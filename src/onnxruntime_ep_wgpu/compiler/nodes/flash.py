@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 from ...program.dtypes import DType
 from ...program.target import Target
 from ..dims import Dim, ceildiv, maximum
-from ..emit.prelude import map_body
-from ..emit.preprocess import preprocess
 from ..ir import MAX_COST, Body, Call, Constant, Inner, Map, Node, Read, Tensor, View, Write
 from ..ir.binding_ranges import is_storable
 from ..tune import WIDEST_HEAD, flash_splits, flash_variants
@@ -119,7 +117,7 @@ class Attention:
         together = Map(
             self.y.tensor,
             {"parts": Read(View.of(parts), groups), "levels": Read(View.of(levels), groups, reuse=True)},
-            body=Body.of(preprocess(map_body("flash_parts"), constants)),
+            body=Body.made("flash_parts", constants),
             coordinates=("batch", "d", "row") if self.values_first else ("batch", "row", "d"),
             groups=self.y.groups,
             parameters={"splits": splits, "keys": self.keys},

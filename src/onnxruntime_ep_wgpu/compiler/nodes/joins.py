@@ -9,8 +9,6 @@ from dataclasses import replace
 
 from ...program.target import Target
 from ..dims import Dim
-from ..emit.prelude import map_body
-from ..emit.preprocess import preprocess
 from ..ir import Body, Join, Map, Read, Tensor, View
 
 
@@ -99,7 +97,7 @@ def _picking(views: list[View], axis: int, output: Tensor, origin: tuple[str, ..
     return Map(
         output,
         {f"x{k}": Read(view, groups) for k, view in enumerate(views)},
-        body=Body.of(preprocess(map_body("join"), {"PARTS": len(views)})),
+        body=Body.made("join", {"PARTS": len(views)}),
         coordinates=("outer", "axis", "inner"),
         groups=groups,
         parameters=parameters,

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from ...program.target import Target
 from ..dims import Dim, ceildiv
-from ..emit.prelude import map_body
-from ..emit.preprocess import preprocess
 from ..ir import Body, Call, Constant, Map, Pad, Read, Tensor, Variant, View, Write
 from .coordinates import apart, named
 
@@ -32,7 +30,7 @@ def padding(pad: Pad) -> Map:
     pad.output.producer = made = Map(
         pad.output,
         {"x": Read(x, tuple(groups)), "fill": pad.operands["fill"]},
-        body=Body.of(preprocess(map_body("pad"), constants)),
+        body=Body.made("pad", constants),
         coordinates=named("at", groups),
         groups=tuple(groups),
         parameters=parameters,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from ....errors import UnsupportedError, cut
 from ...dims import Dim, broadcast, equal
-from ...emit.prelude import map_body
 from ...ir import Factor, View, coalesce
 from ..builder import Builder, Operand
 from .matmul import matrix_product
@@ -126,4 +125,4 @@ def determinant(b: Builder, x: Operand) -> Operand:
             f"a determinant of {n} rows; at most {LARGEST_MATRIX}, known when the graph is compiled, have a kernel"
         )
     batch = x.rank - 2
-    return b.map(map_body("det"), x.dtype, x.shape[:-2], ("matrix",), (batch,), {"x": (x, (batch, 2))}, cost=64, N=n)
+    return b.map("det", x.dtype, x.shape[:-2], ("matrix",), (batch,), {"x": (x, (batch, 2))}, cost=64, N=n)

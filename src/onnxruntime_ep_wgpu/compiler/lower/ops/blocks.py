@@ -12,7 +12,6 @@ import numpy as np
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...dims import Dim, equal, product
-from ...emit.prelude import map_body
 from ..builder import Builder, Operand
 from .matmul import product_of_matrices
 from .registry import FLOATS, MICROSOFT, at_least, op
@@ -171,7 +170,7 @@ def _by_elements(
     if zeros is not None:
         operands["z"] = (b.reshape(zeros, (rows, zero_bytes if packed else blocks)), (1, 1))
     return b.map(
-        map_body("packed_elements"),
+        "packed_elements",
         DType.FLOAT32,
         (rows, columns),
         ("n", "k"),

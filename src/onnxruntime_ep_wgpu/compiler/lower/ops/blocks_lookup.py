@@ -10,7 +10,6 @@ import numpy as np
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...dims import ceildiv, equal
-from ...emit.prelude import map_body
 from ..builder import Builder, Operand
 from ..operand import fixed
 from .blocks import PACKED, UNSIGNED, check_block, unpacked
@@ -152,7 +151,7 @@ def gather_block_quantized(
         real = dequantized(b, data, scale, None)
     after = data.rank - gather_axis - 1
     return b.map(
-        map_body("gather_or_zero"),
+        "gather_or_zero",
         scales.dtype,
         (*data.shape[:gather_axis], *indices.shape, *data.shape[gather_axis + 1 :]),
         ("outer", "picked", "inner"),

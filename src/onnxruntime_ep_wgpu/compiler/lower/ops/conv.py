@@ -14,7 +14,6 @@ from typing import Unpack
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...dims import Dim, equal, floordiv, maximum
-from ...emit.prelude import map_body
 from ...ir import Tensor, View
 from ...nodes.divide import BindingsError, least_reach
 from ..builder import Builder, Operand
@@ -205,7 +204,7 @@ def _windows(b: Builder, x: Operand, win: Window) -> Operand:
         rearranged = not win.overlap and (win.taps > 1 or any(step != 1 for step in win.strides))
         return b.copy(b.view(x, view)) if rearranged else b.view(x, view)
     return b.map(
-        map_body("windows"),
+        "windows",
         x.dtype,
         (*x.shape[:2], *win.kernel, *win.outputs),
         ("image", "row", "column"),
@@ -228,7 +227,7 @@ def _direct(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Oper
     """One invocation sums the taps of one output element: groups of few channels."""
     channels, features = w.shape[1], w.shape[0]
     return b.map(
-        map_body("conv_taps"),
+        "conv_taps",
         x.dtype.accumulated,
         (x.shape[0], features, *win.outputs),
         ("image", "feature", *(f"at{k}" for k in range(win.rank))),
@@ -315,7 +314,7 @@ def summed(b: Builder, columns: Operand, win: Window) -> Operand:
         return b.reshape(b.permute(columns, order), (*columns.shape[:2], *win.inputs))
     shape = (*columns.shape[:2], *win.inputs)
     return b.map(
-        map_body("col2im"),
+        "col2im",
         columns.dtype,
         shape,
         ("image", "channel", *(f"at{k}" for k in range(win.rank))),

@@ -11,7 +11,6 @@ from typing import Unpack
 
 from ....errors import UnsupportedError
 from ...dims import equal, floordiv, mod
-from ...emit.prelude import map_body
 from ..builder import Builder, Operand
 from .conv import biased, kernel_of, product_of_windows
 from .registry import FLOATS, op
@@ -56,7 +55,7 @@ def deform_conv(
     if mask is not None:
         operands["mask"] = _by_tap(b, mask, "a mask", x, win, parts, ())
     windows = b.map(
-        map_body("deformed_windows"),
+        "deformed_windows",
         x.dtype,
         (x.shape[0], channels, *kernel, *win.outputs),
         ("image", "channel", "tap", "place"),

@@ -7,7 +7,6 @@ as it lies. Rows of the matrix are the positions of all images of the batch, so 
 from __future__ import annotations
 
 from ...dims import quotient
-from ...emit.prelude import map_body
 from ...ir import Read
 from ..builder import Builder, Operand
 from .matmul import matrix_product
@@ -45,7 +44,7 @@ def _rows(b: Builder, x: Operand, image: Operand, win: Window, by_channels: bool
         return rows if by_channels or win.overlap or win.taps == 1 else b.copy(rows)
     parts = (*win.kernel, x.shape[1]) if by_channels else (x.shape[1], *win.kernel)
     return b.map(
-        map_body("windows_last"),
+        "windows_last",
         x.dtype,
         (x.shape[0], *win.outputs, *parts),
         ("position", "part"),

@@ -12,7 +12,6 @@ import numpy as np
 
 from ....program.dtypes import DType
 from ...dims import Dim, ceildiv, maximum, minimum, product
-from ...emit.prelude import map_body
 from ...ir import REPETITION, Read, Variant
 from ..builder import Builder, Operand
 from .choices import Flag
@@ -42,7 +41,7 @@ def _last(b: Builder, totals: Operand) -> Operand:
 
 def _first_above(b: Builder, totals: Operand, count: Dim) -> Operand:
     return b.map(
-        map_body("first_above"),
+        "first_above",
         DType.INT32,
         (count,),
         ("k",),
@@ -81,7 +80,7 @@ def non_zero(b: Builder, x: Operand) -> Operand:
         b.pointwise("i32(x)" if x.dtype is DType.BOOL else "i32(x != 0)", {"x": _flat(b, x)}, DType.INT32),
     )
     places = b.map(
-        map_body("nonzero"),
+        "nonzero",
         DType.INT32,
         (rank * x.size,),
         ("e",),
@@ -116,7 +115,7 @@ def compress(b: Builder, x: Operand, condition: Operand, *, axis: int | None = N
     found = _Marked(b, b.cast(marks, DType.INT32))
     outer, inner = product(x.shape[:axis]), product(x.shape[axis + 1 :])
     data = b.map(
-        map_body("compress"),
+        "compress",
         x.dtype,
         (outer * marks.size * inner,),
         ("e",),
@@ -182,7 +181,7 @@ def _row_keys(b: Builder, x: Operand) -> Operand:
         return _keys(b, _flat(b, x))
     classes = b.reshape(_Classes(b, _keys(b, _flat(b, x))).of, x.shape)
     return b.map(
-        map_body("rows_before"),
+        "rows_before",
         DType.INT32,
         (rows,),
         ("row",),
@@ -301,7 +300,7 @@ def non_max_suppression(
     totals = running_totals(b, counts)
     found = _last(b, totals)
     data = b.map(
-        map_body("chosen_boxes"),
+        "chosen_boxes",
         DType.INT32,
         (rows * room * 3,),
         ("e",),

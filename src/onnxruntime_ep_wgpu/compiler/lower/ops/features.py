@@ -14,7 +14,6 @@ import numpy as np
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...dims import Dim, equal, maximum, product
-from ...emit.prelude import map_body
 from ..builder import Builder, Operand
 from .choices import Flag
 from .index import INDICES, along, check_indices, narrowed
@@ -163,7 +162,7 @@ def looked_up(b: Builder, x: Operand, keys: np.ndarray, values: np.ndarray, nan:
     found, first = np.unique(_keys(keys, x.dtype.is_float, nan), return_index=True)
     ordered = np.append(values[first], values[-1:])
     return b.map(
-        map_body("value_of_key"),
+        "value_of_key",
         DType.of_numpy(values.dtype),
         x.shape,
         ("at",),

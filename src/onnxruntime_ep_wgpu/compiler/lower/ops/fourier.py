@@ -15,7 +15,6 @@ import numpy as np
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...dims import Dim, equal, floordiv, maximum, product
-from ...emit.prelude import map_body
 from ..builder import Builder, Operand
 from .choices import Flag
 from .pointwise import type_of
@@ -147,7 +146,7 @@ def _transformed(b: Builder, x: Operand, count: int, inverse: bool, onesided: bo
         rest = count // bins
         shape = (rows, rest, count // 2 + 1 if last and onesided and not half else bins, 1 if last and half else 2)
         state = b.map(
-            map_body("fourier_step"),
+            "fourier_step",
             DType.FLOAT32,
             shape,
             ("row", "other", "bin", "c"),

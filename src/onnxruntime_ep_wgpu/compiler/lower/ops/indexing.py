@@ -10,7 +10,6 @@ import numpy as np
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...dims import LARGEST, Dim, equal, less_equal, maximum, may_be
-from ...emit.prelude import map_body
 from ...nodes.coordinates import apart, named
 from ..builder import Builder, Operand
 from ..operand import fixed
@@ -35,7 +34,7 @@ def gather(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) -> Operan
             return b.view(x, view)
     groups = (axis, indices.rank, x.rank - axis - 1)
     return b.map(
-        map_body("gather"),
+        "gather",
         x.dtype,
         shape,
         ("outer", "picked", "inner"),
@@ -57,7 +56,7 @@ def gather_along(b: Builder, x: Operand, indices: Operand, axis: int, *allowed: 
     """
     groups, at, _ = beside(b, x, indices, axis)
     return b.map(
-        map_body("gather_along"),
+        "gather_along",
         x.dtype,
         indices.shape,
         named("at", groups),
@@ -122,7 +121,7 @@ def gather_nd(
         shown = (*x.shape[:batch_dims], *(1,) * queries, *x.shape[batch_dims:])
         return b.expand(b.reshape(x, shown), shape)
     return b.map(
-        map_body("gather_nd"),
+        "gather_nd",
         x.dtype,
         shape,
         ("batch", "picked", "inner"),
@@ -148,7 +147,7 @@ def reverse_sequence(b: Builder, x: Operand, lengths: Operand, *, batch_axis: in
     b.require(equal(lengths.size, x.shape[batch_axis]), f"{{}} lengths for axis {batch_axis} of {{}}", lengths, x)
     allowed = Allowed(0, x.shape[time_axis], f"the lengths of axis {time_axis} of {x}")
     return b.map(
-        map_body("reverse_sequence"),
+        "reverse_sequence",
         x.dtype,
         x.shape,
         named("at", groups),
@@ -264,7 +263,7 @@ def pad(
     groups, numbers = apart(x.rank, padded)
     parameters = {f"begin{numbers[a]}": begins[a] for a in padded} | {f"extent{numbers[a]}": x.shape[a] for a in padded}
     return b.map(
-        map_body("pad"),
+        "pad",
         x.dtype,
         shape,
         named("at", groups),

@@ -14,7 +14,6 @@ import numpy as np
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...dims import Dim, ceildiv, equal, floordiv, product
-from ...emit.prelude import map_body
 from ...ir import REPETITION, Read, Variant
 from ..builder import Builder, Operand
 from .choices import Flag
@@ -109,7 +108,7 @@ def causal_conv_with_state(
     )
     shape = (batch, tokens, channels) if channels_last else (batch, channels, tokens)
     y = b.map(
-        map_body("causal_conv"),
+        "causal_conv",
         DType.FLOAT32,
         shape,
         names,
@@ -146,7 +145,7 @@ def _ends(
     """The last `length` positions of the sequence as it was after each of the last tokens, zeros before the first."""
     extents = {"n": batch, "c": channels, "t": length}
     return b.map(
-        map_body("causal_state"),
+        "causal_state",
         x.dtype,
         (slots, *(extents[n] for n in names)),
         ("slot", *names),

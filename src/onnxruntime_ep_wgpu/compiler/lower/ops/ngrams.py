@@ -12,7 +12,6 @@ import numpy as np
 
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
-from ...emit.prelude import map_body
 from ..builder import Builder, Operand
 from .index import narrowed
 from .registry import op
@@ -71,7 +70,7 @@ def tf_idf_vectorizer(
         operands["weight"] = b.constant(scale[numbers]), (1,)
     most = int(np.diff(first).max(initial=0))
     y = b.map(
-        map_body("ngrams"),
+        "ngrams",
         DType.FLOAT32,
         (rows.shape[0], columns),
         ("row", "column"),

@@ -7,7 +7,6 @@ import numpy as np
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...dims import Dim, equal, floordiv
-from ...emit.prelude import map_body
 from ...ir import Read
 from ...nodes import row_kernels
 from ..builder import Builder, Operand
@@ -291,7 +290,7 @@ def local_response_normalization(
         raise UnsupportedError(f"{size} neighbouring channels of {x}")
     groups = (1, 1, x.rank - 2)
     return b.map(
-        map_body("local_response"),
+        "local_response",
         x.dtype,
         x.shape,
         ("image", "channel", "inner"),

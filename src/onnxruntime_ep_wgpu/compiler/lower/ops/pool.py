@@ -7,7 +7,6 @@ from typing import Any, Unpack
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...dims import Dim, floordiv
-from ...emit.prelude import map_body
 from ..builder import Builder, Operand
 from .choices import Flag
 from .conv import summed
@@ -23,7 +22,7 @@ def _pooled(
 ) -> Operand:
     """What a body makes of each window at (image, channel, at0, at1...); `own` are its constants beside the windows'."""
     return b.map(
-        map_body(body),
+        body,
         dtype,
         (*x.shape[:2], *win.outputs),
         ("image", "channel", *(f"at{k}" for k in range(win.rank))),

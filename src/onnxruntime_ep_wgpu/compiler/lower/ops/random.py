@@ -16,7 +16,6 @@ import numpy as np
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...dims import Dim, less
-from ...emit.prelude import map_body
 from ...ir import Call, Variant, Write
 from ..builder import Builder, Operand
 from .pointwise import type_of
@@ -50,7 +49,7 @@ def _state(b: Builder, seed: float | int | None) -> Operand:
 def _drawn(b: Builder, shape: Sequence[Dim], seed: float | int | None, normal: bool) -> Operand:
     """Words (u32), or standard normal numbers (f32)."""
     return b.map(
-        map_body("random_bits"),
+        "random_bits",
         DType.FLOAT32 if normal else DType.UINT32,
         tuple(shape),
         ("i",),
@@ -183,7 +182,7 @@ def multinomial(b: Builder, x: Operand, *, dtype: int = 6, sample_size: int = 1,
     highest = reduce_axes(b, "ReduceMax", known, [1], True)
     weights = b.pointwise("where(isinf(x) or isnan(x), 0, exp(x - m))", {"x": x, "m": highest}, DType.FLOAT32, cost=8)
     drawn = b.map(
-        map_body("multinomial"),
+        "multinomial",
         DType.INT32,
         (batch, sample_size),
         ("row", "i"),

@@ -18,7 +18,6 @@ from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...dims import Dim, floordiv, maximum
 from ...dims import scaled as extent_scaled
-from ...emit.prelude import map_body
 from ...nodes.coordinates import apart, named
 from ..builder import Builder, Operand
 from .choices import Flag
@@ -283,7 +282,7 @@ def _mapped(
         left //= 2 if k in by_number else 1
         constants[f"BIT{k}"] = left if k in by_number else corners
     return b.map(
-        map_body("resize_antialias" if how.antialias else f"resize_{how.mode}"),
+        "resize_antialias" if how.antialias else f"resize_{how.mode}",
         dtype,
         tuple(shape),
         named("o", groups),

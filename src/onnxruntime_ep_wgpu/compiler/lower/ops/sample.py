@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...dims import Dim, equal
-from ...emit.prelude import map_body
 from ..builder import Builder, Operand
 from .choices import Flag, Spelled
 from .index import INDICES, Allowed, index32
@@ -57,7 +56,7 @@ def grid_sample(
     b.require(equal(x.shape[0], grid.shape[0]), "{} images and {} grids", x.shape[0], grid.shape[0])
     names = ("image", "channel", *(f"at{k}" for k in axes))
     return b.map(
-        map_body("grid_sample"),
+        "grid_sample",
         x.dtype,
         shape,
         names,
@@ -80,7 +79,7 @@ def affine_grid(b: Builder, theta: Operand, size: Operand, *, align_corners: Fla
     rank = len(extents) - 2
     shape = (extents[0], *extents[2:], rank)
     return b.map(
-        map_body("affine_grid"),
+        "affine_grid",
         theta.dtype,
         shape,
         ("image", *(f"at{k}" for k in range(rank)), "c"),
@@ -129,7 +128,7 @@ def roi_align(
         "images": (index32(b, images, Allowed(0, x.shape[0] - 1, f"the batch of {x}")), (1,)),
     }
     found = b.map(
-        map_body("roi_align"),
+        "roi_align",
         DType.FLOAT32,
         shape,
         ("roi", "channel", "row", "column", "part"),

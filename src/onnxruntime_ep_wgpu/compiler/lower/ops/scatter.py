@@ -16,7 +16,6 @@ from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ....program.target import elements_per_word
 from ...dims import Dim, equal, product
-from ...emit.prelude import map_body
 from ...nodes.coordinates import named
 from ...nodes.divide import BindingsError
 from ..builder import Builder, Operand
@@ -147,7 +146,7 @@ def _targets(b: Builder, x: Operand, indices: Operand, depth: int) -> Operand:
     if not depth:
         return b.map("return 0i;", DType.INT32, (product(indices.shape[:-1]),), ("n",), (1,), {}, cost=1)
     return b.map(
-        map_body("scatter_target"),
+        "scatter_target",
         DType.INT32,
         (product(indices.shape[:-1]),),
         ("n",),
@@ -183,7 +182,7 @@ def tensor_scatter(
         allowed = Allowed(0, last, f"where {update} fits into axis {axis} of {past}")
         operands["starts"] = (index32(b, starts, allowed), (1,))
     return b.map(
-        map_body("tensor_scatter"),
+        "tensor_scatter",
         past.dtype,
         past.shape,
         ("batch", "outer", "at", "inner"),

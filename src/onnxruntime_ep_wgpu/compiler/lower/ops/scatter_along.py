@@ -13,7 +13,6 @@ from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ....program.target import elements_per_word
 from ...dims import Dim, ceildiv, maximum, product
-from ...emit.prelude import map_body
 from ...emit.scalar import Scalars
 from ...emit.value import TypedValue
 from ...ir import Read, Variant
@@ -64,7 +63,7 @@ def scattered_along(b: Builder, x: Operand, keys: Operand, updates: Operand, axi
     if few or not last:
         operands["keys"] = (b.expand(keys, shape_of_all), groups)
     return b.map(
-        map_body("scatter_along"),
+        "scatter_along",
         x.dtype,
         x.shape,
         named("at", groups),
@@ -129,7 +128,7 @@ def _first(b: Builder, keys: Operand, order: Operand, axis: int, extent: Dim) ->
     """i32 per element of the lines: where in the order its updates begin; the number of all updates where none is meant for it."""
     groups = (axis, 1, keys.rank - axis - 1)
     return b.map(
-        map_body("first_update"),
+        "first_update",
         DType.INT32,
         (*keys.shape[:axis], extent, *keys.shape[axis + 1 :]),
         ("before", "along", "after"),

@@ -13,7 +13,6 @@ import numpy as np
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...dims import equal
-from ...emit.prelude import map_body
 from ..builder import Builder, Operand
 from .choices import Flag
 from .features import LEARNT, rows_of, weights
@@ -157,7 +156,7 @@ def _coupled(b: Builder, scores: Operand, classes: int, prob_a: list[float], pro
     # One less 1e-7 in f32.
     found = b.pointwise("clamp(sigmoid(-(s * a + b)), 1e-7, 0.9999999)", operands, scores.dtype, cost=10)
     return b.map(
-        map_body("coupled"),
+        "coupled",
         scores.dtype,
         (scores.shape[0], classes),
         ("row", "which"),

@@ -14,7 +14,6 @@ import numpy as np
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...dims import less_equal
-from ...emit.prelude import map_body
 from ..builder import Builder, Operand
 from .features import LEARNT, rows_of, weights
 from .learnt_scores import (
@@ -335,7 +334,7 @@ def _by_target(b: Builder, x: Operand, trees: Trees, how: _Combination, of_trees
     each = max(FEWEST_WALKED, -(-count // MOST_PARTS))
     parts = -(-count // each)
     found = b.map(
-        map_body("trees"),
+        "trees",
         DType.FLOAT32,
         (parts, trees.targets, x.shape[0]),
         ("group", "score", "row"),
@@ -361,7 +360,7 @@ def _by_leaf(b: Builder, x: Operand, trees: Trees, how: _Combination) -> Operand
     table[trees.leaf, trees.target] = trees.weight
     count = int(trees.roots.size)
     leaf = b.map(
-        map_body("trees"),
+        "trees",
         DType.INT32,
         (count, x.shape[0]),
         ("tree", "row"),

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from .....errors import UnsupportedError
 from .....program.dtypes import DType
 from ....dims import Dim, equal, less_equal
-from ....emit.prelude import map_body
 from ...builder import Builder, Operand
 from ..attend import VisibleKeys
 from ..index import index32
@@ -48,7 +47,7 @@ def hidden(b: Builder, scores: Operand, past: Past, *, causal: bool, window: int
         return scores
     dims = {} if past.used is not None else {"past": past.count}
     seen = b.map(
-        map_body("visible_key"),
+        "visible_key",
         DType.BOOL,
         (batch if past.used is not None else 1, 1, queries, total),
         PLACE,
@@ -121,7 +120,7 @@ def padded(b: Builder, scores: Operand, mask: Operand | None, filter_value: floa
     dims = {"batches": batch} if both else {"past": past.count} if mask.rank == 4 else dict[str, Dim]()
     dims |= {"known": mask.shape[-1]} if short else {}
     added = b.map(
-        map_body("padding_mask"),
+        "padding_mask",
         DType.FLOAT32,
         (batch, 1, queries if mask.rank > 2 else 1, total),
         PLACE,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from .....errors import UnsupportedError
 from ....dims import Dim, floordiv
-from ....emit.prelude import map_body
 from ...builder import Builder, Operand
 from ..choices import Flag
 from ..index import INDICES, index32
@@ -232,7 +231,7 @@ def _of_beams(b: Builder, x: Operand, beams: Operand, past: Past, steps: Dim) ->
     else:
         operands["used"] = (past.used, (1,))
     return b.map(
-        map_body("beams"),
+        "beams",
         x.dtype,
         x.shape,
         ("batch", "head", "row", "d"),

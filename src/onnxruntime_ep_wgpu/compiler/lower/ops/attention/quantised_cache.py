@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 from .....errors import UnsupportedError
 from .....program.dtypes import DType
 from ....dims import equal, floordiv
-from ....emit.prelude import map_body
 from ...builder import Builder, Operand
 from ..choices import Spelled
 from ..quantize import quantized
@@ -51,7 +50,7 @@ class Quantised:
             )
         b.require(equal(size, 2 * floordiv(size, 2)), "heads of {} elements, and two of 4 bits share a byte", size)
         return b.map(
-            map_body("int4_pair"),
+            "int4_pair",
             DType.UINT8,
             (batch, heads, rows, floordiv(size, 2)),
             _PLACE,

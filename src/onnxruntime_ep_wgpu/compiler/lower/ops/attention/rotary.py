@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from .....errors import UnsupportedError
 from .....program.dtypes import DType
 from ....dims import Dim, floordiv, may_be
-from ....emit.prelude import map_body
 from ...builder import Builder, Operand
 from ..choices import Flag
 from ..index import INDICES, Allowed, index32, narrowed
@@ -175,7 +174,7 @@ def rotated(
     groups = (1,) * cosines.rank
     caches: dict[str, Placed] = {"cosines": (cosines, groups), "sines": (sines, groups)}
     return b.map(
-        map_body("rotary"),
+        "rotary",
         x.dtype,
         x.shape,
         names,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from .....errors import UnsupportedError
 from .....program.dtypes import DType
 from ....dims import Dim
-from ....emit.prelude import map_body
 from ...builder import Builder, Operand
 from ..attend import VisibleKeys
 from ..choices import Flag
@@ -119,7 +118,7 @@ def _masked(
         operands["mask"] = (b.expand(mask, (*shape[:3], known)), (1, 1, 1, 1))
         parameters["known"] = known
     bias = b.map(
-        map_body("attention_bias"),
+        "attention_bias",
         DType.FLOAT32,
         tuple(shape),
         ("batch", "head", "i", "j"),

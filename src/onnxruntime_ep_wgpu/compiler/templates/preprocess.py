@@ -29,8 +29,9 @@ from types import CodeType
 import numpy as np
 
 from ...errors import UnsupportedError
-from ..ir import Constant
 from .inline import inlined
+
+Constant = int | float | str | bool
 
 # Sizes of a model decide about repetitions in places. Texts that a driver takes a second for have some thousand lines.
 MOST_REPETITIONS = 4096

@@ -1,0 +1,62 @@
+"""The functions that `wgsl/prelude/` declares: their texts, what each mentions, and their types."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from .files import template
+
+NAME = re.compile(r"\b[A-Za-z_]\w*\b")
+_SCALARS = ("f32", "i32", "u32", "bool")
+
+
+@cache
+def definitions(pairs: bool) -> dict[str, tuple[str, frozenset[str]]]:
+    """Name to (text, names it mentions) for every top-level function or variable of the prelude."""
+    out: dict[str, tuple[str, frozenset[str]]] = {}
+    files = ["float", "functions", "minifloat", "int64_pair", "int128", "float64", "random", "workgroup", "subgroups"]
+    for file in files if pairs else [*files, "int64_native"]:
+        for block in re.split(r"\n(?=(?:fn|var|const)\b)", "\n" + template(f"prelude/{file}")):
+            head = re.match(r"(?:fn|var(?:<\w+>)?|const)\s+(\w+)", block)
+            if head:
+                code = re.sub(r"//[^\n]*", "", block).strip()
+                out[head[1]] = (code, frozenset(NAME.findall(code)) - {head[1]})
+                if twin := _twin(code):
+                    out[vector(head[1])] = (twin, frozenset(NAME.findall(twin)) - {vector(head[1])})
+    return out
+
+
+def vector(name: str) -> str:
+    """The name of a function for four elements, which has vec4 where the one for single elements has scalars."""
+    return f"{name}_x4"
+
+
+def _twin(code: str) -> str | None:
+    """The function for four elements, or None for what is no function of scalars."""
+    head = re.match(r"fn (\w+)\(([^)]*)\) -> (f32|i32|u32|bool) ", code)
+    parameters = [p.split(": ") for p in head[2].split(", ")] if head and head[2] else []
+    if head is None or not parameters or any(kind not in _SCALARS for _, kind in parameters):
+        return None
+    declared = ", ".join(f"{name}: vec4<{kind}>" for name, kind in parameters)
+    calls = [f"{head[1]}({', '.join(f'{name}.{e}' for name, _ in parameters)})" for e in "xyzw"]
+    return f"fn {vector(head[1])}({declared}) -> vec4<{head[3]}> {{\n  return vec4<{head[3]}>({', '.join(calls)});\n}}"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The types of a function's parameters and of its result, as WGSL has them."""
+
+    parameters: tuple[str, ...]
+    result: str
+
+
+@cache
+def signature(name: str, pairs: bool) -> Signature | None:
+    """The signature of a function of the prelude; None when it has no such function, or one without a result."""
+    code, _ = definitions(pairs).get(name, ("", None))
+    head = re.match(r"fn \w+\(([^)]*)\) -> ([\w<>]+)", code)
+    if head is None:
+        return None
+    return Signature(tuple(re.findall(r"\w+: ([\w<>]+)", head[1])), head[2])
