@@ -261,6 +261,20 @@ CASES = {
         )
         for how in ("", ", scan_input_directions = [1]", ", scan_output_directions = [1, 0]")
     },
+    **{
+        f"a Scan along axis {axes}": case(
+            "zero = Constant <value = int64 {0}> () front = Constant <value = int64[1] {0}> () z = Gather <axis = 1> (x, zero)"
+            f" h, y, w = Scan <num_scan_inputs = 1, scan_input_axes = [{axes}, body = b (float[N] s, float[N] column) =>"
+            " (float[N] s1, float[N] o, float[2,N] p) { t = Tanh (column) s1 = Add (s, t) o = Mul (s1, column)"
+            " u = Unsqueeze (s1, front) v = Unsqueeze (t, front) p = Concat <axis = 0> (u, v) }> (z, x) n = Neg (m)",
+            "float[N] h, float[N,4] y, float[A,B,C] w, int64 n",
+        )
+        for axes in (
+            "1], scan_output_axes = [1, 2]",
+            "-1], scan_output_axes = [0, 1], scan_input_directions = [1]",
+            "1], scan_output_axes = [-1, -2], scan_output_directions = [1, 1]",
+        )
+    },
     "an If in a Loop": case(
         "r = Tanh (x) y = Loop (m, c, x) <body = b (int64 i, bool c0, float[N,4] s) => (bool c1, float[N,4] s1)"
         " { c1 = Identity (c0) mx = ReduceMax <keepdims = 0> (s) h = Constant <value = float {1.5}> () big = Less (h, mx)"
@@ -285,9 +299,9 @@ def test_control_flow_gives_what_the_cpu_provider_gives(name: str) -> None:
             np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("width", [None, 1, 3, 4])
+@pytest.mark.parametrize(("width", "axis"), [(None, 0), (1, 0), (3, 0), (4, 0), (3, 1), (4, 1)])
 @pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.float16])
-def test_rows_of_a_scan_that_are_no_whole_words_run_on_the_cpu(dtype: Any, width: int | None) -> None:
+def test_rows_of_a_scan_that_are_no_whole_words_run_on_the_cpu(dtype: Any, width: int | None, axis: int) -> None:
     code = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     row = [] if width is None else [width]
     info = onnx.helper.make_tensor_value_info
@@ -298,16 +312,19 @@ def test_rows_of_a_scan_that_are_no_whole_words_run_on_the_cpu(dtype: Any, width
     body = onnx.helper.make_graph(
         nodes, "b", [info("s", 1, [2]), info("r", code, row)], [info("s1", 1, [2]), info("o", code, row)]
     )
-    scan = onnx.helper.make_node("Scan", ["h", "x"], ["h1", "y"], body=body, num_scan_inputs=1)
-    given = [info("h", 1, [2]), info("x", code, ["N", *row])]
-    graph = onnx.helper.make_graph([scan], "g", given, [info("h1", 1, [2]), info("y", code, ["N", *row])])
+    scan = onnx.helper.make_node(
+        "Scan", ["h", "x"], ["h1", "y"], body=body, num_scan_inputs=1, scan_input_axes=[axis], scan_output_axes=[axis]
+    )
+    shape = [*row, "N"] if axis else ["N", *row]
+    given = [info("h", 1, [2]), info("x", code, shape)]
+    graph = onnx.helper.make_graph([scan], "g", given, [info("h1", 1, [2]), info("y", code, shape)])
     opsets = [onnx.helper.make_opsetid("", 18)]
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
     session = webgpu_ep.session(model, allow_cpu_only=True)
     reasons = [it.reason or "" for it in webgpu_ep.report(session).on_cpu if it.op_type == "Scan"]
     cut = np.dtype(dtype).itemsize * (width or 1) % 4 != 0
     assert [("no whole words of memory, such as those of 'x'" in it) for it in reasons] == [True] * cut
-    x = np.random.default_rng(0).integers(0, 2, (5, *row)).astype(dtype)
+    x = np.random.default_rng(0).integers(0, 2, (*row, 5) if axis else (5, *row)).astype(dtype)
     feeds = {"h": np.ones(2, np.float32), "x": x}
     np.testing.assert_array_equal(session.run(["y"], feeds)[0], ~x if dtype is np.bool_ else -x)
 

@@ -31,7 +31,7 @@ from .answers import Answers
 from .assign import graph as ort_graph
 from .assign.crossings import Crossings
 from .assign.decision import Claim
-from .assign.enclosing import is_control, refusal_of_rows, refusal_within, runs_within, transposes
+from .assign.enclosing import is_control, refusal_of_rows, refusal_within, runs_within
 from .assign.forced import Forced, names_in_model
 from .assign.ort_format import CopyGuard
 from .assign.outcome import Alone, Elsewhere, OwnKernel
@@ -243,8 +243,6 @@ class SessionState:
         """What becomes of a node of control flow, whose bodies were decided on before."""
         if self.captures is not None:
             return Elsewhere("a captured run would repeat the branches and iterations of the run that was captured")
-        if transposes(node):
-            return Elsewhere("control flow runs on the CPU where a Scan goes along another axis than the first")
         if refusal := refusal_of_rows(node):
             return Elsewhere(refusal)
         if not has_kernel(node.handle):

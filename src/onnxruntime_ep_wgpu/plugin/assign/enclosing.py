@@ -12,7 +12,7 @@ from typing import Any
 
 from ..._ort import ffi
 from ..abi import Ort, text
-from ..memory.descriptors import BITS
+from ..memory.descriptors import BITS, COMPLEX
 from .shown import Extent, ShownNode
 
 BYTE, WORD = 8, 32  # bits
@@ -44,16 +44,12 @@ def host_inputs(node: ShownNode) -> int:
     return _KERNELS[node.domain, node.op_type]
 
 
-def transposes(node: ShownNode) -> bool:
-    """Whether its kernel would transpose: a Scan along other axes than the first."""
-    axes = (it.value for it in node.attributes if it.name in ("scan_input_axes", "scan_output_axes"))
-    return any(map(any, axes))
-
-
 def refusal_of_rows(node: ShownNode) -> str | None:
     """Why ONNX Runtime's kernel of a node of control flow could not take its rows apart, or put them together, on a device."""
     if node.op_type == "Loop" and (name := _of_parts_of_bytes(node)):
         return f"a Loop runs on the CPU where elements have less than a byte, such as those of {name!r}"
+    if node.op_type == "Scan" and any(it is not None and it.code in COMPLEX for it in (*node.inputs, *node.outputs)):
+        return "a Scan of complex numbers runs on the CPU"
     if node.op_type == "Scan" and (name := _cut_within_words(node)):
         return f"a Scan runs on the CPU where rows are no whole words of memory, such as those of {name!r}"
     return None
@@ -67,16 +63,25 @@ def _of_parts_of_bytes(node: ShownNode) -> str | None:
 
 def _cut_within_words(node: ShownNode) -> str | None:
     """The first value of a Scan whose rows are cut within words of memory, which nothing is copied to or from, or None. Its kernel
-    hands out rows where they lie."""
+    hands out rows where they lie, in what it has transposed where they are along another axis than the first."""
     (rows,) = (int(it.value) for it in node.attributes if it.name == "num_scan_inputs")
     states = len(node.inputs) - rows
-    for value in (*node.inputs[states:], *node.outputs[states:]):
-        if value is None:
-            continue
-        bits, shape = BITS.get(value.code or 0, 0), value.shape
-        if bits % WORD and (shape is None or not _whole_words(bits, shape[1:])):
-            return value.name
+    for values, name in ((node.inputs[states:], "scan_input_axes"), (node.outputs[states:], "scan_output_axes")):
+        given = next((it.value for it in node.attributes if it.name == name), ())
+        axes = [*given, *[0] * len(values)]
+        for value, axis in zip(values, axes, strict=False):
+            if value is None:
+                continue
+            bits, shape = BITS.get(value.code or 0, 0), value.shape
+            if bits % WORD and (shape is None or not _whole_words(bits, _without(shape, axis))):
+                return value.name
     return None
+
+
+def _without(shape: Sequence[Extent], axis: int) -> Sequence[Extent]:
+    """The shape of rows along an axis."""
+    place = axis % len(shape) if shape else 0
+    return (*shape[:place], *shape[place + 1 :])
 
 
 def _whole_words(bits: int, row: Sequence[Extent]) -> bool:

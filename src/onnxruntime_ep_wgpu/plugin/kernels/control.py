@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..._ort import ffi
-from ...errors import UnsupportedError
 from ..abi import Ort
 from ..callbacks import CallbackTable, callback
 from ..memory.copies import Batch
 from ..memory.descriptors import tensor_of
 from .registry import KernelMaker, define, tensor_types
+from .transposer import Transposer
 
 # ONNX Runtime takes a definition that ends at the greatest number for one version alone.
 VERSIONS = (1, 1000)
@@ -36,11 +36,15 @@ class LoopHelper(CallbackTable, struct="OrtLoopKernelHelper"):
 
 
 class ScanHelper(CallbackTable, struct="OrtScanKernelHelper"):
-    """What a Scan asks for along other axes than the first. Those stay on the CPU, so this is never called."""
+    """What a Scan asks for along other axes than the first, which it moves to the front before it begins, and back at its end."""
 
-    @callback("Transpose")
-    def transpose(self, _axes: Any, _count: int, _input: Any, _stream: Any, _output: Any) -> None:
-        raise UnsupportedError("a Scan over an axis that is not the first runs on the CPU")
+    def __init__(self, ort: Ort) -> None:
+        super().__init__(ort)
+        self._transposer = Transposer(ort)
+
+    @callback("Transpose", device=True)
+    def transpose(self, axes: Any, count: int, source: Any, _stream: Any, result: Any) -> None:
+        self._transposer.run(ffi.unpack(axes, count), source, result)
 
     @callback("Release")
     def released(self) -> None:

@@ -13,7 +13,8 @@ from ..abi import Ort
 # Bits per element by ONNX type code; strings have none and stay on the host.
 BITS = {2: 8, 3: 8, 9: 8, 4: 16, 5: 16, 10: 16, 16: 16, 1: 32, 6: 32, 12: 32, 7: 64, 11: 64, 13: 64, 14: 64, 15: 128}
 BITS |= dict.fromkeys((17, 18, 19, 20, 26), 8) | dict.fromkeys((21, 22, 23), 4) | dict.fromkeys((24, 25), 2)
-
+COMPLEX = frozenset((14, 15))
+"""Types that no kernel reads."""
 
 # ONNX Runtime numbers element types like ONNX, except the newest three.
 ONNX_CODES = {24: 25, 25: 26, 26: 24}
