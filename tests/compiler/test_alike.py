@@ -15,7 +15,7 @@ from onnxruntime_ep_wgpu.compiler import compile as compiling
 from onnxruntime_ep_wgpu.compiler.emit import alike
 from onnxruntime_ep_wgpu.compiler.emit.alike import Kernels, key_of
 from onnxruntime_ep_wgpu.compiler.emit.kernel import Source, generate
-from onnxruntime_ep_wgpu.compiler.ir import Call, Map, Read, Storage, Tensor, View
+from onnxruntime_ep_wgpu.compiler.ir import Call, Function, Map, Read, Storage, Tensor, View
 from onnxruntime_ep_wgpu.compiler.passes.fuse import FusedGroup
 from onnxruntime_ep_wgpu.errors import UnsupportedError
 from onnxruntime_ep_wgpu.program.dtypes import DType
@@ -156,7 +156,7 @@ def test_every_field_of_a_map_is_in_the_key() -> None:
     y = Tensor(DType.FLOAT32, (8,), Storage.OUTPUT)
     changes = {
         "coordinates": ("i",), "groups": (1,), "parameters": {"n": 3}, "cost": 9, "inline": True, "neighbours": True,
-        "iterations": 4, "expression": "x + 2", "constants": {"c": 2.0},
+        "iterations": 4, "expression": "x + 2", "constants": {"c": 2.0}, "functions": {"F": Function((), "1", "f32")},
     }  # fmt: skip
     node = Map(y, {"x": Read(View.of(x), (1,))}, "x + 1")
     told = {"output", "operands", "body", "origin", *changes}

@@ -10,9 +10,11 @@ import onnx_ir as ir
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.compiler.emit.expression import check_expression, to_wgsl
+from onnxruntime_ep_wgpu.compiler.emit.expression import to_wgsl
 from onnxruntime_ep_wgpu.compiler.emit.scalar import Scalars
 from onnxruntime_ep_wgpu.compiler.emit.value import TypedValue
+from onnxruntime_ep_wgpu.compiler.ir.expression import Checked, OfKind, check_expression, evaluated
+from onnxruntime_ep_wgpu.compiler.ir.kinds import KINDS
 from onnxruntime_ep_wgpu.compiler.lower.builder import Builder, Operand
 from onnxruntime_ep_wgpu.compiler.lower.lower import attempt
 from onnxruntime_ep_wgpu.compiler.lower.ops import registry
@@ -101,6 +103,59 @@ def test_what_has_no_meaning_is_a_reason_and_not_a_shader_error(expression: str,
     with pytest.raises(TypeError, match=re.escape(message)):
         check_expression(expression, (("x", "f32"),), (), target().int64, "f32")
     assert message in str(reason(model()))
+
+
+@pytest.mark.parametrize("int64", INT64)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_accepted_is_what_can_be_written(kind: str, int64: str) -> None:
+    """And what is refused is refused with the same words."""
+    operators = (
+        "x + z",
+        "x / z",
+        "x % z",
+        "x & z",
+        "x < z",
+        "x == z",
+        "x + 1",
+        "x * 0.5",
+        "-x",
+        "~x",
+        "not x",
+        "1 - (x)",
+        "+x",
+    )
+    calls = (
+        "sqrt(x)",
+        "abs(x)",
+        "max(x, z)",
+        "max(x)",
+        "fma(x, z, x)",
+        "exp(x)",
+        "shl(x, z)",
+        "popcount(x)",
+        "ordered(x)",
+    )
+    others = (
+        "where(x, z, 1)",
+        "where(x < z, x, 1)",
+        "x < z <= 3",
+        "1 < x and x < 3",
+        "infinity",
+        "x + nan",
+        "True",
+        "x + True",
+        "c",
+        "y",
+    )
+    casts = [f"{to}({inner})" for to in KINDS for inner in ("x", "3", "x < z", "0.5")]
+    for expression, result in itertools.product((*operators, *calls, *others, *casts), ("bool", kind, "u64")):
+        said = []
+        for operations, value in ((Checked(int64), OfKind(kind)), (Scalars(int64), TypedValue("v", kind))):
+            try:
+                said.append(evaluated(expression, {"x": value, "z": value}, {"c": 2}, operations, result).kind)
+            except TypeError as error:
+                said.append(str(error))
+        assert said[0] == said[1]
 
 
 @pytest.mark.parametrize("int64", INT64)

@@ -94,13 +94,6 @@ FLOORS = [
     "emit",
     "compile",
 ]
-# What lowering and passes still import of `emit/`: the language of maps, the types of its values.
-LANGUAGE = {
-    "emit/expression.py",
-    "emit/scalar.py",
-    "emit/storage.py",
-    "emit/value.py",
-}
 
 
 class Import(NamedTuple):
@@ -175,19 +168,9 @@ def wrong_floors(path: Path, text: str) -> list[str]:
     """The imports of a file of the compiler that are of a floor above its own."""
     inside = PACKAGE / "compiler"
     own = FLOORS.index(path.relative_to(inside).parts[0].removesuffix(".py"))
-    wrong = []
-    for name, file in imports_of(path, text):
-        if (
-            file is not None
-            and inside in file.parents
-            and file.parent != inside.parent
-            and file != inside / "__init__.py"
-        ):
-            place = file.relative_to(inside)
-            above = FLOORS.index(place.parts[0].removesuffix(".py")) > own
-            if above and place.as_posix() not in LANGUAGE:
-                wrong.append(name)
-    return wrong
+    found = [it for it in imports_of(path, text) if it.file is not None and inside in it.file.parents]
+    floors = {name: file.relative_to(inside).parts[0].removesuffix(".py") for name, file in found if file is not None}
+    return [name for name, floor in floors.items() if floor in FLOORS and FLOORS.index(floor) > own]
 
 
 @pytest.mark.parametrize("floor", FLOORS)

@@ -15,9 +15,11 @@ import numpy as np
 from ...program.dtypes import DType
 from ..dims import Dim, product
 from ..ir import Map, Read, Tensor, View, packed_run, split_groups
-from .expression import factored, names_in, to_wgsl
+from ..ir.expression import factored, names_in
+from ..ir.kinds import WIDE
+from .expression import in_body, to_wgsl
 from .position import FunctionScope, Position
-from .scalar import WIDE, Scalars
+from .scalar import Scalars
 from .storage import mantissas, signed_bytes, unpack, unpack4
 from .uniforms import UniformBlock
 from .value import TypedValue
@@ -167,6 +169,7 @@ class Accessors:
             marks[f"{name}_t"] = self._type(read.view.tensor, width)
         marks |= {n: self.dim(d) for n, d in node.parameters.items()}
         marks |= {n: constant(c) for n, c in node.constants.items()}
+        marks |= {n: in_body(it, self.scalars) for n, it in node.functions.items()}
         return substitute(node.body.text(accessors.__getitem__), marks)
 
     def _type(self, tensor: Tensor, width: int = 1) -> str:

@@ -1,7 +1,6 @@
 """The compute types in WGSL: type names, literals, operators, functions and conversions, on typed values.
 
-What a type does not have raises TypeError: the operators of `_ALLOWED`, and functions that are neither builtins of WGSL nor
-definitions of the prelude, which this file is the only one to look up. Types of 32 bits and bool have vec4 too: operators and
+What a kind does not have raises TypeError (`ir/kinds.py`). Types of 32 bits and bool have vec4 too: operators and
 builtins of WGSL work element by element, a function of the prelude has a twin `<name>_x4`. Operands of one operation get the
 width of the widest.
 
@@ -23,27 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from ..templates.functions import signature, vector
+from ..ir.kinds import DOUBLE, LONG, OPERATORS, WIDE, WIDEST, Kinds
+from ..templates.functions import vector
 from .value import TypedValue
 
-_LONG = ("i64", "u64")
-_DOUBLE = "f64"
-WIDE = (*_LONG, _DOUBLE)
-"""Kinds of 64 bits, of which there are no vectors."""
-WIDEST = "i128"
-"""What reductions of integers combine: sums, functions and conversions, which keep the low bits. No tensor has it."""
-KINDS = ("f32", "i32", "u32", *WIDE, WIDEST, "bool")
-_OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "rem", "&": "and", "|": "or", "^": "xor"}
 _COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
-_ALLOWED = {"f32": "+-*/%", _DOUBLE: "+-*/%", "bool": "&|", WIDEST: "+"}  # of the operators; integers have all
-# Functions whose WGSL builtin is exact enough, by kind.
-_BUILTINS = {
-    "f32": {"sqrt", "floor", "ceil", "trunc", "abs"},
-    "i32": {"abs", "min", "max"},
-    "u32": {"min", "max"},
-    "i64": set(),
-    "u64": set(),
-}
 _LIMITS = {
     "i32": (-(2**31), 2**31),
     "u32": (0, 2**32),
@@ -53,28 +36,10 @@ _LIMITS = {
 }
 # Infinite constants, as literals and as bodies in wgsl/ and ops/ spell them.
 INFINITIES = tuple(f"float_bits({text}u)" for bits in (0x7F800000, 0xFF800000) for text in (str(bits), hex(bits)))
-_ARGUMENTS = {"min": 2, "max": 2}  # of builtins; the others have one
 
 
-class Scalars:
+class Scalars(Kinds):
     """WGSL for operations on compute types; `int64` is "native" or "pair"."""
-
-    def __init__(self, int64: str) -> None:
-        self.pairs = int64 == "pair"
-
-    def type(self, kind: str, width: int = 1) -> str:
-        """The WGSL type. Raises TypeError for four wide integers, which are no vector."""
-        if width == 4:
-            if kind in (*WIDE, WIDEST):
-                raise TypeError(f"{kind} has no vec4")
-            return f"vec4<{kind}>"
-        if kind == WIDEST:
-            return "vec4<u32>"
-        return "vec2<u32>" if self._in_words(kind) else kind
-
-    def _in_words(self, kind: str) -> bool:
-        """Whether a kind is two words in WGSL, the low one first."""
-        return kind == _DOUBLE or (kind in _LONG and self.pairs)
 
     def spread(self, value: TypedValue, width: int = 4) -> TypedValue:
         """The value in a width: one becomes four equal ones."""
@@ -97,11 +62,10 @@ class Scalars:
             literal = TypedValue(f"{float(rounded)!r}f", kind, number=float(rounded))
             # Constant infinities are shader errors, and Tint takes a constant -0 for 0 where it has both.
             return _hidden(literal) if not np.isfinite(rounded) or (rounded == 0 and np.signbit(rounded)) else literal
-        if kind == _DOUBLE:
+        if kind == DOUBLE:
             bits = int(np.float64(value).view(np.uint64))
             return TypedValue(f"vec2<u32>({bits & 0xFFFFFFFF}u, {bits >> 32}u)", kind, number=float(value))
-        if isinstance(value, float) and not value.is_integer():
-            raise TypeError(f"{value} is no {kind}")
+        self.check_literal(value, kind)
         least, beyond = _LIMITS[kind]
         number = (int(value) - least) % (beyond - least) + least
         return TypedValue(self._integer(number, kind), kind, number=number)
@@ -122,7 +86,7 @@ class Scalars:
     def _calculated(self, function: Callable[..., Any], literals: Sequence[TypedValue]) -> TypedValue:
         """The literal of a function of literals: floats rounded as by a device, integers wrapped."""
         kind = literals[0].kind
-        of = {"f32": np.float32, _DOUBLE: np.float64}.get(kind)
+        of = {"f32": np.float32, DOUBLE: np.float64}.get(kind)
         numbers = [a.number if of is None else of(a.number) for a in literals]
         with np.errstate(all="ignore"):
             return self.literal(function(*numbers), kind)
@@ -130,16 +94,15 @@ class Scalars:
     def binary(self, operator: str, a: TypedValue, b: TypedValue) -> TypedValue:
         """`a` and `b` are of one type, and so is the result."""
         kind = a.kind
-        if operator not in _ALLOWED.get(kind, "".join(_OPERATORS)):
-            raise TypeError(f"{kind} has no {operator}")
+        self.check_operator(operator, kind)
         if a.number is not None and b.number is not None:
             return self._calculated(_ARITHMETIC[operator], [a, b])
         if kind == WIDEST:
             return TypedValue(f"add_{kind}({a.text}, {b.text})", kind)
-        if kind == _DOUBLE:
-            return self.function("fmod" if operator == "%" else _OPERATORS[operator], [a, b])
-        if kind in _LONG and self.pairs:
-            name = _OPERATORS[operator]
+        if kind == DOUBLE:
+            return self.function("fmod" if operator == "%" else OPERATORS[operator], [a, b])
+        if kind in LONG and self.pairs:
+            name = OPERATORS[operator]
             return TypedValue(f"{name}_{kind if operator in '/%' else '64'}({a.text}, {b.text})", kind)
         if operator == "%" and kind in ("f32", "i32", "i64"):
             return self.function("fmod" if kind == "f32" else "rem", [a, b])
@@ -158,16 +121,15 @@ class Scalars:
     def compare(self, operator: str, a: TypedValue, b: TypedValue) -> TypedValue:
         """`a` and `b` are of one type."""
         kind = a.kind
-        if kind == WIDEST:
-            raise TypeError(f"{kind} has no {operator}")
-        if kind in _LONG and self.pairs:
+        self.check_comparison(operator, kind)
+        if kind in LONG and self.pairs:
             if operator in ("==", "!="):
                 return TypedValue(f"{'' if operator == '==' else '!'}eq_64({a.text}, {b.text})", "bool")
             if operator in (">", ">="):
                 a, b, operator = b, a, {">": "<", ">=": "<="}[operator]
             less = f"lt_{kind}({a.text}, {b.text})" if operator == "<" else f"!lt_{kind}({b.text}, {a.text})"
             return TypedValue(less, "bool")
-        if kind in ("f32", _DOUBLE) or (kind == "i64" and operator not in ("==", "!=")):
+        if kind in ("f32", DOUBLE) or (kind == "i64" and operator not in ("==", "!=")):
             return self.function(_COMPARISONS[operator], [a, b])
         a, b = self.level([a, b])
         if kind == "bool" and operator not in ("==", "!="):
@@ -183,22 +145,26 @@ class Scalars:
         operator = operator[0] if level[0].width > 1 else operator  # the others are of scalars alone
         return TypedValue(f"({f' {operator} '.join(c.text for c in level)})", "bool", level[0].width)
 
+    def boolean(self, value: bool) -> TypedValue:
+        return TypedValue(str(value).lower(), "bool")
+
+    def opposite(self, condition: TypedValue) -> TypedValue:
+        return TypedValue(f"(!{condition.text})", "bool", condition.width)
+
     def negate(self, a: TypedValue) -> TypedValue:
-        if a.kind in ("bool", WIDEST):
-            raise TypeError(f"{a.kind} has no sign")
+        self.check_sign(a.kind)
         if a.number is not None:
             return self._calculated(operators.neg, [a])
-        if a.kind == _DOUBLE:
+        if a.kind == DOUBLE:
             return self.function("neg", [a])
-        if a.kind in _LONG and self.pairs:
+        if a.kind in LONG and self.pairs:
             return TypedValue(f"sub_64(vec2<u32>(), {a.text})", a.kind)
         zero = {"u32": "0u - ", "u64": "0lu - "}.get(a.kind, "-")
         return TypedValue(f"({zero}{a.text})", a.kind, a.width)
 
     def invert(self, a: TypedValue) -> TypedValue:
         """All bits the other way."""
-        if a.kind in ("f32", _DOUBLE, "bool", WIDEST):
-            raise TypeError(f"{a.kind} has no ~")
+        self.check_bits(a.kind)
         if a.number is not None:
             return self._calculated(operators.invert, [a])
         return TypedValue(f"(~{a.text})", a.kind, a.width)
@@ -208,21 +174,9 @@ class Scalars:
         literals = arguments if all(a.number is not None for a in arguments) else ()
         arguments = self.level(arguments)
         kind, width = arguments[0].kind, arguments[0].width
-        if name in _BUILTINS.get(kind, ()):
-            wanted, result, full = _ARGUMENTS.get(name, 1), kind, name
-        else:
-            full = f"{name}_{kind}"
-            if not self.pairs and (kind in _LONG or (name, kind) in _RESULTS):
-                full = f"{full}_native"
-            found = signature(full, self.pairs)
-            if found is None or any(parameter != self.type(kind) for parameter in found.parameters):
-                raise TypeError(f"{kind} has no function {name!r}")
-            result = _RESULTS.get((name, kind)) or (kind if found.result == self.type(kind) else found.result)
-            wanted = len(found.parameters)
-            full = vector(full) if width > 1 else full
-        if len(arguments) != wanted:
-            raise TypeError(f"{name!r} of {kind} has {wanted} arguments, not {len(arguments)}")
-        if literals and name == full:
+        found = self.called(name, kind, len(arguments))
+        full = vector(found.name) if width > 1 and not found.builtin else found.name
+        if literals and found.builtin:
             return self._calculated(_FUNCTIONS[name], literals)
         if literals and kind == "f32":
             # A driver that calculates the function itself takes the sign of a zero for nothing.
@@ -230,12 +184,11 @@ class Scalars:
         elif kind == "f32" and name in _QUOTIENTS:
             arguments = [_without_zero(a) for a in arguments]
         texts = ", ".join(a.text for a in arguments)
-        return TypedValue(f"{full}({texts})", result, width)
+        return TypedValue(f"{full}({texts})", found.result, width)
 
     def select(self, condition: TypedValue, yes: TypedValue, no: TypedValue) -> TypedValue:
         """`yes` and `no` are of one type."""
-        if condition.kind != "bool":
-            raise TypeError(f"a condition is {condition.kind}")
+        self.check_condition(condition.kind)
         condition, yes, no = self.level([condition, yes, no])
         return TypedValue(f"select({no.text}, {yes.text}, {condition.text})", yes.kind, yes.width)
 
@@ -244,7 +197,7 @@ class Scalars:
         if a.kind == kind:
             return a
         if kind == "bool":
-            if a.kind in ("f32", _DOUBLE):
+            if a.kind in ("f32", DOUBLE):
                 return TypedValue(self._called(f"bool_of_{a.kind}", a), kind, a.width)
             return self.compare("!=", a, self.literal(0, a.kind))
         if a.kind == "bool":
@@ -265,10 +218,10 @@ class Scalars:
     def _converted(self, text: str, source: str, kind: str) -> str:
         if WIDEST in (source, kind):
             return self._converted_widest(text, source, kind)
-        if _DOUBLE in (source, kind):
-            native = not self.pairs and (source in _LONG or kind in _LONG)
+        if DOUBLE in (source, kind):
+            native = not self.pairs and (source in LONG or kind in LONG)
             return f"{kind}_of_{source}{'_native' if native else ''}({text})"
-        wide_source, wide_kind = source in _LONG, kind in _LONG
+        wide_source, wide_kind = source in LONG, kind in LONG
         if wide_source and wide_kind:
             return text if self.pairs else f"bitcast<{kind}>({text})"
         if not self.pairs and (wide_source or wide_kind):
@@ -284,16 +237,13 @@ class Scalars:
         return f"{kind}_of_f32({text})" if source == "f32" else f"{kind}({text})"
 
     def _converted_widest(self, text: str, source: str, kind: str) -> str:
+        self.check_conversion(source, kind)
         other = kind if source == WIDEST else source
-        if other not in ("i32", "u32", *_LONG):
-            raise TypeError(f"{source} is no {kind}")
-        if kind == WIDEST or (other in _LONG and not self.pairs):
-            return f"{kind}_of_{source}{'_native' if other in _LONG and not self.pairs else ''}({text})"
+        if kind == WIDEST or (other in LONG and not self.pairs):
+            return f"{kind}_of_{source}{'_native' if other in LONG and not self.pairs else ''}({text})"
         return {"i32": f"bitcast<i32>({text}.x)", "u32": f"{text}.x"}.get(kind, f"{text}.xy")
 
 
-# What a function gives that is neither its own kind nor what its text says.
-_RESULTS = {("ordered", _DOUBLE): "u64"}
 _QUOTIENTS = frozenset({"div", "fma", "fmod", "quotient"})
 """Functions of products and quotients."""
 

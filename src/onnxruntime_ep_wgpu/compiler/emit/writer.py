@@ -13,11 +13,12 @@ from ...program.dtypes import DType
 from ...program.target import COMPONENT_STORES, SUBGROUP, SUBGROUP_MATRIX, SUBGROUPS, Target, elements_per_word
 from ..dims import Dim, quotient
 from ..ir import REPETITION, Map, Tensor, View
+from ..ir.kinds import WIDE
 from ..passes.fuse import FusedGroup
 from . import storage
 from .accessor import Accessors, fn
 from .position import Position
-from .scalar import WIDE, Scalars
+from .scalar import Scalars
 from .uniforms import UniformBlock
 
 

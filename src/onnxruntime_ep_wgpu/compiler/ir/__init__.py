@@ -1,5 +1,6 @@
 """The lowered graph: `view` (tensors, how they are looked at, what a node is), `body` (what a map reads where), `graph` (the kinds
-of nodes); `binding_ranges` says how tensors larger than a binding are bound, and imports these."""
+of nodes). `expression` is the language of pointwise maps, over `kinds`, the types of its values; `floats` are types that are only
+stored. `binding_ranges` says how tensors larger than a binding are bound."""
 
 from ..templates.preprocess import Constant
 from .body import Body, Element
@@ -8,6 +9,7 @@ from .graph import (
     MAX_INLINED_COST,
     MOST_ELEMENTS,
     REPETITION,
+    Bits,
     Call,
     DataAssertion,
     Function,
@@ -43,6 +45,7 @@ __all__ = [
     "MOST_ELEMENTS",
     "REPETITION",
     "Axis",
+    "Bits",
     "Body",
     "Call",
     "Constant",

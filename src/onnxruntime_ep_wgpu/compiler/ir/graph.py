@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...program import program
+from ...program.dtypes import DType
 from ..dims import Dim, product, quotient, symbol
 from ..templates.preprocess import Constant
 from .body import Body
@@ -57,6 +58,26 @@ def packed_run(read: Read) -> int:
     return possible[0] if possible else 0
 
 
+@dataclass(frozen=True)
+class Function:
+    """A function that a template calls, or the body of a map has as `$NAME`, given as an expression over parameters: (name, compute
+    type) pairs. In a body these are its variables."""
+
+    parameters: tuple[tuple[str, str], ...]
+    expression: str
+    result: str
+
+
+@dataclass(frozen=True)
+class Bits:
+    """What a variable of a body has to do with an element of `dtype`, which is narrower than a word: the bits of this element,
+    where it is to be `packed`, else the element that has these bits."""
+
+    variable: str
+    dtype: DType
+    packed: bool
+
+
 @dataclass(eq=False)
 class Map(Node):
     """One output element from elements of the operands.
@@ -80,6 +101,7 @@ class Map(Node):
     coordinates: tuple[str, ...] = ()
     groups: tuple[int, ...] = ()
     parameters: dict[str, Dim] = field(default_factory=dict)
+    functions: dict[str, Function | Bits] = field(default_factory=dict)
     cost: int = 1
     inline: bool = False
     neighbours: bool = False
@@ -149,15 +171,6 @@ class Write:
     def in_fours(self) -> bool:
         """Whether what is stored at a time is always four elements, at a multiple of 4: whole words of narrow types too."""
         return self.vector and quotient(product(split_groups(self.tensor.shape, self.groups)[-1]), 4) is not None
-
-
-@dataclass(frozen=True)
-class Function:
-    """A WGSL function that a template calls, given as an expression over parameters: (name, compute type) pairs."""
-
-    parameters: tuple[tuple[str, str], ...]
-    expression: str
-    result: str
 
 
 @dataclass(frozen=True)

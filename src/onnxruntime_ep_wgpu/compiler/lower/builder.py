@@ -13,8 +13,8 @@ from ...program.dtypes import DType
 from ...program.settings import DEFAULT, CompileSettings
 from ...program.target import Target, elements_per_word
 from ..dims import Dim, equal, limits, maximum, symbol
-from ..emit.expression import check_expression
 from ..ir import (
+    Bits,
     Body,
     Call,
     Constant,
@@ -34,6 +34,7 @@ from ..ir import (
     broadcast_shapes,
 )
 from ..ir.binding_ranges import is_large, is_way_to_read, of_weights
+from ..ir.expression import check_expression
 from ..nodes.divide import BindingsError, divided, is_bindable, joined, placed_copies
 from ..nodes.joins import picked
 from ..nodes.pads import padding
@@ -237,6 +238,7 @@ class Builder(Requirements):
         operands: Mapping[str, tuple[Operand, Sequence[int]]],
         *,
         parameters: Mapping[str, Dim] | None = None,
+        functions: Mapping[str, Function | Bits] | None = None,
         cost: int = 4,
         reuse: bool = False,
         inline: bool = False,
@@ -247,10 +249,14 @@ class Builder(Requirements):
         """output[coordinates] = the value that `body` returns; operands are read by `<name>_at(coordinates)`.
 
         `body` is the name of a file in `wgsl/bodies/`, or a text of up to three statements. `constants` and `parameters` are what
-        its directives (see `templates/preprocess.py`) and its `$NAME` are about.
+        its directives (see `templates/preprocess.py`) and its `$NAME` are about, and `functions` what the
+        `$NAME` of an expression is.
         `reuse` says that elements of the operands are read more than once over the whole output; for `inline`, `neighbours` and
         `iterations` see `Map`. A body of single axes makes its result in the memory order of an operand as large.
         """
+        for function in (functions or {}).values():
+            if isinstance(function, Function):
+                self._check_expression(function.expression, dict(function.parameters), {}, function.result)
         # An invocation computes all the elements that share a word.
         self.bound_loop(iterations * elements_per_word(dtype, self.target), "a loop of {} steps", iterations)
         reads = {n: Read(x.view, tuple(g), reuse) for n, (x, g) in operands.items()}
@@ -269,6 +275,7 @@ class Builder(Requirements):
                 iterations=iterations,
                 constants=dict(constants),
                 parameters=dict(parameters or {}),
+                functions=dict(functions or {}),
                 cost=cost,
             )
         )

@@ -53,6 +53,6 @@ def _meaning(node: Map | Join | Pad) -> Hashable:
     if isinstance(node, Pad):
         return operands, node.begins, node.output.shape
     constants = tuple((name, repr(value)) for name, value in node.constants.items())
-    parameters = tuple(node.parameters.items())
+    parameters = (*node.parameters.items(), *node.functions.items())
     text = (node.expression, node.body, node.coordinates, node.groups)
     return text, operands, constants, parameters, node.output.dtype, node.output.shape, node.inline

@@ -11,9 +11,9 @@ import ast
 from functools import lru_cache
 
 from ..dims import Dim, ceildiv, maximum, minimum
-from ..emit.expression import parse
-from ..emit.scalar import KINDS
 from ..ir import Call, Map, Node, Read, Tensor
+from ..ir.expression import parse
+from ..ir.kinds import KINDS
 from .fuse import FusedGroup
 
 _OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Call)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -120,6 +120,7 @@ def gather_nd(
     if not count:
         shown = (*x.shape[:batch_dims], *(1,) * queries, *x.shape[batch_dims:])
         return b.expand(b.reshape(x, shown), shape)
+    empty: dict[str, Any] = {f"MAY_BE_EMPTY{k}": may_be(extent, 0) for k, extent in enumerate(picks)}
     return b.map(
         "gather_nd",
         x.dtype,
@@ -133,7 +134,7 @@ def gather_nd(
         parameters={f"extent{k}": extent for k, extent in enumerate(picks)},
         cost=4 * count,
         COUNT=count,
-        **{f"MAY_BE_EMPTY{k}": may_be(extent, 0) for k, extent in enumerate(picks)},
+        **empty,
     )
 
 
@@ -262,6 +263,7 @@ def pad(
         return b.pad(x, fill, [begins.get(a, 0) for a in range(x.rank)], shape)
     groups, numbers = apart(x.rank, padded)
     parameters = {f"begin{numbers[a]}": begins[a] for a in padded} | {f"extent{numbers[a]}": x.shape[a] for a in padded}
+    is_padded: dict[str, Any] = {f"PADDED{k}": k in numbers.values() for k in range(len(groups))}
     return b.map(
         "pad",
         x.dtype,
@@ -274,7 +276,7 @@ def pad(
         reuse=True,
         RANK=len(groups),
         MODE=mode,
-        **{f"PADDED{k}": k in numbers.values() for k in range(len(groups))},
+        **is_padded,
     )
 
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
-from ...emit.storage import pack, rounded, unpack
-from ...ir import broadcast_shapes
+from ...ir import Bits, broadcast_shapes
+from ...ir.floats import rounded
 from ..builder import Builder, Operand
 from ..structures import Structure
 from .activations import ACTIVATIONS, activated
@@ -263,9 +263,12 @@ def bit_cast(b: Builder, x: Operand, *, to: int) -> Operand:
     if dtype.bits != x.dtype.bits or dtype.compute is None:
         raise UnsupportedError(f"the bits of {x.dtype.label} as {dtype.label}")
     bits = x.dtype.bits
+    operands = {"x": (x, (x.rank,))}
     if bits < 32:
-        steps = pack("v", x.dtype), unpack("bits", "0u", dtype)
-    elif bits == 32:
+        body = "let v = x_at(at); let bits = $BITS; return $RESULT;"
+        functions = {"BITS": Bits("v", x.dtype, True), "RESULT": Bits("bits", dtype, False)}
+        return b.map(body, dtype, x.shape, ("at",), (x.rank,), operands, cost=2, functions=functions)
+    if bits == 32:
         steps = "bitcast<u32>(v)", "bitcast<$out_t>(bits)"
     else:
         native = b.target.int64 == "native"
@@ -273,7 +276,7 @@ def bit_cast(b: Builder, x: Operand, *, to: int) -> Operand:
             "words_of_u64(bitcast<u64>(v))" if native and x.dtype.is_integer else "v",
             "bitcast<$out_t>(u64_of_words(bits))" if native and dtype.is_integer else "bits",
         )
-    body, operands = "let v = x_at(at); let bits = #(BITS); return #(RESULT);", {"x": (x, (x.rank,))}
+    body = "let v = x_at(at); let bits = #(BITS); return #(RESULT);"
     return b.map(body, dtype, x.shape, ("at",), (x.rank,), operands, cost=2, BITS=steps[0], RESULT=steps[1])
 
 

@@ -14,8 +14,7 @@ import numpy as np
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...dims import Dim, product
-from ...emit import storage
-from ...ir import Read
+from ...ir import Read, floats
 from ...tune import row_variants
 from ..builder import Builder, Operand
 from .choices import Flag
@@ -66,7 +65,7 @@ def quantized(
 ) -> Operand:
     """round(x / scale) + zero, saturated; scale and zero broadcast with x. Small floats have no zero point but 0."""
     if dtype in MINIFLOATS:
-        expression = storage.rounded("quotient(f32(x), s)", dtype, saturate)
+        expression = floats.rounded("quotient(f32(x), s)", dtype, saturate)
         return b.pointwise(expression, {"x": x, "s": scale}, dtype, x.shape, cost=16)
     return rounded(b, "quotient(f32(x), s)", {"x": x, "s": scale}, zero, dtype, x.shape)
 

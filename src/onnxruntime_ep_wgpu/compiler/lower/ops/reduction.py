@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from ....program.dtypes import DType
 from ...dims import Dim, may_be, product
-from ...emit.scalar import WIDEST
 from ...ir import Function, Read, View, coalesce
+from ...ir.kinds import WIDEST
 from ...tune import across_variants, column_splits, row_variants
 from ..builder import Builder, Operand
 from .choices import Flag

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...dims import Dim, ceildiv, floordiv, product
-from ...emit.scalar import Scalars
+from ...ir import Function
+from ...ir.expression import spelled
 from ...nodes.divide import BindingsError
 from ..builder import Builder, Operand
 
@@ -74,7 +75,6 @@ def cut(b: Builder, x: Operand, kept: int, fill: float, chunks: int = 0) -> Oper
     view = x.view.reshape((*x.shape[:kept], chunks, floordiv(columns, chunks))) if exact else None
     if view is not None:
         return b.view(x, view)
-    text = Scalars(b.target.int64).literal(fill, x.dtype.compute or "").text
     return b.map(
         "let i = part * $length + k; if (i >= $columns) { return $FILL; } return x_at(row, i);",
         x.dtype,
@@ -83,9 +83,9 @@ def cut(b: Builder, x: Operand, kept: int, fill: float, chunks: int = 0) -> Oper
         (kept, 1, 1),
         {"x": (x, (kept, x.rank - kept))},
         parameters={"columns": columns, "length": length},
+        functions={"FILL": Function((), spelled(fill), x.dtype.compute or "")},
         inline=True,
         cost=2,
-        FILL=text,
     )
 
 

@@ -13,9 +13,7 @@ from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ....program.target import elements_per_word
 from ...dims import Dim, ceildiv, maximum, product
-from ...emit.scalar import Scalars
-from ...emit.value import TypedValue
-from ...ir import Read, Variant
+from ...ir import Function, Read, Variant
 from ...nodes.coordinates import named
 from ..builder import Builder, Operand
 from .indexing import beside
@@ -70,28 +68,27 @@ def scattered_along(b: Builder, x: Operand, keys: Operand, updates: Operand, axi
         groups,
         operands,
         parameters=parameters,
+        functions={} if last else {"COMBINE": _combined(x.dtype, reduction)},
         cost=16,
         reuse=True,
         iterations=count if few or not last else 0,
         RANK=len(groups),
         AXIS=at,
         FEW=few,
-        COMBINED="" if last else _combined(b, x.dtype, reduction),
+        COMBINED=not last,
         **{f"LIMITED{k}": k in limited for k in range(len(groups))},
     )
 
 
-def _combined(b: Builder, dtype: DType, reduction: str) -> str:
-    """WGSL for `total` combined with the update `u`."""
-    scalars, kind = Scalars(b.target.int64), dtype.compute or ""
+def _combined(dtype: DType, reduction: str) -> Function:
+    """`total` combined with the update `u`."""
+    kind = dtype.compute or ""
     if kind == "bool":
         raise UnsupportedError(f"scattering booleans with reduction {reduction!r}")
-    values = [TypedValue("total", kind), TypedValue("u", kind)]
-    if reduction in ("add", "mul"):
-        return scalars.binary("+" if reduction == "add" else "*", *values).text
-    if reduction not in ("min", "max"):
+    expressions = {"add": "total + u", "mul": "total * u", "min": "min(total, u)", "max": "max(total, u)"}
+    if reduction not in expressions:
         raise UnsupportedError(f"reduction={reduction!r}")
-    return scalars.function(reduction, values).text
+    return Function((("total", kind), ("u", kind)), expressions[reduction], kind)
 
 
 def _order(b: Builder, keys: Operand, axis: int) -> Operand:

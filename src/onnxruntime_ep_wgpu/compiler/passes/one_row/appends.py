@@ -15,8 +15,8 @@ from functools import reduce
 from ....program.program import Declined
 from ....program.target import Target
 from ...dims import Dim, ceildiv, equal, maximum, quotient
-from ...emit.storage import rounded
 from ...ir import Call, Map, Node, Read, Tensor, View, Write
+from ...ir.floats import rounded
 from ..fuse import FusedGroup
 from .dependencies import RULE, Dependencies, check_stored, leave_out
 from .kernel import misfit_of_bindings

@@ -1,6 +1,6 @@
 // An element of x after updates along an AXIS, of which FEW are looked at one by one. Of more the `last` one is known, or they
 // are sorted by the element that they are meant for. On other axes there may be fewer updates than elements, where LIMITED.
-// COMBINED is an expression for what becomes of `total` with an update `u`; without one the last update counts.
+// Where COMBINED, `COMBINE` is what becomes of `total` with an update `u`; else the last update counts.
 #for k RANK
 #if LIMITED#k
   if (at#k >= $limit#k) { return x_at(#[at#d for d RANK]); }
@@ -30,7 +30,7 @@
     if (keys_at(#[#("n" if #k == AXIS else "at#k") for k RANK]) != i32(at#(AXIS))) { break; }
 #end
     let u = updates_at(#[#("n" if #k == AXIS else "at#k") for k RANK]);
-    total = #(COMBINED);
+    total = $COMBINE;
   }
   return total;
 #end
