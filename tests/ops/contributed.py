@@ -63,6 +63,8 @@ def _attention() -> Iterator[Example]:
     yield _node("PackedMultiHeadAttention", *rows, None, offsets, limits, **heads)
     angles = [np.cos(random(8, SIZE // 2)), np.sin(random(8, SIZE // 2))]
     yield _node("RotaryEmbedding", random(BATCH, HEADS, STEPS, SIZE), np.array([1]), *angles)
+    places = np.arange(3 * BATCH * STEPS).reshape(3, BATCH, STEPS) % 8
+    yield _node("MRotaryEmbedding", x, places, *angles, mrope_section=[2, 1, SIZE // 2 - 3], **heads)
     yield _node("RotaryEmbedding", x, np.arange(STEPS * BATCH).reshape(BATCH, STEPS), *angles, **heads)
     words = [random(11, WIDE), random(7, WIDE, seed=1), random(2, WIDE, seed=2), random(WIDE), random(WIDE, seed=3)]
     ids, kinds = np.array([[1, 2, 3], [4, 10, 0]], I32), np.zeros((2, 3), I32)
@@ -72,6 +74,10 @@ def _attention() -> Iterator[Example]:
 def _norms() -> Iterator[Example]:
     rows, gain = random(BATCH, STEPS, WIDE), [random(WIDE, seed=k) for k in (1, 2, 3)]
     yield _node("SkipLayerNormalization", rows, rows[::-1], *gain, constants=(2, 3, 4))
+    yield _node("GatedAdd", rows, rows[::-1], rows[..., :1])
+    yield _node("LinearAttentionGate", rows, *gain[:2], rows[::-1], outputs=[F32] * 2, constants=(1, 2))
+    keys, scales = random(BATCH, STEPS, 2, WIDE, seed=4), [random(2, WIDE, seed=k) for k in (5, 6, 7)]
+    yield _node("EngramGate", keys, keys[::-1], rows, *scales, outputs=[F32] * 2, constants=(3, 4, 5))
     yield _node("SkipSimplifiedLayerNormalization", rows, rows[::-1], *gain[:2], constants=(2, 3))
     image, scales = random(BATCH, 4, 4, 8), [random(8, seed=k) for k in (1, 2)]
     how = {"groups": 2, "activation": 1}

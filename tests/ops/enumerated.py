@@ -126,6 +126,8 @@ def _models() -> Iterator[Example]:
     rows = [random(1, 4, 5), random(4, 1, 3, seed=1)]
     yield Example("CausalConvWithState", rows, how, domain=MICROSOFT, outputs=[np.float32] * 2)
     yield Example("CausalConvWithState", rows, how, opset=27, outputs=[np.float32] * 2)
+    gated = [random(2, 3, 8), random(4, seed=1), random(2, 3, 8, seed=2)]
+    yield Example("GatedRMSNorm", gated, {"activation": ("silu", "swish", "sigmoid")}, domain=MICROSOFT)
     rules = {"update_rule": ("gated_delta", "linear", "gated", "delta")}
     parts = [*(random(1, 3, 8, seed=k) for k in range(3)), random(1, 2, 4, 4, seed=3)]
     parts += [-np.abs(random(1, 3, 8, seed=4)), np.abs(random(1, 3, 2, seed=5))]

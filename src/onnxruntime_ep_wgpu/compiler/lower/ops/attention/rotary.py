@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from .....errors import UnsupportedError
 from .....program.dtypes import DType
-from ....dims import Dim, floordiv, may_be
+from ....dims import Dim, equal, floordiv, may_be
 from ...builder import Builder, Operand
 from ..choices import Flag
 from ..index import INDICES, Allowed, index32, narrowed
@@ -120,6 +122,65 @@ def microsoft_rotary_embedding(
     names = HEADS_FIRST if x.rank == 4 else STEPS_FIRST
     y = rotated(b, whole, names, cosines, sines, rows, size=size, interleaved=bool(interleaved))
     return b.reshape(y, x.shape)
+
+
+@op(
+    "MRotaryEmbedding",
+    domain=MICROSOFT,
+    types=FLOATS,
+    positions=INDICES,
+    ranks={"x": (3, 4), "cosines": 2, "sines": 2, "positions": 3},
+)
+def multi_rotary_embedding(
+    b: Builder,
+    x: Operand,
+    positions: Operand,
+    cosines: Operand,
+    sines: Operand,
+    *,
+    mrope_section: list[int],
+    interleaved: Flag = 0,
+    is_packed_batching: Flag = 0,
+    mrope_layout: Flag = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> Operand:
+    """As `rotary_embedding`, with positions (3, batch, sequence) in time, height and width: each angle of a head is of one.
+    `mrope_section` has how many are, one behind the other; with `mrope_layout` 1 they take turns."""
+    if x.rank == 3 and not num_heads:
+        raise UnsupportedError("num_heads is needed for an input of three axes")
+    half = sum(mrope_section)
+    if len(mrope_section) != 3 or min(mrope_section) < 0 or (rotary_embedding_dim and rotary_embedding_dim != 2 * half):
+        raise UnsupportedError(f"mrope_section {mrope_section}: three numbers that make half of a head are needed")
+    for name, table in (("cos_cache", cosines), ("sin_cache", sines)):
+        b.require(equal(table.shape[1], half), f"{name} {{}} for {half} angles of mrope_section", table)
+    b.require(equal(positions.shape[0], 3), "position_ids {} are not of time, height and width", positions)
+    whole = x if x.rank == 4 else _split(b, x, num_heads)
+    kept = index32(b, positions, Allowed(0, cosines.shape[0] - 1, f"the rows of the cosines {cosines}"))
+    which = b.constant(np.array(_streams(mrope_section, bool(mrope_layout)), np.int32))
+    tables = [
+        b.map(
+            "let row = element_of(position_at(u32(which_at(k)), batch, step), $rows);\nreturn table_at(row, k);",
+            table.dtype,
+            (*positions.shape[1:], half),
+            ("batch", "step", "k"),
+            (1, 1, 1),
+            {"position": (kept, (1, 1, 1)), "which": (which, (1,)), "table": (table, (1, 1))},
+            parameters={"rows": table.shape[0]},
+        )
+        for table in (cosines, sines)
+    ]
+    names = HEADS_FIRST if x.rank == 4 else STEPS_FIRST
+    y = rotated(b, whole, names, tables[0], tables[1], AngleRows(), size=2 * half, interleaved=bool(interleaved))
+    return b.reshape(y, x.shape)
+
+
+def _streams(sections: Sequence[int], take_turns: bool) -> list[int]:
+    """For each angle 0, 1 or 2: whether it is of the time, of the height or of the width."""
+    if not take_turns:
+        return [stream for stream, count in enumerate(sections) for _ in range(count)]
+    return [k % 3 if k < 3 * sections[k % 3] else 0 for k in range(sum(sections))]
 
 
 def _split(b: Builder, x: Operand, heads: Dim) -> Operand:
