@@ -119,6 +119,9 @@ def _products() -> Iterator[Example]:
     how: dict[str, Any] = {"K": 32, "N": 6, "block_size": 16}
     blocks = [_bytes(6, 2, 8), np.abs(random(6, 2)), _bytes(6, 1)]
     yield _node("MatMulNBits", wide, *blocks, constants=(1, 2, 3), bits=4, **how)
+    part, how_of_parts = [*blocks[:2], None], {"K": 32, "Nq": 6, "Nkv": 6, "block_size": 16, "bits": 4}
+    given = [wide, wide[::-1], random(32, seed=2), *part, *part, *part]
+    yield _node("MatMulNBitsQkv", *given, outputs=[F32] * 4, constants=(2, 3, 4, 6, 7, 9, 10), **how_of_parts)
     yield _node("MatMulBnb4", wide, _bytes(96), np.abs(random(12)), constants=(1, 2), quant_type=1, **how)
 
 

@@ -128,6 +128,10 @@ def _models() -> Iterator[Example]:
     yield Example("CausalConvWithState", rows, how, opset=27, outputs=[np.float32] * 2)
     gated = [random(2, 3, 8), random(4, seed=1), random(2, 3, 8, seed=2)]
     yield Example("GatedRMSNorm", gated, {"activation": ("silu", "swish", "sigmoid")}, domain=MICROSOFT)
+    part = [_bytes(6, 2, 8), np.abs(random(6, 2)), random(6, seed=2)]
+    how = {"K": 32, "N": 6, "block_size": 16, "bits": 4}
+    given, named = [random(3, 32), None, random(32, seed=1), *part, *part], {"activation": ("silu",)}
+    yield Example("MatMulNBitsMlp", given, named, how, MICROSOFT, constants=[2, 3, 4, 5, 6, 7, 8])
     rules = {"update_rule": ("gated_delta", "linear", "gated", "delta")}
     parts = [*(random(1, 3, 8, seed=k) for k in range(3)), random(1, 2, 4, 4, seed=3)]
     parts += [-np.abs(random(1, 3, 8, seed=4)), np.abs(random(1, 3, 2, seed=5))]

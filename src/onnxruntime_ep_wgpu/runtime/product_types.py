@@ -12,7 +12,7 @@ from .protobuf import VARINT, Data, fields, last_number, varint
 
 # Field numbers of onnx.proto, and the number of the type.
 _GRAPH, _NODE, _INITIALIZER, _OP_TYPE, _DIMS, _DATA_TYPE, _FLOAT16 = 7, 1, 5, 4, 1, 2, 10
-_PACKED = (b"MatMulNBits", b"QMoE", b"GatherBlockQuantized")
+_PACKED = (b"MatMulNBits", b"MatMulNBitsMlp", b"MatMulNBitsQkv", b"QMoE", b"GatherBlockQuantized")
 """Operators whose weights have a few bits each: what decodes with them is bound by reading, not by products."""
 _CONTEXT = b"EPContext"
 _ATTRIBUTE, _ATTRIBUTE_NAME, _ATTRIBUTE_TEXT = 5, 1, 4

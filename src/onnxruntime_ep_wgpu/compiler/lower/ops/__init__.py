@@ -5,7 +5,7 @@
 Of ONNX: `pointwise`, `shape`, `indexing`, `scatter`, `reduction`, `scan` (running totals), `selection`,
 `data_sized`, `ngrams`, `sequences`, `normalise`, `matmul`, `attention/`, `algebra`, `conv`, `conv_deformed`, `pool`, `resize`,
 `sample`, `fourier`, `quantize`, `quantized_product`, `quantized_pointwise`, `recurrent`, `random`.
-Of ONNX Runtime: `optimised`, `optimised_norms`, `blocks` and `blocks_lookup` (weights of 2 to 8 bits), `experts`,
+Of ONNX Runtime: `optimised`, `optimised_norms`, `blocks`, `blocks_lookup` and `blocks_beside` (weights of 2 to 8 bits), `experts`,
 `linear_attention`, `gates`.
 Of `ai.onnx.ml`: `features`, `linear_models`, `support_vectors`, `trees` (`tree_nodes` checks them), and `learnt_scores`, what
 becomes of their scores.
@@ -50,6 +50,7 @@ FAMILIES = (
     "optimised_norms",
     "blocks",
     "blocks_lookup",
+    "blocks_beside",
     "experts",
     "linear_attention",
     "gates",
