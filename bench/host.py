@@ -169,7 +169,7 @@ def parts(
     whole = timed(bound, wait, runs)
     direct = timed(lambda: session._sess.run_with_iobinding(binding._iobinding, None), wait, runs)
     submitted = timed(lambda: encoding.native.lib.run(work._words[0]), wait, runs)
-    encoder = encoding.Encoder(work._queue.device)
+    encoder = encoding.Encoder(work._queue.library, work._queue.device)
     encoded = timed(lambda: encoder.encode(work.recording), wait, runs)
     lib.listen(True)
     memos._pass_over = 1 << 30

@@ -1,16 +1,19 @@
 """Declares the extension module `onnxruntime_ep_wgpu._memo` (cffi, one binary for Python 3.11 and later).
 
-In: memo.c and ort_abi.py (the tables). Out: `ffibuilder`, which setup.py names in `cffi_modules`.
+In: memo.c, ort_abi.py (the tables) and runtime/runs/key.py (how many runs are known). Out: `ffibuilder`, which setup.py names in
+`cffi_modules`.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import cffi
 
 HERE = Path(__file__).resolve().parent
+KEY = HERE.parent / "src/onnxruntime_ep_wgpu/runtime/runs/key.py"  # how many runs are known
 sys.path.insert(0, str(HERE))
 import ort_abi  # noqa: E402
 
@@ -58,8 +61,10 @@ ffibuilder.set_source(
     "onnxruntime_ep_wgpu._memo",
     f'#include "platform.h"\n#include <stdbool.h>\n{ort_abi.CHARACTERS}{ort_abi.declarations()}\n#include "memo.c"',
     include_dirs=[str(HERE)],
+    define_macros=[("MEMOS", re.findall(r"^REMEMBERED_RUNS = (\d+)$", KEY.read_text("utf-8"), re.M)[0])],
     depends=[
-        str(HERE / name) for name in ("memo.c", "marks.h", "ort_abi.py", "outcomes.h", "platform.h", "without_python.h")
+        str(KEY),
+        *(str(HERE / it) for it in ("memo.c", "marks.h", "ort_abi.py", "outcomes.h", "platform.h", "without_python.h")),
     ],
     libraries=["psapi"] if sys.platform == "win32" else [],
     py_limited_api=True,

@@ -12,7 +12,7 @@
 #include "marks.h"
 #include "outcomes.h"
 
-enum { MEMOS = 8, LEFT_OUT = 0 };
+enum { LEFT_OUT = 0 };
 
 /* An input or output of a run. */
 typedef struct {
@@ -41,7 +41,7 @@ typedef struct {
   int captured; /* whether the session captures its runs */
   int64_t every, runs; /* of so many runs Python does one, where interrupts are handled; 0: none */
   int64_t hits; /* of all memos; orders them by their last use */
-  Memo memos[MEMOS];
+  Memo memos[MEMOS]; /* of the last runs; build_memo.py says how many, at most 32 */
 } Node;
 API_BEHIND_TABLE(Node);
 

@@ -248,9 +248,9 @@ def test_a_capture_updates_what_it_is_given(program: Program, kept: bool) -> Non
     for run in runs:
         with executable.prepare(run.tensors) as prepared:
             places = prepared.places(run.outputs(prepared))
-        capture = capture or executable.capture(plan, places, [kept] * len(places))
+        capture = capture or executable.capture(plan, places, (kept,) * len(places))
         assert capture.difference(plan, places) is None
-        capture.replay(places)
+        executable.replay(capture, places)
         close({name: run.get(name, shape) for name, shape in run.shapes.items()}, wanted(feeds, 16))
 
 

@@ -84,7 +84,7 @@ def test_a_bound_value_that_sets_no_shape_changes_between_replays(
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_plain_runs_with_other_values_are_replays_of_one_capture(
+def test_plain_runs_with_other_values_capture_nothing(
     name: str, open_session: Callable[..., ort.InferenceSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from onnxruntime_ep_wgpu.runtime.executable import Executable
@@ -97,4 +97,4 @@ def test_plain_runs_with_other_values_are_replays_of_one_capture(
     for values in (*VALUES, *VALUES):
         feeds = {"a": values.astype(np.int64)} | ({"x": X} if len(session.get_inputs()) > 1 else {})
         np.testing.assert_array_equal(session.run(None, feeds)[0], oracle.run(None, feeds)[0])
-    assert len(made) == 1
+    assert not made

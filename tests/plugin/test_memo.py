@@ -22,6 +22,7 @@ from onnxruntime_ep_wgpu.plugin import memo
 from onnxruntime_ep_wgpu.plugin.callbacks import held
 from onnxruntime_ep_wgpu.plugin.memory import pool
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
+from onnxruntime_ep_wgpu.runtime.runs.key import REMEMBERED_RUNS
 from tests import patience
 
 from . import models
@@ -129,7 +130,7 @@ def test_one_input_with_other_outputs_and_the_other_way_round(session: Any) -> N
 
 
 def test_more_tensors_than_are_remembered_are_right_and_remembered_again_when_there_are_fewer(session: Any) -> None:
-    bound = [Bound(session, 3) for _ in range(memo.native.lib.MEMOS + 5)]
+    bound = [Bound(session, 3) for _ in range(REMEMBERED_RUNS + 5)]
     for it in bound * 4:
         it.run()
     few = bound[:2]

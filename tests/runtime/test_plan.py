@@ -141,7 +141,7 @@ def test_with_caches_off_nothing_of_the_callers_memory_is_kept_beyond_a_run(mode
         # The numbers of the last plans stay, 256 bytes each; a tensor here has 32 KiB and more.
         assert alone.counters["buffer_bytes"] < before + (16 << 10)
         assert not [
-            it for plan in executable.plans.values() for it in plan._recordings.values() if it.recording is not None
+            it for plan in executable.plans.values() for it in plan.recordings.kept.values() if it.recording is not None
         ]
 
 
@@ -156,7 +156,7 @@ def test_what_is_bound_ends_with_the_first_of_its_buffers_and_not_before():
         for y in ys:
             run(x, y)
     (plan,) = executable.plans.values()
-    bound = list(plan._recordings.values())
+    bound = list(plan.recordings.kept.values())
     assert len(bound) == 3 and all(it.recording is not None for it in bound)
     groups = device().counters["bind_groups"]
     for y in ys:

@@ -12,11 +12,11 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.device import Device, Place
 from onnxruntime_ep_wgpu.program.dtypes import DType
-from onnxruntime_ep_wgpu.runtime.ahead import Course
 from onnxruntime_ep_wgpu.runtime.executable import Executable
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 from onnxruntime_ep_wgpu.runtime.plan import Plan
 from onnxruntime_ep_wgpu.runtime.plans import MAX_PLANS
+from onnxruntime_ep_wgpu.runtime.runs.predict import RunPredictor
 from tests.support import compile_model, device, make_model
 
 F = np.float32
@@ -126,25 +126,25 @@ def test_where_tensors_stay_is_looked_at_once_for_the_runs_to_come(
         model(4, length)
 
 
-def test_a_course_goes_on_only_as_it_did_twice() -> None:
-    course = Course()
+def test_a_predictor_goes_on_only_as_it_did_twice() -> None:
+    predictor = RunPredictor()
     keys = [(((1, n), (2,)), (n + 7,)) for n in (3, 4, 5, 6, 8, 10, 10, 10, 9, 8)]
-    found = [None if (after := course.next(key, [])) is None else after[0][0][0][1] for key in keys]
+    found = [None if (after := predictor.next(key, [])) is None else after[0][0][0][1] for key in keys]
     assert found == [None, None, 6, 7, None, 12, None, None, None, 7]
-    assert course.next((((1, 7, 1), (2,)), (14,)), []) is None
-    assert Course().next((((0,),), ()), []) is None
+    assert predictor.next((((1, 7, 1), (2,)), (14,)), []) is None
+    assert RunPredictor().next((((0,),), ()), []) is None
 
 
 def test_of_a_run_like_the_one_before_nothing_is_noted(model: Model) -> None:
     """Which most are: no place of a tensor is looked at."""
-    course = model.executable._course
+    predictor = model.executable._predictor
     for noted, length in enumerate((2, 7, 5), 1):
         model(4, length)
-        assert len(course._places) == noted
+        assert len(predictor._places) == noted
     for _ in range(3):
         model(4, 5)
-        assert not course._places
-    assert course.next((((4, 16), (1, 5)), ()), [object()]) is None  # type: ignore[list-item]
+        assert not predictor._places
+    assert predictor.next((((4, 16), (1, 5)), ()), [object()]) is None  # type: ignore[list-item]
 
 
 def test_other_sizes_in_between_change_nothing(model: Model) -> None:

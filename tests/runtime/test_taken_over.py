@@ -16,10 +16,10 @@ from onnxruntime_ep_wgpu.device.sizes import padded
 from onnxruntime_ep_wgpu.program.layout import Layout, Layouts
 from onnxruntime_ep_wgpu.program.program import Program, Storage
 from onnxruntime_ep_wgpu.runtime import plans as all_plans
-from onnxruntime_ep_wgpu.runtime.callers import Callers
 from onnxruntime_ep_wgpu.runtime.pipelines import Pipelines
 from onnxruntime_ep_wgpu.runtime.plan import Plan
 from onnxruntime_ep_wgpu.runtime.plans import Plans
+from onnxruntime_ep_wgpu.runtime.runs.key import Callers
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests.program import programs
 

@@ -22,7 +22,7 @@ OPTIONS: dict[str, Option] = {
             "enableGraphCapture",
             "0",
             "Record the GPU work of a run and replay it in later runs.",
-            "one recording per gpu_graph_id and binding, or input shape; refused when a node runs elsewhere",
+            "one recording per gpu_graph_id and set of tensors in place; refused when a node runs elsewhere",
         ),
         flag(
             "enableInt64",

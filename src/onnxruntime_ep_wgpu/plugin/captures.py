@@ -1,7 +1,7 @@
 """Graph capture in one session: what is captured under which id, and what ONNX Runtime is told about it.
 
-In: `gpu_graph_id` from the options of each run, and the runs of compiled nodes. Out: a capture for the first run of a
-kind, replays after it.
+In: `gpu_graph_id` from the options of each run, and the runs of compiled nodes. Out: the first run of a node with tensors that the
+caller keeps has the id as its name, and later runs under the id are that run or an error.
 
 ONNX Runtime can replay by itself (`ReplayGraph`), but then it calls no node and shows us no tensor: a run with other
 memory would return stale data, and nobody could notice. So it is told that nothing is captured, calls the compiled node in
@@ -9,7 +9,8 @@ every run, and the node replays after comparing what it was given. It is asked t
 node is ours, and pass on `release_captured_graph`.
 
 Memory that is older than the run is the caller's, an IOBinding's for example, and has to stay in place. Memory allocated
-since the run began is ONNX Runtime's own, for the feeds and results of a plain `run`, and may lie elsewhere each time.
+since the run began is ONNX Runtime's own, for the feeds and results of a plain `run`, and may lie elsewhere each time. A run
+that has only such memory is a run like any other.
 
 Invariants: a run under an id gives what an uncaptured run gives, or raises; what is kept is bounded.
 """
@@ -18,12 +19,13 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..errors import InputError, LimitError, UnsupportedError
+from ..runtime.runs.key import REMEMBERED_RUNS
 from . import memo, watch
-from .abi import ERROR, INFO, WARNING, Logger, Ort, message_of, text
+from .abi import ERROR, INFO, Logger, Ort, message_of, text
 from .assign.decision import ISLAND
 from .callbacks import callback
 from .memory import space as memory
@@ -31,15 +33,13 @@ from .memory import space as memory
 if TYPE_CHECKING:
     from ..device import Place, Submission
     from ..runtime.executable import Run
-    from ..runtime.replay import CapturedRun
+    from ..runtime.runs.repeat import CapturedRun
     from .assign.placement import Placement
 
 RUN_KEY = "gpu_graph_id"
 # Run options without an id mean this one; with the other, a run is not captured.
 DEFAULT_ID, NO_CAPTURE = 0, -1
 MAX_GRAPHS = 64
-# Captures of a node under one id: one for each set of input shapes of plain runs, and of tensors kept in place.
-MAX_CAPTURES = 8
 # ONNX Runtime's OrtGraphCaptureNodeAssignmentPolicy.
 _ALLOW_CPU_FOR_SHAPES = 1
 _SHOWN_NODES = 20
@@ -66,7 +66,6 @@ class Captures:
         self._graphs: dict[int, _Graph] = {}
         self._lock = threading.Lock()
         self._thread = threading.local()
-        self._said_full = False
 
     def begin(self, graph_id: str) -> None:
         """A run begins on this thread; `graph_id` is its run option, "" when it has none. Raises InputError."""
@@ -107,17 +106,6 @@ class Captures:
         skip = f"{RUN_KEY}={NO_CAPTURE} runs without capture"
         return f"release_captured_graph({graph_id}) makes room, {skip}" if self._releasable else skip
 
-    def say_full(self, number: int) -> None:
-        """Tells the user, once, that runs are not captured any more."""
-        with self._lock:
-            said, self._said_full = self._said_full, True
-        if not said:
-            self.logger.log(
-                WARNING,
-                f"graph {number} has been captured for {MAX_CAPTURES} input shapes or bindings; further ones run "
-                f"without capture: use another {RUN_KEY} for them",
-            )
-
     def release(self, number: int) -> None:
         """Forgets what was captured under an id; nothing happens when that is nothing."""
         with self._lock:
@@ -138,20 +126,17 @@ class Captures:
 
 
 class _Graph:
-    """What is captured under one id: by node, and what a run of the node must have in common with its capture. `number` is no
-    other graph's, also when this one has been released."""
+    """What is captured under one id: by node, and by which of its tensors the caller keeps. `number` is no other graph's, also when
+    this one has been released."""
 
     def __init__(self) -> None:
         self.number = next(_numbers)
-        self._captures: dict[CapturedNode, dict[Any, CapturedRun]] = {}
+        self._captures: dict[CapturedNode, dict[tuple[bool, ...], CapturedRun]] = {}
         self._lock = threading.Lock()
 
-    def find(self, node: CapturedNode, key: Any) -> CapturedRun | None:
-        return self._captures.get(node, {}).get(key)
-
-    def full(self, node: CapturedNode) -> bool:
-        """Whether the node has all the captures that it may have."""
-        return len(self._captures.get(node, ())) >= MAX_CAPTURES
+    def of(self, node: CapturedNode) -> Mapping[tuple[bool, ...], CapturedRun]:
+        """What is captured of a node, by which tensors the caller keeps."""
+        return self._captures.get(node, {})
 
     def forget(self, node: CapturedNode) -> None:
         with self._lock:
@@ -163,10 +148,10 @@ class _Graph:
             if node.memos is not None:
                 node.memos.end_graph(self.number)
 
-    def keep(self, node: CapturedNode, key: Any, capture: CapturedRun) -> CapturedRun:
+    def keep(self, node: CapturedNode, capture: CapturedRun) -> CapturedRun:
         """Keeps a capture; gives the one that another thread made first, if one did."""
         with self._lock:
-            return self._captures.setdefault(node, {}).setdefault(key, capture)
+            return self._captures.setdefault(node, {}).setdefault(capture.kept, capture)
 
 
 class CapturedNode:
@@ -180,8 +165,8 @@ class CapturedNode:
     def run(
         self, group: object, run: Run, outputs: Sequence[Place | None], addresses: Sequence[int]
     ) -> tuple[Submission | None, int]:
-        """Runs the node: a replay when such a run has been captured, a capture when it is new. Gives what was submitted, when
-        that is to be repeated in runs of the graph with the number that comes with it.
+        """Runs the node: what has been captured, where the caller keeps tensors in place. Gives what was submitted, when that is to
+        be repeated in runs of the graph with the number that comes with it.
 
         What was captured of another `group`, one whose device was lost, is forgotten. `addresses` are those of the
         inputs and outputs; 0 for a temporary place. Raises InputError when the caller's own tensors are not those of the
@@ -193,41 +178,39 @@ class CapturedNode:
             self._group = group
         if current.graph == NO_CAPTURE:
             return run.submit(outputs), current.number
-        places = run.places(outputs)
+        graph = self._captures.graph(current.graph)
         space = memory.space()
-        kept = tuple(at != 0 and space.number(at) <= current.newest for at in addresses)
-        capture = self._capture(current.graph, run, places, kept)
+        kept = tuple([at != 0 and space.number(at) <= current.newest for at in addresses])
+        # Memory of the session's own, with the values that the model gives its inputs, stays in place in any case.
+        if any(is_kept for number, is_kept in enumerate(kept) if number not in self._defaults):
+            submission = self._run_captured(graph, current.graph, run, run.places(outputs), kept)
+        else:
+            submission = run.submit(outputs)
+        return (submission, current.number) if current.number else (None, 0)
+
+    def _run_captured(
+        self, graph: _Graph, graph_id: int, run: Run, places: Sequence[Place | None], kept: tuple[bool, ...]
+    ) -> Submission | None:
+        """The captured run with these tensors in place; captured now when it is the first."""
+        known = graph.of(self)
+        capture = known.get(kept)
         if capture is None:
-            run.submit(outputs)
-            return None, 0
+            if len(known) >= REMEMBERED_RUNS:
+                raise LimitError(
+                    f"graph {graph_id} has been captured with {len(known)} sets of tensors in place, which is the most for one id: "
+                    f"use another {RUN_KEY}; {self._captures.ways_out(graph_id)}"
+                )
+            made = run.executable.capture(run.plan, places, kept)
+            capture = graph.keep(self, made)
+            if capture is made:
+                self._captures.logger.log(INFO, f"captured graph {graph_id}: {len(run.plan.dispatches)} dispatches")
         difference = capture.difference(run.plan, places)
         if difference is not None:
             raise InputError(
-                f"graph {current.graph} does not fit this run: {difference}; change the captured tensors in place or use "
-                f"another {RUN_KEY}; {self._captures.ways_out(current.graph)}"
+                f"graph {graph_id} does not fit this run: {difference}; change the captured tensors in place or use "
+                f"another {RUN_KEY}; {self._captures.ways_out(graph_id)}"
             )
-        submission = capture.replay(places)
-        return (submission, current.number) if current.number else (None, 0)
-
-    def _capture(
-        self, number: int, run: Run, places: Sequence[Place | None], kept: tuple[bool, ...]
-    ) -> CapturedRun | None:
-        """The capture for such a run, made when it is the first of its kind; None when there are too many kinds."""
-        graph = self._captures.graph(number)
-        # With tensors that the caller keeps in place a run has to be the same every time; a plain run needs equal shapes.
-        # Memory of the session's own, with the values that the model gives its inputs, stays in place in any case.
-        bound = any(is_kept for at, is_kept in enumerate(kept) if at not in self._defaults)
-        key = (kept, None if bound else run.plan)
-        capture = graph.find(self, key)
-        if capture is None:
-            if graph.full(self):
-                self._captures.say_full(number)
-                return None
-            made = run.executable.capture(run.plan, places, kept)
-            capture = graph.keep(self, key, made)
-            if capture is made:
-                self._captures.logger.log(INFO, f"captured graph {number}: {made.dispatches} dispatches")
-        return capture
+        return run.executable.replay(capture, places)
 
 
 class Capturing(Protocol):

@@ -22,7 +22,7 @@ from ..runtime.executable import Executable, Run
 from ..runtime.inputs import DeviceTensor
 from ..runtime.making import DEVICE, WEIGHTS, Making
 from ..runtime.pipelines import Pipelines
-from ..runtime.plans import Key
+from ..runtime.runs.key import Key
 from ..runtime.settings import RunSettings
 from ..runtime.weight_sources import SourceOf, WeightSource, WeightSources, in_memory
 from .again import CompiledAgain

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .._ort import ffi, lib
 from ..program.dtypes import DType
 from ..runtime.inputs import DeviceTensor
+from ..runtime.runs.key import REMEMBERED_RUNS
 from .memory import space as memory
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class FusedNode:
         # As messages name them; made once, and not in every run.
         self.input_labels = [f"input {name!r}" for name in input_names]
         self.output_labels = [f"output {name!r}" for name in output_names]
-        self._free: deque[KnownTensors] = deque(maxlen=8)
+        self._free: deque[KnownTensors] = deque(maxlen=REMEMBERED_RUNS)
 
     @property
     def counts(self) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from .._ort import ffi as _ort_ffi
 from ..device import Place, depend
-from ..runtime.callers import Places
+from ..runtime.runs.key import Places
 from . import without_python
 from .abi import Ort, address
 from .memory import descriptors

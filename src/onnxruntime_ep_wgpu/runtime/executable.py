@@ -26,14 +26,14 @@ from ..program.target import check_target
 from ..program.weights import weight_array, weight_bytes, weight_names, weight_sizes
 from ..trace import Scope, listeners, span
 from . import checks, inspect
-from .ahead import Course
-from .callers import Bindable, Callers, Places, Remembered
 from .describe import Descriptions
 from .inputs import DeviceTensor, InputChecks
 from .pipelines import Pipelines
 from .plan import Plan
-from .plans import Family, Key, PlannedRun, Plans
-from .replay import CapturedRun
+from .plans import Family, PlannedRun, Plans
+from .runs.key import Callers, Key, Places
+from .runs.predict import RunPredictor
+from .runs.repeat import CapturedRun, PlacedRun
 from .settings import RunSettings
 from .stepwise import Stepwise
 
@@ -113,8 +113,7 @@ class Executable:
         self._stepwise = Stepwise(program, device, self._weights) if self.settings.stepwise else None
         self._descriptions = Descriptions(program)
         self._empty = device.buffer(256, "empty tensor")
-        self._course = Course()
-        self._numbers = {v: number for number, v in enumerate((*program.inputs, *program.outputs))}
+        self._predictor = RunPredictor()
         self._read_beside = _read_beside(program)
 
     def _uploaded(
@@ -214,8 +213,13 @@ class Executable:
     def submit(self, plan: Plan, places: Sequence[Place | None]) -> Submission | None:
         """Runs a plan once on these places: inputs, then outputs, None for empty ones. Gives what was submitted when there was
         nothing else to do."""
+        return self._submit(plan, self._bound(plan, places))
+
+    def _bound(self, plan: Plan, places: Sequence[Place | None]) -> PlacedRun:
+        """A run of a plan on these places."""
         callers, before, after = self._place(plan, places)
-        return self._submit(plan, callers, None, before, after)
+        # Stepwise runs make bind groups dispatch by dispatch.
+        return PlacedRun(callers, plan.bind(callers) if self._stepwise is None else None, before, after)
 
     # ---- what comes next
 
@@ -223,7 +227,7 @@ class Executable:
         """A run with this key has been submitted. Where sizes went on as they did before, as a decoder's mask, the next run is
         prepared while somebody waits for this one: its plan, and an encoder with it where it is known where tensors will lie.
         Whether it will be."""
-        found = self._course.next(key, places)
+        found = self._predictor.next(key, places)
         if found is None:
             return False
         following, there = found
@@ -256,21 +260,21 @@ class Executable:
         if work is None:
             self.device.record_ahead(recording, self.settings.per_submission)
         else:
-            work.then = self._later(lambda executable: executable._went_on(key, places))
+            work.then = self._later(lambda executable: executable._after_predicted(key, places))
             work.record_ahead()
 
-    def _callers_at(self, places: Places, plan: Plan) -> Bindable | None:
+    def _callers_at(self, places: Places, plan: Plan) -> Callers | None:
         """What a run with tensors at these places binds; None where a buffer has gone, or tensors have to be copied."""
         held = places.held()
         if held is None:
             return None
-        if places.as_they_are is plan.layout.begins:
-            return Remembered(self._numbers, places, held)
+        if places.bound_without_copies is plan.layout.begins:
+            return places.bound((*self.program.inputs, *self.program.outputs), held)
         callers, before, after = self._place(plan, places.within(held))
         if before or after:
             return None
         if callers.at == places.at:  # otherwise there is an empty one
-            places.as_they_are = plan.layout.begins
+            places.bound_without_copies = plan.layout.begins
         return callers
 
     def _goes_on(self, last: Plan, plan: Plan, key: Key, places: Places, recording: Recording) -> Work | None:
@@ -279,34 +283,26 @@ class Executable:
         found = (it.go_on(plan, key[0], places, work) for it in last.repeaters)
         return next((it for it in found if it is not None), None)
 
-    def _went_on(self, key: Key, places: Places) -> None:
-        """The run with this key was submitted by somebody else. As `expect`, while somebody waits."""
-        found = self._course.went_on(key, places)
+    def _after_predicted(self, key: Key, places: Places) -> None:
+        """The predicted run with this key was submitted by a `Repeater`. As `expect`, while a thread waits."""
+        found = self._predictor.next_after_predicted(key, places)
         if found is not None:
             self._prepare_ahead(key, *found)
 
-    def capture(self, plan: Plan, places: Sequence[Place | None], kept: Sequence[bool]) -> CapturedRun:
-        """What `submit` would run, to be replayed. Runs nothing.
+    def capture(self, plan: Plan, places: Sequence[Place | None], kept: tuple[bool, ...]) -> CapturedRun:
+        """A run of a plan with a name, to be done again. Runs nothing.
 
-        `kept` says for each place whether the caller keeps the tensor there. The others get buffers of the capture's
-        own, which a replay copies from and to. The plan stays while the capture does.
+        `kept` says for each place whether the caller keeps the tensor there. The plan stays while the capture does.
         """
-        values = (*self.program.inputs, *self.program.outputs)
-        bound = list(places)
-        staged: dict[int, Buffer] = {}
-        for number, value in enumerate(values):
-            if places[number] is not None and not kept[number]:
-                staged[number] = self.device.buffer(max(16, plan.nbytes[value]), "staging")
-                bound[number] = Place(staged[number], 0)
-        callers, before, after = self._place(plan, bound)
-        recording = self.device.record(plan.bound(callers))
-
-        def submit(in_front: Sequence[Copy], behind: Sequence[Copy]) -> Submission | None:
-            return self._submit(plan, callers, recording, [*in_front, *before], [*after, *behind])
-
-        made = CapturedRun(plan, bound, staged, len(recording), submit)
+        all_kept = all(is_kept or place is None for is_kept, place in zip(kept, places, strict=True))
+        made = CapturedRun(plan, places, kept, self._bound(plan, places) if all_kept else None)
         plan.captures.add(made)
         return made
+
+    def replay(self, captured: CapturedRun, places: Sequence[Place | None]) -> Submission | None:
+        """Runs again what was captured. `places` are where the tensors lie this time; there is no `difference`. Gives what was
+        submitted as `submit` does."""
+        return self._submit(captured.plan, captured.bound or self._bound(captured.plan, places))
 
     def _place(self, plan: Plan, places: Sequence[Place | None]) -> tuple[Callers, list[Copy], list[Copy]]:
         """What the dispatches bind for the callers' tensors, with the copies before and after that this needs."""
@@ -327,29 +323,20 @@ class Executable:
                 self.copied_inputs += 1
         return Callers(callers | results), before, after
 
-    def _submit(
-        self,
-        plan: Plan,
-        callers: Callers,
-        recording: Recording | None,
-        before: Sequence[Copy],
-        after: Sequence[Copy],
-    ) -> Submission | None:
-        """Queues copies, dispatches and copies; `recording` is what `callers` are bound to, when that is known. Gives what was
-        submitted when nobody listened and such a run does nothing else."""
+    def _submit(self, plan: Plan, run: PlacedRun) -> Submission | None:
+        """Queues a run: copies, dispatches and copies. Gives what was submitted when nobody listened and such a run does nothing
+        else."""
+        callers, recording, before, after = run
         scopes = listeners()
         if rehearsal.is_on():
             before, after = self._restoring(before, after)
         plan.submits += not rehearsal.is_on()
-        # Stepwise runs make bind groups dispatch by dispatch.
-        if recording is None and self._stepwise is None:
-            recording = plan.bind(callers)
         with self.device.debugger_capture() if self.settings.debugger_capture else nullcontext():
-            if self._stepwise is not None:
+            if recording is None:
+                assert self._stepwise is not None
                 with span("submit", self.program.name, dispatches=len(plan.dispatches)):
                     self._stepwise.run(plan, callers, before, after)
                 return None
-            assert recording is not None
             if scopes:
                 self._submit_recorded(scopes, plan, recording, before, after)
                 return None

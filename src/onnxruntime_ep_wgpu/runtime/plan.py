@@ -7,54 +7,43 @@ that mention them are cached for a few sets of callers' buffers, all others are 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, compress, count, islice
 from operator import attrgetter, is_not, ne
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ..device import BindGroup, BoundRecording, Buffer, BufferBinding, Device, Pipeline, Place, Recording
+from ..device import BindGroup, Buffer, BufferBinding, Device, Pipeline, Place, Recording
 from ..device.sizes import padded
 from ..live import LiveSet
 from ..program.dtypes import DType
 from ..program.layout import Layout, Range, Step
 from ..program.program import Program, Storage
 from . import checks
-from .callers import At, Bindable, ByValue, Places
-from .groups import BindGroups
 from .pipelines import Variant
 from .planned import PlannedDispatch
+from .runs.key import Callers, Places
+from .runs.record import BindGroups, LastRun, Recordings
 from .temps import Temps
 from .uniforms import UniformBuffers
 
 if TYPE_CHECKING:
     from ..device import Work
 
-MAX_BOUND_SETS = 8  # sets of callers' buffers whose bind groups are kept
-
 BoundDispatch = tuple[Pipeline, BindGroup, tuple[int, int, int]]
 _uniforms = attrgetter("uniforms")
 
 
-class _Last(NamedTuple):
-    """What was bound last: which dispatches, to which places."""
-
-    dispatches: Sequence[PlannedDispatch]
-    at: At
-    bound: BoundRecording
-
-
 class Repeater(Protocol):
-    """Somebody who submits a plan's work without telling the plan; see `plugin/memo.py`."""
+    """Code that submits a plan's work without the plan; see `plugin/memo.py`."""
 
     @property
     def hits(self) -> int:
         """How often it has."""
 
     def end(self) -> bool:
-        """It does no more. Whether no thread is doing it now; asked again otherwise."""
+        """Ends it. Whether no thread is in it; call again otherwise."""
 
     def go_on(
         self,
@@ -63,7 +52,7 @@ class Repeater(Protocol):
         places: Places,
         work: Callable[[], Work | None],
     ) -> Work | None:
-        """It submits the run of `plan` too, which will probably follow, with inputs of these shapes and tensors at these places:
+        """Submits the run of `plan` too, which will probably follow, with inputs of these shapes and tensors at these places:
         gives the `work` of that. None when it does not."""
 
 
@@ -106,9 +95,7 @@ class Plan:
         self.shapes, self.nbytes = layout.shapes, layout.nbytes
         self.output_shapes = tuple(layout.shapes[v] for v in program.outputs)
         self._lock = threading.Lock()
-        self._recordings: OrderedDict[At, BoundRecording] = OrderedDict()
-        # What was bound last, of this plan or of the one it is like: most of it is the same the next time.
-        self._last: _Last | None = like._last if like is not None else None
+        self.recordings: Recordings = Recordings(None if like is None else like.recordings.last)
         self._scratch: dict[int, Buffer] = {}
         self._groups = groups
         self._host_values: list[Buffer] = []
@@ -183,8 +170,7 @@ class Plan:
             own = [*self._host_values, *self._scratch.values()]
             # First it lets go, then the next one may have them: an interrupt in between costs a buffer that is made anew.
             self._host_values, self._scratch, self.dispatches = [], {}, []
-            self._recordings.clear()
-            self._last = None
+            self.recordings.clear()
             for buffer in own:
                 storage.give(buffer)
             for uniforms in self._uniforms:
@@ -232,42 +218,32 @@ class Plan:
                 )
             return self._scratch[value]
 
-    def bind(self, callers: Bindable) -> Recording:
+    def bind(self, callers: Callers) -> Recording:
         """The dispatches with the callers' buffers in place."""
-        key = callers.at
-        with self._lock:
-            found = self._recordings.get(key)
-            recording = None if found is None else found.recording
-            if recording is not None:
-                self._recordings.move_to_end(key)
-                return recording
-            last = self._last
-        recording = self._recorded(last, key, callers)
+        known, last = self.recordings.get(callers.at), self.recordings.last
+        if known is not None:
+            return known
+        recording = self._recorded(last, callers)
         # Only what memory the callers keep is worth keeping this for: it goes with the first of their buffers.
-        bound = BoundRecording(recording, callers.buffers)
-        with self._lock:
-            self._recordings[key] = bound
-            self._last = _Last(self.dispatches, key, bound)
-            while len(self._recordings) > MAX_BOUND_SETS:
-                self._recordings.popitem(last=False)
+        self.recordings.keep(self.dispatches, callers, recording)
         return recording
 
-    def _recorded(self, last: _Last | None, key: At, callers: Bindable) -> Recording:
+    def _recorded(self, last: LastRun | None, callers: Callers) -> Recording:
         """The recording for `callers`, with the rows of the last one that are the same."""
         before = None if last is None else last.bound.recording
         if last is None or before is None or len(last.dispatches) != len(self.dispatches):
             return self.device.record(self.bound(callers))
-        moved = [*compress(callers, map(ne, key, last.at))]
+        moved = [*compress(callers, map(ne, callers.at, last.at))]
         rows = self.layout.places_with(moved)
         if last.dispatches is not self.dispatches:
             rows.update(compress(count(), map(is_not, self.dispatches, last.dispatches)))
         return before.changed({place: self._bound(self.dispatches[place], callers) for place in rows})
 
-    def bound(self, callers: ByValue) -> list[BoundDispatch]:
+    def bound(self, callers: Mapping[int, Place]) -> list[BoundDispatch]:
         """Pipeline, bind group and grid of every dispatch, with the callers' buffers in place."""
         return [self._bound(planned, callers) for planned in self.dispatches]
 
-    def _bound(self, planned: PlannedDispatch, callers: ByValue) -> BoundDispatch:
+    def _bound(self, planned: PlannedDispatch, callers: Mapping[int, Place]) -> BoundDispatch:
         group = planned.group
         if group is None:
             places = tuple([(callers[arg][0].number, callers[arg][1]) for arg in planned.theirs])
@@ -277,7 +253,7 @@ class Plan:
                 self._groups.keep(planned, places, group, (callers[arg][0] for arg in planned.theirs))
         return planned.pipeline, group, planned.step.grid
 
-    def _group_with(self, planned: PlannedDispatch, callers: ByValue) -> BindGroup:
+    def _group_with(self, planned: PlannedDispatch, callers: Mapping[int, Place]) -> BindGroup:
         args = planned.args
         ranges = planned.step.ranges or (None,) * len(args)
         entries = [

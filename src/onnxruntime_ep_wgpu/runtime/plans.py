@@ -21,15 +21,14 @@ from ..device import Buffer, Device, Turn, let_go
 from ..live import LiveSet
 from ..program.layout import Layout
 from ..program.program import Program, Storage, Value
-from .groups import BindGroups
 from .pipelines import Pipelines
 from .plan import Plan
+from .runs.key import Key
+from .runs.record import BindGroups
 from .settings import RunSettings
 from .temps import Temps
 
 MAX_PLANS = 32  # sets of input shapes whose plans are kept
-
-Key = tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]  # the shapes of the inputs, and the elements that set a shape
 
 
 class PlannedRun:

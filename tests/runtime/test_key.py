@@ -6,7 +6,7 @@ import gc
 from typing import cast
 
 from onnxruntime_ep_wgpu.device import Buffer, Place
-from onnxruntime_ep_wgpu.runtime.callers import Callers, Places, Remembered
+from onnxruntime_ep_wgpu.runtime.runs.key import Callers, Places
 
 from . import fakes
 
@@ -21,7 +21,7 @@ def test_what_is_remembered_is_what_a_run_there_binds() -> None:
     places = Places([*callers.values()])
     held = places.held()
     assert held == [x, y, x]
-    found = Remembered({3: 0, 8: 1, 5: 2}, places, held)
+    found = places.bound((3, 8, 5), held)
     assert found.at == callers.at == ((x.number, 16), (y.number, 0), (x.number, 32))
     assert [*found.buffers] == callers.buffers
     assert {value: found[value] for value in found} == callers
@@ -43,7 +43,7 @@ def test_a_buffer_stays_while_it_is_bound_whoever_lets_go_of_it_meanwhile() -> N
     places = Places([Place(x, 16), Place(y, 0)])
     held, number = places.held(), y.number
     assert held is not None
-    found = Remembered({3: 0, 8: 1}, places, held)
+    found = places.bound((3, 8), held)
     del y, held
     gc.collect()
     assert found[3] == Place(x, 16)

@@ -1,0 +1,54 @@
+"""A run that is done again: what it binds (`PlacedRun`), and one that has a name (`CapturedRun`). Runs without a name are repeated
+by the `Repeater`s of their plan.
+
+In: a plan, the places of the tensors, and which of them the caller keeps there. Out: what does not fit a later run, or the same
+work. Invariant: tensors that the caller keeps are read and written where they are. So a run with one of them elsewhere is an
+error, and `difference()` says which. All others may lie anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...device import Copy, Place, Recording
+from ..plan import Plan
+from .key import Callers
+
+
+class PlacedRun(NamedTuple):
+    """A run whose tensors are bound: copies, dispatches, copies. `recording` is None where every dispatch is submitted alone."""
+
+    callers: Callers
+    recording: Recording | None
+    before: Sequence[Copy]
+    after: Sequence[Copy]
+
+
+class CapturedRun:
+    """A run that has a name, made by `Executable.capture`. The plan stays while this does.
+
+    Tensors are numbered, inputs before outputs: `places[n]` is where tensor n lay, None when it is empty, and `kept[n]` says
+    whether the caller keeps it there. `bound` is the run where all of them are kept: it makes no bind group, buffer or pipeline.
+    """
+
+    def __init__(
+        self, plan: Plan, places: Sequence[Place | None], kept: tuple[bool, ...], bound: PlacedRun | None
+    ) -> None:
+        self.plan, self.places, self.kept, self.bound = plan, places, kept, bound
+
+    def difference(self, plan: Plan, places: Sequence[Place | None]) -> str | None:
+        """Why a run of `plan` with its tensors at `places` is another one; None when it is the same."""
+        program = self.plan.program
+        if plan is not self.plan:
+            for value in program.inputs:
+                was, now = list(self.plan.shapes[value]), list(plan.shapes[value])
+                if was != now:
+                    return f"input {program.values[value].name!r} has shape {now}, it was captured with {was}"
+            return "an integer input that sets a shape has another value than when it was captured"
+        for number, (place, known) in enumerate(zip(places, self.places, strict=True)):
+            if self.kept[number] and place != known:
+                value = (*program.inputs, *program.outputs)[number]
+                kind = "input" if number < len(program.inputs) else "output"
+                return f"{kind} {program.values[value].name!r} lies in other memory than when it was captured"
+        return None
