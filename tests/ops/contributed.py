@@ -93,6 +93,10 @@ def _pointwise() -> Iterator[Example]:
     yield _node("FastGelu", rows, random(WIDE, seed=1), constants=[1])
     yield _node("Gelu", rows)
     yield _node("QuickGelu", rows, alpha=1.5)
+    tokens, rows_of_heads = np.arange(6).reshape(2, 3), np.array([11, 13, 17, 19])
+    sizes = {"pad_id": 0, "n_head_per_ngram": 2, "max_ngram_size": 3}
+    given = [tokens, np.array([3, 5, 7]), rows_of_heads, tokens[:, :2], rows_of_heads, np.array(1), tokens.astype(I32)]
+    yield _node("NGramHashMapping", *given, outputs=[np.int64] * 2, constants=(1, 2, 4, 5), reset_on_eos=1, **sizes)
     yield _node("Trilu", random(2, 4, 5), np.array(1), constants=[1], upper=0)
 
 

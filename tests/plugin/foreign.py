@@ -181,7 +181,6 @@ CONTRIB = [
     _ms("MoEGroupRouter", f(3, 8), f(8), n_group=2, topk_group=1, group_topk=2, top_k=2),
     _ms("MurmurHash3", i(1, 2, 3), seed=1),
     _ms("MurmurHash3", i(1, 2, 3), positive=0, variant="signed"),
-    _ms("NGramHashMapping", i([1, 2, 3]), i(3, 5, 7), i(11, 13, 17, 19), pad_id=0, n_head_per_ngram=2, max_ngram_size=3, outputs=2),
     _ms("NGramRepeatBlock", i([1, 2, 1, 2]), f(1, 6), ngram_size=2),
     _ms("Pad", f(3, 4), i(1, 0, 0, 2)),
     _ms("QAttention", u8(1, 3, 8), u8(8, 24), f(24), scalar(0.1), scalar(0.1), None, ZERO, ZERO,
@@ -211,6 +210,6 @@ NOT_HERE = {
     "SparseToDenseMatMul": "it takes a sparse tensor",
     "MatMulFpQ4": "its weights are packed by a function of ONNX Runtime",
     "GatherPacked": "as MatMulFpQ4",
-    "VarlenNGramHashMapping": "NGramHashMapping has the same results",
+    "VarlenNGramHashMapping": "its results are as those of NGramHashMapping, which runs here",
 }
 """Operators of `com.microsoft` on the CPU without a node above, and why."""

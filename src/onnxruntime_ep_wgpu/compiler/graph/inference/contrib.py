@@ -34,7 +34,6 @@ PATTERNS = {
     "MaxpoolWithMask": "nc...->nc~",
     "MoEGroupRouter": "->te te:1 te:1",
     "MurmurHash3": "...->...:@hash",
-    "NGramHashMapping": "bs->bsk bp",
     "NGramRepeatBlock": ",bv->bv:1",
     "Pad": "...->~",
     "QAttention": "bsi->bsh:3 pbnkd:3",

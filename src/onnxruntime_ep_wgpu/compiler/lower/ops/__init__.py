@@ -6,7 +6,7 @@ Of ONNX: `pointwise`, `shape`, `indexing`, `scatter`, `reduction`, `scan` (runni
 `data_sized`, `ngrams`, `sequences`, `normalise`, `matmul`, `attention/`, `algebra`, `conv`, `conv_deformed`, `pool`, `resize`,
 `sample`, `fourier`, `quantize`, `quantized_product`, `quantized_pointwise`, `recurrent`, `random`.
 Of ONNX Runtime: `optimised`, `optimised_norms`, `blocks`, `blocks_lookup` and `blocks_beside` (weights of 2 to 8 bits), `experts`,
-`linear_attention`, `gates`.
+`linear_attention`, `gates`, `gram_hashes`.
 Of `ai.onnx.ml`: `features`, `linear_models`, `support_vectors`, `trees` (`tree_nodes` checks them), and `learnt_scores`, what
 becomes of their scores.
 
@@ -54,6 +54,7 @@ FAMILIES = (
     "experts",
     "linear_attention",
     "gates",
+    "gram_hashes",
     "features",
     "linear_models",
     "support_vectors",
