@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.errors import InputError
-from onnxruntime_ep_wgpu.profiles.events import Event, Profile
+from onnxruntime_ep_wgpu.profiles.events import Event, Timeline
 from onnxruntime_ep_wgpu.profiles.page import page
 from onnxruntime_ep_wgpu.tabular import rich_table, text_lines
 from onnxruntime_ep_wgpu.tools import _output, info
@@ -32,13 +32,13 @@ PIECES = (
 NAMES = st.lists(st.sampled_from(PIECES), min_size=1, max_size=5).map("".join)
 
 
-def profile_of(name: str) -> Profile:
+def profile_of(name: str) -> Timeline:
     """Two runs of a kernel, with the name wherever a model or a file can put one."""
     args = {"operators": name, "kernel": name, "nodes": name, name: name, "flops": 1, "bytes": 1, "dispatch": 0}
     events = [Event("run", name, 0, 10, 7, {})]
     events += [Event("run", name, 20, 10, 7, {}), Event(name, name, 21, 2, 7, {"op_name": name, "provider": name})]
     events.append(Event("dispatch", name, 22, 5, GPU_THREAD, args))
-    return Profile(events, {"model": f"{name}.onnx", "device": name, name: name})
+    return Timeline(events, {"model": f"{name}.onnx", "device": name, name: name})
 
 
 class Elements(HTMLParser):
@@ -86,7 +86,7 @@ def test_a_browser_draws_a_page_of_hostile_names_and_runs_nothing_of_them(tmp_pa
     facts = {name: value for it in parts for name, value in it.facts.items()}
     facts["model"] = "{{data}}.onnx"
     path = tmp_path / "page.html"
-    path.write_text(page(Profile([event for it in parts for event in it.events], facts)), encoding="utf-8")
+    path.write_text(page(Timeline([event for it in parts for event in it.events], facts)), encoding="utf-8")
     assert CHROMIUM is not None
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'user'}"]
     command += ["--enable-logging=stderr", "--dump-dom", path.as_uri()]

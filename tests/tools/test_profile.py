@@ -19,7 +19,7 @@ from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.device import Device, adapters, open_device
 from onnxruntime_ep_wgpu.device.peak import peak
 from onnxruntime_ep_wgpu.errors import InputError
-from onnxruntime_ep_wgpu.profiles.events import RUN, Event, Profile, from_ort, from_spans
+from onnxruntime_ep_wgpu.profiles.events import RUN, Event, Timeline, from_ort, from_spans
 from onnxruntime_ep_wgpu.profiles.page import page
 from onnxruntime_ep_wgpu.profiles.perfetto import trace
 from onnxruntime_ep_wgpu.profiles.tables import BEYOND, by_dispatch, by_kernel, by_operator, summary
@@ -41,7 +41,7 @@ def run(begin: float, duration: float) -> Event:
 
 
 @pytest.fixture
-def profile() -> Profile:
+def profile() -> Timeline:
     """Two runs after a first one: per run 30 us of MatMul, in two kernels, and 10 us of Relu."""
     events = [run(0, 1000), dispatch(10, 900, "MatMul")]
     for at in (1000, 2000):
@@ -52,10 +52,10 @@ def profile() -> Profile:
             dispatch(at + 30, 10, "MatMul", kernel="matmul_direct", flops=2000, bytes=200, dispatch=1),
             dispatch(at + 40, 10, "Relu", bytes=8000, dispatch=2),
         ]
-    return Profile(events, {"model": "m.onnx", "device": "GPU </script>"}, peak_flops=4e8, peak_bytes=1e9)
+    return Timeline(events, {"model": "m.onnx", "device": "GPU </script>"}, peak_flops=4e8, peak_bytes=1e9)
 
 
-def test_tables_leave_out_the_first_run_and_count_per_run(profile: Profile) -> None:
+def test_tables_leave_out_the_first_run_and_count_per_run(profile: Timeline) -> None:
     product, relu, on_cpu = by_operator(profile)
     assert (product.name, product.calls, product.time, product.share) == ("MatMul", 2, 30, 0.75)
     assert [repr(it) for it in (product.calls, on_cpu.calls, summary(profile)["dispatches"])] == ["2", "1", "3"], (
@@ -67,7 +67,7 @@ def test_tables_leave_out_the_first_run_and_count_per_run(profile: Profile) -> N
     assert len(by_dispatch(profile)) == 3
 
 
-def test_rates_are_work_by_time_and_compared_with_the_peak_that_is_nearer(profile: Profile) -> None:
+def test_rates_are_work_by_time_and_compared_with_the_peak_that_is_nearer(profile: Timeline) -> None:
     product, relu, _ = by_operator(profile)
     assert product.flops == pytest.approx(6000 / 30e-6)
     assert (product.of_peak, product.bound) == (pytest.approx(0.5), "arithmetic")
@@ -79,10 +79,10 @@ def test_rates_are_work_by_time_and_compared_with_the_peak_that_is_nearer(profil
 
 @pytest.mark.parametrize(("peak_bytes", "beyond"), [(8e8, False), (7.99e8, False), (7e8, True)])
 def test_what_is_beyond_the_measured_peak_is_marked_and_explained(
-    profile: Profile, peak_bytes: float, beyond: bool, capsys: pytest.CaptureFixture[str]
+    profile: Timeline, peak_bytes: float, beyond: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In the table that is printed and in the page; 100 % is what rounds to it."""
-    faster = Profile(profile.events, profile.facts, profile.peak_flops, peak_bytes)
+    faster = Timeline(profile.events, profile.facts, profile.peak_flops, peak_bytes)
     relu = by_operator(faster)[1]
     assert relu.beyond == beyond
     args = argparse.Namespace(json=False, rows=15)
@@ -93,7 +93,7 @@ def test_what_is_beyond_the_measured_peak_is_marked_and_explained(
 
 
 def test_a_profile_of_one_run_has_its_tables() -> None:
-    (row,) = by_operator(Profile([run(0, 50), dispatch(5, 10, "Add")]))
+    (row,) = by_operator(Timeline([run(0, 50), dispatch(5, 10, "Add")]))
     assert (row.calls, row.time, row.of_peak) == (1, 10, None)
 
 
@@ -103,7 +103,7 @@ def embedded(text: str) -> Any:
     return json.loads(found)
 
 
-def test_the_page_holds_everything_and_asks_for_nothing(profile: Profile) -> None:
+def test_the_page_holds_everything_and_asks_for_nothing(profile: Timeline) -> None:
     text = page(profile)
     data = embedded(text)
     assert data["facts"]["device"] == "GPU </script>"
@@ -117,7 +117,7 @@ def test_the_page_holds_everything_and_asks_for_nothing(profile: Profile) -> Non
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium to draw the page with")
-def test_a_browser_draws_the_page(profile: Profile, tmp_path: Path) -> None:
+def test_a_browser_draws_the_page(profile: Timeline, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text(page(profile), encoding="utf-8")
     assert CHROMIUM is not None
@@ -147,7 +147,7 @@ document.body.append(Object.assign(document.createElement("pre"), { id: "noted",
 POLICY = re.compile(r'<meta http-equiv="content-security-policy"[^>]*>')
 
 
-def drawn(profile: Profile, folder: Path) -> tuple[list[list[Any]], list[list[Any]], str]:
+def drawn(profile: Timeline, folder: Path) -> tuple[list[list[Any]], list[list[Any]], str]:
     """The texts on the timeline with their places, the boxes of the flame view as text, what of it is cut and name, and
     the document, as a browser draws the page."""
     path = folder / "page.html"
@@ -170,7 +170,7 @@ def drawn(profile: Profile, folder: Path) -> tuple[list[list[Any]], list[list[An
 )
 def test_labels_of_the_axis_tell_their_places_apart(begin: float, duration: float, tmp_path: Path) -> None:
     events = [run(0, 1), Event("compile", "group", 0, 1, 9, {}), run(begin + 2, duration)]
-    texts, _, _ = drawn(Profile(events, {"model": "m.onnx", "nodes_on_cpu": "3"}), tmp_path)
+    texts, _, _ = drawn(Timeline(events, {"model": "m.onnx", "nodes_on_cpu": "3"}), tmp_path)
     axis = [(text, x) for text, x, y in texts if y == min(it[2] for it in texts)]
     assert len(axis) > 3
     units = {" s": 1e6, " ms": 1e3, " µs": 1.0}
@@ -189,7 +189,7 @@ def test_what_has_no_room_or_no_events_in_view_is_left_out(tmp_path: Path) -> No
         name, duration = (wide[number], 200.0) if number < 3 else (f"Narrow{number}", 0.5 * number)
         events.append(dispatch(at, duration, name))
         at += duration
-    texts, boxes, document = drawn(Profile(events, {"model": "m.onnx", "nodes_on_cpu": "3"}), tmp_path)
+    texts, boxes, document = drawn(Timeline(events, {"model": "m.onnx", "nodes_on_cpu": "3"}), tmp_path)
     assert ">nodes on the CPU<" in document and "nodes_on_cpu" not in re.findall(r"<dl.*?</dl>", document, re.DOTALL)[0]
     assert "thread 7" in [text for text, _, _ in texts] and "thread 9" not in [text for text, _, _ in texts]
     assert not [it for it in boxes if it[0] and it[1] > 0], "no text is wider than its box"
@@ -200,7 +200,7 @@ def test_what_has_no_room_or_no_events_in_view_is_left_out(tmp_path: Path) -> No
     assert {text for text, _ in narrow} >= {""} and all(text in ("", name) or len(text) > 3 for text, name in narrow)
 
 
-def test_the_trace_is_chromes_format_with_a_named_track_for_the_gpu(profile: Profile) -> None:
+def test_the_trace_is_chromes_format_with_a_named_track_for_the_gpu(profile: Timeline) -> None:
     data = json.loads(json.dumps(trace(profile)))
     names = {it["tid"]: it["args"]["name"] for it in data["traceEvents"] if it["name"] == "thread_name"}
     complete = [it for it in data["traceEvents"] if it["ph"] == "X"]

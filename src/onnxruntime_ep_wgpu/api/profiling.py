@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ORT_WITH_PROFILERS = 25
 
 
-class Profile(events.Profile):
+class Profile(events.Timeline):
     """What `profile` measured. A notebook shows the operators; `str` too."""
 
     def save(self, path: str | os.PathLike[str]) -> None:

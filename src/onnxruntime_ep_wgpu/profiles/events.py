@@ -1,4 +1,4 @@
-"""A profile as one list of events, wherever it came from. In: ONNX Runtime's JSON, or spans. Out: `Profile`.
+"""A profile as one list of events, wherever it came from. In: ONNX Runtime's JSON, or spans. Out: `Timeline`.
 
 Invariant: times are microseconds from the first event on, and events are in the order of their begin.
 """
@@ -38,7 +38,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Profile:
+class Timeline:
     """`events` have what happened, in microseconds; `facts` are shown to people: model, device, versions. Peaks are per second;
     None where they were not measured. `lacks` says what the profile does not have, and why."""
 

@@ -16,11 +16,11 @@ from typing import Any
 from ..tabular import words
 from ..trace import GPU_THREAD
 from .document import document
-from .events import Profile
+from .events import Timeline
 from .tables import BEYOND, by_dispatch, by_kernel, by_operator, summary
 
 
-def data(profile: Profile) -> dict[str, Any]:
+def data(profile: Timeline) -> dict[str, Any]:
     """What the page shows; equal args of events are written once."""
     places: dict[str, int] = {}
     known: list[Any] = []
@@ -46,7 +46,7 @@ def data(profile: Profile) -> dict[str, Any]:
     }
 
 
-def page(profile: Profile) -> str:
+def page(profile: Timeline) -> str:
     """The HTML text."""
     body, style, script = (
         (files(__package__) / f"page.{it}").read_text(encoding="utf-8") for it in ("html", "css", "js")

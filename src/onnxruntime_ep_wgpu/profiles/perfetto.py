@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..trace import GPU_THREAD
-from .events import Profile
+from .events import Timeline
 
 PROCESS = 1
 GPU_TRACK = 1
 
 
-def trace(profile: Profile) -> dict[str, Any]:
+def trace(profile: Timeline) -> dict[str, Any]:
     """The trace as data for `json.dump`."""
     # The GPU first; a thread's own number stays, unless it is the GPU's here.
     tracks = {GPU_THREAD: (GPU_TRACK, f"GPU {profile.facts.get('device', '')}".strip())}

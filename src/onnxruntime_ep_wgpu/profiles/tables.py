@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from .events import Event, Profile
+from .events import Event, Timeline
 
 BEYOND = (
     "more than the peak that was measured: a cache served tensors that lie in memory for the copy, the compiler left out"
@@ -46,7 +46,7 @@ class Row:
 COLUMNS = ("operator", "on", "calls", "time", "of GPU time", "FLOP/s", "B/s", "of peak")
 
 
-def operator_rows(profile: Profile) -> list[list[object]]:
+def operator_rows(profile: Timeline) -> list[list[object]]:
     """The operators as a table with COLUMNS shows them."""
     return [_shown(row) for row in by_operator(profile)]
 
@@ -75,16 +75,16 @@ def shown_time(microseconds: float) -> str:
     return f"{microseconds / 1e3:.3f} ms"
 
 
-def by_operator(profile: Profile) -> list[Row]:
+def by_operator(profile: Timeline) -> list[Row]:
     """Fused operators count together: one kernel computes them. Nodes of the CPU provider follow from their own events."""
     return _rows(profile, lambda it: (it.args.get("operators") or it.name,)) + _on_cpu(profile)
 
 
-def by_kernel(profile: Profile) -> list[Row]:
+def by_kernel(profile: Timeline) -> list[Row]:
     return _rows(profile, lambda it: (it.args.get("kernel") or it.name,))
 
 
-def by_dispatch(profile: Profile) -> list[Row]:
+def by_dispatch(profile: Timeline) -> list[Row]:
     """One row per place in a program and set of shapes."""
     return _rows(
         profile, lambda it: (it.name, it.args.get("partition"), it.args.get("dispatch"), it.args.get("outputs"))
@@ -96,7 +96,7 @@ def per_run(number: int, runs: int) -> int | float:
     return number / runs if number % runs else number // runs
 
 
-def _rows(profile: Profile, key: Callable[[Event], tuple[Hashable, ...]]) -> list[Row]:
+def _rows(profile: Timeline, key: Callable[[Event], tuple[Hashable, ...]]) -> list[Row]:
     groups: dict[tuple[Hashable, ...], list[Event]] = {}
     dispatches = [event for event in profile.steady if event.kind == "dispatch"]
     for event in dispatches:
@@ -106,7 +106,7 @@ def _rows(profile: Profile, key: Callable[[Event], tuple[Hashable, ...]]) -> lis
     return sorted(rows, key=lambda row: -row.time)
 
 
-def _row(profile: Profile, name: str, events: Sequence[Event], whole: float) -> Row:
+def _row(profile: Timeline, name: str, events: Sequence[Event], whole: float) -> Row:
     time = sum(event.duration for event in events)
     seconds = time * 1e-6
     flops = sum(event.args.get("flops", 0) for event in events) / seconds if seconds else 0.0
@@ -129,7 +129,7 @@ def _row(profile: Profile, name: str, events: Sequence[Event], whole: float) -> 
     )
 
 
-def _on_cpu(profile: Profile) -> list[Row]:
+def _on_cpu(profile: Timeline) -> list[Row]:
     groups: dict[str, list[Event]] = {}
     for event in profile.steady:
         if event.kind == "node" and event.args.get("provider") == "CPUExecutionProvider":
@@ -142,7 +142,7 @@ def _on_cpu(profile: Profile) -> list[Row]:
     return sorted(rows, key=lambda row: -row.time)
 
 
-def summary(profile: Profile) -> dict[str, Any]:
+def summary(profile: Timeline) -> dict[str, Any]:
     """Times in microseconds: a run, and the GPU's part of it; how much was computed and moved per run."""
     dispatches = [event for event in profile.steady if event.kind == "dispatch"]
     runs = [event for event in profile.steady if event.kind == "run"]

@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import onnx_ir as ir
-
 from ..._ort import ffi, lib
-from ...compiler.compile import compile_graph
 from ...program.dtypes import DType
 from ...runtime.executable import Executable
 from ...runtime.inputs import DeviceTensor
@@ -21,6 +18,8 @@ from ..memory import space as memory
 from ..memory.descriptors import element_type, shape_of, tensor_bytes
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from ...device import Device
 
 _OPSETS = {"": 17}
@@ -53,12 +52,17 @@ class Transposer:
     def _executable(self, device: Device, dtype: DType, axes: tuple[int, ...]) -> Executable:
         found = self._made.get((dtype, axes))
         if found is None or found.device is not device:
+            # A process that has no such Scan, or whose Programs are in the cache, imports no compiler.
+            from ...compiler.compile import compile_graph
+
             program = compile_graph(_graph(dtype, axes), _OPSETS, device.target, "Transpose of a Scan")
             found = self._made[dtype, axes] = Executable(program, device)
         return found
 
 
 def _graph(dtype: DType, axes: tuple[int, ...]) -> ir.Graph:
+    import onnx_ir as ir
+
     kind = ir.TensorType(ir.DataType(dtype.code))
     x = ir.Value(name="x", type=kind, shape=ir.Shape([f"n{axis}" for axis in range(len(axes))]))
     node = ir.node("Transpose", [x], {"perm": list(axes)})
