@@ -6,11 +6,12 @@ The constants of `MODELS` are of every size, and the compiler looks at most of t
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 import onnx
+import onnx.parser
 from onnx import numpy_helper
 from onnx.helper import make_node as node
 
@@ -142,6 +143,39 @@ def recurrent(rng: Rng) -> onnx.ModelProto:
     return make_model(nodes, {"x": (F, ["t", "n", size])}, weights)
 
 
+def branched(rng: Rng) -> onnx.ModelProto:
+    """Bodies with constants of their own and of the graph around, in a body in a body too."""
+    size = int(rng.choice([4, 40]))
+    text = (
+        f'<ir_version: 10, opset_import: ["" : 21]> g (float[n,{size}] x, bool c) => (float[n,{size}] y) {{'
+        " r = Tanh (x)"
+        f" y = If (c) <then_branch = t () => (float[n,{size}] a) {{ q = MatMul (r, w) l = Softmax <axis = -1> (q)"
+        "   a = If (c) <then_branch = u () => (float[] d) { d = Add (l, r) }, else_branch = v () => (float[] e) { e = Neg (q) }> },"
+        f"  else_branch = e () => (float[n,{size}] b) {{ f = Transpose <perm = [1, 0]> (w) m = MatMul (r, f) b = Mul (m, k) }}>"
+        " }"
+    )
+    model = onnx.parser.parse_model(text)
+    weights = {"w": normal(rng, size, size), "k": normal(rng, size)}
+    model.graph.initializer.extend(numpy_helper.from_array(it, name) for name, it in weights.items())
+    return model
+
+
+def looped(rng: Rng) -> onnx.ModelProto:
+    """A state whose rank ONNX does not infer, and results that are joined. What is behind reads them."""
+    size = int(rng.choice([4, 40]))
+    text = (
+        f'<ir_version: 10, opset_import: ["" : 21]> g (float[n,{size}] x, int64 m, bool c) => (float[] y, float[] z) {{'
+        " s, o = Loop (m, c, x) <body = b (int64 i, bool c0, float[] s0) => (bool c1, float[] s1, float[] p) {"
+        "   c1 = Identity (c0) q = MatMul (s0, w) s1 = Add (q, k) p = Relu (s1) }>"
+        " y = Softmax <axis = -1> (s) u = Mul (o, k) z = Exp (u) }"
+    )
+    model = onnx.parser.parse_model(text)
+    weights = {"w": normal(rng, size, size), "k": normal(rng, size)}
+    model.graph.initializer.extend(numpy_helper.from_array(it, name) for name, it in weights.items())
+    return model
+
+
+WITH_BODIES = (branched, looped)
 MODELS = (masked, tied, folded, convolved, picked, quantised, sized, recurrent)
 
 
@@ -149,12 +183,30 @@ def base(seed: int) -> Asked:
     """A model on an adapter."""
     rng = np.random.default_rng(seed)
     which = int(rng.integers(len(MODELS) + 3))
-    model = MODELS[which](rng) if which < len(MODELS) else generate(seed)[0].model()
+    return on_some_adapter(MODELS[which](rng) if which < len(MODELS) else generate(seed)[0].model(), rng)
+
+
+def base_with_bodies(seed: int) -> Asked:
+    """A model with control flow on an adapter."""
+    rng = np.random.default_rng(seed)
+    return on_some_adapter(WITH_BODIES[seed % len(WITH_BODIES)](rng), rng)
+
+
+def on_some_adapter(model: onnx.ModelProto, rng: Rng) -> Asked:
     features = frozenset(it for it in (F16, INT64, SUBGROUP, SUBGROUPS) if rng.random() < 0.5)
     target = Target(
         name="some adapter", features=features, software=bool(rng.random() < 0.5), discrete=bool(rng.random() < 0.5)
     )
     return Asked(model, target, CompileSettings(compiled_again=True))
+
+
+def nodes_of(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Those of bodies too."""
+    for it in graph.node:
+        yield it
+        for held in it.attribute:
+            if held.type == onnx.AttributeProto.GRAPH:
+                yield from nodes_of(held.g)
 
 
 # ---- what differs; each gives None where the model has nothing of the kind
@@ -177,7 +229,7 @@ def element(asked: Asked, rng: Rng) -> Asked | None:
 
 
 def attribute(asked: Asked, rng: Rng) -> Asked | None:
-    found = [it for node in asked.model.graph.node for it in node.attribute if it.type in (1, 2, 3, 6, 7)]
+    found = [it for node in nodes_of(asked.model.graph) for it in node.attribute if it.type in (1, 2, 3, 6, 7)]
     if not found:
         return None
     it = found[int(rng.integers(len(found)))]
@@ -273,13 +325,13 @@ def dtype(asked: Asked, rng: Rng) -> Asked | None:
 
 def name(asked: Asked, rng: Rng) -> Asked:
     """The name of a node, which reports and messages have."""
-    nodes = asked.model.graph.node
+    nodes = list(nodes_of(asked.model.graph))
     nodes[int(rng.integers(len(nodes)))].name = "another name"
     return asked
 
 
 def forced(asked: Asked, rng: Rng) -> Asked:
-    nodes = asked.model.graph.node
+    nodes = list(nodes_of(asked.model.graph))
     at = int(rng.integers(len(nodes)))
     named = nodes[at].name or f"{nodes[at].op_type}_{at}"
     return replace(asked, **{str(rng.choice(["forced", "held"])): frozenset({named})})
@@ -287,7 +339,7 @@ def forced(asked: Asked, rng: Rng) -> Asked:
 
 def operator(asked: Asked, rng: Rng) -> Asked | None:
     known = {"Relu": "Neg", "Add": "Mul", "Mul": "Sub", "Softmax": "LogSoftmax", "Exp": "Tanh", "Sub": "Add"}
-    found = [it for it in asked.model.graph.node if it.op_type in known]
+    found = [it for it in nodes_of(asked.model.graph) if it.op_type in known]
     if not found:
         return None
     it = found[int(rng.integers(len(found)))]

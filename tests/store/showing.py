@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ from onnxruntime_ep_wgpu.errors import WgpuEpError
 from onnxruntime_ep_wgpu.plugin.answers import Answers
 from onnxruntime_ep_wgpu.plugin.assign import subgraph
 from onnxruntime_ep_wgpu.plugin.assign.converted import converted
+from onnxruntime_ep_wgpu.plugin.assign.outcome import OwnKernel
 from onnxruntime_ep_wgpu.plugin.assign.shown import Constant, ShownAttribute, ShownGraph, ShownNode, ShownValue
 from onnxruntime_ep_wgpu.program.file import header
 from onnxruntime_ep_wgpu.program.settings import DEFAULT, CompileSettings
@@ -31,7 +33,7 @@ KINDS = {
 NUMBERS: dict[str, type[np.generic]] = {"ints": np.int64, "floats": np.float32}
 
 
-def shown(model: onnx.ModelProto) -> ShownGraph:
+def graph_of(model: onnx.ModelProto) -> ir.Graph:
     """The graph of a model, with what onnx infers of types."""
     with contextlib.suppress(Exception):  # what is no model for ONNX Runtime is decided on nevertheless
         model = onnx.shape_inference.infer_shapes(model, data_prop=True)
@@ -39,10 +41,27 @@ def shown(model: onnx.ModelProto) -> ShownGraph:
     for value in list(graph.inputs):
         if value.is_initializer():
             graph.inputs.remove(value)
-    return shown_of(graph)
+    return graph
 
 
-def shown_of(graph: ir.Graph) -> ShownGraph:
+def shown(model: onnx.ModelProto) -> ShownGraph:
+    return shown_of(graph_of(model))
+
+
+def bodies_of(node: ir.Node) -> list[ir.Graph]:
+    return [it.as_graph() for it in node.attributes.values() if it.type == ir.AttributeType.GRAPH]
+
+
+def from_outside(graph: ir.Graph) -> list[ir.Value]:
+    """What the nodes of a graph, and of bodies in it, take from the graphs around."""
+    own = {*graph.inputs, *graph.initializers.values(), *(it for node in graph for it in node.outputs)}
+    read = [it for node in graph for it in (*node.inputs, *(v for body in bodies_of(node) for v in from_outside(body)))]
+    return [it for it in dict.fromkeys((*read, *graph.outputs)) if it is not None and it not in own]
+
+
+def shown_of(graph: ir.Graph, opsets: Mapping[str, int] | None = None) -> ShownGraph:
+    """`opsets` are those of the model, of which a body has none."""
+    opsets = dict(opsets or graph.opset_imports)
     values: dict[int, ShownValue] = {}
 
     def value_of(it: ir.Value | None) -> ShownValue | None:
@@ -71,20 +90,24 @@ def shown_of(graph: ir.Graph) -> ShownGraph:
         node = ShownNode(
             it.domain,
             it.op_type,
-            it.version or 1,
+            it.version or opsets.get(it.domain, 1),
             it.name or f"{it.op_type}_{number}",
             [value_of(value) for value in it.inputs],
             [value for value in map(value_of, it.outputs) if value is not None],
             [attribute_of(a) for a in it.attributes.values()],
+            [value for body in bodies_of(it) for value in map(value_of, from_outside(body)) if value is not None],
         )
         for value in node.outputs:
             value.maker = node
         nodes.append(node)
-    inputs = [value for value in map(value_of, graph.inputs) if value is not None]
+    outside = from_outside(graph)
+    given = (*graph.inputs, *(it for it in outside if it.const_value is None))
+    inputs = [value for value in map(value_of, given) if value is not None]
     outputs = [value for value in map(value_of, graph.outputs) if value is not None]
-    constants = {name: value_of(it) for name, it in sorted(graph.initializers.items())}
+    among = {**graph.initializers, **{it.name or "": it for it in outside if it.const_value is not None}}
+    constants = {name: value_of(it) for name, it in sorted(among.items())}
     known = {name: it for name, it in constants.items() if it is not None}
-    return ShownGraph(graph.name or "", inputs, outputs, nodes, known, dict(graph.opset_imports))
+    return ShownGraph(graph.name or "", inputs, outputs, nodes, known, dict(opsets))
 
 
 def constant_of(tensor: ir.TensorProtocol) -> Constant:
@@ -124,27 +147,53 @@ def answer(asked: Asked, apart: bool = False) -> Answer:
     """The answers to a session, which looks into the store that the environment says. `apart`: each group is compiled by itself,
     and not as it was lowered for the claim."""
     told: list[tuple[str, bool]] = []
-    answers = Answers(asked.target, asked.settings, lambda: None, lambda line, aloud: told.append((line, aloud)))
-    graph = shown(asked.model)
-    assigned = ["OtherExecutionProvider" if node.name in asked.held else "" for node in graph]
-    claim = answers.claim(graph, None, assigned, asked.forced)
-    if apart:
-        answers.end()
-    programs = []
-    whole = converted(graph)
-    nodes = list(whole)
-    for number, places in enumerate(claim.groups):
-        # ONNX Runtime knows nothing of what the decision found out.
-        group = shown_of(subgraph.extract(whole, [nodes[place] for place in places]))
+    source = asked.model.SerializeToString()
+    answers = Answers(asked.target, asked.settings, lambda: source, lambda line, aloud: told.append((line, aloud)))
+    found = _Answering(asked, answers, apart)
+    graph = graph_of(asked.model)
+    found.graph(graph, graph.opset_imports, None)
+    answers.end()
+    return Answer(found.claims, found.programs, answers.compiled, told)
+
+
+class _Answering:
+    """Asks about the graphs of a model, bodies first, as ONNX Runtime does."""
+
+    def __init__(self, asked: Asked, answers: Answers, apart: bool) -> None:
+        self._asked, self._answers, self._apart = asked, answers, apart
+        self.claims: list[Any] = []
+        self.programs: list[Any] = []
+
+    def graph(self, graph: ir.Graph, opsets: Mapping[str, int], parent: ShownNode | None) -> bool:
+        """Whether something of it runs here."""
+        seen = shown_of(graph, opsets)
+        single = {}
+        for place, node in enumerate(graph):
+            within = [self.graph(body, opsets, seen.nodes[place]) for body in bodies_of(node)]
+            if any(within) and seen.nodes[place].name not in self._asked.held:
+                single[place] = OwnKernel(node.op_type)
+        assigned = ["OtherExecutionProvider" if node.name in self._asked.held else "" for node in seen]
+        claim = self._answers.claim(seen, parent, assigned, self._asked.forced, single)
+        if self._apart:
+            self._answers.lowerings.clear()
+        declared = frozenset(it.name for it in seen.inputs) if parent is None else frozenset[str]()
+        whole = converted(seen)
+        nodes = list(whole)
+        for number, places in enumerate(claim.groups):
+            # ONNX Runtime knows nothing of what the decision found out.
+            group = shown_of(subgraph.extract(whole, [nodes[place] for place in places]))
+            self._program(group, f"group {number}", declared)
+        reasons = [(type(it).__name__, it) for it in claim.reasons]
+        self.claims.append((claim.groups, claim.kernels, reasons))
+        return bool(claim.parts)
+
+    def _program(self, group: ShownGraph, name: str, declared: frozenset[str]) -> None:
         try:
-            answered = answers.program(group, f"group {number}", frozenset(it.name for it in graph.inputs))
+            answered = self._answers.program(group, name, declared)
             stored, again = answered.stored, answered.specialise
         except (AssertionError, WgpuEpError) as error:  # which sessions are refused with, every time
-            programs.append(str(error))
-            continue
+            self.programs.append(str(error))
+            return
         arrays = [np.ascontiguousarray(weight_array(it)) for it in stored.program.weights]
         plain = header(stored.program), [(it.dtype.name, it.shape, it.tobytes()) for it in arrays]
-        programs.append((stored.inputs, stored.outputs, plain, again.may_relax, sorted(again.constants)))
-    answers.end()
-    reasons = [(type(it).__name__, it) for it in claim.reasons]
-    return Answer((claim.groups, reasons), programs, answers.compiled, told)
+        self.programs.append((stored.inputs, stored.outputs, plain, again.may_relax, sorted(again.constants)))

@@ -6,7 +6,7 @@ equal answers, wherever they come from; nothing of the compiler is loaded where 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,10 @@ from ..runtime.weight_sources import WeightSource
 from ..trace import span
 from .again import CompiledAgain, CompiledLater, Make
 from .assign.enclosing import refusal_within
-from .assign.shown import ShownGraph, ShownNode, ShownValue, ties_in
+from .assign.noted import GraphPlace, Noted, Said, fill_in, made_by
+from .assign.shown import ShownGraph, ShownNode, ShownValue, said_of, ties_in
 from .store.programs import StoredProgram
-from .store.stored import Stored, Tell
+from .store.stored import Source, Stored, Tell
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -45,9 +46,6 @@ class Answer:
     """Whether its kernels are of a context that this user did not make: they have to test every index."""
 
 
-Source = Callable[[], str | bytes | None]
-
-
 class Answers:
     """Those of one session. `source` gives the file name or the bytes of the model, `tell` says what is wrong with the store."""
 
@@ -56,9 +54,11 @@ class Answers:
     ) -> None:
         """Nothing comes from the store, and nothing goes there, where they are not to be `stored`."""
         self._target, self._settings, self._source, self._tell = target, settings, source, tell
-        self._stored = Stored(target, settings, tell, stored)
+        self._stored = Stored(target, settings, source, tell, stored)
         self._compiler: Compiling | None = None
-        self._asked = 0  # graphs
+        self._found: list[tuple[GraphPlace, Noted]] = []  # of graphs whose claims came from the store, for the compiler
+        # What ONNX Runtime does not know of values, by what a group makes until it is compiled.
+        self._told: dict[frozenset[str], Mapping[str, Said]] = {}
         self.compiled: list[str] = []  # what did not come from the store: "" for a claim, else the name of a group
 
     def claim(
@@ -72,20 +72,26 @@ class Answers:
         """The decision about a graph, which is a body of `parent`. `assigned` names per node the provider that holds it; `single`
         are outcomes by place of nodes that are in no group with others."""
         refusal = None if parent is None else refusal_within(parent)
-        ties, asked = ties_in(graph), (list(assigned), sorted(forced), refusal)
-        # The answer may depend on what was decided before, and on what is in bodies: then it is no other session's.
-        alone = parent is None and not self._asked and not single and not any(node.has_body for node in graph)
-        self._asked += 1
-        if alone and (known := self._stored.claim(graph, ties, asked, assigned)) is not None:
-            return known
-        self.compiled.append("")
-        found = self._compile().decide(graph, ties, parent, assigned, forced, refusal, single or {})
-        if alone:
-            self._stored.keep_claim(graph, asked, found.claim, found.looked_at)
-        return found.claim
+        single, ties = single or {}, ties_in(graph)
+        around = None if parent is None else said_of(parent)
+        asked = list(assigned), sorted(forced), refusal, around, sorted(map(str, single.items()))
+        known = self._stored.claim(graph, ties, asked, assigned, single)
+        if known is not None:
+            claim, noted = known
+            self._found.append((GraphPlace.of(graph, parent), noted))
+        else:
+            self.compiled.append("")
+            found = self._compile().decide(graph, ties, parent, assigned, forced, refusal, single)
+            claim, noted = found.claim, found.noted
+            self._stored.keep_claim(graph, asked, claim, noted, found.looked_at)
+        for places in claim.groups if noted.told else ():
+            self._told[made_by(graph.nodes[place] for place in places)] = noted.told
+        return claim
 
     def program(self, graph: ShownGraph, name: str, declared: frozenset[str]) -> Answer:
         """The Program of a group. `declared` are the inputs of the model."""
+        # Not what its nodes make: a run may give an input another rank than was inferred, and lowering says what follows.
+        fill_in(graph.inputs, self._told.get(made_by(graph), {}))
         ties = self._stored.ties(graph)
         known = None if ties is None else self._stored.program(graph, name)
         if known is not None and ties is not None:
@@ -148,6 +154,7 @@ class Answers:
 
     def end(self) -> None:
         """The groups of a graph have their Programs: what was kept to compile them goes."""
+        self._told.clear()
         if self._compiler is not None:
             self._compiler.clear()
 
@@ -156,6 +163,9 @@ class Answers:
             from .compiling import Compiling
 
             self._compiler = Compiling(self._target, self._settings, self._source)
+        for where, noted in self._found:
+            self._compiler.remember(where, noted)
+        self._found.clear()
         return self._compiler
 
     def _specialiser(self, ties: Ties, name: str, declared: frozenset[str]) -> Make:

@@ -6,13 +6,12 @@ group again; and which constants were looked at. Invariant: equal graphs get equ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..compiler.compile import compile_graph, compile_lowered
 from ..compiler.graph.facts import looked_at
-from ..compiler.graph.inference.told import Told, fill
 from ..compiler.graph.tied import hand_on
 from ..program.program import Program
 from ..program.settings import CompileSettings
@@ -23,6 +22,7 @@ from .assign.claim import claim
 from .assign.converted import converted, converted_node
 from .assign.decision import Claim
 from .assign.lowerings import Lowerings, order_as
+from .assign.noted import GraphPlace, Noted
 from .assign.outcome import Alone, Elsewhere, OwnKernel
 from .assign.shown import STRING, Constant, ShownGraph, ShownNode, digests, key_of
 from .assign.types import Types
@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DecidedGraph:
-    """A claim, and the constants that were looked at for it, by name."""
+    """A claim, the constants that were looked at for it, by name, and what was found out of types."""
 
     claim: Claim
     looked_at: frozenset[str]
+    noted: Noted
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,6 @@ class Compiling:
         self._claims: dict[str, list[_Known]] = {}
         self._types = Types(target, settings, source)
         self.lowerings = Lowerings()
-        # What ONNX Runtime does not know of values, by what a group makes until it is compiled.
-        self._found_of_groups: dict[frozenset[str], Mapping[str, Told]] = {}
 
     def decide(
         self,
@@ -86,8 +85,8 @@ class Compiling:
         """Decides on a graph, which is a body of `parent`; see `claim` for the others."""
         shown = converted(graph)
         hand_on(ties, shown)
-        within = None if parent is None else converted_node(parent)
-        filled = self._types.before(shown, within)
+        where = GraphPlace.of(graph, parent)
+        filled = self._types.before(shown, where, None if parent is None else converted_node(parent))
         key = key_of(
             graph,
             sorted((name, str(it)) for name, it in filled.items()),
@@ -105,10 +104,11 @@ class Compiling:
             self._claims.setdefault(key, []).append(_Known(decision, facts, ties))
             for group in groups:
                 self.lowerings.keep(group.graph, group.lowered, facts)
-        found = self._types.after(shown, within, decision.found)
-        for places in decision.groups if found else ():
-            self._found_of_groups[made_by(graph.nodes[place] for place in places)] = found
-        return DecidedGraph(decision, looked_at(shown))
+        return DecidedGraph(decision, looked_at(shown), self._types.after(shown, where, decision.found))
+
+    def remember(self, where: GraphPlace, noted: Noted) -> None:
+        """A graph was decided on elsewhere, and this was found out."""
+        self._types.remember(where, noted)
 
     def _known(self, key: str, graph: ShownGraph, ties: Ties) -> Claim | None:
         """What was decided of an equal graph, in which what was looked at is the same too."""
@@ -123,9 +123,6 @@ class Compiling:
         shown = converted(graph)
         if ties is not None:
             hand_on(ties, shown)
-        found = self._found_of_groups.get(made_by(graph), {})
-        # Not what its nodes make: a run may give an input another rank than was inferred, and lowering says what follows.
-        fill(shown, {it.name: found[it.name] for it in shown.inputs if it.name and it.name in found})
         lowered = self.lowerings.take(shown)
         if lowered is not None:
             order_as(shown, lowered)
@@ -140,7 +137,6 @@ class Compiling:
     def clear(self) -> None:
         """The groups of a graph are compiled: what was kept to compile them goes."""
         self.lowerings.clear()
-        self._found_of_groups.clear()
 
 
 def specialiser_of(
@@ -163,8 +159,3 @@ def specialiser_of(
     shown = converted(graph, tensor)
     hand_on(ties, shown)
     return Specialiser(shown, shown.opset_imports, target, name, settings, declared)
-
-
-def made_by(nodes: Iterable[ShownNode]) -> frozenset[str]:
-    """The names of what nodes make."""
-    return frozenset(value.name for node in nodes for value in node.outputs)

@@ -114,21 +114,28 @@ def key_of(graph: ShownGraph, *more: object) -> str:
     described = (
         [_value(it) for it in graph.inputs],
         [(_value(it), None if it.constant is None else _constant(it.constant)) for it in graph.initializers.values()],
-        [
-            (
-                *(it.domain, it.op_type, it.version, it.name),
-                [None if value is None else value.name for value in it.inputs],
-                [_value(value) for value in it.outputs],
-                [value.name for value in it.implicit_inputs],
-                [(a.name, a.kind, _attribute(a.value)) for a in it.attributes],
-            )
-            for it in graph.nodes
-        ],
+        list(map(_node, graph.nodes)),
         [it.name for it in graph.outputs],
         sorted(graph.opset_imports.items()),
         more,
     )
     return hashlib.sha256(repr(described).encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def said_of(node: ShownNode) -> tuple[object, ...]:
+    """All that is known of a node by itself, for keys."""
+    read = [None if it is None else _value(it) for it in (*node.inputs, *node.implicit_inputs)]
+    return *_node(node), read
+
+
+def _node(it: ShownNode) -> tuple[object, ...]:
+    return (
+        *(it.domain, it.op_type, it.version, it.name),
+        [None if value is None else value.name for value in it.inputs],
+        [_value(value) for value in it.outputs],
+        [value.name for value in it.implicit_inputs],
+        [(a.name, a.kind, _attribute(a.value)) for a in it.attributes],
+    )
 
 
 def _value(it: ShownValue) -> tuple[object, ...]:

@@ -20,6 +20,7 @@ from ...compiler.lower.lower import attempt
 from ...compiler.lower.model_types import types_of
 from ...program.settings import CompileSettings
 from ...program.target import Target
+from .noted import GraphPlace, Noted, Said
 
 Source = Callable[[], str | bytes | None]
 
@@ -34,10 +35,10 @@ class Types:
         self._filled: dict[str, Told] = {}  # in the graph that is decided on
         self._made: dict[tuple[str, ...], list[list[Told]]] = {}  # by the bodies of a node, one after another
 
-    def before(self, graph: ir.Graph, parent: ir.Node | None) -> Mapping[str, Told]:
+    def before(self, graph: ir.Graph, where: GraphPlace, parent: ir.Node | None) -> Mapping[str, Told]:
         """Fills in what is known of a graph before it is decided on, and gives that. `parent` is the node that it is a body of."""
         # ONNX Runtime asks again about what it has left of a graph, where a group of ours is one node without shapes.
-        self._filled = fill(graph, self._graphs.get(_key(graph, parent), {}))
+        self._filled = fill(graph, self._graphs.get(_key(where), {}))
         if parent is not None and _incomplete(graph.inputs):
             self._enter(graph, parent)
         unsaid = (node for node in graph if _has_body(node) and _incomplete(node.outputs))
@@ -73,20 +74,29 @@ class Types:
         results = self.control(node, _told(node.inputs), of_value)
         return results is not None and all(it.complete for it in results)
 
-    def after(self, graph: ir.Graph, parent: ir.Node | None, found: Mapping[str, Told]) -> Mapping[str, Told]:
-        """Fills in what was found while a graph was decided on, and notes it for the graph around it. Returns all that ONNX
-        Runtime does not know."""
+    def after(self, graph: ir.Graph, where: GraphPlace, found: Mapping[str, Told]) -> Noted:
+        """Fills in what was found while a graph was decided on, and notes it for the graph around it."""
         fill(graph, found)
         filled = {**self._filled, **found}
-        known = self._graphs.setdefault(_key(graph, parent), {})
-        for name, told in filled.items():
+        noted = Noted(
+            {name: _plain(told) for name, told in filled.items()},
+            [_plain(of_value(it)) for it in graph.outputs],
+            of_model=self._model is not None,
+        )
+        self.remember(where, noted)
+        return noted
+
+    def remember(self, where: GraphPlace, noted: Noted) -> None:
+        """Notes for later graphs what was found out of one."""
+        known = self._graphs.setdefault(_key(where), {})
+        for name, said in noted.told.items():
+            told = _told_of(said)
             known[name] = joined(known[name], told) if name in known else told
-        if parent is not None:
-            bodies = self._made.setdefault(_names(parent.outputs), [])
-            if parent.op_type != "If" or len(bodies) == 2:  # it is asked again
+        if where.operator:
+            bodies = self._made.setdefault(where.around, [])
+            if where.operator != "If" or len(bodies) == 2:  # it is asked again
                 bodies.clear()
-            bodies.append([of_value(it) for it in graph.outputs])
-        return filled
+            bodies.append(list(map(_told_of, noted.results)))
 
     def _of_model(self) -> Mapping[str, Told]:
         if self._model is None:
@@ -129,5 +139,14 @@ def _names(values: Sequence[ir.Value | None]) -> tuple[str, ...]:
     return tuple("" if value is None else value.name or "" for value in values)
 
 
-def _key(graph: ir.Graph, parent: ir.Node | None) -> tuple[str, ...]:
-    return (*(_names(parent.outputs) if parent is not None else ()), "", *_names(graph.outputs))
+def _key(where: GraphPlace) -> tuple[str, ...]:
+    return *where.around, "", *where.outputs
+
+
+def _plain(told: Told) -> Said:
+    return None if told.dtype is None else int(told.dtype), told.shape
+
+
+def _told_of(said: Said) -> Told:
+    code, shape = said
+    return Told(None if code is None else ir.DataType(code), shape)

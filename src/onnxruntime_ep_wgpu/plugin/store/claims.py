@@ -1,4 +1,4 @@
-"""A claim in an entry: which nodes of a graph run here, in which groups, and why the others do not."""
+"""A claim in an entry: which nodes of a graph run here, in which groups, why the others do not, and what was found out of types."""
 
 from __future__ import annotations
 
@@ -7,26 +7,37 @@ from typing import Any
 
 from ...errors import Fault, FreeSize
 from ..assign.decision import Claim
+from ..assign.noted import Noted, Said
 from ..assign.outcome import Alone, Elsewhere, Fused, OwnKernel
+from ..assign.shown import STRING
+from ..memory.descriptors import ONNX_BITS
 from .entry import EntryError, understood
 
 KIND = "claim"
+Single = Mapping[int, Alone | OwnKernel | Elsewhere]
+"""What was known before of nodes that are in no group with others, by place."""
 
 
-def can_be_kept(claim: Claim) -> bool:
-    """A claim that relies on types which ONNX Runtime does not know is decided anew, and so is one that met a fault, or has a node
-    with bodies."""
-    alone = any(isinstance(it, (Alone, OwnKernel)) for it in claim.outcomes)
-    return not claim.found and not alone and not any(isinstance(reason, Fault) for reason in claim.reasons)
+def can_be_kept(claim: Claim, noted: Noted) -> bool:
+    """A claim that met a fault is decided anew, and so is one with types that no tensor here has."""
+    codes = {code for code, _ in (*noted.told.values(), *noted.results)}
+    return not any(isinstance(it, Fault) for it in claim.reasons) and all(map(_is_code, codes))
 
 
-def content_of(claim: Claim) -> dict[str, Any]:
+def content_of(claim: Claim, noted: Noted) -> dict[str, Any]:
     """As JSON has it."""
+    groups = [group for group in claim.groups if isinstance(claim.outcomes[group[0]], Fused)]
     free = [place for place, reason in enumerate(claim.reasons) if isinstance(reason, FreeSize)]
-    return {"groups": claim.groups, "reasons": claim.reasons, "free": free}
+    return {
+        "groups": groups,
+        "reasons": claim.reasons,
+        "free": free,
+        "told": [[name, *said] for name, said in noted.told.items()],
+        "results": noted.results,
+    }
 
 
-def claim_of(content: Mapping[str, Any], assigned: Sequence[str]) -> Claim:
+def claim_of(content: Mapping[str, Any], assigned: Sequence[str], single: Single) -> tuple[Claim, Noted]:
     """The claim of a graph whose nodes are `assigned`. Raises EntryError where it cannot be one of that."""
     with understood():
         groups = tuple(tuple(group) for group in content["groups"])
@@ -36,11 +47,34 @@ def claim_of(content: Mapping[str, Any], assigned: Sequence[str]) -> Claim:
             raise EntryError("a place is a number")
         if len(reasons) != len(assigned) or any(type(it) is not str and it is not None for it in reasons):
             raise EntryError("there is a reason for each node")
-        if places != [place for place, reason in enumerate(reasons) if reason is None]:
-            raise EntryError("a node is in one group, or has a reason")
-        if any(assigned[place] for place in places) or any(list(group) != sorted(group) for group in groups):
+        alone = {place: it for place, it in single.items() if not isinstance(it, Elsewhere) and reasons[place] is None}
+        if sorted((*places, *alone)) != [place for place, reason in enumerate(reasons) if reason is None]:
+            raise EntryError("a node is in one group, runs by itself, or has a reason")
+        if any(assigned[place] for place in (*places, *alone)) or any(list(group) != sorted(group) for group in groups):
             raise EntryError("a group has nodes of another provider, or in another order")
         for place in free:
             reasons[place] = FreeSize(reasons[place])
+        told = {_text(name): _said(*said) for name, *said in content["told"]}
+        noted = Noted(told, [_said(*said) for said in content["results"]])
     fused = {place: Fused(number) for number, group in enumerate(groups) for place in group}
-    return Claim(tuple(fused.get(place) or Elsewhere(reason or "") for place, reason in enumerate(reasons)))
+    here = {**fused, **alone}
+    return Claim(tuple(here.get(place) or Elsewhere(reason or "") for place, reason in enumerate(reasons))), noted
+
+
+def _is_code(code: Any) -> bool:
+    return code is None or (type(code) is int and (code in ONNX_BITS or code == STRING))
+
+
+def _said(code: Any, shape: Any) -> Said:
+    if not _is_code(code) or (shape is not None and type(shape) is not list):
+        raise EntryError("a value has a type and a shape")
+    for it in shape or ():
+        if it is not None and type(it) is not str and (type(it) is not int or it < 0):
+            raise EntryError("an extent is a number or a name")
+    return code, None if shape is None else tuple(shape)
+
+
+def _text(it: Any) -> str:
+    if type(it) is not str:
+        raise EntryError("a name is expected")
+    return it

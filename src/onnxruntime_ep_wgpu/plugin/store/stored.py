@@ -1,18 +1,20 @@
 """What a session finds in the cache, and what it leaves there.
 
-In: the graph that ONNX Runtime shows, with all that the answer depends on. Out: a claim, and the Programs of its groups; None where
-they have to be made. Invariants: an answer is that of a fresh compilation. The key of a claim has the graph, whole but for the
-elements of large constants; which of these are tied; the Target, settings and code. Its facts are the large constants that were
-looked at. The key of a Program has the key and facts of the claim that it belongs to, and the graph of its group; its facts are
-what was looked at since. Only a graph without bodies, the first that a session shows, is looked up: others depend on what was
-decided before.
+In: the graphs that ONNX Runtime shows, with all that the answers depend on. Out: claims, and the Programs of their groups; None
+where they have to be made. Invariants: an answer is that of a fresh compilation. The key of a claim has the graph, whole but for
+the elements of large constants; which of these are tied; the node that it is a body of; the Target, settings and code; and the keys
+and facts of all claims of the session before it, as those of bodies before the graph around them. Its facts are the large constants
+that were looked at, and the model, where that was read for types. The key of a Program has the key and facts of the claim that it
+belongs to, and the graph of its group; its facts are what was looked at since. Behind a claim that is not kept nothing is.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from ...program.ties import Ties
@@ -27,61 +29,74 @@ if TYPE_CHECKING:
     from ...program.settings import CompileSettings
     from ...program.target import Target
     from ..assign.decision import Claim
+    from ..assign.noted import Noted
 
 Found = TypeVar("Found")
 
 Tell = Callable[[str, bool], None]
 """One line about what went wrong, and whether somebody should see it."""
+Source = Callable[[], "str | bytes | None"]
+"""The file name or the bytes of a model; None where neither is known."""
 
 MOST_FACTS = 16 << 20  # bytes of constants whose digests are calculated in each start
+MODEL = ""  # the name of a fact that is the model's file; constants have other names
 
 
 class Stored:
     """The cache for one session."""
 
-    def __init__(self, target: Target, settings: CompileSettings, tell: Tell, used: bool = True) -> None:
-        """One that is not `used` has nothing, and keeps nothing."""
-        self._target, self._settings, self._tell = target, settings, tell
+    def __init__(
+        self, target: Target, settings: CompileSettings, source: Source, tell: Tell, used: bool = True
+    ) -> None:
+        """One that is not `used` has nothing, and keeps nothing. `source` gives the file name or the bytes of the model."""
+        self._target, self._settings, self._source, self._tell = target, settings, source, tell
         path = folder_path() if used else None
         self._folder = None if path is None else Folder(path)
         self._identity = None if self._folder is None else identity_of(target, settings)
         if self._folder is not None and self._identity is None:
             tell("nothing is cached: files of this package are newer than the process, or cannot be looked at", False)
-        self._claim = ""  # what the Programs of this session are kept under
+        self._claim = ""  # what the Programs of the graph that was decided on last are kept under
+        self._before: str | None = ""  # all claims so far; None where one is not kept
         self._ties: Ties = {}
         self._described: Mapping[str, str] = {}
 
     # ---- claims
 
-    def claim(self, graph: ShownGraph, ties: Ties, asked: Sequence[object], assigned: Sequence[str]) -> Claim | None:
+    def claim(
+        self, graph: ShownGraph, ties: Ties, asked: Sequence[object], assigned: Sequence[str], single: claims.Single
+    ) -> tuple[Claim, Noted] | None:
         """What was decided of a graph, of which this is `asked`."""
-        if self._identity is None:
+        self._claim, self._ties = "", ties
+        if self._identity is None or self._before is None:
             return None
-        self._ties = ties
         key = self._key_of_claim(graph, asked)
-        found = self._read(key, claims.KIND, graph, lambda it: claims.claim_of(it.content, assigned))
+        found = self._read(key, claims.KIND, graph, lambda it: claims.claim_of(it.content, assigned, single))
         if found is None:
             return None
         entry, claim = found
         self._begin(key, entry.facts)
         return claim
 
-    def keep_claim(self, graph: ShownGraph, asked: Sequence[object], claim: Claim, looked_at: Iterable[str]) -> None:
-        """Keeps what was decided, where `looked_at` are the constants that were looked at."""
-        facts = self._facts(graph, looked_at)
-        if facts is None or not claims.can_be_kept(claim):
-            return
-        key = self._key_of_claim(graph, asked)
-        self._described = {"graph": graph.name, "adapter": self._target.name}
-        if self._write(key, Entry(claims.KIND, facts, claims.content_of(claim), self._described)):
-            self._begin(key, facts)
+    def keep_claim(
+        self, graph: ShownGraph, asked: Sequence[object], claim: Claim, noted: Noted, looked_at: Iterable[str]
+    ) -> None:
+        """Keeps what was decided of the graph that was asked for last, where `looked_at` are the constants that were looked at."""
+        facts = None if self._before is None else self._facts(graph, looked_at, noted.of_model)
+        if facts is not None and claims.can_be_kept(claim, noted):
+            key = self._key_of_claim(graph, asked)
+            self._described = {"graph": graph.name, "adapter": self._target.name}
+            if self._write(key, Entry(claims.KIND, facts, claims.content_of(claim, noted), self._described)):
+                self._begin(key, facts)
+                return
+        self._before = None
 
     def _key_of_claim(self, graph: ShownGraph, asked: Sequence[object]) -> str:
         ties = sorted((name, tie.of, tie.permutation) for name, tie in self._ties.items())
-        return key_of(graph, claims.KIND, self._identity, ties, *asked)
+        return key_of(graph, claims.KIND, self._identity, self._before, ties, *asked)
 
     def _begin(self, key: str, facts: Mapping[str, str]) -> None:
-        self._claim = hashlib.sha256(repr((key, sorted(facts.items()))).encode("utf-8", "backslashreplace")).hexdigest()
+        found = repr((key, sorted(facts.items()))).encode("utf-8", "backslashreplace")
+        self._claim = self._before = hashlib.sha256(found).hexdigest()
 
     @contextmanager
     def adopted(self, digest: str, ties: Ties) -> Iterator[None]:
@@ -134,7 +149,7 @@ class Stored:
 
     # ---- entries
 
-    def _facts(self, graph: ShownGraph, looked_at: Iterable[str]) -> dict[str, str] | None:
+    def _facts(self, graph: ShownGraph, looked_at: Iterable[str], of_model: bool = False) -> dict[str, str] | None:
         """Digests of what was looked at; None where that is too much to look at in each start, or code was changed meanwhile."""
         if self._identity is None or identity_of(self._target, self._settings) != self._identity:
             return None
@@ -142,7 +157,31 @@ class Stored:
         constants = [graph.initializers[name].constant for name in names]
         if sum(it.raw.nbytes for it in constants if it is not None) > MOST_FACTS:
             return None
-        return digests(graph, names)
+        if of_model and self._digest_of_model is None:
+            return None
+        return self._digests(graph, [*names, *([MODEL] if of_model else [])])
+
+    def _digests(self, graph: ShownGraph, names: Sequence[str]) -> dict[str, str]:
+        """Those of constants, and of the model where it is among the names."""
+        found = digests(graph, names)
+        if MODEL in names:
+            found[MODEL] = self._digest_of_model or "unknown"
+        return found
+
+    @cached_property
+    def _digest_of_model(self) -> str | None:
+        """None for a model that is too large to look at in each start."""
+        source = self._source()
+        try:
+            if isinstance(source, str) and source:
+                if os.stat(source).st_size > MOST_FACTS:
+                    return None
+                with open(source, "rb") as file:
+                    source = file.read(MOST_FACTS)
+        except (OSError, ValueError):
+            return None
+        content = source if isinstance(source, bytes) else b""
+        return None if len(content) > MOST_FACTS else hashlib.sha256(content).hexdigest()
 
     def _read(self, key: str, kind: str, graph: ShownGraph, of: Callable[[Entry], Found]) -> tuple[Entry, Found] | None:
         assert self._folder is not None
@@ -152,7 +191,7 @@ class Stored:
             return None
         try:
             entry = read(data, key, kind)
-            if digests(graph, list(entry.facts)) != entry.facts:
+            if self._digests(graph, list(entry.facts)) != entry.facts:
                 return None
             return entry, of(entry)
         except EntryError as error:
