@@ -214,7 +214,8 @@ class SessionState:
         self.copy_guard.decided(parent is None, graph, decision.groups, assigned, decision.kernels)
         if parent is None:
             held = [place for place, name in enumerate(assigned) if name == self.name]
-            self.contexts.decided(graph, decision, assigned)
+            if line := self.contexts.decided(graph, decision, assigned):
+                self.logger.log(WARNING, line)
             whole = any(len(group) == len(nodes) for group in decision.groups)
             self._crossings = None if whole else Crossings(graph, decision.parts, held)
         return [[nodes[place] for place in group] for group in decision.groups], [nodes[it] for it in decision.kernels]

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ModelError, OptionError
+from ...errors import ModelError, OptionError, cut
 from ...runtime.weight_sources import FromModel
 from ...writing import write_file
 from ..abi import address
@@ -154,15 +154,23 @@ class Contexts:
         """Why nothing of a graph may run here; None where it may."""
         return IN_A_BODY if self.enabled and in_a_body else None
 
-    def decided(self, graph: ShownGraph, decision: Claim, assigned: Sequence[str]) -> None:
+    def decided(self, graph: ShownGraph, decision: Claim, assigned: Sequence[str]) -> str:
         """Notes which nodes of the main graph run elsewhere. A session of the compiled model decides again on those with bodies,
-        which it has as they are."""
-        if self.enabled:
-            self.left = {
-                node.outputs[0].name: str(reason)
-                for node, reason, holder in zip(graph, decision.reasons, assigned, strict=True)
-                if reason is not None and not holder and node.outputs and not node.has_body
-            }
+        which it has as they are. Returns a line about these, "" where there is none."""
+        if not self.enabled:
+            return ""
+        self.left = {
+            node.outputs[0].name: str(reason)
+            for node, reason, holder in zip(graph, decision.reasons, assigned, strict=True)
+            if reason is not None and not holder and node.outputs and not node.has_body
+        }
+        names = [it.name for it in graph if it.has_body]
+        return (
+            f"the compiled model has no Programs for the bodies of {cut(names)}: ONNX Runtime has no contexts in bodies."
+            " The first session of the compiled model compiles them, and the cache of that machine keeps them (WGPU_EP_CACHE)"
+            if names
+            else ""
+        )
 
     def write(
         self,
