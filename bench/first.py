@@ -1,11 +1,12 @@
-"""What a process pays until its first result, with the cache of Programs off, empty and filled, and of a compiled model.
+"""What a process pays until its first result: with the cache of Programs off, empty and filled, of a compiled model, on the CPU.
 
     python -m bench.first [MODEL ...] [--runs N] [--other SRC]
 
 Each run is a process of its own, and they take turns. `wall` is from the start of the process to the first result, `session` what
 making the session takes of it; `cpu` is the CPU time of all threads, `thread` that of the main one. Medians, in milliseconds.
-`context` is the compiled model (docs/context.md), of which the cache knows only that it is the user's. `--other` is the folder of
-another version of this package, which takes turns too, as it is.
+`cold` is without any cache, that of the graphics driver too (Mesa's and NVIDIA's); the others have that one. `cpu` is ONNX
+Runtime's CPU provider, without this package. `context` is the compiled model (docs/context.md), of which the cache knows only
+that it is the user's. `--other` is the folder of another version of this package, which takes turns too, as it is.
 """
 
 from __future__ import annotations
@@ -40,6 +41,18 @@ print(json.dumps({"wall": done - began, "session": made - before, "run": done - 
     "cpu": time.process_time(), "compiler": loaded / 1e3}))
 """
 
+ON_CPU = """
+import json, sys, time
+import numpy as np
+import onnxruntime as ort
+before = time.time()
+session = ort.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+made = time.time()
+session.run(None, dict(np.load(sys.argv[2])))
+done = time.time()
+print(json.dumps({"wall": done - float(sys.argv[3]), "session": made - before, "run": done - made,
+    "thread": time.thread_time(), "cpu": time.process_time(), "compiler": 0}))
+"""
 
 COMPILE = """
 import sys
@@ -59,11 +72,16 @@ def compiled(model: Path, folder: str, cache: str) -> Path:
     return path.with_name(f"{path.stem}_ctx.onnx")
 
 
-def once(model: Path, inputs: Path, cache: str, source: str) -> dict[str, float]:
-    """One process; times in milliseconds, and the number of modules of the compiler."""
+def once(
+    model: Path, inputs: Path, cache: str, source: str, script: str = SCRIPT, driver: str = ""
+) -> dict[str, float]:
+    """One process; times in milliseconds, and the number of modules of the compiler. `driver` is a folder for the driver's cache, instead
+    of the user's."""
     path = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"WGPU_EP_CACHE": cache, "PYTHONPATH": path}
-    command = [sys.executable, "-c", SCRIPT, str(model), str(inputs), str(time.time())]
+    if driver:
+        environment |= {"MESA_SHADER_CACHE_DIR": driver, "__GL_SHADER_DISK_CACHE_PATH": driver}
+    command = [sys.executable, "-c", script, str(model), str(inputs), str(time.time())]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     return {name: 1e3 * value for name, value in json.loads(done.stdout.splitlines()[-1]).items()}
 
@@ -94,6 +112,9 @@ def main() -> None:
                     ways["other"] = (case.path, "off", given.other)
                 for way, (model, cache, source) in ways.items():
                     rows.setdefault(way, []).append(once(model, inputs, cache, source))
+                with tempfile.TemporaryDirectory() as driver:
+                    rows.setdefault("cold", []).append(once(case.path, inputs, "off", own, driver=driver))
+                rows.setdefault("cpu", []).append(once(case.path, inputs, "off", own, ON_CPU))
         for way, found in rows.items():
             middle = {key: statistics.median(row[key] for row in found) for key in found[0]}
             print(f"{name:16s} {way:7s}", *(f"{key} {value:7.0f}" for key, value in middle.items()), flush=True)
