@@ -75,8 +75,8 @@ def compiled(model: Path, folder: str, cache: str) -> Path:
 def once(
     model: Path, inputs: Path, cache: str, source: str, script: str = SCRIPT, driver: str = ""
 ) -> dict[str, float]:
-    """One process; times in milliseconds, and the number of modules of the compiler. `driver` is a folder for the driver's cache, instead
-    of the user's."""
+    """One process; times in milliseconds, and the number of modules of the compiler. `driver` is a folder for the driver's
+    cache, instead of the user's."""
     path = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"WGPU_EP_CACHE": cache, "PYTHONPATH": path}
     if driver:
