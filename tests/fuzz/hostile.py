@@ -14,7 +14,7 @@ import random
 import struct
 import tempfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -22,17 +22,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 from onnx.helper import make_node as node
 
+from onnxruntime_ep_wgpu.api.flow.compiled import flows_of
 from onnxruntime_ep_wgpu.api.web_files import GRAIN, pack, write_folder
 from onnxruntime_ep_wgpu.compiler.tune.shipped import GPU
 from onnxruntime_ep_wgpu.program.file import write
+from onnxruntime_ep_wgpu.program.flow import Flow
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE, MatrixUnit
 from onnxruntime_ep_wgpu.program.tuning import write_choices
 from onnxruntime_ep_wgpu.writing import OutputFile
 from tests.program import programs
 from tests.support import compile_model, make_model
+from tests.web import flows
 
 from .cases import NUMBERS, mutate
 
@@ -82,11 +86,24 @@ def base_files() -> tuple[bytes, ...]:
 
 
 @cache
+def base_flows() -> tuple[Flow, ...]:
+    """Flows that between them have every kind of part, and bodies within bodies."""
+    named = {it.name: it for it in flows.CASES}
+    chosen = (
+        "branches in a loop",
+        "no round",
+        "inputs and constants that come out again",
+        "as many elements as data says",
+    )
+    return tuple(flows_of(ir.from_proto(named[it].model), [WEB_BASELINE], "g")[0] for it in chosen)
+
+
+@cache
 def base_exports() -> tuple[tuple[bytes, dict[str, Any], dict[str, bytes]], ...]:
     """Exports: as one file, and their manifests with the files that these name."""
     made = []
     with tempfile.TemporaryDirectory() as temporary:
-        for k, program in enumerate(base_programs()):
+        for k, program in enumerate((*base_programs(), *base_flows())):
             folder = Path(temporary) / str(k)
             folder.mkdir()
             manifest = write_folder(folder, [program, program], GRAIN * 4)
@@ -148,11 +165,27 @@ def _export(chance: random.Random) -> bytes:
         text = json.dumps(manifest).encode()
     else:
         text = _changed_text(manifest, chance)
-    head = _PACK + struct.pack("<II", 4, len(text)) + hashlib.sha256(text).digest()
-    out = bytearray(head + text)
+    return _packed(text, files)
+
+
+def _packed(text: bytes, files: Mapping[str, bytes]) -> bytes:
+    """The one file of an export with this manifest."""
+    out = bytearray(_PACK + struct.pack("<II", 4, len(text)) + hashlib.sha256(text).digest() + text)
     for part in files.values():
         out += bytes(-len(out) % GRAIN) + part
     return bytes(out)
+
+
+def deep_flow(depth: int) -> bytes:
+    """An export of a flow with so many flows within each other."""
+    _, manifest, files = copy.deepcopy(base_exports()[-1])
+    (entry,) = manifest["programs"]
+    found = json.loads(zlib.decompress(files[entry["file"]]))
+    top = found["programs"][0]
+    found["programs"] = [top | {"programs": [k + 1] * len(top["programs"])} for k in range(depth)] + [top]
+    data = files[entry["file"]] = zlib.compress(json.dumps(found).encode())
+    entry.update(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+    return _packed(json.dumps(manifest).encode(), files)
 
 
 def _bomb(found: dict[str, Any]) -> bytes:

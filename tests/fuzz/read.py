@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,10 +18,11 @@ import numpy as np
 import onnx
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.api.web_files import read_programs
+from onnxruntime_ep_wgpu.api.web_files import read_flows
 from onnxruntime_ep_wgpu.compiler.tune import check_choices
 from onnxruntime_ep_wgpu.errors import InternalError, OptionError, ProgramError, WgpuEpError
 from onnxruntime_ep_wgpu.program.file import from_header, header, load
+from onnxruntime_ep_wgpu.program.flow import Flow, leaves
 from onnxruntime_ep_wgpu.program.layout import Layouts
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
@@ -59,7 +60,8 @@ def read_case(name: str, folder: Path) -> None:
         laid_out(load(path))
     elif kind == "export":
         for program in exported(data, folder / "export"):
-            laid_out(program)
+            for it in leaves(program):
+                laid_out(it)
     else:
         choose(path, compiled=int(number) % COMPILED == 0)
 
@@ -81,8 +83,8 @@ def laid_out(program: Program) -> None:
         raise refused
 
 
-def exported(data: bytes, folder: Path) -> Iterator[Program]:
-    """The Programs of an export in one file, unpacked as its manifest says."""
+def exported(data: bytes, folder: Path) -> list[Program | Flow]:
+    """The Programs and Flows of an export in one file, unpacked as its manifest says."""
     folder.mkdir(exist_ok=True)
     for it in folder.iterdir():
         it.unlink()
@@ -101,11 +103,7 @@ def exported(data: bytes, folder: Path) -> Iterator[Program]:
             at += entry["bytes"]
     except (ValueError, KeyError, TypeError, OSError, OverflowError, RecursionError):
         pass  # so it is without these files
-    for found in read_programs(folder):
-        try:
-            yield from_header(found)
-        except (ValueError, KeyError, TypeError) as error:
-            raise ProgramError(str(error)) from error
+    return read_flows(folder)
 
 
 def choose(path: Path, compiled: bool) -> None:

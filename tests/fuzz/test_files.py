@@ -198,3 +198,11 @@ def test_a_header_as_deep_as_the_stack_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(hostile.base_files()[0][:12] + struct.pack("<I", len(text)) + text)
     with pytest.raises(ProgramError, match="is damaged: "):
         load(path)
+
+
+def test_flows_as_deep_as_the_stack_are_an_error(tmp_path: Path) -> None:
+    data = hostile.deep_flow(20_000)
+    with pytest.raises(ProgramError, match="is damaged: "):
+        read.exported(data, tmp_path / "export")
+    if not node.missing():
+        assert read.bytes_in_node({"deep": data}, tmp_path) == {"deep": "ProgramError"}

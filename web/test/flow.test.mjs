@@ -6,7 +6,7 @@ import { assertSame, bytesOf, samples } from './fixtures.mjs';
 import { internals, useDawn } from './internals.mjs';
 
 await useDawn();
-const { flowOf } = await internals('testing');
+const { flowOf, leaves } = await internals('testing');
 const ort = await import('../dist/ort.wgpu.mjs');
 const { InferenceSession, Tensor, memory, warmup } = ort;
 const open = (name, more = {}) => InferenceSession.create(bytesOf(`${name}.wgpu`), { executionProviders: ['webgpu'], ...more });
@@ -129,16 +129,22 @@ test('inputs of another shape are named', async () => {
 });
 
 describe('damaged parts', () => {
-  const leaf = (inputs = 1, outputs = 1) => ({
+  const leaf = (inputs = 1, outputs = 1, more = {}) => ({
     name: 'leaf', inputs: Array.from({ length: inputs }, (_, k) => k), outputs: Array.from({ length: outputs }, (_, k) => inputs + k),
-    values: Array.from({ length: inputs + outputs }, () => ({ storage: 'INPUT' })), dispatches: [1], header: {},
+    values: Array.from({ length: inputs + outputs }, () => ({ storage: 'INPUT', dtype: { name: 'float32' }, shape: [] })),
+    dispatches: [1], header: {}, ...more,
   });
   const flow = (parts, programs = [0], named = () => leaf()) => {
-    const values = [0, 1, 2].map((k) => ({ name: `v${k}`, storage: k ? 'OUTPUT' : 'INPUT' }));
+    const values = [0, 1, 2].map((k) => ({ name: `v${k}`, storage: k ? 'OUTPUT' : 'INPUT', dtype: { name: 'float32' } }));
     return { name: 'flow', inputs: [0], outputs: [1], values, dispatches: [], header: { parts, programs }, named };
   };
   const run = ['run', [0], [0], [1], 0];
   test('none', () => assert.equal(flowOf(flow([run])).parts.length, 1));
+  test('none, of flows that have others in common', () => {
+    const twice = [['run', [0], [0], [2], 0], ['run', [0], [2], [1], 0]];
+    const named = (number) => (number < 40 ? flow(twice, [number + 1], named) : leaf());
+    assert.equal(leaves(flowOf(named(0))).size, 1);
+  });
   for (const [what, parts, message, programs, named] of [
     ['no list', 7, /is no list/],
     ['of another kind', [['walk', [0], [0], [1], 0]], /is no part/],
@@ -149,6 +155,11 @@ describe('damaged parts', () => {
     ['that make no output', [['run', [0], [0], [2], 0]], /an output of 'flow' is not made/],
     ['with other arguments than their program takes', [['run', [0], [0, 0], [1], 0]], /does not fit its programs/],
     ['with more states than there are', [['loop', [0], [-1, -1, 0], [1], 2]], /does not fit its programs/, [0], () => leaf(3, 2)],
+    ['with a number of states that is none', [['loop', [0], [-1, -1, 0], [1], '1']], /does not fit its programs/, [0], () => leaf(3, 2)],
+    ['with a state that is not given', [['loop', [0], [-1, -1, -1], [1], 1]], /value -1 is read before it is made/, [0], () => leaf(3, 2)],
+    ['with values of another type', [run], /does not fit its programs/, [0], () => ({ ...leaf(), values: [{ dtype: { name: 'int8' } }, { dtype: { name: 'float32' } }] })],
+    ['with a condition that is no bool', [['if', [0, 0], [0], [1], 0]], /does not fit its programs/, [0], () => leaf(0)],
+    ['with a size that is no list', [run], /0,1 are no list and its shape/, [0], () => leaf(1, 2, { header: { sized: [[0, 1]] } })],
     ['within themselves', [run], /within itself/, [0], () => flow([run], [0])],
   ]) {
     test(what, () => {

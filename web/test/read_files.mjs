@@ -5,7 +5,7 @@
 import { readFileSync } from 'node:fs';
 import { internals } from './internals.mjs';
 
-const { Layouts, isSaved, openPackage, openSaved } = await internals('testing');
+const { Layouts, flowOf, isSaved, openPackage, openSaved } = await internals('testing');
 const SIZES = [1, 3, 0, 64, 2 ** 31, 2n ** 62n];
 const MEANT = new Set(['ProgramError', 'LimitError', 'InputError']);
 /** A device that has everything. */
@@ -19,6 +19,11 @@ const has = {
 async function outcome(bytes) {
   const { program, weights } = isSaved(bytes) ? openSaved(bytes, 'the program', has) : await openPackage(bytes, has);
   await weights(() => undefined);
+  try {
+    if (program.header) flowOf(program);
+  } catch {
+    return 'ProgramError'; // as `opened` of src/flow/flow.ts has it
+  }
   const layouts = new Layouts(program);
   let refused;
   for (const size of SIZES) {

@@ -134,7 +134,7 @@ def read_flows(folder: Path) -> list[Program | Flow]:
     """The Programs of a folder, without their weights, and Flows of them, in the order of the manifest. Raises ProgramError."""
     try:
         return [flow_of(headers, number) for headers, count in _read(folder) for number in range(count)]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         said = f"{error} is missing" if isinstance(error, KeyError) else error
         raise ProgramError(f"{folder} is damaged: {said}") from error
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..errors import cut
+from .dtypes import DType
 from .file import COLUMNS, from_header, row_of
 from .program import FORMAT_VERSION, Program, Storage, Symbol, Value
 from .reading import items, program_of
@@ -91,7 +92,7 @@ def flow_header(flow: Flow, programs: Sequence[int]) -> dict[str, Any]:
 
 def flow_of(headers: Sequence[Mapping[str, Any]], number: int = 0) -> Program | Flow:
     """The Program or Flow of header `number`, which may have others of the list within it, with a target each. Raises ValueError,
-    KeyError or TypeError when something of it is damaged."""
+    KeyError, TypeError or RecursionError when something of it is damaged."""
     return _read(headers, number, {})
 
 
@@ -181,23 +182,21 @@ def _check_same(flow: Flow, part: Part) -> None:
 
 
 def _check_if(flow: Flow, part: Part) -> None:
+    if _types(flow, part.args[:1]) != [DType.BOOL]:
+        raise ValueError("a condition is no bool")
     for it in part.programs:
         _fits(flow, _types(flow, part.args[1:]), it, _types(flow, part.results))
 
 
 def _check_loop(flow: Flow, part: Part) -> None:
-    body = flow.programs[part.programs[0]]
-    if len(part.args) < 2 or len(body.inputs) < 2 or not body.outputs:
+    if len(part.args) < 2:
         raise ValueError("a loop lacks arguments")
     if type(part.states) is not int or not 0 <= part.states <= min(len(part.args) - 2, len(part.results)):
         raise ValueError(f"a loop has {cut(part.states)} states")
-    (round_, goes_on), condition = (body.values[it].dtype for it in body.inputs[:2]), body.values[body.outputs[0]].dtype
-    _fits(
-        flow,
-        [round_, goes_on, *_types(flow, part.args[2:])],
-        part.programs[0],
-        [condition, *_types(flow, part.results)],
-    )
+    decides, captured = [DType.INT64, DType.BOOL], _types(flow, part.args[2:])
+    if any(it != UNKNOWN and flow.values[it].dtype is not of for it, of in zip(part.args, decides, strict=False)):
+        raise ValueError("a number of rounds is no int64, or a condition no bool")
+    _fits(flow, [*decides, *captured], part.programs[0], [DType.BOOL, *_types(flow, part.results)])
 
 
 _CHECKS: dict[str, Callable[[Flow, Part], None]] = {

@@ -10,7 +10,7 @@ import type { Executable, Wanted } from '../executable.js';
 import type { Package } from '../package.js';
 import type { OnProfile } from '../profile.js';
 import type { Program, Weight } from '../program.js';
-import { type Flow, NONE, type Part, flowOf } from './format.js';
+import { type Flow, NONE, type Part, flowOf, leaves } from './format.js';
 import { Stacked, copy } from './stacked.js';
 import { type Item, Values } from './values.js';
 
@@ -29,7 +29,7 @@ export async function opened(
     from.cancel();
     throw new ProgramError(`the model is damaged: ${messageOf(error)}`, { cause: error });
   }
-  const programs = [...new Set(leaves(flow))];
+  const programs = [...leaves(flow)];
   const numbers = new Map<string, number>();
   const weights: Weight[] = [];
   const number = (it: Weight): number => {
@@ -45,11 +45,6 @@ export async function opened(
   const whole: Program = { ...from.program, weights, kernels: programs.flatMap((it) => it.kernels) };
   const first = await Made.create({ ...from, program: whole }, gpu, progress, undefined, signal);
   return new Flowing(flow, first, new Map(programs.map((it, k) => [it, first.with(it, used[k]!)])), (message) => new InputError(message));
-}
-
-function* leaves({ program, parts }: Flow): Generator<Program> {
-  if (parts) for (const part of parts) for (const it of part.programs) yield* leaves(it);
-  else yield program;
 }
 
 export class Flowing {
@@ -82,7 +77,7 @@ export class Flowing {
 
   async run(feeds: readonly Feed[], wanted: readonly Wanted[], tell?: OnProfile): Promise<readonly Result[]> {
     this.first.results.next();
-    const values = new Values(this.gpu, this.first.results, this.#met);
+    const values = new Values(this.gpu, this.first.results, this.#met, this.wrong);
     try {
       const given = feeds.map((it) => values.given({ ...it, dims: [...it.dims] })); // callers may change theirs meanwhile
       const made = await this.#run(this.flow, given, values, tell);
@@ -130,7 +125,7 @@ export class Flowing {
     const captured = rest.slice(count) as Item[];
     const stacked = results.slice(count).map((_, k) => {
       const value = body.program.values[body.program.outputs[1 + count + k]!]!;
-      return new Stacked(values, value, most, this.wrong);
+      return new Stacked(values, value, most);
     });
     const holds = values.given({ dims: [], bytes: Uint8Array.of(1) });
     for (let round = 0; goes && round < most; round++) {
@@ -167,7 +162,12 @@ export class Flowing {
     if (!sized.length) return made;
     const shapes = await this.#read(sized.map(([, shape]) => [made[shape]!, 8 * made[shape]!.dims[0]!]));
     sized.forEach(([result], k) => {
-      made[result] = { ...made[result]!, dims: [...new BigInt64Array(shapes[k]!)].map(Number) };
+      const dims = [...new BigInt64Array(shapes[k]!)].map(Number);
+      const [most] = made[result]!.dims;
+      if (dims.some((it) => it < 0) || dims.reduce((a, b) => a * b, 1) > most!) {
+        throw this.wrong(`a result of '${program.name}' has the shape [${dims.join(', ')}], and room for ${most} elements: export the model again`);
+      }
+      made[result] = { ...made[result]!, dims };
     });
     for (const it of made.splice(made.length - sized.length)) values.leave(it);
     return made;

@@ -1,8 +1,8 @@
 // A Flow as Python's `program/flow.py` has it: Programs, and the parts that run them one after another. In: a Program of an export
 // whose header has parts. Out: a Flow of which all was looked at, or an Error. Invariant: what a part reads is made before it, and a
-// body takes and gives as many values as its part has.
+// body takes and gives values of the types that its part has.
 
-import type { Program } from '../program.js';
+import type { Program, Value } from '../program.js';
 
 export type Kind = 'run' | 'same' | 'if' | 'loop';
 
@@ -49,11 +49,24 @@ export function flowOf(program: Program): Flow {
   return read(program, within);
 }
 
+/** The programs without parts, each once: flows of one file may have others in common, and these again. */
+export function leaves(flow: Flow, met = new Set<Flow>(), found = new Set<Program>()): Set<Program> {
+  const { program, parts } = flow;
+  if (met.has(flow)) return found;
+  met.add(flow);
+  if (!parts) return found.add(program);
+  for (const part of parts) for (const it of part.programs) leaves(it, met, found);
+  return found;
+}
+
 function read(program: Program, within: (number: number) => Flow): Flow {
   const { outputs, dispatches, values, header } = program;
   const sized = list(header!['sized'] ?? []).map((it) => {
     const [result, shape] = list(it).map((value) => outputs.indexOf(value as number));
-    if (!(result! >= 0 && shape! >= 0)) throw new Error(`${String(it)} are no outputs`);
+    const [most, extents] = [values[outputs[result!]!], values[outputs[shape!]!]];
+    if (most?.shape.length !== 1 || extents?.shape.length !== 1 || !isType(extents, 'int64') || most === extents) {
+      throw new Error(`${String(it)} are no list and its shape`);
+    }
     return [result!, shape!] as const;
   });
   const rows = header!['parts'];
@@ -64,18 +77,18 @@ function read(program: Program, within: (number: number) => Flow): Flow {
   const parts = list(rows).map((row, place): Part => {
     const [kind, numbers, args, results, states] = list(row) as [Kind, number[], number[], number[], number];
     if (KINDS[kind] !== list(numbers).length) throw new Error(`${String(row)} is no part`);
-    for (const it of list(args) as number[]) {
-      if (it === NONE && kind === 'loop') continue;
+    for (const [k, it] of (list(args) as number[]).entries()) {
+      if (it === NONE && kind === 'loop' && k < 2) continue;
       if (!made.has(it)) throw new Error(`value ${it} is read before it is made`);
       last.set(it, place);
     }
     for (const it of list(results) as number[]) {
-      if (!values[it] || made.has(it)) throw new Error(`value ${it} is made twice`);
+      if (!Number.isInteger(it) || !values[it] || made.has(it)) throw new Error(`value ${it} is made twice`);
       made.add(it);
       if (!last.has(it)) last.set(it, place);
     }
     const part = { kind, programs: numbers.map((it) => within(programs[it] as number)), args, results, states, last: [] };
-    if (!fits(part)) throw new Error(`a part '${kind}' of '${program.name}' does not fit its programs`);
+    if (!fits(part, values)) throw new Error(`a part '${kind}' of '${program.name}' does not fit its programs`);
     return part;
   });
   if (!outputs.every((it) => made.has(it))) throw new Error(`an output of '${program.name}' is not made`);
@@ -87,12 +100,23 @@ function read(program: Program, within: (number: number) => Flow): Flow {
   };
 }
 
-function fits({ kind, programs, args, results, states }: Part): boolean {
-  const takes = kind === 'if' ? args.length - 1 : args.length;
-  const gives = results.length + Number(kind === 'loop');
-  const looped = kind !== 'loop' || (args.length > 1 && states >= 0 && states <= Math.min(args.length - 2, results.length));
-  if (kind === 'same') return args.length === 1 && gives === 1;
-  return looped && programs.every((it) => it.program.inputs.length === takes && it.program.outputs.length - it.sized.length === gives);
+function fits({ kind, programs, args, results, states }: Part, values: readonly Value[]): boolean {
+  const types = (numbers: readonly number[], of = values): unknown[] => numbers.map((it) => of[it]?.dtype.name);
+  const given = types(args);
+  const made = types(results);
+  const alike = ({ program: { inputs, outputs, values: own }, sized }: Flow, takes: unknown[], gives: unknown[]): boolean => (
+    `${types(inputs, own)}` === `${takes}` && `${types(outputs.slice(0, outputs.length - sized.length), own)}` === `${gives}`
+  ); // prettier-ignore
+  if (kind === 'same') return given.length === 1 && `${given}` === `${made}`;
+  if (kind === 'if') return given[0] === 'bool' && programs.every((it) => alike(it, given.slice(1), made));
+  if (kind === 'run') return alike(programs[0]!, given, made);
+  const decides = ['int64', 'bool'].every((it, k) => args[k] === NONE || given[k] === it);
+  return decides && Number.isInteger(states) && states >= 0 && states <= Math.min(args.length - 2, results.length)
+    && alike(programs[0]!, ['int64', 'bool', ...given.slice(2)], ['bool', ...made]);
+}
+
+function isType(value: Value | undefined, type: string): boolean {
+  return value?.dtype.name === type;
 }
 
 function list(it: unknown): readonly unknown[] {

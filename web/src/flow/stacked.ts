@@ -17,15 +17,15 @@ export class Stacked {
   #dims: readonly number[] | undefined;
   #buffer: GPUBuffer | undefined;
 
-  /** `most` rounds at most. Raises what `wrong` makes of a message. */
-  constructor(private readonly values: Values, private readonly value: Value, private readonly most: number, private readonly wrong: (message: string) => Error) {}
+  /** `most` rounds at most. */
+  constructor(private readonly values: Values, private readonly value: Value, private readonly most: number) {}
 
   add(item: Item): void {
     const { values, value } = this;
     const { gpu } = values;
     this.#dims ??= item.dims;
     if (this.#dims.join() !== item.dims.join()) {
-      throw this.wrong(
+      throw values.wrong(
         `the rounds of a loop give '${value.name}' the shapes [${this.#dims.join(', ')}] and [${item.dims.join(', ')}], and side by side they need one`,
       );
     }

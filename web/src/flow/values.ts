@@ -22,7 +22,11 @@ export class Values {
   /** Those that went back. */
   readonly #back = new Set<GPUBuffer>();
 
-  constructor(readonly gpu: Gpu, private readonly results: ResultBuffers, private readonly met: WeakMap<GPUBuffer, number>) {}
+  /** `wrong` makes an error of a message. */
+  constructor(
+    readonly gpu: Gpu, private readonly results: ResultBuffers, private readonly met: WeakMap<GPUBuffer, number>,
+    readonly wrong: (message: string) => Error,
+  ) {}
 
   /** A result of a part, which one holds. */
   made({ dims, bytes, buffer }: Result): Item {
@@ -74,14 +78,16 @@ export class Values {
     this.#own.delete(buffer);
   }
 
-  /** The first `nbytes` of a value, read back where they are not in memory. */
-  async bytes(item: Item, nbytes: number): Promise<Uint8Array> {
-    return item.bytes ?? new Uint8Array(await this.gpu.read(item.buffer!, nbytes));
+  /** The `nbytes` of a value of one element: at once where they are in memory. */
+  bytes({ dims, bytes, buffer }: Item, nbytes: number): Uint8Array | Promise<Uint8Array> {
+    if (dims.some((it) => it !== 1)) throw this.wrong(`what decides which part runs has the shape [${dims.join(', ')}], and needs one element`);
+    return bytes ?? this.gpu.read(buffer!, nbytes).then((it) => new Uint8Array(it));
   }
 
   /** Whether a bool is not 0: at once where it is in memory. */
   truth(item: Item): boolean | Promise<boolean> {
-    return item.bytes ? !!item.bytes[0] : this.bytes(item, 1).then(([it]) => !!it);
+    const bytes = this.bytes(item, 1);
+    return bytes instanceof Promise ? bytes.then(([it]) => !!it) : !!bytes[0];
   }
 
   /** Ends the run. The next one finds buffers in the order in which this one did, so that it binds the same ones. */
