@@ -24,7 +24,7 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json
 def write(folder: Path) -> None:
     """Exports NAME for each of embeddings, images and text to `folder`/NAME, with what is expected in NAME.json; and the folders of
     `tasks`, whose inputs are in tasks.json. What was exported is in `folder`/hub."""
-    for make in (_embeddings, _images, _text):
+    for make in (_embeddings, _images, text):
         name = make.__name__.removeprefix("_")
         source = folder / "hub" / name
         (source / "onnx").mkdir(parents=True)
@@ -100,7 +100,7 @@ def _images(folder: Path) -> Any:
     return {"pixels": pixels.ravel().tolist(), "size": size.image, "scores": (scores / scores.sum()).tolist()}
 
 
-def _text(folder: Path) -> Any:
+def text(folder: Path) -> Any:
     """A vocabulary of words that are numbers; token 0 ends a text."""
     size = causal.Size()
     session = _save(folder, causal.build(size))

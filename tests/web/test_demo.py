@@ -15,15 +15,17 @@ from onnx import helper
 from tests import patience
 from tests.support import make_model
 
-from . import node
+from . import folders, node
 
 ROOT = node.WEB.parent
 
 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(bool(node.missing() or node.no_browser()), reason=str(node.missing() or node.no_browser()))
-def test_the_page(built: None) -> None:
-    patience.run([sys.executable, "demo/models.py"], cwd=node.WEB, check=True)
+def test_the_page(built: None, tmp_path: Path) -> None:
+    (tmp_path / "onnx").mkdir()
+    folders.text(tmp_path)
+    patience.run([sys.executable, "demo/models.py", "--chat", tmp_path], cwd=node.WEB, check=True)
     node.check("demo/page.test.mjs")
 
 

@@ -31,6 +31,7 @@ onmessage = async ({ data: { engine, model, iterations, base } }) => {
     const first = performance.now() - begin;
     const times = [];
     for (let k = 0; k <= iterations; k++) {
+      postMessage({ run: k });
       const start = performance.now();
       await session.run(feeds);
       if (k) times.push(performance.now() - start);

@@ -4,10 +4,10 @@ import { Template } from '@huggingface/jinja';
 import { Tokenizer } from '@huggingface/tokenizers';
 import { InferenceSession, generate, streamText } from 'onnxruntime-ep-wgpu-web/proxy';
 import { json } from './files.js';
+import { byId } from './parts.js';
 
 const MODEL = './models/chat/';
 const MOST = 200;
-const byId = (id) => document.getElementById(id);
 
 let about;
 let config;
@@ -53,7 +53,7 @@ async function reply() {
   };
   try {
     const tokens = generate(session, prompt(), {
-      maxNewTokens: about.random ? 40 : MOST, temperature: Number(byId('temperature').value), topP: Number(byId('top-p').value),
+      maxNewTokens: MOST, temperature: Number(byId('temperature').value), topP: Number(byId('top-p').value),
       stopTokens: ends(), signal: stop.signal,
     });
     for await (const piece of streamText(tokenizer, counted(tokens))) {
@@ -102,9 +102,7 @@ export async function start() {
   try {
     [about, config] = await Promise.all([json(`${MODEL}about.json`), json(`${MODEL}tokenizer_config.json`)]);
     tokenizer = new Tokenizer(await json(`${MODEL}tokenizer.json`), config);
-    byId('chat-about').textContent = about.random
-      ? 'A language model of four layers with random weights: its words mean nothing, but its KV cache and sampling stay on the GPU as those of a trained one do. Put your own in with make web-demo CHAT=FOLDER.'
-      : `${about.title}: its KV cache and the choice of the next word stay on the GPU.`;
+    byId('chat-about').textContent = `${about.title}: its KV cache and the choice of the next word stay on the GPU.`;
     session = await InferenceSession.create(MODEL + about.model, { executionProviders: ['webgpu'] });
     byId('speed').textContent = '';
     byId('send').disabled = false;

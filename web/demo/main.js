@@ -1,16 +1,18 @@
 // Tabs, colours, the adapter, and the service worker that makes the page work offline. Each tab loads what it shows when it is
 // opened first.
 
-import { checkWebGPUSupport } from 'onnxruntime-ep-wgpu-web/proxy';
+import { checkWebGPUSupport, env, useWasm } from 'onnxruntime-ep-wgpu-web/proxy';
+import { json } from './files.js';
 
-const tabs = [...document.querySelectorAll('[role=tab]')];
+let tabs = [...document.querySelectorAll('[role=tab]')];
 const opened = {
   search: () => import('./search.js'),
+  detect: () => import('./detect.js'),
+  speech: () => import('./speech.js'),
   chat: () => import('./chat.js'),
   bench: () => import('./bench.js'),
 };
 const started = new Set();
-let supported = false;
 
 function select(tab, focus = false) {
   for (const it of tabs) {
@@ -22,15 +24,16 @@ function select(tab, focus = false) {
   const name = tab.getAttribute('aria-controls');
   if (focus) tab.focus();
   history.replaceState(null, '', `#${name}`);
-  if (supported && !started.has(name)) {
+  if (!started.has(name)) {
     started.add(name);
     void opened[name]().then((module) => module.start());
   }
 }
 
-for (const [k, tab] of tabs.entries()) {
+for (const tab of tabs) {
   tab.addEventListener('click', () => select(tab));
   tab.addEventListener('keydown', ({ key }) => {
+    const k = tabs.indexOf(tab);
     const step = { ArrowRight: 1, ArrowLeft: -1, Home: -k, End: tabs.length - 1 - k }[key];
     if (step !== undefined) select(tabs[(k + step + tabs.length) % tabs.length], true);
   });
@@ -45,9 +48,28 @@ document.getElementById('theme').addEventListener('click', () => {
   localStorage.setItem('theme', root.dataset.theme);
 });
 
-async function adapterName() {
+/** What calculates: its name, and whether that is the processor in disguise. */
+async function adapter() {
   const { info } = await navigator.gpu.requestAdapter();
-  return info.description || [info.vendor, info.architecture].filter(Boolean).join(' ') || 'WebGPU';
+  const name = info.description || [info.vendor, info.architecture].filter(Boolean).join(' ') || 'WebGPU';
+  return { name, software: info.isFallbackAdapter || /swiftshader|llvmpipe|lavapipe|basic render/i.test(name) };
+}
+
+function notice(text) {
+  const place = document.getElementById('notice');
+  place.textContent = text;
+  place.hidden = false;
+}
+
+/** The models that `models.py` wrote, with their packages and licences; the chat is there if it has a model. */
+async function models() {
+  const found = await json('./models/models.json').catch(() => ({}));
+  if (!found.chat) tabs = tabs.filter((it) => it.id !== 'tab-chat');
+  for (const it of tabs) it.hidden = false;
+  const place = document.getElementById('models');
+  place.textContent = Object.values(found).map(({ model, bytes, licence, registry, package: name, version }) =>
+    `${model}: ${(bytes / 1e6).toFixed(0)} MB${registry ? `, ${licence}, from ${name} ${version} of ${registry}` : ''}.`).join(' ');
+  place.hidden = !place.textContent;
 }
 
 /** On a first visit, waits until the service worker is there, which keeps what is fetched from then on for days without a network. */
@@ -67,21 +89,19 @@ async function keeping() {
   }
 }
 
-const [{ supported: usable, reason }] = await Promise.all([checkWebGPUSupport(), keeping()]);
+const [{ supported, reason }] = await Promise.all([checkWebGPUSupport(), keeping().then(models)]);
 const badge = document.getElementById('adapter');
-if (usable) {
-  supported = true;
-  badge.textContent = await adapterName();
-  badge.title = badge.textContent;
+if (supported) {
+  const { name, software } = await adapter();
+  badge.textContent = software ? `No GPU: ${name}` : name;
+  if (software) notice(`WebGPU runs on the processor here (${name}), which is slower than a GPU by far.`);
 } else {
-  badge.textContent = 'No WebGPU';
-  const notice = document.getElementById('unsupported');
-  notice.textContent = `These models need WebGPU: ${reason}.`;
-  notice.hidden = false;
-  // Their fields are disabled until a model is there.
-  for (const note of ['search-note', 'speed', 'bench-note']) document.getElementById(note).textContent = 'This needs WebGPU.';
-  document.getElementById('search-progress').hidden = true;
+  badge.textContent = 'WebAssembly';
+  notice(`Models cannot use WebGPU here: ${reason}. They run in WebAssembly, on the processor, and are larger to load.`);
+  useWasm(new URL('./ort/ort.wasm.bundle.min.mjs', document.baseURI));
+  env.wasm.wasmPaths = new URL('./ort/', document.baseURI).href;
 }
+badge.title = badge.textContent;
 const named = () => tabs.find((it) => `#${it.getAttribute('aria-controls')}` === location.hash);
 select(named() ?? tabs[0]);
 addEventListener('hashchange', () => named() && select(named()));

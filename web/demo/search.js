@@ -1,15 +1,15 @@
 // Search by meaning: sentences and the query become vectors in a worker; the nearest sentences answer.
 
 import { Tokenizer } from '@huggingface/tokenizers';
-import { InferenceSession, Tensor } from 'onnxruntime-ep-wgpu-web/proxy';
+import { Tensor } from 'onnxruntime-ep-wgpu-web/proxy';
 import { json } from './files.js';
+import { byId, megabytes, open, progress } from './parts.js';
 import { SENTENCES } from './sentences.js';
 
 const MODEL = './models/search/';
 const EXAMPLES = ['something to eat', 'how machines learn', 'my back hurts', 'a quiet place by the water', 'saving money'];
 const BATCH = 8;
 const SHOWN = 6;
-const byId = (id) => document.getElementById(id);
 
 let session;
 let tokenizer;
@@ -29,14 +29,6 @@ async function embed(sentences) {
   return all.map((_, k) => found.data.subarray(k * width, (k + 1) * width));
 }
 
-function progress(part, text) {
-  const bar = byId('search-progress');
-  bar.hidden = part === 1;
-  bar.setAttribute('aria-valuenow', String(Math.round(100 * part)));
-  bar.firstElementChild.style.width = `${100 * part}%`;
-  byId('search-note').textContent = text;
-}
-
 /** The vectors of all sentences, kept by the browser from an earlier visit, or made now. */
 async function index() {
   const words = new Uint8Array(await crypto.subtle.digest('SHA-256', new TextEncoder().encode(SENTENCES.join('\n'))));
@@ -50,7 +42,7 @@ async function index() {
     return;
   }
   for (let k = 0; k < SENTENCES.length; k += BATCH) {
-    progress(0.7 + 0.3 * (k / SENTENCES.length), `Reading sentences, ${k} of ${SENTENCES.length}`);
+    progress('search', 0.7 + 0.3 * (k / SENTENCES.length), `Reading sentences, ${k} of ${SENTENCES.length}`);
     vectors.push(...(await embed(SENTENCES.slice(k, k + BATCH))));
   }
   await cache?.put(key, new Response(new Blob(vectors)));
@@ -83,16 +75,16 @@ async function answer() {
 
 export async function start() {
   try {
-    progress(0, 'Loading the model…');
-    const onProgress = ({ loaded, total }) => progress(0.7 * (loaded / total), `Loading the model, ${(loaded / 2 ** 20).toFixed(0)} of ${(total / 2 ** 20).toFixed(0)} MB`);
-    [tokenizer, session] = await Promise.all([
+    progress('search', 0, 'Loading the model…');
+    const told = (loaded, total) => progress('search', 0.7 * (loaded / total), megabytes(loaded, total));
+    [tokenizer, [session]] = await Promise.all([
       Promise.all([json(`${MODEL}tokenizer.json`), json(`${MODEL}tokenizer_config.json`)]).then(([model, config]) => new Tokenizer(model, config)),
-      InferenceSession.create(`${MODEL}model.onnx.wgpu/`, { executionProviders: [{ name: 'webgpu', onProgress }] }),
+      open('search', ['model'], told),
     ]);
     await index();
-    progress(1, `${SENTENCES.length} sentences are ready.`);
+    progress('search', 1, `${SENTENCES.length} sentences are ready.`);
   } catch (error) {
-    progress(1, `The model cannot be loaded: ${error.message}`);
+    progress('search', 1, `The model cannot be loaded: ${error.message}`);
     return;
   }
   const query = byId('query');

@@ -7,15 +7,16 @@ import { PATIENCE } from '../settings.mjs';
 export const web = fileURLToPath(new URL('../..', import.meta.url));
 const WEBGPU = ['--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'];
 
-/** The browser that $CHROMIUM names, with WebGPU or as it comes. */
-export function launch(webgpu = true) {
-  return chromium.launch({ executablePath: process.env.CHROMIUM || '/usr/bin/chromium', timeout: PATIENCE, args: ['--no-sandbox', ...(webgpu ? WEBGPU : [])] });
+/** The browser that $CHROMIUM names, with WebGPU or as it comes, and with more arguments. */
+export function launch(webgpu = true, more = []) {
+  return chromium.launch({ executablePath: process.env.CHROMIUM || '/usr/bin/chromium', timeout: PATIENCE, args: ['--no-sandbox', ...(webgpu ? WEBGPU : []), ...more] });
 }
 
-/** A page of its own profile, when `ready` is true there; `page.problems` lists errors, `page.warnings` warnings, `page.said` what it logs, `page.strangers` other servers asked. */
-export async function open(browser, address, ready) {
+/** A page of its own profile, which `prepare` gets first, when `ready` is true there; `page.problems` lists errors, `page.warnings` warnings, `page.said` what it logs, `page.strangers` other servers asked. */
+export async function open(browser, address, ready, prepare = () => {}) {
   const context = await browser.newContext();
   context.setDefaultTimeout(PATIENCE);
+  await prepare(context);
   const page = await context.newPage();
   page.problems = [];
   page.strangers = [];
