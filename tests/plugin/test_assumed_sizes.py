@@ -178,3 +178,16 @@ def test_the_rank_of_a_result_tells_how_many_indices_name_an_element() -> None:
     assert not wgpu.report(ours).on_cpu
     x, places = gathered(2)
     np.testing.assert_array_equal(ours.run(None, {"x0": x, "x1": places})[0], x[places[:, 0], places[:, 1]])
+
+
+def test_a_guess_makes_no_index_wrong() -> None:
+    """The axes of a run are guessed when the session is made; an index that fits only the true ones is no error of the model."""
+    made = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[2, n] x, int64[1] axes) => (float[i, j, k] y) <int64[2] at = {-2, 1}>
+        { u = Unsqueeze (x, axes) y = Gather <axis = 0> (u, at) }"""
+    )
+    session = wgpu.session(made.SerializeToString(), allow_cpu_only=True)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    (y,) = session.run(None, {"x": x, "axes": np.array([2])})
+    np.testing.assert_array_equal(y, x[:, :, None])
