@@ -9,8 +9,8 @@ from typing import Any
 
 import onnx
 
+from onnxruntime_ep_wgpu.kept import entry
 from onnxruntime_ep_wgpu.plugin.context.content import KIND, digest_of
-from onnxruntime_ep_wgpu.plugin.store import entry
 
 
 def rewritten(data: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:

@@ -15,7 +15,7 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.api.verify import compared
 from onnxruntime_ep_wgpu.errors import ModelError, OptionError, UnsupportedError
-from onnxruntime_ep_wgpu.plugin.store import folder
+from onnxruntime_ep_wgpu.kept import folder
 from tests import patience, provider
 from tests.plugin import models
 from tests.plugin.loss import device_of, lose

@@ -12,10 +12,10 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.errors import ModelError, WgpuEpError
+from onnxruntime_ep_wgpu.kept.entry import EntryError
 from onnxruntime_ep_wgpu.plugin.assign.shown import key_of
 from onnxruntime_ep_wgpu.plugin.context.content import GroupContext
 from onnxruntime_ep_wgpu.plugin.context.graphs import graph_from_json
-from onnxruntime_ep_wgpu.plugin.store.entry import EntryError
 from tests.store.changes import base
 from tests.store.showing import shown
 

@@ -20,6 +20,7 @@ import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import version
 from onnxruntime_ep_wgpu.device import adapters
 from onnxruntime_ep_wgpu.errors import ModelError, UnsupportedError
+from onnxruntime_ep_wgpu.kept import folder
 from onnxruntime_ep_wgpu.plugin.callbacks import held
 from onnxruntime_ep_wgpu.plugin.context.compatible import (
     NOT_APPLICABLE,
@@ -30,7 +31,6 @@ from onnxruntime_ep_wgpu.plugin.context.compatible import (
 )
 from onnxruntime_ep_wgpu.plugin.context.made_for import MadeFor
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
-from onnxruntime_ep_wgpu.plugin.store import folder
 from onnxruntime_ep_wgpu.program.settings import DEFAULT
 from onnxruntime_ep_wgpu.program.target import F16, Target
 from onnxruntime_ep_wgpu.runtime.product_types import multiplies_halves

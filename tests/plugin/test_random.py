@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.api.reports import state_of
-from onnxruntime_ep_wgpu.plugin.store import folder
+from onnxruntime_ep_wgpu.kept import folder
 from tests.ops import philox
 
 from .capturing import Bound, captured

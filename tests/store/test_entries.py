@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxruntime_ep_wgpu.plugin.store import entry, folder
-from onnxruntime_ep_wgpu.plugin.store.folder import SUFFIX, Folder
+from onnxruntime_ep_wgpu.kept import entry, folder
+from onnxruntime_ep_wgpu.kept.folder import SUFFIX, Folder
 from onnxruntime_ep_wgpu.program.target import Target
 
 from .changes import convolved, folded, tied

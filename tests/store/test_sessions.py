@@ -17,8 +17,8 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.api.reports import state_of
-from onnxruntime_ep_wgpu.plugin.store import entry, folder
-from onnxruntime_ep_wgpu.plugin.store.folder import Folder
+from onnxruntime_ep_wgpu.kept import entry, folder
+from onnxruntime_ep_wgpu.kept.folder import Folder
 from tests import patience
 from tests.plugin import models
 from tests.plugin.loss import device_of, lose
@@ -288,8 +288,8 @@ def test_code_that_changes_while_it_compiles_leaves_nothing(place: Folder, monke
 
 WRITER = """
 import sys
-from onnxruntime_ep_wgpu.plugin.store import entry
-from onnxruntime_ep_wgpu.plugin.store.folder import Folder
+from onnxruntime_ep_wgpu.kept import entry
+from onnxruntime_ep_wgpu.kept.folder import Folder
 place, number = Folder(sys.argv[1], most=400_000), int(sys.argv[2])
 print("begun", flush=True)
 for turn in range(10_000):

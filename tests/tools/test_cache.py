@@ -9,7 +9,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.cli import main
-from onnxruntime_ep_wgpu.plugin.store.folder import SUFFIX, VARIABLE
+from onnxruntime_ep_wgpu.kept.folder import SUFFIX, VARIABLE
 from tests.plugin import models
 
 

@@ -347,7 +347,7 @@ def test_nothing_else_writes_files() -> None:
         "cli.py: open(os.devnull, 'w')",
         "cli.py: os.open(os.devnull, os.O_WRONLY)",
         # To read what is no link.
-        "plugin/store/folder.py: os.open(path, flags)",
+        "kept/folder.py: os.open(path, flags)",
         # Into a file of `replacing`, and into temporary folders.
         "tools/run.py: np.save(file, value.astype(str) if text else value, allow_pickle=False)",
         "api/stand_in.py: onnx.save(model, made)",

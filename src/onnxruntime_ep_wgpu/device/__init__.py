@@ -1,7 +1,8 @@
 """The device layer: the only code that touches a WebGPU library.
 
 In the order data flows: `webgpu/` (the libraries, behind one protocol), `settings` (what a user chooses), `display` (drivers that
-look for one), `adapters` (the chips that are there), `choice` (which library their sessions take), `request` (a
+look for one), `adapters` (the chips that are there), `choice` (which library their sessions take),
+`matrix_refusals` and `matrix_probe` (which matrix units are right), `request` (a
 device from an adapter), `sizes`, `buffers` (memory), `cache` (free memory), `pipelines` (compiled kernels and their
 bindings), `parallel` (jobs on several threads), `encoding` (dispatch lists as command buffers), `mapped` (memory that
 the host maps), `readback` (memory to the host), `uploads` (much memory from it), `clock` and `timing` (when each

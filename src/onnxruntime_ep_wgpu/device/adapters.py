@@ -17,8 +17,9 @@ from typing import Any
 from ..errors import DeviceError, OptionError
 from ..program.target import COMPONENT_STORES, INTEGER_DOTS, SUBGROUP_MATRIX, MatrixUnit, Target
 from .display import quiet_display_probe
+from .matrix_refusals import recall
 from .settings import DEFAULT, Settings
-from .webgpu import libraries
+from .webgpu import dawn, libraries
 from .webgpu.api import Library
 from .webgpu.header import LIMITS, constant, ffi, new, spec_name, text_of
 
@@ -40,6 +41,7 @@ class Adapter:
     device_id: int
     features: frozenset[str]
     limits: Mapping[str, int] = field(hash=False)
+    # What the driver lists; `checked_matrices` are those that it computes rightly.
     matrices: tuple[MatrixUnit, ...] = ()
     # The library through which it is seen, and its object there.
     library: Library = field(default=None, compare=False, repr=False)  # type: ignore[assignment]
@@ -77,6 +79,28 @@ class Adapter:
         """Whether the adapter calculates on the CPU."""
         return self.type == "CPU"
 
+    @property
+    def checked_matrices(self) -> tuple[MatrixUnit, ...]:
+        """The matrix units without those that gave wrong products; none until `matrix_probe.probe` was called for them."""
+        if SUBGROUP_MATRIX not in self.features:
+            return self.matrices
+        wrong = recall(self.probed_by)
+        return () if wrong is None else tuple(it for it in self.matrices if str(it) not in wrong)
+
+    @property
+    def refused_matrices(self) -> str:
+        """The matrix units that gave wrong products, with the reasons; "" where none is known. Probes nothing, loads no library."""
+        known = {} if self.software or not dawn.installed() else recall(self.probed_by)
+        return "; ".join(f"{unit}: {why}" for unit, why in (known or {}).items())
+
+    @property
+    def probed_by(self) -> tuple[str, ...]:
+        """What a probe of matrix units depends on: the chip as the usual library sees it, and the libraries."""
+        seen = adapters()
+        base = seen[self.index] if self.index < len(seen) else self
+        chip = (base.name, str(base.vendor_id), str(base.device_id), base.backend, base.driver)
+        return (*chip, dawn.NAME, dawn.installed_version(), libraries.base().version)
+
     def target(self, settings: Settings = DEFAULT) -> Target:
         """What lowering may rely on: the limits and features that a device with `settings` is opened with."""
         limits = self.limits
@@ -92,7 +116,7 @@ class Adapter:
             max_buffer_bytes=limits["max-buffer-size"],
             offset_alignment=max(256, limits["min-storage-buffer-offset-alignment"]),
             software=self.software,
-            matrices=self.matrices,
+            matrices=self.checked_matrices,
             # Shipped choices alone keep loops within what software adapters run.
             tuning=() if self.software else settings.tuning,
             discrete=self.type == "DiscreteGPU",

@@ -34,9 +34,17 @@ def automatic(adapter: Adapter, halves: Callable[[], bool] | None = None) -> Lib
     if not halves():
         return LibraryChoice(base, "the model has no products of f16")
     try:
-        units = adapter.through("", dawn.NAME).matrices
+        view = adapter.through("", dawn.NAME)
+        units = [it for it in view.matrices if it.multiplies_halves]
+        if units:
+            from .matrix_probe import probe  # with all that works on a device
+
+            probe(view)
+        right = [it for it in view.checked_matrices if it.multiplies_halves]
     except WgpuEpError as error:
         return LibraryChoice(base, str(error))
-    if not any((it.operand, it.result) == ("f16", "f32") for it in units):
+    if not units:
         return LibraryChoice(base, "the adapter has no matrix units for f16")
+    if not right:
+        return LibraryChoice(base, "a probe refused the adapter's matrix units for f16; wgpu-ep info says why")
     return LibraryChoice(dawn.NAME, "the adapter has matrix units and the model has products of f16")

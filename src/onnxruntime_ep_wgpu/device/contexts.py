@@ -87,8 +87,13 @@ class Context:
 
     @property
     def target(self) -> Target:
-        """What lowering may rely on here; opens no device."""
-        return self.view.target(self.settings)
+        """What lowering may rely on here; opens a device only to probe matrix units, once per driver."""
+        view = self.view
+        if view.matrices:
+            from .matrix_probe import probe  # with all that works on a device
+
+            probe(view)
+        return view.target(self.settings)
 
     @property
     def users(self) -> str:

@@ -66,6 +66,7 @@ def metadata(adapter: Adapter) -> dict[str, str]:
         "features": ",".join(sorted(adapter.target().features)),
     }
     shown |= {limit: str(adapter.limits[limit]) for limit in SHOWN_LIMITS if limit in adapter.limits}
+    shown |= {"refused matrix units": wrong} if (wrong := adapter.refused_matrices) else {}
     return shown | ({"software": "1"} if adapter.software else {})
 
 

@@ -136,9 +136,11 @@ class SessionState:
 
     @property
     def library_text(self) -> str:
-        """The WebGPU library of the session with its version, and why that one."""
+        """The WebGPU library of the session with its version, why that one, and the matrix units that it does without."""
         name, why = self.library
-        return f"{name} {library_named(name).version} ({why})"
+        view = self.context.view
+        wrong = view.refused_matrices if view.matrices else ""
+        return f"{name} {library_named(name).version} ({why})" + (f"; without matrix units of {wrong}" if wrong else "")
 
     def device(self) -> Device:
         """The session's device, opened on first use."""

@@ -72,6 +72,11 @@ class MatrixUnit:
         if not isinstance(self.operand, str) or self.result not in MATRIX_SUMS.get(self.operand, ()):
             raise ValueError(f"no matrix unit sums {cut(self.operand)} in {cut(self.result)}")
 
+    @property
+    def multiplies_halves(self) -> bool:
+        """Whether kernels use it: f16, summed in f32."""
+        return (self.operand, self.result) == ("f16", "f32")
+
     def __str__(self) -> str:
         """`16x16x16 of f16 into f32 by 32 invocations`: m, n and k."""
         return f"{self.m}x{self.n}x{self.k} of {self.operand} into {self.result} by {self.subgroup} invocations"

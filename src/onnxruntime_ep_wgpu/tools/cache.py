@@ -10,7 +10,7 @@ from ..errors import OptionError
 from ._output import show_json, show_pairs, show_table
 
 if TYPE_CHECKING:
-    from ..plugin.store.folder import Folder, Kept
+    from ..kept.folder import Folder, Kept
 
 _ACTIONS = {"list": "every entry", "size": "how many bytes it has", "clear": "removes every entry"}
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Raises OptionError where there is no cache."""
-    from ..plugin.store.folder import VARIABLE, Folder, folder_path
+    from ..kept.folder import VARIABLE, Folder, folder_path
 
     path = folder_path()
     if path is None:
@@ -49,7 +49,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _row(kept: Folder, it: Kept) -> dict[str, Any]:
     """What is said of an entry, which is not used by that."""
-    from ..plugin.store import entry
+    from ..kept import entry
 
     try:
         used = datetime.fromtimestamp(it.used).isoformat(" ", "seconds")

@@ -92,7 +92,7 @@ def _numbers(version: str) -> list[int]:
 
 def _cache() -> Finding:
     """Whether compiled Programs can be kept."""
-    from ..plugin.store.folder import VARIABLE, Folder, folder_path
+    from ..kept.folder import VARIABLE, Folder, folder_path
 
     path = folder_path()
     if path is None:

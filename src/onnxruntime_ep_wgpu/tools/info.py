@@ -39,6 +39,7 @@ def main(args: argparse.Namespace) -> int:
                 "software": adapter.software,
                 "features": sorted(adapter.features),
                 "limits": dict(adapter.limits),
+                "refused_matrix_units": adapter.refused_matrices,
             }
             for adapter in found
         ],
@@ -62,8 +63,10 @@ def main(args: argparse.Namespace) -> int:
             for adapter, shown in zip(found, data["adapters"], strict=True):
                 limits = {name: shown["limits"][name] for name in SHOWN_LIMITS if name in shown["limits"]}
                 used = ", ".join(sorted(adapter.target().features)) or "none"
+                wrong = shown["refused_matrix_units"]
+                refused = {"refused matrix units": wrong} if wrong else {}
                 show_pairs(
-                    {**limits, "library": shown["library"], "features that kernels use": used},
+                    {**limits, "library": shown["library"], "features that kernels use": used, **refused},
                     f"\n{adapter.index}: {adapter.name}",
                 )
             print("\nwgpu-ep info --adapter N shows every limit and feature of an adapter")

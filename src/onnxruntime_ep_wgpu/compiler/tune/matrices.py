@@ -146,7 +146,7 @@ def units(target: Target, dtype: DType | None, other: DType | None) -> dict[str,
     """What bounds of choices ask about the units of a target that multiply these types."""
     if not dtype is other is DType.FLOAT16:
         return {}
-    return {_named(it): 1 for it in target.matrices if (it.operand, it.result) == ("f16", "f32")}
+    return {_named(it): 1 for it in target.matrices if it.multiplies_halves}
 
 
 def _named(unit: MatrixUnit) -> str:

@@ -206,7 +206,7 @@ def library() -> Dawn:
         missing = isinstance(error, ModuleNotFoundError) and error.name == PACKAGE
         why = "is not installed" if missing else f"cannot be loaded ({type(error).__name__}: {error})"
         raise DeviceError(f"Dawn is asked for, and the package {PACKAGE} {why}: {INSTALL}") from error
-    version = _version()
+    version = installed_version()
     try:
         lacking = next((it for it in (*FUNCTIONS, *_OWN_FUNCTIONS) if not hasattr(module.lib, it)), "")
         differs = lacking or difference(module.ffi, _SHARED) or _missing(module.ffi)
@@ -235,7 +235,8 @@ def _missing(declared: Any) -> str:
     return ""
 
 
-def _version() -> str:
+def installed_version() -> str:
+    """The version of the package, which is not loaded for it."""
     import importlib.metadata
 
     try:

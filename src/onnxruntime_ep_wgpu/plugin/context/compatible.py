@@ -35,7 +35,12 @@ def compatibility(info: str, adapters: Iterable[Adapter]) -> int:
     name = next((it for it in libraries.NAMES if made_for.adapter.endswith(f", {it})")), libraries.base().name)
     for adapter in found:
         with suppress(WgpuEpError):  # a library that cannot be opened, or does not see the adapter
-            now = MadeFor.of(adapter.through("", name).target(), DEFAULT)
+            view = adapter.through("", name)
+            if view.matrices:
+                from ...device.matrix_probe import probe  # with all that works on a device
+
+                probe(view)
+            now = MadeFor.of(view.target(), DEFAULT)
             if now.suits(made_for):
                 return OPTIMAL
     return PREFER_RECOMPILATION

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import ModelError
+from ...kept.entry import Entry, EntryError, read, understood, written
 from ...program.ties import Ties
 from ...program.weights import Permuted
 from ..assign.shown import ShownGraph, ShownNode
 from ..store import programs
-from ..store.entry import Entry, EntryError, read, understood, written
 from .graphs import graph_from_json, graph_to_json
 from .made_for import MadeFor
 from .referred import Referred, Referring

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelError, OptionError, cut
+from ...kept.entry import EntryError
 from ...runtime.weight_sources import FromModel
 from ...writing import write_file
 from ..abi import address
 from ..assign.outcome import Alone, Elsewhere
 from ..assign.shown import ties_in
-from ..store.entry import EntryError
 from . import nodes, own
 from .asked import ContextOptions
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from ...kept.entry import EntryError, understood
 from ...program.dtypes import DType
 from ...program.reading import MOST, MOST_AXES
 from ..assign.shown import STRING, Bytes, Constant, ShownAttribute, ShownGraph, ShownNode, ShownValue
 from ..memory.descriptors import ONNX_BITS
-from ..store.entry import EntryError, understood
 
 Place = list[Any]
 """Where elements are, as JSON has it."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 
-from ..store.entry import Entry, EntryError, read, written
-from ..store.folder import Folder, folder_path
+from ...kept.entry import Entry, EntryError, read, written
+from ...kept.folder import Folder, folder_path
 
 KIND = "own context"
 

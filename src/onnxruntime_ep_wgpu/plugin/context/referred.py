@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelError, cut
+from ...kept.entry import EntryError
 from ...runtime.external_path import file_beside
 from ...runtime.weight_file import FileIdentity, FileRange
 from ...runtime.weight_sources import FilePlace, FromModel
 from ..again import COPIED_BYTES
 from ..assign.shown import Bytes, Constant
-from ..store.entry import EntryError
 from .graphs import Place
 
 _ALIGNED = 16

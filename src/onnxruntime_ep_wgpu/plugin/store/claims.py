@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import Fault, FreeSize
+from ...kept.entry import EntryError, understood
 from ..assign.decision import Claim
 from ..assign.noted import Noted, Said
 from ..assign.outcome import Alone, Elsewhere, Fused, OwnKernel
 from ..assign.shown import STRING
 from ..memory.descriptors import ONNX_BITS
-from .entry import EntryError, understood
 
 KIND = "claim"
 Single = Mapping[int, Alone | OwnKernel | Elsewhere]

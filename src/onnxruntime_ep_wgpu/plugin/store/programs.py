@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from ...kept.entry import EntryError, understood
 from ...program.dtypes import DType
 from ...program.file import check_weights, from_header, header, stored_weight, weight_row
 from ...program.program import Program
 from ...program.weights import Permuted, weight_array, weight_bytes
 from ..assign.shown import STRING, Constant, ShownGraph
-from .entry import EntryError, understood
 
 KIND = "program"
 MOST_CALCULATED = 4 << 20  # bytes of constants in an entry

@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
+from ...kept.entry import Entry, EntryError, read, written
+from ...kept.folder import Folder, folder_path
 from ...program.ties import Ties
 from ...trace import span
 from ..assign.shown import ShownGraph, digests, key_of
 from . import claims, programs
-from .entry import Entry, EntryError, read, written
-from .folder import Folder, folder_path
 from .identity import identity_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ...program.reading import parsed
+from ..program.reading import parsed
 
 _MAGIC = b"wgpucach"
 FORMAT = 1

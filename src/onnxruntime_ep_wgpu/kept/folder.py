@@ -15,8 +15,8 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ...errors import WriteError
-from ...writing import replacing
+from ..errors import WriteError
+from ..writing import replacing
 
 VARIABLE = "WGPU_EP_CACHE"
 OFF = "off"

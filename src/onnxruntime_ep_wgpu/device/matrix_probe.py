@@ -1,0 +1,132 @@
+"""Whether an adapter's matrix units multiply as they say: drivers list some that give wrong products.
+
+In: an adapter that lists units. Out: what `matrix_refusals` keeps. Invariants: an adapter is probed once per driver and library,
+and only when units would be used. What is compared is exact: products of small integers. Only units that kernels use are probed.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from random import Random
+
+from ..errors import DeviceLostError, ShaderError, WgpuEpError
+from ..program.target import SUBGROUP_MATRIX, MatrixUnit
+from .adapters import Adapter
+from .buffers import BufferBinding
+from .device import Device
+from .matrix_refusals import Refusals, recall, remember
+
+PAD = 8  # halves behind each row, as kernels have them
+STEPS = 2  # of k: sums go on from those before
+LARGEST = 8  # of operands: every sum is exact, in f16 too
+_HEAD = (
+    "enable f16;\nenable chromium_experimental_subgroup_matrix;\n"
+    "diagnostic(off, chromium.subgroup_matrix_uniformity);\n"
+)
+_lock = threading.Lock()
+
+
+def probe(adapter: Adapter) -> None:
+    """Finds out which units of the adapter are right (`Adapter.checked_matrices`), unless that is known, or it has none. Raises
+    DeviceError where no device can be opened."""
+    if SUBGROUP_MATRIX not in adapter.features or not adapter.matrices:
+        return
+    facts = adapter.probed_by
+    with _lock:
+        if recall(facts) is None:
+            refused, lasting = _probe(adapter)
+            remember(facts, adapter.name, refused, lasting)
+
+
+def _probe(adapter: Adapter) -> tuple[Refusals, bool]:
+    """What is refused, and whether the next process may rely on it."""
+    plain = replace(adapter, matrices=())
+    found: dict[str, str] = {}
+    device: Device | None = None
+    lasting = True
+    for unit in adapter.matrices:
+        if not is_probed(unit):
+            continue
+        if device is None or device.lost:
+            device = Device(plain, plain.target())
+        try:
+            why = fault(device, unit)
+        except ShaderError as error:
+            why = f"does not compile ({' '.join(str(error).split())[:120]})"
+        except DeviceLostError:
+            why, lasting = "the device was lost", False
+        except WgpuEpError as error:
+            why, lasting = f"cannot be run ({' '.join(str(error).split())[:120]})", False
+        if why:
+            found[str(unit)] = why
+    return found, lasting
+
+
+def is_probed(unit: MatrixUnit) -> bool:
+    """Whether kernels may use it: halves summed in f32, of sizes that are whole eights."""
+    return unit.multiplies_halves and all(it % 8 == 0 for it in (unit.m, unit.n, unit.k))
+
+
+def fault(device: Device, unit: MatrixUnit, text: Callable[[MatrixUnit], str] | None = None) -> str:
+    """What is wrong with the products of a unit; "" where all are right. `text`: of the functions that multiply. Raises
+    ShaderError, DeviceError."""
+    m, n, k = unit.m, unit.n, STEPS * unit.k
+    random = Random(f"{unit}")
+    left, right = (
+        [[random.randint(-LARGEST, LARGEST) for _ in range(columns)] for _ in range(rows)]
+        for rows, columns in ((m, k), (k, n))
+    )
+    across = [list(column) for column in zip(*right, strict=True)]
+    halves = [value for rows in (left, right, across) for row in rows for value in (*row, *[0] * PAD)]
+    data = struct.pack(f"={len(halves)}e", *halves)
+    expected = [sum(a * b for a, b in zip(row, column, strict=True)) for row in left for column in across]
+    operands, results = device.buffer(len(data)), device.buffer(8 * m * n)
+    pipeline = device.pipeline(wgsl(unit, text), ("read", "read_write"), f"matrix units {unit}")
+    device.upload(operands, 0, data)
+    bound = device.bind_group(pipeline, [BufferBinding(operands, 0, len(data)), BufferBinding(results, 0, 8 * m * n)])
+    device.submit([(pipeline, bound, (1, 1, 1))])
+    found = bytearray(8 * m * n)
+    device.download(results, 0, found)
+    values = struct.unpack(f"={2 * m * n}f", found)
+    wrong = sum(one != other for one, other in zip(values, expected * 2, strict=True))  # NaN is wrong too
+    return f"{wrong} of {len(values)} results are wrong" if wrong else ""
+
+
+def wgsl(unit: MatrixUnit, text: Callable[[MatrixUnit], str] | None = None) -> str:
+    """The kernel that multiplies two matrices in `STEPS`, with the right one in rows and in columns."""
+    m, n, k = unit.m, unit.n, STEPS * unit.k
+    sizes = {
+        "A_STRIDE": k + PAD,
+        "B_STRIDE": n + PAD,
+        "B_AT": m * (k + PAD),
+        "ACROSS_AT": m * (k + PAD) + k * (n + PAD),
+        "EIGHTS": (m * (k + PAD) + k * (n + PAD) + n * (k + PAD)) // 8,
+        "FOURS": m * n // 4,
+        "STEPS": STEPS,
+        "M": m,
+        "N": n,
+        "K": unit.k,
+    }
+    constants = "".join(f"const {name} = {value}u;\n" for name, value in sizes.items())
+    memory = "const MEMORY = max(EIGHTS, 2u * FOURS);\n"
+    main = _file("matrix_probe.wgsl").replace("$LANES", f"{unit.subgroup}u")
+    return (text or functions)(unit) + constants + memory + main
+
+
+def functions(unit: MatrixUnit) -> str:
+    """Those that multiply, by the units of subgroups."""
+    values = {"$UNIT_M": unit.m, "$UNIT_N": unit.n, "$UNIT_K": unit.k}
+    text = _file("matrix_units.wgsl")
+    for name, value in values.items():
+        text = text.replace(name, f"{value}u")
+    return _HEAD + text
+
+
+@cache
+def _file(name: str) -> str:
+    return (Path(__file__).parent / name).read_text("utf-8")

@@ -1,0 +1,22 @@
+// Two matrices times each other in STEPS of k, the right one in rows and across, as kernels do it: from workgroup memory, and back.
+@group(0) @binding(0) var<storage, read> operands: array<vec4<u32>>;  // eight halves each: left, right, right across
+@group(0) @binding(1) var<storage, read_write> results: array<vec4f>;
+
+@compute @workgroup_size($LANES)
+fn main(@builtin(local_invocation_index) lane: u32) {
+  begin_matrices(lane);
+  for (var i = lane; i < EIGHTS; i += $LANES) { put_eight(8u * i, operands[i]); }
+  workgroupBarrier();
+  var rows: matrix_sum;
+  var columns: matrix_sum;
+  for (var s = 0u; s < STEPS; s++) {
+    let left = load_left(s * K, A_STRIDE);
+    rows = multiply_add(left, load_right(B_AT + s * K * B_STRIDE, B_STRIDE), rows);
+    columns = multiply_add(left, load_right_across(ACROSS_AT + s * K, A_STRIDE), columns);
+  }
+  workgroupBarrier();
+  put_matrix(0u, rows, N);
+  put_matrix(M * N, columns, N);
+  workgroupBarrier();
+  for (var i = lane; i < 2u * FOURS; i += $LANES) { results[i] = result_four(4u * i); }
+}
