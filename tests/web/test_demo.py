@@ -25,7 +25,10 @@ ROOT = node.WEB.parent
 def test_the_page(built: None, tmp_path: Path) -> None:
     (tmp_path / "onnx").mkdir()
     folders.text(tmp_path)
-    patience.run([sys.executable, "demo/models.py", "--chat", tmp_path], cwd=node.WEB, check=True)
+    made = patience.run([sys.executable, "demo/models.py", "--chat", tmp_path], cwd=node.WEB)
+    if "cannot be fetched from" in made.stderr:
+        pytest.skip(made.stderr.strip().splitlines()[-1])
+    assert made.returncode == 0, made.stderr
     node.check("demo/page.test.mjs")
 
 
