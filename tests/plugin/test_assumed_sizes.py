@@ -191,3 +191,17 @@ def test_a_guess_makes_no_index_wrong() -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     (y,) = session.run(None, {"x": x, "axes": np.array([2])})
     np.testing.assert_array_equal(y, x[:, :, None])
+
+
+def test_an_element_and_an_extent_that_were_both_guessed() -> None:
+    """The position is in the sequence of the run, and not in the one that was guessed."""
+    made = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (float[n, 2] x, int64 place) => (float[i, j] y)
+        { s = SplitToSequence <axis = 0> (x) t = SequenceAt (s, place) y = Add (t, t) }"""
+    )
+    session = wgpu.session(made.SerializeToString())
+    for rows, place in ((3, 2), (1, 0), (4, 1), (3, -3)):
+        x = random(rows, 2)
+        (y,) = session.run(None, {"x": x, "place": np.array(place)})
+        np.testing.assert_array_equal(y, 2 * x[[place]])

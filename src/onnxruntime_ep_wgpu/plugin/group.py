@@ -97,7 +97,19 @@ class GroupOnDevice:
                     if now.specialise is None or error.sizes.items() <= sizes.items():
                         raise
                     sizes = {**sizes, **error.sizes}
-                made = self._compiled(now, now.specialise, now.executable.key(tensors), sizes)
+                key = now.executable.key(tensors)
+                try:
+                    made = self._compiled(now, now.specialise, key, sizes)
+                except LimitError as refusal:
+                    # What these sizes leave to be assumed may be all that is wrong.
+                    every = {**now.specialise.sizes_of([it.shape for it in tensors]), **sizes}
+                    if every == sizes:
+                        raise
+                    sizes = every
+                    try:
+                        made = self._compiled(now, now.specialise, key, sizes)
+                    except LimitError:
+                        raise refusal from None
                 if made is None:
                     return self.prepare(inputs)
                 executable = made
