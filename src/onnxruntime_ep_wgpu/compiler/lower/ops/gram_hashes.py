@@ -52,6 +52,16 @@ def n_gram_hash_mapping(
         raise UnsupportedError(
             f"max_ngram_size {max_ngram_size} with {heads} heads: 2 and more with 1 and more are known"
         )
+    numbers = {
+        "multipliers": multipliers,
+        "vocab_sizes": rows,
+        "past_ids": past,
+        "head_offsets": offsets,
+        "eos_token_id": end,
+    }
+    for name, it in numbers.items():
+        if it is not None and it.dtype is not x.dtype:
+            raise UnsupportedError(f"{name} {it} and input_ids {x} are of different types")
     batch, length = x.shape
     for name, it, count in (("vocab_sizes", rows, before * heads), ("head_offsets", offsets, before * heads)):
         if it is not None:
