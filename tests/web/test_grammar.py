@@ -18,6 +18,7 @@ from onnxruntime_ep_wgpu.api.web_export import REDUCING
 from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.compiler.lower.lower import attempt
+from onnxruntime_ep_wgpu.device import matrix_probe
 from onnxruntime_ep_wgpu.program.settings import CompileSettings
 from onnxruntime_ep_wgpu.program.target import F16, SUBGROUP_MATRIX, MatrixUnit, Target
 from tests.compiler import test_channels_last, test_extremes, test_squeeze_excite
@@ -94,6 +95,8 @@ def test_kernels_for_gpus_are_what_browsers_read(tmp_path: Path) -> None:
     }
     assert labels >= templates
     assert any("subgroupMatrixMultiplyAccumulate" in text for text in found)
+    for m, n, k in ((16, 16, 16), (8, 8, 8), (16, 8, 16)):
+        found[matrix_probe.wgsl(MatrixUnit(m, n, k, "f16", "f32", 32))] = f"matrix_probe: {m} x {n} x {k}"
     listed = tmp_path / "texts.json"
     listed.write_text(json.dumps(list(found)))
     done = node.node("test/parse_texts.mjs", listed)
