@@ -15,6 +15,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.plugin.assign.forced import names_in_model
+from onnxruntime_ep_wgpu.plugin.assign.noted import GraphPlace
 from onnxruntime_ep_wgpu.plugin.assign.types import Types
 from onnxruntime_ep_wgpu.program.settings import CompileSettings
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
@@ -172,5 +173,5 @@ def test_weights_in_other_files_are_left_there(tmp_path: Path) -> None:
 def test_a_model_that_cannot_be_read_again_tells_nothing(source: str | bytes | None) -> None:
     types = Types(WEB_BASELINE, CompileSettings(), lambda: source)
     graph = ir.from_proto(onnx.load_from_string(model(looped(plain(KEPT["same"]), True)))).graph
-    types.before(graph, None)
+    types.before(graph, GraphPlace.of(graph, None), None)
     assert all(value.shape is None for node in graph for value in node.outputs)

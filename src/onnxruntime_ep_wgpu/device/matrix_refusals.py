@@ -7,7 +7,6 @@ adapter, driver, library or probe is another entry; nothing here opens a device;
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 
 KIND = "matrix units"
@@ -47,4 +46,4 @@ def remember(facts: Sequence[str], adapter: str, refused: Refusals, lasting: boo
 
 
 def _key(facts: Sequence[str]) -> str:
-    return hashlib.sha256(json.dumps([KIND, PROBE, *facts]).encode()).hexdigest()
+    return hashlib.sha256(repr((KIND, PROBE, *facts)).encode()).hexdigest()
