@@ -13,7 +13,8 @@ from pathlib import Path
 import cffi
 
 HERE = Path(__file__).resolve().parent
-KEY = HERE.parent / "src/onnxruntime_ep_wgpu/runtime/runs/key.py"  # how many runs are known
+KEY = HERE.parent / "src/onnxruntime_ep_wgpu/runtime/runs/key.py"
+MEMOS = re.findall(r"^REMEMBERED_RUNS = (\d+)$", KEY.read_text("utf-8"), re.M)[0]
 sys.path.insert(0, str(HERE))
 import ort_abi  # noqa: E402
 
@@ -59,9 +60,9 @@ ffibuilder.cdef(
 )
 ffibuilder.set_source(
     "onnxruntime_ep_wgpu._memo",
+    f"#define MEMOS {MEMOS}\n"
     f'#include "platform.h"\n#include <stdbool.h>\n{ort_abi.CHARACTERS}{ort_abi.declarations()}\n#include "memo.c"',
     include_dirs=[str(HERE)],
-    define_macros=[("MEMOS", re.findall(r"^REMEMBERED_RUNS = (\d+)$", KEY.read_text("utf-8"), re.M)[0])],
     depends=[
         str(KEY),
         *(str(HERE / it) for it in ("memo.c", "marks.h", "ort_abi.py", "outcomes.h", "platform.h", "without_python.h")),

@@ -72,11 +72,14 @@ def grid_sample(
     )
 
 
-@op("AffineGrid", types=FLOATS, size=INTEGERS)
+@op("AffineGrid", types=FLOATS, size=INTEGERS, ranks={"theta": 3})
 def affine_grid(b: Builder, theta: Operand, size: Operand, *, align_corners: Flag = 0) -> Operand:
     """Places of the elements of an image of `size` (N, C, spatial...) under the map theta (N, n, n + 1), x first."""
     extents = size.dims("the size of the grid")
     rank = len(extents) - 2
+    fits = (equal(theta.shape[0], extents[0]), equal(theta.shape[1], rank), equal(theta.shape[2], rank + 1))
+    for it in fits:
+        b.require(it, f"theta {{}} is no map of {rank} axes for each of {{}} images", theta, extents[0])
     shape = (extents[0], *extents[2:], rank)
     return b.map(
         "affine_grid",

@@ -58,6 +58,11 @@ def rotary_embedding(
     (batch, sequence) when no positions are given. Elements from `rotary_embedding_dim` on stay."""
     if x.rank == 3 and not num_heads:
         raise UnsupportedError("num_heads is needed for an input of three axes")
+    rank = 3 if positions is None else 2
+    for name, table in (("cos_cache", cosines), ("sin_cache", sines)):
+        if table.rank != rank:
+            given = "without" if positions is None else "with"
+            raise UnsupportedError(f"{name} has {table.rank} axes, and {rank} are needed {given} position_ids")
     whole = x if x.rank == 4 else _split(b, x, num_heads)
     rows = AngleRows()
     if positions is not None:
@@ -232,6 +237,9 @@ def rotated(
     """x, whose axes are called `names`, with the first `size` elements of d rotated: pairs are neighbours when `interleaved`,
     else as far apart as half of them.
     """
+    half = floordiv(size, 2)
+    for name, table in (("cos_cache", cosines), ("sin_cache", sines)):
+        b.require(equal(table.shape[-1], half), f"{name} {{}} for {{}} angles", table, half)
     groups = (1,) * cosines.rank
     caches: dict[str, Placed] = {"cosines": (cosines, groups), "sines": (sines, groups)}
     return b.map(
@@ -241,7 +249,7 @@ def rotated(
         names,
         (1, 1, 1, 1),
         {"x": (x, (1, 1, 1, 1)), **caches, **rows.operands},
-        parameters={"half": floordiv(size, 2), "rows": cosines.shape[0]},
+        parameters={"half": half, "rows": cosines.shape[0]},
         cost=12,
         reuse=True,
         inline=inline,
