@@ -290,3 +290,20 @@ def test_tools_that_run_nodes_want_the_model(tmp_path: Path) -> None:
     compiled = compiled_beside(tmp_path, models.chain())
     with pytest.raises(UnsupportedError, match="the model that it was made from"):
         compared(lambda: webgpu_ep.session(compiled), lambda _session: {"x": X}, lambda _step: None)
+
+
+def test_functions_that_are_expanded_late_are_an_error_with_the_way_out(tmp_path: Path) -> None:
+    path, expanded = tmp_path / "model.onnx", tmp_path / "expanded.onnx"
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.DOUBLE, [4]) for name in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("HardSwish", ["x"], ["y"])], "swish", [x], [y])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9), path)
+    with pytest.raises(UnsupportedError, match=r"expanded an operator.*SessionOptions\.optimized_model_filepath"):
+        compile_model(path)
+    writing = ort.SessionOptions()
+    writing.optimized_model_filepath = str(expanded)
+    writing.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    cpu = ort.InferenceSession(path, writing, providers=["CPUExecutionProvider"])
+    compile_model(expanded)
+    feeds = {"x": np.linspace(-4, 4, 4)}
+    found = webgpu_ep.session(tmp_path / "expanded_ctx.onnx").run(None, feeds)[0]
+    np.testing.assert_allclose(found, cpu.run(None, feeds)[0], rtol=1e-12)

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ModelError, OptionError, cut
+from ...errors import ModelError, OptionError, UnsupportedError, cut
 from ...kept.entry import EntryError
 from ...runtime.weight_sources import FromModel
 from ...writing import write_file
@@ -38,6 +38,11 @@ if TYPE_CHECKING:
     from .shared import SharedWeights
 
 IN_A_BODY = "a compiled model has no contexts in bodies"
+# It keeps the contexts of the last part alone, and its own error blames a model that is compiled already.
+EXPANDED = (
+    "ONNX Runtime expanded an operator that is a function after the first parts of the model were compiled, and loses the contexts"
+    " of these: write the model with SessionOptions.optimized_model_filepath in a session on the CPU provider, and compile that"
+)
 
 
 class Contexts:
@@ -184,7 +189,10 @@ class Contexts:
         source: bytes | None,
     ) -> None:
         """Writes the context of a group whose node is called `name` and has these inputs and outputs, of a model at `path` or with
-        the bytes `source`, of which `declared` are inputs. Raises OptionError, ModelError, WriteError."""
+        the bytes `source`, of which `declared` are inputs. Raises OptionError, ModelError, WriteError, and UnsupportedError for a
+        part that was not there when the first ones were compiled."""
+        if self.written:
+            raise UnsupportedError(EXPANDED)
         from .content import WrittenGroup, bytes_of, digest_of
         from .referred import Referring
 
