@@ -2,7 +2,8 @@
 
 In: a session's graphs as ONNX Runtime shows them, and later the groups that it cut out. Out: which nodes to group, and a
 compiled node per group; `assignment` tells people about both. Invariants: deciding needs the graph and the adapter's
-limits, and opens no device; equal graphs get equal answers; the device is opened while the first group is compiled.
+limits, and opens no device, except once per driver to probe matrix units; equal graphs get equal answers; the device of the
+session is opened while the first group is compiled.
 """
 
 from __future__ import annotations

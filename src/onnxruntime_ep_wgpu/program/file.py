@@ -99,7 +99,7 @@ def header(program: Program, arrays: Sequence[Any] = ()) -> dict[str, Any]:
         **{table: [row_of(it, COLUMNS[table]) for it in getattr(program, table)] for table in _ROWS},
         "said": program.said,
         "aliases": program.aliases,
-        **({"sized": program.sized} if program.sized else {}),  # of no Program for a browser
+        **({"sized": program.sized} if program.sized else {}),
         "weights": list(map(weight_row, arrays)),
     }
 

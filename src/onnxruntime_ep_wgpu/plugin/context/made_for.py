@@ -14,6 +14,7 @@ from typing import Any
 
 from ... import version
 from ...fields import option_names
+from ...kept import entry
 from ...program.program import FORMAT_VERSION
 from ...program.reading import parsed
 from ...program.settings import CompileSettings
@@ -42,7 +43,7 @@ class MadeFor:
             if option_names(it)
         }
         digest = hashlib.sha256(known.encode("utf-8", "backslashreplace")).hexdigest()
-        return cls(version.VERSION, f"{FORMAT}.{FORMAT_VERSION}", target.name, digest, options)
+        return cls(version.VERSION, f"{entry.FORMAT}.{FORMAT}.{FORMAT_VERSION}", target.name, digest, options)
 
     @classmethod
     def read(cls, found: Any) -> MadeFor:
