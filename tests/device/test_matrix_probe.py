@@ -11,6 +11,7 @@ import pytest
 
 from onnxruntime_ep_wgpu import device as device_layer
 from onnxruntime_ep_wgpu.compiler.emit.accessor import substitute
+from onnxruntime_ep_wgpu.compiler.templates.files import template
 from onnxruntime_ep_wgpu.compiler.templates.preprocess import preprocess
 from onnxruntime_ep_wgpu.device import Adapter, Context, Device, adapters, matrix_probe, matrix_refusals
 from onnxruntime_ep_wgpu.device.choice import automatic
@@ -52,9 +53,12 @@ def test_wrong_units_are_found(device: Device, name: str) -> None:
 
 
 def test_what_is_probed_is_what_kernels_use() -> None:
-    probed = Path(matrix_probe.__file__).with_name("matrix_units.wgsl").read_text()
-    assert probed == (WGSL / "matrices_units.wgsl").read_text()
-    assert "subgroup_matrix_left<f16, 32u, 8u>" in matrix_probe.wgsl(MatrixUnit(8, 16, 32, "f16", "f32", 32))
+    unit = MatrixUnit(8, 16, 32, "f16", "f32", 32)
+    text = template("matrices_units")
+    for name, size in {"$UNIT_M": 8, "$UNIT_N": 16, "$UNIT_K": 32}.items():
+        text = text.replace(name, f"{size}u")
+    assert matrix_probe.functions(unit).endswith(text)
+    assert "subgroup_matrix_left<f16, 32u, 8u>" in matrix_probe.wgsl(unit)
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ class Adapter:
 
     @property
     def checked_matrices(self) -> tuple[MatrixUnit, ...]:
-        """The matrix units without those that gave wrong products; none until `matrix_probe.probe` was called for them."""
+        """The matrix units without those that gave wrong products; none until `choice.probed` was called for them."""
         if SUBGROUP_MATRIX not in self.features:
             return self.matrices
         wrong = recall(self.probed_by)

@@ -36,11 +36,7 @@ def automatic(adapter: Adapter, halves: Callable[[], bool] | None = None) -> Lib
     try:
         view = adapter.through("", dawn.NAME)
         units = [it for it in view.matrices if it.multiplies_halves]
-        if units:
-            from .matrix_probe import probe  # with all that works on a device
-
-            probe(view)
-        right = [it for it in view.checked_matrices if it.multiplies_halves]
+        right = [it for it in probed(view).checked_matrices if it.multiplies_halves] if units else []
     except WgpuEpError as error:
         return LibraryChoice(base, str(error))
     if not units:
@@ -48,3 +44,13 @@ def automatic(adapter: Adapter, halves: Callable[[], bool] | None = None) -> Lib
     if not right:
         return LibraryChoice(base, "a probe refused the adapter's matrix units for f16; wgpu-ep info says why")
     return LibraryChoice(dawn.NAME, "the adapter has matrix units and the model has products of f16")
+
+
+def probed(adapter: Adapter) -> Adapter:
+    """The adapter itself, when it is known which of its matrix units are right; opens a device for that once per driver. Raises
+    DeviceError."""
+    if adapter.matrices:
+        from .matrix_probe import probe  # with all that works on a device
+
+        probe(adapter)
+    return adapter

@@ -23,6 +23,7 @@ from ..fields import option_names
 from ..live import LiveSet
 from ..program.target import Target
 from .adapters import Adapter
+from .choice import probed
 from .settings import DEFAULT, Settings
 from .webgpu import libraries
 
@@ -88,12 +89,7 @@ class Context:
     @property
     def target(self) -> Target:
         """What lowering may rely on here; opens a device only to probe matrix units, once per driver."""
-        view = self.view
-        if view.matrices:
-            from .matrix_probe import probe  # with all that works on a device
-
-            probe(view)
-        return view.target(self.settings)
+        return probed(self.view).target(self.settings)
 
     @property
     def users(self) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 
 from ..errors import DeviceLostError, ShaderError, WgpuEpError
+from ..program import target
 from ..program.target import SUBGROUP_MATRIX, MatrixUnit
 from .adapters import Adapter
 from .buffers import BufferBinding
@@ -114,19 +115,19 @@ def wgsl(unit: MatrixUnit, text: Callable[[MatrixUnit], str] | None = None) -> s
     }
     constants = "".join(f"const {name} = {value}u;\n" for name, value in sizes.items())
     memory = "const MEMORY = max(EIGHTS, 2u * FOURS);\n"
-    main = _file("matrix_probe.wgsl").replace("$LANES", f"{unit.subgroup}u")
+    main = _text(Path(__file__).with_name("matrix_probe.wgsl")).replace("$LANES", f"{unit.subgroup}u")
     return (text or functions)(unit) + constants + memory + main
 
 
 def functions(unit: MatrixUnit) -> str:
-    """Those that multiply, by the units of subgroups."""
+    """Those that multiply, by the units of subgroups: the text that kernels have."""
     values = {"$UNIT_M": unit.m, "$UNIT_N": unit.n, "$UNIT_K": unit.k}
-    text = _file("matrix_units.wgsl")
+    text = _text(Path(target.__file__).with_name("matrices_units.wgsl"))
     for name, value in values.items():
         text = text.replace(name, f"{value}u")
     return _HEAD + text
 
 
 @cache
-def _file(name: str) -> str:
-    return (Path(__file__).parent / name).read_text("utf-8")
+def _text(path: Path) -> str:
+    return path.read_text("utf-8")

@@ -1,4 +1,4 @@
-"""The text of files in `emit/wgsl/`: templates of kernels, and bodies of maps."""
+"""The text of files in `emit/wgsl/`, and in `program/` what a device probes with too: templates of kernels, and bodies of maps."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import re
 from functools import cache
 from pathlib import Path
 
-_FOLDER = Path(__file__).parents[1] / "emit" / "wgsl"
+_PACKAGE = Path(__file__).parents[2]
+_FOLDERS = (_PACKAGE / "compiler" / "emit" / "wgsl", _PACKAGE / "program")
 
 
 @cache
 def template(name: str) -> str:
     """The text of `wgsl/<name>.wgsl`, with that of others in place of lines `#include <other>`."""
-    text = (_FOLDER / f"{name}.wgsl").read_text("utf-8")
+    first, shared = (folder / f"{name}.wgsl" for folder in _FOLDERS)
+    text = (first if first.exists() else shared).read_text("utf-8")
     return re.sub(r"^#include (\S+)\n", lambda line: template(line[1]), text, flags=re.MULTILINE)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ...device.choice import probed
 from ...device.webgpu import libraries
 from ...errors import WgpuEpError
 from ...program.settings import DEFAULT
@@ -35,12 +36,7 @@ def compatibility(info: str, adapters: Iterable[Adapter]) -> int:
     name = next((it for it in libraries.NAMES if made_for.adapter.endswith(f", {it})")), libraries.base().name)
     for adapter in found:
         with suppress(WgpuEpError):  # a library that cannot be opened, or does not see the adapter
-            view = adapter.through("", name)
-            if view.matrices:
-                from ...device.matrix_probe import probe  # with all that works on a device
-
-                probe(view)
-            now = MadeFor.of(view.target(), DEFAULT)
+            now = MadeFor.of(probed(adapter.through("", name)).target(), DEFAULT)
             if now.suits(made_for):
                 return OPTIMAL
     return PREFER_RECOMPILATION
