@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from onnxruntime_ep_wgpu.compiler.lower import ops
+from onnxruntime_ep_wgpu.compiler.lower.ops import registry
+
 from .cases import Info
+
+ops.load()
 
 OPERATORS = {
     "pointwise": """
@@ -32,7 +37,7 @@ OPERATORS = {
     "recurrent": "GRU LSTM RNN",
     "signal": "DFT MelWeightMatrix STFT",
     "random": "Bernoulli Dropout",
-    "sizes that data decides": "Compress NonMaxSuppression NonZero Unique",
+    "sizes that data decides": " ".join(registry.sized_by_data()),
     "shape": "Constant ConstantOfShape Range Shape Size",
 }
 IN_SCOPE = frozenset(op for family in OPERATORS.values() for op in family.split())

@@ -4,6 +4,7 @@ error says what is wrong. It is never taken for what it is not."""
 from __future__ import annotations
 
 import gc
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -163,6 +164,9 @@ def test_a_model_suits_by_version_and_adapter() -> None:
     assert compatibility(replace(own, options={}).text(), adapters()[:1]) == OPTIMAL
     assert compatibility(replace(own, target="0").text(), adapters()[:1]) == PREFER_RECOMPILATION
     assert compatibility(replace(own, formats="0.0").text(), adapters()[:1]) == PREFER_RECOMPILATION
+    assert compatibility(replace(own, library="other").text(), adapters()[:1]) == PREFER_RECOMPILATION
+    first = {name: it for name, it in own.as_json().items() if name != "library"}  # as version 1 of the format has it
+    assert compatibility(json.dumps(first | {"formats": "1.1.9"}), adapters()[:1]) == PREFER_RECOMPILATION
     assert compatibility(own.text(), []) == NOT_APPLICABLE
 
 
@@ -170,10 +174,12 @@ def test_a_session_takes_the_library_that_its_model_was_compiled_for(tmp_path: P
     compiled = compiled_beside(tmp_path, wide())
     assert not multiplies_halves(str(compiled))
     model = onnx.load(compiled)
-    for it in model.graph.node[0].attribute:
-        if it.name == "hardware_architecture":
-            it.s = b"some adapter (Vulkan, dawn)"
+    (info,) = [it for it in model.metadata_props if it.key.startswith("ep_compatibility_info.")]
+    info.value = replace(MadeFor.read(info.value), library="dawn").text()
     assert multiplies_halves(model.SerializeToString())
+    for text in ("[]", "", "[" * 200_000):
+        info.value = text
+        assert not multiplies_halves(model.SerializeToString())
 
 
 # ---- made by somebody else

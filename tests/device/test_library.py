@@ -14,6 +14,7 @@ from wgpu.backends.wgpu_native._mappings import enum_str2int, enummap
 
 from onnxruntime_ep_wgpu.device import adapters
 from onnxruntime_ep_wgpu.device.webgpu import header, libraries, wgpu_native
+from onnxruntime_ep_wgpu.errors import OptionError
 from tests import patience
 
 
@@ -62,6 +63,11 @@ def test_a_library_of_another_version_is_refused_with_both_versions(tmp_path: Pa
     assert "unset WGPU_LIB_PATH" in message
     same = opened(tmp_path, ".".join(map(str, version_info)), WGPU_LIB_PATH="{}")
     assert "symbol" in same and "was built for" not in same, "that library has no other function"
+
+
+def test_a_name_of_no_library_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(OptionError, match=r"no WebGPU library 'wgpu_native'; valid: wgpu-native, dawn$"):
+        libraries.named("wgpu_native")
 
 
 def test_a_library_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:

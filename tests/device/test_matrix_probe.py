@@ -14,7 +14,7 @@ from onnxruntime_ep_wgpu.compiler.emit.accessor import substitute
 from onnxruntime_ep_wgpu.compiler.templates.files import template
 from onnxruntime_ep_wgpu.compiler.templates.preprocess import preprocess
 from onnxruntime_ep_wgpu.device import Adapter, Context, Device, adapters, matrix_probe, matrix_refusals
-from onnxruntime_ep_wgpu.device.choice import automatic
+from onnxruntime_ep_wgpu.device.choice import automatic, checked_matrices
 from onnxruntime_ep_wgpu.device.webgpu import dawn
 from onnxruntime_ep_wgpu.plugin.factory import metadata
 from onnxruntime_ep_wgpu.program.target import SUBGROUP_MATRIX, MatrixUnit
@@ -97,8 +97,8 @@ def test_an_adapter_is_probed_once_per_driver_and_does_without_what_is_wrong(
 ) -> None:
     adapter = pretend()
     assert "refused matrix units" not in metadata_of_listing(adapter) and not probes
-    assert adapter.checked_matrices == () == adapter.target().matrices  # before a probe
-    assert used(adapter) == adapter.checked_matrices == (UNITS[0], UNITS[2])
+    assert adapter.target().matrices == () and not probes  # of units that nobody checked
+    assert used(adapter) == checked_matrices(adapter) == (UNITS[0], UNITS[2])
     assert probes == [*UNITS]
     shown = metadata_of_listing(adapter)["refused matrix units"]
     assert f"{UNITS[1]}: " in shown and "results are wrong" in shown

@@ -41,7 +41,7 @@ class Adapter:
     device_id: int
     features: frozenset[str]
     limits: Mapping[str, int] = field(hash=False)
-    # What the driver lists; `checked_matrices` are those that it computes rightly.
+    # What the driver lists; `choice.checked_matrices` are those that it computes rightly.
     matrices: tuple[MatrixUnit, ...] = ()
     # The library through which it is seen, and its object there.
     library: Library = field(default=None, compare=False, repr=False)  # type: ignore[assignment]
@@ -80,14 +80,6 @@ class Adapter:
         return self.type == "CPU"
 
     @property
-    def checked_matrices(self) -> tuple[MatrixUnit, ...]:
-        """The matrix units without those that gave wrong products; none until `choice.probed` was called for them."""
-        if SUBGROUP_MATRIX not in self.features:
-            return self.matrices
-        wrong = recall(self.probed_by)
-        return () if wrong is None else tuple(it for it in self.matrices if str(it) not in wrong)
-
-    @property
     def refused_matrices(self) -> str:
         """The matrix units that gave wrong products, with the reasons; "" where none is known. Probes nothing, loads no library."""
         known = {} if self.software or not dawn.installed() else recall(self.probed_by)
@@ -101,13 +93,15 @@ class Adapter:
         chip = (base.name, str(base.vendor_id), str(base.device_id), base.backend, base.driver)
         return (*chip, dawn.NAME, dawn.installed_version(), libraries.base().version)
 
-    def target(self, settings: Settings = DEFAULT) -> Target:
-        """What lowering may rely on: the limits and features that a device with `settings` is opened with."""
+    def target(self, settings: Settings = DEFAULT, matrices: tuple[MatrixUnit, ...] = ()) -> Target:
+        """What lowering may rely on: the limits and features that a device with `settings` is opened with, and `matrices`, those of
+        `choice.checked_matrices`."""
         limits = self.limits
         own = limits["max-storage-buffer-binding-size"]
         ours = {COMPONENT_STORES, INTEGER_DOTS} - ({INTEGER_DOTS} if self.software else set())
         return Target(
             name=f"{self.name} ({self.backend}{libraries.beside(self.library)})",
+            library=self.library.name,
             features=(self.features & self.library.used) | (ours if self.backend == "Vulkan" else set()),
             max_storage_buffers=min(limits["max-storage-buffers-per-shader-stage"], settings.storage_buffers),
             max_invocations=limits["max-compute-invocations-per-workgroup"],
@@ -116,7 +110,7 @@ class Adapter:
             max_buffer_bytes=limits["max-buffer-size"],
             offset_alignment=max(256, limits["min-storage-buffer-offset-alignment"]),
             software=self.software,
-            matrices=self.checked_matrices,
+            matrices=matrices,
             # Shipped choices alone keep loops within what software adapters run.
             tuning=() if self.software else settings.tuning,
             discrete=self.type == "DiscreteGPU",

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..errors import WgpuEpError
+from ..program.target import MatrixUnit
 from .adapters import Adapter
 from .webgpu import dawn, libraries
 
@@ -36,7 +37,7 @@ def automatic(adapter: Adapter, halves: Callable[[], bool] | None = None) -> Lib
     try:
         view = adapter.through("", dawn.NAME)
         units = [it for it in view.matrices if it.multiplies_halves]
-        right = [it for it in probed(view).checked_matrices if it.multiplies_halves] if units else []
+        right = [it for it in checked_matrices(view) if it.multiplies_halves] if units else []
     except WgpuEpError as error:
         return LibraryChoice(base, str(error))
     if not units:
@@ -46,11 +47,12 @@ def automatic(adapter: Adapter, halves: Callable[[], bool] | None = None) -> Lib
     return LibraryChoice(dawn.NAME, "the adapter has matrix units and the model has products of f16")
 
 
-def probed(adapter: Adapter) -> Adapter:
-    """The adapter itself, when it is known which of its matrix units are right; opens a device for that once per driver. Raises
+def checked_matrices(adapter: Adapter) -> tuple[MatrixUnit, ...]:
+    """The adapter's matrix units without those that gave wrong products; opens a device to find out, once per driver. Raises
     DeviceError."""
-    if adapter.matrices:
-        from .matrix_probe import probe  # with all that works on a device
+    if not adapter.matrices:
+        return ()
+    from .matrix_probe import probe  # with all that works on a device
 
-        probe(adapter)
-    return adapter
+    wrong = probe(adapter)
+    return tuple(it for it in adapter.matrices if str(it) not in wrong)

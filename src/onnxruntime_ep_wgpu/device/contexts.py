@@ -23,7 +23,7 @@ from ..fields import option_names
 from ..live import LiveSet
 from ..program.target import Target
 from .adapters import Adapter
-from .choice import probed
+from .choice import checked_matrices
 from .settings import DEFAULT, Settings
 from .webgpu import libraries
 
@@ -89,7 +89,7 @@ class Context:
     @property
     def target(self) -> Target:
         """What lowering may rely on here; opens a device only to probe matrix units, once per driver."""
-        return probed(self.view).target(self.settings)
+        return self.view.target(self.settings, checked_matrices(self.view))
 
     @property
     def users(self) -> str:

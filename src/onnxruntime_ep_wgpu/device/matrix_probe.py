@@ -16,7 +16,7 @@ from random import Random
 
 from ..errors import DeviceLostError, ShaderError, WgpuEpError
 from ..program import target
-from ..program.target import SUBGROUP_MATRIX, MatrixUnit
+from ..program.target import MatrixUnit
 from .adapters import Adapter
 from .buffers import BufferBinding
 from .device import Device
@@ -32,16 +32,16 @@ _HEAD = (
 _lock = threading.Lock()
 
 
-def probe(adapter: Adapter) -> None:
-    """Finds out which units of the adapter are right (`Adapter.checked_matrices`), unless that is known, or it has none. Raises
-    DeviceError where no device can be opened."""
-    if SUBGROUP_MATRIX not in adapter.features or not adapter.matrices:
-        return
+def probe(adapter: Adapter) -> Refusals:
+    """The adapter's units that give wrong products, with the reasons; measures that unless it is known. Raises DeviceError where no
+    device can be opened."""
     facts = adapter.probed_by
     with _lock:
-        if recall(facts) is None:
+        refused = recall(facts)
+        if refused is None:
             refused, lasting = _probe(adapter)
             remember(facts, adapter.name, refused, lasting)
+        return refused
 
 
 def _probe(adapter: Adapter) -> tuple[Refusals, bool]:

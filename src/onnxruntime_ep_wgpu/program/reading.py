@@ -29,7 +29,7 @@ from .program import (
     Symbol,
     Value,
 )
-from .target import FOR_CHOICES, MatrixUnit, Target
+from .target import UNSTORED, MatrixUnit, Target
 
 MOST = 1 << 64  # all whole numbers of a file are below it, and above its negative
 _MOST_COUNT = (1 << 53) - 1  # what a number of JavaScript can count to
@@ -134,7 +134,7 @@ def target_of(found: Any) -> Target:
     least, known = Target(), set(Target().as_json())
     if type(found) is not dict or set(found) - {"matrices"} != known:
         raise ValueError(f"{cut(found)} is no target; one has {', '.join(sorted(known))}")
-    assert not known & {*FOR_CHOICES}
+    assert not known & {*UNSTORED}
     target = Target(**{name: kinds[type(getattr(least, name))](value) for name, value in found.items()})
     if not target.offset_alignment:
         raise ValueError("its target has an alignment of 0 bytes")

@@ -31,8 +31,8 @@ TIMESTAMPS = "timestamp-query"
 # Features that only choose texts.
 _OF_TEXTS = frozenset({COMPONENT_STORES, SUBGROUP, SUBGROUPS, SUBGROUP_MATRIX})
 
-# The fields that decide which kernels are chosen, which no Program relies on.
-FOR_CHOICES = ("tuning", "discrete")
+# The fields that no Program relies on: through which library the adapter is used, and what decides which kernels are chosen.
+UNSTORED = ("library", "tuning", "discrete")
 
 # The types of elements that matrix units multiply, and those in which they sum them.
 MATRIX_SUMS = {"f16": ("f32", "f16"), "i8": ("i32",), "u8": ("u32",)}
@@ -91,6 +91,7 @@ class Target:
     """
 
     name: str = _compared(lambda needs, has: True, "web-baseline")  # for people
+    library: str = _compared(lambda needs, has: True, "")  # the WebGPU library by its name; "" in a browser
     features: frozenset[str] = _compared(lambda needs, has: needs <= has, frozenset())
     max_storage_buffers: int = _at_least(8)
     max_invocations: int = _at_least(256)
@@ -123,17 +124,17 @@ class Target:
     @property
     def lowered(self) -> Target:
         """What lowering and fusion look at: graphs are lowered alike where this is equal. These features only choose texts."""
-        return replace(self, name="", features=self.features - _OF_TEXTS)
+        return replace(self, name="", library="", features=self.features - _OF_TEXTS)
 
     @property
     def needs(self) -> Target:
-        """What a Program that was made for this target relies on: all but the choices."""
-        none: dict[str, Any] = {it.name: it.default for it in fields(Target) if it.name in FOR_CHOICES}
+        """What a Program that was made for this target relies on: all but the fields in UNSTORED."""
+        none: dict[str, Any] = {it.name: it.default for it in fields(Target) if it.name in UNSTORED}
         return replace(self, **none)
 
     def as_json(self) -> dict[str, Any]:
         """What a Program relies on, as JSON has it: matrices only where there are some."""
-        found = {it.name: getattr(self, it.name) for it in fields(Target) if it.name not in FOR_CHOICES}
+        found = {it.name: getattr(self, it.name) for it in fields(Target) if it.name not in UNSTORED}
         matrices = [list(astuple(it)) for it in found.pop("matrices")]
         return {**found, "features": sorted(self.features), **({"matrices": matrices} if matrices else {})}
 

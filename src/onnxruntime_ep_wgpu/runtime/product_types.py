@@ -5,21 +5,22 @@ In: an ONNX file or its bytes. Out: a bool; False where the file cannot be read.
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 
+from ..device.webgpu import dawn
+from ..names import NAMES
 from .protobuf import VARINT, Data, fields, last_number, varint
 
 # Field numbers of onnx.proto, and the number of the type.
 _GRAPH, _NODE, _INITIALIZER, _OP_TYPE, _DIMS, _DATA_TYPE, _FLOAT16 = 7, 1, 5, 4, 1, 2, 10
 _PACKED = (b"MatMulNBits", b"MatMulNBitsMlp", b"MatMulNBitsQkv", b"QMoE", b"GatherBlockQuantized")
 """Operators whose weights have a few bits each: what decodes with them is bound by reading, not by products."""
-_CONTEXT = b"EPContext"
-_ATTRIBUTE, _ATTRIBUTE_NAME, _ATTRIBUTE_TEXT = 5, 1, 4
-_MOST_NAMED = 256  # bytes of what is looked at: not those of a context
-_MADE_FOR = b"hardware_architecture"
-"""The attribute of a compiled group that says for which adapter it was compiled, and through which library if that was not the one
-that is always there."""
+_METADATA, _KEY, _VALUE = 14, 1, 2
+_MADE_FOR = {f"ep_compatibility_info.{name}".encode() for name in NAMES}
+"""The metadata of a compiled model in which ONNX Runtime keeps for what it was compiled: `plugin/context/made_for.py` as JSON, with
+the name of the library."""
 
 
 def multiplies_halves(model: str | bytes | None) -> bool:
@@ -34,13 +35,15 @@ def multiplies_halves(model: str | bytes | None) -> bool:
             return False
         with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _looked_through(data)
-    except (OSError, ValueError, IndexError):
+    except (OSError, ValueError, IndexError, RecursionError):
         return False
 
 
 def _looked_through(data: Data) -> bool:
     found = False
     for number, start, end in fields(data, 0, len(data)):
+        if number == _METADATA:
+            found = found or _made_by_dawn(data, start, end)
         if number != _GRAPH:
             continue
         for inner, at, until in fields(data, start, end):
@@ -50,18 +53,16 @@ def _looked_through(data: Data) -> bool:
                 operators = [data[a:b] for field, a, b in fields(data, at, until) if field == _OP_TYPE]
                 if any(it in _PACKED for it in operators):
                     return False
-                found = found or (_CONTEXT in operators and _made_by_dawn(data, at, until))
     return found
 
 
 def _made_by_dawn(data: Data, start: int, end: int) -> bool:
-    """Whether a compiled group is of a session through Dawn."""
-    for number, at, until in fields(data, start, end):
-        if number == _ATTRIBUTE:
-            texts = {field: data[a:b] for field, a, b in fields(data, at, until) if b - a < _MOST_NAMED}
-            if texts.get(_ATTRIBUTE_NAME) == _MADE_FOR:
-                return texts.get(_ATTRIBUTE_TEXT, b"").endswith(b", dawn)")
-    return False
+    """Whether an entry of the metadata says that the model was compiled by a session through Dawn."""
+    texts = {field: data[a:b] for field, a, b in fields(data, start, end)}
+    if texts.get(_KEY) not in _MADE_FOR:
+        return False
+    made_for = json.loads(texts.get(_VALUE, b""))
+    return isinstance(made_for, dict) and made_for.get("library") == dawn.NAME
 
 
 def _is_matrix_of_halves(data: Data, start: int, end: int) -> bool:

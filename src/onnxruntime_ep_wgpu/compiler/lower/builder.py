@@ -162,10 +162,9 @@ class Builder(Requirements):
 
     # ---- sizes that data decides
 
-    def sized(self, what: str, data: Operand, shape: Sequence[Dim | Operand]) -> Operand:
-        """A result of this shape, whose extents may be elements on the device: `what` is known only from data. Its elements are
-        the first ones of `data`, row-major. Raises UnsupportedError for hosts that read no sizes back."""
-        self.check_sized(what)
+    def sized(self, data: Operand, shape: Sequence[Dim | Operand]) -> Operand:
+        """A result of this shape, whose extents may be elements on the device. Its elements are the first ones of `data`,
+        row-major. Its operator says with `sized` what data decides."""
         parts = [
             self.cast(it, DType.INT64) if isinstance(it, Operand) else self.host(DType.INT64, [it]) for it in shape
         ]
@@ -174,13 +173,6 @@ class Builder(Requirements):
         name = f"{self.origin[0]}.{len(self.nodes)}"
         dims = tuple(symbol(f"{name}.{k}") if isinstance(it, Operand) else it for k, it in enumerate(shape))
         return Operand(data.dtype, dims, self.reshape(data, (data.size,)).view, sized=extents)
-
-    def check_sized(self, what: str) -> None:
-        """Raises UnsupportedError where `what`, which only data tells, may be in no shape."""
-        if not self.settings.reads_sizes:
-            raise UnsupportedError(
-                f"{what} is known only from the data, so the shape of the result depends on data; it runs on the CPU"
-            )
 
     # ---- memory between runs
 

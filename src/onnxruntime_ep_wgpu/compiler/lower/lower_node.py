@@ -250,13 +250,23 @@ class Lowering:
             shapes = [_known_shape(value) for value in node.outputs]
             keywords = registry.arguments(entry, opset, attributes, named, node in self.channels_last, shapes)
             result = entry.lower(self.builder, *operands, **keywords)
+            results = list(result) if isinstance(result, (tuple, list)) else [result]
+            self._check_sized(entry, results)
         except UnsupportedError:
             if small is None:
                 raise
             return small  # known on the host alone, which suffices when only shapes depend on it
-        results = list(result) if isinstance(result, (tuple, list)) else [result]
         self._require_asked(node, tensors)
         return [_with_host(result, it) for result, it in itertools.zip_longest(results, small or ())]
+
+    def _check_sized(self, entry: registry.Operator, results: Sequence[Value | None]) -> None:
+        """Raises UnsupportedError where data decides the size of a result, for hosts that read no sizes back."""
+        if self.builder.settings.reads_sizes:
+            return
+        if any(isinstance(it, Operand) and it.sized is not None for it in results):
+            raise UnsupportedError(
+                f"{entry.sized} is known only from the data, so the shape of the result depends on data; it runs on the CPU"
+            )
 
     def _require_asked(self, node: ir.Node, operands: Sequence[Operand | None]) -> None:
         """Requires what host values depend on that a node used."""

@@ -18,7 +18,9 @@ VARIABLE = "WGPU_EP_LIBRARY"
 
 
 def named(name: str) -> Library:
-    """The library. Raises DeviceError, with the command to run, when it cannot be opened."""
+    """The library. Raises OptionError for a name of none, and DeviceError, with the command to run, when it cannot be opened."""
+    if name not in NAMES:
+        raise OptionError(f"there is no WebGPU library {cut(name)}; valid: {', '.join(NAMES)}")
     return dawn.library() if name == dawn.NAME else wgpu_native.library()
 
 

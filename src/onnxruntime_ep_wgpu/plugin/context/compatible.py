@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...device.choice import probed
-from ...device.webgpu import libraries
+from ...device.choice import checked_matrices
 from ...errors import WgpuEpError
 from ...program.settings import DEFAULT
 from .made_for import MadeFor
@@ -33,10 +32,10 @@ def compatibility(info: str, adapters: Iterable[Adapter]) -> int:
     found = list(adapters)
     if not found:
         return NOT_APPLICABLE
-    name = next((it for it in libraries.NAMES if made_for.adapter.endswith(f", {it})")), libraries.base().name)
     for adapter in found:
-        with suppress(WgpuEpError):  # a library that cannot be opened, or does not see the adapter
-            now = MadeFor.of(probed(adapter.through("", name)).target(), DEFAULT)
+        with suppress(WgpuEpError):  # a library that is not known or cannot be opened, or does not see the adapter
+            seen = adapter.through("", made_for.library)
+            now = MadeFor.of(seen.target(matrices=checked_matrices(seen)), DEFAULT)
             if now.suits(made_for):
                 return OPTIMAL
     return PREFER_RECOMPILATION

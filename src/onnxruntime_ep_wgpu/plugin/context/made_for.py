@@ -21,16 +21,18 @@ from ...program.settings import CompileSettings
 from ...program.target import Target
 from ..store.identity import plain
 
-FORMAT = 1  # of contexts
+FORMAT = 2  # of contexts
 
 
 @dataclass(frozen=True)
 class MadeFor:
-    """`target` is a digest of all that is known of the adapter; `options` are those that change a Program, as text."""
+    """`target` is a digest of all that is known of the adapter; `library` is the WebGPU library of the session, by its name;
+    `options` are those that change a Program, as text."""
 
     version: str
     formats: str
     adapter: str
+    library: str
     target: str
     options: Mapping[str, str]
 
@@ -43,7 +45,8 @@ class MadeFor:
             if option_names(it)
         }
         digest = hashlib.sha256(known.encode("utf-8", "backslashreplace")).hexdigest()
-        return cls(version.VERSION, f"{entry.FORMAT}.{FORMAT}.{FORMAT_VERSION}", target.name, digest, options)
+        formats = f"{entry.FORMAT}.{FORMAT}.{FORMAT_VERSION}"
+        return cls(version.VERSION, formats, target.name, target.library, digest, options)
 
     @classmethod
     def read(cls, found: Any) -> MadeFor:
@@ -51,6 +54,8 @@ class MadeFor:
         if isinstance(found, str):
             found = parsed(found)
         names = [it.name for it in fields(cls)]
+        if type(found) is dict and "library" not in found:  # of a context of format 1, which is compiled again anyway
+            found = {**found, "library": ""}
         if type(found) is not dict or sorted(found) != sorted(names) or type(found["options"]) is not dict:
             raise ValueError("it does not say for what it was made")
         texts = [*(found[it] for it in names if it != "options"), *found["options"].values()]

@@ -1,4 +1,4 @@
-"""Operators whose results have a size that data decides: NonZero, Compress, Unique, NonMaxSuppression.
+"""Operators whose results have a size that data decides. Each declares with `sized` what only data tells.
 
 Elements are marked and running totals counted; the k-th that is marked is where the total is first above k. So results are gathered
 into as much memory as they may take, from its beginning on, beside a count. A host reads the count back (`Builder.sized`).
@@ -68,11 +68,9 @@ def _flat(b: Builder, x: Operand) -> Operand:
     return b.reshape(x, (x.size,))
 
 
-@op("NonZero", types=ANY)
+@op("NonZero", types=ANY, sized="the number of elements that are not zero")
 def non_zero(b: Builder, x: Operand) -> Operand:
     """The coordinates of the elements that are not zero, axes by elements."""
-    what = "the number of elements that are not zero"
-    b.check_sized(what)
     shape: tuple[Dim, ...] = x.shape or (1,)
     rank = len(shape)
     found = _Marked(
@@ -92,10 +90,10 @@ def non_zero(b: Builder, x: Operand) -> Operand:
         reuse=True,
         RANK=rank,
     )
-    return b.sized(what, b.cast(places, DType.INT64), (rank, found.count))
+    return b.sized(b.cast(places, DType.INT64), (rank, found.count))
 
 
-@op("Compress", types=ANY, condition=BOOLS)
+@op("Compress", types=ANY, condition=BOOLS, sized="the number of conditions that hold")
 def compress(b: Builder, x: Operand, condition: Operand, *, axis: int | None = None) -> Operand:
     """Elements or slices of x whose condition holds; those without a condition do not stay."""
     if axis is None:
@@ -109,8 +107,6 @@ def compress(b: Builder, x: Operand, condition: Operand, *, axis: int | None = N
             kept = kept[kept < extent]
         result: Operand = gather(b, x, b.constant(kept), axis=axis)
         return result
-    what = "the number of conditions that hold"
-    b.check_sized(what)
     marks = b.slice(_flat(b, condition), 0, 0, 1, minimum(condition.size, x.shape[axis]))
     found = _Marked(b, b.cast(marks, DType.INT32))
     outer, inner = product(x.shape[:axis]), product(x.shape[axis + 1 :])
@@ -129,7 +125,7 @@ def compress(b: Builder, x: Operand, condition: Operand, *, axis: int | None = N
         cost=8,
         reuse=True,
     )
-    return b.sized(what, data, (*x.shape[:axis], found.count, *x.shape[axis + 1 :]))
+    return b.sized(data, (*x.shape[:axis], found.count, *x.shape[axis + 1 :]))
 
 
 class _Classes:
@@ -194,14 +190,12 @@ def _row_keys(b: Builder, x: Operand) -> Operand:
     )
 
 
-@op("Unique", types=NUMBERS | BOOLS)
+@op("Unique", types=NUMBERS | BOOLS, sized="the number of distinct elements")
 def unique(
     b: Builder, x: Operand, *, axis: int | None = None, sorted: Flag = 1, wanted: Sequence[bool] = ()
 ) -> list[Operand | None]:
     """The distinct elements, or slices along an axis, sorted or as they come first; where they are first, which one each element is
     and how many there are of each."""
-    what = "the number of distinct elements"
-    b.check_sized(what)
     if axis is None:
         x, order = _flat(b, x), [0]
     else:
@@ -227,10 +221,10 @@ def unique(
     data = _distinct(b, rows, firsts, found, axis or 0, [x.shape[k] for k in range(x.rank)])
     shape = tuple(found if k == (axis or 0) else d for k, d in enumerate(x.shape))
     return [
-        b.sized(what, data, shape),
-        b.sized(what, b.cast(firsts, DType.INT64), (found,)) if needed[1] else None,
+        b.sized(data, shape),
+        b.sized(b.cast(firsts, DType.INT64), (found,)) if needed[1] else None,
         None if of is None or not needed[2] else b.cast(of, DType.INT64),
-        None if counts is None else b.sized(what, b.cast(counts, DType.INT64), (found,)),
+        None if counts is None else b.sized(b.cast(counts, DType.INT64), (found,)),
     ]
 
 
@@ -251,7 +245,7 @@ def _distinct(b: Builder, rows: Operand, firsts: Operand, count: Operand, axis: 
     )
 
 
-@op("NonMaxSuppression", types=FLOATS, most=INTEGERS)
+@op("NonMaxSuppression", types=FLOATS, most=INTEGERS, sized="the number of boxes that stay")
 def non_max_suppression(
     b: Builder,
     boxes: Operand,
@@ -264,14 +258,12 @@ def non_max_suppression(
 ) -> Operand:
     """Batch, class and box of the boxes that no box of a higher score covers by more than a part, best first, in each class. Equal
     scores come in the order of the boxes; a box without a number as its score is none."""
-    what = "the number of boxes that stay"
-    b.check_sized(what)
     batch, classes, count = scores.shape
     rows = batch * classes
     limit = most.dims("the most boxes of a class")[0] if most is not None else 0
     room = minimum(maximum(limit, 0), count)
     if room == 0:
-        return b.sized(what, b.constant(np.zeros(0, np.int64)), (0, 3))
+        return b.sized(b.constant(np.zeros(0, np.int64)), (0, 3))
     if score_threshold is None:
         keys = b.pointwise("where(x == x, ordered(x), u32(0))", {"x": scores}, DType.UINT32, cost=6)
     else:
@@ -310,4 +302,4 @@ def non_max_suppression(
         cost=32,
         reuse=True,
     )
-    return b.sized(what, b.cast(data, DType.INT64), (found, 3))
+    return b.sized(b.cast(data, DType.INT64), (found, 3))

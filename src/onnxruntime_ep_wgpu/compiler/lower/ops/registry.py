@@ -70,6 +70,7 @@ class Operator:
     keeps_format: bool = False  # the result of images lies in memory as they do
     any_format: bool = False  # it reads images in any memory format equally well
     converts: bool = False  # the elements of its operand, in another type
+    sized: str = ""  # what only data tells, of one whose results may have sizes that data decides
     rows: tuple[str, ...] = ()  # operands of whose rows, along the last axis, those of the results are made one by one
     ranks: Mapping[str, Ranks] = field(default_factory=dict)  # of operands, where ONNX does not refuse others
     structures: frozenset[str] = (
@@ -104,6 +105,7 @@ def op(
     keeps_format: bool = False,
     any_format: bool = False,
     converts: bool = False,
+    sized: str = "",
     rows: tuple[str, ...] = (),
     fixed: Mapping[str, Any] | None = None,
     ranks: Mapping[str, Ranks] | None = None,
@@ -155,6 +157,7 @@ def op(
                 keeps_format=keeps_format or elementwise,
                 any_format=any_format,
                 converts=converts,
+                sized=sized,
                 rows=rows,
                 ranks=ranks or {},
                 structures=structures,
@@ -231,6 +234,11 @@ def declared(op_type: str, domain: str) -> Operator | None:
         chooses_format=first.chooses_format if all(it.chooses_format == first.chooses_format for it in rest) else (),
         rows=first.rows if all(it.rows == first.rows for it in rest) else (),
     )
+
+
+def sized_by_data() -> list[str]:
+    """The operators of ONNX whose results may have sizes that data decides."""
+    return sorted(name for (domain, name), known in _OPERATORS.items() if not domain and any(it.sized for it in known))
 
 
 def check_version(op_type: str, domain: str, opset: int) -> None:
