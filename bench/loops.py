@@ -1,7 +1,8 @@
-"""Loops and branches beside the CPU provider: `python -m bench.loops [--iterations 1000]`.
+"""Loops and branches beside the CPU provider: `python -m bench.loops [--iterations 1000] [--sizes 16 256]`.
 
-In: the number of iterations. Out: a line each with the milliseconds of a run, the faster half of the runs, the microseconds of an
-iteration and the transfers of a run: with control flow here, with control flow on the CPU, and on the CPU provider.
+In: the number of iterations, the rows of the states. Out: a line each with the milliseconds of a run, the faster half of the runs,
+the microseconds of an iteration and the transfers of a run: with control flow here, with control flow on the CPU, and on the CPU
+provider.
 """
 
 from __future__ import annotations
@@ -50,10 +51,12 @@ def transfers(session: ort.InferenceSession, feeds: dict[str, Any]) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--iterations", type=int, default=1000)
-    iterations = parser.parse_args().iterations
+    parser.add_argument("--sizes", type=int, nargs="*", default=[16, 256])
+    args = parser.parse_args()
+    iterations = args.iterations
     rng = np.random.default_rng(0)
     rows = []
-    for size in (16, 256):
+    for size in args.sizes:
         feeds = {
             "x": rng.standard_normal((size, size)).astype(F) * F(0.1),
             "w": rng.standard_normal((size, size)).astype(F) * F(0.5 / size**0.5),
