@@ -193,18 +193,20 @@ def test_matrix_units_come_with_their_feature() -> None:
 
 
 def test_auto_takes_the_other_library_for_matrix_units_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert automatic(adapters()[0], lambda: True) == ("wgpu-native", "a software adapter has no matrix units")
+    software = dataclasses.replace(adapters()[0], type="CPU")
+    assert automatic(software, lambda: True) == ("wgpu-native", "a software adapter has no matrix units")
     adapter = dataclasses.replace(adapters()[0], type="DiscreteGPU")
-    assert automatic(adapter, lambda: True).name == "wgpu-native"
-    real = Adapter.through
+    real, units = Adapter.through, ()
 
     def with_units(self: Adapter, backend: str, library: str = "") -> Adapter:
         found = real(self, backend, library)
-        object.__setattr__(found, "matrices", (MatrixUnit(16, 16, 16, "f16", "f32", 32),))
+        object.__setattr__(found, "matrices", units)
         return found
 
     monkeypatch.setattr(Adapter, "through", with_units)
     monkeypatch.setattr(choice, "checked_matrices", lambda view: view.matrices)  # this adapter cannot run a probe
+    assert automatic(adapter, lambda: True).name == "wgpu-native"
+    units = (MatrixUnit(16, 16, 16, "f16", "f32", 32),)
     assert automatic(adapter, lambda: True).name == "dawn"
     assert automatic(adapter, lambda: False) == ("wgpu-native", "the model has no products of f16")
 

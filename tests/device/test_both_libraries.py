@@ -69,6 +69,7 @@ def without_dawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dawn, "library", dawn.library.__wrapped__)
 
 
+@pytest.mark.skipif(os.environ.get(libraries.VARIABLE) == dawn.NAME, reason="this process has begun with Dawn")
 @pytest.mark.usefixtures("without_dawn")
 def test_a_library_that_is_not_installed_is_an_error_with_the_command_to_run() -> None:
     for ask in (

@@ -185,6 +185,8 @@ def test_parts_that_end_within_a_word(kind: type) -> None:
 def test_a_scale_of_nothing_saturates(scale: float) -> None:
     """Drivers take a quotient by a literal 0 for 0."""
     x = np.array([1, -1, 0, np.nan, np.inf], F)
+    if 0 < scale < np.finfo(F).tiny:
+        x[2] = 2  # an adapter may flush the scale to 0, and 0 / 0 is NaN
     check("QuantizeLinear", x, np.array(scale, F), np.array(7, np.uint8), outputs=[np.uint8], constants=[1, 2])
 
 

@@ -73,7 +73,7 @@ def rows(dtype: Any, columns: int) -> np.ndarray:
         random.choice(edge, (3, columns)),
         random.integers(-root if low else 0, root, (3, columns), dtype),
         random.integers(-3 if low else 0, 4, (3, columns), dtype),
-        np.where(np.arange(columns) % 2, high, low + (low < 0)).astype(dtype)[None],
+        np.where(np.arange(columns) % 2, dtype(high), dtype(low + (low < 0)))[None],
     ]
     return np.concatenate(found)
 

@@ -227,6 +227,7 @@ SPLIT: dict[str, tuple[str, list[Any], list[int], list[Any], dict[str, Any], int
     "sum of all": ("ReduceSum", [whole(100_001)], [], [F], {}, 1),
     "mean": ("ReduceMean", [whole(2, 3, 1701), np.array([-1])], [1], [F], {}, 1),
     "least": ("ReduceMin", [places(3, 5003, of=2**30).astype(np.int32), np.array([1])], [1], [np.int32], {}, 1),
+    "largest of chunks of chunks": ("ReduceMax", [whole(2, 200_003), np.array([1])], [1], [F], {}, 1),
     "largest byte": ("ReduceMax", [places(3, 5003, of=100).astype(np.int8), np.array([1])], [1], [np.int8], {}, 1),
     "norm": ("ReduceL2", [half(3, 997), np.array([1])], [1], [np.float16], {}, 1),
     "global pool": ("GlobalAveragePool", [whole(1, 2, 50, 51)], [], [F], {}, 1),

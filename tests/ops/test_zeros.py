@@ -96,7 +96,9 @@ def test_the_sum_of_nothing_is_zero() -> None:
 @pytest.mark.parametrize("op", ["GlobalMaxPool", "GlobalAveragePool"])
 def test_global_pools(op: str, columns: int) -> None:
     x = zeros(columns).astype(F)[None]
-    assert_same(support.run_model(model(op, [x]), x)[0][0, :, 0], truth(op, x[0].astype(np.float64)).astype(F))
+    got, want = support.run_model(model(op, [x]), x)[0][0, :, 0], truth(op, x[0].astype(np.float64)).astype(F)
+    np.testing.assert_array_max_ulp(got, want, 2)  # the accuracy of a division
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
 
 
 @pytest.mark.parametrize("exclusive", [0, 1])

@@ -24,11 +24,11 @@ from .shape import axes_of, axis_of
 @dataclass(frozen=True)
 class Reduction:
     """What a reduction does, as expressions: `prepare` makes of an element x what is combined, of the compute type `kind`, and
-    `finish` the result, of n elements. `identity` changes no result, and neither does an element `fill`. `empty` is the result of
-    nothing, where that is not what `finish` makes of the identity."""
+    `finish` the result, of n elements. `identity` changes no result, and neither does an element `fill`, which is prepared as
+    others are. `empty` is the result of nothing, where that is not what `finish` makes of the identity."""
 
     kind: str
-    fill: float
+    fill: str
     identity: str
     prepare: str
     combine: str
@@ -37,36 +37,36 @@ class Reduction:
 
 
 # A sum begins with minus zero, which changes none: 0 + -0 is 0. The ranks of infinities are those of `rank`, in prelude/float.wgsl.
-_MEAN = Reduction("f32", -0.0, "-0.0", "x", "x + y", "x / f32(n)", "nan")
+_MEAN = Reduction("f32", "-0.0", "-0.0", "x", "x + y", "x / f32(n)", "nan")
 _OF_FLOATS = {
-    "ReduceSum": Reduction("f32", -0.0, "-0.0", "x", "x + y", "x", "0"),
+    "ReduceSum": Reduction("f32", "-0.0", "-0.0", "x", "x + y", "x", "0"),
     "ReduceMean": _MEAN,
     "GlobalAveragePool": replace(_MEAN, finish="where(x == 0, 0, x / f32(n))"),  # no -0, as from the CPU provider
-    "ReduceProd": Reduction("f32", 1, "1", "x", "x * y", "x"),
-    "ReduceMax": Reduction("u32", float("-inf"), "8388607", "rank(x)", "max(x, y)", "ranked(x)"),
-    "ReduceMin": Reduction("u32", float("inf"), "4286578688", "low_rank(x)", "min(x, y)", "ranked(x)"),
-    "ReduceL1": Reduction("f32", 0, "0", "abs(x)", "x + y", "x"),
-    "ReduceL2": Reduction("f32", 0, "0", "x * x", "x + y", "sqrt(x)"),
-    "ReduceSumSquare": Reduction("f32", 0, "0", "x * x", "x + y", "x"),
-    "ReduceLogSum": Reduction("f32", 0, "0", "x", "x + y", "log(x)"),
+    "ReduceProd": Reduction("f32", "1", "1", "x", "x * y", "x"),
+    "ReduceMax": Reduction("u32", "-infinity", "8388607", "rank(x)", "max(x, y)", "ranked(x)"),
+    "ReduceMin": Reduction("u32", "infinity", "4286578688", "low_rank(x)", "min(x, y)", "ranked(x)"),
+    "ReduceL1": Reduction("f32", "0", "0", "abs(x)", "x + y", "x"),
+    "ReduceL2": Reduction("f32", "0", "0", "x * x", "x + y", "sqrt(x)"),
+    "ReduceSumSquare": Reduction("f32", "0", "0", "x * x", "x + y", "x"),
+    "ReduceLogSum": Reduction("f32", "0", "0", "x", "x + y", "log(x)"),
 }
 _OF_DOUBLES = {
     **{name: replace(it, kind="f64", finish=it.finish.replace("f32", "f64")) for name, it in _OF_FLOATS.items()},
-    "ReduceMax": Reduction("f64", float("-inf"), "-infinity", "x", "highest(x, y)", "x"),
-    "ReduceMin": Reduction("f64", float("inf"), "infinity", "x", "lowest(x, y)", "x"),
+    "ReduceMax": Reduction("f64", "-infinity", "-infinity", "x", "highest(x, y)", "x"),
+    "ReduceMin": Reduction("f64", "infinity", "infinity", "x", "lowest(x, y)", "x"),
 }
 # 128 bits hold every sum and every square of integers of 64 bits; products and sums of squares stop at a bound beyond all results.
 _OF_INTEGERS = {
-    "ReduceSum": Reduction(WIDEST, 0, "0", "i128(x)", "x + y", "x"),
-    "ReduceMean": Reduction(WIDEST, 0, "0", "i128(x)", "x + y", "quotient(x, i128(n))"),
-    "ReduceProd": Reduction(WIDEST, 1, "1", "i128(x)", "bounded_product(x, y)", "x"),
-    "ReduceL1": Reduction(WIDEST, 0, "0", "abs(i128(x))", "x + y", "x"),
-    "ReduceL2": Reduction(WIDEST, 0, "0", "square(i128(x))", "bounded_sum(x, y)", "root(x)"),
-    "ReduceSumSquare": Reduction(WIDEST, 0, "0", "square(i128(x))", "bounded_sum(x, y)", "signed(x)"),
-    "ReduceLogSum": Reduction(WIDEST, 0, "0", "i128(x)", "x + y", "log(x)"),
+    "ReduceSum": Reduction(WIDEST, "0", "0", "i128(x)", "x + y", "x"),
+    "ReduceMean": Reduction(WIDEST, "0", "0", "i128(x)", "x + y", "quotient(x, i128(n))"),
+    "ReduceProd": Reduction(WIDEST, "1", "1", "i128(x)", "bounded_product(x, y)", "x"),
+    "ReduceL1": Reduction(WIDEST, "0", "0", "abs(i128(x))", "x + y", "x"),
+    "ReduceL2": Reduction(WIDEST, "0", "0", "square(i128(x))", "bounded_sum(x, y)", "root(x)"),
+    "ReduceSumSquare": Reduction(WIDEST, "0", "0", "square(i128(x))", "bounded_sum(x, y)", "signed(x)"),
+    "ReduceLogSum": Reduction(WIDEST, "0", "0", "i128(x)", "x + y", "log(x)"),
 }
 # Without the bounds of integers.
-_WRAPPING = {"ReduceSum": (0, "x + y"), "ReduceProd": (1, "x * y")}
+_WRAPPING = {"ReduceSum": ("0", "x + y"), "ReduceProd": ("1", "x * y")}
 WORDS_OF = {
     "f32": DType.FLOAT32,
     "i32": DType.INT32,
@@ -142,11 +142,11 @@ def _reduction(name: str, dtype: DType, wraps: bool) -> Reduction:
         reduction = _OF_INTEGERS[name]
         return replace(reduction, finish=f"{kind}(clamp({reduction.finish}, {low}, {high}))")
     if name == "ReduceMax":
-        return Reduction(kind, low, str(low), "x", "max(x, y)", "x")
+        return Reduction(kind, str(low), str(low), "x", "max(x, y)", "x")
     if name == "ReduceMin":
-        return Reduction(kind, high, str(high), "x", "min(x, y)", "x")
+        return Reduction(kind, str(high), str(high), "x", "min(x, y)", "x")
     fill, combine = _WRAPPING[name]
-    return Reduction(kind, fill, str(fill), "x", combine, "x")
+    return Reduction(kind, fill, fill, "x", combine, "x")
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,8 @@ class _Step:
             self, dtype=WORDS_OF[kind], functions={**self.functions, "finish": part}, gives_words=kind == WIDEST
         )
         functions = {**self.functions, "prepare": Function((("x", kind),), "x", kind)}
-        return first, replace(self, functions=functions, reads_words=kind == WIDEST)
+        whole = replace(self.reduction, fill=self.reduction.identity)  # its elements are prepared
+        return first, replace(self, reduction=whole, functions=functions, reads_words=kind == WIDEST)
 
 
 def _step(name: str, x: DType, dtype: DType, wraps: bool, may_be_empty: bool) -> _Step:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 from ...dims import Dim, ceildiv, floordiv, product
 from ...ir import Function
-from ...ir.expression import spelled
 from ...nodes.divide import BindingsError
 from ..builder import Builder, Operand
 
@@ -64,8 +63,9 @@ def by_rows(
     return [b.beside(each, axis) for each in zip(*blocks, strict=True)]
 
 
-def cut(b: Builder, x: Operand, kept: int, fill: float, chunks: int = 0) -> Operand:
-    """The rows of x, its axes from `kept` on, in `chunks`, by default as few as kernels treat; `fill` is behind the last one."""
+def cut(b: Builder, x: Operand, kept: int, fill: str, chunks: int = 0) -> Operand:
+    """The rows of x, its axes from `kept` on, in `chunks`, by default as few as kernels treat; `fill`, an expression, is
+    behind the last one."""
     columns = product(x.shape[kept:])
     if not chunks:
         assert isinstance(columns, int)
@@ -83,7 +83,7 @@ def cut(b: Builder, x: Operand, kept: int, fill: float, chunks: int = 0) -> Oper
         (kept, 1, 1),
         {"x": (x, (kept, x.rank - kept))},
         parameters={"columns": columns, "length": length},
-        functions={"FILL": Function((), spelled(fill), x.dtype.compute or "")},
+        functions={"FILL": Function((), fill, x.dtype.compute or "")},
         inline=True,
         cost=2,
     )

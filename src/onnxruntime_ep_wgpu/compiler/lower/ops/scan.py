@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...dims import product
 from ...ir import Function, Read
+from ...ir.expression import spelled
 from ...tune import row_variants
 from ..builder import Builder, Operand
 from .choices import Flag
@@ -74,7 +75,7 @@ def _scanned_rows(b: Builder, x: Operand, scan: _Scan, exclusive: bool, reverse:
 def _scanned_in_chunks(b: Builder, x: Operand, scan: _Scan, exclusive: bool, reverse: bool, number: int = 0) -> Operand:
     """Running totals of chunks, each after the total of the chunks before it; there are a `number` of them, or few."""
     kept = x.rank - 1
-    chunks = b.copy(cut(b, x, kept, scan.identity, number))
+    chunks = b.copy(cut(b, x, kept, spelled(scan.identity), number))
     totals = reduce_axes(b, scan.reduction, chunks, [kept + 1], False, wraps=True)
     before = _scanned(b, totals, scan, True, reverse)
     inside = _scanned(b, chunks, scan, exclusive, reverse)

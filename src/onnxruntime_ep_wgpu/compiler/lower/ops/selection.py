@@ -248,7 +248,7 @@ def _places_in_chunks(b: Builder, keys: Operand, count: int, chunks: int) -> Ope
     """The largest of the largest of chunks, each of which has at least `count` elements; nothing is less than what fills up
     the last one, and equal keys come in order."""
     kept = keys.rank - 1
-    cut_keys = b.copy(cut(b, keys, kept, 0, chunks))
+    cut_keys = b.copy(cut(b, keys, kept, "0", chunks))
     length = cut_keys.shape[-1]
     inside = _places(b, cut_keys, count)
     shape, names, groups = inside.shape, ("row", "part", "k"), (kept, 1, 1)
