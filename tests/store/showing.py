@@ -175,7 +175,7 @@ class _Answering:
         assigned = ["OtherExecutionProvider" if node.name in self._asked.held else "" for node in seen]
         claim = self._answers.claim(seen, parent, assigned, self._asked.forced, single)
         if self._apart:
-            self._answers.lowerings.clear()
+            self._answers._compile().lowerings.clear()
         declared = frozenset(it.name for it in seen.inputs) if parent is None else frozenset[str]()
         whole = converted(seen)
         nodes = list(whole)

@@ -19,15 +19,15 @@ from .again import CompiledAgain, CompiledLater, Make
 from .assign.enclosing import refusal_within
 from .assign.noted import GraphPlace, Noted, Said, fill_in, made_by
 from .assign.shown import ShownGraph, ShownNode, ShownValue, said_of, ties_in
+from .prepared import Prepare, as_it_is
 from .store.programs import StoredProgram
-from .store.stored import Source, Stored, Tell
+from .store.stored import KeptUnder, Source, Stored, Tell
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
     from ..program.ties import Ties
     from .assign.decision import Claim
-    from .assign.lowerings import Lowerings
     from .assign.outcome import Alone, Elsewhere, OwnKernel
     from .compiling import Compiling
     from .context.content import GroupContext
@@ -88,8 +88,27 @@ class Answers:
             self._told[made_by(graph.nodes[place] for place in places)] = noted.told
         return claim
 
-    def program(self, graph: ShownGraph, name: str, declared: frozenset[str]) -> Answer:
-        """The Program of a group. `declared` are the inputs of the model."""
+    def whole(self, graph: ShownGraph, prepare: Prepare) -> tuple[Claim, KeptUnder]:
+        """The decision about a graph that runs here whole or not at all, prepared for the compiler, and where its Program is kept:
+        all of its nodes are in one group, or some have a reason against them."""
+        ties, assigned = ties_in(graph), [""] * len(graph)
+        known = self._stored.claim(graph, ties, ["whole"], assigned, {})
+        if known is not None:
+            return known[0], self._stored.place
+        self.compiled.append("")
+        found = self._compile().decide_whole(graph, ties, prepare)
+        self._stored.keep_claim(graph, ["whole"], found.claim, found.noted, found.looked_at)
+        return found.claim, self._stored.place
+
+    def program_within(
+        self, place: KeptUnder, graph: ShownGraph, name: str, declared: frozenset[str], prepare: Prepare
+    ) -> Answer:
+        """The Program of a group of a graph whose Programs are kept at a place."""
+        with self._stored.within(place):
+            return self.program(graph, name, declared, prepare)
+
+    def program(self, graph: ShownGraph, name: str, declared: frozenset[str], prepare: Prepare = as_it_is) -> Answer:
+        """The Program of a group. `declared` are the inputs of the model; `prepare` changes the graph for the compiler."""
         # Not what its nodes make: a run may give an input another rank than was inferred, and lowering says what follows.
         fill_in(graph.inputs, self._told.get(made_by(graph), {}))
         ties = self._stored.ties(graph)
@@ -97,10 +116,10 @@ class Answers:
         if known is not None and ties is not None:
             _reorder(graph.inputs, known.inputs)
             _reorder(graph.outputs, known.outputs)
-            return Answer(known, self._later(graph, ties, name, declared), {})
+            return Answer(known, self._later(graph, ties, name, declared, prepare), {})
         self.compiled.append(name)
         with span("compile", name, nodes=len(graph)):
-            found = self._compile().compile(graph, name, declared, ties)
+            found = self._compile().compile(graph, name, declared, ties, prepare)
         made = StoredProgram(found.program, found.inputs, found.outputs)
         self._stored.keep_program(graph, made, found.names, found.looked_at)
         return Answer(made, found.specialise, found.names)
@@ -131,19 +150,16 @@ class Answers:
         told = f"the context of {name!r} was made for {differs}"
         self._tell(f"{told}: it is compiled again; compile the model again to begin sooner", True)
         try:
-            with self._stored.adopted(context.digest, ties):
+            with self._stored.within(self._stored.adopted(context.digest, ties)):
                 return self.program(graph, name, declared), graph
         except UnsupportedError as error:
             full = f"{told}, and cannot be compiled for this session: {error}. It was made for {context.made_for}"
             raise retold(error, full) from error
 
-    def _later(self, graph: ShownGraph, ties: Ties, name: str, declared: frozenset[str]) -> CompiledLater:
-        return CompiledLater(graph, ties, declared, self._specialiser(ties, name, declared))
-
-    @property
-    def lowerings(self) -> Lowerings:
-        """What was lowered to decide, and is not compiled yet."""
-        return self._compile().lowerings
+    def _later(
+        self, graph: ShownGraph, ties: Ties, name: str, declared: frozenset[str], prepare: Prepare = as_it_is
+    ) -> CompiledLater:
+        return CompiledLater(graph, ties, declared, self._specialiser(ties, name, declared, prepare))
 
     def converted(self, graph: ShownGraph) -> ir.Graph:
         """A graph as the compiler reads it."""
@@ -168,14 +184,14 @@ class Answers:
         self._found.clear()
         return self._compiler
 
-    def _specialiser(self, ties: Ties, name: str, declared: frozenset[str]) -> Make:
+    def _specialiser(self, ties: Ties, name: str, declared: frozenset[str], prepare: Prepare) -> Make:
         """What compiles a group of the store again. It holds no session."""
         target, settings = self._target, self._settings
 
         def make(graph: ShownGraph, sources: Mapping[str, WeightSource]) -> CompiledAgain:
             from .compiling import specialiser_of
 
-            return specialiser_of(graph, sources, ties, target, name, settings, declared)
+            return specialiser_of(graph, sources, ties, target, name, settings, declared, prepare)
 
         return make
 

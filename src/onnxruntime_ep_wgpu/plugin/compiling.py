@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..compiler.compile import compile_graph, compile_lowered
 from ..compiler.graph.facts import looked_at
 from ..compiler.graph.tied import hand_on
+from ..compiler.lower.lower import attempt
 from ..program.program import Program
 from ..program.settings import CompileSettings
 from ..program.target import Target
@@ -23,9 +24,10 @@ from .assign.converted import converted, converted_node
 from .assign.decision import Claim
 from .assign.lowerings import Lowerings, order_as
 from .assign.noted import GraphPlace, Noted
-from .assign.outcome import Alone, Elsewhere, OwnKernel
+from .assign.outcome import Alone, Elsewhere, Fused, OwnKernel
 from .assign.shown import STRING, Constant, ShownGraph, ShownNode, digests, key_of
 from .assign.types import Types
+from .prepared import Prepare
 from .specialise import Specialiser, lazy_tensor
 
 if TYPE_CHECKING:
@@ -106,6 +108,21 @@ class Compiling:
                 self.lowerings.keep(group.graph, group.lowered, facts)
         return DecidedGraph(decision, looked_at(shown), self._types.after(shown, where, decision.found))
 
+    def decide_whole(self, graph: ShownGraph, ties: Ties, prepare: Prepare) -> DecidedGraph:
+        """Decides on a graph that runs here whole or not at all."""
+        shown = converted(graph)
+        hand_on(ties, shown)
+        nodes = list(shown)
+        prepare(shown)
+        tried = attempt(shown, shown.opset_imports, self._target, self._settings)
+        reasons = dict(zip(shown, tried.reasons, strict=True))
+        if tried.lowered is None and not any(reasons.values()):
+            reasons = dict.fromkeys(shown, "the graph cannot be compiled as one group")
+        if tried.lowered is not None:
+            self.lowerings.keep(shown, tried.lowered, digests(graph, looked_at(shown)))
+        here = tuple(Elsewhere(reason) if (reason := reasons[it]) else Fused(0) for it in nodes)
+        return DecidedGraph(Claim(here), looked_at(shown), Noted({}, []))
+
     def remember(self, where: GraphPlace, noted: Noted) -> None:
         """A graph was decided on elsewhere, and this was found out."""
         self._types.remember(where, noted)
@@ -117,12 +134,15 @@ class Compiling:
                 return it.claim
         return None
 
-    def compile(self, graph: ShownGraph, name: str, declared: Collection[str], ties: Ties | None) -> Compiled:
+    def compile(
+        self, graph: ShownGraph, name: str, declared: Collection[str], ties: Ties | None, prepare: Prepare
+    ) -> Compiled:
         """Compiles a group. `declared` are the inputs of the model; `ties` is what is tied in the group, None where that is not
         known."""
         shown = converted(graph)
         if ties is not None:
             hand_on(ties, shown)
+        prepare(shown)
         lowered = self.lowerings.take(shown)
         if lowered is not None:
             order_as(shown, lowered)
@@ -147,6 +167,7 @@ def specialiser_of(
     name: str,
     settings: CompileSettings,
     declared: Collection[str],
+    prepare: Prepare,
 ) -> Specialiser:
     """What compiles a group again whose constants are read from `sources`."""
     import onnx_ir as ir  # after the compiler
@@ -158,4 +179,5 @@ def specialiser_of(
 
     shown = converted(graph, tensor)
     hand_on(ties, shown)
+    prepare(shown)
     return Specialiser(shown, shown.opset_imports, target, name, settings, declared)

@@ -25,7 +25,6 @@ from ..runtime.product_types import multiplies_halves
 from ..runtime.settings import RunSettings
 from ..runtime.weight_sources import FilePlace, FromModel
 from ..telling import Telling
-from ..trace import span
 from . import watch
 from .abi import INFO, WARNING, Logger, Ort, address, file_text, text
 from .answers import Answers
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from ..device import Adapter, Buffer, Device
     from ..program.program import Program
     from .again import CompiledAgain
+    from .answers import Answer
     from .assign.shown import ShownGraph, ShownNode
     from .context.asked import ContextOptions
     from .context.shared import SharedWeights
@@ -262,14 +262,7 @@ class SessionState:
         if self._searches is None:
             from .search.decide import Searches
 
-            self._searches = Searches(
-                self.ort,
-                self.target,
-                self._compiling,
-                self._answers.lowerings,
-                self._forced.among,
-                self.captures is not None,
-            )
+            self._searches = Searches(self.ort, self._answers, self._forced.among, self.captures is not None)
         return self._searches.decide(graph, assigned, None if parent is None else refusal_within(parent))
 
     def _tell(self, line: str, aloud: bool) -> None:
@@ -351,7 +344,7 @@ class SessionState:
         inputs = self._names(api.Node_GetNumInputs, api.Node_GetInputs, fused)
         outputs = self._names(api.Node_GetNumOutputs, api.Node_GetOutputs, fused)
         if any(map(is_search, graph)):
-            return self._compile_search(graph, inputs, outputs)
+            return self._compile_search(graph.nodes[0], inputs, outputs)
         name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
         opened = self.contexts.take(graph)
         with self._opening_device():
@@ -410,22 +403,26 @@ class SessionState:
             )
         return self._answers.converted(ort_graph.read(self.ort, handle))
 
-    def _compile_search(self, shown: ShownGraph, inputs: list[str], outputs: list[str]) -> ComputeInfo:
+    def _compile_search(self, node: ShownNode, inputs: list[str], outputs: list[str]) -> ComputeInfo:
         """The only node of a graph, which generates text."""
+        from .search.bodies import cut_rows
         from .search.compile import compiled_search
 
-        graph, lowerings = self._answers.converted(shown), self._answers.lowerings
-        (node,) = shown
+        assert self._searches is not None
+        places = self._searches.places_of(node)
         # What nothing reads ONNX Runtime leaves out.
         made = [outputs.index(it.name) for it in node.outputs if it.name in outputs]
 
-        def group(body: SearchBody, program: Program, specialise: CompiledAgain, shared: Shared) -> CompiledGroup:
-            self.assignment.compiled(body.shown, program)
-            return self._group(program, specialise, body.graph.meta["in_files"], shared)
+        def program(attribute: str, graph: ShownGraph, name: str) -> Answer:
+            return self._answers.program_within(places[attribute], graph, name, frozenset(), cut_rows)
+
+        def group(body: SearchBody, graph: ShownGraph, answer: Answer, shared: Shared) -> CompiledGroup:
+            self.assignment.compiled(body.shown, answer.stored.program)
+            return self._group(answer.stored.program, answer.specialise, graph.in_files, shared)
 
         signature = FusedNode(inputs=list(range(len(inputs))), outputs=made, input_names=inputs, output_names=outputs)
-        with self._opening_device(), span("compile", node.name, nodes=1):
-            return compiled_search(self.ort, graph, signature, self.target, self._compiling, lowerings, group)
+        with self._opening_device():
+            return compiled_search(self.ort, node, signature, program, group)
 
     def _group(
         self,

@@ -1,6 +1,7 @@
 """The bodies of a search as graphs to compile: what each input and output of one is for.
 
 In: the graphs that ONNX Runtime shows as a node's bodies. Out: a `SearchBody` each, or UnsupportedError that says what differs.
+Nothing of the compiler is needed for that. `cut_rows` has the compiler calculate what only the last row needs for that row alone.
 Two things are put into a graph that the search would have to do around it, so that nothing is stored for them alone:
 
 * a step of a decoder reads the rows of its caches in the order of an input, `ROWS`: beams that continue others read theirs, and the
@@ -14,21 +15,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx_ir as ir
 
-from ...compiler.graph.inference.told import of_value
 from ...errors import UnsupportedError
-from .last_row import of_last_row
+from ...program.dtypes import DType
+from ..assign.shown import Constant, Extent, ShownAttribute, ShownGraph, ShownNode, ShownValue
 from .operators import GPT, T5, WHISPER, Search
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 ROWS = "search/rows"
 SCORES = "search/scores"
+LAST_ROW = "search/last_row"
 DECODER, FIRST, ENCODER = "decoder", "init_decoder", "encoder"
 _AXES = {GPT: 1, T5: 0, WHISPER: 0}  # of caches, along which rows lie
-_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
+_FLOATS = (DType.FLOAT32.code, DType.FLOAT16.code)
+_ROW_AXIS, _LAST = 1, -1  # of tokens, in logits (rows, tokens, vocabulary)
 
 
 @dataclass(frozen=True)
@@ -43,22 +48,21 @@ class SearchBody:
     """
 
     attribute: str
-    graph: ir.Graph
     inputs: tuple[str, ...]
     caches: tuple[str, ...]
     fixed: tuple[str, ...]
     made: tuple[str, ...]
     captured: tuple[str, ...]
     vocabulary: int
-    sizes: tuple[tuple[ir.DataType, int, int], ...] = ()
+    sizes: tuple[tuple[DType, int, int], ...] = ()
     extra: tuple[str, ...] = ()
     shown: frozenset[str] = frozenset()
     takes_sequences: bool = False  # ids are those of the whole sequence, and not the last one
 
 
-def bodies_of(search: Search, graphs: Mapping[str, ir.Graph], outside: Collection[str]) -> dict[str, SearchBody]:
-    """The bodies of a node by attribute. `outside` are names of values that bodies take from the graph around. Raises
-    UnsupportedError."""
+def bodies_of(search: Search, graphs: Mapping[str, ShownGraph], outside: Collection[str]) -> dict[str, SearchBody]:
+    """The bodies of a node by attribute, of graphs that are changed. `outside` are names of values that bodies take from the graph
+    around. Raises UnsupportedError."""
     needed = [DECODER] if search.model == GPT else [ENCODER, DECODER]
     for name in needed:
         if name not in graphs:
@@ -68,7 +72,7 @@ def bodies_of(search: Search, graphs: Mapping[str, ir.Graph], outside: Collectio
     for name in wanted:
         graph = graphs[name]
         read = _encoder if name == ENCODER else _gpt if search.model == GPT else _decoder
-        shown = frozenset(value.name or "" for node in graph for value in node.outputs)
+        shown = frozenset(value.name for node in graph for value in node.outputs)
         try:
             body = read(search, name, graph, [it for it in graph.inputs if it.name not in outside])
         except UnsupportedError as error:
@@ -81,7 +85,7 @@ def bodies_of(search: Search, graphs: Mapping[str, ir.Graph], outside: Collectio
     return made
 
 
-def _gpt(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value]) -> SearchBody:
+def _gpt(search: Search, name: str, graph: ShownGraph, inputs: list[ShownValue]) -> SearchBody:
     outputs = list(graph.outputs)
     _expect("input", inputs, "input_ids", "position_ids", "attention_mask")
     _expect("output", outputs, "logits")
@@ -93,7 +97,7 @@ def _gpt(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value]) -> 
     return body
 
 
-def _decoder(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value]) -> SearchBody:
+def _decoder(search: Search, name: str, graph: ShownGraph, inputs: list[ShownValue]) -> SearchBody:
     first = ["input_ids"] if search.model == WHISPER else ["input_ids", "encoder_attention_mask"]
     _expect("input", inputs, *first)
     _expect("output", list(graph.outputs), "logits")
@@ -106,17 +110,17 @@ def _decoder(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value])
     _check_caches(pasts, presents, rank=4)
     if len(fixed) != len(presents):
         raise UnsupportedError(f"it has {len(pasts)} caches of its own and {len(fixed)} of the encoder")
-    extents = of_value(inputs[0]).shape
+    extents = inputs[0].shape
     body = _step(search, name, graph, inputs, pasts, fixed, presents, extra)
     whole = extents is None or len(extents) != 2 or extents[1] != 1
     return replace(body, takes_sequences=whole)
 
 
-def _encoder(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value]) -> SearchBody:
+def _encoder(search: Search, name: str, graph: ShownGraph, inputs: list[ShownValue]) -> SearchBody:
     ids = ["encoder_input_ids"] if search.model == WHISPER else ["encoder_input_ids", "encoder_attention_mask"]
     _expect("input", inputs, *ids)
     outputs = list(graph.outputs)
-    declared = tuple(it.name or "" for it in inputs)
+    declared = tuple(it.name for it in inputs)
     if len(inputs) == len(ids) and search.model == T5:  # the first step is the decoder's
         return _whole(name, graph, declared, made=outputs, vocabulary=0)
     _expect("input", inputs, *ids, "decoder_input_ids", only=True)
@@ -126,60 +130,56 @@ def _encoder(search: Search, name: str, graph: ir.Graph, inputs: list[ir.Value])
 
 
 def _whole(
-    name: str, graph: ir.Graph, declared: tuple[str, ...], made: Sequence[ir.Value], vocabulary: int
+    name: str, graph: ShownGraph, declared: tuple[str, ...], made: Sequence[ShownValue], vocabulary: int
 ) -> SearchBody:
     captured = _only_used(graph, declared)
-    return SearchBody(name, graph, declared, (), (), tuple(it.name or "" for it in made), captured, vocabulary)
+    return SearchBody(name, declared, (), (), tuple(it.name for it in made), captured, vocabulary)
 
 
 def _step(
     search: Search,
     name: str,
-    graph: ir.Graph,
-    inputs: Sequence[ir.Value],
-    pasts: Sequence[ir.Value],
-    fixed: Sequence[ir.Value],
-    presents: Sequence[ir.Value],
-    extra: Sequence[ir.Value],
+    graph: ShownGraph,
+    inputs: Sequence[ShownValue],
+    pasts: Sequence[ShownValue],
+    fixed: Sequence[ShownValue],
+    presents: Sequence[ShownValue],
+    extra: Sequence[ShownValue],
 ) -> SearchBody:
-    declared = tuple(it.name or "" for it in inputs)
-    if len(extra) not in (0, 1, 3) or any(it.dtype != ir.DataType.INT32 for it in extra):
+    declared = tuple(it.name for it in inputs)
+    if len(extra) not in (0, 1, 3) or any(it.code != DType.INT32.code for it in extra):
         raise UnsupportedError(f"its inputs {', '.join(str(it.name) for it in extra)} have no meaning here")
     vocabulary = _score_last_row(graph, search)
     if search.has_beams and len(extra) < 3:
         _choose_rows(graph, pasts, _AXES[search.model])
         declared += (ROWS,)
     captured = _only_used(graph, declared)
-    caches, others, made = (tuple(it.name or "" for it in them) for them in (pasts, fixed, presents))
+    caches, others, made = (tuple(it.name for it in them) for them in (pasts, fixed, presents))
     sizes = tuple(_size(*them) for them in zip(pasts, presents, strict=True))
-    return SearchBody(
-        name, graph, declared, caches, others, made, captured, vocabulary, sizes, tuple(it.name or "" for it in extra)
-    )
+    return SearchBody(name, declared, caches, others, made, captured, vocabulary, sizes, tuple(it.name for it in extra))
 
 
-def _size(past: ir.Value, present: ir.Value) -> tuple[ir.DataType, int, int]:
+def _size(past: ShownValue, present: ShownValue) -> tuple[DType, int, int]:
     """Type, heads and head size of a cache, whose last axes are heads, tokens and elements."""
-    told, more = of_value(past), of_value(present)
-    assert told.dtype is not None and told.shape is not None and more.shape is not None
-    extents = [next((it for it in both if isinstance(it, int)), 0) for both in zip(told.shape, more.shape, strict=True)]
-    return told.dtype, extents[-3], extents[-1]
+    assert past.code is not None and past.shape is not None and present.shape is not None
+    extents = [
+        next((it for it in both if isinstance(it, int)), 0) for both in zip(past.shape, present.shape, strict=True)
+    ]
+    return DType.of(past.code), extents[-3], extents[-1]
 
 
-def _expect(what: str, values: Sequence[ir.Value], *names: str, only: bool = False) -> None:
+def _expect(what: str, values: Sequence[ShownValue], *names: str, only: bool = False) -> None:
     found = [value.name for value in values]
     if found[: len(names)] != list(names) or (only and len(found) > len(names)):
         raise UnsupportedError(f"its {what}s are {', '.join(map(str, found))} and do not begin with {', '.join(names)}")
 
 
-def _check_caches(pasts: Sequence[ir.Value], presents: Sequence[ir.Value], rank: int) -> None:
+def _check_caches(pasts: Sequence[ShownValue], presents: Sequence[ShownValue], rank: int) -> None:
     if not presents or len(pasts) < len(presents):
         raise UnsupportedError(f"it has {len(pasts)} inputs and {len(presents)} outputs for its caches")
     for value in (*pasts[: len(presents)], *presents):
-        told = of_value(value)
-        if told.dtype not in _FLOATS or told.shape is None or len(told.shape) != rank:
-            raise UnsupportedError(
-                f"{value.name} is {told.dtype} with the shape {value.shape}, no cache of rank {rank}"
-            )
+        if value.code not in _FLOATS or value.shape is None or len(value.shape) != rank:
+            raise UnsupportedError(f"{value.name} is {_told(value)}, no cache of rank {rank}")
 
 
 def _check_sizes(body: SearchBody) -> None:
@@ -200,75 +200,92 @@ def _check_pair(encoder: SearchBody, decoder: SearchBody) -> None:
         raise UnsupportedError("its decoder reads encoder_hidden_states, which its encoder does not make")
 
 
-def _score_last_row(graph: ir.Graph, search: Search) -> int:
+def _score_last_row(graph: ShownGraph, search: Search) -> int:
     """Puts the scores of the last token in the place of the logits. Returns how many there are."""
     logits = graph.outputs[0]
-    told = of_value(logits)
-    width = told.shape[-1] if told.shape is not None and len(told.shape) == 3 else None
-    if told.dtype not in _FLOATS or not isinstance(width, int) or width < 1:
-        raise UnsupportedError(
-            f"logits are {told.dtype} with the shape {logits.shape}; their last extent has to be a number"
-        )
-    if logits.producer() is None:
+    width = logits.shape[-1] if logits.shape is not None and len(logits.shape) == 3 else None
+    if logits.code not in _FLOATS or not isinstance(width, int) or width < 1:
+        raise UnsupportedError(f"logits are {_told(logits)}; their last extent has to be a number")
+    if logits.maker is None:
         raise UnsupportedError("logits are made by no node")
     count = search.vocab_size if search.vocab_size > 0 else width
     if count > width:
         raise UnsupportedError(f"vocab_size is {count}, and there are logits of {width} tokens")
-    only = _constant(graph, "only", np.array(0, np.int64))
-    found = _append(graph, "Gather", [of_last_row(graph, logits), only], {"axis": 1}, "row", told.dtype)
+    last, only = _constant(graph, "last", np.array([_LAST])), _constant(graph, "only", np.array(0))
+    found = _append(graph, "Gather", [logits, last], {"axis": _ROW_AXIS}, LAST_ROW, logits.code)
+    found = _append(graph, "Gather", [found, only], {"axis": _ROW_AXIS}, "search/row", logits.code)
     if count < width:
-        tokens = _constant(graph, "tokens", np.arange(count, dtype=np.int64))
-        found = _append(graph, "Gather", [found, tokens], {"axis": 1}, "of_vocabulary", told.dtype)
-    found = _append(graph, "Cast", [found], {"to": int(ir.DataType.FLOAT)}, "as_float", ir.DataType.FLOAT)
+        tokens = _constant(graph, "tokens", np.arange(count))
+        found = _append(graph, "Gather", [found, tokens], {"axis": 1}, "search/of_vocabulary", logits.code)
+    to = DType.FLOAT32.code
+    found = _append(graph, "Cast", [found], {"to": to}, "search/as_float", to)
     if search.has_beams:
-        found = _append(graph, "LogSoftmax", [found], {"axis": -1}, "logarithms", ir.DataType.FLOAT)
+        found = _append(graph, "LogSoftmax", [found], {"axis": -1}, "search/logarithms", to)
     found.name = SCORES
     graph.outputs[0] = found
     return count
 
 
-def _choose_rows(graph: ir.Graph, pasts: Sequence[ir.Value], axis: int) -> None:
+def cut_rows(graph: ir.Graph) -> None:
+    """Of a body as the compiler reads it: what only the scores need is calculated for the last token alone."""
+    from .last_row import sink_rows
+
+    sink_rows(graph, LAST_ROW)
+
+
+def _choose_rows(graph: ShownGraph, pasts: Sequence[ShownValue], axis: int) -> None:
     """Has every reader of a cache read its rows in the order of `ROWS`."""
     ids = graph.inputs[0].shape
-    rows = ir.Value(
-        name=ROWS, shape=ir.Shape([ids[0] if ids is not None else None]), type=ir.TensorType(ir.DataType.INT32)
-    )
-    first = graph[0]
-    for past in pasts:
-        shape: list[Any] = list(past.shape) if past.shape is not None else []
-        chosen = [*shape]
-        shape[axis], chosen[axis] = f"{ROWS}/before", rows.shape[0] if rows.shape is not None else None
-        given = ir.Value(name=past.name, shape=ir.Shape(shape), type=past.type)
-        result = ir.Value(name=f"{past.name}/rows", shape=ir.Shape(chosen), type=past.type)
-        past.replace_all_uses_with(result)
-        node = ir.Node("", "Gather", [given, rows], [ir.AttrInt64("axis", axis)], outputs=[result], name=result.name)
-        graph.inputs[graph.inputs.index(past)] = given
-        graph.insert_before(first, node)
+    count = None if ids is None else ids[0]
+    rows = ShownValue(ROWS, DType.INT32.code, (count,))
     graph.inputs.append(rows)
+    for past in pasts:
+        shape: list[Extent] = list(past.shape or ())
+        chosen = [*shape]
+        shape[axis], chosen[axis] = f"{ROWS}/before", count
+        past.shape = tuple(shape)
+        result = ShownValue(f"{past.name}/rows", past.code, tuple(chosen))
+        for node in graph:
+            node.inputs = [result if it is past else it for it in node.inputs]
+            node.implicit_inputs = [result if it is past else it for it in node.implicit_inputs]
+        graph.nodes.insert(0, _node(graph, "Gather", [past, rows], {"axis": axis}, result))
 
 
-def _constant(graph: ir.Graph, name: str, array: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> ir.Value:
-    tensor = ir.Tensor(array, ir.DataType.INT64, name=f"search/{name}")
-    value = ir.Value(name=tensor.name, shape=ir.Shape(array.shape), type=ir.TensorType(ir.DataType.INT64))
-    value.const_value = tensor
-    graph.register_initializer(value)
+def _constant(graph: ShownGraph, name: str, array: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> ShownValue:
+    raw = np.ascontiguousarray(array, np.int64).reshape(-1).view(np.uint8)
+    value = ShownValue(f"search/{name}", DType.INT64.code, array.shape)
+    value.constant = Constant(DType.INT64.code, DType.INT64.bits, array.shape, raw)
+    graph.initializers[value.name] = value
     return value
 
 
 def _append(
-    graph: ir.Graph, op: str, inputs: Sequence[ir.Value], how: dict[str, int], name: str, dtype: ir.DataType
-) -> ir.Value:
-    made = ir.Value(name=f"search/{name}", type=ir.TensorType(dtype))
-    attributes = [ir.AttrInt64(key, value) for key, value in how.items()]
-    graph.append(ir.Node("", op, inputs, attributes, outputs=[made], name=made.name))
+    graph: ShownGraph, op: str, inputs: Sequence[ShownValue], how: dict[str, int], name: str, code: int
+) -> ShownValue:
+    made = ShownValue(name, code)
+    graph.nodes.append(_node(graph, op, inputs, how, made))
     return made
 
 
-def _only_used(graph: ir.Graph, declared: Sequence[str]) -> tuple[str, ...]:
+def _node(graph: ShownGraph, op: str, inputs: Sequence[ShownValue], how: dict[str, int], made: ShownValue) -> ShownNode:
+    """A node of ONNX's own operators, called like the value that it makes."""
+    attributes = [ShownAttribute(key, "int", value) for key, value in how.items()]
+    node = ShownNode("", op, graph.opset_imports.get("", 1), made.name, [*inputs], [made], attributes)
+    made.maker = node
+    return node
+
+
+def _only_used(graph: ShownGraph, declared: Sequence[str]) -> tuple[str, ...]:
     """Leaves out inputs that nothing reads. Returns the names of those that are not declared."""
     for value in graph.outputs:
-        if value.producer() is None:
+        if value.maker is None:
             raise UnsupportedError(f"{value.name} is made by no node")
-    for value in [it for it in graph.inputs if not it.uses()]:
-        graph.inputs.remove(value)
-    return tuple(name for it in graph.inputs if (name := it.name or "") not in declared)
+    read = {id(it) for node in graph for it in (*node.inputs, *node.implicit_inputs)}
+    graph.inputs[:] = [it for it in graph.inputs if id(it) in read]
+    return tuple(it.name for it in graph.inputs if it.name not in declared)
+
+
+def _told(value: ShownValue) -> str:
+    """What the graph says of a value, for messages."""
+    kind = next((it.label for it in DType if it.code == value.code), "of no type that is known here")
+    return f"{kind} with {'an unknown shape' if value.shape is None else f'the shape {list(value.shape)}'}"

@@ -1,8 +1,8 @@
 """Which nodes that generate text run here, and why the others do not.
 
-In: a graph with such nodes. Out: per node the reason against it, or None, and its bodies for the report. Invariants: a node runs
-here with all that is in its bodies, or stays elsewhere with all of them; the bodies of a node that is claimed compile, because they
-were lowered to decide on it.
+In: a graph with such nodes. Out: per node the reason against it, or None, and its bodies for the report; later where the Programs
+of its bodies are kept. Invariants: a node runs here with all that is in its bodies, or stays elsewhere with all of them; the bodies
+of a node that is claimed compile, because they were lowered to decide on it, in this session or in the one that left the answer.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...compiler.graph.facts import facts_of
+from ..._ort import ffi
 from ...errors import UnsupportedError
+from ..abi import text
+from ..assign import graph as ort_graph
 from ..assign.decision import FORCED, Claim
 from ..assign.enclosing import refusal_within
 from ..assign.outcome import Alone, Elsewhere, Fused
 from ..assign.shown import ShownGraph, ShownNode, key_of
-from .compile import graphs_of, lowered_bodies
-from .operators import is_search
+from .bodies import bodies_of, cut_rows
+from .operators import is_search, search_of
 
 if TYPE_CHECKING:
-    from ...program.settings import CompileSettings
-    from ...program.target import Target
     from ..abi import Ort
-    from ..assign.lowerings import Lowerings
+    from ..answers import Answers
+    from ..store.stored import KeptUnder
 
 SEARCH = Alone("search")
 _CAPTURED = "the tokens of a captured run would be those of the run that was captured"
@@ -48,17 +49,16 @@ class Searches:
     """Decides for one session. `forced` are the names of the nodes of a graph that the user keeps away."""
 
     def __init__(
-        self,
-        ort: Ort,
-        target: Target,
-        settings: CompileSettings,
-        lowerings: Lowerings,
-        forced: Callable[[ShownGraph], Collection[str]],
-        captures: bool,
+        self, ort: Ort, answers: Answers, forced: Callable[[ShownGraph], Collection[str]], captures: bool
     ) -> None:
-        self._ort, self._target, self._settings, self._lowerings = ort, target, settings, lowerings
-        self._forced, self._captures = forced, captures
-        self._known: dict[str, str | None] = {}  # what was decided, by what the answer depends on
+        self._ort, self._answers, self._forced, self._captures = ort, answers, forced, captures
+        # What was decided, by what the answer depends on.
+        self._known: dict[str, tuple[str | None, dict[str, KeptUnder]]] = {}
+        self._places: dict[str, dict[str, KeptUnder]] = {}
+
+    def places_of(self, node: ShownNode) -> Mapping[str, KeptUnder]:
+        """Where the Programs of the bodies of a node are kept, by attribute. It was decided on before."""
+        return self._places[node.outputs[0].name]
 
     def decide(self, graph: ShownGraph, assigned: Sequence[str], refusal: str | None) -> dict[int, Decided]:
         """The nodes of a graph that no provider holds, by place. `refusal` is a reason against all of the graph."""
@@ -83,13 +83,28 @@ class Searches:
         places = [it.constant.raw.ctypes.data for each in graphs for it in each.initializers.values() if it.constant]
         key = repr((node.name, sorted(bodies), places, *map(key_of, graphs)))
         if key not in self._known:
-            self._known[key] = self._lower(node)
-        return self._known[key]
+            at: dict[str, KeptUnder] = {}
+            self._known[key] = self._ask(node, at), at
+        reason, self._places[node.outputs[0].name] = self._known[key]
+        return reason
 
-    def _lower(self, node: ShownNode) -> str | None:
+    def _ask(self, node: ShownNode, places: dict[str, KeptUnder]) -> str | None:
+        graphs = graphs_of(self._ort, node)
         try:
-            for graph, lowered in lowered_bodies(self._ort, node, self._target, self._settings):
-                self._lowerings.keep(graph, lowered, facts_of(graph))
+            bodies = bodies_of(search_of(node), graphs, {it.name for it in node.implicit_inputs})
         except UnsupportedError as error:
             return str(error)
+        for name in bodies:
+            claim, places[name] = self._answers.whole(graphs[name], cut_rows)
+            for inner, reason in zip(graphs[name], claim.reasons, strict=True):
+                if reason is not None:
+                    return f"its {name} runs here whole or not at all: {inner.op_type} ({inner.name}): {reason}"
         return None
+
+
+def graphs_of(ort: Ort, node: ShownNode) -> dict[str, ShownGraph]:
+    """The bodies of a node as ONNX Runtime shows them, by attribute."""
+    count = ort.get(ort.api.Node_GetNumSubgraphs, node.handle, "size_t")
+    graphs, names = ffi.new("const OrtGraph *[]", max(1, count)), ffi.new("const char *[]", max(1, count))
+    ort.check_status(ort.api.Node_GetSubgraphs(node.handle, graphs, count, names))
+    return {text(names[k]): ort_graph.read(ort, graphs[k]) for k in range(count)}

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import onnx_ir as ir
 
-from ...program.dtypes import DType
 from .bodies import DECODER, ENCODER, FIRST, ROWS
 from .operators import T5
 
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from .steps import SearchStep, StepMemory
 
 Array = np.ndarray[Any, Any]
-_TYPES = {ir.DataType.FLOAT: DType.FLOAT32, ir.DataType.FLOAT16: DType.FLOAT16}
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ class _Caches:
         """Begins with caches without a token; `leading` are extents before that of rows."""
         rows = self._parameters.batch * self.of_each
         self.held = [
-            self._memory.tensor(_TYPES[dtype], (*leading, rows, heads, self.room, size), "a cache")
+            self._memory.tensor(dtype, (*leading, rows, heads, self.room, size), "a cache")
             for dtype, heads, size in self._live.steps[DECODER].body.sizes
         ]
 

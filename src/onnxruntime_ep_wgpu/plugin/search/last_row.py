@@ -1,51 +1,52 @@
 """The last row of a decoder's logits: a search reads no other.
 
-In: the graph of a decoder, and its logits (rows, tokens, vocabulary). Out: (rows, 1, vocabulary); what only the logits need is
-calculated for the last token alone, from the last product back to where tokens meet. Invariant: no other value changes.
+In: the graph of a decoder, with a Gather of the last row of its logits (rows, tokens, vocabulary). Out: the same, in which what
+only the logits need is calculated for the last token alone, from the last product back to where tokens meet. Invariant: no other
+value changes.
 
 Which operators make an element of elements, and which a row of a row, these declare (`compiler/lower/ops/registry.py`).
 """
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from ...compiler.lower.ops import registry
 
 _OF_CONSTANTS = frozenset({"Cast", "DequantizeLinear", "Identity", "Transpose"})
-_AXIS = 1  # of tokens
 
 
-def of_last_row(graph: ir.Graph, logits: ir.Value) -> ir.Value:
-    """The logits of the last token, which nothing else reads."""
-    last = ir.Value(name="search/last", shape=ir.Shape([1]), type=ir.TensorType(ir.DataType.INT64))
-    last.const_value = ir.Tensor(np.array([-1], np.int64), name=last.name)
-    graph.register_initializer(last)
+def sink_rows(graph: ir.Graph, name: str) -> None:
+    """Puts the node of this name, which reads one row of a value, before all nodes that make a row of a row for it alone. An
+    encoder may have no logits."""
+    gather = next((node for node in graph if node.name == name), None)
+    if gather is None:
+        return
+    made = gather.outputs[0]
+    logits = gather.inputs[0]
+    assert logits is not None
     value, behind = logits, list[tuple[ir.Node, int]]()
-    while (place := _place_of_rows(value)) is not None:
+    while len(value.uses()) == 1 and not value.is_graph_output() and (place := _place_of_rows(value)) is not None:
         node = value.producer()
         assert node is not None
         behind.append((node, place))
         read = node.inputs[place]
         assert read is not None
         value = read
-        if len(value.uses()) != 1 or value.is_graph_output():
-            break
-    made = ir.Value(name="search/last_row", type=value.type)
-    node = ir.Node("", "Gather", [value, last], [ir.AttrInt64("axis", _AXIS)], outputs=[made], name=made.name)
-    producer = value.producer()
-    if producer is None:
-        graph.insert_before(graph[0], node)
-    else:
-        graph.insert_after(producer, node)
     if not behind:
-        return made
+        return
+    made.replace_all_uses_with(logits)
+    gather.replace_input_with(0, value)
     reader, place = behind[-1]
     reader.replace_input_with(place, made)
     for changed, _ in behind:
         changed.outputs[0].shape = None
-    return logits
+    graph.remove(gather)
+    producer = value.producer()
+    if producer is None:
+        graph.insert_before(graph[0], gather)
+    else:
+        graph.insert_after(producer, gather)
 
 
 def _place_of_rows(value: ir.Value) -> int | None:

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 from ...errors import UnsupportedError
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
     from ..assign.shown import ShownNode
 
 GPT, T5, WHISPER = 0, 1, 2
@@ -82,37 +80,35 @@ class Search:
         return self.operator == "Sampling"
 
 
-def is_search(node: ir.Node | ShownNode) -> bool:
+def is_search(node: ShownNode) -> bool:
     """Whether a node is of one of these operators."""
     return node.domain == _MICROSOFT and node.op_type in _INPUTS
 
 
-def search_of(node: ir.Node) -> Search:
+def search_of(node: ShownNode) -> Search:
     """What a node says. Raises UnsupportedError for what is not done here."""
     kind = node.op_type
     given = {
-        name: value.name or ""
+        name: value.name
         for name, value in zip(_INPUTS[kind].split(), node.inputs, strict=False)
         if value is not None and value.name
     }
-    made = {
-        name: value.name or "" for name, value in zip(_OUTPUTS[kind].split(), node.outputs, strict=False) if value.name
-    }
+    made = {name: value.name for name, value in zip(_OUTPUTS[kind].split(), node.outputs, strict=False) if value.name}
     if others := [name for name in made if name not in _MADE]:
         raise UnsupportedError(f"its output {others[0]} is not made here")
     if others := [name for name in _NOT_TAKEN if name in given]:
         raise UnsupportedError(f"its input {others[0]} is not taken here")
-    attributes = node.attributes
+    attributes = {it.name: it.value for it in node.attributes}
 
     def whole(name: str, default: int) -> int:
-        return attributes[name].as_int() if name in attributes else default
+        return int(attributes.get(name, default))
 
     def token(name: str) -> int:
         """As the CPU provider keeps it: the lower 32 bits."""
         return (whole(name, -1) + 2**31) % 2**32 - 2**31
 
     def real(name: str, default: float) -> float:
-        return attributes[name].as_float() if name in attributes else default
+        return float(attributes.get(name, default))
 
     model = whole("model_type", WHISPER if kind == "WhisperBeamSearch" else GPT)
     if model not in _MODELS[kind]:

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ...kept.entry import Entry, EntryError, read, written
 from ...kept.folder import Folder, folder_path
@@ -42,6 +42,13 @@ MOST_FACTS = 16 << 20  # bytes of constants whose digests are calculated in each
 MODEL = ""  # the name of a fact that is the model's file; constants have other names
 
 
+class KeptUnder(NamedTuple):
+    """What the Programs of a graph are kept under: its claim, "" where that is not kept, and what is tied in it."""
+
+    claim: str
+    ties: Ties
+
+
 class Stored:
     """The cache for one session."""
 
@@ -55,9 +62,8 @@ class Stored:
         self._identity = None if self._folder is None else identity_of(target, settings)
         if self._folder is not None and self._identity is None:
             tell("nothing is cached: files of this package are newer than the process, or cannot be looked at", False)
-        self._claim = ""  # what the Programs of the graph that was decided on last are kept under
+        self.place = KeptUnder("", {})  # of the graph that was decided on last
         self._before: str | None = ""  # all claims so far; None where one is not kept
-        self._ties: Ties = {}
         self._described: Mapping[str, str] = {}
 
     # ---- claims
@@ -66,7 +72,7 @@ class Stored:
         self, graph: ShownGraph, ties: Ties, asked: Sequence[object], assigned: Sequence[str], single: claims.Single
     ) -> tuple[Claim, Noted] | None:
         """What was decided of a graph, of which this is `asked`."""
-        self._claim, self._ties = "", ties
+        self.place = KeptUnder("", ties)
         if self._identity is None or self._before is None:
             return None
         key = self._key_of_claim(graph, asked)
@@ -91,39 +97,40 @@ class Stored:
         self._before = None
 
     def _key_of_claim(self, graph: ShownGraph, asked: Sequence[object]) -> str:
-        ties = sorted((name, tie.of, tie.permutation) for name, tie in self._ties.items())
+        ties = sorted((name, tie.of, tie.permutation) for name, tie in self.place.ties.items())
         return key_of(graph, claims.KIND, self._identity, self._before, ties, *asked)
 
     def _begin(self, key: str, facts: Mapping[str, str]) -> None:
         found = repr((key, sorted(facts.items()))).encode("utf-8", "backslashreplace")
-        self._claim = self._before = hashlib.sha256(found).hexdigest()
+        self._before = hashlib.sha256(found).hexdigest()
+        self.place = self.place._replace(claim=self._before)
 
     @contextmanager
-    def adopted(self, digest: str, ties: Ties) -> Iterator[None]:
-        """Programs are meanwhile those of groups that no claim of this session has: of a graph, and constants, that have this
-        digest together."""
-        before = self._claim, self._ties
-        self._claim = (
-            "" if self._identity is None else hashlib.sha256(f"{self._identity} {digest}".encode()).hexdigest()
-        )
-        self._ties = ties
+    def within(self, place: KeptUnder) -> Iterator[None]:
+        """Programs are meanwhile those of groups of another graph than the one that was decided on last."""
+        before, self.place = self.place, place
         try:
             yield
         finally:
-            self._claim, self._ties = before
+            self.place = before
+
+    def adopted(self, digest: str, ties: Ties) -> KeptUnder:
+        """That of groups that no claim of this session has: of a graph, and constants, that have this digest together."""
+        known = self._identity is not None
+        return KeptUnder(hashlib.sha256(f"{self._identity} {digest}".encode()).hexdigest() if known else "", ties)
 
     # ---- Programs
 
     def ties(self, graph: ShownGraph) -> Ties | None:
         """What is tied in a group, where its claim was kept or found: only then its Program may be."""
-        if not self._claim:
+        if not self.place.claim:
             return None
         known = graph.initializers
-        return {name: tie for name, tie in self._ties.items() if name in known and tie.of in known}
+        return {name: tie for name, tie in self.place.ties.items() if name in known and tie.of in known}
 
     def program(self, graph: ShownGraph, name: str) -> programs.StoredProgram | None:
         """The Program of a group."""
-        if not self._claim or not programs.has_arrays(graph):
+        if not self.place.claim or not programs.has_arrays(graph):
             return None
         key = self._key_of_program(graph)
         with span("compile", name, nodes=len(graph), reason="looked up in the cache"):
@@ -136,7 +143,7 @@ class Stored:
         self, graph: ShownGraph, stored: programs.StoredProgram, names: Mapping[int, str], looked_at: Iterable[str]
     ) -> None:
         """Keeps the Program of a group; `names` are those of its graph's constants, by the identity of their tensors."""
-        facts = self._facts(graph, looked_at) if self._claim else None
+        facts = self._facts(graph, looked_at) if self.place.claim else None
         content = None if facts is None or not programs.has_arrays(graph) else programs.content_of(stored, names)
         if facts is not None and content is not None:
             self._write(
@@ -145,7 +152,7 @@ class Stored:
             )
 
     def _key_of_program(self, graph: ShownGraph) -> str:
-        return key_of(graph, programs.KIND, self._claim)
+        return key_of(graph, programs.KIND, self.place.claim)
 
     # ---- entries
 
