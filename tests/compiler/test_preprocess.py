@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onnxruntime_ep_wgpu.compiler.templates.files import map_body, template
-from onnxruntime_ep_wgpu.compiler.templates.preprocess import preprocess
+from onnxruntime_ep_wgpu.compiler.templates.preprocess import declared, preprocess
 
 
 def lines(text: str, **constants: Any) -> list[str]:
@@ -50,6 +50,14 @@ def test_lists_and_expressions_are_written_out() -> None:
     assert lines("vec#(A)f(#(B)f)", A=4, B=2) == ["vec4f(2f)"]
     assert lines('#[#("i#k" if #k == AXIS else "at#k") for k RANK]', AXIS=1, RANK=3) == ["at0, i1, at2"]
     assert lines("#for c 2\n#[v#(#c * STRIDE + #t) for t 2 by +]\n#end", STRIDE=2) == ["v0 + v1", "v2 + v3"]
+
+
+def test_a_template_declares_constants_for_callers_that_give_none() -> None:
+    text = '// A kernel.\n#default SPLIT has("levels")\n#default PARTS 4 if SPLIT else COUNT\n#for k PARTS\nx#k\n#end\n'
+    assert preprocess(*declared(text, {"COUNT": 2})) == "// A kernel.\nx0\nx1\n"
+    assert preprocess(*declared(text, {"COUNT": 2}, {"levels"})).count("x") == 4
+    assert preprocess(*declared(text, {"COUNT": 2, "PARTS": 1}, {"levels"})).count("x") == 1
+    assert declared("y_put(0u);\n", {"COUNT": 2}) == ("y_put(0u);\n", {"COUNT": 2})
 
 
 def test_mistakes_name_the_directive() -> None:

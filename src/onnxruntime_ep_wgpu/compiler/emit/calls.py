@@ -12,7 +12,7 @@ from ...program.dtypes import DType
 from ..dims import product, quotient
 from ..ir import Call, Function, Inner, Read, Tensor, Variant, View, Write, split_groups
 from ..templates.files import template as template_text
-from ..templates.preprocess import preprocess
+from ..templates.preprocess import declared, preprocess
 from .accessor import LETTERS, constant, fn, substitute
 from .expression import to_wgsl
 from .position import Extents, Position
@@ -37,7 +37,6 @@ def _texts(w: Writer, call: Call, variants: Sequence[Variant], eights: bool) -> 
     access = w.access
     bytewise = any(dict(it.constants).get("DOTS") for it in variants)
     marks = {n: w.dim(d) for n, d in call.parameters.items()}
-    marks |= {n: constant(c) for n, c in call.constants.items()}
     for name, read in call.operands.items():
         marks[f"{name}_t"] = w.scalars.type(read.view.dtype.compute or "")
         access.accessor(f"{name}_at", read)
@@ -65,14 +64,13 @@ def _texts(w: Writer, call: Call, variants: Sequence[Variant], eights: bool) -> 
     types = {name: text for name, text in marks.items() if name.endswith("_t")}
     texts = []
     for variant in variants:
-        template = template_text(variant.template or call.template)
-        own = marks | {n: w.dim(d) for n, d in variant.parameters}
-        own |= {n: constant(c) for n, c in variant.constants}
+        given = call.constants | dict(variant.constants)
+        template, constants = declared(template_text(variant.template or call.template), given, call.names)
+        own = {n: constant(c) for n, c in constants.items()} | marks | {n: w.dim(d) for n, d in variant.parameters}
         own["WG"] = f"{variant.workgroup_size}u"
         chosen = {
             **types,
-            **call.constants,
-            **dict(variant.constants),
+            **constants,
             "SUBGROUPS": w.subgroups,
             "INVOCATIONS": variant.workgroup_size,
             "COMPONENT_STORES": w.component_stores,

@@ -7,13 +7,13 @@ Invariant: who asks what a body reads, or changes that, has slots to look at; th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 
 from ..templates.files import map_body
-from ..templates.preprocess import Constant, preprocess
+from ..templates.preprocess import Constant, declared, preprocess
 
 _READ = re.compile(r"\b(\w+)_at\(")
 _RETURN = re.compile(r"\breturn $")
@@ -36,12 +36,13 @@ class Body:
     parts: tuple[str | Element, ...] = ()
 
     @staticmethod
-    def made(body: str, constants: Mapping[str, Constant]) -> Body:
-        """`body` is the name of a file in `wgsl/bodies/`, or a text; its directives are about `constants`.
+    def made(body: str, constants: Mapping[str, Constant], names: Collection[str] = ()) -> Body:
+        """`body` is the name of a file in `wgsl/bodies/`, or a text; its directives are about `constants`, and about those that it
+        declares, of operands and parameters called `names`.
 
         Raises what `preprocess` raises.
         """
-        return Body.of(preprocess(map_body(body) if body.isidentifier() else body, constants))
+        return Body.of(preprocess(*declared(map_body(body) if body.isidentifier() else body, constants, names)))
 
     @staticmethod
     def of(text: str) -> Body:

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from ...program import program
 from ...program.dtypes import DType
 from ..dims import Dim, product, quotient, symbol
-from ..templates.preprocess import Constant
+from ..templates.files import template
+from ..templates.preprocess import Constant, declared
 from .body import Body
 from .view import Node, Read, Storage, Tensor, View, distribute, split_groups
 
@@ -228,6 +229,15 @@ class Call(Node):
     inner: dict[str, Inner] = field(default_factory=dict)
     onto: dict[str, Tensor] = field(default_factory=dict)
     note: str = ""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What its template may ask for: operands, results and parameters."""
+        return frozenset((*self.operands, *self.results, *self.parameters))
+
+    def constant(self, name: str) -> Constant:
+        """The value of a constant, which the template may declare. Raises KeyError for another one."""
+        return declared(template(self.template), self.constants, self.names)[1][name]
 
     @property
     def label(self) -> str:

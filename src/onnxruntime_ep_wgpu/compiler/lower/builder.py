@@ -259,7 +259,7 @@ class Builder(Requirements):
             Map(
                 output,
                 reads,
-                body=Body.made(body, constants),
+                body=Body.made(body, constants, {*operands, *(parameters or {})}),
                 coordinates=memory.by_axis(coordinates),
                 groups=tuple(groups),
                 inline=inline,

@@ -130,7 +130,6 @@ class Attention:
 
     def _call(self, results: dict[str, Write], splits: Dim, target: Target) -> Call:
         own = {"starts": self.starts, "ends": self.ends, "sink": self.sink}
-        banded = self.left is not None or self.right is not None
         return Call(
             "flash_attention",
             {
@@ -150,25 +149,16 @@ class Attention:
                 "Q_ALONG": self.q.loads_vectors,
                 "K_ALONG": self.k.loads_vectors,
                 "HELD": _is_held(self.inner),
+                "BANDED": self.left is not None or self.right is not None,
                 "SIZE": self.size,
                 "VALUE_SIZE": self.value_size,
-                "BANDED": banded,
-                "STARTS": self.starts is not None,
-                "STARTED": self.starts is None and self.start is not None,
-                "LAST": self.starts is None and self.start is None,
-                "BEHIND": self.behind is not None,
-                "ENDS": self.ends is not None,
-                "SINK": self.sink is not None,
-                "SPLIT": splits != 1,
-                "WHOLE": splits == 1,
-                "APPENDS": False,
             },
             {
                 "rows": self.rows,
                 "keys": self.keys,
                 "steps": maximum(1, self.steps),
-                "behind": 0 if self.behind is None else self.behind,
-                "start": 0 if self.start is None else self.start,
+                **({} if self.behind is None else {"behind": self.behind}),
+                **({} if self.starts is not None or self.start is None else {"start": self.start}),
                 **_window(self.left, self.right),
                 "splits": splits,
             },

@@ -1,5 +1,5 @@
 """Kernels over rows as calls, for both who make them: operators (`ops/normalise.py`) and the rules that find them spelled out
-(`rewrite/spelled.py`). A template that gets another constant gets it here.
+(`rewrite/spelled.py`). Constants that a template declares by itself are not here.
 
 `x` is read by (row, column); a row has as many elements as the axes of its second group.
 """
@@ -26,13 +26,7 @@ def layer_norm(
     origin: tuple[str, ...],
 ) -> Call:
     """`results` are "y", and of "mean" and "inverse" deviation those that are wanted; `gain` and `bias` have the axes of a row."""
-    constants: dict[str, Constant] = {
-        "EPSILON": float(epsilon),
-        "CENTRED": centred,
-        "MEAN": int("mean" in results),
-        "INVERSE": int("inverse" in results),
-        "KEEPS": False,
-    }
+    constants: dict[str, Constant] = {"EPSILON": float(epsilon), "CENTRED": centred}
     operands = {"x": x, "gain": Read(gain, (gain.rank,)), "bias": Read(bias, (bias.rank,))}
     return _rows("layer_norm", operands, results, target, constants, origin)
 
@@ -48,7 +42,7 @@ def softmax(
     origin: tuple[str, ...],
 ) -> Call:
     """`masked`: a row without a finite element is 0; `sink`: one more number of each row counts in its sum alone."""
-    constants: dict[str, Constant] = {"LOGARITHM": logarithm, "MASKED": masked, "SINK": sink is not None}
+    constants: dict[str, Constant] = {"LOGARITHM": logarithm, "MASKED": masked}
     return _rows("softmax", {"x": x, **({"sink": sink} if sink else {})}, {"y": y}, target, constants, origin)
 
 

@@ -96,7 +96,7 @@ class _Attention:
             return "the products are not of floats"
         if self._escapes():
             return "the scores are read at other places than their own"
-        if self.soft.constants["SINK"] and self.sink is None:
+        if self.soft.constant("SINK") and self.sink is None:
             return "the sink is not one number for each query"
         reason = wrong_heads(self.size, self.value_size) or wrong_inner(self._inner())
         if reason is not None:
@@ -109,7 +109,7 @@ class _Attention:
 
     def _sink(self) -> Read | None:
         """What the softmax has as a sink, by (batch, row)."""
-        if not self.soft.constants["SINK"]:
+        if not self.soft.constant("SINK"):
             return None
         view = self.soft.operands["sink"].view
         batch, rows, _ = self.first.results["y"].groups

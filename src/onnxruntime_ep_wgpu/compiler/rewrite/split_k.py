@@ -42,7 +42,6 @@ def split_k(call: Call, target: Target) -> Answer:
         call,
         results={"y": Write(sums, (1 + result.groups[0], *result.groups[1:]), result.vector)},
         variants=(tile,),
-        constants={**call.constants, "PARTED": True},
         parameters={**call.parameters, "part_k": -(-k // (splits * step)) * step, "batches": batch},
     )
     rank = (len(result.tensor.shape),)

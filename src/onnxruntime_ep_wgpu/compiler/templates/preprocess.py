@@ -8,6 +8,7 @@ In: text and the constants of a kernel. Lines of the text may be directives, and
     #[at#k for k COUNT]              at0, at1 and so on; with `by &&` that stands between them instead of a comma
     #(EXPRESSION)                    a number, or a text; `#(EXPRESSION)f` is an f32, which may be infinite or NaN
     #inline f(a, b) TEXT             `f(x, y)` is TEXT with x and y from here on: `inline`
+    #default NAME EXPRESSION         the constant NAME of a kernel that was given none: `declared`
 
 COUNT, TEST and EXPRESSION are Python over constants and numbers: `#if MODE == "linear"`, `v#(#c * STRIDE + 1)`,
 `x_at(#[#("i#k" if #k == AXIS else "at#k") for k RANK])`. Out: the text without directives; `$NAME` of a constant or a dim is still
@@ -22,8 +23,8 @@ large; so such loops are written out. A body for any number of axes repeats line
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Collection, Mapping
+from functools import cache, lru_cache
 from types import CodeType
 
 import numpy as np
@@ -38,9 +39,30 @@ MOST_REPETITIONS = 4096
 MOST_LINES = 1 << 16
 
 _DIRECTIVE = re.compile(r"\s*#(?P<word>for|if|else|end)\b\s*(?P<rest>.*?)\s*")
+_DEFAULT = re.compile(r"^#default (?P<name>[A-Z]\w*) (?P<value>.+)\n", re.MULTILINE)
 _LOOP = re.compile(r"(?P<name>[a-z]) (?P<count>.+?)(?P<down> down)?")
 _LIST = re.compile(r"#\[(?P<item>.*?) for (?P<name>[a-z]) (?P<count>\w+)(?: by (?P<by>\S+))?\]")
 _EXPRESSION = re.compile(r"#\((?P<text>[^()]*(?:\([^()]*\)[^()]*)*)\)(?P<real>f\b)?")
+
+
+def declared(
+    text: str, constants: Mapping[str, Constant], names: Collection[str] = ()
+) -> tuple[str, dict[str, Constant]]:
+    """The text without its lines `#default`, and the constants with those that are only declared there. An expression may ask
+    `has("x")`: whether x is among `names`, those of operands, results and parameters."""
+    found, defaults = _declarations(text)
+    known = dict(constants)
+    for name, code in defaults:
+        if name not in known:
+            known[name] = eval(code, {"__builtins__": {}, "has": names.__contains__}, known)
+    return found, known
+
+
+@cache
+def _declarations(text: str) -> tuple[str, tuple[tuple[str, CodeType], ...]]:
+    """A text without its defaults, and these in their order."""
+    defaults = tuple((it["name"], _code(it["value"])) for it in _DEFAULT.finditer(text))
+    return (_DEFAULT.sub("", text), defaults) if defaults else (text, ())
 
 
 def preprocess(text: str, constants: Mapping[str, Constant]) -> str:

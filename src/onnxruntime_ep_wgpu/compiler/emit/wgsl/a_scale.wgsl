@@ -1,3 +1,4 @@
+#default SCALED has("squares")
 #if SCALED
 // The factor of the only row of a, which makes the mean of its squares 1: what an invocation sums of these, and what follows from
 // all sums. Who stored a has summed squares of four elements each.

@@ -2,6 +2,7 @@
 // element 0: as in a loop over the row, a NaN there is never beaten, and a NaN elsewhere never wins.
 // TOGETHER is the reduction over a workgroup of the prelude that gives the best, where there is one. EXTREMES, the best are stored
 // too, NaN for a row that has one: what a reduction's `prepare`, `combine`, over a workgroup ALIKE, and `finish` make of all elements.
+#default EXTREMES False
 #if SUBGROUPS and TOGETHER and LANES == INVOCATIONS
 #else
 var<workgroup> bests: array<$x_t, $WG>;

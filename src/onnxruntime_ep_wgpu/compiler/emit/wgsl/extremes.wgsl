@@ -1,4 +1,6 @@
 // The smallest and largest element of each row: EXTREMES, or the scale and zero point of what is QUANTISED to uint8. Rows are LANES invocations wide; ROWS of them share a workgroup.
+#default QUANTISED has("scale")
+#default EXTREMES not QUANTISED
 fn kernel(w: u32, lane: u32) {
   let row = min(w * $ROWS + lane / $LANES, $rows - 1u);
   let me = lane % $LANES;

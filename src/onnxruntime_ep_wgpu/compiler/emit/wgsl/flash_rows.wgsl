@@ -10,6 +10,7 @@
 // APPENDS, row `past` of each sequence is new, and nobody has stored it yet: the first workgroup of a head of keys does. Others
 // may be reading the caches meanwhile, so none uses what that row is there. Of a sequence there are `groups` heads of keys; queries
 // and new rows are read by sequence, head, step, which is the only one, and element.
+#default APPENDS has("new_k")
 #include flash_span
 
 fn is_lowest(v: f32) -> bool { return bitcast<u32>(v) == 0xff800000u; }

@@ -3,6 +3,15 @@
 // Rows are $steps queries of one head after those of another. Query i stands at position start + i among the keys. BANDED, it
 // sees those from $left before its position to $right behind it; always, only those before the end of its sequence. Positions
 // and ends may be data.
+#default BANDED False
+#default STARTS has("starts")
+#default STARTED has("start")
+#default LAST not STARTS and not STARTED
+#default BEHIND has("behind")
+#default ENDS has("ends")
+#default SINK has("sink")
+#default SPLIT has("levels")
+#default WHOLE not SPLIT
 
 // A workgroup's keys from `begin` to `end`; `start` is the position of query 0. Of all keys that its rows may see so many `parts`
 // have one, the first ones; 1 where there is none.

@@ -1,6 +1,9 @@
 // Normalises rows of `columns` elements to mean 0 and variance 1, then scales and shifts. The variance is taken of the
 // centred elements, which keeps it exact for rows far from 0. Not CENTRED, the mean counts as 0. KEEPS, the rows are stored as they
 // are, too.
+#default MEAN has("mean")
+#default INVERSE has("inverse")
+#default KEEPS False
 fn kernel(w: u32, lane: u32) {
   let row = min(w * $ROWS + lane / $LANES, $rows - 1u);
   let me = lane % $LANES;

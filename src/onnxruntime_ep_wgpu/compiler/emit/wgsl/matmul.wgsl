@@ -5,6 +5,7 @@
 //
 // Where neighbours in k are neighbours in memory, A_LANES invocations fetch one row of a together, so that a load of a subgroup
 // reaches few lines of memory; B_LANES a column of b. `exchanged` says where they store it.
+#default PARTED has("part_k")
 const THREADS_X = $TILE_N / (4u * $COLUMNS4);
 const THREADS = THREADS_X * $TILE_M / (4u * $ROWS4);  // per slice
 const A_SIZE = $SLICES * $TILE_K * $TILE_M / 4u;

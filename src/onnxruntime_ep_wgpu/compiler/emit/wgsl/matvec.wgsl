@@ -2,6 +2,7 @@
 // 4 * COLUMNS4 columns; its PARTS parts of invocations split k between them, four of k at a time, neighbours in the order in
 // which b lies in memory. With TRANSPOSED that is along k, and b_at4(batch, n, k) loads four of k. Of several PRODUCTS with one a,
 // whose weights are b, b1 and so on, a workgroup computes the same columns.
+#default PRODUCTS 1
 const PARTS = $WG / $COLUMNS4;
 
 #if SUBGROUPS and COLUMNS4 == 1 and y_t == "f32"

@@ -3,6 +3,7 @@
 // are whole words of b. What a run has as a common factor, the scale of its block, multiplies its sum once. Of several PRODUCTS
 // with one a, whose weights are b, b1 and so on, an invocation sums the same columns. With DOTS a run of a is rounded to 8 bits, and
 // bytes are multiplied.
+#default PRODUCTS 1
 const RUN = 4u * $RUN4;
 
 #if SUBGROUPS and PARTS == INVOCATIONS

@@ -1,5 +1,8 @@
 // Softmax or its logarithm over rows of `columns` elements; the maximum is subtracted first. MASKED, a row of nothing but
 // minus infinity becomes zeros. With a SINK each row has one more number, which takes its share and has no result.
+#default LOGARITHM False
+#default MASKED False
+#default SINK has("sink")
 fn kernel(w: u32, lane: u32) {
   let row = min(w * $ROWS + lane / $LANES, $rows - 1u);
   let me = lane % $LANES;

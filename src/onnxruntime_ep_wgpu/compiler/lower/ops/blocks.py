@@ -184,7 +184,6 @@ def _by_elements(
         BLOCK=block,
         BLOCKS=blocks,
         BYTES=bytes_of_row,
-        LOOKED_UP=groups is not None,
         ZEROS="none" if zeros is None else "packed" if packed else "whole",
         ZERO_BYTES=zero_bytes,
     )

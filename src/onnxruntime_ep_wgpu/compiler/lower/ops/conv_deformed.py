@@ -64,7 +64,6 @@ def deform_conv(
         parameters={**parameters(win), "share": floordiv(channels, parts)},
         cost=8 + 8 * 2**rank,
         reuse=True,
-        WEIGHTED=mask is not None,
         **constants(win),
     )
     in_groups = (x.shape[0] * group, floordiv(channels, group), *kernel, *win.outputs)

@@ -120,7 +120,6 @@ def causal_conv_with_state(
         TAPS=taps,
         DILATION=dilation,
         LENGTH=length,
-        BIAS=bias is not None,
     )
     y = b.pointwise("x" if activation == "none" else "silu(x)", {"x": y}, x.dtype, cost=8)
     results = [b.reshape(y, x.shape)]

@@ -127,9 +127,6 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
         ALONG=Read(x.view, it.x_groups).loads_vectors,
         TRANSPOSED=along_k is not None,
         FOURS=puts_fours,
-        PARTED=False,
-        PRODUCTS=1,
-        SCALED=False,
     )
     return b.cast(result, it.dtype)
 

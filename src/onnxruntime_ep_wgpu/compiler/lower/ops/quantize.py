@@ -228,6 +228,4 @@ def _range(b: Builder, low: Operand, high: Operand, kept: int, results: dict[str
         results,
         row_variants(rows, columns, b.target),
         parameters={"rows": rows, "columns": columns},
-        EXTREMES=int("low" in results),
-        QUANTISED=int("scale" in results),
     )

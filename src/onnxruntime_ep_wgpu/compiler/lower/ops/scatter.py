@@ -190,7 +190,6 @@ def tensor_scatter(
         operands,
         parameters={"extent": extent, "count": update.shape[axis]},
         cost=4,
-        STARTS=starts is not None,
         CIRCULAR=mode == "circular",
     )
 

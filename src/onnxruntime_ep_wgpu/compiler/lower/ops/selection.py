@@ -38,8 +38,6 @@ def _best_of_rows(b: Builder, x: Operand, kept: int, expression: str, last: bool
         parameters={"rows": rows, "columns": columns},
         functions=comparison(kind, "better", expression),
         LAST=last,
-        EXTREMES=False,
-        ALIKE="",
         TOGETHER={"x > y": "max", "x < y": "min"}[expression] if kind == "f32" else "",
     )
 

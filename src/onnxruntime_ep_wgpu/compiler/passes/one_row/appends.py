@@ -122,9 +122,9 @@ def _elsewhere(call: Call, past: View, steps: Dim) -> str | None:
     """Why an attention is not the one for which rows are appended, or None: the kernel loads no row behind the new one, which it
     takes for the last that is there, at the place of its query."""
     starts = call.operands.get("starts")
-    if starts is None or starts.view.tensor is not past.tensor or call.constants["ENDS"]:
+    if starts is None or starts.view.tensor is not past.tensor or "ends" in call.operands:
         return "it reads the caches from and to other rows than those that are appended say"
-    if not call.constants["BEHIND"] or call.parameters["behind"] != steps:
+    if call.parameters.get("behind") != steps:
         return "it reads rows behind those that are appended"
     return None
 
@@ -194,7 +194,6 @@ def _kernel(group: FusedGroup, rows: Mapping[Tensor, _Rows], past: View, steps: 
         operands=operands,
         results=results,
         variants=tuple(variants),
-        constants={**call.constants, "APPENDS": True},
         parameters=parameters,
         origin=tuple(dict.fromkeys(origin)),
         onto=onto,

@@ -31,7 +31,7 @@ def kernel_of(row: OneRowProduct) -> FusedGroup:
         assert view is not None
         operands["a"] = replace(operands["a"], view=view)
         operands["squares"] = Read(View.of(row.before.squares), (1, 1), vector=True)
-        constants |= {"SCALED": True, "EPSILON": row.before.norm.call.constants["EPSILON"]}
+        constants["EPSILON"] = row.before.norm.call.constants["EPSILON"]
         origin = (*row.before.norm.group.origin, *origin)
     if row.behind is not None:
         nodes += row.behind.maps
@@ -58,7 +58,7 @@ def misfit(group: FusedGroup, target: Target) -> str | None:
     (variant,) = call.variants
     assert variant.product_bytes is not None
     shared, each = variant.product_bytes
-    scale = 4 * variant.workgroup_size if call.constants["SCALED"] else 0  # of `a_scale`, a number of each invocation
+    scale = 4 * variant.workgroup_size if "squares" in call.operands else 0  # of `a_scale`, a number of each invocation
     memory = shared + int(call.constants["PRODUCTS"]) * each + scale
     if memory > target.max_workgroup_storage:
         return f"the kernel would take {memory} bytes of workgroup memory, and the adapter has {target.max_workgroup_storage}"

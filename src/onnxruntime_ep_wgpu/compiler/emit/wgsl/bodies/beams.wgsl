@@ -1,4 +1,5 @@
 // A row of a cache from the beam that made it; new rows are each beam's own. USED: how many are old is known on the device.
+#default USED has("used")
 #if USED
   if (row >= u32(max(used_at(batch), 0)) || row >= $known) { return x_at(batch, head, row, d); }
 #else

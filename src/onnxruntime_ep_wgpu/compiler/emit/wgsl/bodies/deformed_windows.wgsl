@@ -1,6 +1,7 @@
 // An element of the windows of a deformable convolution: each tap is moved by offsets of its own, in elements along each axis, and the
 // image is interpolated linearly there; outside are zeros. WEIGHTED: a mask multiplies the result. So many channels as `$share` have
 // their offsets in common.
+#default WEIGHTED has("mask")
   let part = channel / $share;
   let tap#(RANK) = tap;
   let place#(RANK) = place;

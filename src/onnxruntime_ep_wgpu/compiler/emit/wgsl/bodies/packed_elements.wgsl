@@ -1,6 +1,7 @@
 // An element of weights of BITS bits each, which may cross bytes, less its zero point and times the scale of its group: the block
 // of BLOCK columns, or the one that is looked up for the column. ZEROS: "packed" as the weights are, "whole", or "none", where the
 // middle of the range is zero.
+#default LOOKED_UP has("groups")
   let bit = k * $BITS;
   let next = min(bit / 8u + 1u, #(BYTES - 1)u);
   let q = ((x_at(n, bit / 8u) | (x_at(n, next) << 8u)) >> (bit % 8u)) & #((1 << BITS) - 1)u;

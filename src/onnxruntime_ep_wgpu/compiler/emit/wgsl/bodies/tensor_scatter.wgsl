@@ -1,4 +1,5 @@
 // A cache with an update from a start on; CIRCULAR: what does not fit goes on at the beginning.
+#default STARTS has("starts")
 #if STARTS
   let start = starts_at(batch);
 #else

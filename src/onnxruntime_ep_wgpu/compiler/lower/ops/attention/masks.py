@@ -56,7 +56,6 @@ def hidden(b: Builder, scores: Operand, past: Past, *, causal: bool, window: int
         parameters=dims | ({} if causal else {"steps": past.steps}),
         reuse=True,
         inline=True,
-        USED=past.used is not None,
         CAUSAL=causal,
         WINDOW=max(window, 0),
     )

@@ -240,5 +240,4 @@ def _of_beams(b: Builder, x: Operand, beams: Operand, past: Past, steps: Dim) ->
         parameters=parameters,
         cost=8,
         reuse=True,
-        USED=past.used is not None,
     )

@@ -126,7 +126,6 @@ def _masked(
         operands,
         parameters=parameters,
         cost=8,
-        LENGTHS=lengths is not None,
         LEFT=max(left, -1),
         RIGHT=max(right, -1),
         MASK="none" if mask is None else "bool" if mask.dtype is DType.BOOL else "number",
