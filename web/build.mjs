@@ -4,6 +4,7 @@ import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { minify } from 'terser';
+import { pictures, withoutPictures } from './pictures.mjs';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 const { version } = JSON.parse(readFileSync(`${here}package.json`, 'utf8'));
@@ -25,11 +26,11 @@ const shared = {
 // What few pages need is a file of its own, fetched when it is asked for.
 const LATER = {
   session: 'ort.wgpu.host.mjs', loop: 'ort.wgpu.generate.mjs', wasm: 'ort.wgpu.wasm.mjs', disk: 'ort.wgpu.disk.mjs', profile: 'ort.wgpu.profile.mjs',
-  flow: 'ort.wgpu.flow.mjs',
+  flow: 'ort.wgpu.flow.mjs', picture: 'ort.wgpu.picture.mjs', why: 'ort.wgpu.why.mjs',
 };
 const later = {
   name: 'later',
-  setup: ({ onResolve }) => onResolve({ filter: /\/(session|loop|wasm|disk|profile|flow)\.js$/ }, ({ kind, path }) =>
+  setup: ({ onResolve }) => onResolve({ filter: /\/(session|loop|wasm|disk|profile|flow|why)\.js$/ }, ({ kind, path }) =>
     kind === 'dynamic-import' ? { path: `./${LATER[path.match(/(\w+)\.js$/)[1]]}`, external: true } : undefined),
 };
 // Node prints the line of an error that nobody catches: it should be no screen of text. Pages save 3 % of bytes without.
@@ -52,7 +53,7 @@ const classic = (text) => {
   return whole;
 };
 const module = async (outfile, { finish = ignored, lineLimit, ...more } = {}) => {
-  const { outputFiles } = await build({ ...shared, format: 'esm', plugins: [later], ...more });
+  const { outputFiles } = await build({ ...shared, format: 'esm', plugins: [later, withoutPictures(LATER.picture)], ...more });
   writeFileSync(`${here}dist/${outfile}`, finish(await shorter(outputFiles[0].text, !more.globalName, lineLimit)));
 };
 /** As esbuild leaves it: tools read from its form, without running it, what a CommonJS module exports. */
@@ -80,6 +81,8 @@ await Promise.all([
   module(LATER.wasm, { entryPoints: ['src/fallback/wasm.ts'], ...forNode }),
   module(LATER.profile, { entryPoints: ['src/profile.ts'], ...forNode }),
   module(LATER.flow, { entryPoints: ['src/flow/flow.ts'], ...forNode }),
+  module(LATER.why, { entryPoints: ['src/why.ts'], ...forNode }),
+  module(LATER.picture, { entryPoints: ['pictures'], plugins: [pictures] }),
   module(LATER.disk, { entryPoints: ['src/disk.ts'], ...forNode }),
 ]);
 execFileSync(process.execPath, [`${here}node_modules/typescript/bin/tsc`, '-p', here], { stdio: 'inherit' });

@@ -7,6 +7,7 @@ import { DeviceError, OptionError, ProgramError, messageOf } from './errors.js';
 import { held } from './memory.js';
 import { preferenceOf } from './flags.js';
 import type { Kernel, MatrixUnit } from './program.js';
+import { reason } from './reason.js';
 
 export const USAGE = { MAP_READ: 1, COPY_SRC: 4, COPY_DST: 8, UNIFORM: 64, STORAGE: 128 } as const;
 /** Features and limits that are asked for where the adapter has them. */
@@ -212,11 +213,8 @@ export class Gpu {
       return await this.device.createComputePipelineAsync({ layout, label, compute: { module, entryPoint: 'main' } });
     } catch (error) {
       if (this.lost) throw this.lostError();
-      const info = await module.getCompilationInfo();
-      const first = info.messages.find((it) => it.type === 'error');
-      const line = first?.lineNum ? `, line ${first.lineNum}: \`${code.split('\n')[first.lineNum - 1]?.trim()}\`` : '';
-      const why = first?.message ?? messageOf(error);
-      throw new ProgramError(`the kernel '${label}' does not compile${line}: ${why}`, { cause: error });
+      const why = await reason((it) => it.uncompiled(module, code));
+      throw new ProgramError(`the kernel '${label}' does not compile${why ?? `: ${messageOf(error)}`}`, { cause: error });
     }
   }
 }

@@ -38,21 +38,16 @@ export class DeviceError extends WgpuError {
   override name = 'DeviceError';
 }
 
-/** Which option an unknown name means, by the most letters that both have in one order; all options where none is like it. */
+/** Which option an unknown name means, by the pairs of letters that both have; all options where none is like it. */
 export function instead(name: string, names: readonly string[]): string {
+  const pairs = (it: string): Set<string> => new Set(Array.from(it.slice(0, 100), (_, k) => it.slice(k, k + 2).toLowerCase()));
+  const wanted = pairs(name);
   const likeness = (other: string): number => {
-    // The longest common subsequence, row by row.
-    const [a, b] = [name.slice(0, 100).toLowerCase(), other.toLowerCase()];
-    let row = new Array<number>(b.length + 1).fill(0);
-    for (const letter of a) {
-      const next = [0];
-      for (let k = 0; k < b.length; k++) next.push(letter === b[k] ? row[k]! + 1 : Math.max(row[k + 1]!, next[k]!));
-      row = next;
-    }
-    return (2 * row[b.length]!) / (a.length + b.length);
+    const found = pairs(other);
+    return (2 * [...found].filter((it) => wanted.has(it)).length) / (wanted.size + found.size);
   };
-  const [like, best] = names.map((it) => [likeness(it), it] as const).reduce((most, it) => (it[0] > most[0] ? it : most), [0, '']);
-  return like >= 0.55 ? ` (did you mean '${best}'?)` : `; the options are ${names.join(', ')}`;
+  const [best] = [...names].sort((a, b) => likeness(b) - likeness(a));
+  return best && likeness(best) >= 0.55 ? ` (did you mean '${best}'?)` : `; the options are ${names.join(', ')}`;
 }
 
 /** `error.message`, or whatever was thrown as text. */

@@ -3,6 +3,7 @@
 
 import { ProgramError, messageOf } from './errors.js';
 import type { Found, Part, Tell } from './found.js';
+import { reason } from './reason.js';
 
 const CACHE = 'onnxruntime-ep-wgpu';
 
@@ -27,18 +28,9 @@ export async function find(uri: string, { signal }: Way = {}, from = 0): Promise
     return ofResponse(await fetch(uri, { ...(signal && { signal }), ...(from && { headers: { range: `bytes=${from}-` } }) }));
   } catch (error) {
     signal?.throwIfAborted();
-    throw new ProgramError(`${uri} cannot be fetched: ${await whyNot(uri, error)}`, { cause: error });
+    const why = (await reason((it) => it.unfetched(uri))) ?? `no server answers (${messageOf(error)})`;
+    throw new ProgramError(`${uri} cannot be fetched: ${why}`, { cause: error });
   }
-}
-
-/** Why a browser fetches nothing, which it tells its console alone. */
-async function whyNot(uri: string, error: unknown): Promise<string> {
-  const { location } = globalThis;
-  const asking = { mode: 'no-cors', method: 'HEAD' } as const;
-  if (location && new URL(uri, location.href).origin !== location.origin && (await fetch(uri, asking).catch(() => undefined))) {
-    return `its server has to send Access-Control-Allow-Origin for ${location.origin} (CORS)`;
-  }
-  return `no server answers (${messageOf(error)})`;
 }
 
 export function notFound(uri: string, status: string): ProgramError {

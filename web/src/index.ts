@@ -55,16 +55,10 @@ export async function checkWebGPUSupport(): Promise<WebGPUSupport> {
 /** The most bytes of an ONNX model that is looked at for a single node. */
 const HOST_BYTES = 4096;
 
-/** A session on an ONNX model of one node, in JavaScript; undefined for other bytes. */
+/** A session on an ONNX model of one node, in JavaScript; undefined for other bytes, and where what runs it cannot be loaded. */
 async function openHere(bytes: Uint8Array): Promise<InferenceSessionHandler | undefined> {
-  const { open } = await import('./host/session.js').catch((error) => {
-    throw new errors.NotExportedError(
-      'the model is not an exported model: make one with `wgpu-ep export model.onnx`; or it is of one node, ' +
-        `and ort.wgpu.host.mjs cannot be loaded: ${errors.messageOf(error).slice(0, 200)}`,
-      bytes, { cause: error },
-    );
-  });
-  return open({ Tensor, errors }, bytes);
+  const host = await import('./host/session.js').catch((error) => console.warn(`models of one node need ort.wgpu.host.mjs: ${errors.messageOf(error)}`));
+  return host?.open({ Tensor, errors }, bytes);
 }
 
 register({
@@ -114,13 +108,7 @@ export function generate(session: InferenceSession, texts: readonly Prompt[], op
 export async function* generate(
   session: InferenceSession, tokens: Prompts, options: GenerateOptions = {},
 ): AsyncGenerator<number | Step, void, void> {
-  const on = sessionOf(session);
-  if (!on) throw new errors.DeviceError('generate needs WebGPU, and this session runs on another backend');
-  const { generated, isBatch, modelOf, readGenerateOptions } = await loop();
-  const { prompts, settings } = readGenerateOptions(tokens, options, errors);
-  const feeds = Object.fromEntries(Object.entries(settings.feeds).map(([name, it]) => [name, on.fed(name, it)]));
-  const batch = isBatch(tokens);
-  for await (const step of generated(modelOf(on, errors), prompts, settings, feeds)) yield batch ? step : step[0]!;
+  yield* (await loop()).generate(sessionOf(session), tokens, options, errors);
 }
 
 /**

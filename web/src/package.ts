@@ -135,8 +135,7 @@ async function ofBytes(bytes: Uint8Array, what: string, has: Capabilities): Prom
   if (bytes.byteLength < start) throw wrongSize(what, bytes.byteLength, start);
   const json = bytes.subarray(48, start);
   if ((await sha256(json)) !== hex(bytes.subarray(16, 48))) throw tampered(what);
-  const manifest = parsed(text(json), what);
-  checkFiles(manifest, what);
+  const manifest = parsed(json, what);
   const places = new Map<string, Uint8Array>();
   let end = start;
   for (const { file, bytes: size } of [...manifest.programs, ...manifest.weights.chunks]) {
@@ -163,7 +162,7 @@ async function ofBytes(bytes: Uint8Array, what: string, has: Capabilities): Prom
 // ---- a folder, or the same in one file
 
 async function ofFolder(uri: string, json: Uint8Array, has: Capabilities, way: Way): Promise<Package> {
-  const manifest = parsed(text(json), uri);
+  const manifest = parsed(json, uri);
   const address: Address = (file) => uri.replace(MANIFEST, (_, slash: string, query = '') => slash + file + query);
   const ask = asking(address, way);
   const read: Read = (entry, asked = ask(entry), tell?) => verified(address(entry.file), entry, way, asked, tell);
@@ -187,9 +186,6 @@ async function ofManifest(
   read: (entry: FileEntry) => Promise<Uint8Array>,
   open: () => Chunks,
 ): Promise<Package> {
-  if (manifest?.format !== 'onnxruntime-ep-wgpu') throw new ProgramError(`${what} is not that of an exported model`);
-  if (manifest.version !== MANIFEST_VERSION) throw wrongVersion(what, manifest.version, MANIFEST_VERSION);
-  checkFiles(manifest, what);
   const chosen = damaged(what, () => choose(manifest, has));
   if (!chosen) throw new ProgramError(`${what} is damaged: it names no program`);
   const { entry, number, target } = chosen;
@@ -208,16 +204,6 @@ async function ofManifest(
     weights.cancel();
     throw error;
   }
-}
-
-/** Raises ProgramError where a manifest does not name files of its folder, and their sizes. */
-function checkFiles(manifest: Manifest, what: string): void {
-  const files = [manifest?.programs, manifest?.weights?.chunks];
-  const whole = files.every((all) => Array.isArray(all) && all.every((it: Chunk | undefined) => (
-    typeof it?.file === 'string' && FILE.test(it.file) && /^[\da-f]{64}$/.test(it.sha256) && isSize(it.bytes)
-    && (it.inflated === undefined || (isSize(it.inflated) && it.inflated <= (it.bytes + 1) * MOST_INFLATED))
-  ))); // prettier-ignore
-  if (!whole || !isSize(manifest.weights.bytes)) throw new ProgramError(`${what} is damaged: it does not name its files`);
 }
 
 function isSize(it: unknown): boolean {
@@ -273,12 +259,17 @@ function chunksOf(uri: string, chunks: readonly Chunk[], ask: ReturnType<typeof 
 
 // ---- texts
 
-function parsed(json: string, what: string): Manifest {
-  try {
-    return JSON.parse(json) as Manifest;
-  } catch (error) {
-    throw new ProgramError(`${what} is damaged: ${messageOf(error)}`, { cause: error });
-  }
+/** A manifest that names files of its folder, and their sizes. Raises ProgramError. */
+function parsed(json: Uint8Array, what: string): Manifest {
+  const manifest = damaged(what, () => JSON.parse(text(json)) as Manifest);
+  if (manifest?.format !== 'onnxruntime-ep-wgpu') throw new ProgramError(`${what} is not that of an exported model`);
+  if (manifest.version !== MANIFEST_VERSION) throw wrongVersion(what, manifest.version, MANIFEST_VERSION);
+  const whole = [manifest.programs, manifest.weights?.chunks].every((all) => Array.isArray(all) && all.every((it: Chunk | undefined) => (
+    typeof it?.file === 'string' && FILE.test(it.file) && /^[\da-f]{64}$/.test(it.sha256) && isSize(it.bytes)
+    && (it.inflated === undefined || (isSize(it.inflated) && it.inflated <= (it.bytes + 1) * MOST_INFLATED))
+  ))); // prettier-ignore
+  if (!whole || !isSize(manifest.weights.bytes)) throw new ProgramError(`${what} is damaged: it does not name its files`);
+  return manifest;
 }
 
 function weightBytes({ bytes, inflated }: Chunk): number {

@@ -3,7 +3,7 @@
 // strict content security policy allows it. Invariants: results are exact, as Python's are: what leaves the range of safe
 // integers is a bigint. No number has more than MOST_BITS, though a few products of products would have millions.
 
-import { LimitError, ProgramError } from './errors.js';
+import { LimitError } from './errors.js';
 
 /** An exact integer: a number where that is safe, else a bigint. */
 export type Int = number | bigint;
@@ -31,17 +31,17 @@ function fromBits(bits: number): number {
   return new Float32Array(Uint32Array.of(bits).buffer)[0]!;
 }
 
+// On numbers or bigints.
+const BOTH: Record<string, (a: number, b: number) => number> = { '+': (a, b) => a + b, '*': (a, b) => a * b };
 // On numbers; a result that is not a safe integer is calculated once more, by the second table.
-const FAST: Record<string, (a: number, b: number) => number> = {
-  '+': (a, b) => a + b,
-  '*': (a, b) => a * b,
+const FAST: typeof BOTH = {
+  ...BOTH,
   '//': (a, b) => (b ? Math.floor(a / b) : 0),
   '%': (a, b) => (b ? a - b * Math.floor(a / b) : 0),
   tdiv: (a, b) => (b ? Math.trunc(a / b) : 0),
 };
 const WIDE: Record<string, (a: bigint, b: bigint) => bigint> = {
-  '+': (a, b) => a + b,
-  '*': (a, b) => a * b,
+  ...(BOTH as object),
   '//': (a, b) => (b ? floorDivide(a, b) : 0n),
   '%': (a, b) => (b ? a - b * floorDivide(a, b) : 0n),
   tdiv: (a, b) => (b ? a / b : 0n),
@@ -67,7 +67,6 @@ export const ARITY: ReadonlyMap<string, number> = new Map([
 const DIVISIBLE = 2 ** 52;
 
 function calculate(operation: string, a: Int, b: Int): Int {
-  if (!ARITY.has(operation)) throw new ProgramError(`the program has an unknown operation '${operation}' on dimensions: export it again`);
   const choice = CHOICES[operation];
   if (choice) return choice(a, b);
   const fast = FAST[operation]!;
@@ -81,32 +80,20 @@ function calculate(operation: string, a: Int, b: Int): Int {
   throw new LimitError(`a size is a number of ${size.toString(2).length} bits, and at most ${MOST_BITS} are calculated with`);
 }
 
-/** The value of an expression; `known` has the value of every symbol in it, by name without `$`. */
+/** The value of an expression that `reading` has looked at; `known` has the value of every symbol in it, by name without `$`. */
 export function evaluate(expression: Postfix, known: ReadonlyMap<string, Int>): Int {
   if (typeof expression !== 'object') return expression;
   const stack: Int[] = [];
   for (const token of expression) {
     if (typeof token !== 'string') stack.push(token);
-    else if (token.startsWith('$')) {
-      const value = known.get(token.slice(1));
-      if (value === undefined) throw new ProgramError(`the dimension '${token.slice(1)}' is not defined by any input`);
-      stack.push(value);
-    } else if (token === '?') {
-      const otherwise = stack.pop()!;
-      const value = stack.pop()!;
-      stack.push(stack.pop() ? value : otherwise);
-    } else {
-      const right = stack.pop();
-      const left = stack.pop();
-      if (left === undefined || right === undefined) break;
-      stack.push(calculate(token, left, right));
+    else if (token.startsWith('$')) stack.push(known.get(token.slice(1))!);
+    else {
+      const last = stack.pop()!;
+      const before = stack.pop()!;
+      stack.push(token === '?' ? (stack.pop() ? before : last) : calculate(token, before, last));
     }
   }
-  const result = stack[0];
-  if (stack.length !== 1 || result === undefined) {
-    throw new ProgramError(`the expression [${expression.join(' ')}] is malformed: export the model again`);
-  }
-  return result;
+  return stack[0]!;
 }
 
 /** The values of expressions, each calculated once. */

@@ -4,13 +4,13 @@
 
 import type { Gpu } from '../device.js';
 import { nbytes } from '../dtypes.js';
-import type { Fed, Made, Model, Port } from './model.js';
-import type { Settings } from './options.js';
+import type * as errors from '../errors.js';
+import type { Session } from '../session.js';
+import { type Fed, type Made, type Model, type Port, modelOf } from './model.js';
+import { type GenerateOptions, type Prompts, type Settings, isBatch, readGenerateOptions } from './options.js';
 import { Sampler } from './sample.js';
 import { type Step, Texts } from './texts.js';
 
-export { isBatch, readGenerateOptions } from './options.js';
-export { modelOf } from './model.js';
 export { streamText } from './text.js';
 
 const PAST = /^past_key_values|^past(?=[._])/;
@@ -115,6 +115,17 @@ class Caches {
     this.#free();
     for (const it of this.#fixed.values()) this.gpu.free(it);
   }
+}
+
+/** The tokens that follow, one by one or of several texts; `session` is undefined for one of another backend. Raises DeviceError, OptionError. */
+export async function* generate(
+  session: Session | undefined, tokens: Prompts, options: GenerateOptions, library: typeof errors,
+): AsyncGenerator<number | Step, void, void> {
+  if (!session) throw new library.DeviceError('generate needs WebGPU, and this session runs on another backend');
+  const { prompts, settings } = readGenerateOptions(tokens, options, library);
+  const feeds = Object.fromEntries(Object.entries(settings.feeds).map(([name, it]) => [name, session.fed(name, it)]));
+  const batch = isBatch(tokens);
+  for await (const step of generated(modelOf(session, library), prompts, settings, feeds)) yield batch ? step : step[0]!;
 }
 
 /** The tokens of each step, undefined for texts that have ended. Texts of different lengths begin with padding that is masked. */

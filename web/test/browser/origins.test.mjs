@@ -42,7 +42,7 @@ after(async () => {
 });
 const visit = (name) => open(browser, `${server.url}${name}.html`, () => window.ort);
 
-/** What a classic script fetches later: the loop of a generation, operators of small models, WebAssembly. */
+/** What a classic script fetches later: the loop of a generation, operators of small models, WebAssembly, pictures. */
 const LATER = `async (ort, wasm) => {
   const bytes = async (path) => new Uint8Array(await (await fetch(path)).arrayBuffer());
   const session = await ort.InferenceSession.create(await bytes('/causal.wgpu'), { executionProviders: ['webgpu'] });
@@ -53,15 +53,18 @@ const LATER = `async (ort, wasm) => {
   const fallback = await ort.InferenceSession.create('/tiny.onnx', { executionProviders: ['cpu'] });
   const host = (await (await fetch('/host.json')).json())[0];
   const small = await ort.InferenceSession.create(Uint8Array.from(host.model.match(/../g), (it) => parseInt(it, 16)), { executionProviders: ['webgpu'] });
-  return { tokens: tokens.length, inputs: fallback.inputNames, small: small.inputNames.length };
+  const picture = await ort.Tensor.fromImage(new ImageData(Uint8ClampedArray.of(255, 0, 51, 255), 1, 1));
+  if (!(picture instanceof ort.Tensor)) throw Error('the picture is a tensor of another class');
+  return { tokens: tokens.length, inputs: fallback.inputNames, small: small.inputNames.length, picture: [picture.dims.join(), [...picture.data].map((it) => it.toFixed(2)).join()] };
 }`;
+const FOUND = { tokens: 3, inputs: ['x'], small: 2, picture: ['1,3,1,1', '1.00,0.00,0.20'] };
 const WORK = `onmessage = async ({ data }) => postMessage(await (${LATER})(ort, data).catch((error) => String(error)));`;
 const wasm = () => `${other.url}modules/onnxruntime-web/dist/ort.wasm.bundle.min.mjs`;
 
 test('a classic script of another server fetches from there what comes later', async () => {
   const it = await visit('classic');
   const found = await it.evaluate(`(${LATER})(ort, ${JSON.stringify(wasm())})`);
-  assert.deepEqual(found, { tokens: 3, inputs: ['x'], small: 2 });
+  assert.deepEqual(found, FOUND);
   assert.deepEqual(it.problems, []);
 });
 
@@ -72,7 +75,7 @@ test('so it does in a worker', async () => {
     worker.onmessage = ({ data }) => resolve(data);
     worker.postMessage(address);
   }), wasm());
-  assert.deepEqual(found, { tokens: 3, inputs: ['x'], small: 2 });
+  assert.deepEqual(found, FOUND);
 });
 
 const works = async (it) => {

@@ -1,0 +1,18 @@
+// Why something failed that failed already, where finding that out takes code that working pages never run: it is fetched then. In:
+// what failed. Out: text for its error. It imports nothing that the library has, too.
+
+/** Where and why a kernel does not compile, to follow its name; undefined where the compiler says nothing. */
+export async function uncompiled(module: GPUShaderModule, code: string): Promise<string | undefined> {
+  const first = (await module.getCompilationInfo()).messages.find((it) => it.type === 'error');
+  if (!first) return undefined;
+  const line = first.lineNum ? `, line ${first.lineNum}: \`${code.split('\n')[first.lineNum - 1]?.trim()}\`` : '';
+  return `${line}: ${first.message}`;
+}
+
+/** Why a browser fetches nothing, which it tells its console alone; undefined where no server answers. */
+export async function unfetched(uri: string): Promise<string | undefined> {
+  const { location } = globalThis;
+  const asking = { mode: 'no-cors', method: 'HEAD' } as const;
+  if (!location || new URL(uri, location.href).origin === location.origin || !(await fetch(uri, asking))) return undefined;
+  return `its server has to send Access-Control-Allow-Origin for ${location.origin} (CORS)`;
+}
