@@ -27,6 +27,7 @@ from .devices import devices
 from .free_dimensions import Fixed, check_fixed, fix, hindered, in_python, keys_in
 from .nowhere import without_provider
 from .reports import remember, state_of
+from .unwritten import unwritten
 
 if TYPE_CHECKING:
     from ..plugin.watch import Watch
@@ -167,7 +168,9 @@ def session(
         try:
             made = Session(fixed.model, settings, enable_fallback=0)
         except Exception as error:
-            if reason := without_provider(error, watch.providers[-1] if watch.providers else None):
+            maker = watch.providers[-1] if watch.providers else None
+            writes = maker is not None and maker.state is not None and maker.state.contexts.enabled
+            if reason := without_provider(error, maker) or unwritten(error, writes):
                 raise reason from error
             raise
         provider = watch.providers[-1] if watch.providers else None

@@ -6,11 +6,11 @@ equal answers, wherever they come from; nothing of the compiler is loaded where 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import ModelError, UnsupportedError, retold
+from ..errors import ModelError, UnsupportedError, cut, retold
 from ..program.settings import CompileSettings
 from ..program.target import Target, lack
 from ..runtime.weight_sources import WeightSource
@@ -125,18 +125,21 @@ class Answers:
         return Answer(made, found.specialise, found.names)
 
     def of_context(
-        self, context: GroupContext, made_for: MadeFor, name: str, foreign: bool, checks: bool
+        self, context: GroupContext, made_for: MadeFor, name: str, foreign: bool, checks: bool, unread: Collection[str]
     ) -> tuple[Answer, ShownGraph]:
         """The Program of a context, and the graph that it is of. One that was made for another adapter, other options or another
-        version is compiled again, and so is one that is `foreign` where the session cannot have its kernels test every index
-        (`checks`). Raises EntryError, ModelError for weights that are not what they were, UnsupportedError for a
-        graph that cannot be compiled here."""
+        version is compiled again, and so is one that has outputs which are `unread`, or is `foreign` where the session cannot have
+        its kernels test every index (`checks`). Raises EntryError, ModelError for weights that are not what they were,
+        UnsupportedError for a graph that cannot be compiled here."""
         try:
             graph, ties = context.graph(name)
         except ModelError as error:
             raise retold(error, f"{error}. The model was compiled for {context.made_for}") from error
         declared = frozenset(context.declared)
         differs = context.made_for.differs(made_for)
+        if unread:
+            graph.outputs[:] = [it for it in graph.outputs if it.name not in unread]
+            differs = differs or f"a model in which more is read: not {cut(sorted(unread))}"
         if not differs and foreign and not checks:
             differs = "another user, and this WebGPU library cannot check the kernels of one group (enableRobustness=0 trusts it)"
         if not differs:

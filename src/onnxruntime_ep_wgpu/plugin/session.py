@@ -188,6 +188,8 @@ class SessionState:
         assigned = [text(self.ort.get(self.ort.api.Node_GetEpName, node, "const char *")) for node in nodes]
         self._path = file_text(self.ort.get(self.ort.api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
         parent = self._parent(handle)
+        if parent is not None:
+            self.contexts.check_body(graph, parent, watch.source() or self._path)
         if parent is not None and is_search(parent):
             self._forced.among(graph)  # these names are met
             return [], []  # decided with the node
@@ -352,7 +354,7 @@ class SessionState:
             answer, graph = (
                 (self._answers.program(graph, name, frozenset(self.inputs)), graph)
                 if opened is None
-                else self.contexts.answer(*opened, self._answers)
+                else self.contexts.answer(*opened, self._answers, outputs)
             )
         program, specialise = answer.stored.program, answer.specialise
         graph_inputs, graph_outputs = answer.stored.inputs, answer.stored.outputs

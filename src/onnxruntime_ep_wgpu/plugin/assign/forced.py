@@ -82,13 +82,13 @@ class Forced:
 
 def names_in_model(model: str | bytes) -> frozenset[str]:
     """The names of all nodes in an ONNX file or its bytes, bodies and functions included; none when it is not readable."""
-    loaded = _loaded(model)
-    if loaded is None:
+    found = loaded(model)
+    if found is None:
         return frozenset()
-    return frozenset(_walk([*loaded.graph.node, *(node for it in loaded.functions for node in it.node)]))
+    return frozenset(_walk([*found.graph.node, *(node for it in found.functions for node in it.node)]))
 
 
-def _loaded(model: str | bytes) -> Any:
+def loaded(model: str | bytes) -> Any:
     """The model, whose weights in other files are left where they are; None when it is not readable."""
     import onnx
 

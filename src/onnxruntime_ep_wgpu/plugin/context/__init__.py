@@ -1,7 +1,9 @@
-"""Compiled models: their groups are EPContext nodes, which have a Program, its graph, and where in the model's files weights are.
+"""Compiled models: their groups are EPContext nodes, which have a Program, its graph, and where in the model's files weights
+are.
 
 `asked` (what a session's configuration says of contexts), `made_for` (for which adapter, options and version one was made),
-`compatible` (whether it suits an adapter), `graphs` (a group's graph as JSON), `referred` (weights by reference into files beside
-the compiled model), `content` (a context as bytes and back), `own` (which of them this user made), `shared` (weights of several
-sessions), `nodes` (the EPContext node, to ONNX Runtime and from it), `contexts` (what a session writes, and what it opens).
+`compatible` (whether it suits an adapter), `graphs` (a group's graph as JSON), `referred` (weights by reference into files
+beside the compiled model), `content` (a context as bytes and back), `own` (which of them this user made), `shared` (weights of
+several sessions), `bodies` (of control flow, which ONNX Runtime writes), `nodes` (the EPContext node, to ONNX Runtime and from
+it), `contexts` (what a session writes, and what it opens).
 """

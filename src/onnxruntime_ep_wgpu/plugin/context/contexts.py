@@ -9,7 +9,7 @@ them.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..answers import Answer, Answers
     from ..assign.decision import Claim
     from ..assign.shown import ShownGraph, ShownNode
+    from .bodies import WrittenBodies
     from .content import GroupContext
     from .made_for import MadeFor
     from .shared import SharedWeights
@@ -70,6 +71,8 @@ class Contexts:
         self.written = 0
         self.sharing: list[SharedWeights] = []
         self._opened = False
+        self._bodies: WrittenBodies | None = None
+        self._read_in_bodies: list[str] = []  # initializers of the main graph
 
     @cached_property
     def made_for(self) -> MadeFor:
@@ -135,12 +138,17 @@ class Contexts:
         (node,) = graph
         return node, self._read.pop(frozenset(it.name for it in node.outputs))
 
-    def answer(self, node: ShownNode, context: GroupContext, answers: Answers) -> tuple[Answer, ShownGraph]:
-        """The Program of a node's context, and its graph. Raises ModelError, and UnsupportedError for one that was made for
-        something else and cannot be compiled."""
+    def answer(
+        self, node: ShownNode, context: GroupContext, answers: Answers, outputs: Collection[str]
+    ) -> tuple[Answer, ShownGraph]:
+        """The Program of a node's context, and its graph; others read these of the node's outputs. Raises ModelError, and
+        UnsupportedError for one that was made for something else and cannot be compiled."""
         try:
             foreign = not self._trusting and not own.is_own(context.digest)
-            return answers.of_context(context, self.made_for, node.name, foreign, self._checking)
+            named = zip(context.outputs, node.outputs, strict=True)
+            # ONNX Runtime's optimiser may have taken out those who read the others.
+            unread = {name for name, it in named if it.name not in outputs}
+            return answers.of_context(context, self.made_for, node.name, foreign, self._checking, unread)
         except EntryError as error:
             raise damaged(node, error) from error
 
@@ -159,6 +167,23 @@ class Contexts:
         """Why nothing of a graph may run here; None where it may."""
         return IN_A_BODY if self.enabled and in_a_body else None
 
+    def check_body(self, body: ShownGraph, parent: ShownNode, source: str | bytes) -> None:
+        """Raises UnsupportedError where ONNX Runtime would write another body than the model at the path `source`, or with these
+        bytes, has."""
+        if not self.enabled:
+            return
+        from .bodies import CHANGED, UNKNOWN, WrittenBodies
+
+        if self._bodies is None:
+            self._bodies = WrittenBodies(source)
+        changed = self._bodies.changed(body, parent)
+        called = cut(parent.name) if parent.name else f"the node that makes {cut(parent.outputs[0].name)}"
+        node = f"{called} ({parent.op_type})"
+        if changed is None and not self._options.by_compiler:
+            raise UnsupportedError(UNKNOWN.format(node=node))
+        if changed:
+            raise UnsupportedError(CHANGED.format(node=node, constant=cut(changed)))
+
     def decided(self, graph: ShownGraph, decision: Claim, assigned: Sequence[str]) -> str:
         """Notes which nodes of the main graph run elsewhere. A session of the compiled model decides again on those with bodies,
         which it has as they are. Returns a line about these, "" where there is none."""
@@ -169,7 +194,10 @@ class Contexts:
             for node, reason, holder in zip(graph, decision.reasons, assigned, strict=True)
             if reason is not None and not holder and node.outputs and not node.has_body
         }
-        names = [it.name for it in graph if it.has_body]
+        with_bodies = [it for it in graph if it.has_body]
+        read = (value.name for it in with_bodies for value in it.implicit_inputs)
+        self._read_in_bodies = [it for it in dict.fromkeys(read) if it in graph.initializers]
+        names = [it.name for it in with_bodies]
         return (
             f"the compiled model has no Programs for the bodies of {cut(names)}: ONNX Runtime has no contexts in bodies."
             " The first session of the compiled model compiles them, and the cache of that machine keeps them (WGPU_EP_CACHE)"
@@ -196,6 +224,9 @@ class Contexts:
         from .content import WrittenGroup, bytes_of, digest_of
         from .referred import Referring
 
+        # ONNX Runtime writes the initializers that nodes of the compiled model have as inputs, and forgets those that bodies read.
+        if not self._made:
+            inputs = [*inputs, *(it for it in self._read_in_bodies if it not in inputs)]
         compiled = self._options.compiled_path(path)
         if not compiled and not self._options.embedded:
             raise OptionError(
