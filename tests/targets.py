@@ -18,7 +18,7 @@ import pytest
 
 from onnxruntime_ep_wgpu.compiler.tune import SWIFTSHADER, use
 from onnxruntime_ep_wgpu.compiler.tune.convolutions import ChannelsLast
-from onnxruntime_ep_wgpu.compiler.tune.matrices import MatrixTile
+from onnxruntime_ep_wgpu.compiler.tune.matrices import ByteTile, MatrixTile
 from onnxruntime_ep_wgpu.device import Adapter, Context, Device, adapters, context_of, open_device
 from onnxruntime_ep_wgpu.device.contexts import claim
 from onnxruntime_ep_wgpu.device.webgpu import libraries
@@ -78,11 +78,15 @@ class Way:
         )
 
 
-UNITS = tuple(MatrixUnit(*it, "f16", "f32", 32) for it in ((16, 16, 16), (8, 8, 8), (8, 16, 16)))
+UNITS = (
+    *(MatrixUnit(*it, "f16", "f32", 32) for it in ((16, 16, 16), (8, 8, 8), (8, 16, 16))),
+    *(MatrixUnit(*it, "i8", "i32", 32) for it in ((16, 16, 32), (8, 16, 32))),
+)
 """As GPUs of different makers have."""
 CHOICES = {
     "channels": (use(ChannelsLast(2)),),
-    "matrices": (use(MatrixTile(16, 16, 16, 1, 1)),),  # larger tiles take software adapters long to compile
+    # Larger tiles take software adapters long to compile.
+    "matrices": (use(MatrixTile(16, 16, 16, 1, 1)), use(ByteTile(16, 16, 32, 1, 1))),
 }
 OWN = Way()
 EVERY_PAIR = (OWN, Way("own", "pair"), Way("gpu", "native"), Way("gpu", "pair"))

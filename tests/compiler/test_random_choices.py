@@ -52,6 +52,14 @@ def halves(batch: int, m: int, k: int, n: int) -> Case:
     return model, [dice.integers(-3, 4, shape).astype(H) for shape in ((batch, m, k), (batch, k, n))]
 
 
+def eight_bits(m: int, k: int, n: int) -> Case:
+    zeros = {"p": np.array(7, np.uint8), "q": np.array(3, np.int8)}
+    dice = np.random.default_rng(k)
+    weights = {"b": dice.integers(-128, 128, (k, n)).astype(np.int8), **zeros}
+    model = make_model([node("MatMulInteger", ["a", "b", "p", "q"], ["y"])], {"a": (np.uint8, [m, k])}, weights)
+    return model, [dice.integers(0, 256, (m, k)).astype(np.uint8)]
+
+
 def packed(m: int, k: int, n: int, block: int, bits: int, *, rounded: bool = False) -> Case:
     """With `rounded`, what may be rounded to 8 bits is 8 bits, of which some are the largest everywhere."""
     rng = np.random.default_rng(k)
@@ -158,6 +166,7 @@ CASES: dict[str, list[Case]] = {
         experts(3, 64, 96, 4, 32),
     ],
     "matmul_matrices": [halves(2, 33, 70, 45), halves(1, 40, 37, 130)],
+    "matmul_bytes": [eight_bits(33, 70, 45), eight_bits(40, 36, 130)],
     "matmul_direct": PRODUCTS,
     "matmul_registers": PRODUCTS,
     "matmul_parts": [product(1, 33, 1300, 45), product(2, 6, 531, 20)],
@@ -258,7 +267,7 @@ def test_every_kernel_has_cases() -> None:
 
 
 def run(kernel: str, seed: int, count: int) -> None:
-    target_of = {"matmul_matrices": "matrices", **dict.fromkeys(FOR_SOFTWARE, "software")}
+    target_of = {"matmul_matrices": "matrices", "matmul_bytes": "matrices", **dict.fromkeys(FOR_SOFTWARE, "software")}
     with targets.using(targets.Way(target_of.get(kernel, "gpu"))):
         check(kernel, seed, count)
 

@@ -34,7 +34,7 @@ from onnxruntime_ep_wgpu.plugin.context.made_for import MadeFor
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
 from onnxruntime_ep_wgpu.program.settings import DEFAULT
 from onnxruntime_ep_wgpu.program.target import F16, Target
-from onnxruntime_ep_wgpu.runtime.product_types import multiplies_halves
+from onnxruntime_ep_wgpu.runtime.product_types import matrix_types
 from tests import provider
 from tests.links import in_a_cache
 from tests.plugin import models
@@ -172,14 +172,14 @@ def test_a_model_suits_by_version_and_adapter() -> None:
 
 def test_a_session_takes_the_library_that_its_model_was_compiled_for(tmp_path: Path) -> None:
     compiled = compiled_beside(tmp_path, wide())
-    assert not multiplies_halves(str(compiled))
+    assert not matrix_types(str(compiled))
     model = onnx.load(compiled)
     (info,) = [it for it in model.metadata_props if it.key.startswith("ep_compatibility_info.")]
     info.value = replace(MadeFor.read(info.value), library="dawn").text()
-    assert multiplies_halves(model.SerializeToString())
+    assert matrix_types(model.SerializeToString()) == {"f16", "i8"}
     for text in ("[]", "", "[" * 200_000):
         info.value = text
-        assert not multiplies_halves(model.SerializeToString())
+        assert not matrix_types(model.SerializeToString())
 
 
 # ---- made by somebody else

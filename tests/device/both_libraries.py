@@ -194,7 +194,7 @@ def test_matrix_units_come_with_their_feature() -> None:
 
 def test_auto_takes_the_other_library_for_matrix_units_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     software = dataclasses.replace(adapters()[0], type="CPU")
-    assert automatic(software, lambda: True) == ("wgpu-native", "a software adapter has no matrix units")
+    assert automatic(software, lambda: {"f16"}) == ("wgpu-native", "a software adapter has no matrix units")
     adapter = dataclasses.replace(adapters()[0], type="DiscreteGPU")
     real, units = Adapter.through, ()
 
@@ -205,10 +205,10 @@ def test_auto_takes_the_other_library_for_matrix_units_alone(monkeypatch: pytest
 
     monkeypatch.setattr(Adapter, "through", with_units)
     monkeypatch.setattr(choice, "checked_matrices", lambda view: view.matrices)  # this adapter cannot run a probe
-    assert automatic(adapter, lambda: True).name == "wgpu-native"
+    assert automatic(adapter, lambda: {"f16"}).name == "wgpu-native"
     units = (MatrixUnit(16, 16, 16, "f16", "f32", 32),)
-    assert automatic(adapter, lambda: True).name == "dawn"
-    assert automatic(adapter, lambda: False) == ("wgpu-native", "the model has no products of f16")
+    assert automatic(adapter, lambda: {"f16"}).name == "dawn"
+    assert automatic(adapter, set) == ("wgpu-native", "the model has no products of f16 or 8 bits")
 
 
 def test_a_session_that_ended_keeps_no_device(library: str) -> None:

@@ -30,8 +30,9 @@ CARD = Target(
     max_binding_bytes=2 << 30,
     max_buffer_bytes=8 << 30,
 )
-# Where there are matrix units no other kernel multiplies halves.
-MATRICES = dataclasses.replace(CARD, matrices=(MatrixUnit(16, 16, 16, "f16", "f32", 32),))
+# Where there are matrix units no other kernel multiplies halves, or bytes.
+UNITS = MatrixUnit(16, 16, 16, "f16", "f32", 32), MatrixUnit(16, 16, 32, "i8", "i32", 32)
+MATRICES = dataclasses.replace(CARD, matrices=UNITS)
 A, B = tune.maps.Grid(32), tune.maps.Grid(128)
 
 
@@ -46,7 +47,7 @@ def test_graphs_lie_within_the_bounds_of_their_class(shapes: ShapeClass) -> None
         module = ir.from_proto(graph.model)
 
         def compiled(*choices: Choice) -> tuple:
-            card = MATRICES if shapes.kernel == "matmul_matrices" else CARD
+            card = MATRICES if shapes.kernel in ("matmul_matrices", "matmul_bytes") else CARD
             on = dataclasses.replace(card, tuning=(*choices, *shapes.beside))
             return tuning._texts(compile_graph(module.graph, module.opset_imports, on))  # noqa: B023
 

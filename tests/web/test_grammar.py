@@ -32,7 +32,7 @@ UNITS = replace(
     REDUCING,
     features=REDUCING.features | {F16, SUBGROUP_MATRIX},
     max_workgroup_storage=48 << 10,
-    matrices=(MatrixUnit(16, 16, 16, "f16", "f32", 32),),
+    matrices=(MatrixUnit(16, 16, 16, "f16", "f32", 32), MatrixUnit(16, 16, 32, "i8", "i32", 32)),
 )
 EVERY = CompileSettings(compiled_again=True, reads_sizes=True)  # of nodes that no export has, too
 CHANNELS_LAST = replace(REDUCING, tuning=(tune.use(tune.convolutions.ChannelsLast(2)),))
@@ -45,6 +45,17 @@ def texts_of(model: onnx.ModelProto, target: Target) -> dict[str, str]:
         return {}
     program = compile_graph(module.graph, module.opset_imports, target, settings=EVERY)
     return {text: kernel.label for kernel in program.kernels for text in kernel.wgsl}
+
+
+def bytes_by(weights: type) -> onnx.ModelProto:
+    """A product of bytes whose rows are as many as a run has."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(weights))
+    given = [helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, ["n", 64])]
+    given += [helper.make_tensor_value_info("w", kind, [64, 96])] if weights is np.uint8 else []
+    known = [numpy_helper.from_array(np.zeros((64, 96), weights), "w")] if weights is np.int8 else []
+    result = helper.make_tensor_value_info("y", onnx.TensorProto.INT32, None)
+    graph = helper.make_graph([helper.make_node("MatMulInteger", ["x", "w"], ["y"])], "bytes", given, [result], known)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
 def models() -> Iterator[tuple[onnx.ModelProto, Target]]:
@@ -69,6 +80,8 @@ def models() -> Iterator[tuple[onnx.ModelProto, Target]]:
             [numpy_helper.from_array(np.zeros((96, 64) if transposed else (64, 96), dtype), "w")],
         )
         yield helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), target
+    for weights in (np.int8, np.uint8):
+        yield bytes_by(weights), UNITS
     for product in ("Conv", "MatMul"):
         yield test_squeeze_excite.block(product=product), CHANNELS_LAST
     for seed in range(6):
@@ -95,8 +108,10 @@ def test_kernels_for_gpus_are_what_browsers_read(tmp_path: Path) -> None:
     }
     assert labels >= templates
     assert any("subgroupMatrixMultiplyAccumulate" in text for text in found)
-    for m, n, k in ((16, 16, 16), (8, 8, 8), (16, 8, 16)):
-        found[matrix_probe.wgsl(MatrixUnit(m, n, k, "f16", "f32", 32))] = f"matrix_probe: {m} x {n} x {k}"
+    assert any("subgroup_matrix_left<i8" in text for text in found)
+    halves = (MatrixUnit(*it, "f16", "f32", 32) for it in ((16, 16, 16), (8, 8, 8), (16, 8, 16)))
+    for unit in (*halves, MatrixUnit(16, 16, 32, "i8", "i32", 32), MatrixUnit(8, 16, 32, "i8", "i32", 16)):
+        found[matrix_probe.wgsl(unit)] = f"matrix_probe: {unit}"
     listed = tmp_path / "texts.json"
     listed.write_text(json.dumps(list(found)))
     done = node.node("test/parse_texts.mjs", listed)

@@ -97,6 +97,16 @@ def _product(sizes: Sequence[tuple[int, int, int, int]], dtype: type, small: boo
     return out
 
 
+def _bytes(sizes: Sequence[tuple[int, int, int, int]], small: bool) -> list[Graph]:
+    """(m, k, n), by weights of 8 bits"""
+    out = []
+    for _, m, k, n in [(1, 32, 64, 64)] if small else sizes:
+        weights = {"b": np.random.default_rng(k).integers(-128, 128, (k, n)).astype(np.int8)}
+        product = helper.make_node("MatMulInteger", ["a", "b"], ["y"])
+        out.append(_graph(f"{m} x {k} x {n}, 8 bits", [product], {"a": (m, k)}, weights, np.int8))
+    return out
+
+
 def _packed(sizes: Sequence[tuple[int, int, int]], small: bool, *, level: int = 0) -> list[Graph]:
     """(m, k, n), by weights of 4 bits; `level` is the `accuracy_level`"""
     out = []
@@ -237,6 +247,8 @@ def _classes() -> list[ShapeClass]:
         for kind, dtype in ((np.float32, DType.FLOAT32), (_F16, DType.FLOAT16))
     ]
     out += [ShapeClass("matmul_matrices", it, partial(_product, sizes, _F16), DType.FLOAT16) for it, sizes in _PRODUCTS]
+    unbatched = [(it, sizes) for it, sizes in _PRODUCTS if all(batch == 1 for batch, *_ in sizes)]
+    out += [ShapeClass("matmul_bytes", it, partial(_bytes, sizes)) for it, sizes in unbatched]
     few_tiles = ((1, 1576, 3072, 768), (1, 512, 3072, 768), (1, 512, 768, 2304))
     out.append(
         ShapeClass("matmul_parts", (_between("k", 512), _between("m", 128)), partial(_product, few_tiles, np.float32))

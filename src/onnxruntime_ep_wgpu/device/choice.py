@@ -1,12 +1,12 @@
 """Which library the sessions of an adapter take where nobody asks for one.
 
-In: an adapter, and whether a model's products are of f16. Out: `LibraryChoice`, a name and the reason. Invariant: no error; where
+In: an adapter, and the types of a model's products. Out: `LibraryChoice`, a name and the reason. Invariant: no error; where
 anything speaks against another library, it is the one that is always there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import NamedTuple
 
 from ..errors import WgpuEpError
@@ -22,29 +22,34 @@ class LibraryChoice(NamedTuple):
     why: str
 
 
-def automatic(adapter: Adapter, halves: Callable[[], bool] | None = None) -> LibraryChoice:
-    """Dawn, where it is installed, the adapter multiplies matrices of f16 into f32, and the products of the model are of f16, which
-    `halves` says; else wgpu-native. Dawn is loaded for no other model. Without `halves` no model is known yet."""
+_NAMES = {"f16": "f16", "i8": "8 bits"}
+_ANY = " or ".join(_NAMES.values())
+
+
+def automatic(adapter: Adapter, types: Callable[[], Set[str]] | None = None) -> LibraryChoice:
+    """Dawn, where it is installed and the adapter has matrix units for products of the model, whose `types` are f16 or i8; else
+    wgpu-native. Dawn is loaded for no other model. Without `types` no model is known yet."""
     base = libraries.base().name
     if not dawn.installed():
         return LibraryChoice(base, f"{dawn.PACKAGE} is not installed")
     if adapter.software:
         return LibraryChoice(base, "a software adapter has no matrix units")
-    if halves is None:
-        return LibraryChoice(base, "dawn for models of f16, where the adapter has matrix units")
-    if not halves():
-        return LibraryChoice(base, "the model has no products of f16")
+    if types is None:
+        return LibraryChoice(base, f"dawn for models of {_ANY}, where the adapter has matrix units")
+    if not (wanted := types()):
+        return LibraryChoice(base, f"the model has no products of {_ANY}")
+    about = " or ".join(name for it, name in _NAMES.items() if it in wanted)
     try:
         view = adapter.through("", dawn.NAME)
-        units = [it for it in view.matrices if it.multiplies_halves]
-        right = [it for it in checked_matrices(view) if it.multiplies_halves] if units else []
+        units = [it for it in view.matrices if it.is_used and it.operand in wanted]
+        right = [it for it in checked_matrices(view) if it in units] if units else []
     except WgpuEpError as error:
         return LibraryChoice(base, str(error))
     if not units:
-        return LibraryChoice(base, "the adapter has no matrix units for f16")
+        return LibraryChoice(base, f"the adapter has no matrix units for {about}")
     if not right:
-        return LibraryChoice(base, "a probe refused the adapter's matrix units for f16; wgpu-ep info says why")
-    return LibraryChoice(dawn.NAME, "the adapter has matrix units and the model has products of f16")
+        return LibraryChoice(base, f"a probe refused the adapter's matrix units for {about}; wgpu-ep info says why")
+    return LibraryChoice(dawn.NAME, f"the adapter has matrix units and the model has products of {about}")
 
 
 def checked_matrices(adapter: Adapter) -> tuple[MatrixUnit, ...]:

@@ -22,9 +22,9 @@ from .buffers import BufferBinding
 from .device import Device
 from .matrix_refusals import Refusals, recall, remember
 
-PAD = 8  # halves behind each row, as kernels have them
 STEPS = 2  # of k: sums go on from those before
-LARGEST = 8  # of operands: every sum is exact, in f16 too
+LARGEST = {"f16": 8, "i8": 128}  # of operands: every sum is exact, of halves in f16 too
+_PACKED = {"f16": "e", "i8": "b", "f32": "f", "i32": "i"}
 _HEAD = (
     "enable f16;\nenable chromium_experimental_subgroup_matrix;\n"
     "diagnostic(off, chromium.subgroup_matrix_uniformity);\n"
@@ -51,7 +51,7 @@ def _probe(adapter: Adapter) -> tuple[Refusals, bool]:
     device: Device | None = None
     lasting = True
     for unit in adapter.matrices:
-        if not is_probed(unit):
+        if not unit.is_used:
             continue
         if device is None or device.lost:
             device = Device(plain, plain.target())
@@ -68,23 +68,18 @@ def _probe(adapter: Adapter) -> tuple[Refusals, bool]:
     return found, lasting
 
 
-def is_probed(unit: MatrixUnit) -> bool:
-    """Whether kernels may use it: halves summed in f32, of sizes that are whole eights."""
-    return unit.multiplies_halves and all(it % 8 == 0 for it in (unit.m, unit.n, unit.k))
-
-
 def fault(device: Device, unit: MatrixUnit, text: Callable[[MatrixUnit], str] | None = None) -> str:
     """What is wrong with the products of a unit; "" where all are right. `text`: of the functions that multiply. Raises
     ShaderError, DeviceError."""
     m, n, k = unit.m, unit.n, STEPS * unit.k
-    random = Random(f"{unit}")
+    random, largest = Random(f"{unit}"), LARGEST[unit.operand]
     left, right = (
-        [[random.randint(-LARGEST, LARGEST) for _ in range(columns)] for _ in range(rows)]
+        [[random.randint(-largest, largest - 1) for _ in range(columns)] for _ in range(rows)]
         for rows, columns in ((m, k), (k, n))
     )
     across = [list(column) for column in zip(*right, strict=True)]
-    halves = [value for rows in (left, right, across) for row in rows for value in (*row, *[0] * PAD)]
-    data = struct.pack(f"={len(halves)}e", *halves)
+    numbers = [value for rows in (left, right, across) for row in rows for value in (*row, *[0] * unit.together)]
+    data = struct.pack(f"={len(numbers)}{_PACKED[unit.operand]}", *numbers)
     expected = [sum(a * b for a, b in zip(row, column, strict=True)) for row in left for column in across]
     operands, results = device.buffer(len(data)), device.buffer(8 * m * n)
     pipeline = device.pipeline(wgsl(unit, text), ("read", "read_write"), f"matrix units {unit}")
@@ -93,20 +88,22 @@ def fault(device: Device, unit: MatrixUnit, text: Callable[[MatrixUnit], str] | 
     device.submit([(pipeline, bound, (1, 1, 1))])
     found = bytearray(8 * m * n)
     device.download(results, 0, found)
-    values = struct.unpack(f"={2 * m * n}f", found)
+    values = struct.unpack(f"={2 * m * n}{_PACKED[unit.result]}", found)
     wrong = sum(one != other for one, other in zip(values, expected * 2, strict=True))  # NaN is wrong too
     return f"{wrong} of {len(values)} results are wrong" if wrong else ""
 
 
 def wgsl(unit: MatrixUnit, text: Callable[[MatrixUnit], str] | None = None) -> str:
     """The kernel that multiplies two matrices in `STEPS`, with the right one in rows and in columns."""
-    m, n, k = unit.m, unit.n, STEPS * unit.k
+    m, n, k, together = unit.m, unit.n, STEPS * unit.k, unit.together
+    a_stride, b_stride = k + together, n + together  # 16 bytes behind each row, as kernels have them
     sizes = {
-        "A_STRIDE": k + PAD,
-        "B_STRIDE": n + PAD,
-        "B_AT": m * (k + PAD),
-        "ACROSS_AT": m * (k + PAD) + k * (n + PAD),
-        "EIGHTS": (m * (k + PAD) + k * (n + PAD) + n * (k + PAD)) // 8,
+        "A_STRIDE": a_stride,
+        "B_STRIDE": b_stride,
+        "B_AT": m * a_stride,
+        "ACROSS_AT": m * a_stride + k * b_stride,
+        "TOGETHER": together,
+        "PARTS": (m * a_stride + k * b_stride + n * a_stride) // together,
         "FOURS": m * n // 4,
         "STEPS": STEPS,
         "M": m,
@@ -114,18 +111,19 @@ def wgsl(unit: MatrixUnit, text: Callable[[MatrixUnit], str] | None = None) -> s
         "K": unit.k,
     }
     constants = "".join(f"const {name} = {value}u;\n" for name, value in sizes.items())
-    memory = "const MEMORY = max(EIGHTS, 2u * FOURS);\n"
-    main = _text(Path(__file__).with_name("matrix_probe.wgsl")).replace("$LANES", f"{unit.subgroup}u")
+    memory = "const MEMORY = max(PARTS, 2u * FOURS);\n"
+    main = _text(Path(__file__).with_name("matrix_probe.wgsl"))
+    main = main.replace("$LANES", f"{unit.subgroup}u").replace("$SUM", unit.result)
     return (text or functions)(unit) + constants + memory + main
 
 
 def functions(unit: MatrixUnit) -> str:
     """Those that multiply, by the units of subgroups: the text that kernels have."""
-    values = {"$UNIT_M": unit.m, "$UNIT_N": unit.n, "$UNIT_K": unit.k}
+    values = {"$UNIT_M": unit.m, "$UNIT_N": unit.n, "$UNIT_K": unit.k, "$TOGETHER": unit.together}
     text = _text(Path(target.__file__).with_name("matrices_units.wgsl"))
     for name, value in values.items():
         text = text.replace(name, f"{value}u")
-    return _HEAD + text
+    return _HEAD + text.replace("$OPERAND", unit.operand).replace("$SUM", unit.result)
 
 
 @cache

@@ -1,11 +1,11 @@
 // Two matrices times each other in STEPS of k, the right one in rows and across, as kernels do it: from workgroup memory, and back.
-@group(0) @binding(0) var<storage, read> operands: array<vec4<u32>>;  // eight halves each: left, right, right across
-@group(0) @binding(1) var<storage, read_write> results: array<vec4f>;
+@group(0) @binding(0) var<storage, read> operands: array<vec4<u32>>;  // 16 bytes each: left, right, right across
+@group(0) @binding(1) var<storage, read_write> results: array<vec4<$SUM>>;
 
 @compute @workgroup_size($LANES)
 fn main(@builtin(local_invocation_index) lane: u32) {
   begin_matrices(lane);
-  for (var i = lane; i < EIGHTS; i += $LANES) { put_eight(8u * i, operands[i]); }
+  for (var i = lane; i < PARTS; i += $LANES) { put_eight(TOGETHER * i, operands[i]); }
   workgroupBarrier();
   var rows: matrix_sum;
   var columns: matrix_sum;

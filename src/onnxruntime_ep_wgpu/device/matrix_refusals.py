@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 KIND = "matrix units"
-PROBE = 1
+PROBE = 2
 """The number of the probe. Raise it with every change of its kernel, so that adapters are probed again."""
 
 Refusals = Mapping[str, str]

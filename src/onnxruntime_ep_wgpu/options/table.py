@@ -82,7 +82,7 @@ OPTIONS: dict[str, Option] = {
             "auto",
             "The WebGPU library; without the option, WGPU_EP_LIBRARY in the environment says which.",
             "wgpu-native is always there; dawn is the package wgpudawn, and an error that says what to run where it is missing or"
-            " its driver refuses it; auto takes dawn for models of f16 where it is installed and the adapter has"
+            " its driver refuses it; auto takes dawn for models of f16 or 8 bits where it is installed and the adapter has"
             " matrix units, else wgpu-native ([webgpu.md](webgpu.md))",
         ),
         flag(

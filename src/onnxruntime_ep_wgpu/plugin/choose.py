@@ -5,7 +5,7 @@ Invariant: a session runs on a device that it was given; an option that names an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from ..device import adapters, context_of
@@ -33,9 +33,9 @@ def choose(passed: Sequence[Adapter], options: Options) -> tuple[Adapter, str]:
     return min(passed, key=lambda adapter: rank.get(adapter.type, len(rank))), "powerPreference"
 
 
-def library_for(adapter: Adapter, options: Options, halves: Callable[[], bool]) -> LibraryChoice:
+def library_for(adapter: Adapter, options: Options, types: Callable[[], Set[str]]) -> LibraryChoice:
     """The WebGPU library of a session on this adapter: that of webgpuLibrary, else of WGPU_EP_LIBRARY, else of the adapter and the
-    model, whose products are of f16 when `halves` says so. Raises OptionError."""
+    model, whose products are of `types`. Raises OptionError."""
     given = "webgpuLibrary" in options.given
     asked = options["webgpuLibrary"] if given else libraries.asked()
     if options["webgpuInstance"] or options["webgpuDevice"]:
@@ -46,7 +46,7 @@ def library_for(adapter: Adapter, options: Options, halves: Callable[[], bool]) 
             )
         return LibraryChoice(base, "webgpuDevice")
     if asked == libraries.AUTO:
-        return automatic(adapter, halves)
+        return automatic(adapter, types)
     return LibraryChoice(asked, "webgpuLibrary" if given else libraries.VARIABLE)
 
 

@@ -21,7 +21,7 @@ from ..fields import settings_from
 from ..options import Options
 from ..program.settings import CompileSettings
 from ..runtime.making import CLAIMING, COMPILING, Making
-from ..runtime.product_types import multiplies_halves
+from ..runtime.product_types import matrix_types
 from ..runtime.settings import RunSettings
 from ..runtime.weight_sources import FilePlace, FromModel
 from ..telling import Telling
@@ -87,7 +87,7 @@ class SessionState:
         self._first_run = None if watched else Telling(self.making.first_run_line)
         self._check_debugger()
         self._running = settings_from(RunSettings, options.values)
-        self.library = library_for(adapter, options, lambda: multiplies_halves(watch.source()))
+        self.library = library_for(adapter, options, lambda: matrix_types(watch.source()))
         self.context = context_for(adapter, options, self.library.name, self._running.bounds_checks)
         self._member = self.context.join(
             settings_of(options, adapter.through("", self.library.name)),

@@ -1,25 +1,26 @@
 // Matrices of subgroups by units of their own, as Tint spells them. `matrices_plain` has the same functions.
 //
-// Tiles are halves in workgroup memory, at which functions count; a matrix begins `at` one of them, and its rows, or the columns of one
-// that lies `across`, are `stride` apart, all multiples of 8. Results are f32, in the same memory, counted in fours of bytes.
-alias matrix_left = subgroup_matrix_left<f16, $UNIT_K, $UNIT_M>;
-alias matrix_right = subgroup_matrix_right<f16, $UNIT_N, $UNIT_K>;
-alias matrix_sum = subgroup_matrix_result<f32, $UNIT_N, $UNIT_M>;
+// Tiles are numbers of type OPERAND in workgroup memory, at which functions count: halves, or signed bytes. TOGETHER of them are 16
+// bytes, 8 or 16. A matrix begins `at` one of them, and its rows, or the columns of one that lies `across`, are `stride` apart, all
+// multiples of TOGETHER. Results are of type SUM, f32 or i32, in the same memory, counted in fours of bytes.
+alias matrix_left = subgroup_matrix_left<$OPERAND, $UNIT_K, $UNIT_M>;
+alias matrix_right = subgroup_matrix_right<$OPERAND, $UNIT_N, $UNIT_K>;
+alias matrix_sum = subgroup_matrix_result<$SUM, $UNIT_N, $UNIT_M>;
 var<workgroup> matrix_memory: array<vec4<u32>, MEMORY>;
 
 fn begin_matrices(lane: u32) {}
 fn eight_halves(a: vec4f, b: vec4f) -> vec4<u32> {
   return vec4<u32>(bitcast<vec2<u32>>(vec4<f16>(a)), bitcast<vec2<u32>>(vec4<f16>(b)));
 }
-fn put_eight(at: u32, v: vec4<u32>) { matrix_memory[at / 8u] = v; }
+fn put_eight(at: u32, v: vec4<u32>) { matrix_memory[at / $TOGETHER] = v; }  // or sixteen bytes
 fn load_left(at: u32, stride: u32) -> matrix_left {
-  return subgroupMatrixLoad<matrix_left, row_major>(&matrix_memory, at / 8u, stride / 8u);
+  return subgroupMatrixLoad<matrix_left, row_major>(&matrix_memory, at / $TOGETHER, stride / $TOGETHER);
 }
 fn load_right(at: u32, stride: u32) -> matrix_right {
-  return subgroupMatrixLoad<matrix_right, row_major>(&matrix_memory, at / 8u, stride / 8u);
+  return subgroupMatrixLoad<matrix_right, row_major>(&matrix_memory, at / $TOGETHER, stride / $TOGETHER);
 }
 fn load_right_across(at: u32, stride: u32) -> matrix_right {
-  return subgroupMatrixLoad<matrix_right, col_major>(&matrix_memory, at / 8u, stride / 8u);
+  return subgroupMatrixLoad<matrix_right, col_major>(&matrix_memory, at / $TOGETHER, stride / $TOGETHER);
 }
 fn multiply_add(left: matrix_left, right: matrix_right, sum: matrix_sum) -> matrix_sum {
   return subgroupMatrixMultiplyAccumulate(left, right, sum);
@@ -27,4 +28,4 @@ fn multiply_add(left: matrix_left, right: matrix_right, sum: matrix_sum) -> matr
 fn put_matrix(at: u32, sum: matrix_sum, stride: u32) {
   subgroupMatrixStore<row_major>(&matrix_memory, at / 4u, sum, stride / 4u);
 }
-fn result_four(at: u32) -> vec4f { return bitcast<vec4f>(matrix_memory[at / 4u]); }
+fn result_four(at: u32) -> vec4<$SUM> { return bitcast<vec4<$SUM>>(matrix_memory[at / 4u]); }

@@ -74,8 +74,24 @@ class MatrixUnit:
 
     @property
     def multiplies_halves(self) -> bool:
-        """Whether kernels use it: f16, summed in f32."""
+        """Whether kernels use it for floats: f16, summed in f32."""
         return (self.operand, self.result) == ("f16", "f32")
+
+    @property
+    def multiplies_bytes(self) -> bool:
+        """Whether kernels use it for integers: signed bytes, summed in i32."""
+        return (self.operand, self.result) == ("i8", "i32")
+
+    @property
+    def is_used(self) -> bool:
+        """Whether kernels use it: of types that they multiply, and of sizes that are whole parts of 16 bytes."""
+        whole = self.m % 8 == self.n % self.together == self.k % self.together == 0
+        return whole and (self.multiplies_halves or self.multiplies_bytes)
+
+    @property
+    def together(self) -> int:
+        """How many of its operands are 16 bytes, which kernels load and store at a time."""
+        return 16 if self.multiplies_bytes else 8
 
     def __str__(self) -> str:
         """`16x16x16 of f16 into f32 by 32 invocations`: m, n and k."""

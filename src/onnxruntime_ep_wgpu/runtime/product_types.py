@@ -1,6 +1,6 @@
-"""Whether a model multiplies weights of f16 as they are, asked before ONNX Runtime shows a graph.
+"""The types of matrices that a model multiplies and units of an adapter may, asked before ONNX Runtime shows a graph.
 
-In: an ONNX file or its bytes. Out: a bool; False where the file cannot be read. The file is looked through where it lies.
+In: an ONNX file or its bytes. Out: names of types, none where the file cannot be read. The file is looked through where it lies.
 """
 
 from __future__ import annotations
@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import re
 
 from ..device.webgpu import dawn
 from ..names import NAMES
 from .protobuf import VARINT, Data, fields, last_number, varint
 
-# Field numbers of onnx.proto, and the number of the type.
-_GRAPH, _NODE, _INITIALIZER, _OP_TYPE, _DIMS, _DATA_TYPE, _FLOAT16 = 7, 1, 5, 4, 1, 2, 10
+# Field numbers of onnx.proto, and the numbers of types.
+_GRAPH, _NODE, _INITIALIZER, _OP_TYPE, _DIMS, _DATA_TYPE = 7, 1, 5, 4, 1, 2
+_TYPES = {10: "f16", 2: "i8", 3: "i8"}
+_OF_BYTES = re.compile(rb"MatMulInteger|^QLinearMatMul$|^QGemm$|^DynamicQuantizeMatMul$")
+"""Operators that multiply bytes, not what bytes stand for."""
 _PACKED = (b"MatMulNBits", b"MatMulNBitsMlp", b"MatMulNBitsQkv", b"QMoE", b"GatherBlockQuantized")
 """Operators whose weights have a few bits each: what decodes with them is bound by reading, not by products."""
 _METADATA, _KEY, _VALUE = 14, 1, 2
@@ -23,37 +27,41 @@ _MADE_FOR = {f"ep_compatibility_info.{name}".encode() for name in NAMES}
 the name of the library."""
 
 
-def multiplies_halves(model: str | bytes | None) -> bool:
-    """Whether a model has a matrix of f16 among its weights, and none of a few bits; of a compiled one, whether it was compiled for
-    the library that such models take."""
+def matrix_types(model: str | bytes | None) -> frozenset[str]:
+    """`f16` where a model has a matrix of f16 among its weights, `i8` where it has one of bytes and an operator that multiplies
+    such; neither where it has weights of a few bits. Of a compiled model both, where it was compiled for the library that such
+    models take."""
     if model is None:
-        return False
+        return frozenset()
     try:
         if isinstance(model, bytes):
             return _looked_through(model)
         if not os.path.isfile(model):  # a pipe would be waited for
-            return False
+            return frozenset()
         with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _looked_through(data)
     except (OSError, ValueError, IndexError, RecursionError):
-        return False
+        return frozenset()
 
 
-def _looked_through(data: Data) -> bool:
-    found = False
+def _looked_through(data: Data) -> frozenset[str]:
+    found, of_bytes, compiled = set[str](), False, False
     for number, start, end in fields(data, 0, len(data)):
         if number == _METADATA:
-            found = found or _made_by_dawn(data, start, end)
+            compiled = compiled or _made_by_dawn(data, start, end)
         if number != _GRAPH:
             continue
         for inner, at, until in fields(data, start, end):
             if inner == _INITIALIZER:
-                found = found or _is_matrix_of_halves(data, at, until)
+                found |= _type_of_matrix(data, at, until)
             elif inner == _NODE:
                 operators = [data[a:b] for field, a, b in fields(data, at, until) if field == _OP_TYPE]
                 if any(it in _PACKED for it in operators):
-                    return False
-    return found
+                    return frozenset()
+                of_bytes = of_bytes or any(_OF_BYTES.search(it) for it in operators)
+    if compiled:
+        return frozenset(_TYPES.values())
+    return frozenset(found if of_bytes else found - {"i8"})
 
 
 def _made_by_dawn(data: Data, start: int, end: int) -> bool:
@@ -65,8 +73,10 @@ def _made_by_dawn(data: Data, start: int, end: int) -> bool:
     return isinstance(made_for, dict) and made_for.get("library") == dawn.NAME
 
 
-def _is_matrix_of_halves(data: Data, start: int, end: int) -> bool:
-    return last_number(data, start, end, _DATA_TYPE) == _FLOAT16 and _rank(data, start, end) >= 2
+def _type_of_matrix(data: Data, start: int, end: int) -> set[str]:
+    """That of a weight, if it has at least two axes and units may multiply such."""
+    name = _TYPES.get(last_number(data, start, end, _DATA_TYPE) or 0)
+    return {name} if name and _rank(data, start, end) >= 2 else set()
 
 
 def _rank(data: Data, start: int, end: int) -> int:

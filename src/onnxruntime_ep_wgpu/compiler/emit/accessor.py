@@ -17,6 +17,7 @@ from ..dims import Dim, product
 from ..ir import Map, Read, Tensor, View, packed_run, split_groups
 from ..ir.expression import factored, names_in
 from ..ir.kinds import WIDE
+from ..ir.signed_bytes import bytes_of
 from .expression import in_body, to_wgsl
 from .position import FunctionScope, Position
 from .scalar import Scalars
@@ -55,7 +56,7 @@ class Accessors:
 
     `bind` names the buffer of a tensor that the kernel loads, `uniforms` give the text of a dim, `lanes` says how many elements
     of a type share a word, `word` is the text of a buffer's word at an index, `vectors` are bound as arrays of four elements and
-    `eights` of eight halves, and `fours` are dims that are multiples of 4 here.
+    `eights` of 16 bytes, and `fours` are dims that are multiples of 4 here.
     """
 
     def __init__(
@@ -271,6 +272,32 @@ class Accessors:
         lines = [*position.scope.lines, f"return {loaded};"]
         self.functions[words] = fn(words, _parameters(read), lines, f"{words}_t")
         self.functions[f"{name}8_of"] = fn(f"{name}8_of", f"it: {words}_t", [f"return {value};"], "vec4<u32>")
+
+    def sixteen_accessor(self, name: str, read: Read) -> None:
+        """The same of sixteen neighbours that are signed bytes, `<name>16_words` and `<name>16_of`; from a coordinate on that is a
+        multiple of 16. Behind `vector_accessor`."""
+        words, position, view = f"{name}16_words", self._position(read), bytes_of(read.view.tensor)
+        sign = " ^ vec4<u32>(0x80808080u)" if view is not None and view.dtype is DType.UINT8 else ""
+        if view is not None and view.tensor in self.eights:
+            at = self._shown(position, read.view)
+            loaded = self.word(self.bind(view.tensor), f"{at.number} >> 4u")
+        else:
+            *outer, last = LETTERS[: len(read.groups)]
+            top = self.dim((product(read.extents[-1]) - 1) // 4 * 4)
+            places = [f"min({last} + {4 * k}u, {top})" if k else last for k in range(4)]
+            calls = [f"{name}4_bytes({', '.join([*outer, it])})" for it in places]
+            loaded = f"vec4<u32>({', '.join(calls)})"
+            if view is not None and view.tensor in self.vectors and read.loads_vectors:
+                four = self._position(read)
+                word = self.word(self.bind(view.tensor), f"{self._shown(four, read.view).number} >> 2u")
+                lines = [*four.scope.lines, f"return {word};"]
+            else:
+                sign = ""
+                lines = [f"return pack4xI8({name}4({', '.join(LETTERS[: len(read.groups)])}));"]
+            self.functions[f"{name}4_bytes"] = fn(f"{name}4_bytes", _parameters(read), lines, "u32")
+        self.functions[f"{words}_t"] = f"alias {words}_t = vec4<u32>;"
+        self.functions[words] = fn(words, _parameters(read), [*position.scope.lines, f"return {loaded};"], f"{words}_t")
+        self.functions[f"{name}16_of"] = fn(f"{name}16_of", f"it: {words}_t", [f"return it{sign};"], "vec4<u32>")
 
     def _calculates_vectors(self, read: Read) -> bool:
         """True when an operand is a map of narrow integers, several of which are a word: weights that become real numbers, or

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from ...program.dtypes import DType
 from ..dims import product, quotient
 from ..ir import Call, Function, Inner, Read, Tensor, Variant, View, Write, split_groups
+from ..ir.signed_bytes import bytes_of
 from ..templates.files import template as template_text
 from ..templates.preprocess import declared, preprocess
 from .accessor import LETTERS, constant, fn, substitute
@@ -33,7 +34,7 @@ def call_texts(w: Writer, call: Call) -> list[VariantText]:
 
 
 def _texts(w: Writer, call: Call, variants: Sequence[Variant], eights: bool) -> list[VariantText]:
-    """Those of variants that share their functions; `eights`: these ask for eight halves at a time."""
+    """Those of variants that share their functions; `eights`: these ask for 16 bytes at a time."""
     access = w.access
     bytewise = any(dict(it.constants).get("DOTS") for it in variants)
     marks = {n: w.dim(d) for n, d in call.parameters.items()}
@@ -42,7 +43,9 @@ def _texts(w: Writer, call: Call, variants: Sequence[Variant], eights: bool) -> 
         access.accessor(f"{name}_at", read)
         if read.vector:
             access.vector_accessor(f"{name}_at", read)
-            if eights:
+            if eights and read.view.tensor.dtype is DType.INT32:
+                access.sixteen_accessor(f"{name}_at", read)
+            elif eights:
                 access.eight_accessor(f"{name}_at", read)
         if read.run:
             access.run_accessor(f"{name}_run", read, bytewise=bytewise)
@@ -115,12 +118,15 @@ def _vectors_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
 
 
 def _eights_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
-    """The tensors of halves that a call reads eight elements at a time, and nothing else in its kernel reads."""
-    others = {view.tensor for node in w.fused.values() for view in node.reads}
+    """The tensors of halves or bytes that a call reads 16 bytes at a time, and nothing else in its kernel reads."""
+    reads = [(it, bytes_of(it.view.tensor)) for it in call.operands.values()]
+    maps = {it.view.tensor for it, view in reads if view is not None}
+    others = {view.tensor for tensor, node in w.fused.items() if tensor not in maps for view in node.reads}
     stored = {it.memory for it in w.group.stores}
-    reads = [it for it in call.operands.values() if it.view.tensor.dtype is DType.FLOAT16]
-    one_by_one = {it.view.tensor for it in reads if not it.vector or not it.loads_together(8)}
-    found = {it.view.tensor for it in reads if it.view.tensor in w.loads} - others - one_by_one - stored
+    halves = [(it, it.view.tensor, 8) for it, view in reads if it.view.tensor.dtype is DType.FLOAT16 and view is None]
+    sources = [*halves, *((it, view.tensor, 16) for it, view in reads if view is not None)]
+    one_by_one = {tensor for it, tensor, count in sources if not it.vector or not it.loads_together(count)}
+    found = {tensor for _, tensor, _ in sources if tensor in w.loads} - others - one_by_one - stored
     return frozenset(it for it in found if not w.placement.ranges[it])
 
 

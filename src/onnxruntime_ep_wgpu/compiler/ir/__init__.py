@@ -1,6 +1,7 @@
 """The lowered graph: `view` (tensors, how they are looked at, what a node is), `body` (what a map reads where), `graph` (the kinds
 of nodes). `expression` is the language of pointwise maps, over `kinds`, the types of its values; `floats` are types that are only
-stored. `binding_ranges` says how tensors larger than a binding are bound."""
+stored. `signed_bytes` says which integers matrix units can multiply as bytes, `binding_ranges` how tensors larger than a binding
+are bound."""
 
 from ..templates.preprocess import Constant
 from .body import Body, Element

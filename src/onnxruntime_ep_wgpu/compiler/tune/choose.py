@@ -175,16 +175,18 @@ def matmul_variants(
     longest: int = 0,
     rounded: bool = False,
     other: DType | None = None,
+    of_bytes: bool = False,
 ) -> tuple[str, tuple[Variant, ...]]:
     """Template and variants of a matrix product: (batch, m, k) by (batch, k, n), of elements of type `dtype`, those of the other
     operand of type `other`.
 
     `transposed`: the other operand is read as (batch, n, k), because neighbours in k are neighbours in memory. Its elements
     take `bits` there; of packed weights so many as `longest` can be unpacked together. RUN4 of the variants that do is a
-    quarter of how many they ask for, and the same for all of them. With `rounded`, rows may be rounded to 8 bits.
+    quarter of how many they ask for, and the same for all of them. With `rounded`, rows may be rounded to 8 bits. `of_bytes`: both
+    operands are integers that are signed bytes in memory (`ir/signed_bytes.py`).
     """
     sizes: dict[str, Dim] = {"batch": batch, "m": m, "n": n, "k": k, "transposed": int(transposed), "bits": bits}
-    sizes |= {"packed": longest * bits // 32, "dots": 0, **units(target, dtype, other)}
+    sizes |= {"packed": longest * bits // 32, "dots": 0, **units(target, dtype, other, of_bytes=of_bytes)}
     if isinstance(k, int):
         sizes |= {"words": -(-k * bits // 32)}
         sizes |= {"dots": gcd(longest, k)} if longest and rounded and INTEGER_DOTS in target.features else {}

@@ -14,7 +14,7 @@ from ..ir import Variant
 from .base import constants
 from .products import ProductForm, ProductShape
 
-PAD = 8  # halves behind each row of a tile in workgroup memory, so that rows begin in other banks
+PAD_BYTES = 16  # behind each row of a tile in workgroup memory, so that rows begin in other banks
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class MatrixTile(ProductForm):
 
     kernel: ClassVar[str] = "matmul_matrices"
     call: ClassVar[str] = "matmul"
+    operand: ClassVar[str] = "f16"
+    result: ClassVar[str] = "f32"
     about: ClassVar[Mapping[str, str]] = {**ProductForm.about, "workgroups": "tiles of all batches"}
     m: int
     n: int
@@ -46,14 +48,15 @@ class MatrixTile(ProductForm):
         self._require(self.m % (self.rows * self.unit_m) == 0, "rows subgroups share m in whole units")
         self._require(self.n % (self.columns * self.unit_n) == 0, "columns subgroups share n in whole units")
         self._require(self.k % self.unit_k == 0, "k is whole units")
-        eights = all(it % 8 == 0 for it in (self.m, self.n, self.k, self.unit_m, self.unit_n, self.unit_k))
-        self._require(eights, "every size is a multiple of 8")
-        loaded = 8 * self.invocations
+        together = self.unit.together
+        parts = all(it % together == 0 for it in (self.n, self.k, self.unit_n, self.unit_k))
+        self._require(parts, f"n and k of tiles and units are multiples of {together}")
+        self._require(self.unit_m % 8 == 0, "unit_m is a multiple of 8")
+        loaded = together * self.invocations
         evenly = self.m * self.k % loaded == 0 == self.n * self.k % loaded
-        self._require(evenly, f"its {self.invocations} invocations do not load {self.k} columns in eights evenly")
+        self._require(evenly, f"its {self.invocations} invocations do not load {together} of {self.k} columns evenly")
         shared = self.unit_m * self.unit_n % self.subgroup == 0
         self._require(shared, f"{self.subgroup} invocations do not share a matrix of sums evenly")
-        MatrixUnit(self.unit_m, self.unit_n, self.unit_k, "f16", "f32", self.subgroup)
 
     @classmethod
     def candidates(cls) -> tuple[Self, ...]:
@@ -71,11 +74,16 @@ class MatrixTile(ProductForm):
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
-        return (Bound(_named(self.unit), 1),)
+        return (Bound(str(self.unit), 1),)
 
     @property
     def unit(self) -> MatrixUnit:
-        return MatrixUnit(self.unit_m, self.unit_n, self.unit_k, "f16", "f32", self.subgroup)
+        return MatrixUnit(self.unit_m, self.unit_n, self.unit_k, self.operand, self.result, self.subgroup)
+
+    @property
+    def pad(self) -> int:
+        """Operands behind each row of a tile."""
+        return PAD_BYTES * self.unit.together // 16
 
     @property
     def invocations(self) -> int:
@@ -96,7 +104,9 @@ class MatrixTile(ProductForm):
     @property
     def tile_bytes(self) -> int:
         """At most: the other operand may lie either way."""
-        return 2 * self.buffers * (self.m * (self.k + PAD) + max(self.n * (self.k + PAD), self.k * (self.n + PAD)))
+        pad, width = self.pad, 16 // self.unit.together
+        other = max(self.n * (self.k + pad), self.k * (self.n + pad))
+        return width * self.buffers * (self.m * (self.k + pad) + other)
 
     @property
     def workgroup_bytes(self) -> int:
@@ -109,7 +119,7 @@ class MatrixTile(ProductForm):
         return {"workgroups": sizes["batch"] * ceildiv(sizes["m"], self.m) * ceildiv(sizes["n"], self.n)}
 
     def variant(self, shape: ProductShape, guard: Dim) -> Variant:
-        units_n, run = self.n // self.columns // self.unit_n, shape.run
+        units_n, run, together = self.n // self.columns // self.unit_n, shape.run, self.unit.together
         packed = run > 0 and 0 == run % 8 == self.k % run == self.n * self.k % (run * self.invocations)
         chosen = constants(
             TILE_M=self.m,
@@ -124,30 +134,58 @@ class MatrixTile(ProductForm):
             UNIT_K=self.unit_k,
             LANES=self.subgroup,
             BUFFERS=self.buffers,
-            PAD=PAD,
+            PAD=self.pad,
+            OPERAND=self.operand,
+            SUM=self.result,
+            TOGETHER=together,
             RESULTS=self._results(self.staged),
             STAGED=self.staged,
             STAGES=units_n // self.staged,
-            A_LOADS=self.m * self.k // 8 // self.invocations,
-            B_LOADS=self.n * self.k // (run if packed else 8) // self.invocations,
+            A_LOADS=self.m * self.k // together // self.invocations,
+            B_LOADS=self.n * self.k // (run if packed else together) // self.invocations,
             PACKED=packed,
             RUN4=run // 4 if packed else 0,
             RUN8=run // 8 if packed else 0,
             SLICES=1,
             K_WHOLE=quotient(shape.k, self.k) is not None,
-            K_EIGHTS=quotient(shape.k, 8) is not None,
+            K_TOGETHER=quotient(shape.k, together) is not None,
         )
         tiles_m, tiles_n = ceildiv(shape.m, self.m), ceildiv(shape.n, self.n)
         tiles = (("tiles_m", tiles_m), ("tiles_n", tiles_n))
-        return Variant(shape.batch * tiles_m * tiles_n, self.invocations, guard, chosen, tiles, self.kernel)
+        return Variant(shape.batch * tiles_m * tiles_n, self.invocations, guard, chosen, tiles, MatrixTile.kernel)
 
 
-def units(target: Target, dtype: DType | None, other: DType | None) -> dict[str, Dim]:
-    """What bounds of choices ask about the units of a target that multiply these types."""
-    if not dtype is other is DType.FLOAT16:
-        return {}
-    return {_named(it): 1 for it in target.matrices if it.multiplies_halves}
+@dataclass(frozen=True)
+class ByteTile(MatrixTile):
+    """Matrix units again, of signed bytes that are summed exactly in i32: a tile of `m` x `n` results from `k` columns at a time,
+    of which there are `buffers` in workgroup memory; `rows` x `columns` subgroups of `subgroup` with matrices of `unit_m`, `unit_n`
+    and `unit_k`."""
+
+    kernel: ClassVar[str] = "matmul_bytes"
+    operand: ClassVar[str] = "i8"
+    result: ClassVar[str] = "i32"
+    unit_k: int = 32
+
+    @classmethod
+    def candidates(cls) -> tuple[Self, ...]:
+        return (
+            cls(128, 128, 64, 2, 2),
+            cls(128, 128, 128, 2, 2),
+            cls(128, 64, 64, 2, 2),
+            cls(32, 64, 128, 1, 2),
+            # Units of other makers.
+            *(cls(64, 64, 64, 2, 2, 1, 8, 16, 32, lanes) for lanes in (16, 32)),
+            cls(64, 64, 64, 2, 2, 1, 16, 16, 16, 64),
+        )
+
+    def run(self, shape: ProductShape) -> int:
+        return 0
 
 
-def _named(unit: MatrixUnit) -> str:
-    return f"{unit.m} x {unit.n} x {unit.k} of {unit.subgroup}"
+def units(target: Target, dtype: DType | None, other: DType | None, *, of_bytes: bool = False) -> dict[str, Dim]:
+    """What bounds of choices ask about the units of a target that multiply these types, or with `of_bytes` signed bytes."""
+    of_halves = dtype is other is DType.FLOAT16
+    fitting = (
+        it for it in target.matrices if (it.multiplies_bytes if of_bytes else of_halves and it.multiplies_halves)
+    )
+    return {str(it): 1 for it in fitting}

@@ -12,7 +12,7 @@ from .attention import AttentionForm, FlashRows, FlashTile, SplitKeys
 from .base import parameters_of, use
 from .convolutions import ChannelsLast, Depthwise, DepthwiseLast, DirectConvolution, GroupedLast, RegisterConvolution
 from .maps import Grid, Vectors
-from .matrices import MatrixTile
+from .matrices import ByteTile, MatrixTile
 from .products import DirectProduct, DotTile, PackedRows, RegisterProduct, RowProduct, SplitK, Tile
 from .rows import ColumnSplits, Rows, RowsAcross
 from .squeeze import GatedRows, SqueezeExcite
@@ -41,6 +41,10 @@ _MATRICES = (
     use(MatrixTile(64, 64, 32, 2, 2), _MANY_ROWS, Bound("n", None, 64), Bound("workgroups", 264)),
     use(MatrixTile(64, 64, 64, 2, 2), _MANY_ROWS),
     use(MatrixTile(64, 64, 32, 2, 2), _MANY_ROWS),  # within 16 KiB of workgroup memory
+    # Of bytes the same tiles, of as many bytes.
+    use(ByteTile(128, 128, 64, 1, 4), _MANY_ROWS, _WIDE, Bound("workgroups", 512)),
+    use(ByteTile(64, 128, 64, 1, 2), _MANY_ROWS, _WIDE, Bound("workgroups", 300)),
+    use(ByteTile(64, 64, 64, 2, 2), _MANY_ROWS),
 )
 
 # Of packed weights an invocation unpacks a word at a time, so that neighbours read neighbours, of the other operand too; as

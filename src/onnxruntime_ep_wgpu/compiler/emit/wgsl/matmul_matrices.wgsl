@@ -1,9 +1,9 @@
-// Matrix product y = a b of halves by matrices of subgroups: a workgroup computes TILE_M x TILE_N elements from tiles in workgroup
-// memory, and each of its subgroups BLOCKS_M x BLOCKS_N matrices of UNIT_M x UNIT_N sums, f32. The next tiles are fetched while the
-// present ones are multiplied; with two BUFFERS they have memory of their own, and a step has one barrier. Of PACKED weights b (n, k) an
-// invocation fetches RUN neighbours of a column, which are whole words, and makes halves of them.
+// Matrix product y = a b of halves, or of signed bytes, by matrices of subgroups: a workgroup computes TILE_M x TILE_N elements from
+// tiles in workgroup memory, and each of its subgroups BLOCKS_M x BLOCKS_N matrices of UNIT_M x UNIT_N sums. The next tiles are
+// fetched while the present ones are multiplied; with two BUFFERS they have memory of their own, and a step has one barrier. Of PACKED
+// weights b (n, k) an invocation fetches RUN neighbours of a column, which are whole words, and makes halves of them.
 //
-// Eight halves are loaded and stored at a time. Less memory is worth more than a second buffer, so results are where the tiles were: of
+// TOGETHER operands, which are 16 bytes, are loaded and stored at a time. Less memory is worth more than a second buffer, so results are where the tiles were: of
 // 4096 x 4096 x 4096 an H100 makes 279 TFLOP/s with 19 KiB of a workgroup and 190 with 38 (163 where halves are stored one by one).
 #default PARTED has("part_k")
 const A_STRIDE = $TILE_K + $PAD;
@@ -15,10 +15,10 @@ const TILES_SIZE = A_SIZE + $TILE_N * B_STRIDE;
 const B_STRIDE = $TILE_N + $PAD;
 const TILES_SIZE = A_SIZE + $TILE_K * B_STRIDE;
 #end
-const B_RUN = #(4 * RUN4 if PACKED else 8)u;
+const B_RUN = #(4 * RUN4 if PACKED else TOGETHER)u;
 const STAGE_STRIDE = $STAGED * $UNIT_N + 4u;
 const STAGE_FOURS = $STAGED * $UNIT_N / 4u;
-const MEMORY = max($BUFFERS * TILES_SIZE / 8u, $RESULTS / 4u);  // eight halves or four results
+const MEMORY = max($BUFFERS * TILES_SIZE / $TOGETHER, $RESULTS / 4u);  // in 16 bytes
 
 #if MATRIX_UNITS
 #include matrices_units
@@ -26,29 +26,35 @@ const MEMORY = max($BUFFERS * TILES_SIZE / 8u, $RESULTS / 4u);  // eight halves 
 #include matrices_plain
 #end
 
-// Eight halves along k from column `k` on: zeros from the end of k on, whatever lies in memory there.
+// What is 16 bytes along k from column `k` on: zeros from the end of k on, whatever lies in memory there.
 fn before_end(v: vec4<u32>, k: u32) -> vec4<u32> {
   if ($K_WHOLE) { return v; }
-  if ($K_EIGHTS) { return select(vec4<u32>(), v, k < $k); }
+  if ($K_TOGETHER) { return select(vec4<u32>(), v, k < $k); }
+#if TOGETHER == 16
+  let places = vec4u(k, k + 4u, k + 8u, k + 12u);
+  let bytes = min(vec4u(4u), max(vec4u($k), places) - places);
+  return v & select((vec4u(1u) << (8u * (bytes & vec4u(3u)))) - 1u, vec4u(0xffffffffu), bytes == vec4u(4u));
+#else
   let at = vec4u(k, k + 2u, k + 4u, k + 6u);
   let both = select(vec4u(0xffffu), vec4u(0xffffffffu), at + 1u < vec4u($k));
   return v & select(vec4u(), both, at < vec4u($k));
+#end
 }
 
 // What is fetched is given up to the end of k only, where no branch keeps loads from being under way; `before_end` as it is stored.
-fn a_part(batch: u32, m: u32, k: u32) -> a_at8_words_t {
-  return a_at8_words(batch, m, min(k, ($k - 1u) / 8u * 8u));
+fn a_part(batch: u32, m: u32, k: u32) -> a_at#(TOGETHER)_words_t {
+  return a_at#(TOGETHER)_words(batch, m, min(k, ($k - 1u) / $TOGETHER * $TOGETHER));
 }
 #if PACKED
 fn b_part(batch: u32, k: u32, n: u32) -> b_run_words_t {
   return b_run_words(batch, n, min(k, ($k - 1u) / B_RUN * B_RUN));
 }
 #else
-fn b_part(batch: u32, k: u32, n: u32) -> b_at8_words_t {
+fn b_part(batch: u32, k: u32, n: u32) -> b_at#(TOGETHER)_words_t {
 #if TRANSPOSED
-  return b_at8_words(batch, n, min(k, ($k - 1u) / 8u * 8u));
+  return b_at#(TOGETHER)_words(batch, n, min(k, ($k - 1u) / $TOGETHER * $TOGETHER));
 #else
-  return b_at8_words(batch, min(k, $k - 1u), n);
+  return b_at#(TOGETHER)_words(batch, min(k, $k - 1u), n);
 #end
 }
 #end
@@ -72,7 +78,7 @@ fn kernel(w: u32, lane: u32) {
   let group = lane / $LANES;
   let my_row = group / $GROUPS_N * ($BLOCKS_M * $UNIT_M);
   let my_column = group % $GROUPS_N * ($BLOCKS_N * $UNIT_N);
-  let last = ($n - 1u) / 8u * 8u;
+  let last = ($n - 1u) / $TOGETHER * $TOGETHER;
 #for i BLOCKS_M
 #for j BLOCKS_N
   var sum#i_#j: matrix_sum;
@@ -81,11 +87,11 @@ fn kernel(w: u32, lane: u32) {
   // Where this invocation's parts of the tiles come from, and where they go.
 #for l A_LOADS
 #if ALONG
-  let a_row#l = (lane + #lu * $WG) / ($TILE_K / 8u);
-  let a_column#l = (lane + #lu * $WG) % ($TILE_K / 8u) * 8u;
+  let a_row#l = (lane + #lu * $WG) / ($TILE_K / $TOGETHER);
+  let a_column#l = (lane + #lu * $WG) % ($TILE_K / $TOGETHER) * $TOGETHER;
 #else
   let a_row#l = (lane + #lu * $WG) % $TILE_M;
-  let a_column#l = (lane + #lu * $WG) / $TILE_M * 8u;
+  let a_column#l = (lane + #lu * $WG) / $TILE_M * $TOGETHER;
 #end
   let a_from#l = min(row + a_row#l, $m - 1u);
   var next_a#l = a_part(batch, a_from#l, begin + a_column#l);
@@ -96,8 +102,8 @@ fn kernel(w: u32, lane: u32) {
   let b_row#l = (lane + #lu * $WG) % ($TILE_K / B_RUN) * B_RUN;
   let b_from#l = min(column + b_column#l, $n - 1u);
 #else
-  let b_row#l = (lane + #lu * $WG) / ($TILE_N / 8u);
-  let b_column#l = (lane + #lu * $WG) % ($TILE_N / 8u) * 8u;
+  let b_row#l = (lane + #lu * $WG) / ($TILE_N / $TOGETHER);
+  let b_column#l = (lane + #lu * $WG) % ($TILE_N / $TOGETHER) * $TOGETHER;
   let b_from#l = min(column + b_column#l, last);
 #end
   var next_b#l = b_part(batch, begin + b_row#l, b_from#l);
@@ -108,7 +114,7 @@ fn kernel(w: u32, lane: u32) {
     workgroupBarrier();
 #end
 #for l A_LOADS
-    put_eight(base + a_row#l * A_STRIDE + a_column#l, before_end(a_at8_of(next_a#l), k0 + a_column#l));
+    put_eight(base + a_row#l * A_STRIDE + a_column#l, before_end(a_at#(TOGETHER)_of(next_a#l), k0 + a_column#l));
 #end
 #for l B_LOADS
 #if PACKED
@@ -124,12 +130,12 @@ fn kernel(w: u32, lane: u32) {
     }
 #else
 #if TRANSPOSED
-    put_eight(base + A_SIZE + b_column#l * B_STRIDE + b_row#l, before_end(b_at8_of(next_b#l), k0 + b_row#l));
+    put_eight(base + A_SIZE + b_column#l * B_STRIDE + b_row#l, before_end(b_at#(TOGETHER)_of(next_b#l), k0 + b_row#l));
 #else
     {
       let at = base + A_SIZE + b_row#l * B_STRIDE + b_column#l;
-      if ($K_WHOLE) { put_eight(at, b_at8_of(next_b#l)); }
-      else { put_eight(at, select(vec4<u32>(), b_at8_of(next_b#l), k0 + b_row#l < $k)); }
+      if ($K_WHOLE) { put_eight(at, b_at#(TOGETHER)_of(next_b#l)); }
+      else { put_eight(at, select(vec4<u32>(), b_at#(TOGETHER)_of(next_b#l), k0 + b_row#l < $k)); }
     }
 #end
 #end

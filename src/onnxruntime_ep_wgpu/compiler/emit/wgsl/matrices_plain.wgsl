@@ -1,22 +1,29 @@
 // The functions of `matrices_units` in plain WGSL, for adapters without such units: so kernels that are made for these are tested
 // everywhere. Operands are where they lie, and read when they are multiplied; until then no invocation may store there. Of a matrix of
 // sums each invocation of a subgroup has a share.
+#default OPERAND "f16"
+#default SUM "f32"
+#default TOGETHER 8
 struct matrix_operand { at: u32, outer: u32, along: u32 }  // how far rows of a left one are apart, columns of a right one, and steps of k
 alias matrix_left = matrix_operand;
 alias matrix_right = matrix_operand;
 const SHARE = $UNIT_M * $UNIT_N / $LANES;
-alias matrix_sum = array<f32, SHARE>;
+alias matrix_sum = array<$SUM, SHARE>;
 var<workgroup> matrix_memory: array<u32, 4u * MEMORY>;  // no vectors, whose components different invocations store
 var<private> matrix_lane: u32;
 
 fn begin_matrices(lane: u32) { matrix_lane = lane % $LANES; }
-fn half_at(at: u32) -> f32 { return unpack2x16float(matrix_memory[at / 2u])[at % 2u]; }
+#if TOGETHER == 16
+fn number_at(at: u32) -> i32 { return extractBits(bitcast<i32>(matrix_memory[at / 4u]), at % 4u * 8u, 8u); }
+#else
+fn number_at(at: u32) -> f32 { return unpack2x16float(matrix_memory[at / 2u])[at % 2u]; }
+#end
 fn eight_halves(a: vec4f, b: vec4f) -> vec4<u32> {
   return vec4<u32>(pack_halves(a.xy), pack_halves(a.zw), pack_halves(b.xy), pack_halves(b.zw));
 }
 fn put_eight(at: u32, v: vec4<u32>) {
 #for e 4
-  matrix_memory[at / 2u + #eu] = v[#e];
+  matrix_memory[at / ($TOGETHER / 4u) + #eu] = v[#e];
 #end
 }
 fn load_left(at: u32, stride: u32) -> matrix_left { return matrix_operand(at, stride, 1u); }
@@ -28,7 +35,7 @@ fn multiply_add(left: matrix_left, right: matrix_right, sum: matrix_sum) -> matr
     let place = matrix_lane + e * $LANES;
     let a = left.at + place / $UNIT_N * left.outer;
     let b = right.at + place % $UNIT_N * right.outer;
-    for (var k = 0u; k < $UNIT_K; k++) { out[e] += half_at(a + k * left.along) * half_at(b + k * right.along); }
+    for (var k = 0u; k < $UNIT_K; k++) { out[e] += number_at(a + k * left.along) * number_at(b + k * right.along); }
   }
   return out;
 }
@@ -38,6 +45,6 @@ fn put_matrix(at: u32, sum: matrix_sum, stride: u32) {
     matrix_memory[at + place / $UNIT_N * stride + place % $UNIT_N] = bitcast<u32>(sum[e]);
   }
 }
-fn result_four(at: u32) -> vec4f {
-  return bitcast<vec4f>(vec4<u32>(matrix_memory[at], matrix_memory[at + 1u], matrix_memory[at + 2u], matrix_memory[at + 3u]));
+fn result_four(at: u32) -> vec4<$SUM> {
+  return bitcast<vec4<$SUM>>(vec4<u32>(matrix_memory[at], matrix_memory[at + 1u], matrix_memory[at + 2u], matrix_memory[at + 3u]));
 }

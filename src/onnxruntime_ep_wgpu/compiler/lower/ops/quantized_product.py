@@ -10,9 +10,9 @@ from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...dims import equal
 from ..builder import Builder, Operand
+from .byte_products import product_of_bytes
 from .choices import Flag
 from .conv import convolution
-from .matmul import matmul, matrix_product
 from .quantize import BYTES, centred, dynamic_quantize_linear, requantized
 from .registry import FLOATS, at_least, op
 from .window import ConvAttributes
@@ -64,8 +64,7 @@ def matmul_integer(
     b: Builder, x: Operand, y: Operand, x_zero: Operand | None = None, y_zero: Operand | None = None
 ) -> Operand:
     """(x - x_zero) times (y - y_zero) as int32; x_zero is one number or one per row, y_zero one or one per column."""
-    sums: Operand = matmul(b, centred(b, x, _rows(b, x_zero)), centred(b, y, _scalar(b, y_zero)))
-    return sums
+    return product_of_bytes(b, x, _rows(b, x_zero), y, _scalar(b, y_zero))
 
 
 @op("QLinearMatMul", types=BYTES, x_scale=FLOATS, y_scale=FLOATS, scale=FLOATS)
@@ -198,8 +197,7 @@ def qgemm(
     left = b.permute(x, (1, 0)) if transA else x
     right = b.permute(y, (1, 0)) if transB else y
     shape = (left.shape[0], right.shape[1])
-    left, right = centred(b, left, _scalar(b, x_zero)), centred(b, right, _scalar(b, y_zero))
-    sums = matrix_product(b, left, (0, 1, 1), right, (0, 1, 1), shape, (0, 1, 1), DType.INT32)
+    sums = product_of_bytes(b, left, _scalar(b, x_zero), right, _scalar(b, y_zero))
     if bias is not None:
         sums = b.pointwise("x + bias", {"x": sums, "bias": bias}, DType.INT32, shape)
     scales = [b.reshape(x_scale, ()), _scalar(b, y_scale) or y_scale]

@@ -1,0 +1,102 @@
+"""Products of bytes less their zero points, exact in int32: by matrix units for signed bytes, where the target has some.
+
+A byte less its zero point takes nine bits. So units multiply the bytes themselves, unsigned ones less 128, which lack p on the left
+and q on the right. The sum of (x + p)(y + q) is that of x y, plus p times the sum of a column of y + q, plus q times the sum of a
+row of x. Sums of weights are constants, and what is added is fused into the store.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....program.dtypes import DType
+from ...dims import product
+from ...ir import Storage
+from ...ir.signed_bytes import EXPRESSIONS
+from ...tune import matmul_variants
+from ..builder import Builder, Operand
+from .matmul import matmul
+from .quantize import centred
+from .reduction import reduce_axes
+
+
+def product_of_bytes(b: Builder, x: Operand, x_zero: Operand | None, y: Operand, y_zero: Operand | None) -> Operand:
+    """(x - x_zero) times (y - y_zero) by the rules of numpy, as int32. Zero points broadcast with x and y: x_zero is one number or
+    one per row, y_zero one number or one per column."""
+    if not _by_units(b, x, y):
+        sums: Operand = matmul(b, centred(b, x, x_zero), centred(b, y, y_zero))
+        return sums
+    p, q, order = _lacking(b, x, x_zero), _lacking(b, y, y_zero), (*range(y.rank - 2), y.rank - 1, y.rank - 2)
+    if _is_weight(y):  # units load it best where those of a column are neighbours in memory
+        laid = b.contiguous(b.permute(y, order))
+        right, y = b.permute(_signed(b, laid), order), b.permute(laid, order)
+    else:
+        right = _signed(b, y)
+    result: Operand = matmul(b, _signed(b, x), right)
+    if p is not None:
+        result = _plus(b, result, p, _sums(b, y, y_zero, y.rank - 2))
+    if q is not None:
+        # By a map of its own: with two readers it would be in memory, in 32 bits.
+        rows = reduce_axes(b, "ReduceSum", _signed(b, x), [x.rank - 1], keepdims=True, wraps=True)
+        result = _plus(b, result, q, rows)
+    return result
+
+
+def _by_units(b: Builder, x: Operand, y: Operand) -> bool:
+    """Whether matrix units multiply them, for some sizes at least."""
+    if x.rank < 2 or y.rank < 2 or not x.view.is_whole or not (y.view.is_whole or _is_weight(y)):
+        return False
+    m = product(x.shape[:-1]) if y.rank == 2 else x.shape[-2]
+    batch = 1 if y.rank == 2 else product(x.shape[:-2])
+    sizes = batch, m, y.shape[-1], x.shape[-1]
+    _, variants = matmul_variants(*sizes, b.target, DType.INT32, transposed=True, bits=8, of_bytes=True)
+    return any("UNIT_M" in dict(it.constants) for it in variants)
+
+
+def _signed(b: Builder, x: Operand) -> Operand:
+    """x, or where its elements are unsigned, x - 128."""
+    return b.pointwise(EXPRESSIONS[x.dtype], {"x": x}, DType.INT32, inline=True)
+
+
+def _is_weight(y: Operand) -> bool:
+    return y.view.tensor.storage is Storage.WEIGHT
+
+
+def _lacking(b: Builder, x: Operand, zero: Operand | None) -> Operand | None:
+    """What the signed bytes of x lack of x - zero; None where that is nothing."""
+    flip = 128 if x.dtype is DType.UINT8 else 0
+    if zero is None:
+        return b.constant(np.array(flip, np.int32)) if flip else None
+    if (known := zero.constant) is None:
+        return b.pointwise("flip - i32(zero)", {"zero": zero}, DType.INT32, flip=flip)
+    lacking = np.asarray(flip - np.asarray(known, np.int32))
+    return b.constant(lacking) if np.any(lacking) else None
+
+
+def _sums(b: Builder, y: Operand, zero: Operand | None, axis: int) -> Operand:
+    """The sums of y - zero along an axis, which stays."""
+    order = (*range(y.rank - 2), y.rank - 1, y.rank - 2)
+    laid = b.permute(y, order).constant
+    values = y.constant if laid is None else laid.swapaxes(-1, -2)
+    zeros = np.zeros((), np.int32) if zero is None else zero.constant
+    if values is None or zeros is None:
+        return reduce_axes(b, "ReduceSum", centred(b, y, zero), [axis], keepdims=True, wraps=True)
+    centre = np.asarray(values, np.int32) - np.asarray(zeros, np.int32)
+    return b.constant(_wrapped(centre.sum(axis, np.int64, keepdims=True)))
+
+
+def _plus(b: Builder, sums: Operand, factor: Operand, others: Operand) -> Operand:
+    """sums + factor * others."""
+    known: Any = factor.constant
+    if known is not None and others.constant is not None:
+        term = b.constant(_wrapped(np.asarray(known, np.int64) * others.constant))
+        return b.pointwise("x + term", {"x": sums, "term": term}, DType.INT32, sums.shape)
+    operands = {"x": sums, "factor": factor, "others": others}
+    return b.pointwise("x + factor * others", operands, DType.INT32, sums.shape, cost=2)
+
+
+def _wrapped(values: Any) -> Any:
+    """The low 32 bits."""
+    return np.asarray(np.asarray(values, np.int64).astype(np.int32))
