@@ -1,12 +1,14 @@
 """Builds `onnxruntime_ep_wgpu._ort`, the cffi module through which Python and ONNX Runtime call each other.
 
-In: ort_abi.py (the tables), glue.h and platform.h. Out: `ffibuilder` for setuptools' `cffi_modules`; run as a script it
-prints the generated C. Every callback is a C function `c_NAME` that asks the Python function `py_NAME` while the
-interpreter lives (python_call.h) and otherwise does nothing: at process exit ONNX Runtime still frees what it holds.
+In: ort_abi.py (the tables), runs.c, memory.c, and runtime/runs/key.py (how many runs are known). Out: `ffibuilder` for
+setuptools' `cffi_modules`; run as a script it prints the generated C. Every callback is a C function `c_NAME` that asks the
+Python function `py_NAME` while the interpreter lives (python_call.h) and otherwise does nothing: at process exit ONNX Runtime
+still frees what it holds. Some are called by C code that does without Python what it can.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -16,6 +18,10 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import ort_abi  # noqa: E402
 
+SOURCES = (
+    *("memory.c", "ort_abi.py", "outcomes.h", "platform.h", "python_call.h", "queue.h", "runs.c", "tickets.h"),
+    "without_python.h",
+)
 # File names are wide on Windows; only the logger takes one from us.
 TYPES = """
 #ifdef _WIN32
@@ -25,27 +31,85 @@ typedef char ORTCHAR_T;
 #endif
 """
 GLUE = """
-typedef struct { void *data; const int64_t *dims; size_t rank; int type; } WgpuTensor;
-OrtStatus *wgpu_tensor(const OrtApi *api, const OrtValue *value, WgpuTensor *out);
-OrtStatus *wgpu_inputs(const OrtApi *api, OrtKernelContext *context, size_t count, WgpuTensor *out);
-OrtStatus *wgpu_outputs(const OrtApi *api, OrtKernelContext *context, size_t count, const size_t *numbers, const int64_t *dims,
-                        const size_t *ranks, void **data);
-#define WGPU_MOST_AXES ...
-typedef struct {
-  const void *data; const uint64_t *marks; uint64_t place, value; int type; size_t rank; int64_t dims[...];
-} WgpuKnown;
-size_t wgpu_other_inputs(const WgpuTensor *now, const WgpuKnown *known, size_t count, size_t *others);
-size_t wgpu_other_outputs(void *const *now, const WgpuKnown *known, size_t count, size_t *others);
-void *wgpu_reserve(size_t bytes);
+void *reserve(size_t bytes);
 void wgpu_interrupt_later(void);
 void wgpu_answer(int64_t answer);
 void wgpu_answer_pointer(const void *answer);
 int wgpu_add_functions(const char *module);
 typedef struct { void *handle; const OrtApi *api; } WgpuKernels;
 """
+WITHOUT_PYTHON = """
+extern int64_t forked;
+void listen(int listens);
+
+typedef struct { void *data; const int64_t *dims; size_t rank; int type; } Given;
+OrtStatus *read_tensor(const OrtApi *api, const OrtValue *value, Given *out);
+OrtStatus *read_inputs(const OrtApi *api, OrtKernelContext *context, size_t count, Given *out);
+OrtStatus *make_outputs(const OrtApi *api, OrtKernelContext *context, size_t count, const size_t *numbers, const int64_t *dims,
+                        const size_t *ranks, void **data);
+enum { MOST_AXES, ... };
+typedef struct {
+  const void *data; const uint64_t *marks; uint64_t place, value; int valued, type; size_t rank; int64_t dims[...];
+} Tensor;
+size_t other_inputs(const Given *now, const Tensor *known, size_t count, size_t *others);
+size_t other_outputs(void *const *now, const Tensor *known, size_t count, size_t *others);
+typedef struct {
+  int64_t live, users, hits, last, graph;
+  const Tensor *tensors;
+  int (*run)(void *work);
+  void *work;
+} Memo;
+typedef struct {
+  OrtNodeComputeInfo table;
+  const OrtApi *api;
+  size_t inputs, outputs;
+  int captured;
+  int64_t every, runs, hits;
+  Memo memos[...];
+} Node;
+void begin_run(int64_t graph);
+void memo_begin(Memo *memo);
+int memo_end(Memo *memo);
+OrtStatus *compute(OrtNodeComputeInfo *this, void *state, OrtKernelContext *context);
+
+enum { POOLED, PYTHONS, USED, FREE, GONE, ... };
+typedef struct {
+  int64_t state;
+  uint64_t start, capacity;
+  const void *owner;
+  int64_t size, number;
+  uint64_t *marks;
+  uint64_t buffer, queue;
+  int64_t copied, barred;
+  uint64_t filled;
+  ...;
+} Range;
+typedef struct { int64_t made, begun, changed, at_most, reused, uploads, gone, ends; uint64_t start, end; ...; } Ranges;
+extern Ranges ranges;
+extern int64_t adapters;
+extern int (*upload)(uint64_t queue, uint64_t buffer, uint64_t offset, const void *data, size_t bytes);
+int64_t next_number(void);
+int64_t lend(Range *range, int64_t ends);
+int64_t give_free(Range *range, int64_t ends);
+int64_t take_back(Range *range, int64_t states);
+void end_some(void);
+uint64_t surplus(uint64_t capacity, uint64_t most);
+uint64_t lost_range(void);
+int64_t pooled(void);
+uint64_t size_class(uint64_t bytes);
+void *alloc(OrtAllocator *self, size_t bytes);
+void free_range(OrtAllocator *self, void *address);
+bool can_copy(const OrtDataTransferImpl *self, const OrtMemoryDevice *source, const OrtMemoryDevice *destination);
+OrtStatus *copy_tensors(OrtDataTransferImpl *self, const OrtValue **sources, OrtValue **destinations, OrtSyncStream **streams,
+                        size_t count_of_them);
+"""
+KEY = HERE.parent / "src/onnxruntime_ep_wgpu/runtime/runs/key.py"
+MEMOS = re.findall(r"^REMEMBERED_RUNS = (\d+)$", KEY.read_text("utf-8"), re.M)[0]
 
 # What a callback that Python could not answer returns: an error of the OrtApi that its object came from.
 UNANSWERED = """
+enum { WGPU_RUNTIME_EXCEPTION = 6 };
+static void *reserve(size_t bytes) { return platform_reserve(bytes); }
 static OrtStatus *wgpu_failed(const OrtApi *api, const char *name) {
   char text[256];
   snprintf(text, sizeof text, "onnxruntime_ep_wgpu: Python did not answer %s; it may be out of memory or of stack", name);
@@ -93,21 +157,16 @@ def make_builder() -> cffi.FFI:
     c_side, python_side, source = trampolines()
     declarations = ort_abi.declarations()
     character = "wchar_t" if sys.platform == "win32" else "char"
-    builder.cdef(f"typedef {character} ORTCHAR_T;\n" + declarations + tables() + GLUE + c_side)
+    builder.cdef(f"typedef {character} ORTCHAR_T;\n" + declarations + tables() + GLUE + WITHOUT_PYTHON + c_side)
     builder.cdef('extern "Python" {\n' + python_side + "\n}")
-    preamble = (
-        '#include "platform.h"\n#include <stdbool.h>\n'
-        + ort_abi.CHARACTERS
-        + declarations
-        + tables()
-        + '#include "glue.h"\n'
-    )
-    preamble += '#include "python_call.h"\n' + UNANSWERED + source
+    preamble = f'#define MEMOS {MEMOS}\n#include "platform.h"\n#include <stdbool.h>\n' + ort_abi.CHARACTERS
+    preamble += declarations + tables() + "typedef struct { void *handle; const OrtApi *api; } WgpuKernels;\n"
+    preamble += '#include "python_call.h"\n' + UNANSWERED + source + '\n#include "runs.c"\n#include "memory.c"'
     builder.set_source(
         "onnxruntime_ep_wgpu._ort",
         preamble,
         include_dirs=[str(HERE)],
-        depends=[str(HERE / name) for name in ("platform.h", "glue.h", "marks.h", "python_call.h", "ort_abi.py")],
+        depends=[str(KEY), *(str(HERE / name) for name in SOURCES)],
         libraries=["psapi"] if sys.platform == "win32" else [],
         py_limited_api=True,
     )

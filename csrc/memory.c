@@ -14,7 +14,7 @@
  * Python lends (PYTHONS to USED), gives (PYTHONS to FREE, or to GONE), and takes back (USED to PYTHONS, FREE to GONE). So whoever calls
  * once more, as after an interrupt, and whoever comes second, finds what has been done and leaves it.
  * Invariants: a range is in the pool while it is USED or FREE, and Python keeps it for as long. One that is USED belongs to ONNX
- * Runtime, which neither frees nor moves what it copies to, so its buffer stays. The marks of a range (marks.h), which are there as
+ * Runtime, which neither frees nor moves what it copies to, so its buffer stays. The marks of a range (runs.c), which are there as
  * long as the process, change when it is written here as they do in Python: before and after.
  */
 #include "queue.h"
@@ -29,7 +29,7 @@ typedef struct {
   uint64_t start, capacity; /* of the range */
   const void *owner;        /* the allocator that it is of */
   int64_t size, number;     /* of the allocation that has it, or had it last; size 0 when it is GONE */
-  uint64_t *marks;          /* as marks.h has them */
+  uint64_t *marks;          /* as runs.c has them */
   uint64_t buffer, queue;   /* where the range lies, from its first byte on; its device's Queue */
   int64_t copied;           /* whether Python keeps host copies of what is put there */
   int64_t barred;           /* whether it is Python's until it is freed, and GONE then */
@@ -180,14 +180,6 @@ static int64_t pooled(void) {
 
 /* ---- the allocator */
 
-typedef struct {
-  OrtAllocator table; /* first: ONNX Runtime's pointer is the Allocator's */
-  const OrtApi *api;
-  void *(*alloc_in_python)(OrtAllocator *, size_t);
-  void (*free_in_python)(OrtAllocator *, void *);
-} Allocator;
-API_BEHIND_TABLE(Allocator);
-
 /* As device/sizes.py has it. */
 static uint64_t size_class(uint64_t bytes) {
   unsigned bits = 0;
@@ -223,7 +215,7 @@ static void *alloc(OrtAllocator *self, size_t bytes) {
     }
     platform_give(&lock);
   }
-  if (!start) return ((Allocator *)self)->alloc_in_python(self, bytes);
+  if (!start) return c_OrtAllocator_Alloc(self, bytes);
   count((int64_t)bytes);
   platform_add(&ranges.reused, 1);
   return (void *)(uintptr_t)start;
@@ -249,39 +241,30 @@ static void free_range(OrtAllocator *self, void *address) {
     }
     platform_give(&lock);
   }
-  if (bytes < 0) ((Allocator *)self)->free_in_python(self, address);
+  if (bytes < 0) c_OrtAllocator_Free(self, address);
   else count(-bytes);
 }
 
 /* ---- the data transfer */
 
-typedef struct {
-  OrtDataTransferImpl table; /* first */
-  const OrtApi *api;
-  const OrtEpApi *ep;
-  bool (*can_copy_in_python)(const OrtDataTransferImpl *, const OrtMemoryDevice *, const OrtMemoryDevice *);
-  OrtStatus *(*copy_in_python)(OrtDataTransferImpl *, const OrtValue **, OrtValue **, OrtSyncStream **, size_t);
-  int (*upload)(uint64_t queue, uint64_t buffer, uint64_t offset, const void *data, size_t bytes);
-  int64_t adapters; /* how many memories there are; 0 until that is known */
-} Transfer;
-API_BEHIND_TABLE(Transfer);
+static int64_t adapters; /* how many memories there are; 0 until that is known */
+static int (*upload)(uint64_t queue, uint64_t buffer, uint64_t offset, const void *data, size_t bytes); /* of submit.c */
 
 enum { CPU = 0, GPU = 1, OURS = 2, OTHER = 3 };
 
-static int kind_of(const Transfer *transfer, const OrtMemoryDevice *device) {
-  const OrtEpApi *ep = transfer->ep;
+static int kind_of(const OrtEpApi *ep, const OrtMemoryDevice *device) {
   int type = ep->MemoryDevice_GetDeviceType(device);
   if (type == CPU) return CPU;
   return type == GPU && ep->MemoryDevice_GetVendorId(device) == 0 && ep->MemoryDevice_GetMemoryType(device) == 0 &&
-                 ep->MemoryDevice_GetDeviceId(device) < transfer->adapters
+                 ep->MemoryDevice_GetDeviceId(device) < adapters
              ? OURS
              : OTHER;
 }
 
 static bool can_copy(const OrtDataTransferImpl *self, const OrtMemoryDevice *source, const OrtMemoryDevice *destination) {
-  const Transfer *transfer = (const Transfer *)self;
-  if (!transfer->adapters) return transfer->can_copy_in_python(self, source, destination);
-  int from = kind_of(transfer, source), to = kind_of(transfer, destination);
+  if (!adapters) return c_OrtDataTransferImpl_CanCopy(self, source, destination);
+  const OrtEpApi *ep = ((const WgpuOrtDataTransferImpl *)self)->api->GetEpApi();
+  int from = kind_of(ep, source), to = kind_of(ep, destination);
   return from != OTHER && to != OTHER && (from == OURS || to == OURS);
 }
 
@@ -309,8 +292,7 @@ static int on_device(const void *data) {
 }
 
 /* Writes a tensor of the host to one on the device. Whether it did; or whether it would, with `only_look`. */
-static int upload_one(const Transfer *transfer, const OrtValue *source, OrtValue *destination, int only_look) {
-  const OrtApi *api = transfer->api;
+static int upload_one(const OrtApi *api, const OrtValue *source, OrtValue *destination, int only_look) {
   const void *from = NULL, *to = NULL;
   size_t bytes = 0, room = 0;
   if (!good(api, api->GetTensorData(source, &from)) || !good(api, api->GetTensorData(destination, &to)) ||
@@ -323,7 +305,7 @@ static int upload_one(const Transfer *transfer, const OrtValue *source, OrtValue
   int64_t *value = (int64_t *)&range.marks[1];
   platform_add(value, 1);
   PyThreadState *python = without_its_lock();
-  int done = transfer->upload(range.queue, range.buffer, 0, from, bytes);
+  int done = upload(range.queue, range.buffer, 0, from, bytes);
   python_again(python);
   set_filled(&range, (uint64_t)platform_add(value, 1));
   if (done) platform_add(&ranges.uploads, 1);
@@ -332,9 +314,9 @@ static int upload_one(const Transfer *transfer, const OrtValue *source, OrtValue
 
 static OrtStatus *copy_tensors(OrtDataTransferImpl *self, const OrtValue **sources, OrtValue **destinations,
                                OrtSyncStream **streams, size_t count_of_them) {
-  const Transfer *transfer = (const Transfer *)self;
-  int done = transfer->upload != NULL && without_python();
-  for (size_t i = 0; done && i < count_of_them; i++) done = upload_one(transfer, sources[i], destinations[i], 1);
-  for (size_t i = 0; done && i < count_of_them; i++) done = upload_one(transfer, sources[i], destinations[i], 0);
-  return done ? NULL : transfer->copy_in_python(self, sources, destinations, streams, count_of_them);
+  const OrtApi *api = ((const WgpuOrtDataTransferImpl *)self)->api;
+  int done = upload != NULL && without_python();
+  for (size_t i = 0; done && i < count_of_them; i++) done = upload_one(api, sources[i], destinations[i], 1);
+  for (size_t i = 0; done && i < count_of_them; i++) done = upload_one(api, sources[i], destinations[i], 0);
+  return done ? NULL : c_OrtDataTransferImpl_CopyTensors(self, sources, destinations, streams, count_of_them);
 }

@@ -1,5 +1,4 @@
-/* Whether C code does what ONNX Runtime asks for, or Python: for each module that answers ONNX Runtime by itself. Python tells all of
-   them the same (plugin/without_python.py). */
+/* Whether C code does what ONNX Runtime asks for, or Python, which says so (plugin/without_python.py). */
 #ifndef ONNXRUNTIME_EP_WGPU_WITHOUT_PYTHON_H
 #define ONNXRUNTIME_EP_WGPU_WITHOUT_PYTHON_H
 #include "platform.h"

@@ -24,8 +24,6 @@ NAME = PACKAGE.name
 BUILT = (
     "_ort",
     "_submit",
-    "_memo",
-    "_memory",
     "_readback",
     "_tickets",
     "_calls",
@@ -63,7 +61,7 @@ RULES = {
     "device": Rule(f"kept program _wgpu _submit _readback _calls _tickets {WORDS}", "wgpu wgpudawn"),
     "compiler": Rule(f"program {WORDS}", "numpy onnx onnx_ir"),
     "runtime": Rule(f"device program {WORDS}", "numpy"),
-    "plugin": Rule(f"compiler device kept program runtime _ort _memo _memory version {WORDS}", "numpy onnx_ir onnx"),
+    "plugin": Rule(f"compiler device kept program runtime _ort version {WORDS}", "numpy onnx_ir onnx"),
     "profiles": Rule(WORDS),
     "drawings": Rule(f"profiles program {WORDS}"),
     "api": Rule(

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from onnxruntime_ep_wgpu.plugin import memo
-from onnxruntime_ep_wgpu.plugin.memory import pool
 from tests import patience
 
 from .models import Decoder, write
@@ -50,7 +48,6 @@ def test_models_that_are_captured(kind: str, tmp_path: Path) -> None:
     assert generated(folder, "webgpu", ALL, enableGraphCapture="1") == generated(folder, "cpu", ALL)
 
 
-@pytest.mark.skipif(pool.native is None or memo.native is None, reason="the extensions have not been built")
 @pytest.mark.parametrize(
     "options",
     [

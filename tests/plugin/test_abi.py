@@ -166,7 +166,7 @@ def test_unused_callbacks_are_null(devices: list[Any], open_session: Any, captur
     """A slot that is filled is called; ours are the ones with a method, those about capture when the session captures."""
     session = open_session(models.square(), {"enableGraphCapture": str(int(captures))})
     provider = max((it for it in callbacks.held.values() if isinstance(it, Provider)), key=lambda it: it.number)
-    names = {name for name, since in Provider._slots if since <= provider.ort.version}
+    names = {name for name, since, _ in Provider._slots if since <= provider.ort.version}
     if not captures:
         names -= set(capture_slots())
     assert {"GetName", "GetCapability", "Compile"} <= names

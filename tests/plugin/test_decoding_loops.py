@@ -18,13 +18,10 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device.sizes import size_class
-from onnxruntime_ep_wgpu.plugin.memory import pool
 from tests.zoo.exports import Export
 
 from ..language.models import Decoder, graph_of, growing_graph_of
 from .loss import device_of
-
-pytestmark = pytest.mark.skipif(pool.native is None, reason="the extensions have not been built")
 
 SHORT, LONG = 200, 2000
 POOLED = 64  # ranges that wait for the next run (csrc/memory.c)

@@ -14,13 +14,10 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import let_go
 from onnxruntime_ep_wgpu.plugin import memo
-from onnxruntime_ep_wgpu.plugin.memory import pool
 
 from . import models
 from .loss import device_of, lose
 from .test_memo import RANDOM, hits
-
-pytestmark = pytest.mark.skipif(pool.native is None or memo.native is None, reason="the extensions have not been built")
 
 FEW = 30  # elements, whose bytes stay in one size class
 WIDE = 600  # elements, whose bytes are in another one

@@ -187,8 +187,8 @@ def test_the_system_may_refuse_a_large_reservation(monkeypatch: pytest.MonkeyPat
     real = memory.lib
 
     class Stingy:
-        def wgpu_reserve(self, size: int) -> Any:
-            return real.wgpu_reserve(size) if size <= 1 << 32 else NULL
+        def reserve(self, size: int) -> Any:
+            return real.reserve(size) if size <= 1 << 32 else NULL
 
     monkeypatch.setattr(memory, "lib", Stingy())
     small = memory.AddressSpace(1 << 40)

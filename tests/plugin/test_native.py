@@ -15,6 +15,14 @@ from .c_api import ort_abi
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 COMPILERS = ["gcc", "x86_64-w64-mingw32-gcc"]
 FLAGS = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{CSRC}"]
+# What C code without Python calls of it.
+PYTHON = """
+typedef struct PyThreadState PyThreadState;
+PyThreadState *PyGILState_GetThisThreadState(void);
+PyThreadState *PyEval_SaveThread(void);
+void PyEval_RestoreThread(PyThreadState *state);
+int Py_IsInitialized(void);
+"""
 
 every_compiler = pytest.mark.parametrize("compiler", COMPILERS)
 
@@ -37,13 +45,18 @@ def test_the_library_that_onnx_runtime_loads_compiles(compiler: str) -> None:
 @every_compiler
 def test_the_native_half_of_a_run_compiles(compiler: str) -> None:
     character = "wchar_t" if "mingw" in compiler else "char"
-    text = '#include "platform.h"\n#include <stdbool.h>\n'
-    text += f"typedef {character} ORTCHAR_T;\n" + ort_abi.declarations() + '#include "glue.h"\n'
+    text = (
+        f'#include "platform.h"\n#include <stdbool.h>\n{PYTHON}\ntypedef {character} ORTCHAR_T;\n'
+        + ort_abi.declarations()
+    )
+    text += "typedef struct { OrtDataTransferImpl table; const OrtApi *api; } WgpuOrtDataTransferImpl;\n"
+    text += "".join(f"{slot.result} c_{name}({slot.parameters});\n" for name, slot in ort_abi.callbacks())
+    text += '#define MEMOS 8\n#include "runs.c"\n#include "memory.c"\n'
     compile_text(compiler, text, "-Wno-unused-function")
 
 
 def test_the_system_is_called_in_one_file_of_c_and_one_of_python() -> None:
-    for name in ("shim.c", "glue.h", "python_call.h", "encode.c"):
+    for name in ("shim.c", "runs.c", "memory.c", "python_call.h", "encode.c"):
         text = (CSRC / name).read_text()
         for word in ("dlsym", "dlopen", "mmap", "VirtualAlloc", "LoadLibrary", "<dlfcn.h>", "<windows.h>"):
             assert word not in text, f"{name} has {word}: it belongs into platform.h"

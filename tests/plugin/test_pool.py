@@ -21,14 +21,14 @@ from onnx import TensorProto
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import trace
+from onnxruntime_ep_wgpu._ort import ffi
 from onnxruntime_ep_wgpu.device import Place, let_go
 from onnxruntime_ep_wgpu.device.sizes import size_class
 from onnxruntime_ep_wgpu.errors import DeviceError
-from onnxruntime_ep_wgpu.plugin.callbacks import held
+from onnxruntime_ep_wgpu.plugin.abi import address
 from onnxruntime_ep_wgpu.plugin.memory import pool
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from onnxruntime_ep_wgpu.plugin.memory.allocation import Allocation, Located
-from onnxruntime_ep_wgpu.plugin.memory.transfer import DataTransfer
 from tests import patience
 
 from . import models
@@ -36,8 +36,6 @@ from .loss import WITH_WGPU_PY, device_of, lose
 from .test_memo import RANDOM, hits
 
 ROOT = Path(__file__).resolve().parents[2]
-
-pytestmark = pytest.mark.skipif(pool.native is None, reason="the extension has not been built")
 
 
 def without_python(run: Callable[[], object]) -> tuple[int, int]:
@@ -149,7 +147,7 @@ def test_ranges_are_bounded_and_those_used_longest_ago_go(session: Any) -> None:
     for rows in range(1, 4000, 37):
         check(session, rows)
     its = freed()
-    assert 0 < len(its) <= pool.native.lib.POOLED
+    assert 0 < len(its) <= pool.lib.POOLED
     assert sum(it.capacity for it in its) <= pool.MOST_HELD
     assert settled(session, 2)
 
@@ -311,7 +309,7 @@ def test_odd_sizes_are_right() -> None:
 
 
 def test_states_and_sizes_are_those_of_c_code() -> None:
-    lib = pool.native.lib
+    lib = pool.lib
     assert (pool.PYTHONS, pool.USED, pool.FREE, pool.GONE) == (lib.PYTHONS, lib.USED, lib.FREE, lib.GONE)
     sizes = [*range(5000), *(2**bits + more for bits in range(12, 40) for more in (-257, -1, 0, 1, 255, 256, 257))]
     assert [lib.size_class(it) for it in sizes] == [size_class(it) for it in sizes]
@@ -369,7 +367,7 @@ def free_interrupted(how: str) -> None:
     value = on_device((5, 8))  # Python's
     start, others, space = value.data_ptr(), [], memory.space()
     assert allocation_at(start).range.state == pool.PYTHONS
-    give_free, calls = pool.PooledRange.give_free, []
+    give_free, calls = pool.Range.give_free, []
 
     def allocate() -> None:
         if how == "from Python":  # as a new range, after this one went for another one
@@ -377,7 +375,7 @@ def free_interrupted(how: str) -> None:
         while not others or others[-1].data_ptr() != start:
             others.append(on_device((5, 8), 7))
 
-    def interrupted(self: pool.PooledRange, *arguments: Any) -> None:
+    def interrupted(self: pool.Range, *arguments: Any) -> None:
         give_free(self, *arguments)
         calls.append(self)
         if len(calls) == 1:
@@ -387,7 +385,7 @@ def free_interrupted(how: str) -> None:
             signal.raise_signal(signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(pool.PooledRange, "give_free", interrupted)
+        patch.setattr(pool.Range, "give_free", interrupted)
         del value
         gc.collect()
     assert not space._allocations[start].is_freed
@@ -458,8 +456,7 @@ def test_an_upload_goes_where_its_tensor_lay_whatever_comes_into_its_place(sessi
     """Another thread takes the range back while C code uploads to it, and another one gets its place in the pool."""
     value, other = used((5, 8)), used((500, 8))
     mine, stranger = (allocation_at(it.data_ptr()) for it in (value, other))
-    natives = [it._native for it in held.values() if isinstance(it, DataTransfer)]
-    real, written = natives[0].upload, []
+    real, written = pool.lib.upload, []
     stranger.range.take_back(pool.USED)
     buffer = mine._pieces[0].buffer
 
@@ -469,15 +466,13 @@ def test_an_upload_goes_where_its_tensor_lay_whatever_comes_into_its_place(sessi
         written.append(to)
         return int(real(queue, to, offset, data, nbytes))
 
-    function = pool.native.ffi.callback(pool.native.ffi.typeof(real), upload)
+    pool.lib.upload = function = ffi.callback(ffi.typeof(real), upload)
     try:
-        for native in natives:
-            native.upload = function
         value.update_inplace(np.full((5, 8), 3, np.float32))
     finally:
-        for native in natives:
-            native.upload = real
-    assert written == [pool.address(buffer.handle)]
+        pool.lib.upload = real
+    del function
+    assert written == [address(buffer.handle)]
     assert stranger.range.state == pool.USED
     assert stranger.range.filled == 2**64 - 1
     np.testing.assert_array_equal(value.numpy(), np.full((5, 8), 3))
@@ -579,7 +574,7 @@ def lose_what_waits() -> None:
 
 def test_a_tensor_that_is_written_again_and_again_is_left_to_c_code_when_there_is_room(session: Any) -> None:
     check(session, 5)
-    others = [on_device((5, 8)) for _ in range(pool.native.lib.POOLED // 2)]
+    others = [on_device((5, 8)) for _ in range(pool.lib.POOLED // 2)]
     for other in others:
         other.update_inplace(np.ones((5, 8), np.float32))
     value = on_device((5, 8))
@@ -627,15 +622,15 @@ def test_a_tensor_that_comes_to_lie_elsewhere_while_it_is_left_to_c_code_is_not(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     value, space = on_device((5, 8)), memory.space()
-    allocation, lend = allocation_at(value.data_ptr()), pool.PooledRange.lend
+    allocation, lend = allocation_at(value.data_ptr()), pool.Range.lend
 
-    def moved(self: pool.PooledRange, ends: int) -> int:
+    def moved(self: pool.Range, ends: int) -> int:
         buffer = device_of(0).caches.storage.take(256, "a test")
         with allocation._lock:
             allocation._lie_in(allocation._pieces[0]._replace(buffer=buffer))
         return lend(self, ends)
 
-    monkeypatch.setattr(pool.PooledRange, "lend", moved)
+    monkeypatch.setattr(pool.Range, "lend", moved)
     for k in range(4):
         value.update_inplace(np.full((5, 8), k, np.float32))
         assert allocation.range.state == pool.PYTHONS
@@ -652,15 +647,13 @@ def test_who_uploads_in_c_code_does_not_have_the_lock_of_the_interpreter(session
     ones = np.ones((5, 8), np.float32)
     assert without_python(lambda: value.update_inplace(ones))[1] == 1
     assert any(without_python(lambda: binding.bind_cpu_input("x", ones))[1] for _ in range(4))
-    natives = [it._native for it in held.values() if isinstance(it, DataTransfer)]
-    real, has_lock = natives[0].upload, ctypes.cast(ctypes.pythonapi.PyGILState_Check, ctypes.c_void_p).value
+    real, has_lock = pool.lib.upload, ctypes.cast(ctypes.pythonapi.PyGILState_Check, ctypes.c_void_p).value
     try:
-        for native in natives:  # it says that it uploaded when it has the lock; else Python does that
-            native.upload = pool.native.ffi.cast(pool.native.ffi.typeof(real), has_lock)
+        # It says that it uploaded when it has the lock; else Python does that.
+        pool.lib.upload = ffi.cast(ffi.typeof(real), has_lock)
         array = np.full((5, 8), 2, np.float32)
         assert without_python(lambda: value.update_inplace(array))[1] == 0
         assert not any(without_python(lambda: binding.bind_cpu_input("x", array))[1] for _ in range(4))
     finally:
-        for native in natives:
-            native.upload = real
+        pool.lib.upload = real
     np.testing.assert_array_equal(value.numpy(), array)

@@ -27,17 +27,14 @@ class Allocator(CallbackTable, struct="OrtAllocator"):
         super().__init__(ort)
         self._info, self._opener = info, context.device
         self._owner = pool.Owner(context)
-        if pool.native is not None:
-            self._native = pool.allocator_table(ort, self.pointer)
-            self.pointer = ffi.cast("OrtAllocator *", address(self._native))
-            self._owner.number = address(self._native)
+        self._owner.number = address(self.pointer)
 
     def release(self) -> None:
         self._owner.number = 0
         memory.space().end_pooling(owner=self._owner)
         super().release()
 
-    @callback("Alloc", device=True)
+    @callback("Alloc", device=True, first="alloc")
     def alloc(self, nbytes: int) -> Any:
         space = memory.space()
         allocation = space.reserve(nbytes, self._opener, self._owner)
@@ -51,7 +48,7 @@ class Allocator(CallbackTable, struct="OrtAllocator"):
     def reserve(self, nbytes: int) -> Any:
         return self.alloc(nbytes)
 
-    @callback("Free", device=True)
+    @callback("Free", device=True, first="free_range")
     def free(self, pointer: Any) -> None:
         if pointer:
             let_go()  # of what ended before; the buffers of this range may be used again

@@ -31,16 +31,17 @@ held: dict[int, CallbackTable] = {}
 
 
 def callback(
-    name: str, since: int = VERSION_NEEDED, repeatable: bool = False, device: bool = False
+    name: str, since: int = VERSION_NEEDED, repeatable: bool = False, device: bool = False, first: str = ""
 ) -> Callable[[_Method], _Method]:
     """Marks the method that answers a callback. `since`: ONNX Runtime versions below it do not have the slot.
+    `first`: the function of C code that is called instead, and calls this for what it does not do itself.
 
     `repeatable`: called once more when it was interrupted, so that ONNX Runtime need not make an error of that.
     `device`: it uses the device, so that in a forked process it fails or, when it cannot fail, does nothing.
     """
 
     def mark(method: _Method) -> _Method:
-        method.__dict__["callback"] = (name, since)
+        method.__dict__["callback"] = (name, since, first)
         method.__dict__["how"] = repeatable, device
         return method
 
@@ -64,29 +65,31 @@ class CallbackTable:
     """
 
     struct: ClassVar[str]
-    _slots: ClassVar[list[tuple[str, int]]]
+    kind: ClassVar[str]
+    _slots: ClassVar[list[tuple[str, int, str]]]
 
-    def __init_subclass__(cls, struct: str) -> None:
+    def __init_subclass__(cls, struct: str, kind: str = "") -> None:
+        """`kind`: the type of C code's objects that begin with the table, if they have more than the OrtApi behind it."""
         super().__init_subclass__()
-        cls.struct = struct
+        cls.struct, cls.kind = struct, kind or f"Wgpu{struct}"
         cls._slots = []
         # Base classes too: a table may be filled by several classes, each with one subject.
         for attribute, method in [item for base in cls.__mro__ for item in vars(base).items()]:
-            name, since = getattr(method, "callback", ("", 0))
+            name, since, first = getattr(method, "callback", ("", 0, ""))
             if name:
-                cls._slots.append((name, since))
+                cls._slots.append((name, since, first or f"c_{struct}_{name}"))
                 repeatable, device = method.__dict__["how"]
                 export(f"{struct}_{name}", _method(attribute), repeatable=repeatable, device=device)
 
     def __init__(self, ort: Ort) -> None:
         self.ort = ort
-        self._table = ffi.new(f"Wgpu{self.struct} *", {"api": ort.api})
+        self._table = ffi.new(f"{self.kind} *", {"api": ort.api})
         self.pointer = ffi.addressof(self._table, "table")
         version = "version" if self.struct == "OrtAllocator" else "ort_version_supported"
         setattr(self.pointer, version, ort.version)
-        for name, since in self._slots:
+        for name, since, function in self._slots:
             if since <= ort.version:
-                setattr(self.pointer, name, ffi.addressof(lib, f"c_{self.struct}_{name}"))
+                setattr(self.pointer, name, ffi.addressof(lib, function))
 
     def hand_out(self, out: Any, place: int = 0) -> None:
         """Gives the object to ONNX Runtime, which holds it from here on until it calls `release`.

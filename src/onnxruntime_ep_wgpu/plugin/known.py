@@ -1,6 +1,6 @@
 """What is known of the tensors of a compiled node's earlier runs, so that those that are where they were are not looked at again.
 
-In: tensors of a run with their addresses. Out: for later runs those tensors, and the same for C code (csrc/glue.h), which compares
+In: tensors of a run with their addresses. Out: for later runs those tensors, and the same for C code (csrc/runs.c), which compares
 addresses, shapes and marks of memory. Invariant: what is known keeps no memory, and one run uses it at a time.
 """
 
@@ -19,6 +19,17 @@ from .memory import space as memory
 
 if TYPE_CHECKING:
     from ..device import Buffer, Device
+    from .memory.allocation import Marked
+
+
+def write_row(row: Any, type: int, dims: tuple[int, ...], mark: Marked | None, at: int, valued: bool) -> None:
+    """Writes what C code compares a tensor with: type and dims; of one that is not empty also its address and marks."""
+    row.type, row.rank, row.valued = type, len(dims), valued
+    row.dims[0 : len(dims)] = dims
+    if mark is not None:
+        row.marks = ffi.cast("uint64_t *", mark.marks.buffer_info()[0])
+        row.place, row.value = mark.place, mark.value
+        row.data = ffi.cast("void *", at)  # the last step: an interrupt leaves nothing half known
 
 
 class _KnownTensor(NamedTuple):
@@ -40,7 +51,7 @@ class KnownTensors:
         self.inputs: list[_KnownTensor | None] = [None] * inputs
         self.outputs: list[_KnownTensor | None] = [None] * outputs
         self.shapes: tuple[tuple[int, ...], ...] = ()  # of the outputs
-        self.c_inputs, self.c_outputs = ffi.new("WgpuKnown[]", inputs or 1), ffi.new("WgpuKnown[]", outputs or 1)
+        self.c_inputs, self.c_outputs = ffi.new("Tensor[]", inputs or 1), ffi.new("Tensor[]", outputs or 1)
         self.others = ffi.new("size_t[]", max(inputs, outputs, 1))
         self.numbers = ffi.new("size_t[]", signature.outputs or (0,))
         self.data = ffi.new("void *[]", outputs or 1)
@@ -63,24 +74,21 @@ class KnownTensors:
 
     def note_input(self, number: int, tensor: DeviceTensor, at: int) -> None:
         """Remembers an input of the fused node, whose address is `at`, for later runs."""
-        self._note(self.inputs, self.c_inputs, number, tensor, at)
+        self._note(self.inputs, self.c_inputs, number, tensor, at, False)
 
     def note_output(self, number: int, tensor: DeviceTensor, at: int) -> None:
         """Remembers an output of the group, whose address is `at`, for later runs."""
-        self._note(self.outputs, self.c_outputs, number, tensor, at)
+        self._note(self.outputs, self.c_outputs, number, tensor, at, True)  # it must have no host copy later either
 
-    def _note(self, known: list[_KnownTensor | None], native: Any, number: int, tensor: DeviceTensor, at: int) -> None:
+    def _note(
+        self, known: list[_KnownTensor | None], rows: Any, number: int, tensor: DeviceTensor, at: int, valued: bool
+    ) -> None:
         dtype, shape, place = tensor.dtype, tensor.shape, tensor.place
         mark = memory.space().marked(at, dtype.nbytes(math.prod(shape)))
-        if place is None or len(shape) > lib.WGPU_MOST_AXES or mark.at is None or mark.at.place != place:
+        if place is None or len(shape) > lib.MOST_AXES or mark.at is None or mark.at.place != place:
             return
-        it = native[number]
-        it.type, it.rank = dtype.code, len(shape)
-        it.marks = ffi.cast("uint64_t *", mark.marks.buffer_info()[0])
-        it.place, it.value = mark.place, mark.value
-        it.dims[0 : len(shape)] = shape
         known[number] = _KnownTensor(dtype, shape, weakref.ref(place.buffer), place.offset, at)
-        it.data = ffi.cast("void *", at)  # the last step: an interrupt leaves nothing half known
+        write_row(rows[number], dtype.code, shape, mark, at, valued)
 
 
 class FusedNode:

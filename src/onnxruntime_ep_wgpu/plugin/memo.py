@@ -1,4 +1,4 @@
-"""Runs of a compiled node that are the same as before, for C code to repeat (csrc/memo.c).
+"""Runs of a compiled node that are the same as before, for C code to repeat (csrc/runs.c).
 
 In: runs that Python has done. Out: memos, each a set of tensors with the work that is submitted for them; ONNX Runtime's call of
 the node then ends in C, without the interpreter and its lock, when all tensors are the same.
@@ -17,25 +17,19 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import accumulate, chain, compress, count
+from itertools import compress, count
 from operator import ne
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from .._ort import ffi as _ort_ffi
+from .._ort import ffi, lib
 from ..device import Place, depend
 from ..runtime.runs.key import Places
 from . import without_python
-from .abi import Ort, address
+from .abi import address
+from .known import write_row
 from .memory import descriptors
 from .memory import space as memory
 from .memory.allocation import Marked
-
-try:
-    from .. import _memo as _extension  # type: ignore[attr-defined,unused-ignore]
-except ImportError:
-    _extension = None
-native: Any = _extension
-without_python.tell(native)
 
 if TYPE_CHECKING:
     from ..device import Submission, Work
@@ -66,31 +60,25 @@ Key = tuple[int, tuple[int, ...], Shapes]  # what a run is captured as; addresse
 
 
 class _Tensors:
-    """What memos have in common where only shapes are others: the rows that C code reads, the addresses of the node's tensors, and
-    of the group's, inputs first, types, where they lie (`Places.at`), and the first of the dims of each. It keeps no memory of
-    tensors. `valued`: the value of some input sets shapes."""
+    """What memos have in common where only shapes are others: the addresses of the node's tensors, and of the group's, inputs
+    first, types, and where they lie (`Places.at`). It keeps no memory of tensors. `valued`: the value of some input sets shapes."""
 
-    def __init__(
-        self, rows: Any, tensors: Sequence[NodeTensor], numbers: Sequence[int], marked: Sequence[Marked | None]
-    ) -> None:
-        self.rows = rows
+    def __init__(self, tensors: Sequence[NodeTensor], numbers: Sequence[int], marked: Sequence[Marked | None]) -> None:
         self.marks = [mark.marks for mark in marked if mark is not None]
         self.addresses = tuple([it.address for it in tensors])
         self.types = [tensors[number].type for number in numbers]
         self.at = Places([tensors[number].place for number in numbers]).at
-        first = [0, *accumulate(len(it.dims) for it in tensors)]
-        self.first = [first[number] for number in numbers]
         self.valued = any(it.value is not None for it in tensors)
         buffers = {mark.at.place.buffer for mark in marked if mark is not None and mark.at is not None}
         self.buffers = [*map(weakref.ref, buffers)]
 
 
 class _Contents:
-    """What C code reads while a memo lives: `dims` of all tensors of the node, which have these `shapes`. `own` are those of the
+    """What C code reads while a memo lives: `rows` of all tensors of the node, which have these `shapes`. `own` are those of the
     group's tensors."""
 
-    def __init__(self, tensors: _Tensors, dims: Any, shapes: Shapes, own: Shapes, work: Work) -> None:
-        self.tensors, self.dims, self.shapes, self.own, self.work = tensors, dims, shapes, own, work
+    def __init__(self, tensors: _Tensors, rows: Any, shapes: Shapes, own: Shapes, work: Work) -> None:
+        self.tensors, self.rows, self.shapes, self.own, self.work = tensors, rows, shapes, own, work
 
 
 class Memo:
@@ -111,13 +99,13 @@ class Memo:
 
     def begin(self) -> None:
         """From here on C code uses it."""
-        native.lib.memo_begin(self._words)
+        lib.memo_begin(self._words)
 
     def end(self) -> bool:
         """Nobody begins to use it any more. Whether nobody does, and so what it kept has gone."""
         if self.contents is None:
             return True
-        if not native.lib.memo_end(self._words):
+        if not lib.memo_end(self._words):
             return False
         self.contents = None
         return True
@@ -153,22 +141,15 @@ class _Thread(threading.local):
 
 
 class Memos:
-    """Those of one node: `table` is its OrtNodeComputeInfo. `node` is what ONNX Runtime gets instead."""
+    """Those of one node, a Node of C code."""
 
-    def __init__(self, ort: Ort, table: Any, signature: FusedNode, captured: bool, every: int = 0) -> None:
-        """`captured`: the session captures its runs, so a run is repeated only where it belongs to the same graph. `every`: of so
-        many runs one is not repeated; 0 for none."""
+    def __init__(self, node: Any, signature: FusedNode, captured: bool) -> None:
+        """`captured`: the session captures its runs, so a run is repeated only where it belongs to the same graph."""
         # The places of the group's tensors among those of the node.
         self._numbers = [*signature.inputs, *(len(signature.input_names) + number for number in signature.outputs)]
-        self._node = native.ffi.new("Node *")
-        self.node = _ort_ffi.cast("OrtNodeComputeInfo *", address(self._node))
-        _ort_ffi.memmove(self.node, table, _ort_ffi.sizeof("OrtNodeComputeInfo"))
-        self._node.api = native.ffi.cast("OrtApi *", address(ort.api))
-        self._node.inputs, self._node.outputs = signature.counts
-        self._node.captured, self._node.every = captured, every
-        self._node.python = native.ffi.cast(native.ffi.typeof(self._node.python), address(table.Compute))
-        compute = address(native.ffi.addressof(native.lib, "compute"))
-        self.node.Compute = _ort_ffi.cast(_ort_ffi.typeof(table.Compute), compute)
+        self._node = node
+        node.inputs, node.outputs = signature.counts
+        node.captured = captured
         self._memos: list[Memo | None] = [None] * len(self._node.memos)
         self._lock = threading.Lock()
         self._thread = _Thread()
@@ -191,7 +172,7 @@ class Memos:
         """C code calls the node with this state: that of the node, or the memo of a run which it has begun and cannot complete, and
         leaves in use meanwhile. Raises DeviceError, DeviceLostError for that."""
         number = address(state)
-        if number != address(self.node):
+        if number != address(self._node):
             next(it for it in self._memos if it is not None and it.is_at(number)).raise_refusal()
 
     def ran(
@@ -247,29 +228,20 @@ class Memos:
         if number is None:
             return
         work = run.work(submission)
-        rows, first = [], 0
-        cast, null = native.ffi.cast, native.ffi.NULL
-        for it, mark in zip(tensors, marked, strict=True):
-            row = (it.value is not None, it.type, len(it.dims), first)
-            if mark is None:
-                rows.append((null, null, 0, 0, *row))
-            else:
-                marks = cast("uint64_t *", mark.marks.buffer_info()[0])
-                rows.append((cast("void *", it.address), marks, mark.place, mark.value, *row))
-            first += len(it.dims)
-        for k in range(self._node.inputs, len(rows)):
-            rows[k] = (*rows[k][:4], True, *rows[k][5:])  # a host copy of an output has to be forgotten
-        known = _Tensors(native.ffi.new("Tensor[]", rows), tensors, self._numbers, marked)
-        dims = native.ffi.new("int64_t[]", [*chain.from_iterable(shapes)] or (0,))
-        contents = _Contents(known, dims, shapes, [shapes[number] for number in self._numbers], work)
+        rows = ffi.new("Tensor[]", max(1, len(tensors)))
+        for k, (it, mark) in enumerate(zip(tensors, marked, strict=True)):
+            # A host copy of an output has to be forgotten.
+            write_row(rows[k], it.type, it.dims, mark, it.address, it.value is not None or k >= self._node.inputs)
+        known = _Tensors(tensors, self._numbers, marked)
+        contents = _Contents(known, rows, shapes, [shapes[number] for number in self._numbers], work)
         self._begin(number, key, contents, run.plan).expects = run.goes_on
 
     def _begin(self, number: int, key: Key, contents: _Contents, plan: Plan) -> Memo:
         """Lets C code repeat what `contents` says, from here on."""
-        words = native.ffi.addressof(self._node, "memos", number)
-        words.tensors, words.dims = contents.tensors.rows, contents.dims
-        words.run = native.ffi.cast("int (*)(void *)", contents.work.function)
-        words.work = native.ffi.cast("void *", contents.work.number)
+        words = ffi.addressof(self._node, "memos", number)
+        words.tensors = contents.rows
+        words.run = ffi.cast("int (*)(void *)", contents.work.function)
+        words.work = ffi.cast("void *", contents.work.number)
         words.hits, words.graph = 0, key[0]
         words.last = self._node.hits
         made = Memo(self, words, key, contents)
@@ -301,14 +273,14 @@ class Memos:
             made = None if grown is None else work()
             if grown is None or made is None:
                 return None
-            everything, dims = grown
+            everything, rows = grown
             found.went_on = True
             self._end_expected()
             key = last.key[0], contents.tensors.addresses, everything
             number = self._free_place(key)
             if number is None:
                 return None
-            memo = self._begin(number, key, _Contents(contents.tensors, dims, everything, own, made), plan)
+            memo = self._begin(number, key, _Contents(contents.tensors, rows, everything, own, made), plan)
             memo.expected = True
             self._expected.append(memo)
             return made
@@ -320,18 +292,18 @@ class Memos:
         if tensors.valued:
             return None
         grown = list(contents.shapes)
-        dims = native.ffi.new("int64_t[]", len(contents.dims))
-        native.ffi.memmove(dims, contents.dims, native.ffi.sizeof(dims))
+        rows = ffi.new("Tensor[]", len(contents.rows))
+        ffi.memmove(rows, contents.rows, ffi.sizeof(rows))
         for k in compress(count(), map(ne, own, contents.own)):
-            number, shape, first = self._numbers[k], own[k], tensors.first[k]
+            number, shape = self._numbers[k], own[k]
             nbytes = descriptors.tensor_bytes(tensors.types[k], shape)
             there = space.known_place(tensors.addresses[number], nbytes) if nbytes else None
             at = None if there is None else (there.buffer.number, there.offset)
             if at is None or at != tensors.at[k] or len(grown[number]) != len(shape):
                 return None
             grown[number] = shape
-            dims[first : first + len(shape)] = shape
-        return grown, dims
+            rows[number].dims[0 : len(shape)] = shape
+        return grown, rows
 
     def _end_expected(self) -> None:
         """Of runs that were expected two are known, the last one and the one to come."""
@@ -381,11 +353,11 @@ def _marked(tensors: Sequence[NodeTensor], inputs: int, newest: int) -> list[Mar
     marked: list[Marked | None] = []
     for number in reversed(range(len(tensors))):  # results are new more often than inputs
         it = tensors[number]
+        if len(it.dims) > lib.MOST_AXES or (it.nbytes and not it.address):  # in a temporary place
+            return None
         if not it.nbytes:
             marked.append(None)
             continue
-        if not it.address:  # in a temporary place
-            return None
         mark = space.marked(it.address, it.nbytes)
         if (mark.number > newest and not mark.stays) or mark.at is None or mark.at.place != it.place:
             return None
@@ -399,5 +371,4 @@ def _marked(tensors: Sequence[NodeTensor], inputs: int, newest: int) -> list[Mar
 
 def begin_run(graph: int) -> None:
     """A run begins on this thread, in a session that captures, of what has been captured as this number."""
-    if native is not None:
-        native.lib.begin_run(graph)
+    lib.begin_run(graph)

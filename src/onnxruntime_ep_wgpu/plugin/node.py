@@ -46,7 +46,7 @@ class RunnableGroup(Protocol):
         """The group on the device to use now, for one run."""
 
 
-class ComputeInfo(CallbackTable, struct="OrtNodeComputeInfo"):
+class ComputeInfo(CallbackTable, struct="OrtNodeComputeInfo", kind="Node"):
     """A compiled group, shared by all runs.
 
     `captured` when the session captures its runs.
@@ -68,17 +68,14 @@ class ComputeInfo(CallbackTable, struct="OrtNodeComputeInfo"):
         self._noted: Runnable | None = None  # what the memos are of
 
     def repeat_in_c(self, in_a_body: bool) -> None:
-        """From here on runs that are the same as before are repeated without Python. Before ONNX Runtime gets the object.
+        """From here on runs that are the same as before are repeated without Python.
 
         In a body some go through Python all the same, because an endless Loop could not be interrupted otherwise.
         """
-        if memo.native is not None:
-            self.memos = memo.Memos(
-                self.ort, self.pointer, self._signature, self.captured is not None, _INTERRUPTIBLE * in_a_body
-            )
-            self.pointer = self.memos.node
-            if self.captured is not None:
-                self.captured.memos = self.memos
+        self._table.every = _INTERRUPTIBLE if in_a_body else 0
+        self.memos = memo.Memos(self._table, self._signature, self.captured is not None)
+        if self.captured is not None:
+            self.captured.memos = self.memos
 
     def release(self) -> None:
         if self.memos is not None:
@@ -94,7 +91,7 @@ class ComputeInfo(CallbackTable, struct="OrtNodeComputeInfo"):
     def release_state(self, _state: Any) -> None:
         pass
 
-    @callback("Compute", repeatable=True, device=True)
+    @callback("Compute", repeatable=True, device=True, first="compute")
     def compute(self, state: Any, context: Any) -> None:
         first_run, self.first_run = self.first_run, None
         if first_run is None:

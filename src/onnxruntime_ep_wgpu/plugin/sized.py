@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..program.program import Program
 
 
-class SizedNode(ComputeInfo, struct="OrtNodeComputeInfo"):
+class SizedNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
     """A group that is compiled to `program`. `signature` has its inputs and all outputs but their shapes."""
 
     def __init__(self, ort: Ort, group: RunnableGroup, signature: FusedNode, program: Program) -> None:

@@ -1,7 +1,7 @@
 """The tensors of one call of a compiled node: where they lie, and the temporary buffers for those in host memory.
 
 In: a kernel context. Out: the inputs as the runtime takes them, places for the outputs. Most of them are the same from run to run,
-also where shapes change in each, as those of a cache's layers are: C code says which are not (csrc/glue.h), by address, shape and
+also where shapes change in each, as those of a cache's layers are: C code says which are not (csrc/runs.c), by address, shape and
 marks of their memory (`memory/allocation.py`), and only these are looked at; what is known of the others is in `known.py`.
 """
 
@@ -50,12 +50,12 @@ class Tensors:
         """The inputs of the group as the runtime takes them, those in `valued` with their values. Asked again it begins again."""
         self.addresses, self._values = [], {}
         node, known, count = self._node, self._known, len(self._node.input_names)
-        given = self._given = ffi.new("WgpuTensor[]", max(1, count))
-        status = lib.wgpu_inputs(self._ort.api, self._context, count, given)
+        given = self._given = ffi.new("Given[]", max(1, count))
+        status = lib.read_inputs(self._ort.api, self._context, count, given)
         if status:
             self._require_tensors(count)
             self._ort.check_status(status)
-        others = set(ffi.unpack(known.others, lib.wgpu_other_inputs(given, known.c_inputs, count, known.others)))
+        others = set(ffi.unpack(known.others, lib.other_inputs(given, known.c_inputs, count, known.others)))
         tensors: list[DeviceTensor] = []
         for k, i in enumerate(node.inputs):
             it = known.inputs[i]
@@ -70,8 +70,8 @@ class Tensors:
 
     def _require_tensors(self, count: int) -> None:
         """Raises InputError for an input that holds nothing, as one does that was fed None."""
-        tensors = ffi.new("WgpuTensor[]", [{"type": -1}] * count)
-        status = lib.wgpu_inputs(self._ort.api, self._context, count, tensors)
+        tensors = ffi.new("Given[]", [{"type": -1}] * count)
+        status = lib.read_inputs(self._ort.api, self._context, count, tensors)
         if status:
             self._ort.api.ReleaseStatus(status)
             empty = next((i for i in range(count) if tensors[i].type == -1), None)
@@ -111,9 +111,9 @@ class Tensors:
         """Where the outputs of the group go, by type and shape; None for those that are empty."""
         known, count = self._known, len(wanted)
         known.set_shapes(tuple([shape for _, shape in wanted]))
-        made = lib.wgpu_outputs(self._ort.api, self._context, count, known.numbers, known.dims, known.ranks, known.data)
+        made = lib.make_outputs(self._ort.api, self._context, count, known.numbers, known.dims, known.ranks, known.data)
         self._ort.check_status(made)
-        others = set(ffi.unpack(known.others, lib.wgpu_other_outputs(known.data, known.c_outputs, count, known.others)))
+        others = set(ffi.unpack(known.others, lib.other_outputs(known.data, known.c_outputs, count, known.others)))
         places: list[Place | None] = []
         for index, (dtype, shape) in enumerate(wanted):
             it = known.outputs[index]

@@ -1,4 +1,4 @@
-"""What C code that answers ONNX Runtime by itself has to be told (csrc/without_python.h): all its modules the same, here.
+"""What C code that answers ONNX Runtime by itself has to be told (csrc/without_python.h).
 
 In: a process that was forked, and threads that are listened on (`trace.py`) or rehearse (`rehearsal.py`). Out: C code that
 leaves to Python what it must.
@@ -6,17 +6,8 @@ leaves to Python what it must.
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import process, rehearsal, trace
-
-_modules: list[Any] = []
-
-
-def tell(module: Any) -> None:
-    """From here on a module of C code, if it has been built, is told."""
-    if module is not None:
-        _modules.append(module)
+from .._ort import lib
 
 
 def settle() -> None:
@@ -26,8 +17,7 @@ def settle() -> None:
 
 
 def _listen(listens: bool) -> None:
-    for module in _modules:
-        module.lib.listen(listens or rehearsal.is_on())
+    lib.listen(listens or rehearsal.is_on())
 
 
 def _rehearses(on: bool) -> None:
@@ -35,8 +25,7 @@ def _rehearses(on: bool) -> None:
 
 
 def _forked() -> None:
-    for module in _modules:
-        module.lib.forked = 1
+    lib.forked = 1
 
 
 process.on_fork.append(_forked)

@@ -22,10 +22,10 @@ class MemcpyKernel(CallbackTable, struct="OrtKernelImpl"):
 
     @callback("Compute", repeatable=True, device=True)
     def compute(self, context: Any) -> None:
-        ort, tensor, out = self.ort, ffi.new("WgpuTensor *"), ffi.new("void **")
-        ort.check_status(lib.wgpu_inputs(ort.api, context, 1, tensor))
+        ort, tensor, out = self.ort, ffi.new("Given *"), ffi.new("void **")
+        ort.check_status(lib.read_inputs(ort.api, context, 1, tensor))
         nbytes = tensor_bytes(tensor.type, shape_of(tensor))
-        ort.check_status(lib.wgpu_outputs(ort.api, context, 1, [0], tensor.dims, [tensor.rank], out))
+        ort.check_status(lib.make_outputs(ort.api, context, 1, [0], tensor.dims, [tensor.rank], out))
         copy(tensor.data, out[0], nbytes)
 
     @callback("Release")

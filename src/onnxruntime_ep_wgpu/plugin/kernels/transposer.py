@@ -45,8 +45,8 @@ class Transposer:
         executable.run([DeviceTensor(dtype, shape, read.buffer, read.offset)], [written])
 
     def _tensor(self, value: Any) -> Any:
-        tensor = ffi.new("WgpuTensor *")
-        self._ort.check_status(lib.wgpu_tensor(self._ort.api, value, tensor))
+        tensor = ffi.new("Given *")
+        self._ort.check_status(lib.read_tensor(self._ort.api, value, tensor))
         return tensor
 
     def _executable(self, device: Device, dtype: DType, axes: tuple[int, ...]) -> Executable:

@@ -75,7 +75,7 @@ class Allocation:
     """A range from `start` on, of which `range` says who has it and how much of it; new buffers are made on `device`, another one
     after a loss.
 
-    `pieces` and `mirrors` are replaced, never changed in place. `marks`, which C code reads (csrc/memo.c), belong to the range
+    `pieces` and `mirrors` are replaced, never changed in place. `marks`, which C code reads (csrc/runs.c), belong to the range
     whoever has it: two numbers that grow when pieces, and when mirrors are replaced, both before and after: an interrupt may
     come between, and so may a thread that looks at both.
 
@@ -127,7 +127,7 @@ class Allocation:
     @property
     def is_freed(self) -> bool:
         """Whether nobody has it."""
-        return self.range.state >= pool.FREE
+        return bool(self.range.state >= pool.FREE)
 
     def may_be_pooled(self) -> bool:
         """Whether it may stay in its buffer when it is freed, as far as it goes; then C code may be given it."""
@@ -147,7 +147,7 @@ class Allocation:
 
     def _bar(self) -> None:
         """From here on C code never has it."""
-        self.range.barred = 1
+        self.range.words.barred = 1
         self.range.take_back(pool.USED)
 
     def _whole(self) -> Piece | None:
@@ -251,7 +251,7 @@ class Allocation:
         """The host wants to know what is there. What it put there itself it has a copy of from now on: C code, which keeps none,
         leaves it to Python."""
         if offset in self._mirrored() or self.range.filled == self.marks[VALUE]:
-            self.range.copied = 1
+            self.range.words.copied = 1
 
     def marked(self, offset: int, nbytes: int) -> Marked:
         """What lies at a range, and marks that are as old as that at least."""

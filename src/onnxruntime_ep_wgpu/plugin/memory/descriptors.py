@@ -37,11 +37,11 @@ def tensor_bytes(type_code: int, shape: tuple[int, ...]) -> int:
 
 def tensor_of(ort: Ort, value: Any) -> tuple[Any, int]:
     """(data pointer, bytes) of a tensor value."""
-    tensor = ffi.new("WgpuTensor *")
-    ort.check_status(lib.wgpu_tensor(ort.api, value, tensor))
+    tensor = ffi.new("Given *")
+    ort.check_status(lib.read_tensor(ort.api, value, tensor))
     return tensor.data, tensor_bytes(tensor.type, shape_of(tensor))
 
 
 def shape_of(tensor: Any) -> tuple[int, ...]:
-    """The shape of a WgpuTensor."""
+    """The shape of a Given."""
     return tuple(ffi.unpack(tensor.dims, tensor.rank)) if tensor.rank else ()

@@ -41,7 +41,7 @@ class AddressSpace:
 
     def __init__(self, size: int = RESERVED_BYTES) -> None:
         """Reserves up to `size` bytes of addresses; less where the process may not have as many."""
-        while not (start := address_of(lib.wgpu_reserve(size))):
+        while not (start := address_of(lib.reserve(size))):
             size //= 2
             if size < 1 << 30:
                 raise DeviceError("the system refuses to reserve 1 GiB of addresses for device memory")
@@ -53,33 +53,21 @@ class AddressSpace:
         self._vacant: dict[int, deque[int]] = {}
         self._marks: dict[int, array[int]] = {}  # by start
         self._lock = threading.Lock()  # to cut ranges
-        self._counts: pool.Counts = pool.PlainCounts()
-        self._forgotten = 0  # ranges that were GONE
+        self._forgotten = int(pool.ranges.gone)
         self._admission = pool.Admission()
-
-    def let_c_allocate(self) -> None:
-        """This is the space whose ranges C code allocates again: that of the process, before anything is allocated."""
-        self._counts = pool.ranges
-        self._counts.start, self._counts.end = self.start, self.end
-
-    def _new_range(self, start: int, size: int, capacity: int, marks: array[int]) -> pool.Range:
-        if self._counts is pool.ranges:
-            return pool.PooledRange(int(pool.native.lib.next_number()), start, size, capacity, marks)
-        self._counts.made += 1
-        return pool.PlainRange(self._counts, self._counts.made, size)
 
     @property
     def allocations_made(self) -> int:
         """The number of the newest allocation."""
-        return int(self._counts.made)
+        return int(pool.ranges.made)
 
     @property
     def bytes_in_use(self) -> int:
-        return int(self._counts.begun + self._counts.changed)
+        return int(pool.ranges.begun + pool.ranges.changed)
 
     @property
     def bytes_at_most(self) -> int:
-        return int(self._counts.at_most)
+        return int(pool.ranges.at_most)
 
     def owns(self, address: int) -> bool:
         """Whether an address is one of ours, and not host memory."""
@@ -100,12 +88,12 @@ class AddressSpace:
         marks = self._marks.get(start)
         if marks is None:
             marks = self._marks.setdefault(start, array("Q", (0, 0)))
-        range = self._new_range(start, nbytes, capacity, marks)
+        range = pool.Range(start, nbytes, capacity, marks)
         return Allocation(range, start, capacity, opener, marks, owner)
 
     def begin(self, allocation: Allocation) -> int:
         """From here on the range is allocated; its start. No call is made then, so this is done wholly or not at all."""
-        counts, start, size = self._counts, allocation.start, allocation.range.size
+        counts, start, size = pool.ranges, allocation.start, allocation.range.size
         self._allocations[start] = allocation
         counts.begun += size
         if counts.begun + counts.changed > counts.at_most:
@@ -146,7 +134,7 @@ class AddressSpace:
     def _admitted(self, allocation: Allocation) -> int:
         """Since which end a range that is freed may stay where it lies (`pool.py`), `pool.NEVER` when it may not. Those that it
         takes the place of go."""
-        ends = int(self._counts.ends)
+        ends = int(pool.ranges.ends)
         if allocation.capacity > pool.MOST_BYTES or not allocation.may_be_pooled():
             return pool.NEVER
         self._drop_each(self._admission.lost)
@@ -167,9 +155,9 @@ class AddressSpace:
         """A tensor was uploaded to an address. What is uploaded there again and again is left to C code (`pool.py`)."""
         allocation, offset = self._find(address, 0)
         fills = allocation.fills = allocation.fills + 1
-        if offset or fills < _FILLS or fills & (fills - 1) or allocation.range.copied:
+        if offset or fills < _FILLS or fills & (fills - 1) or allocation.range.words.copied:
             return
-        ends = int(self._counts.ends)
+        ends = int(pool.ranges.ends)
         small = allocation.capacity <= pool.MOST_BYTES and allocation.range.state == pool.PYTHONS
         if small and allocation.may_be_pooled() and self._admission.has_ample_room:
             allocation.leave_to_c(ends)
@@ -183,8 +171,7 @@ class AddressSpace:
     def end_pooling(self, owner: pool.Owner | None = None, context: Context | None = None) -> None:
         """An allocator ends, or the last session of a context: what waits in the pool goes, and the rest when it is freed. Before
         it, the owner or the context was told (`Owner.pools`)."""
-        if pool.native is not None:
-            pool.native.lib.end_some()
+        lib.end_some()
         for allocation in self._allocations.copy().values():
             its = allocation.owner
             if its is not None and (its is owner or its.context is context):
@@ -194,10 +181,12 @@ class AddressSpace:
 
     def _forget_gone(self) -> None:
         """Forgets what nobody has, where an interrupt came between taking it back and that."""
-        if self._counts.gone != self._forgotten:
+        gone = int(pool.ranges.gone)
+        if gone != self._forgotten:
             for allocation in self._allocations.copy().values():
                 if allocation.range.state == pool.GONE:
                     self._forget(allocation)
+            self._forgotten = gone
 
     def _forget(self, allocation: Allocation) -> None:
         """Of a range that is GONE; by several threads, and again after an interrupt."""
@@ -292,7 +281,6 @@ def space() -> AddressSpace:
         with _space_lock:
             if _space is None:
                 made = AddressSpace()
-                if pool.native is not None:
-                    made.let_c_allocate()
+                pool.ranges.start, pool.ranges.end = made.start, made.end  # whose tensors C code knows
                 _space = made
     return _space

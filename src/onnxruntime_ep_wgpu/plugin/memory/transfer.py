@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._ort import ffi
+from ..._ort import lib
 from ...device import adapters
 from ...errors import DeviceError
-from ..abi import Ort, address
 from ..callbacks import CallbackTable, callback
-from . import pool
 from .copies import Batch
 from .descriptors import tensor_of
 
@@ -19,21 +17,13 @@ GPU, CPU, DEFAULT_MEMORY = 1, 0, 0
 class DataTransfer(CallbackTable, struct="OrtDataTransferImpl"):
     """What `copy_tensors`, `OrtValue.numpy()` and inputs without a Memcpy node use. C code does what it can (csrc/memory.c)."""
 
-    def __init__(self, ort: Ort) -> None:
-        super().__init__(ort)
-        self._native: Any = None
-        if pool.native is not None:
-            self._native = pool.transfer_table(ort, self.pointer)
-            self.pointer = ffi.cast("OrtDataTransferImpl *", address(self._native))
-
     @callback("Release")
     def released(self) -> None:
         self.release()
 
-    @callback("CanCopy")
+    @callback("CanCopy", first="can_copy")
     def can_copy(self, source: Any, destination: Any) -> bool:
-        if self._native is not None:
-            self._native.adapters = len(adapters())  # from here on C code knows
+        lib.adapters = len(adapters())  # from here on C code knows
         kinds = {self._kind(source), self._kind(destination)}
         return kinds in ({"ours"}, {"ours", "host"})
 
@@ -51,7 +41,7 @@ class DataTransfer(CallbackTable, struct="OrtDataTransferImpl"):
         )
         return "ours" if ours else "other"
 
-    @callback("CopyTensors", repeatable=True, device=True)
+    @callback("CopyTensors", repeatable=True, device=True, first="copy_tensors")
     def copy_tensors(self, sources: Any, destinations: Any, _streams: Any, count: int) -> None:
         with Batch() as batch:
             for i in range(count):

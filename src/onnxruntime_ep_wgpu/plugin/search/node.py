@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-class SearchNode(ComputeInfo, struct="OrtNodeComputeInfo"):
+class SearchNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
     """A compiled search. `constants` are the values of inputs that are constant, by the names of the schema; `types` those of
     outputs."""
 

@@ -1,0 +1,209 @@
+/* Runs of a compiled node: which of its tensors lie where they did, and runs that are the same as before, without Python.
+ *
+ * In: a Node, which ONNX Runtime calls as its OrtNodeComputeInfo, with what plugin/memo.py has noted about earlier runs, and tensors that
+ * plugin/known.py knows. Out: the same work is submitted again, or the Python function is called, which does everything else and reports
+ * every error: also of a work that has been submitted in part, for which it gets the memo in place of the node's state.
+ * Invariants: a memo is used only while all that it was made of stands: the same addresses, types and shapes, and marks of the
+ * memory behind them that have not changed since. `users` is raised before `live` is looked at, and Python ends a memo by clearing
+ * `live` before it looks at `users`, so one of both sees the other. An error here is no error, but of work that has begun: the Python
+ * function does it again.
+ */
+#include "without_python.h"
+#include "outcomes.h"
+
+enum { LEFT_OUT = 0, MOST_AXES = 16 /* of a tensor that is known or in a memo; others are looked at in every run */ };
+
+/* One tensor as ONNX Runtime gives it. `dims` belongs to ONNX Runtime and lives as long as the value. */
+typedef struct {
+  void *data;
+  const int64_t *dims;
+  size_t rank;
+  int type; /* ONNX element type, LEFT_OUT for an input that is not there */
+} Given;
+
+/* An input or output of an earlier run, and marks of its memory (plugin/memory/allocation.py): a number that changes when the range gets
+ * other memory, and one that changes when its host copy does. */
+typedef struct {
+  const void *data;      /* its address; NULL when it is empty or left out, and any address will do */
+  const uint64_t *marks; /* of the memory there; NULL when any will do */
+  uint64_t place, value; /* what the marks have to be */
+  int valued;            /* whether it matters what the memory holds */
+  int type;
+  size_t rank;
+  int64_t dims[MOST_AXES];
+} Tensor;
+
+/* Whether memory that lies at an address is that of an earlier run. */
+static int is_there(const Tensor *it, const void *data) {
+  const volatile uint64_t *marks = it->marks; /* another thread may write them */
+  return (it->data == NULL || data == it->data) &&
+         (marks == NULL || (marks[0] == it->place && (!it->valued || marks[1] == it->value)));
+}
+
+static int is_same(const Tensor *it, const Given *now) {
+  return now->type == it->type && now->rank == it->rank && is_there(it, now->data) &&
+         (now->rank == 0 || memcmp(now->dims, it->dims, now->rank * sizeof *now->dims) == 0);
+}
+
+/* ---- for Python: one call reads all inputs of a node, one makes all outputs, so that it crosses the border a few times per run and not
+ * per tensor */
+
+static OrtStatus *read_tensor(const OrtApi *api, const OrtValue *value, Given *out) {
+  OrtStatus *status = api->GetTensorElementTypeAndShapeDataReference(value, &out->type, &out->dims, &out->rank);
+  if (status != NULL) return status;
+  const void *data = NULL;
+  status = api->GetTensorData(value, &data);
+  out->data = (void *)data;
+  return status;
+}
+
+static OrtStatus *read_input(const OrtApi *api, const OrtKernelContext *context, size_t number, Given *out) {
+  const OrtValue *value = NULL;
+  OrtStatus *status = api->KernelContext_GetInput(context, number, &value);
+  if (status == NULL && value != NULL) return read_tensor(api, value, out);
+  memset(out, 0, sizeof *out);
+  return status;
+}
+
+/* Makes an output; `data` is NULL when nobody asked for it or memory ran out. */
+static OrtStatus *make_output(const OrtApi *api, OrtKernelContext *context, size_t number, const int64_t *dims, size_t rank, void **data) {
+  OrtValue *value = NULL;
+  *data = NULL;
+  OrtStatus *status = api->KernelContext_GetOutput(context, number, dims, rank, &value);
+  return status == NULL && value != NULL ? api->GetTensorMutableData(value, data) : status;
+}
+
+static OrtStatus *read_inputs(const OrtApi *api, OrtKernelContext *context, size_t count, Given *out) {
+  OrtStatus *status = NULL;
+  for (size_t i = 0; status == NULL && i < count; i++) status = read_input(api, context, i, &out[i]);
+  return status;
+}
+
+/* Makes the outputs with these numbers; `dims` are those of all, `ranks` says how many each has. */
+static OrtStatus *make_outputs(const OrtApi *api, OrtKernelContext *context, size_t count, const size_t *numbers, const int64_t *dims,
+                               const size_t *ranks, void **data) {
+  OrtStatus *status = NULL;
+  for (size_t k = 0; status == NULL && k < count; dims += ranks[k], k++)
+    status = make_output(api, context, numbers[k], dims, ranks[k], &data[k]);
+  return status;
+}
+
+/* The inputs that are not those known (`data` NULL: nothing is known), by number; how many. */
+static size_t other_inputs(const Given *now, const Tensor *known, size_t count, size_t *others) {
+  size_t found = 0;
+  for (size_t i = 0; i < count; i++)
+    if (known[i].data == NULL || !is_same(&known[i], &now[i])) others[found++] = i;
+  return found;
+}
+
+/* The same for outputs, whose types and shapes are the same. */
+static size_t other_outputs(void *const *now, const Tensor *known, size_t count, size_t *others) {
+  size_t found = 0;
+  for (size_t i = 0; i < count; i++)
+    if (known[i].data == NULL || !is_there(&known[i], now[i])) others[found++] = i;
+  return found;
+}
+
+/* ---- memos */
+
+typedef struct {
+  int64_t live, users, hits, last;
+  int64_t graph;         /* what a run has to have been begun as, where the session captures */
+  const Tensor *tensors; /* inputs of the node, then outputs */
+  int (*run)(void *work);
+  void *work;
+} Memo;
+
+typedef struct {
+  OrtNodeComputeInfo table; /* first: ONNX Runtime's pointer is the Node's */
+  const OrtApi *api;
+  size_t inputs, outputs;
+  int captured; /* whether the session captures its runs */
+  int64_t every, runs; /* of so many runs Python does one, where interrupts are handled; 0: none */
+  int64_t hits; /* of all memos; orders them by their last use */
+  Memo memos[MEMOS]; /* of the last runs; build_ort.py says how many, at most 32 */
+} Node;
+API_BEHIND_TABLE(Node);
+
+/* What the run of this thread has been begun as, in a session that captures: the number of a captured graph; 0 for a new one. */
+static PLATFORM_THREAD_LOCAL int64_t begun;
+static void begin_run(int64_t graph) { begun = graph; }
+
+static void memo_begin(Memo *memo) { platform_write(&memo->live, 1); }
+
+/* Ends a memo; whether no thread is using it, so that what it points to may go. To be asked again otherwise. */
+static int memo_end(Memo *memo) {
+  platform_write(&memo->live, 0);
+  return platform_read(&memo->users) == 0;
+}
+
+static void leave(Node *node, unsigned *candidates, int number) {
+  platform_add(&node->memos[number].users, -1);
+  *candidates &= ~(1u << number);
+}
+
+static int run_again(const Memo *memo) {
+  PyThreadState *python = without_its_lock();
+  int outcome = memo->run(memo->work);
+  python_again(python);
+  return outcome;
+}
+
+/* What came of a run that a memo has; REFUSED when none has it. With BEGUN `half` becomes the memo, which is left in use. */
+static int same_run(Node *node, OrtKernelContext *context, Memo **half) {
+  const OrtApi *api = node->api;
+  unsigned candidates = 0;
+  for (int k = 0; k < MEMOS; k++) {
+    Memo *memo = &node->memos[k];
+    if (!platform_read(&memo->live)) continue;
+    candidates |= 1u << k;
+    platform_add(&memo->users, 1);
+    if (!platform_read(&memo->live) || (node->captured && memo->graph != begun)) leave(node, &candidates, k);
+  }
+  for (size_t i = 0; candidates && i < node->inputs; i++) {
+    Given now;
+    int known = good(api, read_input(api, context, i, &now));
+    for (int k = 0; k < MEMOS; k++)
+      if (candidates >> k & 1 && !(known && is_same(&node->memos[k].tensors[i], &now))) leave(node, &candidates, k);
+  }
+  /* The memos that are left have the same input shapes and values, and so the same output shapes. */
+  for (size_t i = node->inputs; candidates && i < node->inputs + node->outputs; i++) {
+    int first = 0;
+    while (!(candidates >> first & 1)) first++;
+    const Tensor *it = &node->memos[first].tensors[i];
+    void *data = NULL;
+    int known = good(api, make_output(api, context, i - node->inputs, it->dims, it->rank, &data));
+    for (int k = 0; k < MEMOS; k++)
+      if (candidates >> k & 1 && !(known && is_there(&node->memos[k].tensors[i], data))) leave(node, &candidates, k);
+  }
+  int outcome = REFUSED;
+  for (int k = 0; k < MEMOS; k++) {
+    if (!(candidates >> k & 1)) continue;
+    Memo *memo = &node->memos[k];
+    if (outcome == REFUSED) {
+      outcome = run_again(memo);
+      if (outcome == DONE) {
+        platform_add(&memo->hits, 1);
+        platform_write(&memo->last, platform_add(&node->hits, 1));
+      } else if (outcome == BEGUN) {
+        platform_add(&memo->users, 1);
+        *half = memo;
+      }
+    }
+    leave(node, &candidates, k);
+  }
+  return outcome;
+}
+
+static OrtStatus *compute(OrtNodeComputeInfo *this, void *state, OrtKernelContext *context) {
+  Node *node = (Node *)this;
+  Memo *half = NULL;
+  /* A Loop without an end runs its body here for as long as no call reaches Python. */
+  int python = node->every && platform_add(&node->runs, 1) % node->every == 0;
+  int outcome = !python && without_python() ? same_run(node, context, &half) : REFUSED;
+  if (outcome == DONE) return NULL;
+  if (outcome == REFUSED) return c_OrtNodeComputeInfo_Compute(this, state, context);
+  OrtStatus *status = c_OrtNodeComputeInfo_Compute(this, half, context);
+  platform_add(&half->users, -1);
+  return status;
+}
