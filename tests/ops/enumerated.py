@@ -161,6 +161,29 @@ def _models() -> Iterator[Example]:
     kinds = {"k_quant_type": ("NONE",), "v_quant_type": ("NONE",)}
     how = {"num_heads": 2, "kv_num_heads": 1}
     yield Example("GroupQueryAttention", plain, kinds, how, MICROSOFT, outputs=[np.float32] * 3, constants=[5, 6])
+    yield from _paged()
+
+
+def _paged() -> Iterator[Example]:
+    """Two sequences, one row of the first is held; 16-bit floats are what ONNX Runtime takes."""
+    half, how = np.float16, {"num_heads": 2, "kv_num_heads": 1}
+    wide = [random(4, 32, dtype=half), *(random(4, 16, dtype=half, seed=k) for k in (1, 2))]
+    tables = [np.array([0, 3, 4], np.int32), np.array([1, 0], np.int32), np.array([[2, 0], [1, 3]], np.int32)]
+    held = ("", "float16", "bfloat16", "int8", "float8e4m3fn", "int4", "float4e2m1")
+    kinds = {"k_quant_type": ("NONE",), "v_quant_type": ("NONE",), "k_cache_dtype": held, "v_cache_dtype": held}
+    caches = [random(4, 2, 1, 16, dtype=half, seed=k) for k in (3, 4)]
+    layout = {"kv_cache_layout": ("SEPARATE",)}
+    yield Example("PagedAttention", [*wide, *caches, *tables], kinds | layout, how, MICROSOFT, outputs=[half] * 3)
+    latent = [wide[0], wide[1], None, caches[0], None, *tables]
+    layout = {"kv_cache_layout": ("LATENT",)}
+    yield Example(
+        "PagedAttention", latent, layout, {"v_head_size": 8, "scale": 0.3, **how}, MICROSOFT, outputs=[half] * 2
+    )
+    narrow = [random(4, 2, 1, 16, dtype=np.int8, seed=k) for k in (3, 4)]
+    factors = [np.full((1, 1, 16), 0.02, np.float32)] * 2
+    kinds = {"k_quant_type": ("PER_CHANNEL", "PER_TENSOR"), "v_quant_type": ("PER_CHANNEL", "PER_TENSOR")}
+    given = [*wide, *narrow, *tables, *[None] * 6, *factors]
+    yield Example("PagedAttention", given, kinds, how, MICROSOFT, outputs=[half, np.int8, np.int8])
 
 
 EXAMPLES = (*_windows(), *_recurrent(), *_moved(), *_sampled(), *_pointwise(), *_models(), *learnt.EXAMPLES)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from .compare import check, random
+from tests import support
+
+from .compare import check, model, random
 
 
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
@@ -160,3 +164,14 @@ def test_batch_normalization_in_training_of_special_values() -> None:
     x = random(2, 3, 4)
     x[0, 0, 1], x[1, 1, 2] = np.nan, np.inf
     check("BatchNormalization", x, *batch_parameters(3), outputs=[np.float32] * 3, training_mode=1, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 3), (0, 3, 2)])
+def test_image_scaler(shape: tuple[int, ...], dtype: Any) -> None:
+    """ONNX Runtime has no kernel for CPUs."""
+    x, bias = random(*shape, dtype=dtype), [0.5, -1.0, 2.0]
+    x.flat[:2] = [np.inf, np.nan][: x.size]
+    for how, added in (({"bias": bias}, np.reshape(bias, (3, *(1,) * (x.ndim - 2)))), ({}, 0)):
+        (got,) = support.run_model(model("ImageScaler", [x], opset=9, outputs=[dtype], scale=0.25, **how), x)
+        np.testing.assert_allclose(got.astype("f"), x.astype("f") * 0.25 + added, rtol=1e-3, atol=1e-3)

@@ -307,6 +307,16 @@ def local_response_normalization(
     )
 
 
+@op("ImageScaler", types=FLOATS, ranks={"x": at_least(2)})
+def image_scaler(b: Builder, x: Operand, *, scale: float = 1.0, bias: list[float] | None = None) -> Operand:
+    """x (batch, channels, ...) times a number, plus one of each channel. Models of opsets before 10 have it."""
+    if not bias:
+        return b.pointwise("x * f", {"x": x}, x.dtype, f=scale)
+    b.require(equal(x.shape[1], len(bias)), f"{{}} channels for the {len(bias)} numbers of bias", x.shape[1])
+    added = b.constant(np.array(bias, np.float32).reshape(-1, *(1,) * (x.rank - 2)))
+    return b.pointwise("x * f + y", {"x": x, "y": added}, x.dtype, x.shape, f=scale)
+
+
 @op("BatchNormalization", types=FLOATS, keeps_format=True)
 def batch_normalization_7(
     b: Builder,

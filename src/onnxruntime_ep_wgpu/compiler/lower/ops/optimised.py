@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Unpack
 
-from ...dims import equal, floordiv
+from ...dims import equal, floordiv, less_equal
 from ..builder import Builder, Operand
 from .activations import activated
 from .choices import Flag
@@ -106,8 +106,16 @@ def microsoft_gelu(b: Builder, x: Operand) -> Operand:
 
 @op("BiasGelu", "FastGelu", domain=MICROSOFT, types=FLOATS, elementwise=True)
 def bias_gelu(b: Builder, x: Operand, bias: Operand | None = None, *, op_type: str = "") -> Operand:
-    """gelu(x + bias), by the tanh approximation for FastGelu."""
-    summed = x if bias is None else b.pointwise("x + y", {"x": x, "y": bias}, x.dtype)
+    """gelu(x + bias), by the tanh approximation for FastGelu, whose bias of any length is repeated along the elements of x."""
+    if bias is None:
+        summed = x
+    elif op_type == "FastGelu" and bias.rank == 1 and equal(bias.shape[0], x.shape[-1] if x.rank else 1) == 0:
+        b.require(less_equal(1, bias.shape[0]), "a bias {} without elements", bias)
+        added, inner = {"x": (x, (x.rank,)), "bias": (bias, (1,))}, {"count": bias.shape[0]}
+        body = "return x_at(i) + bias_at(i % $count);"
+        summed = b.map(body, x.dtype, x.shape, ("i",), (x.rank,), added, parameters=inner)
+    else:
+        summed = b.pointwise("x + y", {"x": x, "y": bias}, x.dtype)
     y: Operand = gelu(b, summed, approximate="tanh" if op_type == "FastGelu" else "none")
     return y
 

@@ -102,6 +102,41 @@ def _stored(b: Builder, parts: Sequence[tuple[Operand, Operand | None]], used: O
     )
 
 
+def stored_in_pages(b: Builder, parts: Sequence[tuple[Operand, Operand]], slots: Operand) -> list[Operand]:
+    """Caches (pages, rows of a page, heads, size) after rows (tokens, heads, size) of each part were stored: that of a token in the
+    row `slots` (tokens), i32, of all pages. A token has no slot where that is negative, or beyond the last row."""
+    operands = {"slot": Read(slots.view, (1,))}
+    results: dict[str, tuple[DType, Shape, tuple[int, ...]]] = {}
+    parameters: dict[str, Dim] = {}
+    onto: dict[str, Operand] = {}
+    total: Dim = 0
+    for k, (new, known) in enumerate(parts):
+        x, past = _of_whole_words(b, new, known)
+        assert past is not None
+        tokens, heads, size = x.shape
+        if past.dtype is not x.dtype:
+            raise UnsupportedError(f"a cache of {past.dtype.label} for keys and values of {x.dtype.label}")
+        for have, want in zip(past.shape[2:], (heads, size), strict=True):
+            b.require(equal(have, want), "a cache {} cannot take rows {}", past, x)
+        onto[f"y{k}"] = _begun(b, past, past.shape)
+        fours = product((tokens, heads)) * ceildiv(size, 4)
+        total = total + fours
+        operands[f"new{k}"] = Read(x.view, (1, 1, 1), vector=True)
+        results[f"y{k}"] = (x.dtype, past.shape, (2, 1, 1))
+        parameters |= {f"fours{k}": fours, f"size4_{k}": ceildiv(size, 4), f"heads{k}": heads}
+        parameters[f"slots{k}"] = product(past.shape[:2])
+    return b.call(
+        "cache_pages",
+        operands,
+        results,
+        _copies(total),
+        parameters=parameters,
+        vectors=True,
+        onto=onto,
+        PARTS=len(parts),
+    )
+
+
 def _of_whole_words(b: Builder, new: Operand, past: Operand | None) -> tuple[Operand, Operand | None]:
     """Both with rows of whole words, which are what kernels store. A free size is taken for that of the past, or for a usual
     one."""
