@@ -15,9 +15,12 @@ HEAVY = {"onnx", "onnx_ir", "sympy", "pycparser", "cffi", "wgpu", "rich", "ml_dt
 LATER = {
     *(
         f"onnxruntime_ep_wgpu.{part}"
-        for part in ("api.reports", "api.sessions", "compiler", "device.device", "options", "runtime")
+        for part in (
+            *("api.reports", "api.sessions", "compiler", "device.device", "device.encoding", "device.pipelines"),
+            *("device.queue", "device.work", "options", "runtime"),
+        )
     ),
-    *("json", "pathlib", "tempfile", "urllib"),
+    *("hashlib", "json", "pathlib", "tempfile", "traceback", "urllib"),
 }
 RUN = """
 import sys, onnxruntime as ort, onnxruntime_ep_wgpu as webgpu_ep

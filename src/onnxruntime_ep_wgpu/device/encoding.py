@@ -12,14 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequen
 from functools import cache
 from typing import Any
 
-from .. import _submit  # type: ignore[attr-defined,unused-ignore]
 from .buffers import Buffer
+from .native import native as native
 from .pipelines import BindGroup, Pipeline
 from .webgpu.api import Library
 from .webgpu.header import address
 from .webgpu.owned import depend
-
-native: Any = _submit  # csrc/submit.c
 
 Dispatch = tuple[Pipeline, BindGroup, tuple[int, int, int]]
 Copy = tuple[Buffer, int, Buffer, int, int]

@@ -6,7 +6,6 @@ adapter, driver, library or probe is another entry; nothing here opens a device;
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 
 KIND = "matrix units"
@@ -46,4 +45,6 @@ def remember(facts: Sequence[str], adapter: str, refused: Refusals, lasting: boo
 
 
 def _key(facts: Sequence[str]) -> str:
+    import hashlib  # which takes longer to load than all of this package that lists devices
+
     return hashlib.sha256(repr((KIND, PROBE, *facts)).encode()).hexdigest()

@@ -105,9 +105,3 @@ class Work:
                     native.set_ahead(words, [*map(address, encoders)], count)
                 else:
                     forget_errors()  # the run itself says what is wrong with it
-
-
-def upload_function() -> int:
-    """What C code calls to write to a buffer (`upload` of csrc/submit.c)."""
-    native = encoding.native
-    return address(native.ffi.addressof(native.lib, "upload"))

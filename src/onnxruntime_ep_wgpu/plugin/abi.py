@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import traceback
 from collections.abc import Iterator, Mapping
+from types import TracebackType
 from typing import Any
 
 from .._ort import ffi
@@ -66,8 +66,19 @@ def place_of(error: BaseException) -> str:
     known: str | None = error.__dict__.get(PLACE)
     if known is not None:
         return known
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" [{os.path.basename(frames[-1].filename)}:{frames[-1].lineno} in {frames[-1].name}]" if frames else ""
+    frames = list(frames_of(error))
+    if not frames:
+        return ""
+    code = frames[-1].tb_frame.f_code
+    return f" [{os.path.basename(code.co_filename)}:{frames[-1].tb_lineno} in {code.co_name}]"
+
+
+def frames_of(error: BaseException) -> Iterator[TracebackType]:
+    """What an error went through, the place where it was raised last."""
+    found = error.__traceback__
+    while found is not None:
+        yield found
+        found = found.tb_next
 
 
 class Ort:

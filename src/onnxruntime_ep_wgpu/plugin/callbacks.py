@@ -8,9 +8,9 @@ left without an answer is asked again, by C; what ONNX Runtime holds stays alive
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import starmap
@@ -20,7 +20,7 @@ from .. import _ort, process
 from .._ort import ffi, lib
 from ..errors import InternalError
 from . import watch
-from .abi import NULL, PLACE, VERSION_NEEDED, Ort, address, message_of, place_of
+from .abi import NULL, PLACE, VERSION_NEEDED, Ort, address, frames_of, message_of, place_of
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -168,7 +168,9 @@ def let_go_of_frames(error: BaseException) -> None:
     """
     seen: BaseException | None = error
     while seen is not None:
-        traceback.clear_frames(seen.__traceback__)
+        for it in frames_of(seen):
+            with contextlib.suppress(RuntimeError):  # one that still runs
+                it.tb_frame.clear()
         if not watch.is_watched():
             seen.__dict__.setdefault(PLACE, place_of(seen))
             seen.__traceback__ = None
@@ -239,7 +241,7 @@ def export(
             if isinstance(error, KeyboardInterrupt) or not (again or isinstance(error, (RecursionError, MemoryError))):
                 raise
             print(f"onnxruntime_ep_wgpu: error in {name}", file=sys.stderr)
-            traceback.print_exc()
+            sys.excepthook(type(error), error, error.__traceback__)
             lib.wgpu_answer(0)
 
     ffi.def_extern(name=f"py_{name}", onerror=_ort.left)(ask_value)

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ..._ort import ffi, lib
-from ...device.work import upload_function
+from ...device.native import upload_function
 
 if TYPE_CHECKING:
     from ...device import Context
