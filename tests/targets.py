@@ -18,6 +18,7 @@ import pytest
 
 from onnxruntime_ep_wgpu.compiler.tune import SWIFTSHADER, use
 from onnxruntime_ep_wgpu.compiler.tune.convolutions import ChannelsLast
+from onnxruntime_ep_wgpu.compiler.tune.flash_matrices import FlashMatrices
 from onnxruntime_ep_wgpu.compiler.tune.matrices import ByteTile, MatrixTile
 from onnxruntime_ep_wgpu.device import Adapter, Context, Device, adapters, context_of, open_device
 from onnxruntime_ep_wgpu.device.contexts import claim
@@ -86,7 +87,11 @@ UNITS = (
 CHOICES = {
     "channels": (use(ChannelsLast(2)),),
     # Larger tiles take software adapters long to compile.
-    "matrices": (use(MatrixTile(16, 16, 16, 1, 1)), use(ByteTile(16, 16, 32, 1, 1))),
+    "matrices": (
+        use(MatrixTile(16, 16, 16, 1, 1)),
+        use(ByteTile(16, 16, 32, 1, 1)),
+        use(FlashMatrices(16, 16, 1, 256)),
+    ),
 }
 OWN = Way()
 EVERY_PAIR = (OWN, Way("own", "pair"), Way("gpu", "native"), Way("gpu", "pair"))

@@ -28,6 +28,7 @@ FAULTS = {
                          "load_right_across(at: u32, stride: u32) -> matrix_right { return matrix_operand(at, 1u, stride)"),
     "skips a column": ("k < $UNIT_K; k++", "k < $UNIT_K - 1u; k++"),
     "takes rows for columns": ("place / $UNIT_N * left.outer", "place % $UNIT_M * left.outer"),
+    "loads other sums": ("bitcast<$SUM>(matrix_memory[at + place", "bitcast<$SUM>(matrix_memory[at + 1u + place"),
     "gives NaN": ("= bitcast<u32>(sum[e])", "= select(bitcast<u32>(sum[e]), 0x7fc00000u, e == 1u)"),
     "takes bytes as unsigned": ("extractBits(bitcast<i32>(matrix_memory[at / 4u]), at % 4u * 8u, 8u)",
                                 "i32(extractBits(matrix_memory[at / 4u], at % 4u * 8u, 8u))"),

@@ -47,7 +47,7 @@ def test_graphs_lie_within_the_bounds_of_their_class(shapes: ShapeClass) -> None
         module = ir.from_proto(graph.model)
 
         def compiled(*choices: Choice) -> tuple:
-            card = MATRICES if shapes.kernel in ("matmul_matrices", "matmul_bytes") else CARD
+            card = MATRICES if shapes.kernel in ("matmul_matrices", "matmul_bytes", "flash_matrices") else CARD
             on = dataclasses.replace(card, tuning=(*choices, *shapes.beside))
             return tuning._texts(compile_graph(module.graph, module.opset_imports, on))  # noqa: B023
 

@@ -199,7 +199,7 @@ def _excited(sizes: Sequence[tuple[int, int, int, int]], small: bool) -> list[Gr
     return out
 
 
-def _attention(sizes: Sequence[tuple[int, int, int, int]], small: bool) -> list[Graph]:
+def _attention(sizes: Sequence[tuple[int, int, int, int]], small: bool, *, dtype: type = np.float32) -> list[Graph]:
     """(heads, queries, keys, size)"""
     out = []
     for heads, queries, keys, size in [(2, min(it[1], 64), 64, it[3]) for it in sizes[:1]] if small else sizes:
@@ -216,7 +216,7 @@ def _attention(sizes: Sequence[tuple[int, int, int, int]], small: bool) -> list[
             "v": (1, heads, keys, size),
         }
         name = f"{heads} x {queries} x {keys} x {size}"
-        out.append(_graph(name, nodes, inputs, {"scale": np.array(size**-0.5, np.float32)}))
+        out.append(_graph(name, nodes, inputs, {"scale": np.array(size**-0.5, dtype)}, dtype))
     return out
 
 
@@ -310,6 +310,8 @@ def _classes() -> list[ShapeClass]:
     for sizes, least, most in ((_LONG, 33, 64), (_LONG_WIDE, 65, 128)):
         width = Bound("value_size", least, most)
         out.append(ShapeClass("flash_attention", (*tiles, width), partial(_attention, sizes), beside=(FUSED,)))
+        halves = partial(_attention, sizes, dtype=_F16)
+        out.append(ShapeClass("flash_matrices", (*tiles, width), halves, DType.FLOAT16, beside=(FUSED,)))
         many = (
             _between("size", least, most),
             _between("value_size", least, most),

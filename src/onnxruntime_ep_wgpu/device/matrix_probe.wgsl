@@ -1,4 +1,4 @@
-// Two matrices times each other in STEPS of k, the right one in rows and across, as kernels do it: from workgroup memory, and back.
+// Two matrices times each other in STEPS of k, the right one in rows and across, as kernels do it: from workgroup memory, and back, and sums from there.
 @group(0) @binding(0) var<storage, read> operands: array<vec4<u32>>;  // 16 bytes each: left, right, right across
 @group(0) @binding(1) var<storage, read_write> results: array<vec4<$SUM>>;
 
@@ -14,6 +14,10 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     rows = multiply_add(left, load_right(B_AT + s * K * B_STRIDE, B_STRIDE), rows);
     columns = multiply_add(left, load_right_across(ACROSS_AT + s * K, A_STRIDE), columns);
   }
+  workgroupBarrier();
+  put_matrix(M * N, rows, N);
+  workgroupBarrier();
+  rows = load_sum(M * N, N);
   workgroupBarrier();
   put_matrix(0u, rows, N);
   put_matrix(M * N, columns, N);

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 KIND = "matrix units"
-PROBE = 2
+PROBE = 3
 """The number of the probe. Raise it with every change of its kernel, so that adapters are probed again."""
 
 Refusals = Mapping[str, str]

@@ -28,4 +28,7 @@ fn multiply_add(left: matrix_left, right: matrix_right, sum: matrix_sum) -> matr
 fn put_matrix(at: u32, sum: matrix_sum, stride: u32) {
   subgroupMatrixStore<row_major>(&matrix_memory, at / 4u, sum, stride / 4u);
 }
+fn load_sum(at: u32, stride: u32) -> matrix_sum {
+  return subgroupMatrixLoad<matrix_sum, row_major>(&matrix_memory, at / 4u, stride / 4u);
+}
 fn result_four(at: u32) -> vec4<$SUM> { return bitcast<vec4<$SUM>>(matrix_memory[at / 4u]); }

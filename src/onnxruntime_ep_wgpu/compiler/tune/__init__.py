@@ -1,11 +1,11 @@
 """Which algorithm, tile and grid a kernel has. What can be chosen is a class per kernel: `products`, `matrices`, `convolutions`,
-`attention`, `squeeze`, `rows`, `maps` (`base`: what they have in common, and the table of them). `shipped` is what is chosen by
-default, `choose` makes variants for sizes and a Target. `docs/tuning.md` is the user's view.
+`attention`, `flash_matrices`, `squeeze`, `rows`, `maps` (`base`: what they have in common, and the table of them). `shipped` is
+what is chosen by default, `choose` makes variants for sizes and a Target. `docs/tuning.md` is the user's view.
 
 A new class needs a choice in `shipped`, and graphs in `api/tuning_classes.py` by which `wgpu-ep tune` measures it.
 """
 
-from . import attention, convolutions, maps, matrices, products, rows, squeeze
+from . import attention, convolutions, flash_matrices, maps, matrices, products, rows, squeeze
 from .base import KERNELS, parameters_of, use
 from .choose import (
     WIDEST_HEAD,
@@ -47,6 +47,7 @@ __all__ = [
     "depthwise_last",
     "direct_convolutions",
     "expert_rows",
+    "flash_matrices",
     "flash_splits",
     "flash_variants",
     "grouped_last",

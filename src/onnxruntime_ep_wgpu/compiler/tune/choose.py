@@ -303,16 +303,24 @@ def flash_splits(batch: Dim, rows: Dim, keys: Dim, size: int, value_size: int, t
 
 
 def flash_variants(
-    batch: Dim, rows: Dim, steps: Dim, keys: Dim, size: int, value_size: int, splits: Dim, target: Target
+    batch: Dim,
+    rows: Dim,
+    steps: Dim,
+    keys: Dim,
+    size: int,
+    value_size: int,
+    splits: Dim,
+    target: Target,
+    dtypes: tuple[DType | None, ...] = (None,),
 ) -> tuple[Variant, ...]:
     """Variants of `flash_attention` for `batch` heads of keys and `rows` rows, `steps` for each head of queries, with `size`
     elements of a query and `value_size` of a result, at most WIDEST_HEAD; each of `splits` workgroups takes a part of the keys.
-    Never empty: the smallest tiles fit into every adapter."""
+    Queries, keys and values have these `dtypes`, where it matters. Never empty: the smallest tiles fit into every adapter."""
     per = floordiv(rows, steps) if steps != 0 else 1
     sizes: dict[str, Dim] = {"batch": batch, "rows": rows, "per": per, "keys": keys, "splits": splits}
-    sizes |= {"size": size, "value_size": value_size}
+    sizes |= {"size": size, "value_size": value_size, **units(target, *dtypes)}
     shape = FlashShape(batch, rows, size, value_size, splits, unrolled=not target.software)
-    return _flash_variants(shape, _chosen(target, sizes, FlashForm))
+    return _flash_variants(shape, _chosen(target, sizes, FlashForm, dtypes[0]))
 
 
 @lru_cache(512)

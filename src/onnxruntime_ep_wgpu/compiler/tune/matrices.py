@@ -182,9 +182,10 @@ class ByteTile(MatrixTile):
         return 0
 
 
-def units(target: Target, dtype: DType | None, other: DType | None, *, of_bytes: bool = False) -> dict[str, Dim]:
-    """What bounds of choices ask about the units of a target that multiply these types, or with `of_bytes` signed bytes."""
-    of_halves = dtype is other is DType.FLOAT16
+def units(target: Target, *dtypes: DType | None, of_bytes: bool = False) -> dict[str, Dim]:
+    """What bounds of choices ask about the units of a target that multiply operands of these types, or with `of_bytes` signed
+    bytes."""
+    of_halves = all(it is DType.FLOAT16 for it in dtypes)
     fitting = (
         it for it in target.matrices if (it.multiplies_bytes if of_bytes else of_halves and it.multiplies_halves)
     )

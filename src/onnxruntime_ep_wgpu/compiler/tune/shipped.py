@@ -11,6 +11,7 @@ from ...program.tuning import Bound, Choices
 from .attention import AttentionForm, FlashRows, FlashTile, SplitKeys
 from .base import parameters_of, use
 from .convolutions import ChannelsLast, Depthwise, DepthwiseLast, DirectConvolution, GroupedLast, RegisterConvolution
+from .flash_matrices import FlashMatrices
 from .maps import Grid, Vectors
 from .matrices import ByteTile, MatrixTile
 from .products import DirectProduct, DotTile, PackedRows, RegisterProduct, RowProduct, SplitK, Tile
@@ -45,6 +46,16 @@ _MATRICES = (
     use(ByteTile(128, 128, 64, 1, 4), _MANY_ROWS, _WIDE, Bound("workgroups", 512)),
     use(ByteTile(64, 128, 64, 1, 2), _MANY_ROWS, _WIDE, Bound("workgroups", 300)),
     use(ByteTile(64, 64, 64, 2, 2), _MANY_ROWS),
+)
+
+_MANY_QUERIES = Bound("rows", 17)
+_FLASH_MATRICES = (
+    FlashMatrices(128, 64, 4, 64),
+    FlashMatrices(64, 64, 4, 128),
+    FlashMatrices(64, 32, 4, 256),
+    FlashMatrices(32, 32, 2, 64),  # within 16 KiB of workgroup memory
+    FlashMatrices(32, 16, 2, 128),
+    FlashMatrices(16, 16, 1, 256),
 )
 
 # Of packed weights an invocation unpacks a word at a time, so that neighbours read neighbours, of the other operand too; as
@@ -201,6 +212,8 @@ GPU: Choices = (
     use(FlashRows(8, 256)),
     use(FlashRows(8, 128)),  # within 16 KiB of workgroup memory
     use(FlashRows(4, 256)),
+    # Matrix units.
+    *(use(it, _MANY_QUERIES) for it in _FLASH_MATRICES),
     # Tiles for narrow heads first; of each width those that need more workgroups first, and
     # last what fits into 16 KiB of workgroup memory. Wider heads keep fewer queries.
     use(FlashTile(8, 16, 2, 1, 1, 1, 16, 32), Bound("workgroups", 256)),

@@ -11,8 +11,12 @@ const SHARE = $UNIT_M * $UNIT_N / $LANES;
 alias matrix_sum = array<$SUM, SHARE>;
 var<workgroup> matrix_memory: array<u32, 4u * MEMORY>;  // no vectors, whose components different invocations store
 var<private> matrix_lane: u32;
+var<private> matrix_zero: u32;  // which no compiler knows, so that it unrolls no loop: with many products that takes minutes
 
-fn begin_matrices(lane: u32) { matrix_lane = lane % $LANES; }
+fn begin_matrices(lane: u32) {
+  matrix_lane = lane % $LANES;
+  matrix_zero = lane >> 16u;
+}
 #if TOGETHER == 16
 fn number_at(at: u32) -> i32 { return extractBits(bitcast<i32>(matrix_memory[at / 4u]), at % 4u * 8u, 8u); }
 #else
@@ -31,19 +35,27 @@ fn load_right(at: u32, stride: u32) -> matrix_right { return matrix_operand(at, 
 fn load_right_across(at: u32, stride: u32) -> matrix_right { return matrix_operand(at, stride, 1u); }
 fn multiply_add(left: matrix_left, right: matrix_right, sum: matrix_sum) -> matrix_sum {
   var out = sum;
-  for (var e = 0u; e < SHARE; e++) {
+  for (var e = matrix_zero; e < SHARE; e++) {
     let place = matrix_lane + e * $LANES;
     let a = left.at + place / $UNIT_N * left.outer;
     let b = right.at + place % $UNIT_N * right.outer;
-    for (var k = 0u; k < $UNIT_K; k++) { out[e] += number_at(a + k * left.along) * number_at(b + k * right.along); }
+    for (var k = matrix_zero; k < $UNIT_K; k++) { out[e] += number_at(a + k * left.along) * number_at(b + k * right.along); }
   }
   return out;
 }
 fn put_matrix(at: u32, sum: matrix_sum, stride: u32) {
-  for (var e = 0u; e < SHARE; e++) {
+  for (var e = matrix_zero; e < SHARE; e++) {
     let place = matrix_lane + e * $LANES;
     matrix_memory[at + place / $UNIT_N * stride + place % $UNIT_N] = bitcast<u32>(sum[e]);
   }
+}
+fn load_sum(at: u32, stride: u32) -> matrix_sum {
+  var out: matrix_sum;
+  for (var e = matrix_zero; e < SHARE; e++) {
+    let place = matrix_lane + e * $LANES;
+    out[e] = bitcast<$SUM>(matrix_memory[at + place / $UNIT_N * stride + place % $UNIT_N]);
+  }
+  return out;
 }
 fn result_four(at: u32) -> vec4<$SUM> {
   return bitcast<vec4<$SUM>>(vec4<u32>(matrix_memory[at], matrix_memory[at + 1u], matrix_memory[at + 2u], matrix_memory[at + 3u]));
