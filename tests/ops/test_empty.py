@@ -12,7 +12,8 @@ import onnxruntime as ort
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from onnxruntime_ep_wgpu.errors import InputError, UnsupportedError
+import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.errors import InputError, LimitError, UnsupportedError
 from tests import provider, support
 
 from .compare import model
@@ -118,3 +119,46 @@ def test_a_session_takes_an_empty_vector(op: str) -> None:
     for count in (3, 0, 5, 0):
         y, *rest = session.run(None, {"x0": np.ones(count, F)})
         assert y.shape == (count,) and all(r.shape == (1,) and np.isnan(r[0]) == (count == 0) for r in rest)
+
+
+@pytest.mark.parametrize(
+    ("axis", "runs"),
+    [
+        (
+            0,
+            [
+                [(2, 3), (4, 3)],
+                [(0, 5), (4, 3)],
+                [(4, 3), (0, 5)],
+                [(3, 0), (0, 5)],
+                [(0, 5), (0, 3)],
+                [(2, 3), (1, 3)],
+            ],
+        ),
+        (1, [[(3, 0), (2, 3)], [(2, 3), (5, 0)], [(2, 3), (2, 1)]]),
+        (1, [[(2, 0, 3), (2, 4, 5), (2, 1, 5), (7, 0, 0)], [(1, 1, 1), (1, 2, 1), (5, 0, 1), (1, 1, 1)]]),
+    ],
+    ids=["rows", "columns", "four"],
+)
+def test_joined_to_nothing_of_other_extents(axis: int, runs: list[list[tuple[int, ...]]]) -> None:
+    """What has nothing along the axis may have any extents, in any run of a session."""
+    nodes = [onnx.helper.make_node("Concat", names := [f"x{k}" for k in range(len(runs[0]))], ["y"], axis=axis)]
+    free = {name: (F, [f"{name}_{i}" for i in range(len(runs[0][0]))]) for name in names}
+    built = support.make_model(nodes, free).SerializeToString()
+    session, cpu = provider.open_session(built, "ours"), ort.InferenceSession(built, providers=["CPUExecutionProvider"])
+    for shapes in runs:
+        feeds = {name: np.arange(np.prod(it), dtype=F).reshape(it) for name, it in zip(names, shapes, strict=True)}
+        np.testing.assert_array_equal(session.run(None, feeds)[0], cpu.run(None, feeds)[0], strict=True)
+
+
+@pytest.mark.parametrize("shapes", [[(2, 3), (2, 4)], [(5, 0), (2, 3)], [(2, 3), (5, 0)], [(0, 7), (2, 3), (2, 4)]])
+def test_joined_rows_of_other_lengths_are_an_error(shapes: list[tuple[int, ...]]) -> None:
+    """The CPU provider gives rows without elements the memory of others, whatever is in it."""
+    names = [f"x{k}" for k in range(len(shapes))]
+    nodes = [onnx.helper.make_node("Concat", names, ["y"], axis=0)]
+    built = support.make_model(nodes, {name: (F, [f"{name}_n", f"{name}_m"]) for name in names})
+    session = webgpu_ep.session(built.SerializeToString())
+    with pytest.raises(
+        (InputError, LimitError), match=r"cannot concatenate float32\[.*\] and float32\[.*\] along axis 0"
+    ):
+        session.run(None, {name: np.ones(it, F) for name, it in zip(names, shapes, strict=True)})

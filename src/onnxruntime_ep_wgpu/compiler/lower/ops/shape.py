@@ -345,15 +345,21 @@ def concat(b: Builder, *xs: Operand, axis: int = 0) -> Operand:
     axis = axis_of(axis, xs[0].rank)
     if any(x.rank != xs[0].rank for x in xs):
         raise UnsupportedError(f"cannot concatenate {', '.join(map(str, xs[:4]))}: their ranks differ")
-    if len(xs) == 1:
-        return xs[0]
-    shape = list(xs[0].shape)
-    shape[axis] = sum((x.shape[axis] for x in xs), start=0)
-    for x in xs[1:]:
+    # As in ONNX Runtime, the others have the extents of the first that has elements, but for those with nothing along the axis.
+    first = next((x for x in xs if 0 not in x.shape), xs[0])
+    parts = [x for x in xs if x is first or x.shape[axis] != 0]
+    if len(parts) == 1:
+        return first
+    shape = list(first.shape)
+    shape[axis] = sum((x.shape[axis] for x in parts), start=0)
+    for x in parts:
         for k, d in enumerate(x.shape):
-            if k != axis:
-                b.require(equal(d, shape[k]), f"cannot concatenate {{}} and {{}} along axis {axis}", xs[0], x)
-    return b.join(xs, axis, tuple(shape))
+            if k != axis and x is not first:
+                text, same = f"cannot concatenate {{}} and {{}} along axis {axis}", equal(d, shape[k])
+                b.require(select(product([x.shape[axis], *first.shape]), same, 1), text, first, x)
+                # Sizes decide which has elements: the graph is compiled for them, without those that have none.
+                b.require(same, text, first, x, limit=True)
+    return b.join(parts, axis, tuple(shape))
 
 
 @op("Tile", types=ANY, repeats=INTEGERS)
