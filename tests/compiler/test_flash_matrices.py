@@ -16,8 +16,10 @@ from onnxruntime_ep_wgpu.compiler.tune.flash_matrices import FlashMatrices
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import F16, SUBGROUP_MATRIX, MatrixUnit, Target
 from tests import targets
-from tests.support import Runner, target
+from tests.support import Runner, compile_model, target
 
+from .attention_models import SPELLINGS, Sizes, attention_model, feeds
+from .attention_models import expected as expected_of
 from .test_flash import LAYOUTS, Case, arrays_of, built, check, expected, tolerance
 
 H = np.float16
@@ -44,7 +46,8 @@ def on(*choices: FlashMatrices | tune.attention.SplitKeys, **changes: object) ->
 
 
 def uses_matrices(program: Program) -> bool:
-    return any("matrix_sum" in text for kernel in program.kernels for text in kernel.wgsl)
+    attention = [it for it in program.kernels if it.label.startswith("flash_attention")]
+    return any("matrix_sum" in text for kernel in attention for text in kernel.wgsl)
 
 
 def ran(case: Case, arrays: dict[str, np.ndarray], tile: FlashMatrices = SMALL) -> np.ndarray:
@@ -67,6 +70,7 @@ CASES = {
     "chosen keys": Case(2, 4, 1, 17, 40, 24, 48, mask="chosen", dtype=H),
     "one key": Case(1, 2, 2, 18, 1, 32, 32, dtype=H),
     "elements before steps": Case(1, 4, 2, 18, 35, 16, 16, layout="elements before steps", dtype=H),
+    "tiles of one head, the last first": Case(2, 6, 2, 32, 40, 16, 16, starts=8, right=0, dtype=H),
     "wide heads": Case(1, 1, 1, 17, 40, 136, 72, layout="steps first", dtype=H),
 }
 
@@ -75,6 +79,19 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_the_definition(name: str) -> None:
     assert uses_matrices(check(CASES[name], on(SMALL)))
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_graphs_that_spell_it_out_have_this_kernel(spelling: str) -> None:
+    """Their results may be transposed."""
+    sizes = Sizes(2, 2, 20, 35, 24, 16)
+    model = attention_model(spelling, "none", sizes, H)
+    program = compile_model(model, on(SMALL))
+    assert uses_matrices(program)
+    arrays = feeds(model, "none", sizes, np.random.default_rng(1))
+    want = expected_of(spelling, "none", sizes, arrays)
+    np.testing.assert_allclose(Runner(program)(*arrays)[0], want, rtol=tolerance(H), atol=4 * tolerance(H))
 
 
 @pytest.mark.costly

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ...program.dtypes import DType
 from ..dims import product, quotient
@@ -24,11 +25,13 @@ from .writer import VariantText, Writer, placed_in_fours
 def call_texts(w: Writer, call: Call) -> list[VariantText]:
     """The variants of a Call. Functions are the same of all that multiply matrices of subgroups, and of all others."""
     texts: dict[Variant, VariantText] = {}
-    vectors = _vectors_of_call(w, call)
     for eights in (False, True):
         variants = [it for it in call.variants if ("UNIT_M" in dict(it.constants)) is eights]
         if variants:
-            w.renew(vectors, eights=_eights_of_call(w, call) if eights else frozenset())
+            if eights:
+                results = {n: replace(it, vector=it.vector or it.by_matrices) for n, it in call.results.items()}
+                call = replace(call, results=results)
+            w.renew(_vectors_of_call(w, call), eights=_eights_of_call(w, call) if eights else frozenset())
             texts |= zip(variants, _texts(w, call, variants, eights), strict=True)
     return [texts[it] for it in call.variants]
 

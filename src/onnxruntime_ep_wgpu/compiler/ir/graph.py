@@ -158,7 +158,8 @@ class Write:
     alone, an atomic operation: the largest of what is stored there, and of what was there before, stays; an i32. The accessor is
     given an element of each tensor in `also`, of the same shape, behind that of this one: maps may be fused in which these meet. Of
     `squares` the second tensor gets the sum of squares of each four elements of the first, which is this result or follows it; that
-    needs `in_fours`, and is no map, because a map makes an element from elements of one index.
+    needs `in_fours`, and is no map, because a map makes an element from elements of one index. With `by_matrices` the variants of a
+    call that multiply matrices of subgroups store like those with `vector`.
     """
 
     tensor: Tensor
@@ -167,6 +168,7 @@ class Write:
     largest: bool = False
     also: tuple[Tensor, ...] = ()
     squares: tuple[Tensor, Tensor] | None = None
+    by_matrices: bool = False
 
     @property
     def in_fours(self) -> bool:

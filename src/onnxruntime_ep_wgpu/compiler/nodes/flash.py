@@ -129,6 +129,7 @@ class Attention:
         return [call, together]
 
     def _call(self, results: dict[str, Write], splits: Dim, target: Target) -> Call:
+        results = {**results, "y": replace(results["y"], by_matrices=not self.values_first)}
         own = {"starts": self.starts, "ends": self.ends, "sink": self.sink}
         return Call(
             "flash_attention",

@@ -54,7 +54,8 @@ class FlashForm(Parameters):
         tiles_q = ceildiv(shape.rows, self.queries)
         chosen = constants(**self._constants(shape), SIZE_WHOLE=quotient(shape.size, 4) is not None)
         count = shape.batch * tiles_q * shape.splits
-        return Variant(count, self.invocations, guard, chosen, (("tiles_q", tiles_q),), self.template)
+        sizes = (("tiles_q", tiles_q), ("batches", shape.batch))
+        return Variant(count, self.invocations, guard, chosen, sizes, self.template)
 
     def _constants(self, shape: FlashShape) -> Mapping[str, int]:
         raise NotImplementedError

@@ -11,6 +11,7 @@
 // Where neighbours in memory are elements of one query or key, Q_LANES or K_LANES invocations fetch it together, so that a load of
 // a subgroup reaches few lines of memory. `exchanged` says where they store it.
 #include flash_span
+#include flash_store
 #include exchanged
 const THREADS_Y = $TILE_Q / (4u * $ROWS4);
 const THREADS = $THREADS_X * THREADS_Y;  // per slice

@@ -94,10 +94,35 @@ fn seen(batch: u32, row: u32, key: u32, visible: vec2<u32>, products: vec4f) -> 
   return scores;
 }
 
+fn store4(batch: u32, row: u32, split: u32, d: u32, v: vec4f) {
+#if VALUES_FIRST and not SPLIT
+#for e 4
+  y_put(batch, d + #eu, row, v[#e]);
+#end
+#else
+#if SPLIT
+  y_put4(batch, row, split, d, v);
+#else
+  y_put4(batch, row, d, v);
+#end
+#end
+}
+
 fn kernel(w: u32, lane: u32) {
   let split = w % $splits;
-  let batch = w / $splits / $tiles_q;
-  let top = w / $splits % $tiles_q * $TILE_Q;
+  var batch = w / $splits / $tiles_q;
+  var tile = w / $splits % $tiles_q;
+#if BANDED
+  // The last queries of all heads first: where they see the most keys, they take longest.
+  if ($steps % $TILE_Q == 0u) {
+    let places = $steps / $TILE_Q;
+    let heads = $tiles_q / places;
+    let at = w / $splits;
+    batch = at / heads % $batches;
+    tile = at % heads * places + places - 1u - at / heads / $batches;
+  }
+#end
+  let top = tile * $TILE_Q;
   let last = min(top + $TILE_Q, $rows) - 1u;
   let span = span_of(batch, top, last, split, $TILE_K);
   begin_matrices(lane);
@@ -322,12 +347,12 @@ fn kernel(w: u32, lane: u32) {
     }
 #end
     workgroupBarrier();
-    for (var e = lane; e < $TILE_Q * STAGE; e += $WG) {
-      let d = stage * STAGE + e % STAGE;
-      let i = e / STAGE;
-      if (top + i < $rows && d < $VALUE_SIZE) {
-        let four = result_four(i * S_STRIDE + e % STAGE / 4u * 4u) * rows[i];
-        store(batch, top + i, split, d, select(four[e % 4u], 0f, rows[i] < 0f));
+    for (var e = lane; e < $TILE_Q * STAGE / 4u; e += $WG) {
+      let d = e % (STAGE / 4u) * 4u;
+      let i = e / (STAGE / 4u);
+      if (top + i < $rows && stage * STAGE + d < $VALUE_SIZE) {
+        let four = result_four(i * S_STRIDE + d);
+        store4(batch, top + i, split, stage * STAGE + d, select(four * rows[i], vec4f(), rows[i] < 0f));
       }
     }
   }

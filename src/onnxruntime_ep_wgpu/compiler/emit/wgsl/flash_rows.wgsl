@@ -12,6 +12,7 @@
 // and new rows are read by sequence, head, step, which is the only one, and element.
 #default APPENDS has("new_k")
 #include flash_span
+#include flash_store
 
 fn is_lowest(v: f32) -> bool { return bitcast<u32>(v) == 0xff800000u; }
 

@@ -97,14 +97,6 @@ fn factor_of(highest: f32, level: f32, total: f32) -> f32 {
 
 // SPLIT, a part's results are relative to its level, and `level` and `total` are stored for whoever puts parts together, with how
 // many parts these are.
-fn store(batch: u32, row: u32, split: u32, d: u32, v: f32) {
-#if SPLIT
-  y_put(batch, row, split, d, v);
-#end
-#if WHOLE
-  if ($VALUES_FIRST) { y_put(batch, d, row, v); } else { y_put(batch, row, d, v); }
-#end
-}
 fn store_level(batch: u32, row: u32, split: u32, level: f32, total: f32, parts: u32) {
 #if SPLIT
   levels_put(batch, row, split, 0u, level);
