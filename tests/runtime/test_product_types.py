@@ -36,10 +36,13 @@ def bytes_by(op: str) -> onnx.ModelProto:
         (product(H, (1, 4, 3)), {"f16"}),
         (bytes_by("MatMulInteger"), {"i8"}),
         (bytes_by("QGemm"), {"i8"}),
+        (bytes_by("QLinearConv"), {"i8"}),
+        (bytes_by("QuantizeLinear"), {"i8"}),
+        (bytes_by("DequantizeLinear"), set()),
         (bytes_by("Gather"), set()),
         (bytes_by("QLinearAdd"), set()),
     ],
-    ids=["halves", "floats", "a vector", "batched", "integers", "QGemm", "a table", "sums"],
+    ids=["halves", "floats", "a vector", "batched", "integers", "QGemm", "images", "rounded", "weights alone", "a table", "sums"],
 )
 def test_a_matrix_of_a_type_counts(model: onnx.ModelProto, types: set[str], tmp_path: Path) -> None:
     assert matrix_types(model.SerializeToString()) == types

@@ -17,8 +17,8 @@ from .protobuf import VARINT, Data, fields, last_number, varint
 # Field numbers of onnx.proto, and the numbers of types.
 _GRAPH, _NODE, _INITIALIZER, _OP_TYPE, _DIMS, _DATA_TYPE = 7, 1, 5, 4, 1, 2
 _TYPES = {10: "f16", 2: "i8", 3: "i8"}
-_OF_BYTES = re.compile(rb"MatMulInteger|^QLinearMatMul$|^QGemm$|^DynamicQuantizeMatMul$")
-"""Operators that multiply bytes, not what bytes stand for."""
+_OF_BYTES = re.compile(rb"Integer|^QLinear(MatMul|Conv)$|^QGemm$|^DynamicQuantizeMatMul$|^QuantizeLinear$")
+"""Operators that multiply bytes, or make bytes that others multiply; not those that read what bytes stand for."""
 _PACKED = (b"MatMulNBits", b"MatMulNBitsMlp", b"MatMulNBitsQkv", b"QMoE", b"GatherBlockQuantized")
 """Operators whose weights have a few bits each: what decodes with them is bound by reading, not by products."""
 _METADATA, _KEY, _VALUE = 14, 1, 2

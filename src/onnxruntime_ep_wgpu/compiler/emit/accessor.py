@@ -17,7 +17,7 @@ from ..dims import Dim, product
 from ..ir import Map, Read, Tensor, View, packed_run, split_groups
 from ..ir.expression import factored, names_in
 from ..ir.kinds import WIDE
-from ..ir.signed_bytes import bytes_of
+from ..ir.signed_bytes import PADDING, bytes_of, windows_of
 from .expression import in_body, to_wgsl
 from .position import FunctionScope, Position
 from .scalar import Scalars
@@ -150,24 +150,36 @@ class Accessors:
         return to_wgsl(node.expression, operands, node.constants, self.scalars, node.output.dtype.compute or "")
 
     def _function(self, node: Map, width: int = 1) -> str:
-        """The name of the function that a map with a body is, or of that for four `neighbours`."""
+        """The name of the function that a map with a body is, or of that for four `neighbours`, or for sixteen bytes."""
         if (node, width) not in self._of_maps:
             name = self._of_maps[node, width] = f"map{len(self._of_maps)}"
             parameters = ", ".join(f"{c}: u32" for c in node.coordinates)
             lines = self._body(node, name, width).split("\n")
-            self.functions[name] = fn(name, parameters, lines, self._type(node.output, width))
+            result = "vec4<u32>" if width == 16 else self._type(node.output, width)
+            self.functions[name] = fn(name, parameters, lines, result)
         return self._of_maps[node, width]
 
     def _body(self, node: Map, prefix: str, width: int) -> str:
         """A map's body with its operands' accessors declared and in its slots, and constants and dims in place."""
-        marks = {"out_t": self._type(node.output, width)}
+        padding = node.constants.get(PADDING, "")
+        lanes = 4 if width == 4 else 1
+        marks = {"out_t": self._type(node.output, lanes)}
+        marks["padding"] = f"{marks['out_t']}({padding})"
+        if width == 16:  # four words, as they are in memory
+            view = bytes_of(node.reads[0].tensor)
+            flip = 0x80 if view is not None and view.dtype is DType.UINT8 else 0
+            marks["padding"] = f"vec4<u32>({((int(padding) & 0xFF) ^ flip) * 0x01010101}u)"
         accessors = {name: f"{prefix}_{name}" for name in node.operands}
         for name, read in node.operands.items():
             self.accessor(accessors[name], read)
             if width == 4:
                 self.vector_accessor(accessors[name], read)
                 accessors[name] += "4"
-            marks[f"{name}_t"] = self._type(read.view.tensor, width)
+            elif width == 16:
+                self.vector_accessor(accessors[name], read)
+                self.sixteen_accessor(accessors[name], read)
+                accessors[name] += "16_words"
+            marks[f"{name}_t"] = self._type(read.view.tensor, lanes)
         marks |= {n: self.dim(d) for n, d in node.parameters.items()}
         marks |= {n: constant(c) for n, c in node.constants.items()}
         marks |= {n: in_body(it, self.scalars) for n, it in node.functions.items()}
@@ -277,10 +289,16 @@ class Accessors:
         """The same of sixteen neighbours that are signed bytes, `<name>16_words` and `<name>16_of`; from a coordinate on that is a
         multiple of 16. Behind `vector_accessor`."""
         words, position, view = f"{name}16_words", self._position(read), bytes_of(read.view.tensor)
-        sign = " ^ vec4<u32>(0x80808080u)" if view is not None and view.dtype is DType.UINT8 else ""
+        sign = _sign(view)
+        windows = windows_of(read.view.tensor)
+        image = bytes_of(windows.reads[0].tensor) if windows is not None else None
         if view is not None and view.tensor in self.eights:
             at = self._shown(position, read.view)
             loaded = self.word(self.bind(view.tensor), f"{at.number} >> 4u")
+        elif windows is not None and image is not None and image.tensor in self.eights:
+            at = self._shown(position, read.view)
+            places = at.coordinates(split_groups(windows.output.shape, windows.groups))
+            loaded, sign = f"{self._function(windows, 16)}({', '.join(places)})", _sign(image)
         else:
             *outer, last = LETTERS[: len(read.groups)]
             top = self.dim((product(read.extents[-1]) - 1) // 4 * 4)
@@ -407,6 +425,11 @@ class Accessors:
 
     def _position(self, read: Read, width: int = 1) -> Position:
         return Position(self.scope(), LETTERS[: len(read.groups)], read.extents, width)
+
+
+def _sign(view: View | None) -> str:
+    """What makes four words of bytes signed ones."""
+    return " ^ vec4<u32>(0x80808080u)" if view is not None and view.dtype is DType.UINT8 else ""
 
 
 def _parameters(read: Read) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ...program.dtypes import DType
 from ..dims import product, quotient
 from ..ir import Call, Function, Inner, Read, Tensor, Variant, View, Write, split_groups
-from ..ir.signed_bytes import bytes_of
+from ..ir.signed_bytes import bytes_of, sources
 from ..templates.files import template as template_text
 from ..templates.preprocess import declared, preprocess
 from .accessor import LETTERS, constant, fn, substitute
@@ -122,15 +122,19 @@ def _vectors_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
 
 def _eights_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
     """The tensors of halves or bytes that a call reads 16 bytes at a time, and nothing else in its kernel reads."""
-    reads = [(it, bytes_of(it.view.tensor)) for it in call.operands.values()]
-    maps = {it.view.tensor for it, view in reads if view is not None}
-    others = {view.tensor for tensor, node in w.fused.items() if tensor not in maps for view in node.reads}
+    found = {
+        it.view.tensor: it.vector and it.loads_together(8)
+        for it in call.operands.values()
+        if it.view.tensor.dtype is DType.FLOAT16
+    }
+    for read in call.operands.values():
+        for tensor, together in sources(read):
+            found[tensor] = found.get(tensor, True) and read.vector and together
+    of_bytes = {tensor for tensor in w.fused if bytes_of(tensor) is not None}
+    others = {view.tensor for tensor, node in w.fused.items() if tensor not in of_bytes for view in node.reads}
     stored = {it.memory for it in w.group.stores}
-    halves = [(it, it.view.tensor, 8) for it, view in reads if it.view.tensor.dtype is DType.FLOAT16 and view is None]
-    sources = [*halves, *((it, view.tensor, 16) for it, view in reads if view is not None)]
-    one_by_one = {tensor for it, tensor, count in sources if not it.vector or not it.loads_together(count)}
-    found = {tensor for _, tensor, _ in sources if tensor in w.loads} - others - one_by_one - stored
-    return frozenset(it for it in found if not w.placement.ranges[it])
+    loaded = {tensor for tensor, together in found.items() if together and tensor in w.loads} - others - stored
+    return frozenset(it for it in loaded if not w.placement.ranges[it])
 
 
 def _packed(w: Writer, tensor: Tensor) -> set[Tensor]:

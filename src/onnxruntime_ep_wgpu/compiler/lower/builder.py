@@ -40,6 +40,7 @@ from ..nodes.joins import picked
 from ..nodes.pads import padding
 from .limits import Limits
 from .memory_format import MemoryFormats
+from .operand import Dequantized
 from .operand import Operand as Operand
 from .requirements import Requirements
 from .weights import Weights
@@ -56,6 +57,7 @@ class Builder(Requirements):
         self._begun = 0  # how many nodes there were before those of the ONNX node that is lowered
         self.weights = Weights(self)
         self.formats = MemoryFormats()
+        self.dequantized: dict[View, Dequantized] = {}
 
     # ---- what has been appended
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -184,3 +185,13 @@ def decided_in_a_run(what: str, values: Iterable[Dim]) -> UnsupportedError | Non
             " constants of the model, it is"
         )
     return FreeSizeError(f"sizes that are free ({', '.join(free)}) decide {what}, and it has to be known before a run")
+
+
+@dataclass(frozen=True)
+class Dequantized:
+    """What a value was made of: `integers` less a zero point, times a scale. Each is one number, or one per index of `axis`."""
+
+    integers: Operand
+    scale: Operand
+    zero: Operand | None
+    axis: int

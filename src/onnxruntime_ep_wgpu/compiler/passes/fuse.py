@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from ...program.target import Target, elements_per_word
 from ..ir import MAX_COST, MAX_INLINED_COST, Call, Join, LoweredGraph, Map, Node, Read, Tensor, View, is_read_again
 from ..ir.binding_ranges import KernelBindings, is_large, is_storable, is_way_to_read, placed
-from ..ir.signed_bytes import bytes_of
+from ..ir.signed_bytes import are_multiplied
 
 MOST_BETWEEN = 256  # groups looked at to find that two can be one, so that the work is linear in the size of a graph
 
@@ -104,8 +104,8 @@ class _Fusion:
         if node.output.is_stored or node.cost > MAX_INLINED_COST or len(node.output.users) != 1:
             return False
         (reader,) = node.output.users
-        if isinstance(reader, Call) and bytes_of(node.output) is not None:
-            return any("UNIT_M" in dict(it.constants) for it in reader.variants)
+        if are_multiplied(node.output):
+            return True
         reads = [r for r in reader.operands.values() if r.view.tensor is node.output]
         return isinstance(reader, Call) and len(reads) == 1 and not reads[0].reuse and operand.users != [node]
 

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 
 from ..ir import Call, Join, LoweredGraph, Map, Node, Pad, Read, Storage, Tensor
+from ..ir.signed_bytes import SIGNED
 
 
 def share(graph: LoweredGraph) -> LoweredGraph:
@@ -41,8 +42,11 @@ def share(graph: LoweredGraph) -> LoweredGraph:
 
 
 def _is_worth_memory(node: Map) -> bool:
-    """False for what each reader had better compute itself; the kernel before can store, in place of its result, a map of it."""
-    return not node.inline or (node.is_pointwise and any(view.tensor.producer for view in node.reads))
+    """False for what each reader had better compute itself; the kernel before can store, in place of its result, a map of it. Bytes
+    that matrix units multiply stay bytes there."""
+    if not node.inline:
+        return True
+    return node.is_pointwise and SIGNED not in node.constants and any(view.tensor.producer for view in node.reads)
 
 
 def _meaning(node: Map | Join | Pad) -> Hashable:

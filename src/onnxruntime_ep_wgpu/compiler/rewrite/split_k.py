@@ -13,7 +13,7 @@ from dataclasses import replace
 from ...program.target import Target
 from ..ir import Call, Map, Read, Tensor, Variant, View, Write, packed_run
 from ..ir.binding_ranges import is_storable
-from ..ir.signed_bytes import bytes_of
+from ..ir.signed_bytes import are_bytes
 from ..tune import k_splits, matmul_variants
 from .products import matrix_sizes
 from .rule import Answer, Replace, Rule
@@ -34,7 +34,7 @@ def split_k(call: Call, target: Target) -> Answer:
     dtype, other = (call.operands[side].view.tensor.dtype for side in "ab")
     transposed = bool(call.constants["TRANSPOSED"])
     # Of sizes that are known there is one variant.
-    of_bytes = all(bytes_of(call.operands[side].view.tensor) for side in "ab")
+    of_bytes = all(are_bytes(call.operands[side].view.tensor) for side in "ab")
     template, (tile,) = matmul_variants(
         splits * batch, m, n, k, target, dtype, transposed=transposed, other=other, of_bytes=of_bytes
     )

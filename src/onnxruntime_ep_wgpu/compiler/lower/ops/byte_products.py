@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ....program.dtypes import DType
-from ...dims import product
+from ...dims import Dim, product
 from ...ir import Storage
-from ...ir.signed_bytes import EXPRESSIONS
+from ...ir.signed_bytes import EXPRESSIONS, SIGNED
 from ...tune import matmul_variants
 from ..builder import Builder, Operand
 from .matmul import matmul
@@ -25,46 +25,51 @@ from .reduction import reduce_axes
 def product_of_bytes(b: Builder, x: Operand, x_zero: Operand | None, y: Operand, y_zero: Operand | None) -> Operand:
     """(x - x_zero) times (y - y_zero) by the rules of numpy, as int32. Zero points broadcast with x and y: x_zero is one number or
     one per row, y_zero one number or one per column."""
-    if not _by_units(b, x, y):
+    if not _multiplied_by_units(b, x, y):
         sums: Operand = matmul(b, centred(b, x, x_zero), centred(b, y, y_zero))
         return sums
-    p, q, order = _lacking(b, x, x_zero), _lacking(b, y, y_zero), (*range(y.rank - 2), y.rank - 1, y.rank - 2)
+    p, q, order = lacking(b, x, x_zero), lacking(b, y, y_zero), (*range(y.rank - 2), y.rank - 1, y.rank - 2)
     if _is_weight(y):  # units load it best where those of a column are neighbours in memory
         laid = b.contiguous(b.permute(y, order))
-        right, y = b.permute(_signed(b, laid), order), b.permute(laid, order)
+        right, y = b.permute(signed(b, laid), order), b.permute(laid, order)
     else:
-        right = _signed(b, y)
-    result: Operand = matmul(b, _signed(b, x), right)
+        right = signed(b, y)
+    result: Operand = matmul(b, signed(b, x), right)
     if p is not None:
-        result = _plus(b, result, p, _sums(b, y, y_zero, y.rank - 2))
+        result = plus(b, result, p, sums_of(b, y, y_zero, y.rank - 2))
     if q is not None:
         # By a map of its own: with two readers it would be in memory, in 32 bits.
-        rows = reduce_axes(b, "ReduceSum", _signed(b, x), [x.rank - 1], keepdims=True, wraps=True)
-        result = _plus(b, result, q, rows)
+        rows = reduce_axes(b, "ReduceSum", signed(b, x), [x.rank - 1], keepdims=True, wraps=True)
+        result = plus(b, result, q, rows)
     return result
 
 
-def _by_units(b: Builder, x: Operand, y: Operand) -> bool:
+def _multiplied_by_units(b: Builder, x: Operand, y: Operand) -> bool:
     """Whether matrix units multiply them, for some sizes at least."""
     if x.rank < 2 or y.rank < 2 or not x.view.is_whole or not (y.view.is_whole or _is_weight(y)):
         return False
     m = product(x.shape[:-1]) if y.rank == 2 else x.shape[-2]
     batch = 1 if y.rank == 2 else product(x.shape[:-2])
-    sizes = batch, m, y.shape[-1], x.shape[-1]
+    return by_units(b, (batch, m, y.shape[-1], x.shape[-1]))
+
+
+def by_units(b: Builder, sizes: tuple[Dim, Dim, Dim, Dim]) -> bool:
+    """Whether matrix units multiply signed bytes of these sizes, batch, m, n and k, or may do so for what a run has."""
     _, variants = matmul_variants(*sizes, b.target, DType.INT32, transposed=True, bits=8, of_bytes=True)
     return any("UNIT_M" in dict(it.constants) for it in variants)
 
 
-def _signed(b: Builder, x: Operand) -> Operand:
+def signed(b: Builder, x: Operand) -> Operand:
     """x, or where its elements are unsigned, x - 128."""
-    return b.pointwise(EXPRESSIONS[x.dtype], {"x": x}, DType.INT32, inline=True)
+    marked: dict[str, Any] = {SIGNED: True}
+    return b.pointwise(EXPRESSIONS[x.dtype], {"x": x}, DType.INT32, inline=True, **marked)
 
 
 def _is_weight(y: Operand) -> bool:
     return y.view.tensor.storage is Storage.WEIGHT
 
 
-def _lacking(b: Builder, x: Operand, zero: Operand | None) -> Operand | None:
+def lacking(b: Builder, x: Operand, zero: Operand | None) -> Operand | None:
     """What the signed bytes of x lack of x - zero; None where that is nothing."""
     flip = 128 if x.dtype is DType.UINT8 else 0
     if zero is None:
@@ -75,7 +80,7 @@ def _lacking(b: Builder, x: Operand, zero: Operand | None) -> Operand | None:
     return b.constant(lacking) if np.any(lacking) else None
 
 
-def _sums(b: Builder, y: Operand, zero: Operand | None, axis: int) -> Operand:
+def sums_of(b: Builder, y: Operand, zero: Operand | None, axis: int) -> Operand:
     """The sums of y - zero along an axis, which stays."""
     order = (*range(y.rank - 2), y.rank - 1, y.rank - 2)
     laid = b.permute(y, order).constant
@@ -87,7 +92,7 @@ def _sums(b: Builder, y: Operand, zero: Operand | None, axis: int) -> Operand:
     return b.constant(_wrapped(centre.sum(axis, np.int64, keepdims=True)))
 
 
-def _plus(b: Builder, sums: Operand, factor: Operand, others: Operand) -> Operand:
+def plus(b: Builder, sums: Operand, factor: Operand, others: Operand) -> Operand:
     """sums + factor * others."""
     known: Any = factor.constant
     if known is not None and others.constant is not None:

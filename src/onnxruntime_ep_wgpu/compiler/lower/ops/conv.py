@@ -11,14 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack
 
+import numpy as np
+
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...dims import Dim, equal, floordiv, maximum
 from ...ir import Tensor, View
 from ...nodes.divide import BindingsError, least_reach
 from ..builder import Builder, Operand
-from . import conv_direct, conv_groups, conv_rows, depthwise
+from . import conv_bytes, conv_direct, conv_groups, conv_rows, depthwise
 from .matmul import matrix_product
+from .quantize import centred
 from .registry import FLOATS, op
 from .window import (
     ConvAttributes,
@@ -47,7 +50,76 @@ def conv(
     **attributes: Unpack[ConvAttributes],
 ) -> Operand:
     """x (batch, channels, *inputs), w (features, channels / group, *kernel) -> (batch, features, *outputs)."""
-    return biased(b, convolution(b, x, w, with_channels_last, **attributes), bias, x.dtype)
+    sums = _dequantized_sums(b, x, w, with_channels_last, **attributes)
+    if sums is None:
+        sums = convolution(b, x, w, with_channels_last, **attributes)
+    return biased(b, sums, bias, x.dtype)
+
+
+def _dequantized_sums(
+    b: Builder, x: Operand, w: Operand, with_channels_last: bool, **attributes: Unpack[ConvAttributes]
+) -> Operand | None:
+    """The sums of a convolution of bytes times their scales; None where x or w are something else, or no units multiply bytes."""
+    image, weights = b.dequantized.get(x.view), b.dequantized.get(w.view)
+    if image is None or weights is None or image.scale.size != 1 or x.rank < 3 or not with_channels_last:
+        return None
+    parameters_ = [it for it in (weights.scale, weights.zero) if it is not None]
+    if attributes.get("group", 1) != 1 or (weights.axis != 0 and any(it.size != 1 for it in parameters_)):
+        return None
+    mark = b.mark()
+    integers = centred_weights(b, weights.integers, weights.zero)
+    integers, win, _ = _geometry(b, image.integers, integers, attributes)
+    sums = conv_bytes.sums_by_units(b, image.integers, image.zero, integers, win)
+    if sums is None:
+        b.undo(mark)
+        return None
+    scales = {"s": b.reshape(image.scale, ()), "t": per_feature(b, weights.scale, x.rank - 1)}
+    return b.pointwise("f32(x) * (s * t)", {"x": sums, **scales}, DType.FLOAT32, sums.shape, cost=3)
+
+
+def integer_convolution(
+    b: Builder,
+    x: Operand,
+    x_zero: Operand | None,
+    w: Operand,
+    w_zero: Operand | None,
+    with_channels_last: bool,
+    **attributes: Unpack[ConvAttributes],
+) -> Operand:
+    """The convolution of x - x_zero with w - w_zero as int32; the padding stands for x_zero."""
+    weights = centred_weights(b, w, w_zero)
+    weights, win, group = _geometry(b, x, weights, attributes)
+    if with_channels_last and group == 1:
+        sums = conv_bytes.sums_by_units(b, x, x_zero, weights, win)
+        if sums is not None:
+            return sums
+    return convolved(b, centred(b, x, x_zero), weights, win, group)
+
+
+def per_feature(b: Builder, p: Operand, rank: int) -> Operand:
+    """A parameter of the weights (features, channels, *kernel): one number, or one per feature."""
+    if p.size == 1:
+        return b.reshape(p, ())
+    if p.rank != 1:
+        raise UnsupportedError(f"one number, or one for each feature, is needed, and {p} is given")
+    return b.reshape(p, (p.shape[0], *(1,) * (rank - 1)))
+
+
+def centred_weights(b: Builder, w: Operand, zero: Operand | None) -> Operand:
+    """Weights of a convolution less their zero point, made once where both are constant: in bytes, which nearly all fit."""
+    spread = per_feature(b, zero, w.rank) if zero is not None else None
+    if zero is not None and zero.size != 1:
+        b.require(equal(zero.shape[0], w.shape[0]), "{} zero points of weights {}", zero.shape[0], w)
+    values, zeros = w.constant, 0 if spread is None else spread.constant
+    if values is None or zeros is None:
+        return centred(b, w, spread)
+    if w.dtype is DType.INT8 and not np.any(zeros):
+        return w
+    found = values.astype(np.int16) - np.asarray(zeros, np.int16)
+    bytes_ = np.iinfo(np.int8)
+    return b.constant(
+        found.astype(np.int8) if bytes_.min <= found.min(initial=0) and found.max(initial=0) <= bytes_.max else found
+    )
 
 
 def biased(b: Builder, sums: Operand, bias: Operand | None, dtype: DType) -> Operand:
@@ -67,6 +139,12 @@ def convolution(
 
     `with_channels_last`: where that can be, they have their channels last in memory.
     """
+    w, win, group = _geometry(b, x, w, attributes)
+    return convolved(b, x, w, win, group, with_channels_last)
+
+
+def _geometry(b: Builder, x: Operand, w: Operand, attributes: ConvAttributes) -> tuple[Operand, Window, int]:
+    """Weights whose kernel is known, the windows of x, and the number of groups."""
     if x.rank < 3:
         raise UnsupportedError("a convolution without spatial axes")
     if w.rank != x.rank:
@@ -78,7 +156,7 @@ def convolution(
         x,
         w.shape[1],
     )
-    return convolved(b, x, w, window(b, x.shape[2:], kernel, attributes), group, with_channels_last)
+    return w, window(b, x.shape[2:], kernel, attributes), group
 
 
 def convolved(b: Builder, x: Operand, w: Operand, win: Window, group: int, with_channels_last: bool = False) -> Operand:

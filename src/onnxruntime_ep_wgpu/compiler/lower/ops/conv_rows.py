@@ -6,8 +6,11 @@ as it lies. Rows of the matrix are the positions of all images of the batch, so 
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...dims import quotient
 from ...ir import Read
+from ...ir.signed_bytes import PADDING
 from ..builder import Builder, Operand
 from .matmul import matrix_product
 from .window import Window, constants, parameters
@@ -23,7 +26,7 @@ def convolution_of_rows(b: Builder, x: Operand, w: Operand, win: Window) -> Oper
     rank = win.rank
     image = b.permute(x, (0, *range(2, 2 + rank), 1))
     by_channels = Read(image.view, (1,) * image.rank).loads_vectors
-    rows = _rows(b, x, image, win, by_channels)
+    rows = rows_of_windows(b, x, image, win, by_channels)
     weights = b.contiguous(b.permute(w, (0, *range(2, 2 + rank), 1))) if by_channels else w
     shape = (x.shape[0], *win.outputs, w.shape[0])
     right = b.permute(weights, (*range(1, w.rank), 0))
@@ -33,9 +36,11 @@ def convolution_of_rows(b: Builder, x: Operand, w: Operand, win: Window) -> Oper
     return b.formats.channels_last(len(shape)).seen(result)
 
 
-def _rows(b: Builder, x: Operand, image: Operand, win: Window, by_channels: bool) -> Operand:
+def rows_of_windows(
+    b: Builder, x: Operand, image: Operand, win: Window, by_channels: bool, padding: int | None = None
+) -> Operand:
     """The windows of x, (batch, *outputs, *parts): parts are taps and channels, or where neighbours in memory are no channels,
-    channels and taps. `image` is x with its channels last."""
+    channels and taps. `image` is x with its channels last; `padding` is what pads it, a zero where there is none."""
     rank, view = win.rank, win.view(x.view)
     taps = (*range(2, 2 + rank), 1) if by_channels else tuple(range(1, 2 + rank))
     if view is not None:
@@ -43,6 +48,7 @@ def _rows(b: Builder, x: Operand, image: Operand, win: Window, by_channels: bool
         # Others are read in runs of neighbours where they are copied first.
         return rows if by_channels or win.overlap or win.taps == 1 else b.copy(rows)
     parts = (*win.kernel, x.shape[1]) if by_channels else (x.shape[1], *win.kernel)
+    padded: dict[str, Any] = {} if padding is None else {PADDING: str(padding)}
     return b.map(
         "windows_last",
         x.dtype,
@@ -56,5 +62,6 @@ def _rows(b: Builder, x: Operand, image: Operand, win: Window, by_channels: bool
         inline=True,
         neighbours=by_channels,
         BY_CHANNELS=by_channels,
+        **padded,
         **constants(win),
     )

@@ -9,7 +9,7 @@ from ....program.dtypes import DType
 from ....program.target import Target
 from ...dims import Dim, equal, product
 from ...ir import Map, Read, Shape, Tensor, Variant, View, broadcast_shapes, packed_run
-from ...ir.signed_bytes import bytes_of
+from ...ir.signed_bytes import are_bytes
 from ...nodes.divide import BindingsError, least_reach
 from ...tune import matmul_variants
 from ..builder import Builder, Operand
@@ -108,7 +108,7 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
         longest=longest,
         rounded=it.rounded,
         other=_type_of_scales(y.view.tensor) if longest else y.dtype,
-        of_bytes=bytes_of(x.view.tensor) is not None is not bytes_of(y.view.tensor),
+        of_bytes=are_bytes(x.view.tensor) and are_bytes(y.view.tensor),
     )
     # A kernel that loads one element at a time binds tensors as such.
     in_fours = template != "matmul_registers"

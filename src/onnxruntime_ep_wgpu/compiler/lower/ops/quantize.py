@@ -17,6 +17,7 @@ from ...dims import Dim, product
 from ...ir import Read, floats
 from ...tune import row_variants
 from ..builder import Builder, Operand
+from ..operand import Dequantized
 from .choices import Flag
 from .reduction import reduce_axes
 from .registry import FLOATS, MINIFLOATS, op
@@ -142,8 +143,8 @@ def _type(code: int, default: DType) -> DType:
     return dtype
 
 
-@op("QuantizeLinear", types=FLOATS | {DType.INT32}, y_scale=FLOATS, y_zero_point=SMALL)
-@op("QuantizeLinear", domain="com.microsoft", types=FLOATS, y_zero_point=SMALL)
+@op("QuantizeLinear", types=FLOATS | {DType.INT32}, y_scale=FLOATS, y_zero_point=SMALL, keeps_format=True)
+@op("QuantizeLinear", domain="com.microsoft", types=FLOATS, y_zero_point=SMALL, keeps_format=True)
 def quantize_linear(
     b: Builder,
     x: Operand,
@@ -166,8 +167,8 @@ def quantize_linear(
     return quantized(b, x, spread(b, y_scale, x, axis, block_size), zero, dtype, bool(saturate))
 
 
-@op("DequantizeLinear", types=QUANTIZED, x_scale=FLOATS)
-@op("DequantizeLinear", domain="com.microsoft", types=QUANTIZED, x_scale=FLOATS)
+@op("DequantizeLinear", types=QUANTIZED, x_scale=FLOATS, keeps_format=True)
+@op("DequantizeLinear", domain="com.microsoft", types=QUANTIZED, x_scale=FLOATS, keeps_format=True)
 def dequantize_linear(
     b: Builder,
     x: Operand,
@@ -183,7 +184,10 @@ def dequantize_linear(
     if dtype not in FLOATS:
         raise UnsupportedError(f"no kernel that dequantises to {dtype.label}")
     zero = None if x_zero_point is None else spread(b, x_zero_point, x, axis, block_size)
-    return dequantized(b, x, spread(b, x_scale, x, axis, block_size), zero, dtype)
+    result = dequantized(b, x, spread(b, x_scale, x, axis, block_size), zero, dtype)
+    if x.dtype in BYTES and max(x_scale.rank, x_zero_point.rank if x_zero_point is not None else 0) <= 1:
+        b.dequantized[result.view] = Dequantized(x, x_scale, x_zero_point, axis_of(axis, x.rank) if x.rank else 0)
+    return result
 
 
 @op("DynamicQuantizeLinear", types=frozenset({DType.FLOAT32}))

@@ -65,7 +65,7 @@ _EXACT: dict[str, Any] = {
 }
 
 
-@op("QLinearAdd", domain="com.microsoft", types=BYTES, **SCALES)
+@op("QLinearAdd", domain="com.microsoft", types=BYTES, keeps_format=True, **SCALES)
 def qlinear_add(
     b: Builder,
     x: Operand,
@@ -86,7 +86,7 @@ def qlinear_add(
     return rounded(b, real, {"x": x, "y": y, "r": r, "q": q, "fixed": fixed}, None, x.dtype)
 
 
-@op("QLinearMul", domain="com.microsoft", types=BYTES, **SCALES)
+@op("QLinearMul", domain="com.microsoft", types=BYTES, keeps_format=True, **SCALES)
 def qlinear_mul(
     b: Builder,
     x: Operand,
@@ -106,7 +106,7 @@ def qlinear_mul(
     )
 
 
-@op("QLinearSigmoid", domain="com.microsoft", types=BYTES, **SCALES)
+@op("QLinearSigmoid", domain="com.microsoft", types=BYTES, keeps_format=True, **SCALES)
 def qlinear_sigmoid(
     b: Builder, x: Operand, x_scale: Operand, x_zero: Operand | None, scale: Operand, zero: Operand | None = None
 ) -> Operand:
@@ -132,7 +132,7 @@ def qlinear_softmax(
     return quantized(b, y, _whole(b, scale), _zero(b, zero, x.dtype), x.dtype)
 
 
-@op("QLinearLeakyRelu", domain="com.microsoft", types=BYTES, **SCALES)
+@op("QLinearLeakyRelu", domain="com.microsoft", types=BYTES, keeps_format=True, **SCALES)
 def qlinear_leaky_relu(
     b: Builder,
     x: Operand,

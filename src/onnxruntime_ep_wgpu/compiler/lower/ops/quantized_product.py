@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Unpack
 
-import numpy as np
-
-from ....errors import UnsupportedError
 from ....program.dtypes import DType
-from ...dims import equal
 from ..builder import Builder, Operand
 from .byte_products import product_of_bytes
 from .choices import Flag
-from .conv import convolution
-from .quantize import BYTES, centred, dynamic_quantize_linear, requantized
+from .conv import integer_convolution, per_feature
+from .quantize import BYTES, dynamic_quantize_linear, requantized
 from .registry import FLOATS, at_least, op
 from .window import ConvAttributes
 
@@ -31,32 +27,6 @@ def _rows(b: Builder, zero: Operand | None) -> Operand | None:
 
 def _scalar(b: Builder, p: Operand | None) -> Operand | None:
     return b.reshape(p, ()) if p is not None and p.size == 1 else p
-
-
-def _per_feature(b: Builder, p: Operand, rank: int) -> Operand:
-    """A parameter of the weights (features, channels, *kernel): one number, or one per feature."""
-    if p.size == 1:
-        return b.reshape(p, ())
-    if p.rank != 1:
-        raise UnsupportedError(f"one number, or one for each feature, is needed, and {p} is given")
-    return b.reshape(p, (p.shape[0], *(1,) * (rank - 1)))
-
-
-def _weights(b: Builder, w: Operand, zero: Operand | None) -> Operand:
-    """Weights of a convolution less their zero point, made once where both are constant: in bytes, which nearly all fit."""
-    spread = _per_feature(b, zero, w.rank) if zero is not None else None
-    if zero is not None and zero.size != 1:
-        b.require(equal(zero.shape[0], w.shape[0]), "{} zero points of weights {}", zero.shape[0], w)
-    values, zeros = w.constant, 0 if spread is None else spread.constant
-    if values is None or zeros is None:
-        return centred(b, w, spread)
-    if w.dtype is DType.INT8 and not np.any(zeros):
-        return w
-    found = values.astype(np.int16) - np.asarray(zeros, np.int16)
-    bytes_ = np.iinfo(np.int8)
-    return b.constant(
-        found.astype(np.int8) if bytes_.min <= found.min(initial=0) and found.max(initial=0) <= bytes_.max else found
-    )
 
 
 @op("MatMulInteger", types=BYTES)
@@ -111,25 +81,22 @@ def dynamic_quantize_matmul(b: Builder, x: Operand, y: Operand, y_scale: Operand
     return result
 
 
-@op("ConvInteger", types=BYTES)
+@op("ConvInteger", types=BYTES, chooses_format=("x",))
 def conv_integer(
     b: Builder,
     x: Operand,
     w: Operand,
     x_zero: Operand | None = None,
     w_zero: Operand | None = None,
+    *,
+    with_channels_last: bool = False,
     **attributes: Unpack[ConvAttributes],
 ) -> Operand:
     """The convolution of x - x_zero with w - w_zero as int32; the padding stands for x_zero."""
-    return convolution(
-        b,
-        centred(b, x, _scalar(b, x_zero)),
-        _weights(b, w, w_zero),
-        **attributes,
-    )
+    return integer_convolution(b, x, _scalar(b, x_zero), w, w_zero, with_channels_last, **attributes)
 
 
-@op("QLinearConv", types=BYTES, x_scale=FLOATS, w_scale=FLOATS, scale=FLOATS, bias=SUMS)
+@op("QLinearConv", types=BYTES, x_scale=FLOATS, w_scale=FLOATS, scale=FLOATS, bias=SUMS, chooses_format=("x",))
 @op(
     "QLinearConv",
     domain="com.microsoft",
@@ -138,6 +105,7 @@ def conv_integer(
     w_scale=FLOATS,
     scale=FLOATS,
     bias=SUMS,
+    chooses_format=("x",),
     ranks={"x": at_least(3), "w": at_least(3)},
 )
 def qlinear_conv(
@@ -153,16 +121,17 @@ def qlinear_conv(
     bias: Operand | None = None,
     *,
     channels_last: Flag = 0,
+    with_channels_last: bool = False,
     **attributes: Unpack[ConvAttributes],
 ) -> Operand:
     """A convolution of quantised numbers; bias is in units of x_scale * w_scale."""
     if channels_last:
         x = b.permute(x, (0, x.rank - 1, *range(1, x.rank - 1)))
-    sums = conv_integer(b, x, w, x_zero, w_zero, **attributes)
+    sums = conv_integer(b, x, w, x_zero, w_zero, with_channels_last=with_channels_last, **attributes)
     if bias is not None:
-        spread = _per_feature(b, bias, x.rank - 1)
+        spread = per_feature(b, bias, x.rank - 1)
         sums = b.pointwise("x + bias", {"x": sums, "bias": spread}, DType.INT32, sums.shape)
-    scales = [b.reshape(x_scale, ()), _per_feature(b, w_scale, x.rank - 1)]
+    scales = [b.reshape(x_scale, ()), per_feature(b, w_scale, x.rank - 1)]
     result = requantized(b, sums, scales, b.reshape(scale, ()), b.reshape(zero, ()), zero.dtype)
     return b.permute(result, (0, *range(2, x.rank), 1)) if channels_last else result
 

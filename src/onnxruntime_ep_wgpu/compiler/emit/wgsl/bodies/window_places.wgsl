@@ -1,4 +1,4 @@
-// The places `i#k` of the image that taps `t#k` of a window have, and zeros for those in the padding: one test for all axes, so that
+// The places `i#k` of the image that taps `t#k` of a window have, and what pads it for those in the padding: one test for all axes, so that
 // a load waits for one branch.
   var outside = false;
 #for k RANK
@@ -7,4 +7,4 @@
   outside = outside | (i#k >= $in#k);
 #end
 #end
-  if (outside) { return $out_t(); }
+  if (outside) { return $padding; }

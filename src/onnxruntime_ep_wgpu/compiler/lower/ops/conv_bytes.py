@@ -1,0 +1,48 @@
+"""Convolutions of bytes less their zero points as products of signed bytes by matrix units, exact in int32.
+
+Their results have their channels last in memory, like those of `conv_rows`. Windows are of bytes: what pads an image is its zero
+point, so that the same sums of weights are added to every position.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....program.dtypes import DType
+from ...dims import Dim, product, quotient
+from ...ir import Read
+from ..builder import Builder, Operand
+from .byte_products import by_units, lacking, plus, signed, sums_of
+from .conv_rows import rows_of_windows
+from .matmul import matrix_product
+from .window import Window
+
+
+def sums_by_units(b: Builder, x: Operand, x_zero: Operand | None, w: Operand, win: Window) -> Operand | None:
+    """The sums of windows of x - x_zero, (batch, channels, *inputs), by weights w of int8, (features, channels, *kernel), as int32
+    (batch, features, *outputs). None where units do not multiply them, or a run decides what pads the image."""
+    zero = np.zeros((), x.dtype.numpy) if x_zero is None else x_zero.constant
+    if zero is None and not win.is_padded:
+        zero = np.zeros((), x.dtype.numpy)
+    if w.dtype is not DType.INT8 or w.constant is None or quotient(w.shape[0], 4) is None or zero is None:
+        return None
+    rank = win.rank
+    rows, parts = product((x.shape[0], *win.outputs)), product(w.shape[1:])
+    if not by_units(b, (1, rows, w.shape[0], parts)):
+        return None
+    numbers = signed(b, x)
+    image = b.permute(numbers, (0, *range(2, 2 + rank), 1))
+    by_channels = Read(image.view, (1,) * image.rank).loads_vectors
+    padding = int(np.asarray(zero).item()) - (128 if x.dtype is DType.UINT8 else 0)
+    windows = rows_of_windows(b, numbers, image, win, by_channels, padding)
+    laid = b.contiguous(b.permute(w, (0, *range(2, 2 + rank), 1))) if by_channels else w
+    right = b.permute(signed(b, laid), (*range(1, w.rank), 0))
+    shape: tuple[Dim, ...] = (x.shape[0], *win.outputs, w.shape[0])
+    groups = (0, 1 + rank, 1)
+    made = matrix_product(b, windows, (0, 1 + rank, 1 + rank), right, (0, 1 + rank, 1), shape, groups, DType.INT32)
+    result = b.formats.channels_last(len(shape)).seen(made)
+    p = lacking(b, x, x_zero)
+    if p is None:
+        return result
+    features = b.reshape(w, (w.shape[0], parts))
+    return plus(b, result, p, b.reshape(sums_of(b, features, None, 1), (w.shape[0], *(1,) * rank)))
