@@ -1,7 +1,7 @@
 """Operating-system facts that the Python part needs; the native part has its own in csrc/platform.h.
 
 In: nothing. Out: the path of the library that ONNX Runtime loads; whether this is a browser; text in the form of the system's
-file names.
+file names; memory that is free for files, and files that will be read.
 """
 
 from __future__ import annotations
@@ -31,3 +31,22 @@ def is_browser() -> bool:
 def file_name(text: str) -> str | bytes:
     """Text as ONNX Runtime takes file names here: wide characters on Windows, else UTF-8 bytes."""
     return text if sys.platform == "win32" else text.encode()
+
+
+def memory_for_files() -> int:
+    """Bytes of memory that the system can give to parts of files; 0 where it does not say, or takes no advice."""
+    if not hasattr(os, "posix_fadvise"):
+        return 0
+    try:
+        with open("/proc/meminfo", "rb") as file:
+            found = [line.split()[1] for line in file if line.startswith(b"MemAvailable:")]
+    except OSError:
+        return 0
+    return int(found[0]) << 10 if found else 0
+
+
+def will_read(file: int, offset: int, nbytes: int) -> None:
+    """Has the system read a part of an open file, which is mapped later. Call it where `memory_for_files` is above 0. It may wait
+    for the disk. Raises OSError."""
+    if sys.platform == "linux":
+        os.posix_fadvise(file, offset, nbytes, os.POSIX_FADV_WILLNEED)

@@ -22,6 +22,7 @@ from ..options import Options
 from ..program.settings import CompileSettings
 from ..runtime.making import CLAIMING, COMPILING, Making
 from ..runtime.product_types import matrix_types
+from ..runtime.read_ahead import ReadAhead
 from ..runtime.settings import RunSettings
 from ..runtime.weight_sources import FilePlace, FromModel
 from ..telling import Telling
@@ -97,6 +98,7 @@ class SessionState:
         self.target = self.context.target
         self._compiling = replace(settings_from(CompileSettings, options.values), compiled_again=True, reads_sizes=True)
         self._path = ""  # of the model, when it is a file
+        self._read_ahead = ReadAhead()
         self._others = False  # whether other providers took nodes before
         self._completed = False
         self.decided = False  # the main graph, which comes after the bodies of its control flow
@@ -166,6 +168,7 @@ class SessionState:
     def close(self) -> None:
         """The session ends."""
         self.making.leave()
+        self._read_ahead.stop()
         if self.captures is not None:
             self.captures.clear()
         self._member.leave()
@@ -184,6 +187,7 @@ class SessionState:
 
     def _decide(self, handle: Any, has_kernel: Callable[[Any], bool]) -> tuple[list[list[Any]], list[Any]]:
         graph = ort_graph.read(self.ort, handle)
+        self._read_ahead.begin(it.span for it in graph.in_files.values())
         nodes = [node.handle for node in graph]
         assigned = [text(self.ort.get(self.ort.api.Node_GetEpName, node, "const char *")) for node in nodes]
         self._path = file_text(self.ort.get(self.ort.api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
@@ -356,6 +360,7 @@ class SessionState:
                 if opened is None
                 else self.contexts.answer(*opened, self._answers, outputs)
             )
+        self._read_ahead.begin(it.span for it in graph.in_files.values())  # of a context
         program, specialise = answer.stored.program, answer.specialise
         graph_inputs, graph_outputs = answer.stored.inputs, answer.stored.outputs
         if opened is not None:

@@ -54,7 +54,21 @@ def ties_among(constants: Iterable[Candidate]) -> Ties:
 
 
 def _of_one_size(constants: Iterable[Candidate]) -> dict[str, Permuted]:
-    """The ties among constants of a type and a size; the first of equal ones is the one that stays."""
+    """The ties among constants of a type and a size. Few pages are looked at, which may be on the disk yet: corners are where they
+    were in a transposed one."""
+    alike: dict[bytes, list[Candidate]] = defaultdict(list)
+    for it in constants:
+        flat = it.elements().reshape(-1)
+        alike[flat[:1].tobytes() + flat[-1:].tobytes()].append(it)
+    out: dict[str, Permuted] = {}
+    for values in alike.values():
+        if len(values) > 1:
+            out |= _of_one_corner(values)
+    return out
+
+
+def _of_one_corner(constants: Iterable[Candidate]) -> dict[str, Permuted]:
+    """The same for those of the same corners; the first of equal ones is the one that stays."""
     kept: dict[bytes, list[tuple[str, Array]]] = defaultdict(list)
     out: dict[str, Permuted] = {}
     for it in constants:
