@@ -317,7 +317,7 @@ def image_scaler(b: Builder, x: Operand, *, scale: float = 1.0, bias: list[float
     return b.pointwise("x * f + y", {"x": x, "y": added}, x.dtype, x.shape, f=scale)
 
 
-@op("BatchNormalization", types=FLOATS, keeps_format=True)
+@op("BatchNormalization", types=REALS, keeps_format=True)
 def batch_normalization_7(
     b: Builder,
     x: Operand,
@@ -337,13 +337,14 @@ def batch_normalization_7(
         raise UnsupportedError("statistics per element of an image (spatial=0)")
     if outputs == 1:
         return [_with_statistics(b, x, scale, bias, mean, variance, epsilon)]
+    _check_training(x, scale, bias, mean, variance)
     y, own_mean, own_variance = _with_own_statistics(b, x, scale, bias, epsilon)
     running = _running(b, mean, own_mean, momentum), _running(b, variance, own_variance, momentum)
     inverse = b.pointwise("1 / sqrt(v + epsilon)", {"v": own_variance}, variance.dtype, cost=4, epsilon=float(epsilon))
     return [y, *running, b.cast(own_mean, mean.dtype), inverse]
 
 
-@op("BatchNormalization", since=14, types=FLOATS, keeps_format=True)
+@op("BatchNormalization", since=14, types=REALS, keeps_format=True)
 def batch_normalization(
     b: Builder,
     x: Operand,
@@ -360,8 +361,14 @@ def batch_normalization(
     mean and variance, of which the batch has a share of 1 - momentum; its variance is that of all its elements, not of a sample."""
     if not training_mode:
         return [_with_statistics(b, x, scale, bias, mean, variance, epsilon)]
+    _check_training(x, scale, bias, mean, variance)
     y, own_mean, own_variance = _with_own_statistics(b, x, scale, bias, epsilon)
     return [y, _running(b, mean, own_mean, momentum), _running(b, variance, own_variance, momentum)]
+
+
+def _check_training(*operands: Operand) -> None:
+    if any(it.dtype is DType.FLOAT64 for it in operands):
+        raise UnsupportedError("training with statistics of float64")
 
 
 def _with_statistics(
@@ -370,15 +377,26 @@ def _with_statistics(
     """With stored statistics, per channel: one multiplication and one addition when these are constants."""
     channels = (-1,) + (1,) * (x.rank - 2)
     constants = [o.constant for o in (scale, bias, mean, variance)]
+    double = x.dtype is DType.FLOAT64
     if all(c is not None for c in constants):
         s, o, m, v = (np.asarray(c, np.float64) for c in constants)
-        factor = s / np.sqrt(v + epsilon)
-        a = b.constant(factor.astype(np.float32).reshape(channels))
-        c = b.constant((o - m * factor).astype(np.float32).reshape(channels))
+        factor, kind = s / np.sqrt(v + epsilon), np.float64 if double else np.float32
+        a = b.constant(factor.astype(kind).reshape(channels))
+        c = b.constant((o - m * factor).astype(kind).reshape(channels))
         return b.pointwise("x * a + c", {"x": x, "a": a, "c": c}, x.dtype, x.shape, cost=2)
+
+    def cast(o: Operand) -> Operand:
+        """Statistics may be of another type than x, and no expression has both kinds of floats."""
+        if double == (o.dtype is DType.FLOAT64):
+            return o
+        return b.cast(o, DType.FLOAT64 if double else DType.FLOAT32)
+
     return b.pointwise(
         "(x - m) * (s / sqrt(v + epsilon)) + o",
-        {"x": x, **{n: _per_channel(b, o, x) for n, o in {"s": scale, "o": bias, "m": mean, "v": variance}.items()}},
+        {
+            "x": x,
+            **{n: _per_channel(b, cast(o), x) for n, o in {"s": scale, "o": bias, "m": mean, "v": variance}.items()},
+        },
         x.dtype,
         x.shape,
         cost=8,

@@ -50,9 +50,9 @@ unary("Reciprocal", "1 / x", REALS)
 unary("Floor", "floor(x)", REALS)
 unary("Ceil", "ceil(x)", REALS)
 unary("Round", "round(x)", REALS)
-unary("Sin", "sin(x)", cost=4)
-unary("Cos", "cos(x)", cost=4)
-unary("Tan", "tan(x)", cost=8)
+unary("Sin", "sin(x)", REALS, cost=4)
+unary("Cos", "cos(x)", REALS, cost=4)
+unary("Tan", "tan(x)", REALS, cost=8)
 unary("Asin", "asin(x)", cost=8)
 unary("Acos", "acos(x)", cost=8)
 unary("Atan", "atan(x)", cost=8)
@@ -84,7 +84,7 @@ for name in (
     *("Softplus", "Softsign"),
 ):
     it = ACTIVATIONS[name]
-    types = FLOATS | DOUBLES | SIGNED if name == "Relu" else REALS if name == "LeakyRelu" else FLOATS
+    types = FLOATS | DOUBLES | SIGNED if name == "Relu" else REALS if name in ("LeakyRelu", "Sigmoid") else FLOATS
     unary(name, it.expression, types, it.cost, None, **it.parameters)
 
 

@@ -287,3 +287,95 @@ fn log_f64(a: vec2<u32>) -> vec2<u32> {
   let small = sub_f64(mul_f64(power, vec2<u32>(0x35793c76u, 0x3dea39efu)), correction);
   return add_f64(mul_f64(power, vec2<u32>(0xfee00000u, 0x3fe62e42u)), add_f64(f, small));
 }
+// An angle that is not negative as (r, quarter): a = quarter pi/2 + r, |r| <= pi/4, r rounded once. a 2/pi is a product of integers, of
+// the digits of a and of the 192 bits of 2/pi that decide it (Payne and Hanek, 1983): no angle is too large.
+fn quarter_f64(a: vec2<u32>) -> vec4<u32> {
+  if (lt_u64(a, vec2<u32>(0x54442d18u, 0x3fe921fbu))) { return vec4<u32>(a, 0u, 0u); }
+  var bits = array<u32, 39>(
+    0u, 0u, 0u, 0xa2f9836eu, 0x4e441529u, 0xfc2757d1u, 0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu,
+    0xdebbc561u, 0xb7246e3au, 0x424dd2e0u, 0x06492eeau, 0x09d1921cu, 0xfe1deb1cu, 0xb129a73eu, 0xe88235f5u, 0x2ebb4484u, 0xe99c7026u,
+    0xb45f7e41u, 0x3991d639u, 0x835339f4u, 0x9c845f8bu, 0xbdf9283bu, 0x1ff897ffu, 0xde05980fu, 0xef2f118bu, 0x5a0a6d1fu, 0x6d367ecfu,
+    0x27cb09b7u, 0x4f463f66u, 0x9e5fea2du, 0x7527bac7u, 0xebe5f17bu, 0x3d0739f7u, 0x8a5292eau, 0x6bfb5fb1u, 0x1f8d5d08u
+  );
+  let begin = u32(power_f64(a) - 991);
+  let first = begin / 32u;
+  let shift = begin % 32u;
+  let m = digits_f64(a);
+  var p = array<u32, 6>();
+  var carry = 0u;
+  for (var k = 0u; k < 6u; k++) {
+    let t = wide_mul(m.x, (bits[first + 5u - k] << shift) | select(bits[first + 6u - k] >> (32u - shift), 0u, shift == 0u));
+    p[k] = t.x + carry;
+    carry = t.y + carry_u32(p[k], t.x);
+  }
+  carry = 0u;
+  for (var k = 0u; k < 5u; k++) {
+    let t = wide_mul(m.y, (bits[first + 5u - k] << shift) | select(bits[first + 6u - k] >> (32u - shift), 0u, shift == 0u));
+    let s = p[k + 1u] + t.x;
+    p[k + 1u] = s + carry;
+    carry = t.y + carry_u32(s, t.x) + carry_u32(p[k + 1u], s);
+  }
+  var high = vec2<u32>((p[4] << 2u) | (p[3] >> 30u), (p[5] << 2u) | (p[4] >> 30u));
+  var low = vec2<u32>((p[2] << 2u) | (p[1] >> 30u), (p[3] << 2u) | (p[2] >> 30u));
+  let below = (high.y >> 31u) != 0u;  // nearer to the next quarter
+  high = select(high, ~high, below);
+  low = select(low, ~low, below);
+  let zeros = min(leading_zeros_64(high), 63u);
+  let digits = left_64(high, zeros) | select(shr_u64(low, vec2<u32>(64u - zeros, 0u)), vec2<u32>(), zeros == 0u);
+  let r = times_i128(vec4<u32>(digits, 0u, 0u), vec4<u32>(0x2168c235u, 0xc90fdaa2u, 0u, 0u));
+  let rest = vec2<u32>(r.z | select(0u, 1u, (r.x | r.y) != 0u), r.w);
+  let rounded = normal_f64(select(0u, 0x80000000u, below), 1022 - i32(zeros), rest);
+  return vec4<u32>(rounded, (p[5] >> 30u) + select(0u, 1u, below), 0u);
+}
+// Of angles to pi/4, by the polynomials of the library fdlibm.
+fn small_sin_f64(r: vec2<u32>) -> vec2<u32> {
+  var terms = array<vec2<u32>, 6>(
+    vec2<u32>(0x5acfd57cu, 0x3de5d93au), vec2<u32>(0x8a2b9cebu, 0xbe5ae5e6u),
+    vec2<u32>(0x57b1fe7du, 0x3ec71de3u), vec2<u32>(0x19c161d5u, 0xbf2a01a0u),
+    vec2<u32>(0x1110f8a6u, 0x3f811111u), vec2<u32>(0x55555549u, 0xbfc55555u)
+  );
+  let z = mul_f64(r, r);
+  var sum = terms[0];
+  for (var n = 1u; n < 6u; n++) { sum = add_f64(mul_f64(sum, z), terms[n]); }
+  return add_f64(r, mul_f64(mul_f64(z, r), sum));
+}
+fn small_cos_f64(r: vec2<u32>) -> vec2<u32> {
+  var terms = array<vec2<u32>, 6>(
+    vec2<u32>(0xbe8838d4u, 0xbda8fae9u), vec2<u32>(0xbdb4b1c4u, 0x3e21ee9eu),
+    vec2<u32>(0x809c52adu, 0xbe927e4fu), vec2<u32>(0x19cb1590u, 0x3efa01a0u),
+    vec2<u32>(0x16c15177u, 0xbf56c16cu), vec2<u32>(0x5555554cu, 0x3fa55555u)
+  );
+  let one = vec2<u32>(0u, 0x3ff00000u);
+  let z = mul_f64(r, r);
+  var sum = terms[0];
+  for (var n = 1u; n < 6u; n++) { sum = add_f64(mul_f64(sum, z), terms[n]); }
+  let half = mul_f64(z, vec2<u32>(0u, 0x3fe00000u));
+  let w = sub_f64(one, half);
+  return add_f64(w, add_f64(sub_f64(sub_f64(one, w), half), mul_f64(mul_f64(z, z), sum)));
+}
+fn sin_f64(a: vec2<u32>) -> vec2<u32> {
+  if (isnan_f64(a) || isinf_f64(a)) { return quiet_nan_f64(); }
+  let q = quarter_f64(size_f64(a));
+  let y = select(small_sin_f64(q.xy), small_cos_f64(q.xy), (q.z & 1u) != 0u);
+  return vec2<u32>(y.x, y.y ^ (a.y & 0x80000000u) ^ ((q.z & 2u) << 30u));
+}
+fn cos_f64(a: vec2<u32>) -> vec2<u32> {
+  if (isnan_f64(a) || isinf_f64(a)) { return quiet_nan_f64(); }
+  let q = quarter_f64(size_f64(a));
+  let y = select(small_cos_f64(q.xy), small_sin_f64(q.xy), (q.z & 1u) != 0u);
+  return vec2<u32>(y.x, y.y ^ (((q.z + 1u) & 2u) << 30u));
+}
+fn tan_f64(a: vec2<u32>) -> vec2<u32> {
+  if (isnan_f64(a) || isinf_f64(a)) { return quiet_nan_f64(); }
+  let q = quarter_f64(size_f64(a));
+  let s = small_sin_f64(q.xy);
+  let c = small_cos_f64(q.xy);
+  let odd = (q.z & 1u) != 0u;
+  let y = div_f64(select(s, c, odd), select(c, neg_f64(s), odd));
+  return vec2<u32>(y.x, y.y ^ (a.y & 0x80000000u));
+}
+fn sigmoid_f64(a: vec2<u32>) -> vec2<u32> {
+  let one = vec2<u32>(0u, 0x3ff00000u);
+  let e = exp_f64(vec2<u32>(a.x, a.y | 0x80000000u));
+  return div_f64(select(one, e, signbit_f64(a)), add_f64(one, e));
+}
