@@ -20,10 +20,12 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from onnxruntime_ep_wgpu._ort import ffi, lib
 from onnxruntime_ep_wgpu.device import mapped, queue
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
 from onnxruntime_ep_wgpu.tools._output import show_pairs
@@ -80,20 +82,24 @@ def measure(model: Any, tokens: int) -> dict[str, str]:
     it = generator(model, [int(n) for n in ids], max_length=length, min_length=length)
     for _ in range(BEFORE):
         it.generate_next_token()
-    computes, prepares, waits = (
-        Stretch(ComputeInfo, "compute"), Stretch(queue.Queue, "meanwhile"), Stretch(mapped.Mapping, "wait"),
-    )  # fmt: skip
+    computes, prepares = Stretch(ComputeInfo, "compute"), Stretch(queue.Queue, "meanwhile")
+    downloaded = lib.downloaded
+    in_c = SimpleNamespace(downloaded=lambda *arguments: downloaded(*arguments))
+    waits = Stretch(in_c, "downloaded"), Stretch(mapped.Mapping, "wait")
+    lib.downloaded = around = ffi.callback(ffi.typeof(downloaded), in_c.downloaded)
     calls = []
     for _ in range(tokens):
         it.generate_next_token()
         calls.append(time.perf_counter_ns())
-    idle = [begin - end for begin, end in zip(prepares.begun[1:], waits.ended, strict=False)]
+    waited = sorted(pair for it in waits for pair in zip(it.begun, it.ended, strict=True))
+    idle = [begin - end for begin, (_, end) in zip(prepares.begun[1:], waited, strict=False)]
     figures = {
         "token": [b - a for a, b in pairwise(calls)],
         "idle": idle,
         "prepared": prepares.worked,
-        "waited": [b - a for a, b in zip(waits.begun, waits.ended, strict=True)],
+        "waited": [b - a for a, b in waited],
     }
+    del around
     shown = {name: f"{median(values) / 1000:.0f} us" for name, values in figures.items()}
     shown["tokens/s"] = f"{1e9 / median(figures['token']):.0f}"
     shown["steps in Python"] = f"{len(computes.begun)} of {tokens}"

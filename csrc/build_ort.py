@@ -87,7 +87,11 @@ typedef struct {
 typedef struct { int64_t made, begun, changed, at_most, reused, uploads, gone, ends; uint64_t start, end; ...; } Ranges;
 extern Ranges ranges;
 extern int64_t adapters;
+typedef ... Queue;
+typedef ... Part;
 extern int (*upload)(uint64_t queue, uint64_t buffer, uint64_t offset, const void *data, size_t bytes);
+extern void *(*download)(Queue *queue, const Part *parts, size_t count);
+extern int (*downloaded)(Queue *queue, void *answer, const Part *parts, size_t count);
 int64_t next_number(void);
 int64_t lend(Range *range, int64_t ends);
 int64_t give_free(Range *range, int64_t ends);

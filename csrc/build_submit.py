@@ -1,10 +1,11 @@
 """Declares the extension module `onnxruntime_ep_wgpu._submit` (cffi, one binary for Python 3.11 and later).
 
-In: encode.c, submit.c and copy.c. Out: `ffibuilder`, which setup.py names in `cffi_modules`.
+In: tickets.c, encode.c, submit.c, readback.c and copy.c. Out: `ffibuilder`, which setup.py names in `cffi_modules`.
 """
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import cffi
@@ -23,15 +24,41 @@ ffibuilder.cdef(
     uint64_t encode({_LISTS});
     """
     """
-    typedef ... Tickets;
+    typedef struct Tickets Tickets;
+    struct Tickets {
+      uint64_t (*submit)(Tickets *its, size_t count, void *const *commands);
+      void (*wait)(Tickets *its, uint64_t ticket);
+      void (*look)(Tickets *its);
+      uint64_t device, queue, instance;
+      uint64_t functions[4];
+      int64_t submits;
+      int by_future;
+    };
+    uint64_t indexed_submit(Tickets *its, size_t count, void *const *commands);
+    void indexed_wait(Tickets *its, uint64_t ticket);
+    void indexed_look(Tickets *its);
+    uint64_t futures_submit(Tickets *its, size_t count, void *const *commands);
+    void futures_wait(Tickets *its, uint64_t ticket);
+    void futures_look(Tickets *its);
     typedef struct {
       const uint64_t *functions;
-      uint64_t device, queue, nothing;
+      uint64_t device, queue, nothing, staging, staging_bytes;
       Tickets *tickets;
       uint64_t (*complaints)(void);
-      int64_t lost, submits, dispatches, runs, runs_ahead, uploads, most_unflushed, reused, free_ranges, free_bytes, last[...];
+      int64_t lost, submits, dispatches, runs, runs_ahead, soon, looked, uploads, downloads;
+      int64_t most_unflushed, reused, free_ranges, free_bytes, last[...];
+      size_t copiers;
       ...;
     } Queue;
+    typedef ... Part;
+    typedef struct { int64_t status; char text[...]; ...; } Answer;
+    Answer *map_buffer(Queue *queue, uint64_t buffer, uint64_t mode, size_t length, uint64_t submitted);
+    void answer_end(Answer *answer);
+    int64_t wait_for(Queue *queue, const Answer *answer);
+    int copy_out(Queue *queue, uint64_t buffer, size_t length, const uint64_t *rows, size_t count);
+    int leave_staging(Queue *queue, uint64_t buffer, uint64_t bytes);
+    Answer *download(Queue *queue, const Part *parts, size_t count);
+    int downloaded(Queue *queue, Answer *answer, const Part *parts, size_t count);
     typedef struct { ...; } Turn;
     typedef struct {
       Queue *queue;
@@ -64,11 +91,22 @@ ffibuilder.cdef(
 )
 ffibuilder.set_source(
     "onnxruntime_ep_wgpu._submit",
-    '#include "encode.c"\n#include "submit.c"\n#include "copy.c"',
+    '#include "tickets.c"\n#include "encode.c"\n#include "submit.c"\n#include "readback.c"',
     include_dirs=[str(HERE)],
     depends=[
         str(HERE / name)
-        for name in ("encode.c", "submit.c", "copy.c", "outcomes.h", "platform.h", "queue.h", "tickets.h")
+        for name in (
+            "copy.c",
+            "encode.c",
+            "outcomes.h",
+            "platform.h",
+            "queue.h",
+            "readback.c",
+            "submit.c",
+            "tickets.c",
+            "tickets.h",
+        )
     ],
+    libraries=["psapi"] if sys.platform == "win32" else [],
     py_limited_api=True,
 )

@@ -5,8 +5,7 @@
  * Invariant: no Python here, so the interpreter lock is given up once for the whole list. From Python every call costs
  * 0.4 us and gives the lock up: 300 dispatches took 410 us, and far more while another thread calculated.
  */
-#include <stddef.h>
-#include <stdint.h>
+#include "tickets.h"
 
 /* Places in the table of a library's functions; device/encoding.py fills it in this order. */
 enum {
@@ -22,12 +21,14 @@ enum {
   RELEASE_ENCODER,
   WRITE_BUFFER,
   RELEASE_COMMANDS,
+  MAP_ASYNC,
+  MAPPED_RANGE,
+  UNMAP,
 };
 
 /* Words per row: (source, offset, destination, offset, bytes) and (pipeline, bind group, x, y, z). */
 enum { COPY_WORDS = 5, DISPATCH_WORDS = 5 };
 
-typedef void *handle;
 typedef handle (*create_encoder)(handle device, const void *descriptor);
 typedef void (*copy_buffer)(handle encoder, handle source, uint64_t source_offset, handle destination,
                             uint64_t destination_offset, uint64_t size);
@@ -37,8 +38,6 @@ typedef void (*set_bind_group)(handle pass, uint32_t index, handle group, size_t
 typedef void (*dispatch)(handle pass, uint32_t x, uint32_t y, uint32_t z);
 typedef void (*use)(handle object);
 typedef handle (*finish_encoder)(handle encoder, const void *descriptor);
-
-#define POINTER(type, word) ((type)(uintptr_t)(word))
 
 static void copy_rows(const uint64_t *functions, handle encoder, const uint64_t *rows, size_t count) {
   copy_buffer copy = POINTER(copy_buffer, functions[COPY_BUFFER]);

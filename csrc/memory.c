@@ -1,7 +1,7 @@
 /* Device memory that ONNX Runtime allocates, fills and frees again and again, without Python.
  *
  * In: ranges that plugin/memory/pool.py lends or gives, and ONNX Runtime's calls of an allocator and of the data transfer. Out: the same
- * range again for an allocation of the same size class, bytes of the host written to its buffer, or the Python function is called,
+ * range again for an allocation of the same size class, bytes written to its buffer or read from it, or the Python function is called,
  * which does everything else and reports every error.
  *
  * Each range is in one state, which changes in one step, under `lock`; nothing is called while that is held:
@@ -248,7 +248,10 @@ static void free_range(OrtAllocator *self, void *address) {
 /* ---- the data transfer */
 
 static int64_t adapters; /* how many memories there are; 0 until that is known */
-static int (*upload)(uint64_t queue, uint64_t buffer, uint64_t offset, const void *data, size_t bytes); /* of submit.c */
+/* Of submit.c and readback.c. */
+static int (*upload)(uint64_t queue, uint64_t buffer, uint64_t offset, const void *data, size_t bytes);
+static void *(*download)(Queue *queue, const Part *parts, size_t count);
+static int (*downloaded)(Queue *queue, void *answer, const Part *parts, size_t count);
 
 enum { CPU = 0, GPU = 1, OURS = 2, OTHER = 3 };
 
@@ -268,12 +271,11 @@ static bool can_copy(const OrtDataTransferImpl *self, const OrtMemoryDevice *sou
   return from != OTHER && to != OTHER && (from == OURS || to == OURS);
 }
 
-/* The range that such a tensor fills from its beginning, as it is now, and of which nobody wants a host copy. Whether there is one:
- * else Python has to look. */
-static int filled_by(const void *data, size_t bytes, Range *out) {
+/* The range that such a tensor has from its beginning on, as it is now. Whether there is one: else Python has to look. */
+static int copy_of(const void *data, size_t bytes, Range *out) {
   platform_take(&lock);
   const Range *range = used_at(data);
-  int found = range != NULL && !range->copied && bytes <= (size_t)range->size;
+  int found = range != NULL && bytes <= (size_t)range->size;
   if (found) *out = *range;
   platform_give(&lock);
   return found;
@@ -300,7 +302,7 @@ static int upload_one(const OrtApi *api, const OrtValue *source, OrtValue *desti
     return 0;
   if (bytes == 0 || bytes > room || bytes % 4 || from == NULL || on_device(from)) return 0;
   Range range;
-  if (!filled_by(to, bytes, &range)) return 0;
+  if (!copy_of(to, bytes, &range) || range.copied) return 0; /* somebody wants a host copy of what it gets */
   if (only_look) return 1;
   int64_t *value = (int64_t *)&range.marks[1];
   platform_add(value, 1);
@@ -312,11 +314,37 @@ static int upload_one(const OrtApi *api, const OrtValue *source, OrtValue *desti
   return done;
 }
 
+/* Reads tensors of one device. Whether it did. */
+static int download_all(const OrtApi *api, const OrtValue **sources, OrtValue **destinations, size_t count) {
+  Part parts[MOST_PARTS];
+  Queue *queue = NULL;
+  if (count > MOST_PARTS) return 0;
+  for (size_t i = 0; i < count; i++) {
+    const void *from = NULL, *to = NULL;
+    size_t bytes = 0, room = 0;
+    Range range;
+    if (!good(api, api->GetTensorData(sources[i], &from)) || !good(api, api->GetTensorData(destinations[i], &to)) ||
+        !good(api, api->GetTensorSizeInBytes(sources[i], &bytes)) || !good(api, api->GetTensorSizeInBytes(destinations[i], &room)))
+      return 0;
+    if (bytes == 0 || bytes > room || to == NULL || on_device(to) || !copy_of(from, bytes, &range)) return 0;
+    if (queue != NULL && queue_of(&range) != queue) return 0;
+    queue = queue_of(&range);
+    parts[i] = (Part){range.buffer, (uint64_t)(uintptr_t)to, bytes};
+  }
+  PyThreadState *python = without_its_lock();
+  void *answer = queue != NULL ? download(queue, parts, count) : NULL;
+  if (answer != NULL && (platform_read(&queue->soon) || platform_read(&queue->runs) != platform_read(&queue->looked)))
+    c_Meanwhile(queue);
+  int done = answer != NULL && downloaded(queue, answer, parts, count);
+  python_again(python);
+  return done;
+}
+
 static OrtStatus *copy_tensors(OrtDataTransferImpl *self, const OrtValue **sources, OrtValue **destinations,
                                OrtSyncStream **streams, size_t count_of_them) {
   const OrtApi *api = ((const WgpuOrtDataTransferImpl *)self)->api;
-  int done = upload != NULL && without_python();
+  int may = upload != NULL && without_python(), done = may;
   for (size_t i = 0; done && i < count_of_them; i++) done = upload_one(api, sources[i], destinations[i], 1);
   for (size_t i = 0; done && i < count_of_them; i++) done = upload_one(api, sources[i], destinations[i], 0);
-  return done ? NULL : c_OrtDataTransferImpl_CopyTensors(self, sources, destinations, streams, count_of_them);
+  return done || (may && download_all(api, sources, destinations, count_of_them)) ? NULL : c_OrtDataTransferImpl_CopyTensors(self, sources, destinations, streams, count_of_them);
 }

@@ -252,11 +252,13 @@ FILLED = {
     """,
 }
 
-# Functions outside a table. The first two are what ONNX Runtime finds by name; the third is registered per kernel.
+# Functions outside a table. The first two are what ONNX Runtime finds by name; the third is registered per kernel; the last one C code
+# of ours calls, for a thread that is about to wait for a queue.
 LOOSE = """
     0   OrtStatus *CreateEpFactories(const char *name, const OrtApiBase *base, const OrtLogger *logger, OrtEpFactory **out, size_t capacity, size_t *out_count)
     1   OrtStatus *ReleaseEpFactory(OrtEpFactory *factory)
     2   OrtStatus *CreateKernel(void *state, const OrtKernelInfo *info, OrtKernelImpl **out)
+    3   void Meanwhile(const void *queue)
 """
 
 _LINE = re.compile(r"(\d+)\s+(.*?)(\w+)(?:\((.*)\))?$")

@@ -1,36 +1,30 @@
 /* Waits for a staging buffer that the host maps, and copies out of it, without Python: a thread that has waited is in a hurry.
  *
- * In: what a library answers to wgpuBufferMapAsync (device/mapped.py asks), ranges of the mapped memory. Out: the status of the
- * answer, bytes at other addresses.
- * Invariant: an Answer belongs to whoever asked and to the library, which calls back once or, when the device has gone, never: it
- * ends with the second one of both, so a call that comes late finds it.
+ * In: buffers to map, ranges of the mapped memory; or small buffers to read. Out: the status of the library's answer, bytes at other
+ * addresses.
+ * Invariants: an Answer belongs to whoever asked and to the library, which calls back once or, when the device has gone, never: it
+ * ends with the second one of both, so a call that comes late finds it. A staging buffer that could not be read is never used again.
+ * Included behind submit.c.
  */
-#include "platform.h"
 #include "copy.c"
-#include "tickets.h"
 
 enum { MOST_TEXT = 512, SPAN_WORDS = 3 };
+enum { ALLOW_PROCESS_EVENTS = 2, SUCCESS = 1, MAP_READ = 1 }; /* WGPUCallbackMode, WGPUMapAsyncStatus, WGPUMapMode */
 
-typedef void *handle;
-typedef struct { const char *data; size_t length; } Text;
+typedef struct {
+  const void *next;
+  int mode;
+  void (*callback)(int status, Text message, void *userdata1, void *userdata2);
+  void *userdata1, *userdata2;
+} MapInfo;
+typedef Future (*map_async)(handle buffer, uint64_t mode, size_t offset, size_t size, MapInfo info);
 typedef const void *(*mapped_range)(handle buffer, size_t offset, size_t size);
-typedef void (*use)(handle object);
 
 typedef struct {
   int64_t status, owners; /* WGPUMapAsyncStatus; 0 until there is an answer */
+  uint64_t ticket;        /* to wait for */
   char text[MOST_TEXT];   /* of an error */
 } Answer;
-
-/* Functions of a library, in the order of device/mapped.py. */
-typedef struct { uint64_t mapped_range, unmap; } Functions;
-
-#define POINTER(type, word) ((type)(uintptr_t)(word))
-
-static Answer *answer_begin(void) {
-  Answer *answer = calloc(1, sizeof *answer);
-  if (answer != NULL) answer->owners = 2;
-  return answer;
-}
 
 static void answer_end(Answer *answer) {
   if (platform_add(&answer->owners, -1) == 0) free(answer);
@@ -47,20 +41,84 @@ static void answered(int status, Text message, void *userdata1, void *userdata2)
   answer_end(answer);
 }
 
-/* Returns when what `ticket` is for is done; gives the status of the answer. 0 when it has not come by then, as where another
- * thread, which waited too, is about to take it: to be asked again. */
-static int64_t wait_for(Tickets *tickets, uint64_t ticket, const Answer *answer) {
-  tickets->wait(tickets, ticket);
-  for (int k = 0; k < 1000 && !platform_read(&answer->status); k++) tickets->look(tickets);
+/* Asks for the first `length` bytes of a buffer, which the submission with the ticket `submitted` uses last. NULL without memory. */
+static Answer *map_buffer(Queue *queue, uint64_t buffer, uint64_t mode, size_t length, uint64_t submitted) {
+  Answer *answer = calloc(1, sizeof *answer);
+  if (answer == NULL) return NULL;
+  answer->owners = 2;
+  MapInfo info = {NULL, ALLOW_PROCESS_EVENTS, answered, answer, NULL};
+  Future future = POINTER(map_async, queue->functions[MAP_ASYNC])(POINTER(handle, buffer), mode, 0, length, info);
+  answer->ticket = queue->tickets->by_future ? future.id : submitted;
+  return answer;
+}
+
+/* Returns when there is an answer; gives its status. 0 when it has not come by then, as where another thread, which waited too, is about
+ * to take it: to be asked again. */
+static int64_t wait_for(Queue *queue, const Answer *answer) {
+  queue->tickets->wait(queue->tickets, answer->ticket);
+  for (int k = 0; k < 1000 && !platform_read(&answer->status); k++) queue->tickets->look(queue->tickets);
   return platform_read(&answer->status);
 }
 
 /* Copies `count` rows (offset, address, bytes) out of the first `length` bytes of a mapped buffer, which is unmapped then. Whether it
  * was mapped. */
-static int copy_out(const Functions *functions, uint64_t buffer, size_t length, const uint64_t *rows, size_t count, size_t threads) {
+static int copy_out(Queue *queue, uint64_t buffer, size_t length, const uint64_t *rows, size_t count) {
   handle staging = POINTER(handle, buffer);
-  uint64_t from = (uint64_t)(uintptr_t)POINTER(mapped_range, functions->mapped_range)(staging, 0, length);
-  for (size_t i = 0; from && i < count; i++, rows += SPAN_WORDS) copy_bytes(rows[1], from + rows[0], rows[2], threads);
-  if (from) POINTER(use, functions->unmap)(staging);
+  uint64_t from = (uint64_t)(uintptr_t)POINTER(mapped_range, queue->functions[MAPPED_RANGE])(staging, 0, length);
+  for (size_t i = 0; from && i < count; i++, rows += SPAN_WORDS) copy_bytes(rows[1], from + rows[0], rows[2], queue->copiers);
+  if (from) POINTER(use, queue->functions[UNMAP])(staging);
   return from != 0;
+}
+
+/* ---- small reads */
+
+/* Leaves a staging buffer to `download`, if that has none as large, and no thread is using it. Whether it did. */
+static int leave_staging(Queue *queue, uint64_t buffer, uint64_t bytes) {
+  if (bytes <= queue->staging_bytes || platform_exchange(&queue->reading, 1)) return 0;
+  queue->staging = buffer;
+  queue->staging_bytes = bytes;
+  platform_write(&queue->reading, 0);
+  return 1;
+}
+
+static size_t whole_words(uint64_t bytes) { return ((size_t)bytes + 3) & ~(size_t)3; }
+
+/* Queues copies of buffers to the staging buffer, which `downloaded` waits for. NULL when there is none as large, or another thread uses
+ * it, or the library complained. */
+static Answer *download(Queue *queue, const Part *parts, size_t count) {
+  if (platform_read(&queue->lost) || platform_exchange(&queue->reading, 1)) return NULL;
+  uint64_t rows[MOST_PARTS * COPY_WORDS], place = 0, ticket, complaints = queue->complaints();
+  for (size_t i = 0; i < count; place += whole_words(parts[i++].bytes)) {
+    const uint64_t row[COPY_WORDS] = {parts[i].buffer, 0, queue->staging, place, whole_words(parts[i].bytes)};
+    memcpy(rows + i * COPY_WORDS, row, sizeof row);
+  }
+  Answer *answer = NULL;
+  if (place <= queue->staging_bytes) {
+    uint64_t commands = encode(queue->functions, queue->device, rows, count, 0, NULL, 0);
+    commands = unless_refused(queue, complaints, commands, RELEASE_COMMANDS);
+    if (commands && submit(queue, NULL, &commands, 1, &ticket)) answer = map_buffer(queue, queue->staging, MAP_READ, place, ticket);
+    if (commands) POINTER(use, queue->functions[RELEASE_COMMANDS])(POINTER(handle, commands));
+  }
+  if (answer == NULL) platform_write(&queue->reading, 0);
+  return answer;
+}
+
+/* Waits for what `download` has queued and stores it. Whether it did. */
+static int downloaded(Queue *queue, Answer *answer, const Part *parts, size_t count) {
+  uint64_t spans[MOST_PARTS * SPAN_WORDS], place = 0;
+  for (size_t i = 0; i < count; place += whole_words(parts[i++].bytes)) {
+    const uint64_t span[SPAN_WORDS] = {place, parts[i].to, parts[i].bytes};
+    memcpy(spans + i * SPAN_WORDS, span, sizeof span);
+  }
+  int64_t status;
+  while (!(status = wait_for(queue, answer)) && !platform_read(&queue->lost)) continue;
+  answer_end(answer);
+  if (status != SUCCESS) return 0;
+  queue_hold(queue); /* what destroys the device, and so unmaps its memory, has to take it as well */
+  int good = usable(queue) && copy_out(queue, queue->staging, place, spans, count);
+  queue_release(queue);
+  if (!good) return 0;
+  platform_add(&queue->downloads, (int64_t)count);
+  platform_write(&queue->reading, 0);
+  return 1;
 }

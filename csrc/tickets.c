@@ -6,8 +6,11 @@
 #include "platform.h"
 #include "tickets.h"
 
-#define FUNCTION(type, word) ((type)(uintptr_t)(word))
-#define OBJECT(word) ((void *)(uintptr_t)(word))
+#define POINTER(type, word) ((type)(uintptr_t)(word))
+
+typedef void *handle;
+typedef struct { uint64_t id; } Future;
+typedef struct { const char *data; size_t length; } Text;
 
 /* Submissions with an index: { submit_for_index, poll }. A ticket is the index of a submission. */
 enum { SUBMIT_FOR_INDEX, POLL };
@@ -15,27 +18,25 @@ typedef uint64_t (*submit_for_index)(void *queue, size_t count, void *const *com
 typedef uint32_t (*poll_device)(void *device, uint32_t wait, const uint64_t *index);
 
 static uint64_t indexed_submit(Tickets *its, size_t count, void *const *commands) {
-  return FUNCTION(submit_for_index, its->functions[SUBMIT_FOR_INDEX])(OBJECT(its->queue), count, commands);
+  return POINTER(submit_for_index, its->functions[SUBMIT_FOR_INDEX])(POINTER(handle, its->queue), count, commands);
 }
 
 static void indexed_wait(Tickets *its, uint64_t ticket) {
-  FUNCTION(poll_device, its->functions[POLL])(OBJECT(its->device), 1, &ticket);
+  POINTER(poll_device, its->functions[POLL])(POINTER(handle, its->device), 1, &ticket);
 }
 
-static void indexed_look(Tickets *its) { FUNCTION(poll_device, its->functions[POLL])(OBJECT(its->device), 0, NULL); }
+static void indexed_look(Tickets *its) { POINTER(poll_device, its->functions[POLL])(POINTER(handle, its->device), 0, NULL); }
 
 /* Futures: { submit, on_done, wait_any, process }. A ticket is the id of a future; 0 is all that has been submitted, for which there is
  * none until somebody waits: a future that nobody waits for is never let go of. */
 enum { SUBMIT, ON_DONE, WAIT_FOR_ANY, PROCESS };
 enum { WAIT_ANY_ONLY = 1 };     /* WGPUCallbackMode */
 enum { SUBMITS_PER_LOOK = 64 }; /* memory of work that has run is given back by a look */
-typedef struct { uint64_t id; } Future;
 typedef struct { Future future; uint32_t completed; } FutureWait;
-typedef struct { const char *data; size_t length; } FutureText;
 typedef struct {
   const void *next;
   int mode;
-  void (*callback)(int status, FutureText message, void *userdata1, void *userdata2);
+  void (*callback)(int status, Text message, void *userdata1, void *userdata2);
   void *userdata1, *userdata2;
 } DoneInfo;
 typedef void (*submit_commands)(void *queue, size_t count, void *const *commands);
@@ -43,14 +44,14 @@ typedef Future (*on_done)(void *queue, DoneInfo info);
 typedef int (*wait_any)(void *instance, size_t count, FutureWait *futures, uint64_t nanoseconds);
 typedef void (*process_events)(void *instance);
 
-static void done(int status, FutureText message, void *userdata1, void *userdata2) {
+static void done(int status, Text message, void *userdata1, void *userdata2) {
   (void)status, (void)message, (void)userdata1, (void)userdata2;
 }
 
-static void futures_look(Tickets *its) { FUNCTION(process_events, its->functions[PROCESS])(OBJECT(its->instance)); }
+static void futures_look(Tickets *its) { POINTER(process_events, its->functions[PROCESS])(POINTER(handle, its->instance)); }
 
 static uint64_t futures_submit(Tickets *its, size_t count, void *const *commands) {
-  FUNCTION(submit_commands, its->functions[SUBMIT])(OBJECT(its->queue), count, commands);
+  POINTER(submit_commands, its->functions[SUBMIT])(POINTER(handle, its->queue), count, commands);
   if (platform_add(&its->submits, 1) % SUBMITS_PER_LOOK == 0) futures_look(its);
   return 0;
 }
@@ -58,7 +59,7 @@ static uint64_t futures_submit(Tickets *its, size_t count, void *const *commands
 static void futures_wait(Tickets *its, uint64_t ticket) {
   DoneInfo info = {NULL, WAIT_ANY_ONLY, done, NULL, NULL};
   FutureWait one = {{ticket}, 0};
-  if (!ticket) one.future = FUNCTION(on_done, its->functions[ON_DONE])(OBJECT(its->queue), info);
-  FUNCTION(wait_any, its->functions[WAIT_FOR_ANY])(OBJECT(its->instance), 1, &one, UINT64_MAX);
+  if (!ticket) one.future = POINTER(on_done, its->functions[ON_DONE])(POINTER(handle, its->queue), info);
+  POINTER(wait_any, its->functions[WAIT_FOR_ANY])(POINTER(handle, its->instance), 1, &one, UINT64_MAX);
   futures_look(its);
 }

@@ -17,6 +17,7 @@ struct Tickets {
   uint64_t device, queue, instance;
   uint64_t functions[4]; /* of the library, in the order of tickets.c */
   int64_t submits;
+  int by_future; /* whether the future of a map is its ticket; else that of the submission before it is */
 };
 
 #endif

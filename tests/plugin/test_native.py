@@ -55,6 +55,13 @@ def test_the_native_half_of_a_run_compiles(compiler: str) -> None:
     compile_text(compiler, text, "-Wno-unused-function")
 
 
+@pytest.mark.costly
+@every_compiler
+def test_what_submits_and_reads_compiles(compiler: str) -> None:
+    parts = ("tickets.c", "encode.c", "submit.c", "readback.c")
+    compile_text(compiler, "".join(f'#include "{name}"\n' for name in parts), "-Wno-unused-function")
+
+
 def test_the_system_is_called_in_one_file_of_c_and_one_of_python() -> None:
     for name in ("shim.c", "runs.c", "memory.c", "python_call.h", "encode.c"):
         text = (CSRC / name).read_text()

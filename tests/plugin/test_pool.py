@@ -82,12 +82,92 @@ def session() -> Any:
     return webgpu_ep.session(models.chain())
 
 
-def test_a_plain_run_that_comes_again_does_nothing_in_python_but_the_download(session: Any) -> None:
+def downloads() -> tuple[int, int]:
+    """How many tensors were read of the usual device, and how many of them by C code."""
+    device = device_of(0)
+    return device.counters["downloads"], int(device.queue.shared.downloads)
+
+
+def test_a_plain_run_that_comes_again_does_nothing_in_python_but_record_the_next_one(session: Any) -> None:
     assert settled(session, 5)
     for _ in range(10):
-        before = hits()
+        before, (read, read_by_c) = hits(), downloads()
         assert without_python(lambda: check(session, 5)) == (2, 1)
         assert hits() == before + 1
+        assert downloads() == (read + 1, read_by_c + 1)
+    x, files = np.ones((5, 8), np.float32), set()
+
+    def note(frame: Any, _event: str, _argument: Any) -> None:
+        files.add(frame.f_code.co_filename)
+
+    sys.settrace(note)
+    try:
+        session.run(None, {"x": x})
+    finally:
+        sys.settrace(None)
+    package = Path(webgpu_ep.__file__).parent
+    assert 1 < sum(Path(it).is_relative_to(package) for it in files) <= 15
+
+
+def test_several_results_are_read_at_once_as_they_are(session: Any) -> None:
+    """By one submission: of a type of one byte, of an odd number of elements, with NaN and infinity."""
+    del session
+    node, value = models.node, models.FLOAT
+    model = models.model(
+        [node("Not", ["b"], ["nb"], "not"), node("Neg", ["x"], ["nx"], "neg"), node("Mul", ["x", "x"], ["xx"], "mul")],
+        [("b", TensorProto.BOOL, ["n"]), ("x", value, ["m"])],
+        [("nb", TensorProto.BOOL, ["n"]), ("nx", value, ["m"]), ("xx", value, ["m"])],
+    )
+    several, seen = webgpu_ep.session(model), set()
+    for _ in range(2 * pool.MOST_PASSED_OVER):
+        _, before = downloads()
+        b, x = RANDOM.integers(0, 2, 4).astype(bool), RANDOM.standard_normal(7).astype(np.float32)
+        x[:2] = np.nan, np.inf
+        for made, expected in zip(several.run(None, {"b": b, "x": x}), (~b, -x, x * x), strict=True):
+            np.testing.assert_array_equal(made, expected)
+        seen.add(downloads()[1] - before)
+        if 3 in seen:
+            break
+    assert 3 in seen
+
+
+def test_threads_that_read_at_once_read_their_own(session: Any) -> None:
+    values = [used((5, 8)) for _ in range(4)]
+    wrong: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for k in range(40):
+                array = np.full((5, 8), 100 * number + k, np.float32)
+                values[number].update_inplace(array)
+                np.testing.assert_array_equal(values[number].numpy(), array)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong
+
+
+def test_a_tensor_of_a_lost_device_is_no_longer_read(session: Any) -> None:
+    del session
+    mine = webgpu_ep.session(models.chain(), deviceId=63)
+    for _ in range(12):
+        check(mine, 5)
+    device = device_of(63)
+    assert device.queue.shared.downloads
+    binding, x = mine.io_binding(), np.ones((5, 8), np.float32)
+    binding.bind_cpu_input("x", x)
+    binding.bind_output("y", "webgpu", 0)
+    mine.run_with_iobinding(binding)
+    value = binding.get_outputs()[0]
+    lose(device)
+    with pytest.raises(Exception, match="lost"):
+        value.numpy()
+    check(mine, 5)
 
 
 @pytest.mark.costly

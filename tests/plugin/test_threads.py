@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu import trace
 from onnxruntime_ep_wgpu.device.readback import Reader
 from tests import patience
 
@@ -125,7 +126,8 @@ def test_the_cpu_work_of_a_session_goes_on_while_another_waits_for_the_gpu(monke
 
     def work() -> None:
         held.here = True
-        check(waiting, 0, 4)
+        with trace.Recorder().listening():  # then Python reads
+            check(waiting, 0, 4)
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -91,7 +91,7 @@ class Device:
         let_go()
         with self._count_lock:
             counts = dict(self._counts)
-        for name in ("submits", "dispatches", "uploads"):
+        for name in ("submits", "dispatches", "uploads", "downloads"):
             counts[name] += getattr(self.queue.shared, name)
         sizes = self.memory.sizes
         held = {"buffers": len(sizes), "buffer_bytes": sum(sizes), "held_pipelines": len(self._pipelines)}

@@ -36,6 +36,9 @@ _FUNCTIONS = (
     "wgpuCommandEncoderRelease",
     "wgpuQueueWriteBuffer",
     "wgpuCommandBufferRelease",
+    "wgpuBufferMapAsync",
+    "wgpuBufferGetConstMappedRange",
+    "wgpuBufferUnmap",
 )
 _WORDS = 5
 

@@ -49,7 +49,7 @@ class Memory:
             lambda: queue.reused,
             lambda: int(queue.shared.submits),
         )
-        self.reader = Reader(queue, self.caches.default)
+        self.reader = Reader(queue, self.caches.default, self.caches.storage.mode == "bucket")
         self._kept: deque[Uploads] = deque(
             maxlen=1
         )  # for large writes, where the library allocates for each of its own

@@ -1,15 +1,26 @@
-"""The C code that submits (csrc/submit.c), for what needs nothing else of a device: a process that only lists devices is quick."""
+"""The C code of a device (csrc/build_submit.py), for what needs nothing else of one: a process that only lists devices is quick."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from .. import _submit  # type: ignore[attr-defined,unused-ignore]
+from ..live import LiveMap
 from .webgpu.header import address
 
 native: Any = _submit
 
 
-def upload_function() -> int:
-    """What C code calls to write to a buffer (`upload` of csrc/submit.c)."""
-    return address(native.ffi.addressof(native.lib, "upload"))
+class Waiting(Protocol):
+    """A queue (`queue.py`)."""
+
+    def meanwhile(self) -> None:
+        """For a thread that is about to wait for the GPU."""
+
+
+queues: LiveMap[int, Waiting] = LiveMap()  # by the address of what C code knows of them
+
+
+def function_of(name: str) -> int:
+    """The address of a function, for other C code."""
+    return address(native.ffi.addressof(native.lib, name))

@@ -8,6 +8,7 @@ the library is called, which might abort the process.
 from __future__ import annotations
 
 import contextlib
+import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from .. import process
 from ..errors import DeviceError, DeviceLostError
 from ..live import LiveMap
 from . import encoding
+from .native import native, queues
 from .turn import Turn
 from .webgpu.api import Library
 from .webgpu.header import USAGE_COPY_DST, address, new
@@ -27,6 +29,8 @@ from .webgpu.owned import let_go
 # what it needed at most, so a tensor is written in parts. Weights have a way of their own (`uploads`).
 FLUSH_BYTES = 16 << 20
 MOST_SOON = 8  # of what is prepared meanwhile
+# Threads that copy a large piece: at most half of the processors, so that others go on.
+COPIERS = max(1, min(4, (os.cpu_count() or 1) // 2))
 _NO_BYTES = new("char[]", 1)
 
 
@@ -52,23 +56,22 @@ class Queue:
         self.device = acquire(lambda _reason, message: _note_loss(this, message))
         self.handle = self.owner.own("Queue", self.lib.wgpuDeviceGetQueue, self.device)
         self.tickets = library.tickets(self.device, self.handle)
-        self.tickets_address = address(self.tickets)
         self.works: LiveMap[int, RepeatedWork] = LiveMap()  # by address
-        self._runs = 0  # of theirs, that `meanwhile` has looked at
         self._soon: deque[Callable[[], None]] = deque(maxlen=MOST_SOON)
         descriptor = new("WGPUBufferDescriptor *", {"size": 16, "usage": USAGE_COPY_DST})
         self._nothing = self.owner.own("Buffer", self.lib.wgpuDeviceCreateBuffer, self.device, descriptor)
-        self.shared = self._share(encoding.native)
+        self.shared = self._share()
 
-    def _share(self, native: Any) -> Any:
+    def _share(self) -> Any:
         words = native.ffi.new("Queue *")
         words.functions = native.ffi.from_buffer("uint64_t[]", encoding.functions_of(self.library))
-        words.tickets = native.ffi.cast("Tickets *", self.tickets_address)
+        words.tickets, words.copiers = self.tickets, COPIERS
         words.device, words.queue = address(self.device), address(self.handle)
         words.nothing = address(self._nothing)
         words.complaints = native.ffi.cast("uint64_t (*)(void)", complaints_function())
         words.most_unflushed = FLUSH_BYTES
         native.lib.queue_begin(words)
+        queues.set(address(words), self)
         words.lost = self._told is not None
         return native.ffi.gc(words, native.lib.queue_end)
 
@@ -97,7 +100,7 @@ class Queue:
             part = min(FLUSH_BYTES, nbytes - at)
             self.lib.wgpuQueueWriteBuffer(self.handle, buffer, offset + at, source + at, part)
             self.complain("the upload")
-            if encoding.native.lib.wrote(self.shared, part) >= FLUSH_BYTES:
+            if native.lib.wrote(self.shared, part) >= FLUSH_BYTES:
                 self.submit()
 
     @property
@@ -114,7 +117,6 @@ class Queue:
             # Submitting an invalid command buffer may abort the process.
             self.complain(what)
         let_go()
-        native = encoding.native
         ticket = native.ffi.new("uint64_t *")
         words = [address(it) for it in commands]
         self.check_not_lost()
@@ -130,17 +132,21 @@ class Queue:
     def soon(self, prepare: Callable[[], None]) -> None:
         """The next thread that waits for the GPU calls `prepare` first, once, unless it is one of too many; it raises nothing."""
         self._soon.append(prepare)
+        self.shared.soon = 1
 
     def meanwhile(self) -> None:
         """For a thread that is about to wait for the GPU, which has work: prepares what will probably be submitted next."""
+        words = self.shared
+        words.soon = 0
         while self._soon:
             with contextlib.suppress(IndexError):  # another thread took it
                 self._soon.popleft()()
-        words = self.shared
-        if words.runs == self._runs:
+        runs, looked = words.runs, words.looked
+        if runs == looked:
             return
-        self._runs, new_ones = words.runs, min(words.runs - self._runs, len(words.last))
-        for number in {words.last[(self._runs - k) % len(words.last)] for k in range(new_ones)}:
+        words.looked, new_ones = runs, min(runs - looked, len(words.last))
+        let_go()
+        for number in {words.last[(runs - k) % len(words.last)] for k in range(new_ones)}:
             work = self.works.get(number)
             if work is not None:
                 work.repeated()

@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 from .buffers import Buffer
 from .cache import BufferCache
 from .mapped import Mapping, copy_out, provide_bytes
+from .native import native
 from .queue import Queue
 from .webgpu.header import MAP_READ, address, ffi
 
 PIECE_BYTES = 16 << 20
+MOST_LEFT = 2 << 20
 # (buffer, offset, C pointer, bytes): the bytes of the buffer from the offset on belong at the pointer.
 Range = tuple[Buffer, int, Any, int]
 
@@ -29,11 +31,14 @@ class Reader:
     the device is lost; `refused(problem)` when a message says so.
     """
 
-    def __init__(self, queue: Queue, staging: BufferCache) -> None:
+    def __init__(self, queue: Queue, staging: BufferCache, pooled: bool = False) -> None:
+        """`pooled`: memory of tensors stays with C code (csrc/memory.c), which reads it then."""
         self._queue, self._device = queue, queue.device
         self._staging = staging
         # Held while memory is mapped and read: what destroys the device, and so unmaps it, has to take it as well.
         self.mapping = threading.Lock()
+        self._leaves = pooled and staging.mode == "bucket"
+        self._left: list[Buffer] = []  # that C code reads
 
     def read(self, ranges: Iterable[Range]) -> None:
         """Copies ranges to host memory, after everything submitted so far has run; one submit for every 16 MiB.
@@ -86,7 +91,19 @@ class Reader:
         with self.mapping:
             self._queue.look()
             copy_out(self._queue, piece.staging, piece.length, spans)
-        self._staging.give(piece.staging)
+        if not self._leave(piece.staging):
+            self._staging.give(piece.staging)
+
+    def _leave(self, staging: Buffer) -> bool:
+        """Leaves a buffer to C code, for small tensors that are read again and again, where it has none as large; those that it had
+        go. Whether it did."""
+        words = self._queue.shared
+        if not (self._leaves and words.staging_bytes < staging.size <= MOST_LEFT):
+            return False
+        self._left = [*self._left, staging]
+        native.lib.leave_staging(words, address(staging.handle), staging.size)
+        self._left = [it for it in self._left if address(it.handle) == words.staging]
+        return staging in self._left
 
 
 class _Packed(NamedTuple):

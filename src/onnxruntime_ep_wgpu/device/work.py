@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple, NoReturn
 
-from . import encoding
 from .encoding import Copy, Recording, copy_words
+from .native import function_of, native
 from .queue import Queue
 from .turn import Turn
 from .webgpu.header import address
@@ -53,7 +53,7 @@ class Work:
     )
 
     def __init__(self, queue: Queue, submission: Submission, per_submission: int = 0, turn: Turn | None = None) -> None:
-        ffi = encoding.native.ffi
+        ffi = native.ffi
         recording, before, after = submission
         copies = (*before, *after)
         self._memory = [
@@ -70,7 +70,7 @@ class Work:
         given = (queue.shared, whose, rows, len(recording), per_submission, copied, len(before), len(after))
         self._words = ffi.new("Work *", given), rows, copied
         self.number = address(self._words[0])
-        self.function = address(ffi.addressof(encoding.native.lib, "run"))
+        self.function = function_of("run")
         self._ahead: list[Any] = []  # the last encoders in which it was recorded before it was wanted
         queue.works.set(self.number, self)
 
@@ -90,18 +90,18 @@ class Work:
 
     def record_ahead(self) -> None:
         """Records what the next run submits, unless that has been done, or is in many parts."""
-        (words, *_), native = self._words, encoding.native.lib
-        count = native.parts(words)
-        if count > native.MOST_AHEAD:
+        (words, *_), lib = self._words, native.lib
+        count = lib.parts(words)
+        if count > lib.MOST_AHEAD:
             return
         with self._lock:  # several threads may wait for the same runs
-            if native.is_behind(words):
-                first = encoding.native.ffi.new("size_t *")
+            if lib.is_behind(words):
+                first = native.ffi.new("size_t *")
                 own_address = self._queue.owner.own_address
-                made = (own_address("CommandEncoder", native.record_ahead, words, first) for _ in range(count))
+                made = (own_address("CommandEncoder", lib.record_ahead, words, first) for _ in range(count))
                 encoders = [*takewhile(bool, made)]
                 if len(encoders) == count:
                     self._ahead = encoders
-                    native.set_ahead(words, [*map(address, encoders)], count)
+                    lib.set_ahead(words, [*map(address, encoders)], count)
                 else:
                     forget_errors()  # the run itself says what is wrong with it

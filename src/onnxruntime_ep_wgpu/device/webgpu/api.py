@@ -51,11 +51,7 @@ class Library(Protocol):
         """A module, owned. `checked`: its kernels test every index and end every loop, where that is of a module."""
 
     def tickets(self, device: Any, queue: Any) -> Any:
-        """How work is submitted to a queue and waited for: a `Tickets` of csrc/tickets.h, in the declarations of `_tickets`."""
-
-    def mapping_ticket(self, submitted: int, future: Any) -> int:
-        """What to wait for until memory is mapped that wgpuBufferMapAsync was asked for, which gave `future`, after the submission
-        with the ticket `submitted`."""
+        """How work is submitted to a queue and waited for: a `Tickets` of csrc/tickets.h, in the declarations of `_submit`."""
 
     def xcode_capture(self, device: Any) -> Calls | None:
         """What captures for Xcode; None where the library has no such call."""

@@ -17,7 +17,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from ... import _tickets, process  # type: ignore[attr-defined,unused-ignore]
+from ... import _submit, process  # type: ignore[attr-defined,unused-ignore]
 from ...errors import DeviceError
 from ...program.target import F16, SUBGROUP_MATRIX, SUBGROUPS, TIMESTAMPS, MatrixUnit
 from .api import Calls
@@ -169,16 +169,13 @@ class Dawn:
         return self.owner.own("ShaderModule", self.lib.wgpuDeviceCreateShaderModule, device, descriptor)
 
     def tickets(self, device: Any, queue: Any) -> Any:
-        made = _tickets.ffi.new("Tickets *", {"device": address(device), "queue": address(queue)})
-        made.instance = address(self.instance)
+        made = _submit.ffi.new("Tickets *", {"device": address(device), "queue": address(queue)})
+        made.instance, made.by_future = address(self.instance), 1
         for place, function in enumerate(self._functions):
             made.functions[place] = function
         for name in ("submit", "wait", "look"):
-            setattr(made, name, _tickets.ffi.addressof(_tickets.lib, f"futures_{name}"))
+            setattr(made, name, _submit.ffi.addressof(_submit.lib, f"futures_{name}"))
         return made
-
-    def mapping_ticket(self, submitted: int, future: Any) -> int:
-        return int(future.id)
 
     def xcode_capture(self, device: Any) -> Calls | None:
         return None

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from ... import _tickets, process  # type: ignore[attr-defined,unused-ignore]
+from ... import _submit, process  # type: ignore[attr-defined,unused-ignore]
 from ...errors import DeviceError
 from ...program.target import F16, INT64, SUBGROUP, TIMESTAMPS, MatrixUnit
 from .api import Calls
@@ -156,14 +156,11 @@ class WgpuNative:
         return self.owner.own("ShaderModule", self.lib.wgpuDeviceCreateShaderModuleTrusted, device, descriptor, 0)
 
     def tickets(self, device: Any, queue: Any) -> Any:
-        made = _tickets.ffi.new("Tickets *", {"device": address(device), "queue": address(queue)})
+        made = _submit.ffi.new("Tickets *", {"device": address(device), "queue": address(queue)})
         made.functions[0], made.functions[1] = self._functions
         for name in ("submit", "wait", "look"):
-            setattr(made, name, _tickets.ffi.addressof(_tickets.lib, f"indexed_{name}"))
+            setattr(made, name, _submit.ffi.addressof(_submit.lib, f"indexed_{name}"))
         return made
-
-    def mapping_ticket(self, submitted: int, future: Any) -> int:
-        return submitted
 
     def xcode_capture(self, device: Any) -> Calls | None:
         lib = self.lib

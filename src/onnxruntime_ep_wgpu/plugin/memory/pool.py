@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ..._ort import ffi, lib
-from ...device.native import upload_function
+from ...device.native import function_of
 
 if TYPE_CHECKING:
     from ...device import Context
@@ -27,7 +27,8 @@ MOST_BYTES = 2 << 20  # of a range: beyond it copying costs more than Python
 MOST_HELD = 32 << 20  # of all together
 MOST_PASSED_OVER = 64
 ranges: Any = lib.ranges  # what is counted, and what C code may have
-lib.upload = ffi.cast("int (*)(uint64_t, uint64_t, uint64_t, const void *, size_t)", upload_function())
+for _name in ("upload", "download", "downloaded"):
+    setattr(lib, _name, ffi.cast(ffi.typeof(getattr(lib, _name)), function_of(_name)))
 
 
 class Owner:

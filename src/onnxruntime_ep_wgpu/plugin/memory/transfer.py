@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..._ort import lib
 from ...device import adapters
+from ...device.native import queues
 from ...errors import DeviceError
-from ..callbacks import CallbackTable, callback
+from ..abi import address
+from ..callbacks import CallbackTable, callback, export
 from .copies import Batch
 from .descriptors import tensor_of
 
 GPU, CPU, DEFAULT_MEMORY = 1, 0, 0
+
+
+def _meanwhile(number: Any) -> Callable[[], object]:
+    queue = queues.get(address(number))
+    return bool if queue is None else queue.meanwhile
+
+
+export("Meanwhile", _meanwhile)  # C code that reads tensors calls it, before it waits
 
 
 class DataTransfer(CallbackTable, struct="OrtDataTransferImpl"):
