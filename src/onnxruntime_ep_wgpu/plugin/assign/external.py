@@ -25,6 +25,7 @@ class ExternalData:
     def __init__(self, ort: Ort, path: str) -> None:
         self._ort, self._model = ort, Path(path).absolute() if path else None
         self._identity = cache(_identity)
+        self._file = cache(self._found)  # hundreds of weights lie in one
 
     def of(self, info: Any) -> FilePlace | None:
         """Where the initializer of this OrtValueInfo lies."""
@@ -35,7 +36,7 @@ class ExternalData:
         if place == ffi.NULL:
             return None
         try:
-            path = external_file(self._model, "", file_text(api.ExternalInitializerInfo_GetFilePath(place)))
+            path = self._file(file_text(api.ExternalInitializerInfo_GetFilePath(place)))
             offset = int(api.ExternalInitializerInfo_GetFileOffset(place))
             span = FileRange(path, offset, int(api.ExternalInitializerInfo_GetByteSize(place)))
         except ModelError:
@@ -43,6 +44,10 @@ class ExternalData:
         finally:
             api.ReleaseExternalInitializerInfo(place)
         return FilePlace(span, self._identity(path))
+
+    def _found(self, location: str) -> Path:
+        assert self._model is not None
+        return external_file(self._model, "", location)
 
 
 def _identity(path: Path) -> FileIdentity | None:
