@@ -10,15 +10,15 @@ import pytest
 
 from onnxruntime_ep_wgpu.compiler.graph.inference import nodes, pattern
 from onnxruntime_ep_wgpu.compiler.graph.inference.bodies import solved
-from onnxruntime_ep_wgpu.compiler.graph.inference.told import Shape, Told, joined
+from onnxruntime_ep_wgpu.compiler.graph.inference.value_info import Shape, ValueInfo, joined
 from onnxruntime_ep_wgpu.compiler.lower import model_types as inference
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
 
 F = ir.DataType.FLOAT
 
 
-def told(*shape: int | str | None) -> Told:
-    return Told(F, shape)
+def info(*shape: int | str | None) -> ValueInfo:
+    return ValueInfo(F, shape)
 
 
 @pytest.mark.parametrize(
@@ -42,33 +42,33 @@ def told(*shape: int | str | None) -> Told:
 )  # fmt: skip
 def test_a_pattern_says_what_it_can(text: str, operands: list[Shape | None], wanted: Shape | None) -> None:
     node = ir.node("Any", [], attributes={"size": 7})
-    given = [Told(F, shape) for shape in operands]
-    assert pattern.results(text, node, given, {}) == [Told(F, wanted)]
+    given = [ValueInfo(F, shape) for shape in operands]
+    assert pattern.results(text, node, given, {}) == [ValueInfo(F, wanted)]
 
 
 def test_what_nobody_knows_says_nothing() -> None:
     value = ir.Value(name="x", type=ir.TensorType(F), shape=ir.Shape([2]))
-    assert nodes.results(ir.node("Own", [value], domain="somebody"), {"somebody": 1}, [told(2)]) == [Told()]
+    assert nodes.results(ir.node("Own", [value], domain="somebody"), {"somebody": 1}, [info(2)]) == [ValueInfo()]
 
 
-def looped(initial: Told, steps: Sequence[Shape | None]) -> Told:
+def looped(initial: ValueInfo, steps: Sequence[Shape | None]) -> ValueInfo:
     """What is known of a state whose body makes these shapes, one after another, of what is assumed."""
     made = iter(steps)
     node = ir.node("Loop", [])
-    condition = Told(ir.DataType.BOOL, ())
-    found = solved(node, [condition, condition, initial], lambda *_: [condition, Told(F, next(made))])
+    condition = ValueInfo(ir.DataType.BOOL, ())
+    found = solved(node, [condition, condition, initial], lambda *_: [condition, ValueInfo(F, next(made))])
     assert found is not None
     return found.results[0]
 
 
 def test_a_state_is_what_every_iteration_keeps() -> None:
-    assert looped(told("n", 4), [("n", 4)]) == told("n", 4)
-    assert looped(told("n", 4), [("n", 5), ("n", None)]) == told("n", None)
-    assert looped(told("n", 4), [("n", 4, 1), None]) == Told(F)
+    assert looped(info("n", 4), [("n", 4)]) == info("n", 4)
+    assert looped(info("n", 4), [("n", 5), ("n", None)]) == info("n", None)
+    assert looped(info("n", 4), [("n", 4, 1), None]) == ValueInfo(F)
     assert looped(
-        told(2, 3, 4, 5, 6, 7, 8), [(*[None] * k, *range(2 + k, 8), 8) for k in range(1, 5)] + [None] * 3
-    ) == Told(F)
-    assert joined(told(2), Told(ir.DataType.INT64, (2,))) == Told(None, (2,))
+        info(2, 3, 4, 5, 6, 7, 8), [(*[None] * k, *range(2 + k, 8), 8) for k in range(1, 5)] + [None] * 3
+    ) == ValueInfo(F)
+    assert joined(info(2), ValueInfo(ir.DataType.INT64, (2,))) == ValueInfo(None, (2,))
 
 
 SCAN = (
@@ -77,7 +77,7 @@ SCAN = (
 )
 
 
-def types_of(lines: str) -> dict[str, Told]:
+def types_of(lines: str) -> dict[str, ValueInfo]:
     text = (
         '<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 3]> g (float[n,5] x, float[n] v, bool c, int64 t) =>'
         f" (float[] y) {{ first = ai.onnx.ml.Scaler (v) {lines} y = Identity (first) }}"
@@ -87,8 +87,8 @@ def types_of(lines: str) -> dict[str, Told]:
 
 def test_a_scan_slices_and_stacks() -> None:
     found = types_of(SCAN)
-    assert found["first"] == told("n") == found["s"] == found["row"] == found["o"]
-    assert found["ends"] == told("n")
+    assert found["first"] == info("n") == found["s"] == found["row"] == found["o"]
+    assert found["ends"] == info("n")
     assert found["all"].shape is not None and len(found["all"].shape) == 2
 
 
@@ -98,8 +98,8 @@ def test_a_name_in_two_bodies_is_what_both_have_in_common() -> None:
     )
     assert types_of(branches + " b = Neg (v) d = Unsqueeze (b, two) }> two = Constant <value = int64[1] {1}> ()")[
         "b"
-    ] == Told(F)
-    assert types_of(branches + " b = Exp (x) d = Abs (b) }>")["b"] == told("n", 5)
+    ] == ValueInfo(F)
+    assert types_of(branches + " b = Exp (x) d = Abs (b) }>")["b"] == info("n", 5)
 
 
 def test_bodies_in_bodies_without_end_take_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:

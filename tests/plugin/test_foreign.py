@@ -15,7 +15,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import get_all_opkernel_def
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.compiler.graph.inference import contrib, ml, nodes
-from onnxruntime_ep_wgpu.compiler.graph.inference.told import Told
+from onnxruntime_ep_wgpu.compiler.graph.inference.value_info import ValueInfo
 from onnxruntime_ep_wgpu.compiler.lower.ops import registry
 
 from .foreign import CONTRIB, LEARNT, ML, MS, NOT_HERE, Foreign
@@ -84,19 +84,19 @@ def results(case: Foreign) -> list[np.ndarray]:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_what_is_said_of_results_is_true(case: Foreign) -> None:
     operands = [
-        Told() if it is None or isinstance(it, dict) else Told(ir.DataType(code), it.shape)
+        ValueInfo() if it is None or isinstance(it, dict) else ValueInfo(ir.DataType(code), it.shape)
         for it, code in zip(case.inputs, map(_code, case.inputs), strict=True)
     ]
-    unknown = [Told(it.dtype) for it in operands]
+    unknown = [ValueInfo(it.dtype) for it in operands]
     node = ir.from_proto(case.node())
     made = results(case)
     for given in (operands, unknown):
-        for told, result in zip(nodes.results(node, opsets(case), given), made, strict=True):
-            if told.dtype is not None:
-                assert told.dtype == _code(result)
-            if told.shape is not None:
-                assert len(told.shape) == result.ndim
-                assert all(extent in (None, size) for extent, size in zip(told.shape, result.shape, strict=True))
+        for info, result in zip(nodes.results(node, opsets(case), given), made, strict=True):
+            if info.dtype is not None:
+                assert info.dtype == _code(result)
+            if info.shape is not None:
+                assert len(info.shape) == result.ndim
+                assert all(extent in (None, size) for extent, size in zip(info.shape, result.shape, strict=True))
     if case.op_type in (ml.PATTERNS if case.domain == ML else contrib.PATTERNS):
         assert all(it.shape is not None for it in nodes.results(node, opsets(case), operands))
 

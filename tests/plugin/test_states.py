@@ -15,7 +15,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.plugin.assign.forced import names_in_model
-from onnxruntime_ep_wgpu.plugin.assign.noted import GraphPlace
+from onnxruntime_ep_wgpu.plugin.assign.inferred import GraphPlace
 from onnxruntime_ep_wgpu.plugin.assign.types import Types
 from onnxruntime_ep_wgpu.program.settings import CompileSettings
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE

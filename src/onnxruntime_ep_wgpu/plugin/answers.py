@@ -17,8 +17,8 @@ from ..runtime.weight_sources import WeightSource
 from ..trace import span
 from .again import CompiledAgain, CompiledLater, Make
 from .assign.enclosing import refusal_within
-from .assign.noted import GraphPlace, Noted, Said, fill_in, made_by
-from .assign.shown import ShownGraph, ShownNode, ShownValue, said_of, ties_in
+from .assign.inferred import GraphPlace, InferredTypes, PlainInfo, fill_in, made_by
+from .assign.shown import ShownGraph, ShownNode, ShownValue, described_node, ties_in
 from .prepared import Prepare, as_it_is
 from .store.programs import StoredProgram
 from .store.stored import KeptUnder, Source, Stored, Tell
@@ -56,9 +56,10 @@ class Answers:
         self._target, self._settings, self._source, self._tell = target, settings, source, tell
         self._stored = Stored(target, settings, source, tell, stored)
         self._compiler: Compiling | None = None
-        self._found: list[tuple[GraphPlace, Noted]] = []  # of graphs whose claims came from the store, for the compiler
+        # Of graphs whose claims came from the store, for the compiler.
+        self._found: list[tuple[GraphPlace, InferredTypes]] = []
         # What ONNX Runtime does not know of values, by what a group makes until it is compiled.
-        self._told: dict[frozenset[str], Mapping[str, Said]] = {}
+        self._inferred: dict[frozenset[str], Mapping[str, PlainInfo]] = {}
         self.compiled: list[str] = []  # what did not come from the store: "" for a claim, else the name of a group
 
     def claim(
@@ -73,19 +74,19 @@ class Answers:
         are outcomes by place of nodes that are in no group with others."""
         refusal = None if parent is None else refusal_within(parent)
         single, ties = single or {}, ties_in(graph)
-        around = None if parent is None else said_of(parent)
+        around = None if parent is None else described_node(parent)
         asked = list(assigned), sorted(forced), refusal, around, sorted(map(str, single.items()))
         known = self._stored.claim(graph, ties, asked, assigned, single)
         if known is not None:
-            claim, noted = known
-            self._found.append((GraphPlace.of(graph, parent), noted))
+            claim, inferred = known
+            self._found.append((GraphPlace.of(graph, parent), inferred))
         else:
             self.compiled.append("")
             found = self._compile().decide(graph, ties, parent, assigned, forced, refusal, single)
-            claim, noted = found.claim, found.noted
-            self._stored.keep_claim(graph, asked, claim, noted, found.looked_at)
-        for places in claim.groups if noted.told else ():
-            self._told[made_by(graph.nodes[place] for place in places)] = noted.told
+            claim, inferred = found.claim, found.inferred
+            self._stored.keep_claim(graph, asked, claim, inferred, found.looked_at)
+        for places in claim.groups if inferred.values else ():
+            self._inferred[made_by(graph.nodes[place] for place in places)] = inferred.values
         return claim
 
     def whole(self, graph: ShownGraph, prepare: Prepare) -> tuple[Claim, KeptUnder]:
@@ -97,7 +98,7 @@ class Answers:
             return known[0], self._stored.place
         self.compiled.append("")
         found = self._compile().decide_whole(graph, ties, prepare)
-        self._stored.keep_claim(graph, ["whole"], found.claim, found.noted, found.looked_at)
+        self._stored.keep_claim(graph, ["whole"], found.claim, found.inferred, found.looked_at)
         return found.claim, self._stored.place
 
     def program_within(
@@ -110,7 +111,7 @@ class Answers:
     def program(self, graph: ShownGraph, name: str, declared: frozenset[str], prepare: Prepare = as_it_is) -> Answer:
         """The Program of a group. `declared` are the inputs of the model; `prepare` changes the graph for the compiler."""
         # Not what its nodes make: a run may give an input another rank than was inferred, and lowering says what follows.
-        fill_in(graph.inputs, self._told.get(made_by(graph), {}))
+        fill_in(graph.inputs, self._inferred.get(made_by(graph), {}))
         ties = self._stored.ties(graph)
         known = None if ties is None else self._stored.program(graph, name)
         if known is not None and ties is not None:
@@ -150,13 +151,13 @@ class Answers:
                 _reorder(graph.outputs, known.outputs)
                 return Answer(known, self._later(graph, ties, name, declared), {}, foreign), graph
             differs = f"another adapter: it {lacking}"
-        told = f"the context of {name!r} was made for {differs}"
-        self._tell(f"{told}: it is compiled again; compile the model again to begin sooner", True)
+        message = f"the context of {name!r} was made for {differs}"
+        self._tell(f"{message}: it is compiled again; compile the model again to begin sooner", True)
         try:
             with self._stored.within(self._stored.adopted(context.digest, ties)):
                 return self.program(graph, name, declared), graph
         except UnsupportedError as error:
-            full = f"{told}, and cannot be compiled for this session: {error}. It was made for {context.made_for}"
+            full = f"{message}, and cannot be compiled for this session: {error}. It was made for {context.made_for}"
             raise retold(error, full) from error
 
     def _later(
@@ -173,7 +174,7 @@ class Answers:
 
     def end(self) -> None:
         """The groups of a graph have their Programs: what was kept to compile them goes."""
-        self._told.clear()
+        self._inferred.clear()
         if self._compiler is not None:
             self._compiler.clear()
 
@@ -182,8 +183,8 @@ class Answers:
             from .compiling import Compiling
 
             self._compiler = Compiling(self._target, self._settings, self._source)
-        for where, noted in self._found:
-            self._compiler.remember(where, noted)
+        for where, inferred in self._found:
+            self._compiler.remember(where, inferred)
         self._found.clear()
         return self._compiler
 

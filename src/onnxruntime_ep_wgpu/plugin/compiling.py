@@ -22,8 +22,8 @@ from ..runtime.weight_sources import WeightSource
 from .assign.claim import claim
 from .assign.converted import converted, converted_node
 from .assign.decision import Claim
+from .assign.inferred import GraphPlace, InferredTypes
 from .assign.lowerings import Lowerings, order_as
-from .assign.noted import GraphPlace, Noted
 from .assign.outcome import Alone, Elsewhere, Fused, OwnKernel
 from .assign.shown import STRING, Constant, ShownGraph, ShownNode, digests, key_of
 from .assign.types import Types
@@ -40,7 +40,7 @@ class DecidedGraph:
 
     claim: Claim
     looked_at: frozenset[str]
-    noted: Noted
+    inferred: InferredTypes
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,11 @@ class Compiling:
         if tried.lowered is not None:
             self.lowerings.keep(shown, tried.lowered, digests(graph, looked_at(shown)))
         here = tuple(Elsewhere(reason) if (reason := reasons[it]) else Fused(0) for it in nodes)
-        return DecidedGraph(Claim(here), looked_at(shown), Noted({}, []))
+        return DecidedGraph(Claim(here), looked_at(shown), InferredTypes({}, []))
 
-    def remember(self, where: GraphPlace, noted: Noted) -> None:
+    def remember(self, where: GraphPlace, inferred: InferredTypes) -> None:
         """A graph was decided on elsewhere, and this was found out."""
-        self._types.remember(where, noted)
+        self._types.remember(where, inferred)
 
     def _known(self, key: str, graph: ShownGraph, ties: Ties) -> Claim | None:
         """What was decided of an equal graph, in which what was looked at is the same too."""

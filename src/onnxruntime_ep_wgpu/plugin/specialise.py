@@ -19,7 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..compiler.compile import compile_graph
-from ..compiler.graph.inference.told import label_of
+from ..compiler.graph.inference.value_info import label_of
 from ..compiler.graph.tied import ties_of
 from ..compiler.lower.graph_inputs import extent_label
 from ..errors import LimitError, UnsupportedError

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...compiler.graph.inference.told import Told
+from ...compiler.graph.inference.value_info import ValueInfo
 from ...compiler.lower.graph_inputs import unnamed
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
@@ -24,7 +24,7 @@ class KnownValue:
     """A value of a graph, and what is known of it."""
 
     name: str
-    told: Told
+    info: ValueInfo
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def assembled(
     tensors."""
     symbols = _symbols(given)
     known = {it.name for it in symbols}
-    told = {it.name: it.told for it in outputs}
+    info = {it.name: it.info for it in outputs}
     values = [_input(it, known) for it in given]
     numbers = {it.name: k for k, it in enumerate(given)}
     makes = {it for step in steps for it in step.results}
@@ -67,7 +67,7 @@ def assembled(
             storage = Storage.OUTPUT if result in own else Storage.TEMP
             numbers[result] = len(values)
             results.append(len(values))
-            values.append(Value(result, dtype, _shape(result, told.get(result), known), storage))
+            values.append(Value(result, dtype, _shape(result, info.get(result), known), storage))
         parts.append(Part(step.kind, tuple(range(first, len(programs))), args, tuple(results), step.states))
     results = []
     for it, made in zip(outputs, gives, strict=True):
@@ -76,7 +76,7 @@ def assembled(
             parts.append(Part("same", (), (source,), (len(values),)))
             source = len(values)
             values.append(
-                Value(it.name, values[numbers[it.name]].dtype, _shape(it.name, it.told, known), Storage.OUTPUT)
+                Value(it.name, values[numbers[it.name]].dtype, _shape(it.name, it.info, known), Storage.OUTPUT)
             )
         results.append(source)
     return Flow(
@@ -95,7 +95,7 @@ def _symbols(given: Sequence[KnownValue]) -> tuple[Symbol, ...]:
     """The extents of inputs that runs decide, each once."""
     found: dict[str, Symbol] = {}
     for number, it in enumerate(given):
-        for axis, extent in enumerate(it.told.shape or ()):
+        for axis, extent in enumerate(it.info.shape or ()):
             if not isinstance(extent, int):
                 label = extent or unnamed(it.name, axis)
                 found.setdefault(label, Symbol(label, number, axis, False))
@@ -103,17 +103,17 @@ def _symbols(given: Sequence[KnownValue]) -> tuple[Symbol, ...]:
 
 
 def _input(it: KnownValue, known: set[str]) -> Value:
-    if it.told.dtype is None or it.told.shape is None:
+    if it.info.dtype is None or it.info.shape is None:
         raise UnsupportedError(f"the type or rank of {it.name!r} is unknown, or it is no tensor")
-    return Value(it.name, DType.of(int(it.told.dtype)), _shape(it.name, it.told, known), Storage.INPUT)
+    return Value(it.name, DType.of(int(it.info.dtype)), _shape(it.name, it.info, known), Storage.INPUT)
 
 
-def _shape(name: str, told: Told | None, known: set[str]) -> tuple[Postfix, ...]:
+def _shape(name: str, info: ValueInfo | None, known: set[str]) -> tuple[Postfix, ...]:
     def extent(axis: int, it: int | str | None) -> Postfix:
         label = it or unnamed(name, axis)
         return it if isinstance(it, int) else (f"${label}",) if label in known else UNKNOWN
 
-    shape = told.shape if told is not None and told.shape is not None else ()
+    shape = info.shape if info is not None and info.shape is not None else ()
     return tuple(extent(axis, it) for axis, it in enumerate(shape))
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ...compiler.graph.inference.told import Told, merged, of_value
+from ...compiler.graph.inference.value_info import ValueInfo, merged, of_value
 from ...compiler.lower.model_types import types_of
 from ...program.flow import Flow
 from ...program.target import Target
@@ -44,7 +44,7 @@ class _Made:
 class _Flows:
     """Makes the Flows of one model."""
 
-    def __init__(self, opsets: Mapping[str, int], targets: Sequence[Target], known: Mapping[str, Told]) -> None:
+    def __init__(self, opsets: Mapping[str, int], targets: Sequence[Target], known: Mapping[str, ValueInfo]) -> None:
         self._targets, self._known = targets, known
         self._pieces = Pieces(opsets, targets, known)
         self._units: dict[ir.Graph, list[Group | Control]] = {}
@@ -81,7 +81,7 @@ class _Flows:
 
     def _named(self, value: ir.Value) -> KnownValue:
         """A value with all that is known of it."""
-        return KnownValue(value.name or "", merged(of_value(value), self._known.get(value.name or "", Told())))
+        return KnownValue(value.name or "", merged(of_value(value), self._known.get(value.name or "", ValueInfo())))
 
     # ---- units
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ...compiler.compile import compile_for
-from ...compiler.graph.inference.told import Told
+from ...compiler.graph.inference.value_info import ValueInfo
 from ...compiler.lower.lower import Attempt, attempt
 from ...errors import UnsupportedError
 from ...plugin.assign.subgraph import extract
@@ -37,7 +37,7 @@ class Leaf:
 class Pieces:
     """Makes those of one model, of whose values `known` is known, by name."""
 
-    def __init__(self, opsets: Mapping[str, int], targets: Sequence[Target], known: Mapping[str, Told]) -> None:
+    def __init__(self, opsets: Mapping[str, int], targets: Sequence[Target], known: Mapping[str, ValueInfo]) -> None:
         self.targets = targets
         self._opsets, self._known = opsets, known
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from ...compiler.graph.inference.told import Told, merged, of_value
+from ...compiler.graph.inference.value_info import ValueInfo, merged, of_value
 from ...program.dtypes import DType
 
 _WIDE = {True: ir.DataType.FLOAT, False: ir.DataType.INT32}  # whether it is a float: exact for all that is narrower
@@ -47,7 +47,7 @@ def _instead(graph: ir.Graph, node: ir.Node, old: ir.Value, new: ir.Value) -> No
     old.replace_all_uses_with(new, replace_graph_outputs=True)
 
 
-def widen_stacked(graph: ir.Graph, known: dict[str, Told]) -> None:
+def widen_stacked(graph: ir.Graph, known: dict[str, ValueInfo]) -> None:
     """What Loops of a graph and of its bodies have side by side are elements of 32 bits and more; what is narrower is converted in
     the body, and back behind the Loop. Types of new values are added to `known`."""
     for node in list(graph):
@@ -61,18 +61,18 @@ def widen_stacked(graph: ir.Graph, known: dict[str, Told]) -> None:
                 _widen(graph, node, body, place, known)
 
 
-def _widen(graph: ir.Graph, node: ir.Node, body: ir.Graph, place: int, known: dict[str, Told]) -> None:
+def _widen(graph: ir.Graph, node: ir.Node, body: ir.Graph, place: int, known: dict[str, ValueInfo]) -> None:
     made, result = body.outputs[place + 1], node.outputs[place]
-    told = merged(of_value(made), known.get(made.name or "", Told()))
-    if told.dtype is None or DType.of(int(told.dtype)).bits >= 32 or not result.name:
+    info = merged(of_value(made), known.get(made.name or "", ValueInfo()))
+    if info.dtype is None or DType.of(int(info.dtype)).bits >= 32 or not result.name:
         return
-    stacked = merged(of_value(result), known.get(result.name, Told()))
-    wide = _WIDE[DType.of(int(told.dtype)).is_float]
+    stacked = merged(of_value(result), known.get(result.name, ValueInfo()))
+    wide = _WIDE[DType.of(int(info.dtype)).is_float]
     into = ir.node("Cast", [made], {"to": wide})
     into.outputs[0].name = f"{made.name}.wide"
     body.append(into)
     body.outputs[place + 1] = into.outputs[0]
-    back = ir.node("Cast", [result], {"to": told.dtype})
+    back = ir.node("Cast", [result], {"to": info.dtype})
     (narrow,) = back.outputs
     graph.insert_after(node, back)
     name, result.name = result.name, f"{result.name}.wide"
@@ -80,5 +80,5 @@ def _widen(graph: ir.Graph, node: ir.Node, body: ir.Graph, place: int, known: di
     result.type = None
     result.replace_all_uses_with(narrow, replace_graph_outputs=True)
     back.replace_input_with(0, result)
-    known[result.name] = Told(wide, stacked.shape)
-    known[into.outputs[0].name or ""] = Told(wide, told.shape)
+    known[result.name] = ValueInfo(wide, stacked.shape)
+    known[into.outputs[0].name or ""] = ValueInfo(wide, info.shape)

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from ...compiler.graph.inference.told import Told, merged, of_value
+from ...compiler.graph.inference.value_info import ValueInfo, merged, of_value
 
 
-def loops_for_scans(graph: ir.Graph, opset: int, known: Mapping[str, Told]) -> bool:
+def loops_for_scans(graph: ir.Graph, opset: int, known: Mapping[str, ValueInfo]) -> bool:
     """Writes the Scans of a graph and of its bodies as Loops; whether there were any."""
     found = False
     for node in list(graph):
@@ -25,7 +25,7 @@ def loops_for_scans(graph: ir.Graph, opset: int, known: Mapping[str, Told]) -> b
     return found
 
 
-def _rewritten(graph: ir.Graph, node: ir.Node, known: Mapping[str, Told]) -> bool:
+def _rewritten(graph: ir.Graph, node: ir.Node, known: Mapping[str, ValueInfo]) -> bool:
     if "body" not in node.attributes or "num_scan_inputs" not in node.attributes:
         return False
     body, sequences = node.attributes["body"].as_graph(), node.attributes["num_scan_inputs"].as_int()
@@ -117,6 +117,6 @@ def _ints(node: ir.Node, name: str, count: int) -> list[int]:
     return values if len(values) == count else [0] * count
 
 
-def _rank(value: ir.Value, known: Mapping[str, Told]) -> int | None:
-    shape = merged(of_value(value), known.get(value.name or "", Told())).shape
+def _rank(value: ir.Value, known: Mapping[str, ValueInfo]) -> int | None:
+    shape = merged(of_value(value), known.get(value.name or "", ValueInfo())).shape
     return None if shape is None else len(shape)

@@ -20,7 +20,7 @@ from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ...program.program import NO_EXTENT
 from ..dims import Dim, symbol
-from ..graph.inference.told import Extent, Told, label_of, of_value
+from ..graph.inference.value_info import Extent, ValueInfo, label_of, of_value
 from ..ir import Storage, Tensor, View
 from .operand import LARGEST_HOST_VALUE, Operand
 from .requirements import Requirements
@@ -39,17 +39,17 @@ class GraphInputs:
         self.symbols: dict[str, tuple[str, int, int, bool]] = {}
         self.names: dict[Dim, str] = {}  # of extents, as the model has them
 
-    def operand(self, value: ir.Value, told: Told | None = None) -> Operand:
-        """An input of the graph, or a value that a node on another provider produces. `told` is what is known of it."""
-        told = told or of_value(value)
+    def operand(self, value: ir.Value, info: ValueInfo | None = None) -> Operand:
+        """An input of the graph, or a value that a node on another provider produces. `info` is what is known of it."""
+        info = info or of_value(value)
         if value.type is not None and not isinstance(value.type, ir.TensorType):
             raise UnsupportedError(f"{value.name!r} is not a tensor")
-        if told.dtype is None:
+        if info.dtype is None:
             raise UnsupportedError(f"the type of {value.name!r} is unknown, or no tensor's")
-        if told.shape is None:
+        if info.shape is None:
             raise UnsupportedError(f"the rank of {value.name!r} is unknown")
-        dtype, name, index = _dtype(told.dtype), value.name or "", len(self.tensors)
-        shape = tuple(self._dim(name, index, axis, extent) for axis, extent in enumerate(told.shape))
+        dtype, name, index = _dtype(info.dtype), value.name or "", len(self.tensors)
+        shape = tuple(self._dim(name, index, axis, extent) for axis, extent in enumerate(info.shape))
         tensor = Tensor(dtype, shape, Storage.INPUT, name)
         self._check_size(tensor, f"the input {name!r}")
         self.tensors.append(tensor)

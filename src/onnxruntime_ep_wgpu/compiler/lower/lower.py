@@ -17,7 +17,7 @@ from ...program.target import Target
 from ..graph.fold import Folded, fold_constants
 from ..graph.inference import nodes as inference
 from ..graph.inference.bodies import Control
-from ..graph.inference.told import UNKNOWN, Told
+from ..graph.inference.value_info import UNKNOWN, ValueInfo
 from ..ir import LoweredGraph, Storage, Tensor
 from .builder import Builder
 from .limits import Limits, within_limits
@@ -77,7 +77,7 @@ class Attempt:
 
     reasons: list[str | None]
     lowered: LoweredGraph | None = None
-    found: Mapping[str, Told] = field(default_factory=dict)
+    found: Mapping[str, ValueInfo] = field(default_factory=dict)
     moves: frozenset[int] = frozenset()
     waits: frozenset[tuple[int, int]] = frozenset()
     taken: Mapping[ir.Node, ir.Graph] = field(default_factory=dict)
@@ -89,7 +89,7 @@ def attempt(
     opsets: Mapping[str, int],
     target: Target,
     settings: CompileSettings = DEFAULT,
-    around: Mapping[str, Told] | None = None,
+    around: Mapping[str, ValueInfo] | None = None,
     control: Control | None = None,
     unread: frozenset[str] = frozenset(),
     on_host: frozenset[str] = frozenset(),
@@ -151,13 +151,13 @@ def _attempt(
     )
     results = [it for it in graph.outputs if it.producer() is not None]
     hosted = frozenset(it.name or "" for it in results if it in lowering.values and lowering.values[it].has_host)
-    told = Attempt(reasons, None, found, frozenset(moves), waits, lowering.taken, hosted)
+    attempted = Attempt(reasons, None, found, frozenset(moves), waits, lowering.taken, hosted)
     if waits or any(reason is not None for reason in reasons):
-        return told
+        return attempted
     try:
-        return replace(told, lowered=_lowered(lowering, results, on_host))
+        return replace(attempted, lowered=_lowered(lowering, results, on_host))
     except UnsupportedError:
-        return told  # compiling says why
+        return attempted  # compiling says why
 
 
 def _keep_inside(graph: ir.Graph, lowering: Lowering, reasons: list[str | None]) -> None:
@@ -198,7 +198,7 @@ def _infer(node: ir.Node, lowering: Lowering, control: Control | None) -> None:
             made = inference.results(node, lowering.opsets, operands)
     except (TypeError, ValueError, LookupError):
         return  # of an attribute of another kind, or that is missing, nothing follows
-    lowering.told.update(zip(node.outputs, made, strict=False))
+    lowering.info.update(zip(node.outputs, made, strict=False))
 
 
 def _lowered(lowering: Lowering, results: Sequence[ir.Value], on_host: frozenset[str] = frozenset()) -> LoweredGraph:

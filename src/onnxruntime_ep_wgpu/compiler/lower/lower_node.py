@@ -21,7 +21,7 @@ from ...program.target import Target
 from ...program.weights import Permuted
 from ..graph import expand
 from ..graph.fold import Folded, fold_constants
-from ..graph.inference.told import UNKNOWN, Told, merged, of_value
+from ..graph.inference.value_info import UNKNOWN, ValueInfo, merged, of_value
 from ..graph.schemas import version_of
 from ..graph.tied import ties_of
 from ..tune import channels_last
@@ -51,7 +51,7 @@ class Lowering:
         settings: CompileSettings = DEFAULT,
         fixed: Mapping[str, int] | None = None,
         limits: Limits | None = None,
-        around: Mapping[str, Told] | None = None,
+        around: Mapping[str, ValueInfo] | None = None,
         unread: frozenset[str] = frozenset(),
     ) -> None:
         """`fixed` gives values to symbols, by label: dims of inputs and elements of small integer inputs. `around` is what is
@@ -65,7 +65,7 @@ class Lowering:
         self.tied: Mapping[ir.Value, tuple[ir.Value, Permuted]] = {}  # constants, and the one that each is seen through
         self.values: dict[ir.Value, Operand] = {}
         self.structures: dict[ir.Value, Structure] = {}  # of values that are no tensors
-        self.told: dict[ir.Value, Told] = {}  # of what nodes make that are not lowered
+        self.info: dict[ir.Value, ValueInfo] = {}  # of what nodes make that are not lowered
         self._around, self._unread = around or {}, unread
         self.operators: dict[str, str] = {}  # by the name of the node
         self.decided: dict[ir.Node, str] = {}  # of an If the attribute with the branch that runs in every run
@@ -84,30 +84,30 @@ class Lowering:
 
     # ---- values
 
-    def known(self, value: ir.Value) -> Told:
+    def known(self, value: ir.Value) -> ValueInfo:
         """What is known of a value before a run."""
-        told = of_value(value)
-        if told.complete:
-            return told
+        info = of_value(value)
+        if info.complete:
+            return info
         if value in self.values:
             operand = self.values[value]
             names, sure = self.inputs.names, not self.builder.assumes  # else only the rank is
             shape = tuple((dim if sure else None) if isinstance(dim, int) else names.get(dim) for dim in operand.shape)
-            return merged(told, Told(ir.DataType(operand.dtype.code), shape))
+            return merged(info, ValueInfo(ir.DataType(operand.dtype.code), shape))
         around = self._around.get(value.name or "", UNKNOWN)
-        return merged(told, merged(self.told.get(value, UNKNOWN), around))
+        return merged(info, merged(self.info.get(value, UNKNOWN), around))
 
-    def found(self) -> dict[str, Told]:
+    def found(self) -> dict[str, ValueInfo]:
         """What is known of values of which the graph does not tell type or rank, by name."""
-        values = (it for it in {**self.values, **self.told} if it.name and not of_value(it).complete)
-        return {value.name or "": told for value in values if (told := self.known(value)) != UNKNOWN}
+        values = (it for it in {**self.values, **self.info} if it.name and not of_value(it).complete)
+        return {value.name or "": info for value in values if (info := self.known(value)) != UNKNOWN}
 
     def operand_of_input(self, value: ir.Value) -> Operand:
         """An input of the graph, or a value that a node on another provider produces."""
-        told = self.known(value)
-        if told.dtype is not None and told.shape is None:
+        info = self.known(value)
+        if info.dtype is not None and info.shape is None:
             raise unknown_rank(value, self._has_rank)
-        found = self.inputs.operand(value, told)
+        found = self.inputs.operand(value, info)
         return Operand(found.dtype, found.shape, found.view) if value.name in self._unread else found
 
     def _has_rank(self, value: ir.Value) -> bool:

@@ -15,14 +15,14 @@ import onnx_ir as ir
 from ...program.settings import DEFAULT, CompileSettings
 from ...program.target import Target
 from ..graph.inference import bodies
-from ..graph.inference.told import Told, joined, merged, of_value
+from ..graph.inference.value_info import ValueInfo, joined, merged, of_value
 from .lower import attempt
 
 MOST_NODES = 100_000  # lowered in all bodies together, each as often as it takes
 DEEPEST = 16  # bodies in bodies
 
 
-def types_of(model: ir.Model, target: Target, settings: CompileSettings = DEFAULT) -> Mapping[str, Told]:
+def types_of(model: ir.Model, target: Target, settings: CompileSettings = DEFAULT) -> Mapping[str, ValueInfo]:
     """Types and shapes by name."""
     for graph in (model.graph, *model.graph.subgraphs()):
         for node in graph:
@@ -31,10 +31,10 @@ def types_of(model: ir.Model, target: Target, settings: CompileSettings = DEFAUL
                 node.outputs[0].const_value = ir.convenience.get_const_tensor(node.outputs[0])
     inference = _Inference(model.opset_imports, target, settings)
     inference.graph(model.graph, {}, 0)
-    found: dict[str, Told] = {}
+    found: dict[str, ValueInfo] = {}
     for known in inference.found.values():
-        for name, told in known.items():
-            found[name] = joined(found[name], told) if name in found else told
+        for name, info in known.items():
+            found[name] = joined(found[name], info) if name in found else info
     return found
 
 
@@ -44,26 +44,26 @@ class _Inference:
     def __init__(self, opsets: Mapping[str, int], target: Target, settings: CompileSettings) -> None:
         self._opsets, self._target, self._settings = opsets, target, settings
         self._left = MOST_NODES
-        self.found: dict[ir.Graph, dict[str, Told]] = {}
+        self.found: dict[ir.Graph, dict[str, ValueInfo]] = {}
 
-    def graph(self, graph: ir.Graph, around: Mapping[str, Told], depth: int) -> list[Told] | None:
+    def graph(self, graph: ir.Graph, around: Mapping[str, ValueInfo], depth: int) -> list[ValueInfo] | None:
         """What a graph makes, for what is known around it and of its inputs."""
         self._left -= len(graph)
         if depth > DEEPEST or self._left < 0:
             return None
 
         def control(
-            node: ir.Node, operands: Sequence[Told], known: bodies.Known, branch: str | None
-        ) -> Sequence[Told] | None:
-            def run(name: str, inputs: Sequence[Told]) -> list[Told] | None:
+            node: ir.Node, operands: Sequence[ValueInfo], known: bodies.Known, branch: str | None
+        ) -> Sequence[ValueInfo] | None:
+            def run(name: str, inputs: Sequence[ValueInfo]) -> list[ValueInfo] | None:
                 attribute = node.attributes.get(name)
                 if attribute is None or attribute.type != ir.AttributeType.GRAPH:
                     return None
                 body = attribute.as_graph()
                 scope = {value.name or "": known(value) for value in _read(body)}
                 given = {
-                    value.name or "": merged(of_value(value), told)
-                    for value, told in zip(body.inputs, inputs, strict=False)
+                    value.name or "": merged(of_value(value), info)
+                    for value, info in zip(body.inputs, inputs, strict=False)
                 }
                 return self.graph(body, {**around, **scope, **given}, depth + 1)
 
@@ -75,7 +75,8 @@ class _Inference:
         found = {**given, **made.found}
         self.found[graph] = found
         return [
-            merged(of_value(it), found.get(it.name or "", around.get(it.name or "", Told()))) for it in graph.outputs
+            merged(of_value(it), found.get(it.name or "", around.get(it.name or "", ValueInfo())))
+            for it in graph.outputs
         ]
 
 

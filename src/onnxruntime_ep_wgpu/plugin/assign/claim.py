@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from ...compiler.graph.inference.bodies import Control
-from ...compiler.graph.inference.told import fill
+from ...compiler.graph.inference.value_info import fill
 from ...compiler.ir import LoweredGraph
 from ...compiler.lower.lower import attempt
 from ...compiler.lower.ops.host import makes_shapes, reads_shape_alone

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .outcome import Alone, Elsewhere, Fused, Outcome, OwnKernel
 
 if TYPE_CHECKING:
-    from ...compiler.graph.inference.told import Told
+    from ...compiler.graph.inference.value_info import ValueInfo
 
 FORCED = "named in forceCpuNodeNames"
 ISLAND = "only shape arithmetic: cheaper on the CPU"
@@ -26,7 +26,7 @@ class Claim:
     """
 
     outcomes: tuple[Outcome, ...]
-    found: Mapping[str, Told] = field(default_factory=dict)
+    found: Mapping[str, ValueInfo] = field(default_factory=dict)
 
     @cached_property
     def groups(self) -> tuple[tuple[int, ...], ...]:

@@ -122,7 +122,7 @@ def key_of(graph: ShownGraph, *more: object) -> str:
     return hashlib.sha256(repr(described).encode("utf-8", "backslashreplace")).hexdigest()
 
 
-def said_of(node: ShownNode) -> tuple[object, ...]:
+def described_node(node: ShownNode) -> tuple[object, ...]:
     """All that is known of a node by itself, for keys."""
     read = [None if it is None else _value(it) for it in (*node.inputs, *node.implicit_inputs)]
     return *_node(node), read

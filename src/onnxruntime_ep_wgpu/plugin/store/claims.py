@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import Fault, FreeSize
 from ...kept.entry import EntryError, understood
 from ..assign.decision import Claim
-from ..assign.noted import Noted, Said
+from ..assign.inferred import InferredTypes, PlainInfo
 from ..assign.outcome import Alone, Elsewhere, Fused, OwnKernel
 from ..assign.shown import STRING
 from ..memory.descriptors import ONNX_BITS
@@ -18,13 +18,13 @@ Single = Mapping[int, Alone | OwnKernel | Elsewhere]
 """What was known before of nodes that are in no group with others, by place."""
 
 
-def can_be_kept(claim: Claim, noted: Noted) -> bool:
+def can_be_kept(claim: Claim, inferred: InferredTypes) -> bool:
     """A claim that met a fault is decided anew, and so is one with types that no tensor here has."""
-    codes = {code for code, _ in (*noted.told.values(), *noted.results)}
+    codes = {code for code, _ in (*inferred.values.values(), *inferred.results)}
     return not any(isinstance(it, Fault) for it in claim.reasons) and all(map(_is_code, codes))
 
 
-def content_of(claim: Claim, noted: Noted) -> dict[str, Any]:
+def content_of(claim: Claim, inferred: InferredTypes) -> dict[str, Any]:
     """As JSON has it."""
     groups = [group for group in claim.groups if isinstance(claim.outcomes[group[0]], Fused)]
     free = [place for place, reason in enumerate(claim.reasons) if isinstance(reason, FreeSize)]
@@ -32,12 +32,12 @@ def content_of(claim: Claim, noted: Noted) -> dict[str, Any]:
         "groups": groups,
         "reasons": claim.reasons,
         "free": free,
-        "told": [[name, *said] for name, said in noted.told.items()],
-        "results": noted.results,
+        "values": [[name, *plain] for name, plain in inferred.values.items()],
+        "results": inferred.results,
     }
 
 
-def claim_of(content: Mapping[str, Any], assigned: Sequence[str], single: Single) -> tuple[Claim, Noted]:
+def claim_of(content: Mapping[str, Any], assigned: Sequence[str], single: Single) -> tuple[Claim, InferredTypes]:
     """The claim of a graph whose nodes are `assigned`. Raises EntryError where it cannot be one of that."""
     with understood():
         groups = tuple(tuple(group) for group in content["groups"])
@@ -54,18 +54,18 @@ def claim_of(content: Mapping[str, Any], assigned: Sequence[str], single: Single
             raise EntryError("a group has nodes of another provider, or in another order")
         for place in free:
             reasons[place] = FreeSize(reasons[place])
-        told = {_text(name): _said(*said) for name, *said in content["told"]}
-        noted = Noted(told, [_said(*said) for said in content["results"]])
+        values = {_text(name): _plain(*plain) for name, *plain in content["values"]}
+        inferred = InferredTypes(values, [_plain(*plain) for plain in content["results"]])
     fused = {place: Fused(number) for number, group in enumerate(groups) for place in group}
     here = {**fused, **alone}
-    return Claim(tuple(here.get(place) or Elsewhere(reason or "") for place, reason in enumerate(reasons))), noted
+    return Claim(tuple(here.get(place) or Elsewhere(reason or "") for place, reason in enumerate(reasons))), inferred
 
 
 def _is_code(code: Any) -> bool:
     return code is None or (type(code) is int and (code in ONNX_BITS or code == STRING))
 
 
-def _said(code: Any, shape: Any) -> Said:
+def _plain(code: Any, shape: Any) -> PlainInfo:
     if not _is_code(code) or (shape is not None and type(shape) is not list):
         raise EntryError("a value has a type and a shape")
     for it in shape or ():

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...program.settings import CompileSettings
     from ...program.target import Target
     from ..assign.decision import Claim
-    from ..assign.noted import Noted
+    from ..assign.inferred import InferredTypes
 
 Found = TypeVar("Found")
 
@@ -70,7 +70,7 @@ class Stored:
 
     def claim(
         self, graph: ShownGraph, ties: Ties, asked: Sequence[object], assigned: Sequence[str], single: claims.Single
-    ) -> tuple[Claim, Noted] | None:
+    ) -> tuple[Claim, InferredTypes] | None:
         """What was decided of a graph, of which this is `asked`."""
         self.place = KeptUnder("", ties)
         if self._identity is None or self._before is None:
@@ -84,14 +84,19 @@ class Stored:
         return claim
 
     def keep_claim(
-        self, graph: ShownGraph, asked: Sequence[object], claim: Claim, noted: Noted, looked_at: Iterable[str]
+        self,
+        graph: ShownGraph,
+        asked: Sequence[object],
+        claim: Claim,
+        inferred: InferredTypes,
+        looked_at: Iterable[str],
     ) -> None:
         """Keeps what was decided of the graph that was asked for last, where `looked_at` are the constants that were looked at."""
-        facts = None if self._before is None else self._facts(graph, looked_at, noted.of_model)
-        if facts is not None and claims.can_be_kept(claim, noted):
+        facts = None if self._before is None else self._facts(graph, looked_at, inferred.of_model)
+        if facts is not None and claims.can_be_kept(claim, inferred):
             key = self._key_of_claim(graph, asked)
             self._described = {"graph": graph.name, "adapter": self._target.name}
-            if self._write(key, Entry(claims.KIND, facts, claims.content_of(claim, noted), self._described)):
+            if self._write(key, Entry(claims.KIND, facts, claims.content_of(claim, inferred), self._described)):
                 self._begin(key, facts)
                 return
         self._before = None

@@ -13,31 +13,31 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from .told import UNKNOWN, Told, joined
+from .value_info import UNKNOWN, ValueInfo, joined
 
-Run = Callable[[str, Sequence[Told]], Sequence[Told] | None]
+Run = Callable[[str, Sequence[ValueInfo]], Sequence[ValueInfo] | None]
 """What the body in an attribute makes, for what is known of its inputs; None when that cannot be told."""
 
-Known = Callable[[ir.Value], Told]
-Control = Callable[[ir.Node, Sequence[Told], Known, str | None], Sequence[Told] | None]
+Known = Callable[[ir.Value], ValueInfo]
+Control = Callable[[ir.Node, Sequence[ValueInfo], Known, str | None], Sequence[ValueInfo] | None]
 """What a node with bodies makes, for what is known of its operands and of the graph that it is in; None when nothing is. The last
 argument names the branch of an If that runs in every run."""
 
 _ROUNDS = 4  # a state that changes for longer has no known rank
 
-_COUNTER = Told(ir.DataType.INT64, ())
-_CONDITION = Told(ir.DataType.BOOL, ())
+_COUNTER = ValueInfo(ir.DataType.INT64, ())
+_CONDITION = ValueInfo(ir.DataType.BOOL, ())
 
 
 @dataclass(frozen=True)
 class Solved:
     """`results` of the node; `inputs` of the body of a loop."""
 
-    results: Sequence[Told] = ()
-    inputs: Sequence[Told] = field(default=())
+    results: Sequence[ValueInfo] = ()
+    inputs: Sequence[ValueInfo] = field(default=())
 
 
-def solved(node: ir.Node, operands: Sequence[Told], run: Run, branch: str | None = None) -> Solved | None:
+def solved(node: ir.Node, operands: Sequence[ValueInfo], run: Run, branch: str | None = None) -> Solved | None:
     """None when nothing is known, or for a node without a body. `branch` is that of an If that runs in every run."""
     if node.domain not in ("", "ai.onnx"):
         return None
@@ -55,17 +55,17 @@ def _branches(run: Run, branch: str | None) -> Solved | None:
     return None if first is None or second is None else Solved(list(map(joined, first, second)))
 
 
-def _loop(initial: Sequence[Told], run: Run) -> Solved | None:
+def _loop(initial: Sequence[ValueInfo], run: Run) -> Solved | None:
     states = _CONDITION, *initial
     found = _kept(states, lambda assumed: run("body", (_COUNTER, *assumed)))
     if found is None:
         return None
     assumed, made = found
-    stacked = [Told(it.dtype, None if it.shape is None else (None, *it.shape)) for it in made[len(states) :]]
+    stacked = [ValueInfo(it.dtype, None if it.shape is None else (None, *it.shape)) for it in made[len(states) :]]
     return Solved([*assumed[1:], *stacked], (_COUNTER, *assumed))
 
 
-def _scan(node: ir.Node, operands: Sequence[Told], run: Run) -> Solved | None:
+def _scan(node: ir.Node, operands: Sequence[ValueInfo], run: Run) -> Solved | None:
     count = len(operands) - node.attributes["num_scan_inputs"].as_int()
     initial, sequences = operands[:count], operands[count:]
     axes = _axes(node, "scan_input_axes", len(sequences))
@@ -80,8 +80,8 @@ def _scan(node: ir.Node, operands: Sequence[Told], run: Run) -> Solved | None:
 
 
 def _kept(
-    initial: Sequence[Told], run: Callable[[Sequence[Told]], Sequence[Told] | None]
-) -> tuple[Sequence[Told], Sequence[Told]] | None:
+    initial: Sequence[ValueInfo], run: Callable[[Sequence[ValueInfo]], Sequence[ValueInfo] | None]
+) -> tuple[Sequence[ValueInfo], Sequence[ValueInfo]] | None:
     """What holds of states in all iterations, and what a body makes of them, the states first."""
     assumed, rounds = list(initial), 0
     while (made := run(assumed)) is not None and len(made) >= len(assumed):
@@ -90,7 +90,7 @@ def _kept(
             return assumed, made
         rounds += 1
         if rounds > _ROUNDS:
-            both = [now if now == before else Told(now.dtype) for now, before in zip(both, assumed, strict=True)]
+            both = [now if now == before else ValueInfo(now.dtype) for now, before in zip(both, assumed, strict=True)]
         assumed = both
     return None
 
@@ -101,19 +101,19 @@ def _axes(node: ir.Node, name: str, count: int) -> Sequence[int]:
     return axes if len(axes) == count else [0] * count
 
 
-def _without(told: Told, axis: int) -> Told:
-    shape = told.shape
+def _without(info: ValueInfo, axis: int) -> ValueInfo:
+    shape = info.shape
     if shape is None or not -len(shape) <= axis < len(shape):
-        return Told(told.dtype)
+        return ValueInfo(info.dtype)
     place = axis % len(shape)
-    return Told(told.dtype, shape[:place] + shape[place + 1 :])
+    return ValueInfo(info.dtype, shape[:place] + shape[place + 1 :])
 
 
-def _stacked(told: Told, axis: int) -> Told:
-    if told.shape is None:
-        return told
-    rank = len(told.shape) + 1
+def _stacked(info: ValueInfo, axis: int) -> ValueInfo:
+    if info.shape is None:
+        return info
+    rank = len(info.shape) + 1
     if not -rank <= axis < rank:
         return UNKNOWN
     place = axis % rank
-    return Told(told.dtype, (*told.shape[:place], None, *told.shape[place:]))
+    return ValueInfo(info.dtype, (*info.shape[:place], None, *info.shape[place:]))

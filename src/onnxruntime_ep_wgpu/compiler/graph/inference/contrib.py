@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from .told import Told
+from .value_info import ValueInfo
 
 _LSTM = "sbi->sdb{hidden_size} db{hidden_size} db{hidden_size}"
 
@@ -55,12 +55,12 @@ PATTERNS = {
 }
 
 
-def _hash(node: ir.Node, _operands: Sequence[Told]) -> ir.DataType:
+def _hash(node: ir.Node, _operands: Sequence[ValueInfo]) -> ir.DataType:
     positive = node.attributes.get("positive")
     return ir.DataType.INT32 if positive is not None and not positive.as_int() else ir.DataType.UINT32
 
 
-def _packed(node: ir.Node, _operands: Sequence[Told]) -> ir.DataType | None:
+def _packed(node: ir.Node, _operands: Sequence[ValueInfo]) -> ir.DataType | None:
     output = node.attributes.get("output_dtype")
     return None if output is None else ir.DataType(output.as_int())
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from .told import Told
+from .value_info import ValueInfo
 
 _CLASSIFIER = "c->1:@class 1k:FLOAT; nc->n:@class nk:FLOAT"
 
@@ -36,18 +36,18 @@ PATTERNS = {
 }
 
 
-def _class(node: ir.Node, _operands: Sequence[Told]) -> ir.DataType:
+def _class(node: ir.Node, _operands: Sequence[ValueInfo]) -> ir.DataType:
     texts = ("classlabels_strings", "classlabels_int64s")
     return ir.DataType.STRING if _given(node, texts[0]) and not _given(node, texts[1]) else ir.DataType.INT64
 
 
-def _other(_node: ir.Node, operands: Sequence[Told]) -> ir.DataType | None:
+def _other(_node: ir.Node, operands: Sequence[ValueInfo]) -> ir.DataType | None:
     """Texts become numbers, and numbers texts."""
     given = operands[0].dtype if operands else None
     return given and (ir.DataType.INT64 if given == ir.DataType.STRING else ir.DataType.STRING)
 
 
-def _encoded(node: ir.Node, operands: Sequence[Told]) -> ir.DataType | None:
+def _encoded(node: ir.Node, operands: Sequence[ValueInfo]) -> ir.DataType | None:
     if _given(node, "classes_strings"):  # of version 1
         return _other(node, operands)
     tensor = node.attributes.get("values_tensor")
@@ -59,14 +59,14 @@ def _encoded(node: ir.Node, operands: Sequence[Told]) -> ir.DataType | None:
     return None
 
 
-def _cast(node: ir.Node, _operands: Sequence[Told]) -> ir.DataType | None:
+def _cast(node: ir.Node, _operands: Sequence[ValueInfo]) -> ir.DataType | None:
     to = node.attributes.get("cast_to")
     return {"TO_STRING": ir.DataType.STRING, "TO_INT64": ir.DataType.INT64}.get(
         to.as_string() if to is not None else "", ir.DataType.FLOAT
     )
 
 
-def _element(_node: ir.Node, _operands: Sequence[Told]) -> None:
+def _element(_node: ir.Node, _operands: Sequence[ValueInfo]) -> None:
     """Of a map, which is no tensor."""
 
 

@@ -12,12 +12,12 @@ import onnx_ir as ir
 
 from ..schemas import version_of
 from . import contrib, ml, pattern, standard
-from .told import UNKNOWN, Told
+from .value_info import UNKNOWN, ValueInfo
 
 _TABLES = {"ai.onnx.ml": ml, "com.microsoft": contrib}
 
 
-def results(node: ir.Node, opsets: Mapping[str, int], operands: Sequence[Told]) -> list[Told]:
+def results(node: ir.Node, opsets: Mapping[str, int], operands: Sequence[ValueInfo]) -> list[ValueInfo]:
     """One for each output of the node. `operands` are as many as it has inputs."""
     domain, _ = version_of(node.domain, opsets)
     table = _TABLES.get(domain)

@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from .told import UNKNOWN, Extent, Shape, Told, joined
+from .value_info import UNKNOWN, Extent, Shape, ValueInfo, joined
 
 _TOKEN = re.compile(r"\.\.\.|~|[a-z]|\d|\{\w+\}")
 REST, REST_RESIZED = "...", "~"
 
-TypeOf = Callable[[ir.Node, Sequence[Told]], ir.DataType | None]
+TypeOf = Callable[[ir.Node, Sequence[ValueInfo]], ir.DataType | None]
 
 
 class _Result(NamedTuple):
@@ -38,7 +38,7 @@ class _Case(NamedTuple):
     results: tuple[_Result, ...]
 
 
-def results(pattern: str, node: ir.Node, operands: Sequence[Told], types: Mapping[str, TypeOf]) -> list[Told]:
+def results(pattern: str, node: ir.Node, operands: Sequence[ValueInfo], types: Mapping[str, TypeOf]) -> list[ValueInfo]:
     """What is known of a node's results by a pattern."""
     cases = _cases(pattern)
     fitting = [case for case in cases if _fits(case, operands)] or cases
@@ -61,11 +61,11 @@ def _cases(pattern: str) -> tuple[_Case, ...]:
     return tuple(found)
 
 
-def _fits(case: _Case, operands: Sequence[Told]) -> bool:
+def _fits(case: _Case, operands: Sequence[ValueInfo]) -> bool:
     """Whether the ranks of operands may be those of a case."""
     return all(
-        told.shape is None or not axes or _bound(axes, told.shape) is not None
-        for axes, told in zip(case.operands, operands, strict=False)
+        info.shape is None or not axes or _bound(axes, info.shape) is not None
+        for axes, info in zip(case.operands, operands, strict=False)
     )
 
 
@@ -85,11 +85,11 @@ def _bound(axes: tuple[str, ...], shape: Shape) -> dict[str, Shape] | None:
     return found
 
 
-def _results(case: _Case, node: ir.Node, operands: Sequence[Told], types: Mapping[str, TypeOf]) -> list[Told]:
+def _results(case: _Case, node: ir.Node, operands: Sequence[ValueInfo], types: Mapping[str, TypeOf]) -> list[ValueInfo]:
     bound: dict[str, Shape] = {}
-    for axes, told in zip(case.operands, operands, strict=False):
-        if told.shape is not None:
-            bound = {**(_bound(axes, told.shape) or {}), **bound}
+    for axes, info in zip(case.operands, operands, strict=False):
+        if info.shape is not None:
+            bound = {**(_bound(axes, info.shape) or {}), **bound}
 
     def extents(axis: str) -> Shape | None:
         if axis in (REST, REST_RESIZED):
@@ -103,7 +103,7 @@ def _results(case: _Case, node: ir.Node, operands: Sequence[Told], types: Mappin
     for result in case.results:
         parts = [extents(axis) for axis in result.axes]
         shape = None if None in parts else tuple(it for part in parts if part is not None for it in part)
-        found.append(Told(_dtype(result.dtype, node, operands, types), shape))
+        found.append(ValueInfo(_dtype(result.dtype, node, operands, types), shape))
     return found
 
 
@@ -113,7 +113,7 @@ def _number(node: ir.Node, name: str) -> Extent:
     return value if isinstance(value, int) and value >= 0 else None
 
 
-def _dtype(text: str, node: ir.Node, operands: Sequence[Told], types: Mapping[str, TypeOf]) -> ir.DataType | None:
+def _dtype(text: str, node: ir.Node, operands: Sequence[ValueInfo], types: Mapping[str, TypeOf]) -> ir.DataType | None:
     if text.startswith("@"):
         return types[text[1:]](node, operands)
     if text.isdigit():

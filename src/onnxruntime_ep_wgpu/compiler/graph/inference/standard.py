@@ -13,15 +13,15 @@ import onnx_ir as ir
 from onnx import helper
 
 from . import onnx_inference
-from .told import UNKNOWN, Extent, Told
+from .value_info import UNKNOWN, Extent, ValueInfo
 
 _TYPES = {int(it) for it in ir.DataType} - {0}
 
 
-def results(node: ir.Node, opsets: Mapping[str, int], operands: Sequence[Told]) -> list[Told]:
+def results(node: ir.Node, opsets: Mapping[str, int], operands: Sequence[ValueInfo]) -> list[ValueInfo]:
     """Nothing is known of the results of an operator that ONNX does not have, or that it refuses."""
     unknown = [UNKNOWN for _ in node.outputs]
-    given = {it.name: told for it, told in zip(node.inputs, operands, strict=True) if it is not None and it.name}
+    given = {it.name: info for it, info in zip(node.inputs, operands, strict=True) if it is not None and it.name}
     bodies = any(it.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for it in node.attributes.values())
     if bodies or not all(it.dtype for it in given.values()):
         return unknown
@@ -29,19 +29,19 @@ def results(node: ir.Node, opsets: Mapping[str, int], operands: Sequence[Told]) 
         made = onnx_inference.results(node, opsets, {name: _type(it) for name, it in given.items()})
     except onnx_inference.Refused:
         return unknown
-    return [_told(made.get(it.name or "")) for it in node.outputs]
+    return [_info(made.get(it.name or "")) for it in node.outputs]
 
 
-def _type(told: Told) -> onnx.TypeProto:
-    assert told.dtype is not None
-    return helper.make_tensor_type_proto(int(told.dtype), told.shape)
+def _type(info: ValueInfo) -> onnx.TypeProto:
+    assert info.dtype is not None
+    return helper.make_tensor_type_proto(int(info.dtype), info.shape)
 
 
-def _told(made: onnx.TypeProto | None) -> Told:
+def _info(made: onnx.TypeProto | None) -> ValueInfo:
     if made is None or made.tensor_type.elem_type not in _TYPES:
         return UNKNOWN
     tensor = made.tensor_type
-    return Told(
+    return ValueInfo(
         ir.DataType(tensor.elem_type), tuple(map(_extent, tensor.shape.dim)) if tensor.HasField("shape") else None
     )
 

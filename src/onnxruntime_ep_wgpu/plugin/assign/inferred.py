@@ -1,7 +1,7 @@
 """What a decision found out of types that ONNX Runtime does not know, as plain data that is kept with the claim.
 
-In: a graph, the node that it is a body of, and types. Out: a `Noted`, and where it belongs. Invariant: imports nothing of the
-compiler. A session that finds its claims in the cache has these, and does not infer anything.
+In: a graph, the node that it is a body of, and types. Out: `InferredTypes`, and where these belong. Invariant: imports nothing of
+the compiler. A session that finds its claims in the cache has these, and does not infer anything.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from .shown import Extent, ShownGraph, ShownNode, ShownValue
 
-Said = tuple[int | None, tuple[Extent, ...] | None]
+PlainInfo = tuple[int | None, tuple[Extent, ...] | None]
 """The ONNX code of an element type, None for an unknown one; a shape, None for an unknown rank."""
 
 
@@ -33,12 +33,12 @@ class GraphPlace:
 
 
 @dataclass(frozen=True)
-class Noted:
-    """`told` is what ONNX Runtime does not know of values, by name; `results` is what is known of the graph's outputs. Where the
+class InferredTypes:
+    """`values` is what ONNX Runtime does not know of values, by name; `results` is what is known of the graph's outputs. Where the
     types are not all from graphs that were shown, they are `of_model`: its file was read."""
 
-    told: Mapping[str, Said] = field(default_factory=dict)
-    results: Sequence[Said] = ()
+    values: Mapping[str, PlainInfo] = field(default_factory=dict)
+    results: Sequence[PlainInfo] = ()
     of_model: bool = False
 
 
@@ -47,10 +47,10 @@ def made_by(nodes: Iterable[ShownNode]) -> frozenset[str]:
     return frozenset(value.name for node in nodes for value in node.outputs)
 
 
-def fill_in(values: Iterable[ShownValue], told: Mapping[str, Said]) -> None:
+def fill_in(values: Iterable[ShownValue], known: Mapping[str, PlainInfo]) -> None:
     """Gives values the types and ranks that ONNX Runtime does not know, by name."""
     for it in values:
-        code, shape = told.get(it.name, (None, None))
+        code, shape = known.get(it.name, (None, None))
         if it.code is None:
             it.code = code
         if it.shape is None and shape is not None and it.code == code:

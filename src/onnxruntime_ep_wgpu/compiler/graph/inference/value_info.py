@@ -17,7 +17,7 @@ Shape = tuple[Extent, ...]
 
 
 @dataclass(frozen=True)
-class Told:
+class ValueInfo:
     """`dtype` is None for an unknown type, or for what is no tensor; `shape` is None for an unknown rank."""
 
     dtype: ir.DataType | None = None
@@ -29,14 +29,14 @@ class Told:
         return self.dtype is not None and self.shape is not None
 
 
-UNKNOWN = Told()
+UNKNOWN = ValueInfo()
 
 
-def of_value(value: ir.Value) -> Told:
+def of_value(value: ir.Value) -> ValueInfo:
     """What a graph says of a value."""
     if value.dtype is None:
         return UNKNOWN
-    return Told(value.dtype, None if value.shape is None else tuple(map(_extent, value.shape)))
+    return ValueInfo(value.dtype, None if value.shape is None else tuple(map(_extent, value.shape)))
 
 
 def _extent(dim: int | ir.SymbolicDim) -> Extent:
@@ -51,35 +51,35 @@ def label_of(dim: int | ir.SymbolicDim) -> str | None:
     return label if isinstance(label, str) and label.isidentifier() else None
 
 
-def merged(first: Told, second: Told) -> Told:
+def merged(first: ValueInfo, second: ValueInfo) -> ValueInfo:
     """What is known of a tensor by two sources. The first one is believed."""
-    return Told(first.dtype or second.dtype, second.shape if first.shape is None else first.shape)
+    return ValueInfo(first.dtype or second.dtype, second.shape if first.shape is None else first.shape)
 
 
-def joined(first: Told, second: Told) -> Told:
+def joined(first: ValueInfo, second: ValueInfo) -> ValueInfo:
     """What holds of a tensor that is the one or the other."""
     dtype = first.dtype if first.dtype == second.dtype else None
     if first.shape is None or second.shape is None or len(first.shape) != len(second.shape):
-        return Told(dtype)
-    return Told(dtype, tuple(a if a == b else None for a, b in zip(first.shape, second.shape, strict=True)))
+        return ValueInfo(dtype)
+    return ValueInfo(dtype, tuple(a if a == b else None for a, b in zip(first.shape, second.shape, strict=True)))
 
 
-def fill(graph: ir.Graph, known: Mapping[str, Told]) -> dict[str, Told]:
+def fill(graph: ir.Graph, known: Mapping[str, ValueInfo]) -> dict[str, ValueInfo]:
     """Gives the values of a graph the types and shapes that it does not tell, by name. Returns those."""
-    found: dict[str, Told] = {}
+    found: dict[str, ValueInfo] = {}
     if known:
         for value in {*graph.inputs, *(it for node in graph for it in (*node.inputs, *node.outputs) if it is not None)}:
-            told = known.get(value.name or "")
-            if told is not None and _fill(value, told):
-                found[value.name or ""] = told
+            info = known.get(value.name or "")
+            if info is not None and _fill(value, info):
+                found[value.name or ""] = info
     return found
 
 
-def _fill(value: ir.Value, told: Told) -> bool:
+def _fill(value: ir.Value, info: ValueInfo) -> bool:
     """Whether something was not known."""
-    dtype, shape = value.type is None and told.dtype is not None, value.shape is None and told.shape is not None
-    if dtype and told.dtype is not None:
-        value.type = ir.TensorType(told.dtype)
-    if shape and told.shape is not None and value.dtype == told.dtype:
-        value.shape = ir.Shape(told.shape)
+    dtype, shape = value.type is None and info.dtype is not None, value.shape is None and info.shape is not None
+    if dtype and info.dtype is not None:
+        value.type = ir.TensorType(info.dtype)
+    if shape and info.shape is not None and value.dtype == info.dtype:
+        value.shape = ir.Shape(info.shape)
     return dtype or shape
