@@ -17,7 +17,7 @@ def cut(value: object) -> str:
     return f"{text[: _SHOWN // 2]}...{text[-_SHOWN // 4 :]} ({len(text)} characters)"
 
 
-def retold(error: E, text: str) -> E:
+def with_message(error: E, text: str) -> E:
     """The same error with another text: all else that it knows stays."""
     made = type(error).__new__(type(error), text)
     made.__dict__.update(error.__dict__)

@@ -14,7 +14,7 @@ from onnx import helper
 from onnxruntime_ep_wgpu.compiler import compile as compiling
 from onnxruntime_ep_wgpu.compiler.emit import alike
 from onnxruntime_ep_wgpu.compiler.emit.alike import Kernels, key_of
-from onnxruntime_ep_wgpu.compiler.emit.kernel import Source, generate
+from onnxruntime_ep_wgpu.compiler.emit.kernel_text import Source, generate
 from onnxruntime_ep_wgpu.compiler.ir import Call, Function, Map, Read, Storage, Tensor, View
 from onnxruntime_ep_wgpu.compiler.passes.fuse import FusedGroup
 from onnxruntime_ep_wgpu.errors import UnsupportedError

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import pytest
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.compiler.emit.kernel import generate
+from onnxruntime_ep_wgpu.compiler.emit.kernel_text import generate
 from onnxruntime_ep_wgpu.compiler.ir import Call, LoweredGraph
 from onnxruntime_ep_wgpu.compiler.lower.lower import lower
 from onnxruntime_ep_wgpu.compiler.passes.dead import remove_dead

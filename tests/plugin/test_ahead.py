@@ -103,7 +103,7 @@ def test_what_was_recorded_keeps_no_memory_of_tensors_or_sessions() -> None:
 
 def test_a_lost_device_gets_nothing_of_it() -> None:
     for _ in losses(45):
-        device_of(45).queue.meanwhile()  # there is nothing left to record for
+        device_of(45).queue.run_deferred()  # there is nothing left to record for
 
 
 def test_two_threads_that_wait_for_the_same_run_record_the_next_one_once(

@@ -11,9 +11,9 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import Adapter, adapters
 from onnxruntime_ep_wgpu.options import parse
-from onnxruntime_ep_wgpu.plugin import choose as choosing
+from onnxruntime_ep_wgpu.plugin import device_choice as choosing
 from onnxruntime_ep_wgpu.plugin import factory
-from onnxruntime_ep_wgpu.plugin.choose import choose
+from onnxruntime_ep_wgpu.plugin.device_choice import choose
 
 from . import models
 

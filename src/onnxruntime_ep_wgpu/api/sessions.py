@@ -158,7 +158,7 @@ def session(
         device = adapter_of(wgpu_device).index if device is None else device
     checked = parse(given)
     if device is None and "adapterIndex" in given:
-        from ..plugin.choose import numbered
+        from ..plugin.device_choice import numbered
 
         device = numbered(checked["adapterIndex"]).index
     chosen = _pick(device)

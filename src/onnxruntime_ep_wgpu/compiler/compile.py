@@ -12,12 +12,12 @@ from ..program.settings import DEFAULT, CompileSettings
 from ..program.target import Target
 from .dims import Dim, Names, less, symbols_of
 from .emit.alike import Kernels
-from .emit.kernel import Source
+from .emit.kernel_text import Source
 from .ir import LoweredGraph, Message, Storage, Tensor
 from .kernels import kernels_of
 from .lower.lower import lower
+from .passes.cost import operations, traffic
 from .passes.fuse import FusedGroup
-from .passes.work import operations, traffic
 
 
 def compile_graph(

@@ -14,7 +14,7 @@ native: Any = _submit
 class Waiting(Protocol):
     """A queue (`queue.py`)."""
 
-    def meanwhile(self) -> None:
+    def run_deferred(self) -> None:
         """For a thread that is about to wait for the GPU."""
 
 

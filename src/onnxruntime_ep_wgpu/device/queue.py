@@ -28,7 +28,7 @@ from .webgpu.owned import let_go
 # Writes wait in the library's own staging memory until the next submit; past this many bytes we submit them ourselves. It keeps
 # what it needed at most, so a tensor is written in parts. Weights have a way of their own (`uploads`).
 FLUSH_BYTES = 16 << 20
-MOST_SOON = 8  # of what is prepared meanwhile
+MOST_DEFERRED = 8  # of what is prepared meanwhile
 # Threads that copy a large piece: at most half of the processors, so that others go on.
 COPIERS = max(1, min(4, (os.cpu_count() or 1) // 2))
 _NO_BYTES = new("char[]", 1)
@@ -57,7 +57,7 @@ class Queue:
         self.handle = self.owner.own("Queue", self.lib.wgpuDeviceGetQueue, self.device)
         self.tickets = library.tickets(self.device, self.handle)
         self.works: LiveMap[int, RepeatedWork] = LiveMap()  # by address
-        self._soon: deque[Callable[[], None]] = deque(maxlen=MOST_SOON)
+        self._deferred: deque[Callable[[], None]] = deque(maxlen=MOST_DEFERRED)
         descriptor = new("WGPUBufferDescriptor *", {"size": 16, "usage": USAGE_COPY_DST})
         self._nothing = self.owner.own("Buffer", self.lib.wgpuDeviceCreateBuffer, self.device, descriptor)
         self.shared = self._share()
@@ -129,18 +129,18 @@ class Queue:
         """Returns when everything submitted so far has run. Other Python threads run meanwhile."""
         self.tickets.wait(self.tickets, self.submit())
 
-    def soon(self, prepare: Callable[[], None]) -> None:
+    def defer(self, prepare: Callable[[], None]) -> None:
         """The next thread that waits for the GPU calls `prepare` first, once, unless it is one of too many; it raises nothing."""
-        self._soon.append(prepare)
+        self._deferred.append(prepare)
         self.shared.soon = 1
 
-    def meanwhile(self) -> None:
+    def run_deferred(self) -> None:
         """For a thread that is about to wait for the GPU, which has work: prepares what will probably be submitted next."""
         words = self.shared
         words.soon = 0
-        while self._soon:
+        while self._deferred:
             with contextlib.suppress(IndexError):  # another thread took it
-                self._soon.popleft()()
+                self._deferred.popleft()()
         runs, looked = words.runs, words.looked
         if runs == looked:
             return

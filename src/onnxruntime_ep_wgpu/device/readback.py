@@ -84,7 +84,7 @@ class Reader:
         return piece
 
     def _finish(self, piece: _Piece) -> None:
-        self._queue.meanwhile()
+        self._queue.run_deferred()
         assert piece.mapping is not None
         spans = [(it.place + it.skip, it.destination, it.nbytes) for it in piece.spans]
         piece.mapping.wait(piece.spans[0].buffer)

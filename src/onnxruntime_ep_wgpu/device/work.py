@@ -1,11 +1,9 @@
 """Dispatches that are submitted again and again without Python: a `Work` of csrc/submit.c.
 
 In: a recording. Out: two numbers for C code, a function and what to call it with; the call encodes and submits, and gives what
-came of it (csrc/outcomes.h). A thread that has to wait for the GPU prepares what comes next meanwhile (`Queue.meanwhile`): the same
+came of it (csrc/outcomes.h). A thread that has to wait for the GPU prepares what comes next (`Queue.run_deferred`): the same
 recorded in encoders, one for each part that is submitted. They say what this object does, which never changes, so they cannot be
 out of date, and go with it. Or, where something else follows, what `then` prepares.
-Invariant: the object keeps alive what the numbers refer to; whoever lets go of it has made sure that no thread is in such a call,
-and that none will be.
 """
 
 from __future__ import annotations

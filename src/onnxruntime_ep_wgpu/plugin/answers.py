@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import ModelError, UnsupportedError, cut, retold
+from ..errors import ModelError, UnsupportedError, cut, with_message
 from ..program.settings import CompileSettings
 from ..program.target import Target, lack
 from ..runtime.weight_sources import WeightSource
@@ -135,7 +135,7 @@ class Answers:
         try:
             graph, ties = context.graph(name)
         except ModelError as error:
-            raise retold(error, f"{error}. The model was compiled for {context.made_for}") from error
+            raise with_message(error, f"{error}. The model was compiled for {context.made_for}") from error
         declared = frozenset(context.declared)
         differs = context.made_for.differs(made_for)
         if unread:
@@ -158,7 +158,7 @@ class Answers:
                 return self.program(graph, name, declared), graph
         except UnsupportedError as error:
             full = f"{message}, and cannot be compiled for this session: {error}. It was made for {context.made_for}"
-            raise retold(error, full) from error
+            raise with_message(error, full) from error
 
     def _later(
         self, graph: ShownGraph, ties: Ties, name: str, declared: frozenset[str], prepare: Prepare = as_it_is

@@ -198,8 +198,8 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
         self, described: Any, count: int, session: Any, log: Logger, copies: Callable[[], int]
     ) -> SessionState:
         """The state of a session with these devices and options. Raises OptionError, DeviceError."""
-        from .choose import choose
         from .context.asked import ContextOptions
+        from .device_choice import choose
         from .session import SessionState
         from .sources import entries_of, options_of
 

@@ -83,15 +83,15 @@ class _Contents:
 
 class Memo:
     """One of a node's memos, and what it points to. `expected`: of a run that had not been; `expects`: of one that others will
-    follow, with other sizes; `went_on`: the memo of such a one was made of it."""
+    follow, with other sizes; `extended`: the memo of such a one was made of it."""
 
-    __slots__ = ("__weakref__", "_buffers", "_memos", "_words", "contents", "expected", "expects", "key", "went_on")
+    __slots__ = ("__weakref__", "_buffers", "_memos", "_words", "contents", "expected", "expects", "extended", "key")
 
     def __init__(self, memos: Memos, words: Any, key: Key, contents: _Contents) -> None:
         self.key, self._memos, self._words = key, memos, words
         self.contents: _Contents | None = contents
         self._buffers = contents.tensors.buffers
-        self.expected = self.expects = self.went_on = False
+        self.expected = self.expects = self.extended = False
 
     @property
     def hits(self) -> int:
@@ -209,7 +209,7 @@ class Memos:
     def _learn_from(self, memo: Memo) -> None:
         """A memo ends: was it of any use?"""
         if memo.expects or memo.expected:
-            used = memo.hits or memo.went_on
+            used = memo.hits or memo.extended
             self._unexpected, self._expect_none = 0, 0 if used else min(2 * self._expect_none + 1, MOST_PASSED_OVER)
         else:
             self._passed_over, self._pass_over = 0, 0 if memo.hits else min(2 * self._pass_over + 1, MOST_PASSED_OVER)
@@ -274,7 +274,7 @@ class Memos:
             if grown is None or made is None:
                 return None
             everything, rows = grown
-            found.went_on = True
+            found.extended = True
             self._end_expected()
             key = last.key[0], contents.tensors.addresses, everything
             number = self._free_place(key)

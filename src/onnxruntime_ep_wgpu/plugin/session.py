@@ -38,8 +38,8 @@ from .assign.ort_format import CopyGuard
 from .assign.outcome import Alone, Elsewhere, OwnKernel
 from .assign.report import AssignmentReport
 from .captures import CapturedNode, Captures, check_placements
-from .choose import context_for, library_for
 from .context.contexts import Contexts
+from .device_choice import context_for, library_for
 from .group import CompiledGroup
 from .known import FusedNode
 from .memory import space as memory

@@ -1,6 +1,6 @@
 """Where the time went. In: a profile. Out: rows by operator, kernel and dispatch, and a summary, per run.
 
-Invariant: rates are counted work by measured time (see `passes/work.py`), so what overlaps or is not counted lowers them.
+Invariant: rates are counted work by measured time (see `passes/cost.py`), so what overlaps or is not counted lowers them.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Dispatch:
 
     `guards` and `workgroups` have one entry per variant of the kernel: the first variant whose guard is not 0 runs.
     `operators` are the ONNX operators of `origin`. `flops` (arithmetic operations) and `traffic` (bytes read and written)
-    are for profiles; see `passes/work.py`. It runs `repeats` times, at least once, one after another; `uniforms` may use the symbol
+    are for profiles; see `passes/cost.py`. It runs `repeats` times, at least once, one after another; `uniforms` may use the symbol
     `REPETITION`, which counts them from 0. `ranges` has for every one of `args` the first byte and the number of bytes that
     are bound, None for all of it; a value with several ranges is there as often.
     """

@@ -232,7 +232,7 @@ class Executable:
             return False
         following, there = found
         known = None if submission.before or submission.after else there
-        self.device.queue.soon(self._later(lambda executable: executable._prepare_ahead(key, following, known)))
+        self.device.queue.defer(self._later(lambda executable: executable._prepare_ahead(key, following, known)))
         return True
 
     def _later(self, prepare: Callable[[Executable], None]) -> Callable[[], None]:

@@ -19,13 +19,13 @@ Made = Callable[[float], None]
 """Is told of each pipeline that is new on its device, with the seconds that it took. Any thread may call it."""
 
 
-def untold(_seconds: float) -> None:
+def ignore_time(_seconds: float) -> None:
     """What is told where nobody counts."""
 
 
 def nobody() -> Made:
     """Of a run in which nobody counts."""
-    return untold
+    return ignore_time
 
 
 class Pipelines:
@@ -47,7 +47,7 @@ class Pipelines:
         """Those that there are."""
         return self._made
 
-    def begin(self, made: Made = untold) -> None:
+    def begin(self, made: Made = ignore_time) -> None:
         """Begins to compile what every run needs, whatever its sizes, in the order of a run. On other threads."""
         labels: dict[Variant, str] = {}
         for dispatch in self._program.dispatches:

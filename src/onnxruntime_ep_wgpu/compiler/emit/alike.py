@@ -19,7 +19,7 @@ import numpy as np
 from ...program.target import Target
 from ..ir import Body, Node, Tensor, Variant
 from ..passes.fuse import FusedGroup
-from .kernel import Source, generate
+from .kernel_text import Source, generate
 
 _NAMES = {"name", "origin"}
 _OF_TENSORS = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
-from ...errors import Fault, FreeSize, FreeSizeError, InternalError, ModelError, UnsupportedError, retold
+from ...errors import Fault, FreeSize, FreeSizeError, InternalError, ModelError, UnsupportedError, with_message
 from ...program.settings import DEFAULT, CompileSettings
 from ...program.target import Target
 from ..graph.fold import Folded, fold_constants
@@ -58,7 +58,7 @@ def _lower(graph: ir.Graph, folded: Folded, lowering: Lowering) -> LoweredGraph:
         try:
             lowering.node(node)
         except UnsupportedError as error:
-            raise retold(error, f"node {node.name!r} ({node.op_type}): {error}") from error
+            raise with_message(error, f"node {node.name!r} ({node.op_type}): {error}") from error
         except ModelError as error:
             raise _fault(node, error) from error
     return _lowered(lowering, graph.outputs)
@@ -256,4 +256,4 @@ def _output(builder: Builder, operand: Operand, name: str, taken: list[Tensor]) 
 
 
 def _fault(node: ir.Node, error: ModelError) -> ModelError:
-    return retold(error, f"node {node.name!r} ({node.op_type}): {error}")
+    return with_message(error, f"node {node.name!r} ({node.op_type}): {error}")

@@ -14,7 +14,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ...errors import InternalError, UnsupportedError, WgpuEpError, retold
+from ...errors import InternalError, UnsupportedError, WgpuEpError, with_message
 from ...program.dtypes import DType
 from ...program.settings import DEFAULT, CompileSettings
 from ...program.target import Target
@@ -298,7 +298,9 @@ class Lowering:
                 try:
                     self.node(step)
                 except UnsupportedError as error:
-                    raise retold(error, f"its {name} runs, and in it {step.op_type} {step.name!r}: {error}") from error
+                    raise with_message(
+                        error, f"its {name} runs, and in it {step.op_type} {step.name!r}: {error}"
+                    ) from error
         self.builder.origin = origin
         return [self.operand(value) for value in branch.outputs]
 

@@ -1,7 +1,7 @@
 """Dividing: a node whose tensors are so large that its kernel has not enough bindings becomes several nodes.
 
 In: a map. Out: nodes each of which binds what there is, and which make the same result. Invariant: every node that comes out
-fits, else BindingsError is raised, which names the tensors. Calls are divided where operators make them (`ops/rows.py`,
+fits, else BindingsError is raised, which names the tensors. Calls are divided where operators make them (`ops/chunked_rows.py`,
 `ops/matmul.py`).
 
 A map is divided along an axis of its result, where that makes it reach less of its operands, and each part is stored where it

@@ -11,7 +11,7 @@ band            constants that say positions
 extremes        the best of rows and their places
 picked          norms of rows that are picked for them
 split_k         products of few tiles, cut along k
-products        matrix products and their operands
+operands        the operands of matrix products
 between         what lies between two calls: the maps, and who else reads their results
 """
 

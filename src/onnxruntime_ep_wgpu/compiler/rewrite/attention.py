@@ -18,7 +18,7 @@ from ..nodes.flash import Attention, better_in_memory, wrong_heads, wrong_inner
 from ..tune import written_out
 from ..tune.products import PRODUCTS
 from .between import Chain, SoleReader, chains_back, in_step, only_reader, same_everywhere, swapped
-from .products import exchanged, factor, matrix_sizes
+from .operands import exchanged, factor, matrix_sizes
 from .rule import Answer, Replace, Rule
 from .visible_keys import Unmasked, unmasked
 

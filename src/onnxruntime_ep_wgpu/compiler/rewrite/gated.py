@@ -14,7 +14,7 @@ from ..dims import quotient
 from ..ir import Call, Map, Tensor, View
 from ..tune import scales_rows
 from .between import in_step
-from .products import factor, matrix_sizes
+from .operands import factor, matrix_sizes
 from .rule import Answer, Replace, Rule
 
 MOST_COST = 4  # operations for an element, which each tile of columns repeats

@@ -15,7 +15,7 @@ from ..ir import Call, Map, Read, Tensor, Variant, View, Write, packed_run
 from ..ir.binding_ranges import is_storable
 from ..ir.signed_bytes import are_bytes
 from ..tune import k_splits, matmul_variants
-from .products import matrix_sizes
+from .operands import matrix_sizes
 from .rule import Answer, Replace, Rule
 
 

@@ -18,7 +18,7 @@ from ..tune import squeeze_excite as chosen
 from ..tune.products import PRODUCTS
 from ..tune.squeeze import ExcitationShape
 from .between import Chain, chains_back, in_step
-from .products import exchanged, factor
+from .operands import exchanged, factor
 from .rule import Answer, Replace, Rule
 
 

@@ -1,6 +1,6 @@
 """Which algorithm, tile and grid a kernel has. What can be chosen is a class per kernel: `products`, `matrices`, `convolutions`,
 `attention`, `flash_matrices`, `squeeze`, `rows`, `maps` (`base`: what they have in common, and the table of them). `shipped` is
-what is chosen by default, `choose` makes variants for sizes and a Target. `docs/tuning.md` is the user's view.
+what is chosen by default, `variants` makes variants for sizes and a Target. `docs/tuning.md` is the user's view.
 
 A new class needs a choice in `shipped`, and graphs in `api/tuning_classes.py` by which `wgpu-ep tune` measures it.
 """

@@ -19,7 +19,7 @@ GPU, CPU, DEFAULT_MEMORY = 1, 0, 0
 
 def _meanwhile(number: Any) -> Callable[[], object]:
     queue = queues.get(address(number))
-    return bool if queue is None else queue.meanwhile
+    return bool if queue is None else queue.run_deferred
 
 
 export("Meanwhile", _meanwhile)  # C code that reads tensors calls it, before it waits

@@ -11,7 +11,7 @@ Of `ai.onnx.ml`: `features`, `linear_models`, `support_vectors`, `trees` (`tree_
 becomes of their scores.
 
 What families share: `choices` (attributes of a few words), `activations`, `index` (indices out of tensors), `window` (sliding
-windows), `rows` (long or many rows), `sorting` and `scatter_along` (along an axis), `attend` (attention as a kernel);
+windows), `chunked_rows` (long or many rows), `sorting` and `scatter_along` (along an axis), `attend` (attention as a kernel);
 algorithms of one operator: `conv_bytes`, `conv_direct`, `conv_groups`, `conv_rows`, `depthwise`, and what they share: `plane`
 (windows over two axes as kernels see them) and `blocks_last` (blocks of an image whose channels are last);
 `byte_products` (products of bytes less their zero points).

@@ -11,9 +11,9 @@ from ...ir import Read
 from ...nodes import row_kernels
 from ..builder import Builder, Operand
 from .choices import Flag
+from .chunked_rows import by_rows
 from .reduction import reduce_axes
 from .registry import FLOATS, REALS, at_least, op
-from .rows import by_rows
 from .shape import axis_of
 
 

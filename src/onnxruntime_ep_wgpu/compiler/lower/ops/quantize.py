@@ -19,9 +19,9 @@ from ...tune import row_variants
 from ..builder import Builder, Operand
 from ..operand import Dequantized
 from .choices import Flag
+from .chunked_rows import by_rows
 from .reduction import reduce_axes
 from .registry import FLOATS, MINIFLOATS, op
-from .rows import by_rows
 from .shape import axis_of
 
 BYTES = frozenset({DType.INT8, DType.UINT8})

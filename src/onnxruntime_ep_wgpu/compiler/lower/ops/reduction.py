@@ -16,8 +16,8 @@ from ...ir.kinds import WIDEST
 from ...tune import across_variants, column_splits, row_variants
 from ..builder import Builder, Operand
 from .choices import Flag
+from .chunked_rows import by_rows, cut
 from .registry import BOOLS, INTEGERS, NUMBERS, REALS, KnownShape, op
-from .rows import by_rows, cut
 from .shape import axes_of, axis_of
 
 

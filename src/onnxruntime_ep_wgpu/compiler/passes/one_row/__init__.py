@@ -11,7 +11,7 @@ stands for does not run then. A dispatch that waits for another one costs more t
 For more rows everything stays as it is: products are bound by arithmetic there, and their tiles want their operands as they are.
 Invariant: a group is replaced only where its kernel fits into the target's bindings, and all that it stored is stored.
 
-`find` decides about products, and says why not; `product` and `norms` say what a kernel is made of, `kernel` makes it. `appends`
+`find` decides about products, and says why not; `product` and `norms` say what a kernel is made of, `assembled` makes it. `appends`
 does all of this for attention; `dependencies` knows who waits for whom.
 """
 

@@ -18,8 +18,8 @@ from ...dims import Dim, ceildiv, equal, maximum, quotient
 from ...ir import Call, Map, Node, Read, Tensor, View, Write
 from ...ir.floats import rounded
 from ..fuse import FusedGroup
+from .assembled import misfit_of_bindings
 from .dependencies import RULE, Dependencies, check_stored, leave_out
-from .kernel import misfit_of_bindings
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from ....program.target import Target
 from ...dims import Dim
 from ...ir import Call, Tensor
 from ..fuse import FusedGroup
+from .assembled import kernel_of, misfit
 from .dependencies import RULE, Dependencies, check_stored, leave_out
-from .kernel import kernel_of, misfit
 from .norms import between_of, is_norm, keeps_apart, norm_of
 from .product import OneRowProduct, in_step, row_product_of
 
