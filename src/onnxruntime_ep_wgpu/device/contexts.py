@@ -70,7 +70,7 @@ class Context:
         self._lock = threading.RLock()  # `join` calls `agree`
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ContextKey:
         return self.adapter.index, self.number, self.library, self.checked
 
     @property
@@ -162,8 +162,8 @@ class Context:
             return member
 
 
-Key = tuple[int, int, str, bool]
-_contexts: dict[Key, Context] = {}
+ContextKey = tuple[int, int, str, bool]
+_contexts: dict[ContextKey, Context] = {}
 _contexts_lock = threading.Lock()
 
 

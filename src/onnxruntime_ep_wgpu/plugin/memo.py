@@ -56,7 +56,7 @@ LEFT_OUT = NodeTensor(0, (), 0, 0, None)
 
 
 Shapes = Sequence[tuple[int, ...]]
-Key = tuple[int, tuple[int, ...], Shapes]  # what a run is captured as; addresses and shapes of the node's tensors
+MemoKey = tuple[int, tuple[int, ...], Shapes]  # what a run is captured as; addresses and shapes of the node's tensors
 
 
 class _Tensors:
@@ -87,7 +87,7 @@ class Memo:
 
     __slots__ = ("__weakref__", "_buffers", "_memos", "_words", "contents", "expected", "expects", "extended", "key")
 
-    def __init__(self, memos: Memos, words: Any, key: Key, contents: _Contents) -> None:
+    def __init__(self, memos: Memos, words: Any, key: MemoKey, contents: _Contents) -> None:
         self.key, self._memos, self._words = key, memos, words
         self.contents: _Contents | None = contents
         self._buffers = contents.tensors.buffers
@@ -236,7 +236,7 @@ class Memos:
         contents = _Contents(known, rows, shapes, [shapes[number] for number in self._numbers], work)
         self._begin(number, key, contents, run.plan).expects = run.goes_on
 
-    def _begin(self, number: int, key: Key, contents: _Contents, plan: Plan) -> Memo:
+    def _begin(self, number: int, key: MemoKey, contents: _Contents, plan: Plan) -> Memo:
         """Lets C code repeat what `contents` says, from here on."""
         words = ffi.addressof(self._node, "memos", number)
         words.tensors = contents.rows
@@ -313,7 +313,7 @@ class Memos:
                 self._learn_from(old)
             old.end()
 
-    def _free_place(self, key: Key) -> int | None:
+    def _free_place(self, key: MemoKey) -> int | None:
         """Which of the node's memos may be made anew: the one of the same tensors, whose memory has changed, a free one, or
         else the one that was used longest ago."""
         words = self._node.memos

@@ -19,11 +19,11 @@ from ..tune import written_out
 from ..tune.products import PRODUCTS
 from .between import Chain, SoleReader, chains_back, in_step, only_reader, same_everywhere, swapped
 from .operands import exchanged, factor, matrix_sizes
-from .rule import Answer, Replace, Rule
+from .rule import MatchResult, Replace, Rule
 from .visible_keys import Unmasked, unmasked
 
 
-def attention(soft: Call, target: Target) -> Answer:
+def attention(soft: Call, target: Target) -> MatchResult:
     """The `flash_attention` that a softmax is part of."""
     reader = only_reader(soft.results["y"].tensor, PRODUCTS)
     if not isinstance(reader, SoleReader):

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from ...program.target import Target
 from ..ir import Call
-from .rule import Answer, Replace, Rule
+from .rule import MatchResult, Replace, Rule
 
 _COMBINES = {"x > y": "max(x, y)", "x < y": "min(x, y)"}
 
 
-def extremes(call: Call, target: Target) -> Answer:
+def extremes(call: Call, target: Target) -> MatchResult:
     """Places and extremes in one call, or None where only places are asked for."""
     read, write, better = call.operands["x"], call.results["y"], call.functions["better"]
     for other in read.view.tensor.users:

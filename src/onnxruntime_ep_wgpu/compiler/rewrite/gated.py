@@ -15,13 +15,13 @@ from ..ir import Call, Map, Tensor, View
 from ..tune import scales_rows
 from .between import in_step
 from .operands import factor, matrix_sizes
-from .rule import Answer, Replace, Rule
+from .rule import MatchResult, Replace, Rule
 
 MOST_COST = 4  # operations for an element, which each tile of columns repeats
 MOST_BEFORE = 32  # nodes that are looked at to find what a gate is made of
 
 
-def gated(call: Call, target: Target) -> Answer:
+def gated(call: Call, target: Target) -> MatchResult:
     """The product that scales its rows itself, or None where no gate is before it."""
     read = call.operands["a"]
     tensor, node = read.view.tensor, read.view.tensor.producer

@@ -13,10 +13,10 @@ from dataclasses import replace
 from ...program.target import Target, elements_per_word
 from ..ir import MAX_INLINED_COST, Call, Map, Read, Tensor, View
 from ..ir.binding_ranges import is_large
-from .rule import Answer, Replace, Rule
+from .rule import MatchResult, Replace, Rule
 
 
-def picked(call: Call, target: Target) -> Answer:
+def picked(call: Call, target: Target) -> MatchResult:
     """The norm that picks its rows itself, or None where no map picks them for it."""
     read, write = call.operands["x"], call.results["y"]
     tensor, node = read.view.tensor, read.view.tensor.producer

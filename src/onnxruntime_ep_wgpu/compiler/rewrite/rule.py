@@ -21,7 +21,7 @@ class Replace:
     instead: tuple[Node, ...]
 
 
-Answer = Replace | str | None
+MatchResult = Replace | str | None
 """A replacement; the reason why there is none, which `explain` shows; None when the call is nothing for the rule."""
 
 
@@ -31,4 +31,4 @@ class Rule:
 
     name: str
     anchor: str
-    match: Callable[[Call, Target], Answer]
+    match: Callable[[Call, Target], MatchResult]

@@ -19,7 +19,7 @@ from ..dims import Dim, product
 from ..ir import Call, Factor, Map, Node, Read, Storage, Tensor, View, Write
 from ..nodes import row_kernels
 from .between import in_step, literal
-from .rule import Answer, Replace, Rule
+from .rule import MatchResult, Replace, Rule
 
 _CASTS = ("x", "f32(x)")
 _ROOTS = ("sqrt(x)", "where(isinf(x) or x == 0, abs(x), sqrt(x))")  # Sqrt, and Pow with the exponent 0.5
@@ -129,7 +129,7 @@ def _origin(nodes: tuple[Node, ...]) -> tuple[str, ...]:
 # ---- normalisation
 
 
-def normalisation(call: Call, target: Target) -> Answer:
+def normalisation(call: Call, target: Target) -> MatchResult:
     """The `layer_norm` whose mean of squares a reduction is."""
     mean = _reduction(call)
     if mean is None or mean.kind != "mean":
@@ -266,7 +266,7 @@ def _groups(shape: tuple[Dim, ...], rows: _RowReduction) -> tuple[int, int] | No
 # ---- softmax
 
 
-def softmax(call: Call, target: Target) -> Answer:
+def softmax(call: Call, target: Target) -> MatchResult:
     """The softmax whose sum of exponentials a reduction is."""
     total = _reduction(call)
     if total is None or total.kind != "sum":

@@ -16,10 +16,10 @@ from ..ir.binding_ranges import is_storable
 from ..ir.signed_bytes import are_bytes
 from ..tune import k_splits, matmul_variants
 from .operands import matrix_sizes
-from .rule import Answer, Replace, Rule
+from .rule import MatchResult, Replace, Rule
 
 
-def split_k(call: Call, target: Target) -> Answer:
+def split_k(call: Call, target: Target) -> MatchResult:
     """The sum of products over splits of k, or None where there is one, or the weights are unpacked a run at a time."""
     result = call.results["y"]
     batch, m, n = matrix_sizes(View.of(result.tensor), result.groups)

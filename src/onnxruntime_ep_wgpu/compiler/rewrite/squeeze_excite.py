@@ -19,7 +19,7 @@ from ..tune.products import PRODUCTS
 from ..tune.squeeze import ExcitationShape
 from .between import Chain, chains_back, in_step
 from .operands import exchanged, factor
-from .rule import Answer, Replace, Rule
+from .rule import MatchResult, Replace, Rule
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class _Product:
         return product(self.weights.extents[0])
 
 
-def squeeze_excite(call: Call, target: Target) -> Answer:
+def squeeze_excite(call: Call, target: Target) -> MatchResult:
     """The block that ends with this product, or None where it ends none."""
     for second in _with_weights(call):
         for between in chains_back(second.x.view.tensor, PRODUCTS):
@@ -117,7 +117,7 @@ class _Block:
             return "the products are not of floats"
         return _wrong(self.hidden)
 
-    def answer(self, target: Target) -> Answer:
+    def answer(self, target: Target) -> MatchResult:
         depth, hidden, columns = self.first.depth, self.second.depth, self.second.columns
         assert isinstance(depth, int) and isinstance(hidden, int) and isinstance(columns, int)
         shape, image = ExcitationShape(self.first.rows, depth, hidden, columns), self._image()

@@ -25,7 +25,7 @@ from ..ir import Call, Inner, Map, Storage, Tensor, View
 from ..nodes.flash import by_position
 from .band import Band, band_of
 from .between import CASTS, literal
-from .rule import Answer, Replace, Rule
+from .rule import MatchResult, Replace, Rule
 
 _MOST = 2.0**126
 """What scores of f32 are taken to be below, a quarter of the largest number: of a product beyond, it depends on the order of
@@ -38,7 +38,7 @@ _CHOICE = re.compile(r"where\((\w+), (\w+), (-?\w+)\)")
 _SCALED = re.compile(r"(\w+) ([*/]) (\w+)")
 
 
-def visible_keys(call: Call, target: Target) -> Answer:
+def visible_keys(call: Call, target: Target) -> MatchResult:
     """The attention without its mask, or None where it has no constant one, or says positions already."""
     queries, keys, told = call.parameters["steps"], call.parameters["keys"], call.constant
     if told("BANDED") or told("BEHIND") or not told("STARTED"):

@@ -7,7 +7,7 @@ A new class needs a choice in `shipped`, and graphs in `api/tuning_classes.py` b
 
 from . import attention, convolutions, flash_matrices, maps, matrices, products, rows, squeeze
 from .base import KERNELS, parameters_of, use
-from .choose import (
+from .variants import (
     WIDEST_HEAD,
     across_variants,
     channels_last,

@@ -24,7 +24,7 @@ class Change:
     taken: tuple[FusedGroup, ...] = ()
 
 
-Answer = Change | str | None
+Settled = Change | str | None
 """What was found about a group; the reason why there is nothing; None when it is nothing for a kernel of one row."""
 
 
@@ -68,7 +68,7 @@ class _Search:
         self.taken: set[FusedGroup] = set()
         self.declined: list[Declined] = []
 
-    def settle(self, group: FusedGroup, answer: Answer, what: str = "") -> None:
+    def settle(self, group: FusedGroup, answer: Settled, what: str = "") -> None:
         """`what` is what cannot be had of the group then, before the reason."""
         if isinstance(answer, Change):
             kernels = (kernel_of(it) for it in answer.products if it.group not in self.taken)
@@ -124,7 +124,7 @@ class _Search:
             self.settle(row.group, reason, _not_one_with(other.group))
         return None
 
-    def passed(self, group: FusedGroup) -> Answer:
+    def passed(self, group: FusedGroup) -> Settled:
         """What passes in place of a norm from the product before it to its readers."""
         readers = [self.rows.get(it) for tensor in group.stores for it in self.dependencies.loaded_by.get(tensor, ())]
         known = [it for it in readers if it is not None]
