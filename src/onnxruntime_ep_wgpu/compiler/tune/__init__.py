@@ -7,6 +7,7 @@ A new class needs a choice in `shipped`, and graphs in `api/tuning_classes.py` b
 
 from . import attention, convolutions, flash_matrices, maps, matrices, products, rows, squeeze
 from .base import KERNELS, parameters_of, use
+from .shipped import GPU, SOFTWARE, SWIFTSHADER, check_choices
 from .variants import (
     WIDEST_HEAD,
     across_variants,
@@ -29,7 +30,6 @@ from .variants import (
     squeeze_excite,
     written_out,
 )
-from .shipped import GPU, SOFTWARE, SWIFTSHADER, check_choices
 
 __all__ = [
     "GPU",
