@@ -42,7 +42,19 @@ def bytes_by(op: str) -> onnx.ModelProto:
         (bytes_by("Gather"), set()),
         (bytes_by("QLinearAdd"), set()),
     ],
-    ids=["halves", "floats", "a vector", "batched", "integers", "QGemm", "images", "rounded", "weights alone", "a table", "sums"],
+    ids=[
+        "halves",
+        "floats",
+        "a vector",
+        "batched",
+        "integers",
+        "QGemm",
+        "images",
+        "rounded",
+        "weights alone",
+        "a table",
+        "sums",
+    ],
 )
 def test_a_matrix_of_a_type_counts(model: onnx.ModelProto, types: set[str], tmp_path: Path) -> None:
     assert matrix_types(model.SerializeToString()) == types
