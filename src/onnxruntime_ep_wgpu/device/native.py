@@ -11,14 +11,14 @@ from .webgpu.header import address
 native: Any = _submit
 
 
-class Waiting(Protocol):
+class DeferringQueue(Protocol):
     """A queue (`queue.py`)."""
 
     def run_deferred(self) -> None:
         """For a thread that is about to wait for the GPU."""
 
 
-queues: LiveMap[int, Waiting] = LiveMap()  # by the address of what C code knows of them
+queues: LiveMap[int, DeferringQueue] = LiveMap()  # by the address of what C code knows of them
 
 
 def function_of(name: str) -> int:
