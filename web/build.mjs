@@ -36,7 +36,7 @@ const later = {
 // Node prints the line of an error that nobody catches: it should be no screen of text. Pages save 3 % of bytes without.
 const forNode = { lineLimit: 160 };
 // Reading a property does nothing here, and functions are neither made with `new` nor asked for their length.
-const COMPRESS = { passes: 2, keep_fargs: false, lhs_constants: false, pure_getters: true, unsafe_arrows: true, unsafe_methods: true };
+const COMPRESS = { passes: 5, keep_fargs: false, lhs_constants: false, pure_getters: true, unsafe_arrows: true, unsafe_methods: true };
 /** What esbuild leaves, 4 % shorter with gzip. terser writes into the options that it is given. */
 const shorter = async (text, isModule, lineLimit = false) =>
   (await minify(text, { module: isModule, ecma: 2022, compress: { ...COMPRESS }, format: { quote_style: 1, max_line_len: lineLimit } })).code;

@@ -6,23 +6,15 @@ import { env } from 'onnxruntime-common';
 import { DeviceError, OptionError, ProgramError, messageOf } from './errors.js';
 import { held } from './memory.js';
 import { preferenceOf } from './flags.js';
-import type { Kernel, MatrixUnit } from './program.js';
+import { type Kernel, LIMITS, type MatrixUnit } from './program.js';
 import { reason } from './reason.js';
 
 export const USAGE = { MAP_READ: 1, COPY_SRC: 4, COPY_DST: 8, UNIFORM: 64, STORAGE: 128 } as const;
 /** Features and limits that are asked for where the adapter has them. */
 const MATRICES = 'chromium-experimental-subgroup-matrix' as GPUFeatureName;
 const FEATURES = ['shader-f16', 'subgroups', 'timestamp-query', MATRICES] as const;
-const LIMITS = [
-  'maxBufferSize',
-  'maxStorageBufferBindingSize',
-  'maxStorageBuffersPerShaderStage',
-  'maxComputeInvocationsPerWorkgroup',
-  'maxComputeWorkgroupSizeX',
-  'maxComputeWorkgroupSizeY',
-  'maxComputeWorkgroupSizeZ',
-  'maxComputeWorkgroupStorageSize',
-] as const;
+/** Dot products of bytes. Where Metal lies below, each becomes a dozen instructions. */
+const BYTES = 'packed_4x8_integer_dot_product';
 
 type Bindings = readonly ('read' | 'read_write' | 'uniform')[];
 const BINDING_TYPES = { read: 'read-only-storage', read_write: 'storage', uniform: 'uniform' } as const;
@@ -30,6 +22,7 @@ const BINDING_TYPES = { read: 'read-only-storage', read_write: 'storage', unifor
 const known = new WeakMap<GPUDevice, Gpu>();
 
 export class Gpu {
+  /** Those of the device, and `integer-dots` where it multiplies and adds four bytes in one instruction. */
   readonly features: ReadonlySet<string>;
   readonly limits: GPUSupportedLimits;
   /** Products that matrix units make. */
@@ -49,13 +42,14 @@ export class Gpu {
   compiled = 0;
 
   private constructor(readonly device: GPUDevice) {
-    this.features = device.features as ReadonlySet<string>;
     this.limits = device.limits;
     this.matrices = matricesOf(device);
     this.queue = device.queue;
     // Older browsers do not say; the name does.
-    const { isFallbackAdapter, description, architecture } = device.adapterInfo ?? {};
+    const { isFallbackAdapter, description, architecture, vendor } = device.adapterInfo ?? {};
     this.software = isFallbackAdapter ?? /swiftshader|llvmpipe/i.test(`${description} ${architecture}`);
+    const own = !this.software && vendor && vendor !== 'apple' && globalThis.navigator?.gpu?.wgslLanguageFeatures?.has(BYTES);
+    this.features = new Set([...(device.features as ReadonlySet<string>), ...(own ? ['integer-dots'] : [])]);
     void device.lost.then((info) => {
       this.lost ??= info.message || info.reason || 'unknown reason';
     });
@@ -277,13 +271,11 @@ export async function sharedGpu(): Promise<Gpu> {
 
 async function request(): Promise<GPUDevice> {
   const adapter = await sharedAdapter();
-  const requiredLimits: Record<string, number> = {};
-  for (const name of LIMITS) requiredLimits[name] = adapter.limits[name];
   try {
     return await adapter.requestDevice({
       label: 'onnxruntime-ep-wgpu-web',
       requiredFeatures: FEATURES.filter((it) => adapter.features.has(it)),
-      requiredLimits,
+      requiredLimits: Object.fromEntries(Object.keys(LIMITS).map((it) => [it, adapter.limits[it as keyof typeof LIMITS]])),
     });
   } catch (error) {
     throw new DeviceError(`the WebGPU adapter gives no device: ${messageOf(error)}`, { cause: error });
@@ -321,10 +313,7 @@ async function requestAdapter(): Promise<GPUAdapter> {
   }
   const { forceFallbackAdapter } = flags;
   const powerPreference = preferenceOf(flags);
-  const adapter = await gpu.requestAdapter({
-    ...(powerPreference && { powerPreference }),
-    ...(forceFallbackAdapter && { forceFallbackAdapter }),
-  });
+  const adapter = await gpu.requestAdapter({ powerPreference, forceFallbackAdapter } as GPURequestAdapterOptions);
   if (!adapter) throw new DeviceError('there is WebGPU here, but no adapter: no GPU has a driver that it supports');
   return adapter;
 }

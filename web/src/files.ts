@@ -25,7 +25,7 @@ export async function find(uri: string, { signal }: Way = {}, from = 0): Promise
   const local = localPath(uri);
   if (local !== undefined) return (await import('./disk.js')).onDisk(local);
   try {
-    return ofResponse(await fetch(uri, { ...(signal && { signal }), ...(from && { headers: { range: `bytes=${from}-` } }) }));
+    return ofResponse(await fetch(uri, { signal: signal ?? null, headers: from ? { range: `bytes=${from}-` } : {} }));
   } catch (error) {
     signal?.throwIfAborted();
     const why = (await reason((it) => it.unfetched(uri))) ?? `no server answers (${messageOf(error)})`;

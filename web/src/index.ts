@@ -37,7 +37,7 @@ export interface WebGPUSupport {
 
 /** The features of an adapter that runs exported models. Raises DeviceError, OptionError. */
 async function featuresHere(): Promise<string[]> {
-  const { features, limits } = hasDevice() ? await sharedGpu() : await sharedAdapter();
+  const { features, limits } = hasDevice() ? (await sharedGpu()).device : await sharedAdapter();
   const reason = lack(BASELINE, features as ReadonlySet<string>, limits);
   if (reason) throw new errors.DeviceError(`this adapter cannot run exported models: web-baseline ${reason}`);
   return [...(features as ReadonlySet<string>)];

@@ -143,6 +143,16 @@ export function targetOf(it: unknown): Target {
   return found;
 }
 
+/** WebGPU's names of the limits of a Target. */
+export const LIMITS = {
+  maxStorageBuffersPerShaderStage: 'max_storage_buffers',
+  maxComputeInvocationsPerWorkgroup: 'max_invocations',
+  maxComputeWorkgroupSizeX: 'max_invocations',
+  maxComputeWorkgroupStorageSize: 'max_workgroup_storage',
+  maxStorageBufferBindingSize: 'max_binding_bytes',
+  maxBufferSize: 'max_buffer_bytes',
+} as const;
+
 /** What `needs` relies on and a device with these features, limits and matrix units lacks, in words; undefined when it has it all. */
 export function lack(
   needs: Target,
@@ -154,15 +164,8 @@ export function lack(
   if (missing.length) return `needs the features ${missing.join(', ')}, which this adapter lacks`;
   const unit = needs.matrices.find((it) => !matrices.some((other) => `${it}` === `${other}`));
   if (unit) return `needs the matrix unit ${unit}, which this adapter lacks`;
-  const rules = [
-    ['maxStorageBuffersPerShaderStage', needs.max_storage_buffers],
-    ['maxComputeInvocationsPerWorkgroup', needs.max_invocations],
-    ['maxComputeWorkgroupSizeX', needs.max_invocations],
-    ['maxComputeWorkgroupStorageSize', needs.max_workgroup_storage],
-    ['maxStorageBufferBindingSize', needs.max_binding_bytes],
-    ['maxBufferSize', needs.max_buffer_bytes],
-  ] as const;
-  for (const [name, wanted] of rules) {
+  for (const [name, field] of Object.entries(LIMITS) as [keyof typeof LIMITS, (typeof LIMITS)[keyof typeof LIMITS]][]) {
+    const wanted = needs[field];
     if (limits[name] < wanted) return `is made for ${name} ${wanted}, this adapter has ${limits[name]}`;
   }
   if (limits.minStorageBufferOffsetAlignment > needs.offset_alignment) {

@@ -408,6 +408,22 @@ describe('which Program is taken', () => {
       assert.deepEqual(Gpu.of(device).matrices, found);
     }
   });
+  test('products of bytes are for GPUs that have them, which a vendor and the language tell', () => {
+    const { navigator } = globalThis;
+    const featuresOf = (adapterInfo, language) => {
+      Object.defineProperty(globalThis, 'navigator', { value: { gpu: { wgslLanguageFeatures: new Set(language) } }, configurable: true });
+      return [...Gpu.of({ features: new Set(['subgroups']), limits, lost: new Promise(() => undefined), adapterInfo }).features];
+    };
+    const bytes = ['packed_4x8_integer_dot_product'];
+    try {
+      assert.deepEqual(featuresOf({ vendor: 'nvidia' }, bytes), ['subgroups', 'integer-dots']);
+      for (const [info, language] of [[{ vendor: 'nvidia' }, []], [{ vendor: 'apple' }, bytes], [{ vendor: '' }, bytes], [undefined, bytes], [{ vendor: 'google', isFallbackAdapter: true }, bytes]]) {
+        assert.deepEqual(featuresOf(info, language), ['subgroups']);
+      }
+    } finally {
+      Object.defineProperty(globalThis, 'navigator', { value: navigator, configurable: true });
+    }
+  });
   test('a matrix unit that is none', () => {
     for (const units of [1, [1], [[16, 16, 16, 'f16', 'f32']], [[-1, 16, 16, 'f16', 'f32', 32]], [[16, 16, 1.5, 'f16', 'f32', 32]], [[16, 16, 16, ['f16'], 'f32', 32]], [[16, 16, 16, 'f16', 32, 32]]]) {
       assert.throws(() => targetOf({ ...BASELINE, matrices: units }), /is no|axes/, JSON.stringify(units));

@@ -22,7 +22,7 @@ from ..errors import FreeSizeError, OptionError, UnsupportedError, cut
 from ..program.dtypes import DType
 from ..program.flow import Flow, leaves
 from ..program.program import Program
-from ..program.target import F16, SUBGROUPS, WEB_BASELINE, Target, lack
+from ..program.target import F16, INTEGER_DOTS, SUBGROUPS, WEB_BASELINE, Target, lack
 from ..writing import appearing, naming
 from .arguments import model_argument
 from .free_dimensions import hindered, in_python, keys_of
@@ -259,7 +259,10 @@ def _programs_as_declared(source: Path, model: ir.Model) -> list[Program | Flow]
         richer = [both, plain, reducing]
         alone, together = _large(HALVES), _large(BOTH)
     large, large_together = _compiled(source, model, alone, together)
-    found = _distinct([large_together, richer[0], large, *richer[1:], base])
+    dotted: Sequence[Program | Flow] = ()
+    if _may_be_rounded(model):
+        dotted = _compiled(source, model, _dotted(together), _dotted(alone))
+    found = _distinct([*dotted, large_together, richer[0], large, *richer[1:], base])
     # A software adapter may refuse what is too long for it; the Program for all still runs there.
     with suppress(UnsupportedError):
         (software,) = _compiled(source, model, SOFTWARE)
@@ -273,6 +276,19 @@ def _large(target: Target) -> Target:
     name = target.name.replace("web-", f"{LARGE.name}-")
     limits = {"max_invocations": LARGE.max_invocations, "max_workgroup_storage": LARGE.max_workgroup_storage}
     return replace(target, name=name, **limits)  # type: ignore[arg-type]
+
+
+def _dotted(target: Target) -> Target:
+    """The same with products of bytes. Adapters that have them have larger workgroups, too."""
+    return replace(target, name=f"{target.name}-dots", features=target.features | {INTEGER_DOTS})
+
+
+def _may_be_rounded(model: ir.Model) -> bool:
+    """Whether the model lets a product round its rows to 8 bits, without which products of bytes are of no use."""
+    from ..compiler.lower.ops.blocks import ROUNDED
+
+    levels = (node.attributes.get_int("accuracy_level", 0) for node in model.graph.all_nodes())
+    return ROUNDED in levels
 
 
 def _distinct(programs: Sequence[Program | Flow]) -> list[Program | Flow]:
