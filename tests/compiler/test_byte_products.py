@@ -155,6 +155,45 @@ def test_a_product_hands_bytes_on_to_the_next_one() -> None:
     np.testing.assert_array_equal(Runner(program)(x)[0], less(m, 128) @ less(v, 0))
 
 
+@pytest.mark.parametrize("op", ["MatMul", "Gemm"])
+@pytest.mark.parametrize("per_column", [False, True], ids=["", "per column"])
+def test_dequantised_products_are_multiplied_as_bytes(op: str, per_column: bool) -> None:
+    across = op == "Gemm"
+    x, w = any_bytes(U8, 21, 40), any_bytes(S8, 40, 28, seed=1)
+    scales = np.linspace(1e-3, 2e-3, 28, dtype=np.float32) if per_column else np.float32(1e-3)
+    zeros = {"p": np.array(90, U8), "q": np.zeros(scales.shape, S8)}
+    known = {"w": w.T.copy() if across else w, "t": scales, "s": np.float32(0.1), **zeros}
+    how = {"transB": 1, "alpha": 0.5} if across else {}
+    nodes = [
+        node("DequantizeLinear", ["x", "s", "p"], ["a"]),
+        node("DequantizeLinear", ["w", "t", "q"], ["b"], axis=0 if across else 1),
+        node(op, ["a", "b", *(["c"] if across else [])], ["y"], **how),
+    ]
+    bias = np.linspace(-1, 1, 28, dtype=np.float32)
+    model = make_model(nodes, {"x": (U8, x.shape)}, {**known, **({"c": bias} if across else {})})
+    program = compile_model(model, on(SMALL))
+    assert uses_matrices(program) and len(program.dispatches) == 1
+    want = (less(x, 90) @ less(w, 0)) * (0.1 * scales.astype(np.float64))
+    want = 0.5 * want + bias if across else want
+    np.testing.assert_allclose(Runner(program)(x)[0], want, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("which", ["rows", "floats", "few"])
+def test_other_dequantised_products_are_of_floats(which: str) -> None:
+    """With a scale for each row of x, with weights of floats, and with few rows."""
+    m = 3 if which == "few" else 24
+    x, w = any_bytes(U8, m, 40), any_bytes(S8, 40, 28, seed=1)
+    scales = np.linspace(0.1, 0.2, m, dtype=np.float32) if which == "rows" else np.float32(0.1)
+    known = {"s": scales, "t": np.float32(1e-3), "w": w * np.float32(1e-3) if which == "floats" else w}
+    nodes = [node("DequantizeLinear", ["x", "s"], ["a"], axis=0), node("DequantizeLinear", ["w", "t"], ["b"]),
+             node("MatMul", ["a", "w" if which == "floats" else "b"], ["y"])]  # fmt: skip
+    nodes = [it for it in nodes if which != "floats" or it.output[0] != "b"]
+    program = compile_model(make_model(nodes, {"x": (U8, x.shape)}, known), dataclasses.replace(target(), tuning=()))
+    assert not uses_matrices(program)
+    want = (less(x, 0) @ less(w, 0)) * 1e-3 * scales.reshape(-1, 1).astype(np.float64)
+    np.testing.assert_allclose(Runner(program)(x)[0], want, rtol=1e-4, atol=1e-4)
+
+
 def test_few_rows_have_kernels_of_their_own() -> None:
     model = product((U8, [8, 64]), (S8, [64, 64]), {}, {"w": any_bytes(S8, 64, 64)})
     assert not uses_matrices(compile_model(model, dataclasses.replace(target(), tuning=())))

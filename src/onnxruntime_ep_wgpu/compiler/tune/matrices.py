@@ -169,9 +169,10 @@ class ByteTile(MatrixTile):
     @classmethod
     def candidates(cls) -> tuple[Self, ...]:
         return (
+            cls(128, 128, 64, 1, 4),
             cls(128, 128, 64, 2, 2),
             cls(128, 128, 128, 2, 2),
-            cls(128, 64, 64, 2, 2),
+            cls(128, 64, 128, 2, 2),
             cls(32, 64, 128, 1, 2),
             # Units of other makers.
             *(cls(64, 64, 64, 2, 2, 1, 8, 16, 32, lanes) for lanes in (16, 32)),

@@ -3,7 +3,7 @@
 `registry` is the table; `host` holds the same operators on small integers known before anything runs, and is asked first.
 
 Of ONNX: `pointwise`, `shape`, `indexing`, `scatter`, `reduction`, `scan` (running totals), `selection`,
-`data_sized`, `ngrams`, `sequences`, `normalise`, `matmul`, `attention/`, `algebra`, `conv`, `conv_deformed`, `pool`, `resize`,
+`data_sized`, `ngrams`, `sequences`, `normalise`, `gemm`, `attention/`, `algebra`, `conv`, `conv_deformed`, `pool`, `resize`,
 `sample`, `fourier`, `quantize`, `quantized_product`, `quantized_pointwise`, `recurrent`, `random`.
 Of ONNX Runtime: `optimised`, `optimised_norms`, `blocks`, `blocks_lookup` and `blocks_beside` (weights of 2 to 8 bits), `experts`,
 `linear_attention`, `gates`, `gram_hashes`.
@@ -14,7 +14,7 @@ What families share: `choices` (attributes of a few words), `activations`, `inde
 windows), `chunked_rows` (long or many rows), `sorting` and `scatter_along` (along an axis), `attend` (attention as a kernel);
 algorithms of one operator: `conv_bytes`, `conv_direct`, `conv_groups`, `conv_rows`, `depthwise`, and what they share: `plane`
 (windows over two axes as kernels see them) and `blocks_last` (blocks of an image whose channels are last);
-`byte_products` (products of bytes less their zero points).
+`matmul` (products of matrices) and `byte_products` (of bytes less their zero points).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FAMILIES = (
     "ngrams",
     "sequences",
     "normalise",
-    "matmul",
+    "gemm",
     "attention",
     "algebra",
     "conv",

@@ -14,8 +14,8 @@ from ..builder import Builder, Operand
 from ..operand import fixed
 from .blocks import PACKED, UNSIGNED, check_block, unpacked
 from .choices import Flag
+from .gemm import matmul
 from .index import INDICES, index32
-from .matmul import matmul
 from .quantize import dequantized, spread
 from .registry import FLOATS, MICROSOFT, MINIFLOATS, at_least, op
 from .shape import axis_of

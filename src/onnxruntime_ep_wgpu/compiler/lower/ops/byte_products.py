@@ -17,7 +17,7 @@ from ...ir import Storage
 from ...ir.signed_bytes import EXPRESSIONS, SIGNED
 from ...tune import matmul_variants
 from ..builder import Builder, Operand
-from .matmul import matmul
+from .matmul import product_of_matrices
 from .quantize import centred
 from .reduction import reduce_axes
 
@@ -26,15 +26,14 @@ def product_of_bytes(b: Builder, x: Operand, x_zero: Operand | None, y: Operand,
     """(x - x_zero) times (y - y_zero) by the rules of numpy, as int32. Zero points broadcast with x and y: x_zero is one number or
     one per row, y_zero one number or one per column."""
     if not _multiplied_by_units(b, x, y):
-        sums: Operand = matmul(b, centred(b, x, x_zero), centred(b, y, y_zero))
-        return sums
+        return product_of_matrices(b, centred(b, x, x_zero), centred(b, y, y_zero))
     p, q, order = lacking(b, x, x_zero), lacking(b, y, y_zero), (*range(y.rank - 2), y.rank - 1, y.rank - 2)
     if _is_weight(y):  # units load it best where those of a column are neighbours in memory
         laid = b.contiguous(b.permute(y, order))
         right, y = b.permute(signed(b, laid), order), b.permute(laid, order)
     else:
         right = signed(b, y)
-    result: Operand = matmul(b, signed(b, x), right)
+    result = product_of_matrices(b, signed(b, x), right)
     if p is not None:
         result = plus(b, result, p, sums_of(b, y, y_zero, y.rank - 2))
     if q is not None:
@@ -42,6 +41,32 @@ def product_of_bytes(b: Builder, x: Operand, x_zero: Operand | None, y: Operand,
         rows = reduce_axes(b, "ReduceSum", signed(b, x), [x.rank - 1], keepdims=True, wraps=True)
         result = plus(b, result, q, rows)
     return result
+
+
+def dequantized_product(
+    b: Builder, x: Operand, y: Operand, x_across: bool = False, y_across: bool = False
+) -> Operand | None:
+    """The product of two values that are bytes less their zero points, times their scales: x by one scale, y by one or one for each
+    column; those that are `across` are transposed first. None for others, and where no units multiply bytes."""
+    left, right = b.dequantized.get(x.view), b.dequantized.get(y.view)
+    if left is None or right is None or x_across or x.rank < 2 or y.rank < 2:
+        return None
+    column = y.rank - (2 if y_across else 1)
+    per_column = any(it is not None and it.size != 1 for it in (right.scale, right.zero))
+    if any(it is not None and it.size != 1 for it in (left.scale, left.zero)) or (per_column and right.axis != column):
+        return None
+    order = (*range(y.rank - 2), y.rank - 1, y.rank - 2)
+    integers = b.permute(right.integers, order) if y_across else right.integers
+    if not _multiplied_by_units(b, left.integers, integers):
+        return None
+    sums = product_of_bytes(b, left.integers, number(b, left.zero), integers, number(b, right.zero))
+    scales = {"s": b.reshape(left.scale, ()), "t": number(b, right.scale) or right.scale}
+    return b.pointwise("f32(x) * (s * t)", {"x": sums, **scales}, x.dtype, sums.shape, cost=3)
+
+
+def number(b: Builder, p: Operand | None) -> Operand | None:
+    """A parameter without axes where it is one number; else as it is."""
+    return b.reshape(p, ()) if p is not None and p.size == 1 else p
 
 
 def _multiplied_by_units(b: Builder, x: Operand, y: Operand) -> bool:

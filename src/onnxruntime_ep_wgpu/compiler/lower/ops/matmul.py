@@ -1,4 +1,4 @@
-"""Matrix products: MatMul, Gemm, and the general product that convolution uses too."""
+"""Matrix products: of matrices by the rules of numpy, and the general product that convolution uses too."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from ...ir.signed_bytes import are_bytes
 from ...nodes.divide import BindingsError, least_reach
 from ...tune import matmul_variants
 from ..builder import Builder, Operand
-from .choices import Flag
 from .reduction import reduce_axes
-from .registry import REALS, op
 
 Groups = tuple[int, int, int]
 
@@ -235,14 +233,8 @@ def _summed_products(b: Builder, x: Operand, x_groups: Groups, y: Operand, y_gro
     return reduce_axes(b, "ReduceSum", products, axes, keepdims=False, wraps=True)
 
 
-@op("MatMul", types=REALS | {DType.INT32, DType.UINT32, DType.INT64, DType.UINT64})
-def matmul(b: Builder, x: Operand, y: Operand) -> Operand:
-    """The product of matrices by the rules of numpy, in the type of x."""
-    return product_of_matrices(b, x, y)
-
-
 def product_of_matrices(b: Builder, x: Operand, y: Operand, *, rounded: bool = False) -> Operand:
-    """The same; `rounded` as `matrix_product` has it."""
+    """The product of matrices by the rules of numpy, in the type of x; `rounded` as `matrix_product` has it."""
     if x.rank == 0 or y.rank == 0:
         raise UnsupportedError("a matrix product of scalars")
     left = b.reshape(x, (1, *x.shape)) if x.rank == 1 else x
@@ -269,29 +261,3 @@ def product_of_matrices(b: Builder, x: Operand, y: Operand, *, rounded: bool = F
     if x.rank == 1:
         del kept[-1 if y.rank == 1 else -2]
     return b.reshape(result, kept)
-
-
-@op("Gemm", types=REALS)
-def gemm(
-    b: Builder,
-    x: Operand,
-    y: Operand,
-    c: Operand | None = None,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: Flag = 0,
-    transB: Flag = 0,
-) -> Operand:
-    if x.rank != 2 or y.rank != 2:
-        raise UnsupportedError(f"matrices are needed, and {x} and {y} are given")
-    left = b.permute(x, (1, 0)) if transA else x
-    right = b.permute(y, (1, 0)) if transB else y
-    shape = (left.shape[0], right.shape[1])
-    result = matrix_product(b, left, (0, 1, 1), right, (0, 1, 1), shape, (0, 1, 1), x.dtype)
-    if alpha != 1.0:
-        result = b.pointwise("alpha * x", {"x": result}, x.dtype, alpha=alpha)
-    if c is None or beta == 0.0:
-        return result
-    expression = "x + c" if beta == 1.0 else "x + beta * c"
-    return b.pointwise(expression, {"x": result, "c": c}, x.dtype, shape, beta=beta)

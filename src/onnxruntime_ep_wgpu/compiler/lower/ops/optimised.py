@@ -14,7 +14,7 @@ from ..builder import Builder, Operand
 from .activations import activated
 from .choices import Flag
 from .conv import conv
-from .matmul import gemm, matmul
+from .gemm import gemm, matmul
 from .pointwise import gelu, swish
 from .pool import max_pool
 from .quantize import BYTES

@@ -6,7 +6,7 @@ from typing import Unpack
 
 from ....program.dtypes import DType
 from ..builder import Builder, Operand
-from .byte_products import product_of_bytes
+from .byte_products import number, product_of_bytes
 from .choices import Flag
 from .conv import integer_convolution, per_feature
 from .quantize import BYTES, dynamic_quantize_linear, requantized
@@ -21,12 +21,8 @@ def _rows(b: Builder, zero: Operand | None) -> Operand | None:
     return (
         b.reshape(zero, (zero.shape[0], 1))
         if zero is not None and zero.rank == 1 and zero.size != 1
-        else _scalar(b, zero)
+        else number(b, zero)
     )
-
-
-def _scalar(b: Builder, p: Operand | None) -> Operand | None:
-    return b.reshape(p, ()) if p is not None and p.size == 1 else p
 
 
 @op("MatMulInteger", types=BYTES)
@@ -34,7 +30,7 @@ def matmul_integer(
     b: Builder, x: Operand, y: Operand, x_zero: Operand | None = None, y_zero: Operand | None = None
 ) -> Operand:
     """(x - x_zero) times (y - y_zero) as int32; x_zero is one number or one per row, y_zero one or one per column."""
-    return product_of_bytes(b, x, _rows(b, x_zero), y, _scalar(b, y_zero))
+    return product_of_bytes(b, x, _rows(b, x_zero), y, number(b, y_zero))
 
 
 @op("QLinearMatMul", types=BYTES, x_scale=FLOATS, y_scale=FLOATS, scale=FLOATS)
@@ -50,7 +46,7 @@ def qlinear_matmul(
     zero: Operand,
 ) -> Operand:
     sums = matmul_integer(b, x, y, x_zero, y_zero)
-    scales = [_rows(b, x_scale) or x_scale, _scalar(b, y_scale) or y_scale]
+    scales = [_rows(b, x_scale) or x_scale, number(b, y_scale) or y_scale]
     return requantized(b, sums, scales, _rows(b, scale) or scale, _rows(b, zero), zero.dtype)
 
 
@@ -59,7 +55,7 @@ def matmul_integer_to_float(b: Builder, x: Operand, y: Operand, x_scale: Operand
                             y_zero: Operand | None = None, bias: Operand | None = None) -> Operand:  # fmt: skip
     """(x - x_zero) times (y - y_zero) in units of x_scale * y_scale, plus bias; parameters of y may be per column."""
     sums = matmul_integer(b, x, y, x_zero, y_zero)
-    operands = {"x": sums, "p": _scalar(b, x_scale) or x_scale, "q": _scalar(b, y_scale) or y_scale}
+    operands = {"x": sums, "p": number(b, x_scale) or x_scale, "q": number(b, y_scale) or y_scale}
     if bias is None:
         return b.pointwise("f32(x) * (p * q)", operands, x_scale.dtype, sums.shape, cost=3)
     return b.pointwise("f32(x) * (p * q) + bias", {**operands, "bias": bias}, x_scale.dtype, sums.shape, cost=4)
@@ -93,7 +89,7 @@ def conv_integer(
     **attributes: Unpack[ConvAttributes],
 ) -> Operand:
     """The convolution of x - x_zero with w - w_zero as int32; the padding stands for x_zero."""
-    return integer_convolution(b, x, _scalar(b, x_zero), w, w_zero, with_channels_last, **attributes)
+    return integer_convolution(b, x, number(b, x_zero), w, w_zero, with_channels_last, **attributes)
 
 
 @op("QLinearConv", types=BYTES, x_scale=FLOATS, w_scale=FLOATS, scale=FLOATS, bias=SUMS, chooses_format=("x",))
@@ -166,13 +162,13 @@ def qgemm(
     left = b.permute(x, (1, 0)) if transA else x
     right = b.permute(y, (1, 0)) if transB else y
     shape = (left.shape[0], right.shape[1])
-    sums = product_of_bytes(b, left, _scalar(b, x_zero), right, _scalar(b, y_zero))
+    sums = product_of_bytes(b, left, number(b, x_zero), right, number(b, y_zero))
     if bias is not None:
         sums = b.pointwise("x + bias", {"x": sums, "bias": bias}, DType.INT32, shape)
-    scales = [b.reshape(x_scale, ()), _scalar(b, y_scale) or y_scale]
+    scales = [b.reshape(x_scale, ()), number(b, y_scale) or y_scale]
     if scale is None:
         operands = {"x": sums, "a": scales[0], "b": scales[1]}
         return b.pointwise("f32(x) * (alpha * a * b)", operands, DType.FLOAT32, shape, cost=3, alpha=alpha)
     return requantized(
-        b, sums, scales, b.reshape(scale, ()), _scalar(b, zero), x.dtype if zero is None else zero.dtype, alpha
+        b, sums, scales, b.reshape(scale, ()), number(b, zero), x.dtype if zero is None else zero.dtype, alpha
     )

@@ -12,8 +12,8 @@ from ....dims import Dim, equal, floordiv, less_equal
 from ...builder import Builder, Operand
 from ..attend import VisibleKeys
 from ..choices import Flag
+from ..gemm import matmul
 from ..index import INDICES, Allowed, index32
-from ..matmul import matmul
 from ..registry import FLOATS, MICROSOFT, op
 from .cache import appended
 from .core import Direct, attend, heads_of, merged, scale_of
