@@ -2,9 +2,13 @@
 // dispatch sorts blocks in workgroup memory, and each level of those that follow makes one run of two. It compares all of a
 // run with the other one read backwards, then the halves of what comes out, across blocks one distance after the other and within
 // them at once (K. E. Batcher, Sorting networks and their applications, 1968). What comes later is always further right,
-// so the elements that a row lacks for a power of two are the last ones everywhere, and need not exist.
+// so the elements that a row lacks for a power of two are the last ones everywhere, and need not exist. COUNTED: so are all from
+// `count` of a row on, which is known on the device alone; levels of longer rows have nothing to do for it.
 var<workgroup> keys: array<$x_t, $BLOCK>;
 var<workgroup> places: array<u32, $BLOCK>;
+#if COUNTED
+var<workgroup> there: u32;
+#end
 
 fn comes_after(x: $x_t, at: u32, y: $x_t, other: u32) -> bool { return before(y, x) || (at > other && same(x, y)); }
 
@@ -18,13 +22,20 @@ fn kernel(w: u32, lane: u32) {
     step -= level + 1u;
     level++;
   }
+#if COUNTED
+  if (lane == 0u) { there = min($columns, u32(count_at(row))); }
+  let columns = workgroupUniformLoad(&there);
+  if (level > 0u && ($BLOCK << (level - 1u)) >= columns && $repetition < $last) { return; }
+#else
+  let columns = $columns;
+#end
   if (step < level) {
     let half = ($BLOCK << (level - step)) / 2u;
     let pair = block * $WG + lane;
     let begin = pair / half * 2u * half;
     let left = begin + select(pair % half, half - 1u - pair % half, step == 0u);
     let right = begin + half + pair % half;
-    if (right < $columns) {
+    if (right < columns) {
       let a = u32(place_at(row, left));
       let b = u32(place_at(row, right));
       if (comes_after(x_at(row, a), a, x_at(row, b), b)) {
@@ -35,7 +46,11 @@ fn kernel(w: u32, lane: u32) {
     return;
   }
   let first = block * $BLOCK;
-  let count = min($BLOCK, $columns - first);
+#if COUNTED
+  let count = select(0u, min($BLOCK, columns - first), first < columns);
+#else
+  let count = min($BLOCK, columns - first);
+#end
   for (var k = lane; k < count; k += $WG) {
     var at = first + k;
     if (level > 0u) { at = u32(place_at(row, at)); }

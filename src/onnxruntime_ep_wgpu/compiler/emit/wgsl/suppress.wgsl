@@ -1,10 +1,12 @@
-// Boxes of a row that stay: in the order of their scores, those that no earlier one of them covers. A dispatch treats a block of the
-// sorted boxes by a workgroup. Each lane compares its box with those that stay already, then with all of the block, which is a mask of
-// bits; one lane goes over the masks in order.
+// Boxes of a row that stay: in the order of their scores, those that no earlier one of them covers. A workgroup treats PARTS blocks of
+// the sorted boxes in a dispatch. Each lane compares its box with those that stay already, then with all of the block, which is a mask
+// of bits; one lane goes over the masks in order. `place` are the boxes of a row that have a score, `there` how many there are, and
+// `order` where they lie among these.
 var<workgroup> boxes: array<vec4<f32>, $BLOCK>;
 var<workgroup> masks: array<u32, #(BLOCK * BLOCK // 32)>;
 var<workgroup> alive: array<u32, $BLOCK>;
 var<workgroup> begin: u32;
+var<workgroup> last: u32;
 
 // The corners of a box: the least and the largest place along both axes.
 fn corners(batch: u32, box: u32) -> vec4<f32> {
@@ -30,65 +32,64 @@ fn covers(a: vec4<f32>, b: vec4<f32>, most: f32) -> bool {
   return shared_part / whole > most;
 }
 
+fn box_of(row: u32, at: u32) -> u32 { return u32(place_at(row, u32(order_at(row, at)))); }
+
 fn kernel(w: u32, lane: u32) {
   let row = w;
   let batch = row / $classes;
-  let first = $repetition * $BLOCK;
   let limit = f32(limit_at(0u));
-  // How many stay already; as many as may where nothing is left to do.
   if (lane == 0u) {
-    var known = 0u;
-    if ($repetition > 0u) { known = u32(count_at(row)); } else { count_put(row, 0i); }
-    if (first >= $columns || key_at(row, u32(order_at(row, min(first, $columns - 1u)))) == 0u) { known = $most; }
-    begin = known;
+    last = min($columns, u32(there_at(row)));
+    begin = 0u;
+    if ($repetition > 0u) { begin = u32(count_at(row)); } else { count_put(row, 0i); }
   }
-  let known = workgroupUniformLoad(&begin);
-  if (known >= $most) { return; }
-  let place = first + lane;
-  var box = 0u;
-  var lives = false;
-  if (place < $columns) {
-    box = u32(order_at(row, place));
-    lives = key_at(row, box) != 0u;
-  }
-  var mine = vec4<f32>();
-  if (lives) {
-    mine = corners(batch, box);
-    for (var k = 0u; k < known; k++) {
-      if (covers(corners(batch, u32(box_at(row, k))), mine, limit)) {
-        lives = false;
-        break;
-      }
-    }
-  }
-  boxes[lane] = mine;
-  alive[lane] = select(0u, 1u, lives);
-  workgroupBarrier();
-  for (var word = 0u; word < #(BLOCK // 32)u; word++) {
-    var bits = 0u;
-    for (var bit = 0u; bit < 32u; bit++) {
-      let other = word * 32u + bit;
-      if (other > lane && lives && alive[other] == 1u && covers(mine, boxes[other], limit)) { bits |= 1u << bit; }
-    }
-    masks[lane * #(BLOCK // 32)u + word] = bits;
-  }
-  workgroupBarrier();
-  if (lane == 0u) {
-    var count = known;
-    for (var k = 0u; k < $BLOCK && count < $most; k++) {
-      if (alive[k] == 1u) {
-        box_put(row, count, order_at(row, min(first + k, $columns - 1u)));
-        count++;
-        for (var word = k / 32u; word < #(BLOCK // 32)u; word++) {
-          var bits = masks[k * #(BLOCK // 32)u + word];
-          while (bits != 0u) {
-            let bit = firstTrailingBit(bits);
-            alive[word * 32u + bit] = 0u;
-            bits &= bits - 1u;
-          }
+  let columns = workgroupUniformLoad(&last);
+  for (var part = 0u; part < $PARTS; part++) {
+    let known = workgroupUniformLoad(&begin);
+    let first = ($repetition * $PARTS + part) * $BLOCK;
+    if (known >= $most || first >= columns) { return; }
+    storageBarrier();  // the boxes of the part before
+    var lives = first + lane < columns;
+    var mine = vec4<f32>();
+    if (lives) {
+      mine = corners(batch, box_of(row, first + lane));
+      for (var k = 0u; k < known; k++) {
+        if (covers(corners(batch, u32(box_at(row, k))), mine, limit)) {
+          lives = false;
+          break;
         }
       }
     }
-    count_put(row, i32(count));
+    boxes[lane] = mine;
+    alive[lane] = select(0u, 1u, lives);
+    workgroupBarrier();
+    for (var word = 0u; word < #(BLOCK // 32)u; word++) {
+      var bits = 0u;
+      for (var bit = 0u; bit < 32u; bit++) {
+        let other = word * 32u + bit;
+        if (other > lane && lives && alive[other] == 1u && covers(mine, boxes[other], limit)) { bits |= 1u << bit; }
+      }
+      masks[lane * #(BLOCK // 32)u + word] = bits;
+    }
+    workgroupBarrier();
+    if (lane == 0u) {
+      var count = known;
+      for (var k = 0u; k < $BLOCK && count < $most; k++) {
+        if (alive[k] == 1u) {
+          box_put(row, count, i32(box_of(row, first + k)));
+          count++;
+          for (var word = k / 32u; word < #(BLOCK // 32)u; word++) {
+            var bits = masks[k * #(BLOCK // 32)u + word];
+            while (bits != 0u) {
+              let bit = firstTrailingBit(bits);
+              alive[word * 32u + bit] = 0u;
+              bits &= bits - 1u;
+            }
+          }
+        }
+      }
+      count_put(row, i32(count));
+      begin = count;
+    }
   }
 }

@@ -17,7 +17,7 @@ from ..builder import Builder, Operand
 from .choices import Flag
 from .indexing import gather
 from .registry import ANY, BOOLS, FLOATS, INTEGERS, NUMBERS, op
-from .scan import running_totals
+from .scan import running_totals, running_totals_of_rows
 from .shape import axis_of
 from .sorting import KEYS, sorted_places
 
@@ -245,6 +245,50 @@ def _distinct(b: Builder, rows: Operand, firsts: Operand, count: Operand, axis: 
     )
 
 
+_PARTS = 16
+"""Blocks of boxes in a dispatch: of the thousands of boxes of a class few have a score, and each dispatch takes its time."""
+
+
+class _Candidates:
+    """Of rows of keys (rows, columns), u32, those that are not 0, in their order: how many `there` are in each row, their `places`,
+    and the keys there. Sorting these takes less time than sorting rows of which most keys are 0."""
+
+    def __init__(self, b: Builder, keys: Operand) -> None:
+        rows, columns = keys.shape
+        totals = running_totals_of_rows(b, b.pointwise("i32(k != 0)", {"k": keys}, DType.INT32))
+        self.there = b.map(
+            "if ($columns == 0u) { return 0i; } return totals_at(row, $columns - 1u);",
+            DType.INT32,
+            (rows,),
+            ("row",),
+            (1,),
+            {"totals": (totals, (1, 1))},
+            parameters={"columns": columns},
+        )
+        there = {"there": (self.there, (1,))}
+        self.places = b.map(
+            "first_of_row",
+            DType.INT32,
+            (rows, columns),
+            ("row", "k"),
+            (1, 1),
+            {"totals": (totals, (1, 1)), **there},
+            parameters={"columns": columns},
+            cost=64,
+            reuse=True,
+        )
+        self.keys = b.map(
+            "if (i32(k) >= there_at(row)) { return 0u; } return key_at(row, u32(place_at(row, k)));",
+            DType.UINT32,
+            (rows, columns),
+            ("row", "k"),
+            (1, 1),
+            {"key": (keys, (1, 1)), "place": (self.places, (1, 1)), **there},
+            cost=64,
+            reuse=True,
+        )
+
+
 @op("NonMaxSuppression", types=FLOATS, most=INTEGERS, sized="the number of boxes that stay")
 def non_max_suppression(
     b: Builder,
@@ -269,24 +313,28 @@ def non_max_suppression(
     else:
         operands = {"x": scores, "least": b.reshape(score_threshold, (1, 1, 1))}
         keys = b.pointwise("where(x > least, ordered(x), u32(0))", operands, DType.UINT32, scores.shape, cost=6)
-    keys = b.reshape(keys, (rows, count))
+    candidates = _Candidates(b, b.reshape(keys, (rows, count)))
+    order = sorted_places(b, candidates.keys, "x > y", count, candidates.there)
     part = iou_threshold if iou_threshold is not None else b.constant(np.zeros(1, np.float32))
     block = 1 << (min(256, b.target.max_invocations).bit_length() - 1)
+    parts = 2 if b.target.software else _PARTS  # there the loops of an invocation are limited
     by_row = (1, 1)
     chosen, counts = b.call(
         "suppress",
         {
             "x": Read(boxes.view, (1, 1, 1), reuse=True),
-            "key": Read(keys.view, by_row, reuse=True),
-            "order": Read(sorted_places(b, keys, "x > y", count).view, by_row, reuse=True),
+            "place": Read(candidates.places.view, by_row, reuse=True),
+            "there": Read(candidates.there.view, (1,)),
+            "order": Read(order.view, by_row, reuse=True),
             "limit": Read(b.reshape(part, (1,)).view, (1,)),
         },
         {"box": (DType.INT32, (rows, room), by_row), "count": (DType.INT32, (rows,), (1,))},
         (Variant(rows, block),),
         parameters={"columns": count, "classes": classes, "most": room, "repetition": REPETITION},
-        repeats=ceildiv(count, block),
+        repeats=ceildiv(count, block * parts),
         loop_carried=frozenset({"box", "count"}),
         BLOCK=block,
+        PARTS=parts,
         CENTRED=bool(center_point_box),
     )
     totals = running_totals(b, counts)

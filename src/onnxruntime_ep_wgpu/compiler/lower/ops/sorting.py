@@ -32,9 +32,12 @@ def comparison(kind: str, name: str, expression: str) -> dict[str, Function]:
     }
 
 
-def sorted_places(b: Builder, keys: Operand, before: str, count: Dim) -> Operand:
+def sorted_places(b: Builder, keys: Operand, before: str, count: Dim, there: Operand | None = None) -> Operand:
     """i32 of shape (..., count): the positions along the last axis of the keys that come first; `before` is an expression for
-    whether key x comes before key y. Raises BindingsError."""
+    whether key x comes before key y. Raises BindingsError.
+
+    `there` (rows), i32: the keys from there on come last and need no order. Their positions are anything.
+    """
     rows, columns, groups = product(keys.shape[:-1]), keys.shape[-1], (keys.rank - 1, 1)
     size = 1 << (min(256, b.target.max_invocations).bit_length() - 1)
     block = 2 * size
@@ -53,6 +56,8 @@ def sorted_places(b: Builder, keys: Operand, before: str, count: Dim) -> Operand
     if is_short == 1:
         return b.call("sort_short", reads, results, (short,), parameters=parameters, functions=functions)[0]
     long = Variant(rows * ceildiv(columns, block), size)
+    if there is not None:
+        reads["count"] = Read(there.view, (1,), reuse=True)
     place, _ = b.call(
         "sort",
         reads,
@@ -63,5 +68,6 @@ def sorted_places(b: Builder, keys: Operand, before: str, count: Dim) -> Operand
         repeats=dispatches,
         loop_carried=frozenset({"place"}),
         BLOCK=block,
+        COUNTED=there is not None,
     )
     return place
