@@ -29,10 +29,19 @@ async function digestOf(file) {
 
 const digest = (value) => createHash('sha256').update(JSON.stringify(value)).digest('hex');
 
+/** The size and the times of a file; undefined for what is none, and for a name that no file can have. */
+export function fileAt(path) {
+  try {
+    const found = statSync(path);
+    return found.isFile() ? found : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 /** The files that arguments name, as `--input NAME=FILE` does. */
 function filesOf(args, cwd) {
-  const named = args.map((it) => resolve(cwd, it.slice(it.indexOf('=') + 1)));
-  return named.filter((it) => statSync(it, { throwIfNoEntry: false })?.isFile());
+  return args.map((it) => resolve(cwd, it.slice(it.indexOf('=') + 1))).filter(fileAt);
 }
 
 /** Writes a file or a folder whole: another process may do the same, whose result is as good. */
@@ -77,7 +86,9 @@ export async function exported({ model, args, cache, cwd, env = process.env }) {
     const folder = join(temporary, 'export');
     mkdirSync(folder);
     const all = ['export', model, ...args, '--json', '--output', join(folder, name)];
-    const { code, signal, stdout, stderr } = await runExporter(exporter, all, { cwd, env, stdio: ['ignore', 'pipe', 'pipe'] });
+    const { code, signal, stdout, stderr } = await runExporter(exporter, all, { cwd, env, stdio: ['ignore', 'pipe', 'pipe'] }).catch((error) => {
+      throw new ExportError(`${exporter.place} does not start: ${error.message}`); // as with a NUL in an argument
+    });
     if (code !== 0) throw new ExportError(problem(stderr) || `wgpu-ep export ended with ${signal ?? code}`);
     const beside = JSON.parse(stdout).sources.map((it) => relative(dirname(model), resolve(cwd, it))).filter((it) => it !== basename(model));
     const made = await whole(beside);

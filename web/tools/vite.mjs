@@ -3,7 +3,7 @@
 
 import { createReadStream, existsSync, readFileSync, readdirSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve, sep } from 'node:path';
-import { ExportError, exported } from './cache.mjs';
+import { ExportError, exported, fileAt } from './cache.mjs';
 import { MissingError } from './exporter.mjs';
 
 const NAME = 'onnxruntime-ep-wgpu-web';
@@ -23,7 +23,12 @@ function argumentsOf(id) {
     if (REFUSED.includes(name)) {
       throw new ExportError(`'${name}' cannot stand in an import: it is one model, and the plugin says where its export lies; npx ${NAME} export does the rest`);
     }
-    return value === undefined ? [`--${name}`] : [`--${name}`, decodeURIComponent(value)];
+    if (value === undefined) return [`--${name}`];
+    try {
+      return [`--${name}`, decodeURIComponent(value)];
+    } catch {
+      throw new ExportError(`'${part}' has a % without the two digits of a letter behind it, or letters that are none: write % as %25`);
+    }
   });
 }
 
@@ -46,6 +51,9 @@ function decoded(path) {
     return '';
   }
 }
+
+/** A path in an address: none of its letters means anything there. */
+const addressOf = (path) => path.split('/').map(encodeURIComponent).join('/');
 
 /** The files in a folder, as addresses have them. */
 const within = (folder) => readdirSync(folder, { recursive: true }).filter((it) => statSync(join(folder, it)).isFile()).map((it) => it.split(sep).join('/')).sort();
@@ -72,8 +80,8 @@ export default function wgpu({ args = [], cache } = {}) {
         if (!digest) return next();
         const folder = join(place, digest);
         const file = join(folder, decoded(path));
-        const found = file.startsWith(folder + sep) && statSync(file, { throwIfNoEntry: false });
-        if (!found || !found.isFile()) return void response.writeHead(404).end();
+        const found = file.startsWith(folder + sep) && fileAt(file);
+        if (!found) return void response.writeHead(404).end();
         response.writeHead(200, { 'content-type': TYPES[path.split('.').at(-1)] ?? 'application/octet-stream', 'content-length': found.size, 'cache-control': 'no-cache' });
         if (request.method === 'HEAD') response.end();
         else createReadStream(file).on('error', () => response.destroy()).pipe(response);
@@ -90,7 +98,7 @@ export default function wgpu({ args = [], cache } = {}) {
       });
       for (const it of sources) this.addWatchFile(it);
       if (told) this.warn(`${model}: ${told}`);
-      if (config.command === 'serve') return code(JSON.stringify(`${config.base}@wgpu/${digest}/${encodeURI(entry)}`));
+      if (config.command === 'serve') return code(JSON.stringify(`${config.base}@wgpu/${digest}/${addressOf(entry)}`));
       const assets = [config.build.assetsDir, `${basename(model).replace(/\.[^.]*$/, '')}-${digest.slice(0, SHOWN)}`].filter(Boolean).join('/');
       let reference;
       for (const file of within(folder)) {
@@ -102,7 +110,7 @@ export default function wgpu({ args = [], cache } = {}) {
   };
 
   async function made(id, model) {
-    if (!existsSync(model)) throw new ExportError('there is no such file');
+    if (!fileAt(model)) throw new ExportError('there is no such file');
     const all = [...args, ...argumentsOf(id)];
     const key = JSON.stringify([model, all]);
     if (!pending.has(key)) {
