@@ -10,10 +10,12 @@ never change, a session that asks for others is refused.
 
 from __future__ import annotations
 
+import _thread
 import dataclasses
 import threading
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +123,22 @@ class Context:
             if self._preserved:
                 self._kept = device
             return device
+
+    @contextmanager
+    def opening(self) -> Iterator[None]:
+        """The device is being opened meanwhile, for which a driver takes long. What fails is said when it is used."""
+
+        def opened() -> None:
+            with suppress(Exception):
+                self.device()
+
+        if self.current() is None:
+            _thread.start_new_thread(opened, ())
+        try:
+            yield
+        except BaseException:
+            opened()  # the process may end now, while a driver works
+            raise
 
     def _open(self) -> Device:
         from .device import Device  # with all that works on a device, which listing does without

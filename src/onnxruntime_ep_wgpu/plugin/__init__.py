@@ -5,7 +5,8 @@
 (which nodes, in which groups), `answers` (from `store/`, what earlier processes compiled, from `context/`, compiled models,
 or `compiling`, which does it now, of graphs that are `prepared` for it), `group` (one as it runs, on any device) with
 `specialise` (for sizes beyond a limit) and `again` (of a stored one),
-`node` (one per compiled group), `sized` (one with sizes that data decides) with `tensors` (where those of a run lie) and
+`node` (one per compiled group), `sized` (one with sizes that data decides), `fused` (which of them) with `tensors` (where those
+of a run lie) and
 `known` (those of earlier runs), `memo` (its runs that C repeats), `captures` and `wrap` (tools around groups), `memory/` and
 `allocator` (device addresses, copies between host and device), `without_python` (what C code is told that does any of this
 itself), `profiler`; `search/` (nodes that generate text, with their decoders), `kernels/` (copies and control flow);

@@ -8,11 +8,11 @@ session is opened while the first group is compiled.
 
 from __future__ import annotations
 
-import _thread
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..device import debugger, library_named
@@ -32,35 +32,35 @@ from .answers import Answers
 from .assign import graph as ort_graph
 from .assign.crossings import Crossings
 from .assign.decision import Claim
-from .assign.enclosing import is_control, refusal_of_rows, refusal_within, runs_within
-from .assign.forced import Forced, names_in_model
+from .assign.enclosing import control_outcome, is_control, refusal_within
+from .assign.forced import Forced
 from .assign.ort_format import CopyGuard
 from .assign.outcome import Alone, Elsewhere, OwnKernel
 from .assign.report import AssignmentReport
-from .captures import CapturedNode, Captures, check_placements
+from .captures import Captures, check_placements
 from .context.contexts import Contexts
+from .context.shared import nothing_shared
 from .device_choice import context_for, library_for
+from .fused import node_of
 from .group import CompiledGroup
 from .known import FusedNode
 from .memory import space as memory
 from .node import ComputeInfo
 from .search.operators import is_search
 from .settings import asked, settings_of
-from .sized import SizedNode
-from .wrap import wrapped
+from .wrap import tool_around
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from ..device import Adapter, Buffer, Device
+    from ..device import Adapter, Device
     from ..program.program import Program
     from .again import CompiledAgain
     from .answers import Answer
     from .assign.shown import ShownGraph, ShownNode
     from .context.asked import ContextOptions
-    from .context.shared import SharedWeights
+    from .context.shared import Shared, SharedWeights
     from .search.bodies import SearchBody
-    from .search.compile import Shared
     from .search.decide import Decided, Searches
 
 
@@ -149,22 +149,6 @@ class SessionState:
         """The session's device, opened on first use."""
         return self.context.device()
 
-    @contextmanager
-    def _opening_device(self) -> Iterator[None]:
-        """The device is being opened meanwhile, for which a driver takes long. What fails is said when it is used."""
-
-        def opened() -> None:
-            with suppress(Exception):
-                self.device()
-
-        if self.context.current() is None:
-            _thread.start_new_thread(opened, ())
-        try:
-            yield
-        except BaseException:
-            opened()  # the process may end now, while a driver works
-            raise
-
     def close(self) -> None:
         """The session ends."""
         self.making.leave()
@@ -191,7 +175,7 @@ class SessionState:
         nodes = [node.handle for node in graph]
         assigned = [text(self.ort.get(self.ort.api.Node_GetEpName, node, "const char *")) for node in nodes]
         self._path = file_text(self.ort.get(self.ort.api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
-        parent = self._parent(handle)
+        parent = ort_graph.read_parent(self.ort, handle)
         if parent is not None:
             self.contexts.check_body(graph, parent, watch.source() or self._path)
         if parent is not None and is_search(parent):
@@ -204,7 +188,8 @@ class SessionState:
         if parent is None or refusal_within(parent) is None:
             for place, node in enumerate(graph):
                 if is_control(node) and not assigned[place]:
-                    single[place] = self._control(node, has_kernel)
+                    captured = self.captures is not None
+                    single[place] = control_outcome(self.ort, node, self.name, has_kernel, captured)
         decision = self._decision(graph, parent, assigned, single)
         within = "" if parent is None else parent.name
         faults = [reason.error for reason in decision.reasons if isinstance(reason, Fault)]
@@ -249,18 +234,6 @@ class SessionState:
         """Whether a group of OrtNodes of the graph that was decided on last is a context."""
         return len(group) == 1 and address(group[0]) in self.contexts.nodes
 
-    def _control(self, node: ShownNode, has_kernel: Callable[[Any], bool]) -> OwnKernel | Elsewhere:
-        """What becomes of a node of control flow, whose bodies were decided on before."""
-        if self.captures is not None:
-            return Elsewhere("a captured run would repeat the branches and iterations of the run that was captured")
-        if refusal := refusal_of_rows(node):
-            return Elsewhere(refusal)
-        if not has_kernel(node.handle):
-            return Elsewhere("control flow runs on the CPU where a value of it is no tensor, or a Scan is of opset 8")
-        if not runs_within(self.ort, node.handle, self.name):
-            return Elsewhere("control flow runs on the CPU where nothing in its bodies runs here")
-        return OwnKernel(node.op_type)
-
     def _searched(self, graph: ShownGraph, parent: ShownNode | None, assigned: Sequence[str]) -> dict[int, Decided]:
         """What was decided on nodes that generate text, by place."""
         if not any(map(is_search, graph)) or self.contexts.enabled:
@@ -273,11 +246,6 @@ class SessionState:
 
     def _tell(self, line: str, aloud: bool) -> None:
         self.logger.log(WARNING if aloud else INFO, line)
-
-    def _parent(self, handle: Any) -> ShownNode | None:
-        """The node that a graph is a body of."""
-        parent = self.ort.get(self.ort.api.Graph_GetParentNode, handle, "const OrtNode *")
-        return ort_graph.read_node(self.ort, parent) if parent else None
 
     def crossings(self) -> frozenset[tuple[str, str]]:
         """Outputs of the model that may not lie in the memory of these inputs."""
@@ -300,20 +268,8 @@ class SessionState:
         if not self._completed and (line := self.assignment.left_to_the_cpu()):
             self.logger.log(WARNING, line)
         self._completed = True
-        unmet = self._forced.unmet()
-        if not unmet:
-            return
-        source = watch.source() or self._path
-        written = names_in_model(source) if source else frozenset()
-        for name in unmet:
-            problem = self._forced.problem(name)
-            if name in written:
-                self.logger.log(INFO, f"{problem}: ONNX Runtime's optimisation took it out of the graph")
-            elif self._others:
-                self.logger.log(WARNING, f"{problem}; another provider may have taken it")
-            else:
-                hint = "" if source else ", or ONNX Runtime's optimisation took it out of the graph"
-                raise OptionError(f"{problem}{hint}; `report(session).nodes` of a session without it lists the nodes")
+        for severity, line in self._forced.check_met(watch.source() or self._path, self._others):
+            self.logger.log(severity, line)
 
     def check_captures(self) -> None:
         """Raises UnsupportedError, with nodes and reasons, when the session is to capture and something runs elsewhere."""
@@ -340,20 +296,18 @@ class SessionState:
             self.making.settle()
 
     def _compile(self, handle: Any, fused: Any) -> ComputeInfo:
-        api = self.ort.api
         graph = ort_graph.read(self.ort, handle)
         made = frozenset(value.name for node in graph for value in node.outputs)
         names = self.assignment.names_of(made)
         for node in graph:
             # As when it was decided: nodes without a name are numbered per graph.
             node.name = next((names[it.name] for it in node.outputs if it.name in names), node.name)
-        inputs = self._names(api.Node_GetNumInputs, api.Node_GetInputs, fused)
-        outputs = self._names(api.Node_GetNumOutputs, api.Node_GetOutputs, fused)
+        inputs, outputs = ort_graph.fused_names(self.ort, fused)
         if any(map(is_search, graph)):
             return self._compile_search(graph.nodes[0], inputs, outputs)
-        name = text(self.ort.get(api.Node_GetName, fused, "const char *"))
+        name = text(self.ort.get(self.ort.api.Node_GetName, fused, "const char *"))
         opened = self.contexts.take(graph)
-        with self._opening_device():
+        with self.context.opening():
             # The body of a control-flow node is compiled before the main graph is known, and may read what nodes make.
             answer, graph = (
                 (self._answers.program(graph, name, frozenset(self.inputs)), graph)
@@ -373,34 +327,21 @@ class SessionState:
             values = inputs, outputs, frozenset(self.inputs)
             self.contexts.write(name, graph, answer, *values, self._path, content)
         weights = None if opened is None else self.contexts.shared(program, graph.in_files)
-        shared = _of_others(weights)
+        shared = nothing_shared if weights is None else weights.of_others(_sharing)
         group = self._group(program, specialise, graph.in_files, shared, checked=answer.foreign)
         if weights is not None:
             weights.are_of(group)
         self.assignment.compiled(made, program)
-        running = wrapped(group, lambda: self._read_again(handle, opened is not None))
-        captured = None
-        if self.captures is not None and running is group:
-            defaults = self._with_default(handle)
-            captured = CapturedNode(self.captures, frozenset(k for k, it in enumerate(graph_inputs) if it in defaults))
+        tool = tool_around(group, lambda: self._read_again(handle, opened is not None))
         signature = FusedNode(
             inputs=[inputs.index(it) for it in graph_inputs],
             outputs=[outputs.index(it) for it in graph_outputs],
             input_names=inputs,
             output_names=outputs,
         )
-        if program.sized:
-            if self.captures is not None:
-                results = ", ".join(repr(program.values[output].name) for output, _ in program.sized)
-                raise UnsupportedError(
-                    f"enableGraphCapture: data decides the size of {results}, which a captured run cannot follow"
-                )
-            return SizedNode(self.ort, running, signature, program)
-        info = ComputeInfo(self.ort, running, signature, captured=captured)
-        if running is group:
-            # Bodies are compiled before the main graph is decided on.
-            info.repeat_in_c(not self.decided)
-        return info
+        optional = partial(ort_graph.optional_inputs, self.ort, handle)
+        in_a_body = not self.decided  # bodies are compiled before the main graph is decided on
+        return node_of(self.ort, group, tool, signature, program, self.captures, optional, in_a_body)
 
     def _read_again(self, handle: Any, of_context: bool) -> ir.Graph:
         """The graph of a group, for tools that run it step by step. Raises UnsupportedError."""
@@ -428,7 +369,7 @@ class SessionState:
             return self._group(answer.stored.program, answer.specialise, graph.in_files, shared)
 
         signature = FusedNode(inputs=list(range(len(inputs))), outputs=made, input_names=inputs, output_names=outputs)
-        with self._opening_device():
+        with self.context.opening():
             return compiled_search(self.ort, node, signature, program, group)
 
     def _group(
@@ -436,7 +377,7 @@ class SessionState:
         program: Program,
         specialise: CompiledAgain,
         in_files: Mapping[int, FilePlace],
-        shared: Shared = lambda _device: {},
+        shared: Shared = nothing_shared,
         checked: bool = False,
     ) -> CompiledGroup:
         """A compiled graph on the device, whose weights are found again in the model where they are. Kernels that are to be
@@ -452,25 +393,7 @@ class SessionState:
         """The groups of a graph are compiled: what was kept to compile them goes."""
         self._answers.end()
 
-    def _with_default(self, handle: Any) -> set[str]:
-        """The inputs of a graph for which the model has a value that a run may replace."""
-        api = self.ort.api
-        infos = self.ort.list(api.Graph_GetNumInputs, api.Graph_GetInputs, handle, "const OrtValueInfo *")
-        optional = [it for it in infos if self.ort.get(api.ValueInfo_IsOptionalGraphInput, it, "bool")]
-        return {text(self.ort.get(api.GetValueInfoName, it, "const char *")) for it in optional}
 
-    def _names(self, count: Any, fill: Any, node: Any) -> list[str]:
-        infos = self.ort.list(count, fill, node, "const OrtValueInfo *")
-        return [text(self.ort.get(self.ort.api.GetValueInfoName, it, "const char *")) if it else "" for it in infos]
-
-
-def _of_others(weights: SharedWeights | None) -> Shared:
-    """What other sessions that share have of these weights on a device."""
-
-    def found(device: Device) -> Mapping[str, Buffer]:
-        if weights is None:
-            return {}
-        others = [it.state.contexts.sharing for it in watch.live() if it.state is not None]
-        return weights.among([it for them in others for it in them], device)
-
-    return found
+def _sharing() -> list[SharedWeights]:
+    """The weights of all sessions that share."""
+    return [weights for it in watch.live() if it.state is not None for weights in it.state.contexts.sharing]

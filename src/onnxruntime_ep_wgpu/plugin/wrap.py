@@ -32,7 +32,7 @@ def wrapping(wrap: Wrap) -> Iterator[None]:
         _thread.wrap = outer
 
 
-def wrapped(group: RunnableGroup, read_graph: Callable[[], ir.Graph]) -> RunnableGroup:
-    """What runs as this group."""
+def tool_around(group: RunnableGroup, read_graph: Callable[[], ir.Graph]) -> RunnableGroup | None:
+    """What runs instead of this group; None where the group itself does."""
     wrap: Wrap | None = getattr(_thread, "wrap", None)
-    return group if wrap is None else wrap(group, read_graph)
+    return None if wrap is None else wrap(group, read_graph)

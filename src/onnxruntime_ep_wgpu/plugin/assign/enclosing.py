@@ -7,12 +7,13 @@ of other operators too. ONNX Runtime's kernels of others read it as host memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..._ort import ffi
 from ..abi import Ort, text
 from ..memory.descriptors import BITS, COMPLEX
+from .outcome import Elsewhere, OwnKernel
 from .shown import Extent, ShownNode
 
 BYTE, WORD = 8, 32  # bits
@@ -86,6 +87,21 @@ def _without(shape: Sequence[Extent], axis: int) -> Sequence[Extent]:
 
 def _whole_words(bits: int, row: Sequence[Extent]) -> bool:
     return math.prod(extent for extent in row if isinstance(extent, int)) * bits % WORD == 0
+
+
+def control_outcome(
+    ort: Ort, node: ShownNode, provider: str, has_kernel: Callable[[Any], bool], captured: bool
+) -> OwnKernel | Elsewhere:
+    """What becomes of a node of control flow, whose bodies were decided on before. `captured`: the session captures its runs."""
+    if captured:
+        return Elsewhere("a captured run would repeat the branches and iterations of the run that was captured")
+    if refusal := refusal_of_rows(node):
+        return Elsewhere(refusal)
+    if not has_kernel(node.handle):
+        return Elsewhere("control flow runs on the CPU where a value of it is no tensor, or a Scan is of opset 8")
+    if not runs_within(ort, node.handle, provider):
+        return Elsewhere("control flow runs on the CPU where nothing in its bodies runs here")
+    return OwnKernel(node.op_type)
 
 
 def runs_within(ort: Ort, node: Any, provider: str) -> bool:

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import cut
+from ...errors import OptionError, cut
+from ..abi import INFO, WARNING
 from .shown import ShownGraph, ShownValue
 
 # What ONNX Runtime puts behind the name of a node that it fuses another one into: `dense/MatMulAddFusion`.
@@ -67,12 +68,22 @@ class Forced:
             open_values += [name for name in _names(maker.inputs) if name not in named.inputs]
         return found
 
-    def unmet(self) -> list[str]:
-        """The names that no node had. To be asked when all graphs have been shown."""
-        return sorted(self._names - self._met.keys())
+    def check_met(self, source: str | bytes, others: bool) -> Iterator[tuple[int, str]]:
+        """When all graphs of the model at `source` have been shown: what to log about names that no node had, with severities.
+        Raises OptionError for one that is wrong. `others`: other providers took nodes before."""
+        unmet = sorted(self._names - self._met.keys())
+        written = names_in_model(source) if source and unmet else frozenset()
+        for name in unmet:
+            problem = self._problem(name)
+            if name in written:
+                yield INFO, f"{problem}: ONNX Runtime's optimisation took it out of the graph"
+            elif others:
+                yield WARNING, f"{problem}; another provider may have taken it"
+            else:
+                hint = "" if source else ", or ONNX Runtime's optimisation took it out of the graph"
+                raise OptionError(f"{problem}{hint}; `report(session).nodes` of a session without it lists the nodes")
 
-    def problem(self, name: str) -> str:
-        """What to say about one of them."""
+    def _problem(self, name: str) -> str:
         from difflib import get_close_matches  # not for those who name the nodes right
 
         near = get_close_matches(name, self._all, n=1)

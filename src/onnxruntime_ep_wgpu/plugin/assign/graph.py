@@ -36,9 +36,28 @@ def read(ort: Ort, graph: Any) -> ShownGraph:
     return _Reader(ort).graph(graph)
 
 
-def read_node(ort: Ort, node: Any) -> ShownNode:
-    """A node by itself, with its values; of a body it is the node that the body belongs to."""
-    return _Reader(ort).node(node)
+def read_parent(ort: Ort, graph: Any) -> ShownNode | None:
+    """The node that a graph is a body of, by itself, with its values."""
+    parent = ort.get(ort.api.Graph_GetParentNode, graph, "const OrtNode *")
+    return _Reader(ort).node(parent) if parent else None
+
+
+def fused_names(ort: Ort, node: Any) -> tuple[list[str], list[str]]:
+    """The names of the inputs and outputs of the OrtNode that stands for a group; "" for one that is left out."""
+    api = ort.api
+    ends = (api.Node_GetNumInputs, api.Node_GetInputs), (api.Node_GetNumOutputs, api.Node_GetOutputs)
+    inputs, outputs = (_names_of(ort, ort.list(*end, node, "const OrtValueInfo *")) for end in ends)
+    return inputs, outputs
+
+
+def optional_inputs(ort: Ort, graph: Any) -> set[str]:
+    """The inputs of an OrtGraph for which the model has a value that a run may replace."""
+    infos = ort.list(ort.api.Graph_GetNumInputs, ort.api.Graph_GetInputs, graph, "const OrtValueInfo *")
+    return {*_names_of(ort, [it for it in infos if ort.get(ort.api.ValueInfo_IsOptionalGraphInput, it, "bool")])}
+
+
+def _names_of(ort: Ort, infos: Iterable[Any]) -> list[str]:
+    return [text(ort.get(ort.api.GetValueInfoName, it, "const char *")) if it else "" for it in infos]
 
 
 def onnx_code(code: int) -> int:

@@ -25,6 +25,14 @@ _Bytes = tuple[FileIdentity, int, int, tuple[int, ...] | None]
 """Which file, from which byte on, how many; the order of axes where it is another one."""
 
 
+Shared = Callable[["Device"], Mapping[str, "Buffer"]]
+"""Gives weights by name that a device has already."""
+
+
+def nothing_shared(_device: Device) -> Mapping[str, Buffer]:
+    return {}
+
+
 class SharedWeights:
     """The weights of one group that lie in files; `in_files` says of memory, by its address, where."""
 
@@ -51,7 +59,11 @@ class SharedWeights:
         there = executable.weights_of({model_name(name)[0] for name in self._known})
         return {self._known[name]: it for name, it in there.items() if name in self._known}
 
-    def among(self, others: Iterable[SharedWeights], device: Device) -> dict[str, Buffer]:
-        """Those that others have on a device, by name."""
-        there = {of: buffer for it in others if it is not self for of, buffer in it.on(device).items()}
-        return {name: there[of] for name, of in self._known.items() if of in there}
+    def of_others(self, others: Callable[[], Iterable[SharedWeights]]) -> Shared:
+        """Gives those of these weights that others have."""
+
+        def found(device: Device) -> dict[str, Buffer]:
+            there = {of: buffer for it in others() if it is not self for of, buffer in it.on(device).items()}
+            return {name: there[of] for name, of in self._known.items() if of in there}
+
+        return found

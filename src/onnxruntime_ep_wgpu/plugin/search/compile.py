@@ -6,7 +6,7 @@ compiles, because its bodies were lowered to decide on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,13 +25,12 @@ from .steps import SearchStep
 if TYPE_CHECKING:
     from ...device import Buffer, Device
     from ..answers import Answer
+    from ..context.shared import Shared
 
-# Weights by name that a device has.
-Shared = Callable[["Device"], "Mapping[str, Buffer]"]
 # From the attribute of a body, its graph and its name to its Program.
 GiveProgram = Callable[[str, ShownGraph, str], "Answer"]
 # From a body, its graph and its Program to what runs it.
-MakeGroup = Callable[[SearchBody, ShownGraph, "Answer", Shared], CompiledGroup]
+MakeGroup = Callable[[SearchBody, ShownGraph, "Answer", "Shared"], CompiledGroup]
 
 
 def compiled_search(ort: Ort, node: ShownNode, fused: FusedNode, program: GiveProgram, make: MakeGroup) -> SearchNode:
