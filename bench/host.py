@@ -164,7 +164,7 @@ def parts(
     bound()
     assert memos.hits == before + 1, "the run is not repeated in C"
     last = max(range(len(memos._node.memos)), key=lambda k: int(memos._node.memos[k].last))
-    work = memos._memos[last].contents.work
+    work = memos._memos[last].work
     whole = timed(bound, wait, runs)
     direct = timed(lambda: session._sess.run_with_iobinding(binding._iobinding, None), wait, runs)
     submitted = timed(lambda: encoding.native.lib.run(work._words[0]), wait, runs)

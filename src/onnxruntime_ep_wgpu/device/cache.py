@@ -211,10 +211,12 @@ class Caches:
         create: Callable[[str, int, str], Buffer],
         limit: int,
         reused: Callable[[], Reused] = lambda: (0, 0, 0),
+        read: Callable[[], Reused] = lambda: (0, 0, 0),
         repeated: Callable[[], int] = lambda: 0,
     ) -> None:
         """`create(kind, nbytes, label)` makes a buffer of a kind, which is the name of an attribute here; `reused`: tensors'
-        memory that came again without the cache; `repeated`: how many runs have ended elsewhere."""
+        memory that came again without the cache; `read`: tensors that were, and the buffers for that; `repeated`: how many runs
+        have ended elsewhere."""
 
         def cache(kind: str, mode: str, elsewhere: Callable[[], Reused] = lambda: (0, 0, 0)) -> BufferCache:
             return BufferCache(mode, lambda nbytes, label: create(kind, nbytes, label), limit, elsewhere, repeated)
@@ -222,7 +224,7 @@ class Caches:
         self.storage = cache("storage", settings.storage_cache, reused)
         self.uniform = cache("uniform", settings.uniform_cache)
         self.query_resolve = cache("query_resolve", settings.query_resolve_cache)
-        self.default = cache("default", settings.default_cache)
+        self.default = cache("default", settings.default_cache, read)
         self._all = (self.storage, self.uniform, self.query_resolve, self.default)
         # Those that let go of something whenever a run ends.
         self.lazy = tuple(it for it in self.all().values() if it.mode == "lazyRelease")

@@ -47,6 +47,7 @@ class Memory:
             lambda *what: _alive(this)._of_kind(*what),
             target.max_buffer_bytes,
             lambda: queue.reused,
+            lambda: queue.read_in_c,
             lambda: int(queue.shared.submits),
         )
         self.reader = Reader(queue, self.caches.default, self.caches.storage.mode == "bucket")

@@ -110,6 +110,12 @@ class Queue:
         words = self.shared
         return int(words.reused), int(words.free_ranges), int(words.free_bytes)
 
+    @property
+    def read_in_c(self) -> tuple[int, int, int]:
+        """How many tensors C code has read, and its staging buffers for that: how many, bytes."""
+        words = self.shared
+        return int(words.downloads), int(words.staging_bytes > 0), int(words.staging_bytes)
+
     def submit(self, commands: Sequence[Any] = (), what: str = "", turn: Turn | None = None) -> int:
         """Submits command buffers one after another, or nothing but the uploads so far; gives the last ticket. `turn`: of the
         graph that they are of."""

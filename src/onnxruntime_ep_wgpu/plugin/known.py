@@ -22,16 +22,6 @@ if TYPE_CHECKING:
     from .memory.allocation import Marked
 
 
-def write_row(row: Any, type: int, dims: tuple[int, ...], mark: Marked | None, at: int, valued: bool) -> None:
-    """Writes what C code compares a tensor with: type and dims; of one that is not empty also its address and marks."""
-    row.type, row.rank, row.valued = type, len(dims), valued
-    row.dims[0 : len(dims)] = dims
-    if mark is not None:
-        row.marks = ffi.cast("uint64_t *", mark.marks.buffer_info()[0])
-        row.place, row.value = mark.place, mark.value
-        row.data = ffi.cast("void *", at)  # the last step: an interrupt leaves nothing half known
-
-
 class _KnownTensor(NamedTuple):
     """A tensor on the device, as it was. The address is ONNX Runtime's."""
 
@@ -43,10 +33,13 @@ class _KnownTensor(NamedTuple):
 
 
 class KnownTensors:
-    """The tensors of a node's earlier run on a device. One run uses it at a time."""
+    """The tensors of a node's earlier run on a device. One run uses it at a time.
+
+    `repeatable`: all tensors of this run are known now, or empty. `newest`: the number of the newest allocation that was looked at
+    and does not stay in its buffer."""
 
     def __init__(self, signature: FusedNode, device: Device) -> None:
-        self.device = device
+        self.device, self.repeatable, self.newest = device, True, 0
         inputs, outputs = len(signature.input_names), len(signature.outputs)
         self.inputs: list[_KnownTensor | None] = [None] * inputs
         self.outputs: list[_KnownTensor | None] = [None] * outputs
@@ -72,23 +65,50 @@ class KnownTensors:
         self.shapes = shapes
         self.dims = ffi.new("int64_t[]", [extent for shape in shapes for extent in shape] or (0,))
 
+    def rows(self, signature: FusedNode) -> Any:
+        """What C code compares with the tensors of the node, inputs before outputs."""
+        inputs, outputs = signature.counts
+        made = ffi.new("Tensor[]", max(1, inputs + outputs))
+        ffi.memmove(made, self.c_inputs, inputs * ffi.sizeof("Tensor"))
+        for k, number in enumerate(signature.outputs):
+            made[inputs + number] = self.c_outputs[k]
+        return made
+
+    def note_empty(self, row: Any, dtype: DType, shape: tuple[int, ...]) -> None:
+        """A tensor of this run has no elements."""
+        self.repeatable &= len(shape) <= lib.MOST_AXES
+        if self.repeatable:
+            row.marks, row.type, row.rank = ffi.NULL, dtype.code, len(shape)
+            row.dims[0 : len(shape)] = shape
+
     def note_input(self, number: int, tensor: DeviceTensor, at: int) -> None:
         """Remembers an input of the fused node, whose address is `at`, for later runs."""
-        self._note(self.inputs, self.c_inputs, number, tensor, at, False)
+        mark = self._note(self.inputs, self.c_inputs[number], number, tensor, at)
+        if tensor.value is not None:  # what memory holds matters, of which a host copy tells
+            value, self.c_inputs[number].valued = tensor.value.tobytes(), True
+            self.repeatable &= mark.mirror is not None and mark.mirror[: len(value)] == value
 
     def note_output(self, number: int, tensor: DeviceTensor, at: int) -> None:
         """Remembers an output of the group, whose address is `at`, for later runs."""
-        self._note(self.outputs, self.c_outputs, number, tensor, at, True)  # it must have no host copy later either
+        mark = self._note(self.outputs, self.c_outputs[number], number, tensor, at)
+        self.c_outputs[number].valued = True  # a host copy has to be forgotten
+        self.repeatable &= not mark.mirrored
 
-    def _note(
-        self, known: list[_KnownTensor | None], rows: Any, number: int, tensor: DeviceTensor, at: int, valued: bool
-    ) -> None:
+    def _note(self, known: list[_KnownTensor | None], row: Any, number: int, tensor: DeviceTensor, at: int) -> Marked:
         dtype, shape, place = tensor.dtype, tensor.shape, tensor.place
         mark = memory.space().marked(at, dtype.nbytes(math.prod(shape)))
+        if not mark.stays:
+            self.newest = max(self.newest, mark.number)
         if place is None or len(shape) > lib.MOST_AXES or mark.at is None or mark.at.place != place:
-            return
+            self.repeatable = False
+            return mark
+        row.type, row.rank, row.valued = dtype.code, len(shape), False
+        row.marks = ffi.cast("uint64_t *", mark.marks.buffer_info()[0])
+        row.place, row.value = mark.place, mark.value
+        row.dims[0 : len(shape)] = shape
         known[number] = _KnownTensor(dtype, shape, weakref.ref(place.buffer), place.offset, at)
-        write_row(rows[number], dtype.code, shape, mark, at, valued)
+        row.data = ffi.cast("void *", at)  # the last step: an interrupt leaves nothing half known
+        return mark
 
 
 class FusedNode:
@@ -115,7 +135,10 @@ class FusedNode:
             found = self._free.pop()
         except IndexError:
             return KnownTensors(self, device)
-        return found if found.device is device else KnownTensors(self, device)
+        if found.device is not device:
+            return KnownTensors(self, device)
+        found.repeatable, found.newest = True, 0
+        return found
 
     def give_back(self, known: KnownTensors) -> None:
         """For the next run."""

@@ -120,7 +120,7 @@ class ComputeInfo(CallbackTable, struct="OrtNodeComputeInfo", kind="Node"):
                     submission, graph = self.captured.run(group, run, outputs, tensors.addresses)
                 if self.memos is not None and submission is not None and not rehearsal.is_on():
                     self._noted = group
-                    self.memos.ran(run, submission, lambda: tensors.of_node(run, outputs), graph)
+                    self.memos.ran(run, submission, tensors, outputs, graph)
             tensors.deliver()
         finally:
             tensors.close()

@@ -17,9 +17,7 @@ from .._ort import ffi, lib
 from ..device import Place
 from ..errors import DeviceError, InputError
 from ..program.dtypes import DType
-from ..runtime.executable import Run
 from ..runtime.inputs import DeviceTensor
-from . import memo
 from .abi import Ort, address
 from .known import FusedNode
 from .memory import allocation, copies, descriptors
@@ -33,23 +31,24 @@ if TYPE_CHECKING:
 class Tensors:
     """Those of one call of Compute, on `device`.
 
-    `addresses`: the device address of every tensor so far, inputs first; 0 for one in a temporary buffer or empty.
+    `addresses`: the device address of every tensor so far, inputs first; 0 for one in a temporary buffer or empty. `known`: what
+    later runs need not look at again. `valued`: whether the value of some input was looked at.
     """
 
     def __init__(self, ort: Ort, signature: FusedNode, device: Device, context: Any) -> None:
         self.addresses: list[int] = []
         self._ort, self._node, self._device, self._context = ort, signature, device, context
         self._space = memory.space()
-        self._known = signature.take_known(device)
+        self.known = signature.take_known(device)
         self._temporary: list[Buffer] = []
         self._deliveries: list[tuple[Located, Any, int]] = []
         self._given: Any = None  # the inputs as ONNX Runtime has them
-        self._values: dict[int, bytes] = {}  # by number of the group's input
+        self.valued = False
 
     def inputs(self, valued: frozenset[int]) -> list[DeviceTensor]:
         """The inputs of the group as the runtime takes them, those in `valued` with their values. Asked again it begins again."""
-        self.addresses, self._values = [], {}
-        node, known, count = self._node, self._known, len(self._node.input_names)
+        self.addresses, self.valued = [], bool(valued)
+        node, known, count = self._node, self.known, len(self._node.input_names)
         given = self._given = ffi.new("Given[]", max(1, count))
         status = lib.read_inputs(self._ort.api, self._context, count, given)
         if status:
@@ -80,7 +79,7 @@ class Tensors:
 
     def _input(self, number: int, valued: bool) -> DeviceTensor:
         tensor, what = self._given[number], self._node.input_labels[number]
-        self._known.c_inputs[number].data = ffi.NULL
+        self.known.c_inputs[number].data = ffi.NULL
         dtype, shape = descriptors.element_type(tensor.type), descriptors.shape_of(tensor)
         nbytes = dtype.nbytes(math.prod(shape))
         at = address(tensor.data)
@@ -88,8 +87,8 @@ class Tensors:
         value = None
         if valued:
             value = read_value(tensor.data, nbytes, dtype, shape)
-            self._values[len(self.addresses) - 1] = value.tobytes()
         if not nbytes:
+            self.known.note_empty(self.known.c_inputs[number], dtype, shape)
             return DeviceTensor(dtype, shape, None, 0, value)
         if not at:
             raise DeviceError(f"no memory for {what} of shape {shape}: ONNX Runtime passed a null pointer")
@@ -101,7 +100,7 @@ class Tensors:
                 found = here
             else:
                 self.addresses[-1] = at
-                self._known.note_input(number, DeviceTensor(dtype, shape, *found.place), at)
+                self.known.note_input(number, DeviceTensor(dtype, shape, *found.place, value), at)
         else:
             found = self.scratch(nbytes, what)
             self._device.upload(*found.place, copies.host_bytes(tensor.data, nbytes))
@@ -109,7 +108,7 @@ class Tensors:
 
     def outputs(self, wanted: Sequence[tuple[DType, tuple[int, ...]]]) -> list[Place | None]:
         """Where the outputs of the group go, by type and shape; None for those that are empty."""
-        known, count = self._known, len(wanted)
+        known, count = self.known, len(wanted)
         known.set_shapes(tuple([shape for _, shape in wanted]))
         made = lib.make_outputs(self._ort.api, self._context, count, known.numbers, known.dims, known.ranks, known.data)
         self._ort.check_status(made)
@@ -127,12 +126,13 @@ class Tensors:
         return places
 
     def _output(self, index: int, dtype: DType, shape: tuple[int, ...]) -> Place | None:
-        known, pointer = self._known, self._known.data[index]
+        known, pointer = self.known, self.known.data[index]
         known.c_outputs[index].data = ffi.NULL
         nbytes = dtype.nbytes(math.prod(shape))
         what = self._node.output_labels[self._node.outputs[index]]
         self.addresses.append(0)
         if not nbytes:
+            known.note_empty(known.c_outputs[index], dtype, shape)
             return None
         at = address(pointer)
         if not at:
@@ -148,20 +148,6 @@ class Tensors:
         self._deliveries.append((here, pointer, nbytes))
         return here.place
 
-    def of_node(self, run: Run, outputs: Sequence[Place | None]) -> list[memo.NodeTensor]:
-        """All of them as the fused node has them, inputs before outputs."""
-        node, places = self._node, run.places(outputs)
-        given: list[memo.NodeTensor] = [memo.LEFT_OUT] * sum(node.counts)
-        for k, i in enumerate(node.inputs):
-            tensor = self._given[i]
-            dims = descriptors.shape_of(tensor)
-            nbytes = descriptors.element_type(tensor.type).nbytes(math.prod(dims))
-            given[i] = memo.NodeTensor(tensor.type, dims, self.addresses[k], nbytes, places[k], self._values.get(k))
-        for k, (dtype, dims) in enumerate(run.outputs, len(node.inputs)):
-            i = len(node.input_names) + node.outputs[k - len(node.inputs)]
-            given[i] = memo.NodeTensor(dtype.code, dims, self.addresses[k], dtype.nbytes(math.prod(dims)), places[k])
-        return given
-
     def deliver(self) -> None:
         """Brings outputs to the host memory, or the other device, that ONNX Runtime wants them in."""
         for here, pointer, nbytes in self._deliveries:
@@ -172,13 +158,14 @@ class Tensors:
 
     def close(self) -> None:
         """Gives the temporary buffers back; work that uses them is queued already. The next run knows the tensors of this one."""
-        self._node.give_back(self._known)
+        self._node.give_back(self.known)
         if self._temporary and not self._device.lost:
             for buffer in self._temporary:
                 self._device.caches.storage.give(buffer)
 
     def scratch(self, nbytes: int, what: str) -> Located:
         """Memory on the device until the run ends."""
+        self.known.repeatable = False
         buffer = self._device.caches.storage.take(nbytes, f"{what} of {nbytes} bytes")
         self._temporary.append(buffer)
         return Located(self._device, Place(buffer, 0))
