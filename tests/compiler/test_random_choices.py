@@ -151,6 +151,17 @@ def attention(rows: int, keys: int, size: int, value_size: int) -> Case:
     return of(nodes, {"q": (1, 2, rows, size), "k": (1, 2, size, keys), "v": (1, 2, keys, value_size)})
 
 
+def attention_of_halves(rows: int, keys: int, size: int, value_size: int) -> Case:
+    """Of keys that are seen alike or not at all, and of small whole numbers, whose sums halves hold."""
+    model, _ = attention(rows, keys, size, value_size)
+    for it in model.graph.input:
+        it.type.tensor_type.elem_type = TensorProto.FLOAT16
+    dice = np.random.default_rng(keys)
+    q = np.eye(size, dtype=H)[dice.integers(0, size, (1, 2, rows))]
+    k, v = dice.choice([0, -64], (1, 2, size, keys)), dice.integers(-3, 4, (1, 2, keys, value_size))
+    return model, [q, k.astype(H), v.astype(H)]
+
+
 PRODUCTS = [product(2, 33, 70, 45), product(1, 6, 37, 130)]
 ATTENTION = [attention(37, 70, 20, 24), attention(70, 33, 24, 7)]
 CASES: dict[str, list[Case]] = {
@@ -185,6 +196,7 @@ CASES: dict[str, list[Case]] = {
     "channels_last": [convolution(8, 8, 1, 3), convolution(6, 6, 1, 2)],
     "attention": ATTENTION,
     "flash_attention": ATTENTION,
+    "flash_matrices": [attention_of_halves(37, 70, 24, 16), attention_of_halves(70, 33, 16, 40)],
     "flash_rows": [attention(1, 70, 20, 24), attention(5, 133, 24, 7)],
     "flash_parts": [attention(3, 300, 20, 24), attention(20, 133, 24, 7)],
 }  # fmt: skip
@@ -267,7 +279,8 @@ def test_every_kernel_has_cases() -> None:
 
 
 def run(kernel: str, seed: int, count: int) -> None:
-    target_of = {"matmul_matrices": "matrices", "matmul_bytes": "matrices", **dict.fromkeys(FOR_SOFTWARE, "software")}
+    by_matrices = ("matmul_matrices", "matmul_bytes", "flash_matrices")
+    target_of = {**dict.fromkeys(by_matrices, "matrices"), **dict.fromkeys(FOR_SOFTWARE, "software")}
     with targets.using(targets.Way(target_of.get(kernel, "gpu"))):
         check(kernel, seed, count)
 

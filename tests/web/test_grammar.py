@@ -21,7 +21,7 @@ from onnxruntime_ep_wgpu.compiler.lower.lower import attempt
 from onnxruntime_ep_wgpu.device import matrix_probe
 from onnxruntime_ep_wgpu.program.settings import CompileSettings
 from onnxruntime_ep_wgpu.program.target import F16, SUBGROUP_MATRIX, MatrixUnit, Target
-from tests.compiler import test_channels_last, test_extremes, test_squeeze_excite
+from tests.compiler import attention_models, test_channels_last, test_extremes, test_squeeze_excite
 from tests.conformance import cases, scope
 from tests.language.models import Decoder, graph_of, growing_graph_of
 from tests.ops import test_features, test_trees
@@ -82,6 +82,9 @@ def models() -> Iterator[tuple[onnx.ModelProto, Target]]:
         yield helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), target
     for weights in (np.int8, np.uint8):
         yield bytes_by(weights), UNITS
+    for mask in ("none", "added"):
+        sizes = attention_models.Sizes(2, 2, 40, 70, 64, 32)
+        yield attention_models.attention_model("scores", mask, sizes, np.float16, dynamic=True), UNITS
     for product in ("Conv", "MatMul"):
         yield test_squeeze_excite.block(product=product), CHANNELS_LAST
     for seed in range(6):
@@ -107,7 +110,8 @@ def test_kernels_for_gpus_are_what_browsers_read(tmp_path: Path) -> None:
         "suppress",
     }
     assert labels >= templates
-    assert any("subgroupMatrixMultiplyAccumulate" in text for text in found)
+    multiply = {label.partition(" ")[0] for text, label in found.items() if "subgroupMatrixMultiplyAccumulate" in text}
+    assert multiply >= {"matmul", "flash_attention"}
     assert any("subgroup_matrix_left<i8" in text for text in found)
     halves = (MatrixUnit(*it, "f16", "f32", 32) for it in ((16, 16, 16), (8, 8, 8), (16, 8, 16)))
     for unit in (*halves, MatrixUnit(16, 16, 32, "i8", "i32", 32), MatrixUnit(8, 16, 32, "i8", "i32", 16)):

@@ -26,7 +26,7 @@ def call_texts(w: Writer, call: Call) -> list[VariantText]:
     """The variants of a Call. Functions are the same of all that multiply matrices of subgroups, and of all others."""
     texts: dict[Variant, VariantText] = {}
     for eights in (False, True):
-        variants = [it for it in call.variants if ("UNIT_M" in dict(it.constants)) is eights]
+        variants = [it for it in call.variants if it.by_matrices is eights]
         if variants:
             if eights:
                 results = {n: replace(it, vector=it.vector or it.by_matrices) for n, it in call.results.items()}

@@ -148,6 +148,11 @@ class Variant:
     template: str = ""
     product_bytes: tuple[int, int] | None = None
 
+    @property
+    def by_matrices(self) -> bool:
+        """Whether it multiplies matrices of subgroups."""
+        return any(name == "UNIT_M" for name, _ in self.constants)
+
 
 @dataclass(frozen=True)
 class Write:
@@ -244,7 +249,9 @@ class Call(Node):
     @property
     def label(self) -> str:
         """What the kernel is called: its template, and what there is to tell of it."""
-        return f"{self.template} ({self.note})" if self.note else self.template
+        units = "matrix units" if any(it.by_matrices for it in self.variants) else ""
+        said = ", ".join(filter(None, (self.note, units)))
+        return f"{self.template} ({said})" if said else self.template
 
     @property
     def updated(self) -> list[Tensor]:

@@ -63,4 +63,4 @@ def are_multiplied(tensor: Tensor) -> bool:
 
 
 def _has_units(node: Node) -> bool:
-    return isinstance(node, Call) and any("UNIT_M" in dict(it.constants) for it in node.variants)
+    return isinstance(node, Call) and any(it.by_matrices for it in node.variants)

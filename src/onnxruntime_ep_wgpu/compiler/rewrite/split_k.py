@@ -24,7 +24,7 @@ def split_k(call: Call, target: Target) -> MatchResult:
     result = call.results["y"]
     batch, m, n = matrix_sizes(View.of(result.tensor), result.groups)
     k = call.parameters["k"]
-    matrices = any("UNIT_M" in dict(it.constants) for it in call.variants)
+    matrices = any(it.by_matrices for it in call.variants)
     splits = k_splits(batch, m, n, k, target, matrices=matrices)
     if splits == 1 or packed_run(call.operands["b"]):
         return None

@@ -81,7 +81,7 @@ def _multiplied_by_units(b: Builder, x: Operand, y: Operand) -> bool:
 def by_units(b: Builder, sizes: tuple[Dim, Dim, Dim, Dim]) -> bool:
     """Whether matrix units multiply signed bytes of these sizes, batch, m, n and k, or may do so for what a run has."""
     _, variants = matmul_variants(*sizes, b.target, DType.INT32, transposed=True, bits=8, of_bytes=True)
-    return any("UNIT_M" in dict(it.constants) for it in variants)
+    return any(it.by_matrices for it in variants)
 
 
 def signed(b: Builder, x: Operand) -> Operand:

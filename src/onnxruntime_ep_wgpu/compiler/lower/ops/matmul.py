@@ -8,7 +8,7 @@ from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ....program.target import Target
 from ...dims import Dim, equal, product
-from ...ir import Map, Read, Shape, Tensor, Variant, View, broadcast_shapes, packed_run
+from ...ir import Map, Read, Shape, Tensor, View, broadcast_shapes, packed_run
 from ...ir.signed_bytes import are_bytes
 from ...nodes.divide import BindingsError, least_reach
 from ...tune import matmul_variants
@@ -123,19 +123,12 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
         parameters={"m": m, "n": n, "k": k},
         flops=2 * product(it.shape) * k,
         vectors=puts_fours,
-        note=_note(variants),
+        note="activations of 8 bits" if any(dict(it.constants).get("DOTS") for it in variants) else "",
         ALONG=Read(x.view, it.x_groups).loads_vectors,
         TRANSPOSED=along_k is not None,
         FOURS=puts_fours,
     )
     return b.cast(result, it.dtype)
-
-
-def _note(variants: tuple[Variant, ...]) -> str:
-    """What is to be known of a product in reports."""
-    if any(dict(form.constants).get("DOTS") for form in variants):
-        return "activations of 8 bits"
-    return "matrix units" if any("UNIT_M" in dict(form.constants) for form in variants) else ""
 
 
 def _type_of_scales(weights: Tensor) -> DType | None:
