@@ -112,7 +112,11 @@ def _vectors_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
     }
     written = [tensor for it in call.results.values() if it.in_fours for tensor in (it.tensor, *it.also)]
     behind = [node for node in w.fused.values() if any(w.follows(node.output, it) for it in written)]
-    loaded |= {v.tensor for node in behind for v in node.reads if v.tensor in w.loads and _shows_fours(w, v)}
+    read = [view for node in behind for view in node.reads]
+    # And what maps beside the result make of such, as a residual of bytes.
+    beside = [w.fused[view.tensor] for view in read if view.tensor in w.fused]
+    read += [view for node in beside if node.is_pointwise for view in node.reads]
+    loaded |= {v.tensor for v in read if v.tensor in w.loads and _shows_fours(w, v)}
     stored = {t for t in w.group.stores if any(w.follows(t, it) for it in written)}
     fitting = {
         t for t in stored if w.has_vectors(t) and all(quotient(d, 4) is not None for d in placed_in_fours(t) or (1,))
@@ -168,9 +172,9 @@ def _scaled(w: Writer, read: Read) -> set[Tensor]:
 
 
 def _shows_fours(w: Writer, view: View) -> bool:
-    """Whether every four elements of a view are known to be four neighbours in memory, of a type that has words of its own."""
-    together = view.factors and view.factors[-1].stride == 1 and w.lanes(view.dtype) == 1
-    needs = view.fours if together and view.dtype.compute == "f32" else None
+    """Whether every four elements of a view are known to be four neighbours in memory, which WGSL has a vector for, or one word."""
+    together = view.factors and view.factors[-1].stride == 1 and w.lanes(view.dtype) in (1, 4)
+    needs = view.fours if together and view.dtype.compute in ("f32", "i32", "u32") else None
     return needs is not None and all(quotient(d, 4) is not None for d in (*needs, view.tensor.size))
 
 

@@ -78,6 +78,9 @@ class _Fusion:
         for node in self.graph.nodes:
             if isinstance(node, Map) and elements_per_word(node.output.dtype, self.target) > 1:
                 self._join_producers(node)  # now that it is known whether a narrow result is stored
+        if any(it.multiplies_bytes for it in self.target.matrices):
+            for node in self.graph.nodes:
+                self._leave_to_reader(node)
         for node in reversed(self.graph.nodes):
             self._absorb_producers(node)
         return self._ordered()
@@ -108,6 +111,32 @@ class _Fusion:
             return True
         reads = [r for r in reader.operands.values() if r.view.tensor is node.output]
         return isinstance(reader, Call) and len(reads) == 1 and not reads[0].reuse and operand.users != [node]
+
+    def _leave_to_reader(self, node: Node) -> None:
+        """Takes an inline map of narrow integers out of the kernel that makes these, if it is all that another one reads element by
+        element: they are stored as they are, a quarter of what the map makes. Where products take bytes, memory is what is left."""
+        if not isinstance(node, Map) or not (node.inline and node.is_pointwise) or node.output.is_stored:
+            return
+        group, read = self.group[node], [view.tensor for view in node.reads if not view.tensor.is_literal]
+        narrow = [it for it in read if elements_per_word(it.dtype, self.target) > 1]
+        if (
+            len(node.output.users) != 1
+            or len(narrow) != 1
+            or narrow[0] not in {t for n in group.nodes for t in n.outputs}
+        ):
+            return
+        (reader,) = node.output.users
+        theirs = self.group.get(reader)
+        if theirs is None or theirs is group or not isinstance(reader, Map) or not reader.is_pointwise:
+            return
+        if any(v.size != node.output.size or not v.is_whole for v in reader.reads if v.tensor is node.output):
+            return
+        if group.anchor and not self._stores(group.anchor, narrow[0]):
+            return
+        if self._binds(FusedGroup([node, *theirs.nodes], theirs.anchor), self._stored(theirs.nodes)):
+            group.nodes.remove(node)
+            at = self.position[node]
+            self.group[node] = FusedGroup([node], first=at, last=at)
 
     def _can_merge(self, ours: FusedGroup, theirs: FusedGroup) -> bool:
         if (ours.anchor and theirs.anchor) or ours.inlined or theirs.inlined:
