@@ -23,6 +23,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.plugin import watch
+from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
 
 OpenSession = Callable[..., ort.InferenceSession]
 # Bodies that make {0} of r, which is made outside; nodes named cpu... are to stay on the CPU.
@@ -186,6 +187,22 @@ def test_a_captured_run_refuses_control_flow_by_name(open_session: OpenSession) 
     model = MODELS["if-here-here"].SerializeToString()
     with pytest.raises(Exception, match=r"If 'If_\d+' .* a captured run would repeat the branches"):
         open_session(model, {"enableGraphCapture": "1"})
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_iterations_are_repeated_without_python(condition: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where each one makes a condition, which is a byte that the host reads."""
+    lines = (
+        LOOP.replace("s, z = Loop", "s = Loop").replace(", {0}[N,4] o) {{", ") {{").replace(" [o] o = Tanh (s1)", "")
+    )
+    inputs = "float[N,4] x, bool c, int64 m"
+    session = webgpu_ep.session(graph(lines.format("float", CONDITIONS[condition]), inputs=inputs).SerializeToString())
+    feeds = {"x": np.full((3, 4), 0.01, np.float32), "c": np.array(True), "m": np.array(200)}
+    session.run(None, feeds)
+    runs, run = [], ComputeInfo.run
+    monkeypatch.setattr(ComputeInfo, "run", lambda self, *given: (runs.append(1), run(self, *given))[1])
+    session.run(None, feeds)
+    assert len(runs) < 40
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signal can be sent to a thread")

@@ -160,8 +160,10 @@ class Allocation:
 
     def _taken_for(self, device: Device, offset: int, nbytes: int) -> int:
         """How many bytes a tensor gets that is written to a place where nothing is: the whole range when no other tensor lies
-        behind it, which would at a multiple of GRAIN, so that it fits another time as well."""
-        whole = offset == 0 and nbytes > self.range.size - GRAIN and nbytes % 4 == 0 and not self._pieces
+        behind it, which would at a multiple of GRAIN, so that it fits another time as well. Of parts of words, such as a Loop's
+        condition of a byte, it has to be all that was allocated: the rest could be written by itself."""
+        last = nbytes == self.range.size or (nbytes > self.range.size - GRAIN and nbytes % 4 == 0)
+        whole = offset == 0 and last and not self._pieces
         small = self.owner is not None and self.capacity <= pool.MOST_BYTES
         return self.capacity if whole and small and _keeps_sizes(device) else nbytes
 
@@ -330,7 +332,7 @@ class Allocation:
                 at = piece.base + offset - piece.start
                 if whole_words and (at | nbytes) & 3:
                     alone = sum(other.buffer is piece.buffer for other in self._pieces) == 1
-                    if at & 3 or end != piece.end or not alone:
+                    if at & 3 or not alone or (end != piece.end and nbytes != self.range.size):
                         return None
                 return Located(piece.device, Place(piece.buffer, at))
         return None
