@@ -82,7 +82,7 @@ def measure(model: Any, tokens: int) -> dict[str, str]:
     it = generator(model, [int(n) for n in ids], max_length=length, min_length=length)
     for _ in range(BEFORE):
         it.generate_next_token()
-    computes, prepares = Stretch(ComputeInfo, "compute"), Stretch(queue.Queue, "meanwhile")
+    computes, prepares = Stretch(ComputeInfo, "compute"), Stretch(queue.Queue, "run_deferred")
     downloaded = lib.downloaded
     in_c = SimpleNamespace(downloaded=lambda *arguments: downloaded(*arguments))
     waits = Stretch(in_c, "downloaded"), Stretch(mapped.Mapping, "wait")

@@ -1,6 +1,9 @@
-"""Declares the extension module `onnxruntime_ep_wgpu._submit` (cffi, one binary for Python 3.11 and later).
+"""Declares the extension module `onnxruntime_ep_wgpu._submit`: what is called of WebGPU libraries without Python, and what they
+call in us (cffi, one binary for Python 3.11 and later).
 
-In: tickets.c, encode.c, submit.c, readback.c and copy.c. Out: `ffibuilder`, which setup.py names in `cffi_modules`.
+In: tickets.c, encode.c, submit.c, readback.c and copy.c; CALLBACKS. Out: `ffibuilder`, which setup.py names in `cffi_modules`. A
+callback is a C function `c_NAME` that asks the Python function `py_NAME` until that has answered (python_call.h). Its types are
+spelled without their header: handles are pointers, enumerations are int.
 """
 
 from __future__ import annotations
@@ -12,6 +15,31 @@ import cffi
 
 HERE = Path(__file__).resolve().parent
 
+CALLBACKS = {
+    "on_error": "const void *device, int type, Text message",
+    "on_lost": "const void *device, int reason, Text message",
+    "on_device": "int status, void *device, Text message",
+    "on_popped": "int status, int type, Text message",
+}
+
+
+def callbacks() -> tuple[str, str, str]:
+    """(cdef of the C functions, cdef of the Python functions, C source) for all callbacks."""
+    c_side, python_side, source = [], [], []
+    for name, first in CALLBACKS.items():
+        parameters = f"{first}, void *userdata1, void *userdata2"
+        arguments = ", ".join(part.replace("*", " ").split()[-1] for part in parameters.split(","))
+        c_side.append(f"void c_{name}({parameters});")
+        python_side.append(f"void py_{name}(int again, {parameters});")
+        source.append(
+            f"static void py_{name}(int again, {parameters});\n"
+            f"static void c_{name}({parameters}) {{ WgpuCall call; if (!wgpu_enter(&call)) return; "
+            f"do py_{name}(call.again, {arguments}); while (wgpu_unanswered(&call)); wgpu_leave(&call); }}"
+        )
+    return "\n".join(c_side), "\n".join(python_side), "\n".join(source)
+
+
+_c_side, _python_side, _source = callbacks()
 ffibuilder = cffi.FFI()
 _LISTS = (
     "const uint64_t *functions, uint64_t device, const uint64_t *copies, size_t before, size_t after,"
@@ -24,6 +52,11 @@ ffibuilder.cdef(
     uint64_t encode({_LISTS});
     """
     """
+    typedef struct { const char *data; size_t length; } Text;
+    void wgpu_interrupt_later(void);
+    void wgpu_answer(int64_t answer);
+    int wgpu_add_functions(const char *module);
+    void wgpu_complain(void);
     typedef struct Tickets Tickets;
     struct Tickets {
       uint64_t (*submit)(Tickets *its, size_t count, void *const *commands);
@@ -44,7 +77,6 @@ ffibuilder.cdef(
       const uint64_t *functions;
       uint64_t device, queue, nothing, staging, staging_bytes;
       Tickets *tickets;
-      uint64_t (*complaints)(void);
       int64_t lost, submits, dispatches, runs, runs_ahead, soon, looked, uploads, downloads;
       int64_t most_unflushed, reused, free_ranges, free_bytes, last[...];
       size_t copiers;
@@ -89,9 +121,12 @@ ffibuilder.cdef(
     void provide_bytes(uint64_t to, size_t count, size_t threads);
     """
 )
+ffibuilder.cdef(_c_side)
+ffibuilder.cdef('extern "Python" {\n' + _python_side + "\n}")
 ffibuilder.set_source(
     "onnxruntime_ep_wgpu._submit",
-    '#include "tickets.c"\n#include "encode.c"\n#include "submit.c"\n#include "readback.c"',
+    '#include "tickets.c"\n#include "encode.c"\n#include "submit.c"\n#include "readback.c"\n#include "python_call.h"\n'
+    + _source,
     include_dirs=[str(HERE)],
     depends=[
         str(HERE / name)

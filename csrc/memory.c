@@ -334,7 +334,7 @@ static int download_all(const OrtApi *api, const OrtValue **sources, OrtValue **
   PyThreadState *python = without_its_lock();
   void *answer = queue != NULL ? download(queue, parts, count) : NULL;
   if (answer != NULL && (platform_read(&queue->soon) || platform_read(&queue->runs) != platform_read(&queue->looked)))
-    c_Meanwhile(queue);
+    c_RunDeferred(queue);
   int done = answer != NULL && downloaded(queue, answer, parts, count);
   python_again(python);
   return done;

@@ -258,7 +258,7 @@ LOOSE = """
     0   OrtStatus *CreateEpFactories(const char *name, const OrtApiBase *base, const OrtLogger *logger, OrtEpFactory **out, size_t capacity, size_t *out_count)
     1   OrtStatus *ReleaseEpFactory(OrtEpFactory *factory)
     2   OrtStatus *CreateKernel(void *state, const OrtKernelInfo *info, OrtKernelImpl **out)
-    3   void Meanwhile(const void *queue)
+    3   void RunDeferred(const void *queue)
 """
 
 _LINE = re.compile(r"(\d+)\s+(.*?)(\w+)(?:\((.*)\))?$")

@@ -11,7 +11,6 @@ typedef struct {
   uint64_t device, queue;
   Tickets *tickets;
   uint64_t nothing;          /* a buffer that nobody reads */
-  uint64_t (*complaints)(void); /* how many errors the library has reported to this thread (complaints.h) */
   int64_t lost;              /* whether the device is known to be lost */
   int64_t submits, dispatches; /* by `run` */
   int64_t runs, runs_ahead;    /* by `run`, and those that had been recorded ahead */

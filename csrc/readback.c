@@ -87,7 +87,7 @@ static size_t whole_words(uint64_t bytes) { return ((size_t)bytes + 3) & ~(size_
  * it, or the library complained. */
 static Answer *download(Queue *queue, const Part *parts, size_t count) {
   if (platform_read(&queue->lost) || platform_exchange(&queue->reading, 1)) return NULL;
-  uint64_t rows[MOST_PARTS * COPY_WORDS], place = 0, ticket, complaints = queue->complaints();
+  uint64_t rows[MOST_PARTS * COPY_WORDS], place = 0, ticket, complaints = complaints_of_thread();
   for (size_t i = 0; i < count; place += whole_words(parts[i++].bytes)) {
     const uint64_t row[COPY_WORDS] = {parts[i].buffer, 0, queue->staging, place, whole_words(parts[i].bytes)};
     memcpy(rows + i * COPY_WORDS, row, sizeof row);

@@ -6,6 +6,7 @@
  * to a device that is known to be lost, which would end the process; no lock is held while Python runs, except by callbacks of
  * the library. Included behind encode.c.
  */
+#include "complaints.h"
 #include "outcomes.h"
 #include "queue.h"
 
@@ -58,11 +59,11 @@ static void turn_give(Turn *turn) {
 /* Whether the device can be used, also when nobody was told of a loss yet: writing nothing only complains. */
 static int usable(Queue *queue) {
   if (platform_read(&queue->lost)) return 0;
-  uint64_t before = queue->complaints();
+  uint64_t before = complaints_of_thread();
   char none = 0;
   handle to = POINTER(handle, queue->queue), nothing = POINTER(handle, queue->nothing);
   POINTER(write_buffer, queue->functions[WRITE_BUFFER])(to, nothing, 0, &none, 0);
-  return queue->complaints() == before && !platform_read(&queue->lost);
+  return complaints_of_thread() == before && !platform_read(&queue->lost);
 }
 
 /* Submits a command buffer, or with 0 the uploads so far, while nobody else does, to a device that can be used. Its ticket. */
@@ -92,16 +93,16 @@ static int64_t wrote(Queue *queue, int64_t bytes) { return platform_add(&queue->
 static int upload(uint64_t to, uint64_t buffer, uint64_t offset, const void *data, size_t bytes) {
   Queue *queue = POINTER(Queue *, to);
   if (platform_read(&queue->lost)) return 0;
-  uint64_t complaints = queue->complaints(), ticket;
+  uint64_t complaints = complaints_of_thread(), ticket;
   POINTER(write_buffer, queue->functions[WRITE_BUFFER])(POINTER(handle, queue->queue), POINTER(handle, buffer), offset, data, bytes);
-  if (queue->complaints() != complaints) return 0;
+  if (complaints_of_thread() != complaints) return 0;
   platform_add(&queue->uploads, 1);
   return wrote(queue, (int64_t)bytes) < queue->most_unflushed || submit(queue, NULL, NULL, 0, &ticket);
 }
 
 /* What was made, or 0 when the library has complained since there were so many `complaints`: then it is released. */
 static uint64_t unless_refused(const Queue *queue, uint64_t complaints, uint64_t made, int release) {
-  if (queue->complaints() == complaints) return made;
+  if (complaints_of_thread() == complaints) return made;
   POINTER(use, queue->functions[release])(POINTER(handle, made));
   return 0;
 }
@@ -131,7 +132,7 @@ static size_t parts(const Work *work) {
 static uint64_t record_ahead(const Work *work, size_t *first) {
   const Queue *queue = work->queue;
   if (platform_read(&queue->lost)) return 0;
-  uint64_t complaints = queue->complaints();
+  uint64_t complaints = complaints_of_thread();
   size_t end = part_end(work, *first);
   uint64_t encoder = record(PART(work, *first, end));
   *first = end;
@@ -151,7 +152,7 @@ static int is_behind(const Work *work) { return platform_read(&work->ahead) == 0
  * submitting an invalid one may end the process. */
 static uint64_t commands_of(const Work *work, size_t first, size_t end, uint64_t encoder) {
   const Queue *queue = work->queue;
-  uint64_t complaints = queue->complaints();
+  uint64_t complaints = complaints_of_thread();
   uint64_t made = encoder ? finish(queue->functions, encoder) : encode(PART(work, first, end));
   return unless_refused(queue, complaints, made, RELEASE_COMMANDS);
 }

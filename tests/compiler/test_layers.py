@@ -24,7 +24,6 @@ NAME = PACKAGE.name
 BUILT = (
     "_ort",
     "_submit",
-    "_calls",
     "_wgpu",
 )  # native modules, some of which are no Python file
 
@@ -56,7 +55,7 @@ RULES = {
     "options": Rule("errors"),
     "program": Rule("errors fields writing", "numpy ml_dtypes"),
     "kept": Rule("errors program writing"),
-    "device": Rule(f"kept program _wgpu _submit _calls {WORDS}", "wgpu wgpudawn"),
+    "device": Rule(f"kept program _wgpu _submit {WORDS}", "wgpu wgpudawn"),
     "compiler": Rule(f"program {WORDS}", "numpy onnx onnx_ir"),
     "runtime": Rule(f"device program {WORDS}", "numpy"),
     "plugin": Rule(f"compiler device kept program runtime _ort version {WORDS}", "numpy onnx_ir onnx"),

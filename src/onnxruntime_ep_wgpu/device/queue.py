@@ -22,7 +22,7 @@ from .native import native, queues
 from .turn import Turn
 from .webgpu.api import Library
 from .webgpu.header import USAGE_COPY_DST, address, new
-from .webgpu.messages import complaints_function, errors, forget_errors
+from .webgpu.messages import errors, forget_errors
 from .webgpu.owned import let_go
 
 # Writes wait in the library's own staging memory until the next submit; past this many bytes we submit them ourselves. It keeps
@@ -68,7 +68,6 @@ class Queue:
         words.tickets, words.copiers = self.tickets, COPIERS
         words.device, words.queue = address(self.device), address(self.handle)
         words.nothing = address(self._nothing)
-        words.complaints = native.ffi.cast("uint64_t (*)(void)", complaints_function())
         words.most_unflushed = FLUSH_BYTES
         native.lib.queue_begin(words)
         queues.set(address(words), self)

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from ... import _calls  # type: ignore[attr-defined,unused-ignore]
+from ... import _submit  # type: ignore[attr-defined,unused-ignore]
 from .header import address, ffi, text_of
 from .messages import Errors, errors
 
@@ -24,7 +24,7 @@ _CALLBACKS = {
 _tokens = itertools.count(1)
 _waiting: dict[int, Callable[[int, str], None]] = {}
 
-_calls.lib.wgpu_add_functions(_calls.__name__.encode())  # `left` and `error`
+_submit.lib.wgpu_add_functions(_submit.__name__.encode())  # `left` and `error`
 
 
 def _callback(function: Callable[..., None]) -> Any:
@@ -35,17 +35,17 @@ def _callback(function: Callable[..., None]) -> Any:
     name = function.__name__
 
     def ask(again: int, *arguments: Any) -> None:
-        if again and isinstance(_calls.error(), KeyboardInterrupt):
-            _calls.lib.wgpu_interrupt_later()
+        if again and isinstance(_submit.error(), KeyboardInterrupt):
+            _submit.lib.wgpu_interrupt_later()
         try:
             function(*arguments)
         except Exception:
             traceback.print_exc()
-        _calls.lib.wgpu_answer(0)
+        _submit.lib.wgpu_answer(0)
 
-    _calls.ffi.def_extern(name=f"py_{name}", onerror=_calls.left)(ask)
-    entry = _calls.ffi.addressof(_calls.lib, f"c_{name}")
-    return ffi.cast(_CALLBACKS[name], int(_calls.ffi.cast("uintptr_t", entry)))
+    _submit.ffi.def_extern(name=f"py_{name}", onerror=_submit.left)(ask)
+    entry = _submit.ffi.addressof(_submit.lib, f"c_{name}")
+    return ffi.cast(_CALLBACKS[name], int(_submit.ffi.cast("uintptr_t", entry)))
 
 
 @_callback

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from ... import _calls  # type: ignore[attr-defined,unused-ignore]
+from ... import _submit  # type: ignore[attr-defined,unused-ignore]
 from .header import address
 
 
@@ -29,7 +29,7 @@ class Errors(threading.local):
 
     def file(self, device: int, text: str) -> None:
         """A call of ours on this thread was refused; `device` is an address, or 0. C code finds out by the count."""
-        _calls.lib.wgpu_complain()
+        _submit.lib.wgpu_complain()
         self.messages.append((device, text))
 
     def take(self, device: Any) -> str:
@@ -50,8 +50,3 @@ def forget_errors() -> None:
     """Drops this thread's messages: they are about work that was given up, and not about what comes now."""
     if errors.messages:
         errors.messages = []
-
-
-def complaints_function() -> int:
-    """What tells C code how often a call of the thread that asks was refused."""
-    return int(_calls.ffi.cast("uintptr_t", _calls.ffi.addressof(_calls.lib, "wgpu_complaints")))

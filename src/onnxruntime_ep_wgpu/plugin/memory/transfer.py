@@ -17,12 +17,12 @@ from .descriptors import tensor_of
 GPU, CPU, DEFAULT_MEMORY = 1, 0, 0
 
 
-def _meanwhile(number: Any) -> Callable[[], object]:
+def _run_deferred(number: Any) -> Callable[[], object]:
     queue = queues.get(address(number))
     return bool if queue is None else queue.run_deferred
 
 
-export("Meanwhile", _meanwhile)  # C code that reads tensors calls it, before it waits
+export("RunDeferred", _run_deferred)  # C code that reads tensors calls it, before it waits
 
 
 class DataTransfer(CallbackTable, struct="OrtDataTransferImpl"):
