@@ -64,6 +64,17 @@ def test_directions_states_and_lengths(op: str, direction: str, states: bool, le
     check(op, arrays(op, directions(how), states=states, lengths=lengths), **how)
 
 
+@pytest.mark.parametrize("op", GATES)
+def test_backwards_from_the_end_of_each_sequence(op: str) -> None:
+    """Behind a short sequence there are zeros, and its last step is the first one backwards, from a state that is not zero."""
+    lengths = [2, STEPS, 0]
+    for direction in ("reverse", "bidirectional"):
+        how = {"direction": direction}
+        y, *_ = check(op, arrays(op, directions(how), states=True, lengths=lengths), **how)
+        for sequence, length in enumerate(lengths):
+            assert not y[length:, :, sequence].any() and y[:length, :, sequence].all()
+
+
 @pytest.mark.costly
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize("constants", [(1, 2), (1, 2, 3)])
