@@ -94,6 +94,15 @@ def test_zero_points(left: type, right: type, zeros: str) -> None:
     np.testing.assert_array_equal(Runner(program)(*given)[0], want)
 
 
+def test_weights_less_their_zero_point_are_bytes_where_these_fit() -> None:
+    """Then no rows of the other operand are summed."""
+    x, w = any_bytes(S8, 20, 48), np.random.default_rng(0).integers(60, 180, (48, 36)).astype(U8)
+    zeros = {"a": np.array(0, S8), "b": np.linspace(90, 140, 36).astype(U8)}
+    program = compile_model(product((S8, x.shape), (U8, w.shape), zeros, {"w": w, **zeros}), on(SMALL))
+    assert uses_matrices(program) and len(program.dispatches) == 1
+    np.testing.assert_array_equal(Runner(program)(x)[0], less(x, 0) @ less(w, zeros["b"]))
+
+
 def test_sums_of_extreme_bytes_are_exact() -> None:
     x, w = np.full((17, 4096), 255, U8), np.full((4096, 16), -128, S8)
     program = compile_model(product((U8, x.shape), (S8, w.shape), {}, {"w": w}), on(SMALL))

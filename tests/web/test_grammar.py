@@ -58,6 +58,25 @@ def bytes_by(weights: type) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
+def image_of_bytes() -> onnx.ModelProto:
+    """Windows of an image of bytes whose channels are last, which what pads it surrounds."""
+    shapes = {"v": (16, 4, 1, 1), "w": (32, 16, 3, 3)}
+    known = [numpy_helper.from_array(np.ones(shape, np.int8), name) for name, shape in shapes.items()]
+    known += [
+        numpy_helper.from_array(np.array(1, np.float32), "s"),
+        numpy_helper.from_array(np.array(9, np.uint8), "z"),
+    ]
+    known += [numpy_helper.from_array(np.array(0, np.int8), "none")]
+    nodes = [
+        helper.make_node("QLinearConv", ["x", "s", "z", "v", "s", "none", "s", "z"], ["m"]),
+        helper.make_node("ConvInteger", ["m", "w", "z"], ["y"], pads=[1] * 4),
+    ]
+    given = [helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, [2, 4, 6, 6])]
+    result = helper.make_tensor_value_info("y", onnx.TensorProto.INT32, None)
+    graph = helper.make_graph(nodes, "image", given, [result], known)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
 def models() -> Iterator[tuple[onnx.ModelProto, Target]]:
     """Of each operator a case; products of every kind; attention; images whose channels are last."""
     seen = set()
@@ -82,6 +101,7 @@ def models() -> Iterator[tuple[onnx.ModelProto, Target]]:
         yield helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), target
     for weights in (np.int8, np.uint8):
         yield bytes_by(weights), UNITS
+    yield image_of_bytes(), replace(UNITS, tuning=CHANNELS_LAST.tuning)
     for mask in ("none", "added"):
         sizes = attention_models.Sizes(2, 2, 40, 70, 64, 32)
         yield attention_models.attention_model("scores", mask, sizes, np.float16, dynamic=True), UNITS
@@ -112,7 +132,8 @@ def test_kernels_for_gpus_are_what_browsers_read(tmp_path: Path) -> None:
     assert labels >= templates
     multiply = {label.partition(" ")[0] for text, label in found.items() if "subgroupMatrixMultiplyAccumulate" in text}
     assert multiply >= {"matmul", "flash_attention"}
-    assert any("subgroup_matrix_left<i8" in text for text in found)
+    of_bytes = [text for text in found if "subgroup_matrix_left<i8" in text]
+    assert of_bytes and any("x16_words" in text for text in of_bytes)
     halves = (MatrixUnit(*it, "f16", "f32", 32) for it in ((16, 16, 16), (8, 8, 8), (16, 8, 16)))
     for unit in (*halves, MatrixUnit(16, 16, 32, "i8", "i32", 32), MatrixUnit(8, 16, 32, "i8", "i32", 16)):
         found[matrix_probe.wgsl(unit)] = f"matrix_probe: {unit}"

@@ -27,6 +27,7 @@ def product_of_bytes(b: Builder, x: Operand, x_zero: Operand | None, y: Operand,
     one per row, y_zero one number or one per column."""
     if not _multiplied_by_units(b, x, y):
         return product_of_matrices(b, centred(b, x, x_zero), centred(b, y, y_zero))
+    y, y_zero = _less_zero(b, y, y_zero)
     p, q, order = lacking(b, x, x_zero), lacking(b, y, y_zero), (*range(y.rank - 2), y.rank - 1, y.rank - 2)
     if _is_weight(y):  # units load it best where those of a column are neighbours in memory
         laid = b.contiguous(b.permute(y, order))
@@ -107,14 +108,32 @@ def lacking(b: Builder, x: Operand, zero: Operand | None) -> Operand | None:
 
 def sums_of(b: Builder, y: Operand, zero: Operand | None, axis: int) -> Operand:
     """The sums of y - zero along an axis, which stays."""
-    order = (*range(y.rank - 2), y.rank - 1, y.rank - 2)
-    laid = b.permute(y, order).constant
-    values = y.constant if laid is None else laid.swapaxes(-1, -2)
+    values = _values(b, y)
     zeros = np.zeros((), np.int32) if zero is None else zero.constant
     if values is None or zeros is None:
         return reduce_axes(b, "ReduceSum", centred(b, y, zero), [axis], keepdims=True, wraps=True)
     centre = np.asarray(values, np.int32) - np.asarray(zeros, np.int32)
     return b.constant(_wrapped(centre.sum(axis, np.int64, keepdims=True)))
+
+
+def _values(b: Builder, y: Operand) -> Any | None:
+    """The numbers of weights, transposed ones too; None of what is not known."""
+    if y.constant is not None:
+        return y.constant
+    laid = b.permute(y, (*range(y.rank - 2), y.rank - 1, y.rank - 2)).constant
+    return None if laid is None else laid.swapaxes(-1, -2)
+
+
+def _less_zero(b: Builder, y: Operand, zero: Operand | None) -> tuple[Operand, Operand | None]:
+    """Weights less their zero point, without one, where these are signed bytes; else both as they are."""
+    values = _values(b, y)
+    zeros = None if zero is None else zero.constant
+    if values is None or zeros is None or lacking(b, y, zero) is None:
+        return y, zero
+    found, limits = values.astype(np.int16) - np.asarray(zeros, np.int16), np.iinfo(np.int8)
+    if found.min(initial=0) < limits.min or limits.max < found.max(initial=0):
+        return y, zero
+    return b.constant(np.ascontiguousarray(found.astype(np.int8))), None
 
 
 def plus(b: Builder, sums: Operand, factor: Operand, others: Operand) -> Operand:
