@@ -15,7 +15,6 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.api.verify import compared
 from onnxruntime_ep_wgpu.errors import ModelError, OptionError, UnsupportedError
-from onnxruntime_ep_wgpu.kept import folder
 from tests import patience, provider
 from tests.plugin import models
 from tests.plugin.loss import device_of, lose
@@ -214,45 +213,6 @@ def test_extents_of_one_name_may_differ(tmp_path: Path) -> None:
         z = RNG.standard_normal((rows, 8)).astype(F)
         for got, want in zip(session.run(None, {"x": X, "z": z}), (X @ w, z @ w), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.skipif(
-    tuple(map(int, ort.__version__.split(".")[:2])) < (1, 31),
-    reason="ONNX Runtime before 1.31 writes no types of values that only bodies read",
-)
-def test_bodies_are_compiled_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """A compiled model has control flow as it is: ONNX Runtime knows no contexts in bodies. The cache keeps what it compiles to."""
-    path = tmp_path / "model.onnx"
-    path.write_bytes(branched())
-    told = settings(enable=1)
-    told.log_severity_level = 2
-    webgpu_ep.session(path, sess_options=told)
-    assert "no Programs for the bodies of ['choice']" in capfd.readouterr().err
-    monkeypatch.setenv(folder.VARIABLE, str(tmp_path / "cache"))
-    for number in range(2):
-        session = webgpu_ep.session(tmp_path / "model_ctx.onnx")
-        assert bool(what_was_compiled(session)) == (number == 0)
-        on_webgpu = {it.op_type for it in webgpu_ep.report(session).nodes if it.on_webgpu}
-        assert on_webgpu >= {"EPContext", "If", "Relu"}
-        for flag in (True, False):
-            got = session.run(None, {"x": X, "flag": np.array(flag)})[0]
-            np.testing.assert_allclose(got, np.maximum(X * X, 0) if flag else X * X - 1, rtol=1e-5)
-
-
-def branched() -> bytes:
-    """y = flag ? relu(x * x) : x * x - 1."""
-    text = (
-        '<ir_version: 10, opset_import: ["" : 21]> g (float[n,8] x, bool flag) => (float[n,8] y) {'
-        " a = Mul (x, x)"
-        " y = If (flag) <then_branch = yes () => (float[n,8] t) { t = Relu (a) },"
-        "   else_branch = no () => (float[n,8] e) { one = Constant <value = float {1.0}> () e = Sub (a, one) }>"
-        " }"
-    )
-    model = onnx.parser.parse_model(text)
-    model.graph.node[1].name = "choice"
-    return model.SerializeToString()
 
 
 def test_nodes_that_are_added_to_a_compiled_model_run_too(tmp_path: Path) -> None:

@@ -19,9 +19,10 @@ from .again import CompiledAgain, CompiledLater, Make
 from .assign.enclosing import refusal_within
 from .assign.inferred import GraphPlace, InferredTypes, PlainInfo, fill_in, made_by
 from .assign.shown import ShownGraph, ShownNode, ShownValue, described_node, ties_in
+from .context.carried import Carried, CarriedClaim
 from .prepared import Prepare, as_it_is
 from .store.programs import StoredProgram
-from .store.stored import KeptUnder, Source, Stored, Tell
+from .store.stored import KeptUnder, Source, Stored, Tell, on_disk
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .assign.decision import Claim
     from .assign.outcome import Alone, Elsewhere, OwnKernel
     from .compiling import Compiling
+    from .context.carried import CarriedEntries
     from .context.content import GroupContext
     from .context.made_for import MadeFor
 
@@ -54,7 +56,8 @@ class Answers:
     ) -> None:
         """Nothing comes from the store, and nothing goes there, where they are not to be `stored`."""
         self._target, self._settings, self._source, self._tell = target, settings, source, tell
-        self._stored = Stored(target, settings, source, tell, stored)
+        self._stored = self._at = on_disk(target, settings, source, tell, stored)
+        self._carried: Carried | None = None
         self._compiler: Compiling | None = None
         # Of graphs whose claims came from the store, for the compiler.
         self._found: list[tuple[GraphPlace, InferredTypes]] = []
@@ -76,7 +79,15 @@ class Answers:
         single, ties = single or {}, ties_in(graph)
         around = None if parent is None else described_node(parent)
         asked = list(assigned), sorted(forced), refusal, around, sorted(map(str, single.items()))
-        known = self._stored.claim(graph, ties, asked, assigned, single)
+        carried = (
+            None if self._carried is None or parent is None else CarriedClaim(self._carried, graph, ties, asked, single)
+        )
+        known = None if carried is None else carried.claim()
+        self._at = self._stored if carried is None or (known is None and not carried.written) else carried.stored
+        if self._at is self._stored:
+            known = self._stored.claim(graph, ties, asked, assigned, single)
+        elif known is not None:
+            self._stored.follow(self._at.place)
         if known is not None:
             claim, inferred = known
             self._found.append((GraphPlace.of(graph, parent), inferred))
@@ -84,7 +95,12 @@ class Answers:
             self.compiled.append("")
             found = self._compile().decide(graph, ties, parent, assigned, forced, refusal, single)
             claim, inferred = found.claim, found.inferred
-            self._stored.keep_claim(graph, asked, claim, inferred, found.looked_at)
+            if carried is not None and self._at is carried.stored:
+                carried.keep(claim, inferred, found.looked_at)
+            else:
+                self._stored.keep_claim(graph, asked, claim, inferred, found.looked_at)
+        if carried is not None and parent is not None:
+            carried.note(parent, self._at is carried.stored)
         for places in claim.groups if inferred.values else ():
             self._inferred[made_by(graph.nodes[place] for place in places)] = inferred.values
         return claim
@@ -105,6 +121,7 @@ class Answers:
         self, place: KeptUnder, graph: ShownGraph, name: str, declared: frozenset[str], prepare: Prepare
     ) -> Answer:
         """The Program of a group of a graph whose Programs are kept at a place."""
+        self._at = self._stored
         with self._stored.within(place):
             return self.program(graph, name, declared, prepare)
 
@@ -112,18 +129,32 @@ class Answers:
         """The Program of a group. `declared` are the inputs of the model; `prepare` changes the graph for the compiler."""
         # Not what its nodes make: a run may give an input another rank than was inferred, and lowering says what follows.
         fill_in(graph.inputs, self._inferred.get(made_by(graph), {}))
-        ties = self._stored.ties(graph)
-        known = None if ties is None else self._stored.program(graph, name)
+        ties = self._at.ties(graph)
+        carried = self._carried if self._carried is not None and self._at is self._carried.stored else None
+        usable = ties is not None and (carried is None or carried.usable)
+        in_order = graph if carried is None else carried.in_order(graph)
+        known = self._at.program(in_order, name) if usable else None
         if known is not None and ties is not None:
             _reorder(graph.inputs, known.inputs)
             _reorder(graph.outputs, known.outputs)
-            return Answer(known, self._later(graph, ties, name, declared, prepare), {})
+            foreign = carried is not None and carried.foreign
+            return Answer(known, self._later(graph, ties, name, declared, prepare), {}, foreign)
         self.compiled.append(name)
         with span("compile", name, nodes=len(graph)):
             found = self._compile().compile(graph, name, declared, ties, prepare)
         made = StoredProgram(found.program, found.inputs, found.outputs)
-        self._stored.keep_program(graph, made, found.names, found.looked_at)
+        if carried is None or carried.written:
+            kept = self._at.keep_program(in_order, made, found.names, found.looked_at)
+            if carried is not None and not kept:
+                carried.entries.missed = True
         return Answer(made, found.specialise, found.names)
+
+    def carry(self, entries: CarriedEntries, made_for: MadeFor, *, written: bool, foreign: bool, checks: bool) -> None:
+        """Claims and Programs of bodies come from these entries of a compiled model from here on, or go there where it is
+        `written`. They are `foreign` where this user did not make them; `checks` says whether kernels can then test every index."""
+        identity = made_for.text()
+        stored = Stored(self._target.name, self._source, self._tell, entries, lambda: identity)
+        self._carried = Carried(stored, entries, written, foreign, written or checks or not foreign)
 
     def of_context(
         self, context: GroupContext, made_for: MadeFor, name: str, foreign: bool, checks: bool, unread: Collection[str]
@@ -154,6 +185,7 @@ class Answers:
         message = f"the context of {name!r} was made for {differs}"
         self._tell(f"{message}: it is compiled again; compile the model again to begin sooner", True)
         try:
+            self._at = self._stored
             with self._stored.within(self._stored.adopted(context.digest, ties)):
                 return self.program(graph, name, declared), graph
         except UnsupportedError as error:

@@ -165,8 +165,9 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         options = ffi.new("OrtNodeFusionOptions *")
         options.ort_version_supported = self.ort.version
         for group in groups:
-            # Constants are on the device after Compile: ONNX Runtime may free its copy. To a context they are inputs as others.
-            options.drop_constant_initializers = not (self.state is not None and self.state.is_context(group))
+            # Constants are on the device after Compile: ONNX Runtime may free its copy. To a context they are inputs as others, and
+            # ONNX Runtime writes those of bodies into a compiled model.
+            options.drop_constant_initializers = self.state is None or self.state.drops_constants(group)
             array = ffi.new("const OrtNode *[]", group)
             self.ort.check_status(self.ort.ep.EpGraphSupportInfo_AddNodesToFuse(info, array, len(group), options))
         for node in kernels:

@@ -108,6 +108,8 @@ class SessionState:
         self._forced = Forced(options["forceCpuNodeNames"])
         self.captures = Captures(logger, ort.version >= 27) if options["enableGraphCapture"] else None
         self._told: set[str] = set()  # faults of this package
+        self._carrying = False
+        self._in_a_body = False  # whether the graph that was decided on last is one
         self.contexts = Contexts(
             ort,
             contexts,
@@ -178,6 +180,8 @@ class SessionState:
         parent = ort_graph.read_parent(self.ort, handle)
         if parent is not None:
             self.contexts.check_body(graph, parent, watch.source() or self._path)
+            self._carry()
+        self._in_a_body = parent is not None
         if parent is not None and is_search(parent):
             self._forced.among(graph)  # these names are met
             return [], []  # decided with the node
@@ -222,17 +226,25 @@ class SessionState:
         single: dict[int, Alone | OwnKernel | Elsewhere],
     ) -> Claim:
         """The decision about a graph, where `single` are outcomes of nodes by place that are known."""
-        refusal = self.contexts.refusal(parent is not None)
         held = {place: Elsewhere(f"held by {it}") for place, it in enumerate(assigned) if it}
-        known = {**(dict.fromkeys(range(len(graph)), Elsewhere(refusal)) if refusal else single), **held}
-        forced = self._forced.among(graph)
-        if len(known) == len(graph) and (refusal or (self.contexts.opened and not forced)):
+        known, forced = {**single, **held}, self._forced.among(graph)
+        if parent is None and len(known) == len(graph) and self.contexts.opened and not forced:
             return Claim(tuple(known[place] for place in range(len(graph))))
         return self._answers.claim(graph, parent, assigned, forced, single)
 
-    def is_context(self, group: Sequence[Any]) -> bool:
-        """Whether a group of OrtNodes of the graph that was decided on last is a context."""
-        return len(group) == 1 and address(group[0]) in self.contexts.nodes
+    def _carry(self) -> None:
+        """Takes what a compiled model has for its bodies, or begins to keep that of one that is written."""
+        written = self.contexts.enabled and not self._carrying
+        if written or self.contexts.open_around(watch.source() or self._path, self._path):
+            self._carrying = True
+            it = self.contexts
+            self._answers.carry(it.carried, it.made_for, written=written, foreign=it.foreign, checks=it.checking)
+
+    def drops_constants(self, group: Sequence[Any]) -> bool:
+        """Whether ONNX Runtime needs no constants of a group of OrtNodes of the graph that was decided on last."""
+        if self.contexts.enabled and self._in_a_body:
+            return False
+        return len(group) != 1 or address(group[0]) not in self.contexts.nodes
 
     def _searched(self, graph: ShownGraph, parent: ShownNode | None, assigned: Sequence[str]) -> dict[int, Decided]:
         """What was decided on nodes that generate text, by place."""
@@ -321,6 +333,8 @@ class SessionState:
             from .context.content import renamed
 
             graph_inputs, graph_outputs = renamed(*opened, answer.stored)
+        elif self.contexts.enabled and self._in_a_body:
+            self.contexts.pass_by(name, inputs, outputs)
         elif self.contexts.enabled:
             source = watch.source()
             content = source if isinstance(source, bytes) else None

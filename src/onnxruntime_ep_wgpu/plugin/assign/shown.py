@@ -124,7 +124,7 @@ def key_of(graph: ShownGraph, *more: object) -> str:
 
 def described_node(node: ShownNode) -> tuple[object, ...]:
     """All that is known of a node by itself, for keys."""
-    read = [None if it is None else _value(it) for it in (*node.inputs, *node.implicit_inputs)]
+    read = [None if it is None else _value(it) for it in (*node.inputs, *_implicit(node))]
     return *_node(node), read
 
 
@@ -133,9 +133,15 @@ def _node(it: ShownNode) -> tuple[object, ...]:
         *(it.domain, it.op_type, it.version, it.name),
         [None if value is None else value.name for value in it.inputs],
         [_value(value) for value in it.outputs],
-        [value.name for value in it.implicit_inputs],
-        [(a.name, a.kind, _attribute(a.value)) for a in it.attributes],
+        [value.name for value in _implicit(it)],
+        [(a.name, a.kind, _attribute(a.value)) for a in sorted(it.attributes, key=lambda a: a.name)],
     )
+
+
+def _implicit(it: ShownNode) -> list[ShownValue]:
+    """The order of these says nothing, nor does that of attributes: ONNX Runtime shows those of a model that it has written in
+    another one."""
+    return sorted(it.implicit_inputs, key=lambda value: value.name)
 
 
 def _value(it: ShownValue) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ options or another version compile it again, and a run that the Program does not
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import ModelError
@@ -28,7 +28,7 @@ KIND = "context"
 class WrittenGroup:
     """A compiled group. `names` are those of its graph's constants by the identity of their tensors; `inputs` and `outputs` are
     those of the node that stands for it, in its order; `declared` are inputs of the model; `left` are nodes of the model that run
-    elsewhere, each by the first value that it makes, with the reason."""
+    elsewhere, each by the first value that it makes, with the reason; `carried` are entries for bodies, by their keys."""
 
     graph: ShownGraph
     stored: programs.StoredProgram
@@ -38,6 +38,7 @@ class WrittenGroup:
     outputs: Sequence[str]
     declared: frozenset[str]
     left: Mapping[str, str]
+    carried: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def bytes_of(group: WrittenGroup, made_for: MadeFor, referring: Referring) -> bytes:
@@ -57,6 +58,7 @@ def bytes_of(group: WrittenGroup, made_for: MadeFor, referring: Referring) -> by
         "outputs": list(group.outputs),
         "declared": sorted(group.declared.intersection(it.name for it in group.graph.inputs)),
         "left": dict(group.left),
+        "carried": {key: [referring.append(memoryview(it)), len(it)] for key, it in group.carried.items()},
         "files": referring.files,
     }
     about = {"graph": group.graph.name, "adapter": made_for.adapter}
@@ -83,6 +85,15 @@ class GroupContext:
                 str(name): reason
                 for name, reason in zip(found["left"], _texts(list(found["left"].values())), strict=True)
             }
+            self.carried = {
+                key: self._part(*place) for key, place in found.get("carried", {}).items() if type(key) is str
+            }
+
+    def _part(self, at: Any, nbytes: Any) -> bytes:
+        data = memoryview(self._entry.data)
+        if type(at) is not int or type(nbytes) is not int or not 0 <= at <= at + nbytes <= len(data):
+            raise EntryError("what it has for bodies is cut off")
+        return bytes(data[at : at + nbytes])
 
     def graph(self, name: str) -> tuple[ShownGraph, Ties]:
         """The group's graph with its constants, and what is tied in it. Raises EntryError, ModelError for a weight that is not

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from ..assign.outcome import Alone, Elsewhere
 from ..assign.shown import ties_in
 from . import nodes, own
 from .asked import ContextOptions
+from .carried import CarriedEntries
 
 if TYPE_CHECKING:
     from ...program.program import Program
@@ -38,12 +40,15 @@ if TYPE_CHECKING:
     from .made_for import MadeFor
     from .shared import SharedWeights
 
-IN_A_BODY = "a compiled model has no contexts in bodies"
 # It keeps the contexts of the last part alone, and its own error blames a model that is compiled already.
 EXPANDED = (
     "ONNX Runtime expanded an operator that is a function after the first parts of the model were compiled, and loses the contexts"
     " of these: write the model with SessionOptions.optimized_model_filepath in a session on the CPU provider, and compile that"
 )
+
+
+# A node: its name, inputs, outputs and attributes.
+_Row = tuple[str, Sequence[str], Sequence[str], Mapping[str, "int | bytes"]]
 
 
 class Contexts:
@@ -61,16 +66,19 @@ class Contexts:
         checking: bool,
     ) -> None:
         self._ort, self._options, self._target, self._settings = ort, options, target, settings
-        self._trusting, self._checking = trusting, checking
+        self._trusting, self.checking = trusting, checking
         self._read: dict[frozenset[str], GroupContext] = {}
         self.left: dict[str, str] = {}  # nodes that run elsewhere, each by the first value that it makes
-        self._made: list[tuple[str, Sequence[str], Sequence[str], Mapping[str, int | bytes]]] = []
+        self._made: list[_Row] = []
+        self._passed_by: list[_Row] = []
         self.nodes: frozenset[int] = (
             frozenset()
         )  # addresses of the OrtNodes that are contexts, of the graph decided on last
         self.written = 0
         self.sharing: list[SharedWeights] = []
-        self._opened = False
+        self._opened = self._looked_around = False
+        self.carried = CarriedEntries()  # for bodies
+        self.foreign = False  # whether that is of a context that this user did not make
         self._bodies: WrittenBodies | None = None
         self._read_in_bodies: list[str] = []  # initializers of the main graph
 
@@ -130,6 +138,21 @@ class Contexts:
         self._read[key] = context
         self.left |= context.left
         self._opened = True
+        if context.carried:
+            self.carried = CarriedEntries(context.carried)
+            self.foreign = self._is_foreign(context)
+
+    def open_around(self, source: str | bytes, path: str) -> bool:
+        """Opens the contexts of the main graph, before ONNX Runtime shows that, for what they have of bodies. `source` is the
+        model, its file name or its bytes. Whether this is the first time, and there is something. Raises ModelError."""
+        if self._looked_around or self.enabled:
+            return False
+        self._looked_around = True
+        from .in_file import context_nodes
+
+        for node in filter(nodes.is_context, context_nodes(source)):
+            self._open(node, path or self._options.path)
+        return bool(self.carried.entries)
 
     def take(self, graph: ShownGraph) -> tuple[ShownNode, GroupContext] | None:
         """The context of a group, and its node; None for a group of other nodes."""
@@ -144,13 +167,16 @@ class Contexts:
         """The Program of a node's context, and its graph; others read these of the node's outputs. Raises ModelError, and
         UnsupportedError for one that was made for something else and cannot be compiled."""
         try:
-            foreign = not self._trusting and not own.is_own(context.digest)
+            foreign = self._is_foreign(context)
             named = zip(context.outputs, node.outputs, strict=True)
             # ONNX Runtime's optimiser may have taken out those who read the others.
             unread = {name for name, it in named if it.name not in outputs}
-            return answers.of_context(context, self.made_for, node.name, foreign, self._checking, unread)
+            return answers.of_context(context, self.made_for, node.name, foreign, self.checking, unread)
         except EntryError as error:
             raise damaged(node, error) from error
+
+    def _is_foreign(self, context: GroupContext) -> bool:
+        return not self._trusting and not own.is_own(context.digest)
 
     def shared(self, program: Program, in_files: Mapping[int, FilePlace]) -> SharedWeights | None:
         """The weights of a Program, which other sessions may have on a device; None where this one does not share."""
@@ -162,10 +188,6 @@ class Contexts:
         return self.sharing[-1]
 
     # ---- writing
-
-    def refusal(self, in_a_body: bool) -> str | None:
-        """Why nothing of a graph may run here; None where it may."""
-        return IN_A_BODY if self.enabled and in_a_body else None
 
     def check_body(self, body: ShownGraph, parent: ShownNode, source: str | bytes) -> None:
         """Raises UnsupportedError where ONNX Runtime would write another body than the model at the path `source`, or with these
@@ -199,9 +221,10 @@ class Contexts:
         self._read_in_bodies = [it for it in dict.fromkeys(read) if it in graph.initializers]
         names = [it.name for it in with_bodies]
         return (
-            f"the compiled model has no Programs for the bodies of {cut(names)}: ONNX Runtime has no contexts in bodies."
-            " The first session of the compiled model compiles them, and the cache of that machine keeps them (WGPU_EP_CACHE)"
-            if names
+            f"the compiled model has no Programs for some of the bodies of {cut(names)}, as of those with large constants that were"
+            " calculated. The first session of the compiled model compiles them, and the cache of that machine keeps them"
+            " (WGPU_EP_CACHE)"
+            if self.carried.missed
             else ""
         )
 
@@ -235,6 +258,8 @@ class Contexts:
             )
         folder = os.path.dirname(os.path.abspath(compiled)) if compiled else None
         group = WrittenGroup(graph, answer.stored, answer.names, ties_in(graph), inputs, outputs, declared, self.left)
+        if not self._made:
+            group = replace(group, carried=self.carried.entries)
         data = bytes_of(group, self.made_for, Referring(folder, FromModel(path, source, graph.in_files)))
         content: bytes | str = data
         if not self._options.embedded:
@@ -252,13 +277,18 @@ class Contexts:
         own.note(digest_of(data), graph.name, self.made_for.adapter)
         self._made.append((name, inputs, outputs, attributes))
 
+    def pass_by(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """A group in a body was compiled, whose node is called `name`: what it is compiled to goes with the main graph."""
+        self._passed_by.append((name, inputs, outputs, nodes.unwritten()))
+
     def hand_out(self, out: Any) -> None:
-        """Gives ONNX Runtime the nodes of the groups that were written since the last time."""
-        if not self._made:
+        """Gives ONNX Runtime a node for each group that was compiled since the last time."""
+        rows, self._passed_by = self._made or self._passed_by, []
+        if not rows:
             return
         made: list[Any] = []
         try:
-            for it in self._made:
+            for it in rows:
                 made.append(nodes.context_node(self._ort, *it))
         except BaseException:
             for node in made:

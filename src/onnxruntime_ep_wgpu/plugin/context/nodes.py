@@ -58,6 +58,11 @@ def attributes_of(
     }
 
 
+def unwritten() -> dict[str, int | bytes]:
+    """The attributes of a node that ONNX Runtime wants for a group in a body, and does not write."""
+    return {"main_context": 0, "embed_mode": 1, "ep_cache_context": b"", "source": VENDOR.encode()}
+
+
 def context_node(
     ort: Ort, name: str, inputs: Sequence[str], outputs: Sequence[str], attributes: Mapping[str, int | bytes]
 ) -> Any:

@@ -14,8 +14,8 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from ...kept.entry import Entry, EntryError, read, written
 from ...kept.folder import Folder, folder_path
@@ -49,17 +49,36 @@ class KeptUnder(NamedTuple):
     ties: Ties
 
 
+class Entries(Protocol):
+    """Where entries lie: `Folder`, or the memory of a compiled model."""
+
+    problem: str
+
+    def read(self, name: str) -> bytes | None: ...
+
+    def write(self, name: str, data: bytes) -> bool: ...
+
+    def remove(self, name: str) -> bool: ...
+
+
+def on_disk(target: Target, settings: CompileSettings, source: Source, tell: Tell, used: bool = True) -> Stored:
+    """The cache of this user; one that is not `used` has nothing."""
+    path = folder_path() if used else None
+    folder = None if path is None else Folder(path)
+    return Stored(target.name, source, tell, folder, partial(identity_of, target, settings))
+
+
 class Stored:
     """The cache for one session."""
 
     def __init__(
-        self, target: Target, settings: CompileSettings, source: Source, tell: Tell, used: bool = True
+        self, adapter: str, source: Source, tell: Tell, folder: Entries | None, identity: Callable[[], str | None]
     ) -> None:
-        """One that is not `used` has nothing, and keeps nothing. `source` gives the file name or the bytes of the model."""
-        self._target, self._settings, self._source, self._tell = target, settings, source, tell
-        path = folder_path() if used else None
-        self._folder = None if path is None else Folder(path)
-        self._identity = None if self._folder is None else identity_of(target, settings)
+        """One without a `folder` has nothing, and keeps nothing. `identity` gives what stands for code, Target and settings; None
+        where that is not certain. `source` gives the file name or the bytes of the model."""
+        self._adapter, self._source, self._tell, self._identity_now = adapter, source, tell, identity
+        self._folder = folder
+        self._identity = None if folder is None else identity()
         if self._folder is not None and self._identity is None:
             tell("nothing is cached: files of this package are newer than the process, or cannot be looked at", False)
         self.place = KeptUnder("", {})  # of the graph that was decided on last
@@ -90,16 +109,18 @@ class Stored:
         claim: Claim,
         inferred: InferredTypes,
         looked_at: Iterable[str],
-    ) -> None:
-        """Keeps what was decided of the graph that was asked for last, where `looked_at` are the constants that were looked at."""
+    ) -> bool:
+        """Keeps what was decided of the graph that was asked for last, where `looked_at` are the constants that were looked at.
+        Whether it could be kept."""
         facts = None if self._before is None else self._facts(graph, looked_at, inferred.of_model)
         if facts is not None and claims.can_be_kept(claim, inferred):
             key = self._key_of_claim(graph, asked)
-            self._described = {"graph": graph.name, "adapter": self._target.name}
+            self._described = {"graph": graph.name, "adapter": self._adapter}
             if self._write(key, Entry(claims.KIND, facts, claims.content_of(claim, inferred), self._described)):
                 self._begin(key, facts)
-                return
+                return True
         self._before = None
+        return False
 
     def _key_of_claim(self, graph: ShownGraph, asked: Sequence[object]) -> str:
         ties = sorted((name, tie.of, tie.permutation) for name, tie in self.place.ties.items())
@@ -109,6 +130,16 @@ class Stored:
         found = repr((key, sorted(facts.items()))).encode("utf-8", "backslashreplace")
         self._before = hashlib.sha256(found).hexdigest()
         self.place = self.place._replace(claim=self._before)
+
+    def follow(self, place: KeptUnder) -> None:
+        """A graph was decided on elsewhere, whose Programs are kept under this."""
+        if self._before is not None:
+            self._before = hashlib.sha256(f"{self._before} {place.claim}".encode()).hexdigest()
+        self.place = place
+
+    def after(self, claims: Sequence[str] | None) -> None:
+        """The next graph depends on these claims alone; on some that are not kept where they are None."""
+        self._before = None if claims is None else repr(claims)
 
     @contextmanager
     def within(self, place: KeptUnder) -> Iterator[None]:
@@ -146,15 +177,16 @@ class Stored:
 
     def keep_program(
         self, graph: ShownGraph, stored: programs.StoredProgram, names: Mapping[int, str], looked_at: Iterable[str]
-    ) -> None:
-        """Keeps the Program of a group; `names` are those of its graph's constants, by the identity of their tensors."""
+    ) -> bool:
+        """Keeps the Program of a group; `names` are those of its graph's constants, by the identity of their tensors. Whether it
+        could be kept."""
         facts = self._facts(graph, looked_at) if self.place.claim else None
         content = None if facts is None or not programs.has_arrays(graph) else programs.content_of(stored, names)
-        if facts is not None and content is not None:
-            self._write(
-                self._key_of_program(graph),
-                Entry(programs.KIND, facts, content[0], self._described, content[1]),
-            )
+        if facts is None or content is None:
+            return False
+        return self._write(
+            self._key_of_program(graph), Entry(programs.KIND, facts, content[0], self._described, content[1])
+        )
 
     def _key_of_program(self, graph: ShownGraph) -> str:
         return key_of(graph, programs.KIND, self.place.claim)
@@ -163,7 +195,7 @@ class Stored:
 
     def _facts(self, graph: ShownGraph, looked_at: Iterable[str], of_model: bool = False) -> dict[str, str] | None:
         """Digests of what was looked at; None where that is too much to look at in each start, or code was changed meanwhile."""
-        if self._identity is None or identity_of(self._target, self._settings) != self._identity:
+        if self._identity is None or self._identity_now() != self._identity:
             return None
         names = [name for name in looked_at if name in graph.initializers]
         constants = [graph.initializers[name].constant for name in names]

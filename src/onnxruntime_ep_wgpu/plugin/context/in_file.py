@@ -1,0 +1,68 @@
+"""The EPContext nodes of a compiled model as its file has them.
+
+In: the path or the bytes of a model. Out: its nodes of that operator; none where it cannot be read. ONNX Runtime asks about bodies
+before the graph around them, and shows nothing of that one: what a compiled model has for its bodies is found in its file.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+
+from ...runtime.protobuf import Data, fields, last_number
+from ..assign.shown import ShownAttribute, ShownNode, ShownValue
+from .nodes import DOMAIN, OPERATOR
+
+# Field numbers of onnx.proto: ModelProto, GraphProto, NodeProto and AttributeProto.
+_GRAPH, _NODE = 7, 1
+_INPUT, _OUTPUT, _NAME, _OPERATOR, _ATTRIBUTE, _DOMAIN = 1, 2, 3, 4, 5, 7
+_ATTRIBUTE_NAME, _INTEGER, _TEXT, _TYPE = 1, 3, 4, 20
+_IS_INTEGER, _IS_TEXT = 2, 3
+
+
+def context_nodes(model: str | bytes | None) -> list[ShownNode]:
+    """Those of the main graph, in its order."""
+    if not model:
+        return []
+    try:
+        if isinstance(model, bytes):
+            return list(_nodes(model))
+        with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return list(_nodes(data))
+    except (OSError, ValueError, IndexError):
+        return []
+
+
+def _nodes(data: Data) -> Iterator[ShownNode]:
+    for number, start, end in fields(data, 0, len(data)):
+        if number == _GRAPH:
+            for inner, at, until in fields(data, start, end):
+                if inner == _NODE and data.find(OPERATOR.encode(), at, until) >= 0:
+                    node = _node(data, at, until)
+                    if (node.domain, node.op_type) == (DOMAIN, OPERATOR):
+                        yield node
+
+
+def _node(data: Data, start: int, end: int) -> ShownNode:
+    texts: dict[int, list[str]] = {}
+    attributes = []
+    for number, at, until in fields(data, start, end):
+        if number == _ATTRIBUTE:
+            attributes += _attribute(data, at, until)
+        elif number in (_INPUT, _OUTPUT, _NAME, _OPERATOR, _DOMAIN):
+            texts.setdefault(number, []).append(data[at:until].decode())
+    domain, operator, name = (texts.get(it, [""])[-1] for it in (_DOMAIN, _OPERATOR, _NAME))
+    inputs, outputs = (list(map(ShownValue, texts.get(it, ()))) for it in (_INPUT, _OUTPUT))
+    return ShownNode(domain, operator, 1, name, [it if it.name else None for it in inputs], outputs, attributes)
+
+
+def _attribute(data: Data, start: int, end: int) -> list[ShownAttribute]:
+    """One that is a number or a text; none for another kind."""
+    kind = last_number(data, start, end, _TYPE)
+    found = {number: data[at:until] for number, at, until in fields(data, start, end)}
+    name = found.get(_ATTRIBUTE_NAME, b"").decode()
+    if kind == _IS_INTEGER:
+        return [ShownAttribute(name, "int", last_number(data, start, end, _INTEGER))]
+    if kind == _IS_TEXT:
+        return [ShownAttribute(name, "string", found.get(_TEXT, b"").decode("utf-8", "surrogateescape"))]
+    return []
