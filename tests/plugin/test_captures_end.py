@@ -82,7 +82,7 @@ def test_a_captured_run_makes_nothing_and_needs_no_python_after_some_runs() -> N
 def kept() -> list[weakref.ref[Any]]:
     """What the last session has captured."""
     graphs = watch.live()[-1].state.captures._graphs.values()
-    return [weakref.ref(it) for graph in graphs for known in graph._captures.values() for it in known.values()]
+    return [weakref.ref(it) for graph in graphs for it in graph.runs.values()]
 
 
 @needs_release

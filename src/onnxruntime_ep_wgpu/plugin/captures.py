@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..errors import InputError, LimitError, UnsupportedError
@@ -111,13 +111,16 @@ class Captures:
         with self._lock:
             graph = self._graphs.pop(number, None)
         if graph is not None:
-            graph.end_repeats()
+            for node in {node for node, _ in graph.runs.copy()}:
+                if node.memos is not None:
+                    node.memos.end_graph(graph.number)
 
     def forget(self, node: CapturedNode) -> None:
         """Forgets what was captured of a node, under any id."""
         with self._lock:
             for graph in self._graphs.values():
-                graph.forget(node)
+                for key in graph.of(node):
+                    graph.runs.pop(key, None)
 
     def clear(self) -> None:
         """Forgets everything: the session ends."""
@@ -127,31 +130,15 @@ class Captures:
 
 class _Graph:
     """What is captured under one id: by node, and by which of its tensors the caller keeps. `number` is no other graph's, also when
-    this one has been released."""
+    this one has been released. Each change is one step."""
 
     def __init__(self) -> None:
         self.number = next(_numbers)
-        self._captures: dict[CapturedNode, dict[tuple[bool, ...], CapturedRun]] = {}
-        self._lock = threading.Lock()
+        self.runs: dict[tuple[CapturedNode, tuple[bool, ...]], CapturedRun] = {}
 
-    def of(self, node: CapturedNode) -> Mapping[tuple[bool, ...], CapturedRun]:
-        """What is captured of a node, by which tensors the caller keeps."""
-        return self._captures.get(node, {})
-
-    def forget(self, node: CapturedNode) -> None:
-        with self._lock:
-            self._captures.pop(node, None)
-
-    def end_repeats(self) -> None:
-        """C code repeats none of its runs any more."""
-        for node in self._captures.copy():
-            if node.memos is not None:
-                node.memos.end_graph(self.number)
-
-    def keep(self, node: CapturedNode, capture: CapturedRun) -> CapturedRun:
-        """Keeps a capture; gives the one that another thread made first, if one did."""
-        with self._lock:
-            return self._captures.setdefault(node, {}).setdefault(capture.kept, capture)
+    def of(self, node: CapturedNode) -> list[tuple[CapturedNode, tuple[bool, ...]]]:
+        """Under which keys runs of a node are captured."""
+        return [key for key in self.runs.copy() if key[0] is node]
 
 
 class CapturedNode:
@@ -192,16 +179,16 @@ class CapturedNode:
         self, graph: _Graph, graph_id: int, run: Run, places: Sequence[Place | None], kept: tuple[bool, ...]
     ) -> Submission | None:
         """The captured run with these tensors in place; captured now when it is the first."""
-        known = graph.of(self)
-        capture = known.get(kept)
+        capture = graph.runs.get((self, kept))
         if capture is None:
+            known = graph.of(self)
             if len(known) >= REMEMBERED_RUNS:
                 raise LimitError(
                     f"graph {graph_id} has been captured with {len(known)} sets of tensors in place, which is the most for one id: "
                     f"use another {RUN_KEY}; {self._captures.ways_out(graph_id)}"
                 )
             made = run.executable.capture(run.plan, places, kept)
-            capture = graph.keep(self, made)
+            capture = graph.runs.setdefault((self, kept), made)  # another thread may have been faster
             if capture is made:
                 self._captures.logger.log(INFO, f"captured graph {graph_id}: {len(run.plan.dispatches)} dispatches")
         difference = capture.difference(run.plan, places)
