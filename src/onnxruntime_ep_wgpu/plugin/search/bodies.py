@@ -212,7 +212,7 @@ def _score_last_row(graph: ShownGraph, search: Search) -> int:
     if count > width:
         raise UnsupportedError(f"vocab_size is {count}, and there are logits of {width} tokens")
     last, only = _constant(graph, "last", np.array([_LAST])), _constant(graph, "only", np.array(0))
-    found = _append(graph, "Gather", [logits, last], {"axis": _ROW_AXIS}, LAST_ROW, logits.code)
+    found = _append(graph, "Gather", [logits, last], {"axis": -2}, LAST_ROW, logits.code)
     found = _append(graph, "Gather", [found, only], {"axis": _ROW_AXIS}, "search/row", logits.code)
     if count < width:
         tokens = _constant(graph, "tokens", np.arange(count))
@@ -228,9 +228,11 @@ def _score_last_row(graph: ShownGraph, search: Search) -> int:
 
 def cut_rows(graph: ir.Graph) -> None:
     """Of a body as the compiler reads it: what only the scores need is calculated for the last token alone."""
-    from .last_row import sink_rows
+    from ...compiler.lower.last_row import sink_rows
 
-    sink_rows(graph, LAST_ROW)
+    cut = next((it for it in graph if it.name == LAST_ROW), None)
+    if cut is not None:  # an encoder may have no logits
+        sink_rows(graph, cut)
 
 
 def _choose_rows(graph: ShownGraph, pasts: Sequence[ShownValue], axis: int) -> None:

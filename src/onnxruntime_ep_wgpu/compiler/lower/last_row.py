@@ -1,0 +1,186 @@
+"""The last row of a decoder's logits: what continues a text reads no other.
+
+In: a graph, with a node that reads the last row of its logits (..., rows, words). Out: the same, in which what only these need is
+calculated for one row: the last product, and what is before it, back to where rows meet, which is the attention of the last layer.
+For 512 ids and a vocabulary of 128,000 there are 125 MiB less of f16 logits. Invariant: no other value changes.
+
+Rows are axis -2 of all that such a node is put behind, of any rank from 2 on: an operand has as many there as the result, or one.
+Which operators make an element of elements, and which a row of rows, these declare (`ops/registry.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import onnx_ir as ir
+
+from .ops import registry
+
+_ATTENTION = {"Attention", "GroupQueryAttention", "MultiHeadAttention"}  # those of com.microsoft
+_OF_CONSTANTS = {"Cast", "DequantizeLinear", "Identity", "Transpose"}
+_DOMAINS = ("", "ai.onnx", "com.microsoft")
+
+
+def sink_rows(graph: ir.Graph, cut: ir.Node) -> list[ir.Node]:
+    """Puts a node that reads the last row of its first input, along axis -2, before all nodes that make a row of a row for it
+    alone. Returns those; without any the graph stays as it is."""
+    (row,), logits = cut.outputs, cut.inputs[0]
+    assert logits is not None
+    found = dict(_row_by_row(graph, logits, cut))
+    if not found:
+        return []
+    row.replace_all_uses_with(logits, replace_graph_outputs=True)
+    graph.remove(cut)
+    last: dict[ir.Value, ir.Value] = {}
+    for node in [it for it in graph if it in found]:
+        for place in found[node]:
+            value = node.inputs[place]
+            if value is not None and value.producer() not in found:
+                if value not in last:
+                    last[value] = _behind(graph, value, _twin(cut, value) if last else cut)
+                node.replace_input_with(place, last[value])
+        for it in node.outputs:
+            it.shape = None
+    return list(found)
+
+
+def _twin(cut: ir.Node, value: ir.Value) -> ir.Node:
+    """The same node for another value."""
+    name = f"{cut.name}/{value.name}"
+    made = ir.Value(name=name, type=value.type)
+    inputs, attributes = [value, *cut.inputs[1:]], list(cut.attributes.values())
+    return ir.Node(cut.domain, cut.op_type, inputs, attributes, outputs=[made], name=name)
+
+
+def _behind(graph: ir.Graph, value: ir.Value, cut: ir.Node) -> ir.Value:
+    """What a node makes of a value, behind which it is put."""
+    cut.replace_input_with(0, value)
+    cut.outputs[0].type, cut.outputs[0].shape = value.type, None
+    producer = value.producer()
+    if producer is None:
+        graph.insert_before(graph[0], cut)
+    else:
+        graph.insert_after(producer, cut)
+    return cut.outputs[0]
+
+
+def _row_by_row(graph: ir.Graph, logits: ir.Value, cut: ir.Node) -> Iterator[tuple[ir.Node, tuple[int, ...]]]:
+    """The nodes that only the cut of the logits needs and that make a row of one row, with the inputs that have rows."""
+    values = _Values(graph)
+    found = {cut}
+    for node in reversed(graph):
+        readers = {use.node for it in node.outputs for use in it.uses()}
+        alone = bool(readers) and readers <= found and not any(it.is_graph_output() for it in node.outputs)
+        if alone and node is not cut and (places := values.places_of_rows(node)):
+            found.add(node)
+            yield node, places
+
+
+class _Values:
+    """What a graph says of its values. `rank` is at least so much, 0 when unknown; `constants` may be made of others."""
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self.constants: set[ir.Value] = set(graph.initializers.values())
+        self._rank: dict[ir.Value, int] = {}
+        for node in graph:
+            kind = node.op_type
+            if kind == "Constant" or (kind in _OF_CONSTANTS and self._are_constant(node.inputs)):
+                self.constants.update(node.outputs)
+            known = kind == "Split" or _rows(node)
+            for value in node.outputs if known else node.outputs[:1]:
+                self._rank[value] = self._least_rank(node)
+
+    def rank(self, value: ir.Value | None) -> int:
+        if value is None:
+            return 0
+        tensor = self._tensor(value)
+        shape = tensor.shape if tensor is not None else value.shape
+        return max(self._rank.get(value, 0), 0 if shape is None else len(shape))
+
+    def _tensor(self, value: ir.Value | None) -> ir.TensorProtocol | None:
+        """The value of a constant that is not made of others."""
+        node = None if value is None else value.producer()
+        if node is not None and node.op_type == "Constant" and "value" in node.attributes:
+            return node.attributes["value"].as_tensor()
+        return None if value is None else value.const_value
+
+    def _are_constant(self, values: Iterable[ir.Value | None]) -> bool:
+        return all(it in self.constants or it.const_value is not None for it in values if it is not None)
+
+    def _least_rank(self, node: ir.Node) -> int:
+        """Of the first output."""
+        kind, ranks = node.op_type, [self.rank(it) for it in node.inputs]
+        if not ranks:
+            return 0
+        if kind == "Split" or _rows(node) or (kind in _OF_CONSTANTS and node.outputs[0] in self.constants):
+            return ranks[0]
+        if kind == "Reshape":
+            return self._least_size(node.inputs[1])
+        if kind == "ReduceMean":
+            return ranks[0] if _number(node, "keepdims", 1) else 0
+        if _is_elementwise(node):
+            return max(ranks)
+        if kind in ("MatMul", "FusedMatMul"):
+            return max(ranks) if min(ranks) >= 2 else 0
+        if kind == "Gather":
+            return ranks[0] + ranks[1] - 1 if all(ranks) else 0
+        return 3 if kind in _ATTENTION and node.domain == "com.microsoft" else 0
+
+    def _least_size(self, value: ir.Value | None) -> int:
+        """Of a tensor of rank 1: a constant, or several put together, of which one that was a number before has one element."""
+        tensor = self._tensor(value)
+        if tensor is not None:
+            return int(np.prod(tensor.shape.numpy()))
+        node = None if value is None else value.producer()
+        if node is not None and node.op_type == "Concat":
+            return sum(self._least_size(it) for it in node.inputs)
+        return int(node is not None and node.op_type == "Unsqueeze")
+
+    def places_of_rows(self, node: ir.Node) -> tuple[int, ...]:
+        """The inputs of which a node makes each row of its outputs from one; none where it does something else, or might."""
+        kind, given = node.op_type, node.inputs
+        if node.domain not in _DOMAINS or self._are_constant(node.outputs):
+            return ()
+        if _is_elementwise(node):
+            places = tuple(k for k, it in enumerate(given) if it is not None and not self._are_constant([it]))
+            others = [it for k, it in enumerate(given) if it is not None and k not in places]
+            alone = len(places) == 1 and all(self.rank(it) <= 1 for it in others)
+            known = alone or all(self.rank(given[k]) >= 2 for k in places)  # alone it has the rank of the result
+            return places if known and all(map(self._has_one_row, others)) else ()
+        if rows := _rows(node):
+            by_rows = self._are_constant(given[len(rows) :]) and _number(node, "axis", -1) in (-1, 2)
+            return rows if by_rows else ()
+        if not self._are_constant(given[1:]):
+            return ()
+        if kind in ("MatMul", "FusedMatMul"):
+            turned = any(_number(node, it, 0) for it in ("transA", "transBatchA", "transBatchB"))
+            return (0,) if self.rank(given[1]) == 2 and not turned else ()
+        if kind == "ReduceMean":
+            return (0,) if self._axes(node) in ([-1], [2]) and _number(node, "keepdims", 1) else ()
+        return (0,) if kind == "Split" and _number(node, "axis", 0) in (-1, 2) else ()
+
+    def _has_one_row(self, value: ir.Value) -> bool:
+        tensor = self._tensor(value)
+        return self.rank(value) <= 1 or (tensor is not None and tensor.shape[-2] == 1)
+
+    def _axes(self, node: ir.Node) -> list[int]:
+        if "axes" in node.attributes:
+            return list(node.attributes["axes"].as_ints())
+        tensor = self._tensor(node.inputs[1]) if len(node.inputs) > 1 else None
+        return [] if tensor is None else [int(it) for it in tensor.numpy().reshape(-1)]
+
+
+def _is_elementwise(node: ir.Node) -> bool:
+    operator = registry.declared(node.op_type, node.domain)
+    return operator is not None and operator.elementwise
+
+
+def _rows(node: ir.Node) -> tuple[int, ...]:
+    """The inputs of which a node makes each row of its outputs from one, where the others are constant."""
+    operator = registry.declared(node.op_type, node.domain)
+    return tuple(operator.operands.index(name) for name in operator.rows) if operator is not None else ()
+
+
+def _number(node: ir.Node, name: str, default: int) -> int:
+    return int(node.attributes[name].as_int()) if name in node.attributes else default
