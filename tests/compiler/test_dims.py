@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
@@ -106,3 +108,17 @@ def test_a_table_cut_to_a_length_broadcasts_with_that_length():
     assert dims.broadcast(n, dims.minimum(n, 1500)) == n
     assert dims.broadcast(dims.minimum(n, 1500), n) == n
     assert dims.broadcast(n, dims.minimum(n, 1)) != n
+
+
+def test_expressions_of_many_terms_and_factors_keep_their_value():
+    """Parts of them become atoms, which equal expressions have alike; a text of one is cut."""
+    names = [f"n{k}" for k in range(40)]
+    symbols, values = [symbol(name) for name in names], [k % 5 + 1 for k in range(40)]
+    total = sum(symbols[1:], start=symbols[0])
+    product = dims.product(symbols[:30])
+    square = (total + 1) * (total + 2)
+    (found, multiplied, squared) = compile_dims([to_postfix(it) for it in (total, product, square)], names)(values)
+    assert (found, squared) == (sum(values), (sum(values) + 1) * (sum(values) + 2))
+    assert multiplied == math.prod(values[:30])
+    assert sum(symbols[1:], start=symbols[0]) == total and len(str(square)) < 2000
+    assert dims.equal(square, square + 1) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,34 @@ def check_contents(place: Path, seeds: range) -> int:
         except (EntryError, ModelError):
             continue
     return read
+
+
+WRONG: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "the place of data": (lambda it: it["calculated"].__setitem__(0, "x"), "its data have a place"),
+    "an input of the graph": (lambda it: it["graph"]["inputs"].append(-1), "a value has a number"),
+    "a kind of attribute": (lambda it: it["graph"]["nodes"][0][7].append(["a", "graph", 1]), "an attribute has a kind"),
+    "a type of constant": (lambda it: it["graph"]["constants"][0].__setitem__(1, 99), "a constant has a type and a shape"),
+    "the place of a constant": (lambda it: it["graph"]["constants"][0].__setitem__(3, [-1]), "a constant has a place"),
+    "the file of a constant": (lambda it: it.update(files=[]), "a file has a number"),
+    "a file": (lambda it: it["files"][0].__setitem__(1, "x"), "a file has a name, a size and a time"),
+    "for what it was made": (lambda it: it["made_for"].update(adapter=1), "it does not say for what it was made"),
+}  # fmt: skip
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("what", WRONG)
+def test_each_part_is_looked_at(place: Path, what: str) -> None:
+    change, reason = WRONG[what]
+    with pytest.raises(EntryError, match=reason):
+        context = GroupContext(rewritten(data_in(place), change), str(place / "model_ctx.onnx"))
+        context.program(context.graph("group")[0])
+
+
+def test_a_context_for_a_node_with_more_inputs(tmp_path: Path) -> None:
+    compiled = compiled_beside(tmp_path, wide())
+    rewrite(compiled, lambda it: it["inputs"].append("more"))
+    with pytest.raises(ModelError, match="its node has other inputs or outputs"):
+        webgpu_ep.session(compiled)
 
 
 def test_what_somebody_wrote_is_read_or_refused(place: Path) -> None:

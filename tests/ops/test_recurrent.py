@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -216,6 +217,19 @@ def test_dispatches_follow_the_number_of_steps(op: str, few_steps: int) -> None:
             assert got[0].shape == (0, 1, BATCH, HIDDEN) and not got[1].any()
     kernels = {step.dispatch: step.repeats for step in next(reversed(run.executable.plans.values())).layout.steps}
     assert max(kernels.values()) == -(-7 // few_steps)
+
+
+@pytest.mark.parametrize("hidden", [2, 512, 1100])
+@pytest.mark.parametrize("products", [1, 2])
+def test_a_dispatch_is_as_long_as_software_adapters_loop(hidden: int, products: int) -> None:
+    bounds: list[int] = []
+    target = Target(software=True)
+    builder = SimpleNamespace(target=target, bound_loop=lambda iterations, _what: bounds.append(iterations))
+    size, chunk = recurrent._dispatch(builder, hidden, products)  # type: ignore[arg-type]
+    (two_steps,) = bounds
+    assert target.longest_loop is not None
+    assert chunk >= 1 and (chunk + 1) * two_steps // 2 <= target.longest_loop + two_steps // 2
+    assert size <= target.max_invocations and two_steps <= target.longest_loop
 
 
 @pytest.mark.costly
