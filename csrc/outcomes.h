@@ -1,4 +1,4 @@
-/* What came of a run that C code repeats: submit.c says it, memo.c does what follows. */
+/* What came of a run that C code repeats: submit.c says it, runs.c does what follows. */
 #ifndef ONNXRUNTIME_EP_WGPU_OUTCOMES_H
 #define ONNXRUNTIME_EP_WGPU_OUTCOMES_H
 

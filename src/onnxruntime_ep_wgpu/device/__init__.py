@@ -4,7 +4,7 @@ In the order data flows: `webgpu/` (the libraries, behind one protocol), `settin
 (drivers that look for one), `adapters` (the chips that are there), `choice` (which library their sessions take),
 `matrix_refusals` and `matrix_probe` (which matrix units are right), `request` (a device from an adapter), `sizes`,
 `buffers` (memory), `cache` (free memory), `pipelines` (compiled kernels and their bindings), `parallel` (jobs on
-several threads), `native` (C code that submits), `encoding` (dispatch lists as command buffers), `mapped` (memory
+several threads), `native` (C code that submits, waits and reads), `encoding` (dispatch lists as command buffers), `mapped` (memory
 that the host maps), `readback` (memory to the host), `uploads` (much memory from it), `clock` and `timing` (when each
 dispatch ran), `scopes` (errors of one piece of work), `debugger` (captures for RenderDoc and others), `turn` (what
 may not be submitted in between), `queue` (what is submitted, and whether the device is lost), `work` (what C code
