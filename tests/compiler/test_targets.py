@@ -12,8 +12,8 @@ from tests import targets
 from tests.targets import WAYS, Way
 
 NATIVE = frozenset({"shader-int64", "subgroup", "component-stores"})
-LAVAPIPE = Target("lavapipe", NATIVE, 8, 1024, 32 << 10, software=True)
-CARD = Target("card", NATIVE, 8, 1024, 48 << 10, 2 << 30, 4 << 30)
+LAVAPIPE = Target("lavapipe", "", NATIVE, 8, 1024, 32 << 10, software=True)
+CARD = Target("card", "", NATIVE, 8, 1024, 48 << 10, 2 << 30, 4 << 30)
 
 
 @pytest.fixture(params=[LAVAPIPE, CARD], ids=lambda it: it.name)

@@ -24,7 +24,7 @@ from tests.plugin import models
 # A GPU's limits: what is measured there is compiled, and nothing runs.
 CARD = Target(
     "card",
-    frozenset({INTEGER_DOTS}),
+    features=frozenset({INTEGER_DOTS}),
     max_invocations=1024,
     max_workgroup_storage=48 << 10,
     max_binding_bytes=2 << 30,

@@ -24,8 +24,9 @@ def split_k(call: Call, target: Target) -> MatchResult:
     result = call.results["y"]
     batch, m, n = matrix_sizes(View.of(result.tensor), result.groups)
     k = call.parameters["k"]
+    of_bytes = all(are_bytes(call.operands[side].view.tensor) for side in "ab")
     matrices = any(it.by_matrices for it in call.variants)
-    splits = k_splits(batch, m, n, k, target, matrices=matrices)
+    splits = k_splits(batch, m, n, k, target, matrices=2 if matrices and of_bytes else int(matrices))
     if splits == 1 or packed_run(call.operands["b"]):
         return None
     sums = Tensor(result.tensor.dtype, (splits, *result.tensor.shape))
@@ -34,7 +35,6 @@ def split_k(call: Call, target: Target) -> MatchResult:
     dtype, other = (call.operands[side].view.tensor.dtype for side in "ab")
     transposed = bool(call.constants["TRANSPOSED"])
     # Of sizes that are known there is one variant.
-    of_bytes = all(are_bytes(call.operands[side].view.tensor) for side in "ab")
     template, (tile,) = matmul_variants(
         splits * batch, m, n, k, target, dtype, transposed=transposed, other=other, of_bytes=of_bytes
     )

@@ -411,7 +411,7 @@ class SplitK(Parameters):
         "n": "",
         "k": "",
         "discrete": "1 for a GPU with memory of its own",
-        "matrices": "1 where matrices of subgroups are multiplied",
+        "matrices": "1 where matrices of subgroups are multiplied, 2 of bytes, else 0",
         "tiles": "of 64 x 64 results",
     }
     tiles: int

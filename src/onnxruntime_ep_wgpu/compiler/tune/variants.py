@@ -207,12 +207,12 @@ def _product_variants(
     return template, tuple(variants)
 
 
-def k_splits(batch: Dim, m: Dim, n: Dim, k: Dim, target: Target, *, matrices: bool = False) -> int:
-    """Into how many parts k is cut, so that a GPU is busy; 1 for sizes that are not known. `matrices` of subgroups multiply."""
+def k_splits(batch: Dim, m: Dim, n: Dim, k: Dim, target: Target, *, matrices: int = 0) -> int:
+    """Into how many parts k is cut, so that a GPU is busy; 1 for sizes that are not known. `matrices`: as `SplitK` has it."""
     if not (isinstance(batch, int) and isinstance(m, int) and isinstance(n, int) and isinstance(k, int)):
         return 1
     sizes: dict[str, Dim] = {"batch": batch, "m": m, "n": n, "k": k, "discrete": int(target.discrete)}
-    sizes |= {"matrices": int(matrices)}
+    sizes |= {"matrices": matrices}
     return next((it.splits(batch, m, n, k) for _, it in _chosen(target, sizes, SplitK)), 1)
 
 
