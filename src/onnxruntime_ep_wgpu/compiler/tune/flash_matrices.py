@@ -60,7 +60,8 @@ class FlashMatrices(FlashForm):
             cls(128, 64, 4, 64),
             *(cls(128, 32, subgroups, 128) for subgroups in (4, 8)),
             *(cls(64, 64, 4, widest) for widest in (64, 128)),
-            *(cls(32, keys, 2, widest) for keys in (32, 64) for widest in (64, 128) if (keys, widest) != (32, 64)),
+            *(cls(tile_q, 16, 4, 64) for tile_q in (64, 128)),
+            *(cls(32, keys, 2, 128) for keys in (32, 64)),
             # Units of other makers: Apple's, AMD's and Intel's.
             *(cls(64, 32, 4, widest, 1, 8, 8, 8, 32) for widest in (64, 128)),
             cls(64, 32, 4, 128, 1, 16, 16, 16, 64),

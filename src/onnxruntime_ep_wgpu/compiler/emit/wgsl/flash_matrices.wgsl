@@ -4,7 +4,7 @@
 // Scores go through workgroup memory to where PARTS invocations of a subgroup share a row, and back into the place of that row as
 // halves, which are the weights. Sums are relative to a `base` of each row, a score that it met. Only where a score is RISE higher
 // does the base rise to it, because no invocation knows which rows its sums are of: to be scaled down they go through memory. Weights
-// are at most exp(RISE), which is little for a half, and the total is that of the halves, so rounding has no part in a row's only key.
+// are at most exp(RISE), which a half holds, and the total is that of the halves, so rounding has no part in a row's only key.
 #include flash_span
 const ROWS = $BLOCKS_M * $UNIT_M;
 const PARTS = $LANES / ROWS;
