@@ -12,8 +12,10 @@ import onnx
 import onnx_ir as ir
 from onnx.helper import make_node as node
 
+from onnxruntime_ep_wgpu.api.web_export import LARGE, _dotted
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
+from tests.ops.test_blocks import Weights
 from tests.support import make_model
 
 F = np.float32
@@ -43,9 +45,14 @@ _BODIES = (
 
 def _kernels() -> list[dict[str, str]]:
     rows = []
-    for name, model in _models():
+    bytes_of = Weights(2048, 2048, 4, 32, "packed", F).model([1024, 2048], accuracy_level=4)
+    compiled = [
+        *((name, model, WEB_BASELINE) for name, model in _models()),
+        ("product of bytes", bytes_of, _dotted(LARGE)),
+    ]
+    for name, model, target in compiled:
         module = ir.from_proto(model)
-        program = compile_graph(module.graph, module.opset_imports, WEB_BASELINE, name)
+        program = compile_graph(module.graph, module.opset_imports, target, name)
         rows += [
             {"name": f"{name}: {kernel.label}, variant {k}", "wgsl": text}
             for kernel in program.kernels

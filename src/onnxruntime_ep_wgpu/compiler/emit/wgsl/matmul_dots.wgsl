@@ -30,13 +30,12 @@ fn put_sum(at: u32, v: vec4f) { put_tile(at, bitcast<vec4u>(v)); }
 #include exchanged
 #include rounded_run
 
-// Where the tile of a has word k of four rows, and that of b of four columns.
-fn a_place(k: u32, row4: u32) -> u32 {
-  return k * ($TILE_M / 4u) + (exchange(row4, k / $ROUNDED4, $LANES, $A_BLOCK));
-}
-fn b_place(k: u32, column4: u32) -> u32 {
-  return A_SIZE + k * ($TILE_N / 4u) + (exchange(column4, k / $RUN4, $B_LANES, $B_BLOCK));
-}
+// Where the tile of a has word k of four rows, and that of b of four columns: `_in_row` of the row k of the tile, which are the same
+// for the words that an invocation fetches together. The bounds are for browsers' proofs alone.
+const M4 = $TILE_M / 4u;
+const N4 = $TILE_N / 4u;
+#inline a_in_row(k, row4) min(exchange((row4), (k) / $ROUNDED4, $LANES, $A_BLOCK), M4 - 1u)
+#inline b_in_row(k, column4) min(exchange((column4), (k) / $RUN4, $B_LANES, $B_BLOCK), N4 - 1u)
 
 fn dots(left: u32, right: vec4u) -> vec4i {
   return vec4i(#[dot4I8Packed(left, right[#c]) for c 4]);
@@ -50,8 +49,19 @@ fn kernel(w: u32, lane: u32) {
 #include tile_of
 
   let slice = 0u;
-  let tx = lane % THREADS_X;
-  let ty = lane / THREADS_X;
+  let me = lane % THREADS;
+  let tx = me % THREADS_X;
+  let ty = me / THREADS_X;
+#for p LANES
+#for i ROWS4
+  let a_at#p_#i = a_in_row(#pu * $ROUNDED4, ty * $ROWS4 + #iu);
+#end
+#end
+#for p B_LANES
+#for j COLUMNS4
+  let b_at#p_#j = b_in_row(#pu * $RUN4, #ju * THREADS_X + tx);
+#end
+#end
 
 #for i ROWS4
 #for e 4
@@ -60,16 +70,16 @@ fn kernel(w: u32, lane: u32) {
 #end
 #end
 #end
-  let a_in = lane / $LANES;
-  let a_part = lane % $LANES * $ROUNDED4;
+  let a_in = me / $LANES % $TILE_M;
+  let a_part = me % $LANES * $ROUNDED4;
   let a_row = min(row + a_in, $m - 1u);
   let last = ($k - 1u) / $GROUP * $GROUP;
 #for p ROUNDED4
   var next_a#p = a_at4(batch, a_row, 4u * (a_part + #pu));
 #end
 #for l B_LOADS
-  let b_element#l = lane + #lu * THREADS;
-  let b_in#l = b_element#l / $B_LANES;
+  let b_element#l = me + #lu * THREADS;
+  let b_in#l = b_element#l / $B_LANES % $TILE_N;
   let b_row#l = b_element#l % $B_LANES * B_RUN;
   let b_column#l = min(column + b_in#l, $n - 1u);
   var next_b#l = b_run_words(batch, b_column#l, b_row#l);
@@ -77,17 +87,17 @@ fn kernel(w: u32, lane: u32) {
   for (var k0 = 0u; k0 < $k; k0 += $GROUP) {
     let part_of_row = array(#[next_a#p for p ROUNDED4]);
     let top = largest_bits(part_of_row);
-    tops[lane] = top;
+    tops[me] = top;
     workgroupBarrier();
     {
       var bits = 0u;
 #for l LANES
-      bits = max(bits, tops[lane / $LANES * $LANES + #lu]);
+      bits = max(bits, tops[me / $LANES * $LANES + #lu]);
 #end
       let most = largest(bits);
       let words = rounded(part_of_row, most);
 #for p ROUNDED4
-      put_part(a_place(a_part + #pu, a_in / 4u), a_in % 4u, words[#p]);
+      put_part((a_part + #pu) * M4 + a_in_row(a_part, a_in / 4u), a_in % 4u, words[#p]);
 #end
       if (a_part == 0u) { put_part(STEPS + a_in / 4u, a_in % 4u, bitcast<u32>(most / 127f)); }
     }
@@ -95,7 +105,7 @@ fn kernel(w: u32, lane: u32) {
     {
       let run = b_run_bytes_of(next_b#l);
 #for r RUN4
-      put_part(b_place(b_row#l / 4u + #ru, b_in#l / 4u), b_in#l % 4u, run.v[#r]);
+      put_part(A_SIZE + (b_row#l / 4u + #ru) * N4 + b_in_row(b_row#l / 4u, b_in#l / 4u), b_in#l % 4u, run.v[#r]);
 #end
       if (b_row#l == 0u) { put_part(SCALES + b_in#l / 4u, b_in#l % 4u, bitcast<u32>(run.scale)); }
     }
@@ -109,7 +119,7 @@ fn kernel(w: u32, lane: u32) {
     next_b#l = b_run_words(batch, b_column#l, k + b_row#l);
 #end
 #for i ROWS4
-    let step#i = bitcast<vec4f>(tile(STEPS + ty * $ROWS4 + #iu));
+    let step#i = bitcast<vec4f>(vector(STEPS + ty * $ROWS4 + #iu));
 #end
 #for j COLUMNS4
     {
@@ -120,16 +130,16 @@ fn kernel(w: u32, lane: u32) {
 #end
 #for k GROUP // 4
       {
-        let right = tile(b_place(#ku, #ju * THREADS_X + tx));
+        let right = vector(A_SIZE + #ku * N4 + b_at#(#k // RUN4)_#j);
 #for i ROWS4
-        let left#i = tile(a_place(#ku, ty * $ROWS4 + #iu));
+        let left#i = vector(#ku * M4 + a_at#(#k // ROUNDED4)_#i);
 #for e 4
         dot#i_#e += dots(left#i[#e], right);
 #end
 #end
       }
 #end
-      let scale = bitcast<vec4f>(tile(SCALES + #ju * THREADS_X + tx));
+      let scale = bitcast<vec4f>(vector(SCALES + #ju * THREADS_X + tx));
 #for i ROWS4
 #for e 4
       sum#i_#e_#j += scale * number(dot#i_#e) * step#i[#e];
