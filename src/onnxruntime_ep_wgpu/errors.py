@@ -17,6 +17,11 @@ def cut(value: object) -> str:
     return f"{text[: _SHOWN // 2]}...{text[-_SHOWN // 4 :]} ({len(text)} characters)"
 
 
+def cause_of(error: Exception) -> str:
+    """The text of an error within a message; of a KeyError, which says no more than a key, what is missing."""
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+
+
 def with_message(error: E, text: str) -> E:
     """The same error with another text: all else that it knows stays."""
     made = type(error).__new__(type(error), text)

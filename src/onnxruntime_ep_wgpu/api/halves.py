@@ -49,14 +49,14 @@ def halved(model: Any, floats: Collection[str], others: Collection[str], kept: C
     names = {
         it: it if it not in read and (it in made or it in weights) else _free(f"{it} as half", taken) for it in floats
     }
-    told = {it.name: it for it in (*graph.input, *graph.value_info)}
+    declared = {it.name: it for it in (*graph.input, *graph.value_info)}
     there: dict[str, str] = {}
     nodes: list[Any] = []
 
     def half_of(name: str) -> str:
         half = names[name]
-        if half == name and name in told:
-            told[name].type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+        if half == name and name in declared:
+            declared[name].type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
         there[half] = name
         return half
 

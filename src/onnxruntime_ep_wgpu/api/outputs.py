@@ -130,9 +130,9 @@ def outputs_of(
     for k, name in enumerate(names):
         if name in apart:
             far = ((it, _distance(those[k], cpu[k])) for it, those in moved)
-            told = [Contribution(it.kernel, it.value, it.nodes, it.error, by) for it, by in far if by > 0]
-            told.sort(key=lambda it: -it.moves)
-            found[name] = replace(found[name], contributions=tuple(told))
+            shown = [Contribution(it.kernel, it.value, it.nodes, it.error, by) for it, by in far if by > 0]
+            shown.sort(key=lambda it: -it.moves)
+            found[name] = replace(found[name], contributions=tuple(shown))
             if isinstance(exact, str):
                 found[name] = replace(found[name], judge=f"no judge in float64: {exact}")
             else:

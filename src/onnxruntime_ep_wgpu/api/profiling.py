@@ -45,10 +45,10 @@ class Profile(events.Timeline):
     def _lines(self) -> list[str]:
         found = tables.summary(self)
         times = {"a run": found["run"], "on the GPU": found["gpu"], "the first run": found["first_run"]}
-        told = ", ".join(f"{name} {tables.shown_time(time)}" for name, time in times.items() if time is not None)
+        shown = ", ".join(f"{name} {tables.shown_time(time)}" for name, time in times.items() if time is not None)
         beyond = f"* {tables.BEYOND}" if any(row.beyond for row in tables.by_operator(self)) else ""
         where = f"{self.facts.get('model', 'a model')} on {self.facts.get('device', 'a GPU')}"
-        return [*filter(None, [f"{where}: {told}", f"times {tables.which_runs(len(self.runs))}", self.lacks, beyond])]
+        return [*filter(None, [f"{where}: {shown}", f"times {tables.which_runs(len(self.runs))}", self.lacks, beyond])]
 
 
 def profiled(

@@ -230,11 +230,11 @@ class _ComparedGroup(StandIn):
         names = [program.values[value].name for value in program.inputs]
         truth = _calculated(self.path, dict(zip(names, self.given or (), strict=True)))
         self.elements = sum(np.asarray(it).size for it in truth.values())
-        told = [model_name(value.name) for value in program.values]
+        labels = [model_name(value.name) for value in program.values]
 
         def right(value: int, got: Any) -> Any:
             """The CPU provider's array where it has this value; a kernel may store it in another shape."""
-            name, axes = told[value]
+            name, axes = labels[value]
             want = _by_axes(truth.get(name), axes)
             return want if want is not None and (want.size, want.dtype) == (got.size, got.dtype) else None
 
@@ -247,7 +247,7 @@ class _ComparedGroup(StandIn):
             found.stored += len(written)
             is_random = not random.isdisjoint(dispatch.args)
             for value, got in written.items():
-                (name, axes), want = told[value], right(value, got)
+                (name, axes), want = labels[value], right(value, got)
                 if is_random:
                     if want is None:  # else those who read it have what the CPU provider drew
                         random.add(value)
@@ -259,7 +259,7 @@ class _ComparedGroup(StandIn):
                     continue
                 compared = _compare(label, name, got, want, dispatch.origin, tolerance)
                 if compared.disagrees(tolerance):
-                    read = frozenset(told[it][0] for it in dispatch.args if it not in written)
+                    read = frozenset(labels[it][0] for it in dispatch.args if it not in written)
                     compared = self._judged(compared, got, axes, truth, read)
                 found.kernels.append(compared)
                 if got.dtype.kind == "f":

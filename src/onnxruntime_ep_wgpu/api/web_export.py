@@ -224,7 +224,7 @@ def _contradicted(model: ir.Model) -> tuple[str, ...]:
     for value in made.values():
         value.shape = None
     calculated = attempt(model.graph, model.opset_imports, WEB_BASELINE).found
-    told = []
+    notes = []
     for name, shape in declared.items():
         of_value = calculated.get(name or "")
         found = None if of_value is None or of_value.shape is None else _sizes(of_value.shape)
@@ -232,8 +232,8 @@ def _contradicted(model: ir.Model) -> tuple[str, ...]:
         if found is None or _agree(dims, found):
             made[name].shape = shape
         else:
-            told.append(f"{name!r} is declared as {_brackets(dims)} and calculated as {_brackets(found)}")
-    return tuple(told)
+            notes.append(f"{name!r} is declared as {_brackets(dims)} and calculated as {_brackets(found)}")
+    return tuple(notes)
 
 
 def _sizes(shape: Iterable[object]) -> list[int | None]:

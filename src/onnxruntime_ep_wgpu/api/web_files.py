@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ..errors import ProgramError, cut
+from ..errors import ProgramError, cause_of, cut
 from ..program.flow import Flow, flow_of, leaves
 from ..program.program import Program
 from ..program.reading import parsed
@@ -135,8 +135,7 @@ def read_flows(folder: Path) -> list[Program | Flow]:
     try:
         return [flow_of(headers, number) for headers, count in _read(folder) for number in range(count)]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        said = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise ProgramError(f"{folder} is damaged: {said}") from error
+        raise ProgramError(f"{folder} is damaged: {cause_of(error)}") from error
 
 
 def _read(folder: Path) -> list[tuple[list[dict[str, Any]], int]]:
@@ -154,8 +153,7 @@ def _read(folder: Path) -> list[tuple[list[dict[str, Any]], int]]:
             within = [it | {"target": least} for it in headers[len(targets) :]]
             found.append((whole + within, len(targets)))
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
-        said = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise ProgramError(f"{folder} is damaged: {said}") from error
+        raise ProgramError(f"{folder} is damaged: {cause_of(error)}") from error
     return found
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from ..errors import ProgramError, cut
+from ..errors import ProgramError, cause_of, cut
 from ..program.file import COLUMNS, header
 from ..program.flow import Flow, flow_header
 from ..program.program import Program
@@ -102,8 +102,7 @@ def decode(data: bytes) -> list[dict[str, Any]]:
             raise ValueError("it is cut off, or longer than any export")
         return list(_headers(parsed(text)))
     except (zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        said = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise ProgramError(f"the programs of an export are damaged: {said}") from error
+        raise ProgramError(f"the programs of an export are damaged: {cause_of(error)}") from error
 
 
 def _headers(found: Any) -> Iterator[dict[str, Any]]:

@@ -58,7 +58,7 @@ class Specialiser:
         self._inputs = [it for it in graph.inputs if it.const_value is None]
         self._inferred = frozenset(it.name for it in self._inputs if declared is not None and it.name not in declared)
         self._shapes: list[ir.Shape | None] = [it.shape for it in self._inputs]
-        self._said: dict[str, str] = {}  # the model's names of extents that got one of their own
+        self._labels_of_model: dict[str, str] = {}  # the model's names of extents that got one of their own
         self._lock = threading.Lock()
         self._failed: dict[tuple[object, ...], str] = {}  # why it did not compile; also of those that are `relaxed`
         self.constants = frozenset(graph.initializers)
@@ -94,20 +94,20 @@ class Specialiser:
         """What compiles the graph for inputs of these shapes too, where names or what was inferred are wrong; None where they are
         not. Extents of one name that are equal in this run stay one symbol. An inferred rank that is another in this run is too:
         a loop without a single iteration gives ONNX Runtime no rank of what it collects."""
-        told: list[tuple[str, Iterable[int | ir.SymbolicDim | None]]] = []
+        named_dims: list[tuple[str, Iterable[int | ir.SymbolicDim | None]]] = []
         for value, known, shape in zip(self._inputs, self._shapes, shapes, strict=True):
             name, fixed = value.name or "", value.name not in self._inferred
             if known is None or (fixed and len(known) != len(shape)):
                 return None
-            told.append((name, known if len(known) == len(shape) else [None] * len(shape)))
-        for (name, dims), shape in zip(told, shapes, strict=True):
+            named_dims.append((name, known if len(known) == len(shape) else [None] * len(shape)))
+        for (name, dims), shape in zip(named_dims, shapes, strict=True):
             fixed = name not in self._inferred
             if fixed and any(isinstance(dim, int) and dim != size for dim, size in zip(dims, shape, strict=True)):
                 return None  # against the model's own word nothing helps
-        labels = {label for _, dims in told for dim in dims if dim is not None and (label := label_of(dim))}
+        labels = {label for _, dims in named_dims for dim in dims if dim is not None and (label := label_of(dim))}
         sizes: dict[str, int] = {}
         split: dict[tuple[str, int], str] = {}
-        said = dict(self._said)
+        labels_of_model = dict(self._labels_of_model)
 
         def believed(name: str, dim: int | ir.SymbolicDim | None, size: int) -> int | str | ir.SymbolicDim | None:
             label = None if dim is None else label_of(dim)
@@ -116,22 +116,22 @@ class Specialiser:
             if sizes.setdefault(label, size) == size:
                 return label
             if (label, size) not in split:
-                model = said.get(label, label)
+                model = labels_of_model.get(label, label)
                 new = [f"{model}_of_{re.sub(NO_NAME, '_', name)}"]
                 while new[-1] in labels:
                     new.append(f"{new[0]}_{len(new)}")
                 labels.add(new[-1])
-                split[label, size], said[new[-1]] = new[-1], model
+                split[label, size], labels_of_model[new[-1]] = new[-1], model
             return split[label, size]
 
         made: list[ir.Shape | None] = [
             ir.Shape([believed(name, dim, size) for dim, size in zip(dims, shape, strict=True)])
-            for (name, dims), shape in zip(told, shapes, strict=True)
+            for (name, dims), shape in zip(named_dims, shapes, strict=True)
         ]
         if made == self._shapes:
             return None
         found = copy.copy(self)
-        found._shapes, found._said = made, said
+        found._shapes, found._labels_of_model = made, labels_of_model
         return found
 
     def sizes_of(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ProgramError, cut
+from ..errors import ProgramError, cause_of, cut
 from ..writing import OutputFile, replacing
 from .dtypes import DType
 from .program import FORMAT_VERSION, Assertion, Check, Declined, Dispatch, Kernel, Program, Storage, Symbol, Value
@@ -80,8 +80,7 @@ def load(path: str | Path, target: Target | None = None) -> Program:
         program = from_header(found)
         program = replace(program, weights=_mapped(found["weights"], program, path, start))
     except (struct.error, ValueError, KeyError, TypeError, RecursionError) as error:
-        said = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise ProgramError(f"{path} is damaged: {said}") from error
+        raise ProgramError(f"{path} is damaged: {cause_of(error)}") from error
     if target is not None:
         check_target(program.target, target, str(path))
     return program

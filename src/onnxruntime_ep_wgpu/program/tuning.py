@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import cut
+from ..errors import cause_of, cut
 from .dtypes import DType
 
 FORMAT = 1
@@ -94,8 +94,7 @@ def read_choices(path: str | os.PathLike[str]) -> tuple[str, Choices]:
             raise ValueError("the adapter is a text and the choices are a list")
         return found["adapter"], tuple(_choice(row) for row in found["choices"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        said = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise ValueError(f"{path} is no table of choices: {said}") from error
+        raise ValueError(f"{path} is no table of choices: {cause_of(error)}") from error
 
 
 def _limits(bound: Bound) -> dict[str, int | bool]:

@@ -181,8 +181,8 @@ def open_session(
     assigned = state_of(made).assignment
     free = keys_in(made) if hindered(it.reason for it in assigned.placements()) else []
     if not allow_cpu_only and (nothing := assigned.nothing_ours()) and not assigned.asked_for():
-        told = f"{nothing} (wgpu-ep explain shows every node with its reason)"
-        raise FreeSizeError(told, free, by_options(free)) if free else UnsupportedError(told)
+        message = f"{nothing} (wgpu-ep explain shows every node with its reason)"
+        raise FreeSizeError(message, free, by_options(free)) if free else UnsupportedError(message)
     if free:
         print(f"note: {by_options(free)}, which are a reason why nodes run on the CPU", file=sys.stderr)
     for line in state_of(made).options.warnings():

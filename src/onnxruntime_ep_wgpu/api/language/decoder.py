@@ -69,9 +69,9 @@ class Decoder:
         self.vocabulary: int = logits.shape.dim[2].dim_value
         if not self.vocabulary:
             raise ModelError(f"{path} does not say how many logits there are")
-        told = any(POSITIONS in names_read(it) for it in structure.graph.node)
+        by_position = any(POSITIONS in names_read(it) for it in structure.graph.node)
         keys = [name for name in self.caches if name.endswith("key")]
-        self.takes_rows = not self.in_place and told and reaches_scores(structure, MASK, keys)
+        self.takes_rows = not self.in_place and by_position and reaches_scores(structure, MASK, keys)
         self.keeps_rows = self.takes_rows  # as far as its nodes tell
         if self.takes_rows:
             keep_rows(structure, self.caches)

@@ -70,8 +70,8 @@ class Operation:
 
     def __init__(self, op: str, args: tuple[Dim, ...]) -> None:
         self.op, self.args = op, args
-        said = "\0".join([op, *(a.sort_key if isinstance(a, Expr) else str(a) for a in args)])
-        self.sort_key = "~" + blake2b(said.encode(), digest_size=16).hexdigest()
+        arguments = "\0".join([op, *(a.sort_key if isinstance(a, Expr) else str(a) for a in args)])
+        self.sort_key = "~" + blake2b(arguments.encode(), digest_size=16).hexdigest()
         self.reads_elements: bool = any(isinstance(a, Expr) and a.reads_elements for a in args)
         self.samples = samples.of_call(op, [a.samples if isinstance(a, Expr) else samples.of_number(a) for a in args])
         low, high = of_call(op, [interval(a) for a in args])
@@ -110,8 +110,8 @@ class Expr:
     @property
     def sort_key(self) -> str:
         if not self._sort_key:
-            said = ";".join(f"{c}*{','.join(x.sort_key for x in m)}" for m, c in self.terms)
-            self._sort_key = blake2b(said.encode(), digest_size=16).hexdigest()
+            arguments = ";".join(f"{c}*{','.join(x.sort_key for x in m)}" for m, c in self.terms)
+            self._sort_key = blake2b(arguments.encode(), digest_size=16).hexdigest()
         return self._sort_key
 
     def __add__(self, other: Dim) -> Dim:
@@ -158,11 +158,11 @@ _known: LiveMap[tuple[Any, ...], Any] = LiveMap()
 _adding = threading.Lock()  # two threads that made the same node would make two that are not equal
 
 
-def _interned(kind: Callable[..., Any], *said: Any) -> Any:
-    key = (kind, *said)
+def _interned(kind: Callable[..., Any], *arguments: Any) -> Any:
+    key = (kind, *arguments)
     found = _known.get(key)
     if found is None:
-        made = kind(*said)  # which may ask for other nodes
+        made = kind(*arguments)  # which may ask for other nodes
         with _adding:
             found = _known.get(key)
             if found is None:

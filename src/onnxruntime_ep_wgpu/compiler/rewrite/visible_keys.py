@@ -40,10 +40,10 @@ _SCALED = re.compile(r"(\w+) ([*/]) (\w+)")
 
 def visible_keys(call: Call, target: Target) -> MatchResult:
     """The attention without its mask, or None where it has no constant one, or says positions already."""
-    queries, keys, told = call.parameters["steps"], call.parameters["keys"], call.constant
-    if told("BANDED") or told("BEHIND") or not told("STARTED"):
+    queries, keys, constant = call.parameters["steps"], call.parameters["keys"], call.constant
+    if constant("BANDED") or constant("BEHIND") or not constant("STARTED"):
         return None
-    found = unmasked(call.inner["scored"], queries, keys, keys_first=bool(told("KEYS_FIRST")))
+    found = unmasked(call.inner["scored"], queries, keys, keys_first=bool(constant("KEYS_FIRST")))
     if not isinstance(found, Unmasked):
         return found
     assert isinstance(queries, int) and isinstance(keys, int)

@@ -44,12 +44,12 @@ class GroupValues:
 
     def __str__(self) -> str:
         inside = f" in {self.within}" if self.within else ""
-        said = [
+        parts = [
             f"{what} the values of {', '.join(map(repr, names))}"
             for what, names in (("sizes follow from", self.sizes), ("kernels are made for", self.kernels))
             if names
         ]
-        return f"group {self.partition}{inside}: {'; '.join(said)}"
+        return f"group {self.partition}{inside}: {'; '.join(parts)}"
 
 
 def reasons_of(nodes: Iterable[Placement], most: int = 3) -> str:

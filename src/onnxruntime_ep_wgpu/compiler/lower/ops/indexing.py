@@ -99,13 +99,13 @@ def gather_nd(
     b: Builder, x: Operand, indices: Operand, *, batch_dims: int = 0, result_shapes: Sequence[KnownShape | None] = ()
 ) -> Operand:
     """The last axis of the indices picks along the axes of x that follow the batch; the rest of x is copied."""
-    count, told_shape = indices.shape[-1], result_shapes[0] if result_shapes else None
-    if not isinstance(count, int) and told_shape is not None:
+    count, declared_shape = indices.shape[-1], result_shapes[0] if result_shapes else None
+    if not isinstance(count, int) and declared_shape is not None:
         # What the model says of the rank of the result tells it.
-        told = x.rank + indices.rank - 1 - batch_dims - len(told_shape)
-        b.require(equal(count, told), f"indices {{}} for a result of rank {len(told_shape)}", indices)
-        indices = b.assumed(indices, (*indices.shape[:-1], told))
-        count = told
+        declared = x.rank + indices.rank - 1 - batch_dims - len(declared_shape)
+        b.require(equal(count, declared), f"indices {{}} for a result of rank {len(declared_shape)}", indices)
+        indices = b.assumed(indices, (*indices.shape[:-1], declared))
+        count = declared
     (count,) = fixed("the number of indices per element", count)
     axes = range(batch_dims, batch_dims + count)
     inner = x.rank - batch_dims - count
@@ -176,8 +176,8 @@ def one_hot(
     depth.check_one("the depth")
     axis = axis_of(axis, indices.rank + 1)
     if depth.dtype.is_float and not depth.has_host:
-        told = result_shapes[0] if result_shapes else None
-        usual = (told[axis] if told is not None and len(told) == indices.rank + 1 else None) or 1
+        declared = result_shapes[0] if result_shapes else None
+        usual = (declared[axis] if declared is not None and len(declared) == indices.rank + 1 else None) or 1
         extent: Dim = int(b.assumed_floats(depth, "the depth", lambda count: [usual] * count)[0])
     else:
         (extent,) = extents(b, depth.dims("the depth"), "the depth")

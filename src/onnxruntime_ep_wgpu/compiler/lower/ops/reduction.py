@@ -109,10 +109,10 @@ def _reduced_axes(
     axes: list[int] | None,
     keepdims: bool,
     none_when_empty: bool,
-    told: Sequence[KnownShape | None],
+    declared: Sequence[KnownShape | None],
 ) -> list[int] | None:
     """The axes to reduce, in order; without any given, all of them or, with `none_when_empty`, None."""
-    given = axes_of(b, axes_input, axes, x.rank, lambda given: _shape_left(x, given, keepdims), told)
+    given = axes_of(b, axes_input, axes, x.rank, lambda given: _shape_left(x, given, keepdims), declared)
     if not given:
         return None if none_when_empty else list(range(x.rank))
     return sorted({axis_of(a, x.rank) for a in given})

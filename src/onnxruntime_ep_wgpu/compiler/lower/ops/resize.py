@@ -134,11 +134,11 @@ def upsample(
 
 
 def _scales(
-    b: Builder, x: Operand, scales: Operand, where: Sequence[int], told: Sequence[KnownShape | None]
+    b: Builder, x: Operand, scales: Operand, where: Sequence[int], declared: Sequence[KnownShape | None]
 ) -> list[float]:
     """The scales of axes. Those that a run decides are taken for what makes the shape that is told, else for an image of twice
     the size."""
-    shape = told[0] if told and told[0] is not None and len(told[0]) == x.rank else (None,) * x.rank
+    shape = declared[0] if declared and declared[0] is not None and len(declared[0]) == x.rank else (None,) * x.rank
 
     def usual(axis: int) -> float:
         have, wanted = x.shape[axis], shape[axis]

@@ -51,11 +51,11 @@ def axes_of(
     attribute: list[int] | None,
     rank: int,
     result: Callable[[tuple[int, ...]], Sequence[Dim] | None] = lambda _: None,
-    told: Sequence[KnownShape | None] = (),
+    declared: Sequence[KnownShape | None] = (),
 ) -> list[int] | None:
     """Axes of `rank` given as an input (newer versions) or an attribute (older ones).
 
-    Those that a run decides are taken for the first ones of which `result` makes what is `told` of the shape of the result, or,
+    Those that a run decides are taken for the first ones of which `result` makes what is `declared` of the shape of the result, or,
     where nothing is, any shape.
     """
     if axes is None:
@@ -65,8 +65,8 @@ def axes_of(
         every = list(itertools.islice(itertools.combinations(range(rank), count), MOST_TRIED))
         if not every:
             raise UnsupportedError(f"{count} axes of a tensor of rank {rank}")
-        shape = told[0] if told else None
-        fits = (it for it in every if (made := result(it)) is not None and _is_told(made, shape))
+        shape = declared[0] if declared else None
+        fits = (it for it in every if (made := result(it)) is not None and _fits_declared(made, shape))
         return next(fits, every[0])
 
     given = [select(less(it, 0), it + rank, it) if isinstance(it, Expr) else it for it in axes.dims("the list of axes")]
@@ -79,21 +79,21 @@ def one_axis_of(
     rank: int,
     default: int = 0,
     result: Callable[[tuple[int, ...]], Sequence[Dim] | None] = lambda _: None,
-    told: Sequence[KnownShape | None] = (),
+    declared: Sequence[KnownShape | None] = (),
 ) -> int:
     """A non-negative axis given as an input, as `axes_of` takes several."""
-    places = axes_of(b, axis, [default], rank, result, told) or []
+    places = axes_of(b, axis, [default], rank, result, declared) or []
     if len(places) != 1:
         raise UnsupportedError(f"the axis is {axis} and not one number")
     return axis_of(places[0], rank)
 
 
-def _is_told(shape: Sequence[Dim], told: KnownShape | None) -> bool:
+def _fits_declared(shape: Sequence[Dim], declared: KnownShape | None) -> bool:
     """Whether a shape may be what is told of it."""
-    if told is None:
+    if declared is None:
         return True
-    known = [(a, b) for a, b in zip(shape, told, strict=False) if b is not None and isinstance(a, int)]
-    return len(shape) == len(told) and all(a == b for a, b in known)
+    known = [(a, b) for a, b in zip(shape, declared, strict=False) if b is not None and isinstance(a, int)]
+    return len(shape) == len(declared) and all(a == b for a, b in known)
 
 
 @op("Reshape", types=ANY, shape=INTEGERS)
