@@ -151,7 +151,7 @@ describe('a page that is built', () => {
     writeFileSync(`${app}/src/main.js`, "import a from './models/tiny.onnx?override=batch=5&wgpu'; console.log(a);");
     process.env.WGPU_EP_PYTHON = `${app}/none`;
     try {
-      await assert.rejects(built(outside), /tiny\.onnx: the Python package onnxruntime-ep-wgpu is not in .*install it with: .*none -m pip install onnxruntime-ep-wgpu/);
+      await assert.rejects(built(outside), /tiny\.onnx: the Python package onnxruntime-ep-wgpu is not in .*install it with: (uv pip install --python .*none|.*none -m pip install) onnxruntime-ep-wgpu/);
     } finally {
       process.env.WGPU_EP_PYTHON = `${app}/python`;
     }
