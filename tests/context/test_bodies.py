@@ -45,7 +45,8 @@ CALLED = """<ir_version: 10, opset_import: ["" : 21, "of.us" : 1]> g (float[4,64
   y = of.us.choose (a, flag)
 }
 <domain: "of.us", opset_import: ["" : 21]> choose (a, flag) => (y) {
-  y = If (flag) <then_branch = yes () => (t) { t = Relu (a) }, else_branch = no () => (e) { e = Neg (a) }>
+  y = If (flag) <then_branch = yes () => (t) { c = Constant <value = float {3.0}> () t = Add (a, c) },
+    else_branch = no () => (e) { e = Neg (a) }>
 }"""
 
 
@@ -59,12 +60,15 @@ def check(model: onnx.ModelProto, compiled: Path) -> None:
         np.testing.assert_allclose(session.run(None, feeds)[0], cpu.run(None, feeds)[0], rtol=1e-5)
 
 
-def by_compiler(model: onnx.ModelProto, output: Path) -> None:
+def by_compiler(model: Path | bytes, output: Path, level: str = "ORT_DISABLE_ALL") -> None:
     options = settings()
     options.add_provider_for_devices(list(provider.devices("ours")[:1]), {})
-    ort.ModelCompiler(options, model.SerializeToString(), embed_compiled_data_into_model=True).compile_to_file(
-        str(output)
-    )
+    ort.ModelCompiler(
+        options,
+        model if isinstance(model, bytes) else str(model),
+        embed_compiled_data_into_model=True,
+        graph_optimization_level=getattr(ort.GraphOptimizationLevel, level),
+    ).compile_to_file(str(output))
 
 
 LOOPED = onnx.parser.parse_model(
@@ -115,21 +119,26 @@ def test_a_body_whose_constants_the_optimiser_changed_is_refused(
     plain.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     webgpu_ep.session(path, sess_options=plain)
     check(model, tmp_path / "model_ctx.onnx")
-    by_compiler(model, tmp_path / "compiled.onnx")
+    by_compiler(path, tmp_path / "compiled.onnx")
     check(model, tmp_path / "compiled.onnx")
+    with pytest.raises(Exception, match=rf"UnsupportedError: .* constant '{constant}' "):
+        by_compiler(path, tmp_path / "another.onnx", "ORT_ENABLE_ALL")
 
 
-def test_a_body_that_is_not_in_the_model_is_refused(tmp_path: Path) -> None:
-    """It is that of a function, which ONNX Runtime puts into the graph under other names."""
+def test_a_body_with_constants_that_is_not_in_the_model_is_refused(tmp_path: Path) -> None:
+    """It is that of a function, which ONNX Runtime puts into the graph under other names, or there is no model to look into."""
+    way_out = r"constant 'c' .* from a file, .*SessionOptions\.optimized_model_filepath"
+    plain = branched("t = Add (a, c)", body_initializers="<float[1] c = {3.0}>")
+    with pytest.raises(Exception, match=way_out):
+        by_compiler(plain.SerializeToString(), tmp_path / "compiled.onnx")
+    bare = branched("t = Relu (a)")
+    by_compiler(bare.SerializeToString(), tmp_path / "bare.onnx")
+    check(bare, tmp_path / "bare.onnx")
     model = onnx.parser.parse_model(CALLED)
     path, written = tmp_path / "model.onnx", tmp_path / "written.onnx"
     onnx.save(model, path)
-    with pytest.raises(
-        UnsupportedError, match=r"has no such body .*ort\.ModelCompiler.*SessionOptions\.optimized_model_filepath"
-    ):
+    with pytest.raises(UnsupportedError, match=way_out.replace("'c'", "'.*c'")):
         compile_model(path)
-    by_compiler(model, tmp_path / "compiled.onnx")
-    check(model, tmp_path / "compiled.onnx")
     writing = ort.SessionOptions()
     writing.optimized_model_filepath = str(written)
     ort.InferenceSession(path, writing, providers=["CPUExecutionProvider"])

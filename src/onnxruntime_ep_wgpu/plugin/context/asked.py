@@ -10,20 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _ENABLED, _PATH, _EMBEDDED = "ep.context_enable", "ep.context_file_path", "ep.context_embed_mode"
-_SHARED, _COMPILER = "ep.share_ep_contexts", "session.compile_only"
+_SHARED = "ep.share_ep_contexts"
 
 
 @dataclass(frozen=True)
 class ContextOptions:
     """`path` is where the compiled model goes, or where it comes from when it is in memory; "" where that is not said. The data of
     contexts are in the model when they are `embedded`, else in files beside it. Sessions whose contexts are `shared` have equal
-    weights once on a device. `by_compiler`: the session is one of ort.ModelCompiler, whose optimiser is off by default."""
+    weights once on a device."""
 
     enabled: bool = False
     path: str = ""
     embedded: bool = False
     shared: bool = False
-    by_compiler: bool = False
 
     @classmethod
     def of(cls, entries: Mapping[str, str]) -> ContextOptions:
@@ -32,7 +31,6 @@ class ContextOptions:
             entries.get(_PATH, ""),
             entries.get(_EMBEDDED) == "1",
             entries.get(_SHARED) == "1",
-            entries.get(_COMPILER) == "1",
         )
 
     def compiled_path(self, model: str) -> str:

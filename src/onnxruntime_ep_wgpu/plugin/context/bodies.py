@@ -25,8 +25,8 @@ CHANGED = (
 ) + _WAYS_OUT
 UNKNOWN = (
     "the compiled model may be wrong: of the body of {node}, ONNX Runtime writes the nodes as they were before its optimiser and"
-    " the constants as they are afterwards, and the model has no such body to compare these with; compile with ort.ModelCompiler,"
-    " which leaves the optimiser out, or what a session on the CPU provider writes to SessionOptions.optimized_model_filepath"
+    " the constant {constant} as it is afterwards, and nothing says which value it had: compile the model from a file, or, where"
+    " the node is of a function, what a session on the CPU provider writes to SessionOptions.optimized_model_filepath"
 )
 
 
@@ -37,9 +37,9 @@ class WrittenBodies:
         self._source = source
         self._known: dict[tuple[str, ...], list[Any]] | None = None
 
-    def changed(self, body: ShownGraph, parent: ShownNode) -> str | None:
-        """The name of a constant of a body that the optimiser changed, added or took out; "" where there is none, None where the
-        model has no such body."""
+    def wrong(self, body: ShownGraph, parent: ShownNode) -> tuple[str, str] | None:
+        """CHANGED with the name of a constant of a body that the optimiser changed, added or took out; UNKNOWN with that of any
+        where the model has no such body; None where nothing is wrong."""
         if self._known is None:
             self._known = {}
             model = loaded(self._source) if self._source else None
@@ -50,7 +50,9 @@ class WrittenBodies:
             name: value.constant for name, value in body.initializers.items() if name not in outside and value.constant
         }
         found = [_difference(constants, body, it) for it in self._known.get(tuple(it.name for it in body.outputs), [])]
-        return None if not found else "" if "" in found else found[0]
+        if not found and constants:
+            return UNKNOWN, next(iter(constants))
+        return None if "" in found or not found else (CHANGED, found[0])
 
 
 def _bodies(nodes: Iterable[Any]) -> Iterator[Any]:

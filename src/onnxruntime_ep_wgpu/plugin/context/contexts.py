@@ -194,17 +194,14 @@ class Contexts:
         bytes, has."""
         if not self.enabled:
             return
-        from .bodies import CHANGED, UNKNOWN, WrittenBodies
+        from .bodies import WrittenBodies
 
         if self._bodies is None:
             self._bodies = WrittenBodies(source)
-        changed = self._bodies.changed(body, parent)
-        called = cut(parent.name) if parent.name else f"the node that makes {cut(parent.outputs[0].name)}"
-        node = f"{called} ({parent.op_type})"
-        if changed is None and not self._options.by_compiler:
-            raise UnsupportedError(UNKNOWN.format(node=node))
-        if changed:
-            raise UnsupportedError(CHANGED.format(node=node, constant=cut(changed)))
+        if wrong := self._bodies.wrong(body, parent):
+            called = cut(parent.name) if parent.name else f"the node that makes {cut(parent.outputs[0].name)}"
+            text, constant = wrong
+            raise UnsupportedError(text.format(node=f"{called} ({parent.op_type})", constant=cut(constant)))
 
     def decided(self, graph: ShownGraph, decision: Claim, assigned: Sequence[str]) -> str:
         """Notes which nodes of the main graph run elsewhere. A session of the compiled model decides again on those with bodies,
