@@ -8,8 +8,6 @@ behind. Only a process that is killed leaves its unfinished file, whose name beg
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -75,7 +73,7 @@ def replacing(path: str | os.PathLike[str], *, lasting: bool = True, private: bo
             yield output
         return
     folder, name = os.path.split(real)
-    partial = os.path.join(folder, f".{name[:_SHOWN]}.{secrets.token_hex(4)}.partial")
+    partial = os.path.join(folder, f".{name[:_SHOWN]}.{os.urandom(4).hex()}.partial")
     try:
         with creating(partial, path, sync=lasting, private=private) as output:
             yield output
@@ -132,6 +130,8 @@ def copy_file(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> N
 
 def append_file(file: BinaryIO, output: OutputFile) -> None:
     """Copies what is left of an open file."""
+    import shutil  # which sessions do without: it loads every kind of compression
+
     shutil.copyfileobj(file, output, 1 << 20)
 
 
@@ -142,8 +142,10 @@ def appearing(place: str | os.PathLike[str]) -> Iterator[Path]:
     So `place` appears whole or not at all, and on the disk. Raises OptionError where no folder can be made, WriteError about
     `place` for whatever cannot be written in the block, FileExistsError when `place` came to be meanwhile.
     """
+    import shutil
+
     place = Path(place)
-    temporary = place.parent / f".{place.name[:_SHOWN]}.{secrets.token_hex(4)}.partial"
+    temporary = place.parent / f".{place.name[:_SHOWN]}.{os.urandom(4).hex()}.partial"
     try:
         temporary.mkdir()
     except (OSError, ValueError) as error:

@@ -12,9 +12,9 @@ for the disk. A session with 2.1 GB that are not in memory takes 6.8 s instead o
 from __future__ import annotations
 
 import _thread
-import os
 from collections.abc import Iterable
-from pathlib import Path
+from contextlib import suppress
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from .. import platform
@@ -56,20 +56,11 @@ class ReadAhead:
         self._stopped = True
 
     def _read(self, ranges: list[FileRange]) -> None:
-        opened: tuple[Path, int] | None = None
-        try:
-            for it in ranges:
-                if opened is None or opened[0] != it.path:
-                    if opened is not None:
-                        os.close(opened[1])
-                    opened = None
-                    opened = it.path, os.open(it.path, os.O_RDONLY)
-                for at in range(0, it.nbytes, PIECE_BYTES):
-                    if self._stopped:
-                        return
-                    platform.will_read(opened[1], it.offset + at, min(PIECE_BYTES, it.nbytes - at))
-        except OSError:
-            pass  # the one that needs the bytes says so
-        finally:
-            if opened is not None:
-                os.close(opened[1])
+        with suppress(OSError):  # whatever needs the bytes says so
+            for path, parts in groupby(ranges, key=lambda it: it.path):
+                with open(path, "rb") as file:
+                    for it in parts:
+                        for at in range(0, it.nbytes, PIECE_BYTES):
+                            if self._stopped:
+                                return
+                            platform.will_read(file.fileno(), it.offset + at, min(PIECE_BYTES, it.nbytes - at))
