@@ -35,6 +35,9 @@ DIFFERENCES = f"""\
   the CPU provider. The suite aligns the fraction, in two cases.
 * **Resize with `antialias` of int8**: elements below 0 are numbers as others. The CPU provider gives 0 for them. Of an axis that
   keeps its extent with a scale other than 1, or with a region of interest, it copies the elements; ONNX resizes it, and so do we.
+* **Resize with `tf_crop_and_resize`**: the region of interest counts along every axis, as the ONNX reference has it. The CPU
+  provider and a case of onnxruntime-web's suite leave it out along axes whose scale is 1.
+* **QuickGelu**: a suite's two cases have a positive result for a negative number, and no provider calculates that.
 * **SplitToSequence with a number as `split`**: the parts keep the axis, as ONNX says. Without `keepdims` the CPU provider drops it.
 * **DFT and STFT**: transforms are those of ONNX, to the rounding of f32. The CPU provider is wrong in the suite's cases.
 * **Unique of NaN**: all NaN are one element, as the ONNX reference has it. The CPU provider takes elements for equal that are not.

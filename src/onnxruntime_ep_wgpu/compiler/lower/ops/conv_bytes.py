@@ -50,15 +50,15 @@ def sums_by_units(b: Builder, x: Operand, x_zero: Operand | None, w: Operand, wi
 def _in_fours(b: Builder, x: Operand, zero: int) -> Operand:
     """x with its channels last in memory, and others behind them that are `zero`, so that four are a word. An image of a few
     channels is read in windows one byte at a time else, which took 337 us of an H100 for the first convolution of ResNet-50."""
-    places = [f"at{k}" for k in range(x.rank - 2)]
+    groups = (1, x.rank - 2, 1)
     image = b.permute(x, (0, *range(2, x.rank), 1))
     made = b.map(
-        f"if (channel >= $channels) {{ return $out_t($ZERO); }} return x_at(image, {', '.join(places)}, channel);",
+        "if (channel >= $channels) { return $out_t($ZERO); } return x_at(image, place, channel);",
         x.dtype,
         (*image.shape[:-1], ceildiv(x.shape[1], 4) * 4),
-        ("image", *places, "channel"),
-        (1,) * x.rank,
-        {"x": (image, (1,) * x.rank)},
+        ("image", "place", "channel"),
+        groups,
+        {"x": (image, groups)},
         parameters={"channels": x.shape[1]},
         ZERO=zero,
     )
