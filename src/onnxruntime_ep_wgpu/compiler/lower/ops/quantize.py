@@ -185,8 +185,10 @@ def dequantize_linear(
         raise UnsupportedError(f"no kernel that dequantises to {dtype.label}")
     zero = None if x_zero_point is None else spread(b, x_zero_point, x, axis, block_size)
     result = dequantized(b, x, spread(b, x_scale, x, axis, block_size), zero, dtype)
-    if x.dtype in BYTES and max(x_scale.rank, x_zero_point.rank if x_zero_point is not None else 0) <= 1:
-        b.dequantized[result.view] = Dequantized(x, x_scale, x_zero_point, axis_of(axis, x.rank) if x.rank else 0)
+    parameters = [it for it in (x_scale, x_zero_point) if it is not None]
+    if x.dtype in BYTES and all(it.rank <= 1 for it in parameters):
+        along = 0 if all(it.size == 1 for it in parameters) else axis_of(axis, x.rank)  # one number has no axis
+        b.dequantized[result.view] = Dequantized(x, x_scale, x_zero_point, along)
     return result
 
 
