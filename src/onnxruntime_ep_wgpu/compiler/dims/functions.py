@@ -18,7 +18,7 @@ from .nodes import RULES, Dim, Expr, Operation, Terms, call, from_terms, interva
 LARGEST = 2**31 - 1  # no dimension reaches it; ONNX uses larger numbers for "to the end"
 EXACT_NUMERATOR = 32  # a quarter, a half, three halves: times any extent up to 2**19 this is exact in f32
 MOST_ARGUMENTS = 8  # of minimum, maximum and broadcast; further ones nest
-KEPT = 4096  # results of each function: layers of a network ask for the same ones
+KEPT = 4096  # results of each function: layers of a network ask for the same ones; typed, since True is equal to 1 and is no dim
 
 
 def _call(op: str, *args: Dim) -> Dim:
@@ -43,7 +43,7 @@ def _sort_key(dim: Dim) -> tuple[bool, int | str]:
 # ---- division
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=KEPT, typed=True)
 def floordiv(a: Dim, b: Dim) -> Dim:
     """Division rounded towards minus infinity. The divisor is not zero.
 
@@ -121,12 +121,12 @@ def mod(a: Dim, b: Dim) -> Dim:
 # ---- order
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=KEPT, typed=True)
 def minimum(a: Dim, b: Dim) -> Dim:
     return _extreme("min", a, b, lambda x, y: nonnegative(y - x))
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=KEPT, typed=True)
 def maximum(a: Dim, b: Dim) -> Dim:
     return _extreme("max", a, b, lambda x, y: nonnegative(x - y))
 
@@ -164,7 +164,7 @@ def _sides(a: Dim, b: Dim) -> tuple[Dim, Dim]:
     return from_terms(dict(left)), from_terms(dict(right))
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=KEPT, typed=True)
 def less(a: Dim, b: Dim) -> Dim:
     """1 when a < b, else 0."""
     if nonnegative(a - b):
@@ -172,14 +172,14 @@ def less(a: Dim, b: Dim) -> Dim:
     return 1 if nonnegative(b - a - 1) else _call("<", *_sides(a, b))
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=KEPT, typed=True)
 def less_equal(a: Dim, b: Dim) -> Dim:
     if nonnegative(b - a):
         return 1
     return 0 if nonnegative(a - b - 1) else _call("<=", *_sides(a, b))
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=KEPT, typed=True)
 def equal(a: Dim, b: Dim) -> Dim:
     difference = a - b
     if isinstance(difference, int):
@@ -195,7 +195,7 @@ def equal(a: Dim, b: Dim) -> Dim:
     return _call("==", *_sides(from_terms({m: c // factors for m, c in difference.terms}), 0))
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=KEPT, typed=True)
 def select(condition: Dim, yes: Dim, no: Dim) -> Dim:
     """`yes` when the condition is not 0."""
     if yes == no:
@@ -222,7 +222,7 @@ def _is_truth(dim: Dim) -> bool:
 # ---- broadcasting
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=KEPT, typed=True)
 def broadcast(a: Dim, b: Dim) -> Dim:
     """The dimension of two operands that broadcast: the one that is not 1. All operands of nested broadcasts are the
     arguments of one call, each once, so layers that add the same operands again have the same dim."""

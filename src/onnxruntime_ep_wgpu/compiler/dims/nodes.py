@@ -317,7 +317,7 @@ def product(dims: Iterable[Dim]) -> Dim:
     return result
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=16384, typed=True)
 def _sum(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         return a + b
@@ -331,7 +331,7 @@ def _sum(a: Dim, b: Dim) -> Dim:
     return from_terms(out)
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=16384, typed=True)
 def _product(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         return a * b
@@ -355,7 +355,7 @@ def quotient(a: Dim, b: Dim) -> Dim | None:
     return _quotient(a, b)
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=16384, typed=True)
 def _quotient(a: Dim, b: Dim) -> Dim | None:
     """Long division of polynomials without a rest."""
     divisor = terms_of(b)

@@ -290,7 +290,13 @@ class _Candidates:
         )
 
 
-@op("NonMaxSuppression", types=FLOATS, most=INTEGERS, sized="the number of boxes that stay")
+@op(
+    "NonMaxSuppression",
+    types=FLOATS,
+    most=INTEGERS,
+    ranks={"boxes": 3, "scores": 3},
+    sized="the number of boxes that stay",
+)
 def non_max_suppression(
     b: Builder,
     boxes: Operand,
