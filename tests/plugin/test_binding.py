@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from onnxruntime_ep_wgpu.plugin.abi import NULL
+from onnxruntime_ep_wgpu.plugin.abi import NULL, Logger
 from onnxruntime_ep_wgpu.plugin.assign.ort_format import CopyGuard
 from onnxruntime_ep_wgpu.plugin.callbacks import held
 from onnxruntime_ep_wgpu.plugin.group import CompiledGroup
@@ -105,8 +105,10 @@ def test_sessions_hand_tensors_to_each_other(open_session: OpenSession) -> None:
     np.testing.assert_allclose(end.numpy(), models.chain_reference(X * X), rtol=1e-4, atol=1e-3)
 
 
-def test_tensors_of_another_device_are_brought_over(open_session: OpenSession) -> None:
-    """Memory that belongs to no session lies on one device; a session on another one still gets its values."""
+def test_tensors_of_another_device_are_brought_over(open_session: OpenSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that belongs to no session lies on one device; a session on another one still gets its values, and says so once."""
+    lines: list[str] = []
+    monkeypatch.setattr(Logger, "log", lambda self, level, line: lines.append(line))
     other = open_session(models.square(), {"deviceId": "7"})
     x, y = on_device(X), empty([5, 8])
     here = open_session(models.square())
@@ -118,6 +120,8 @@ def test_tensors_of_another_device_are_brought_over(open_session: OpenSession) -
             binding.bind_ortvalue_output("y", b)
             session.run_with_iobinding(binding)
             np.testing.assert_array_equal(b.numpy(), X * X)
+    (said,) = (line for line in lines if "is not the session's" in line)
+    assert said.startswith("input 'x' lies on a device of wgpu-native") and "each run copies it" in said
 
 
 def test_small_tensors_from_the_host_are_known_on_the_host(

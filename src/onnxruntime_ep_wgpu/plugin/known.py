@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._ort import ffi, lib
@@ -113,16 +114,33 @@ class KnownTensors:
 
 class FusedNode:
     """The node that ONNX Runtime put in the place of a group: the names of its inputs and outputs; `inputs` and `outputs` are the
-    places among them of each input and output of the group. It keeps the tensors that are known from its runs."""
+    places among them of each input and output of the group. It keeps the tensors that are known from its runs. `warn` writes a
+    line into the session's log."""
 
     def __init__(
-        self, *, inputs: list[int], outputs: list[int], input_names: list[str], output_names: list[str]
+        self,
+        *,
+        inputs: list[int],
+        outputs: list[int],
+        input_names: list[str],
+        output_names: list[str],
+        warn: Callable[[str], None] | None = None,
     ) -> None:
         self.inputs, self.outputs, self.input_names, self.output_names = inputs, outputs, input_names, output_names
         # As messages name them; made once, and not in every run.
         self.input_labels = [f"input {name!r}" for name in input_names]
         self.output_labels = [f"output {name!r}" for name in output_names]
         self._free: deque[KnownTensors] = deque(maxlen=REMEMBERED_RUNS)
+        self._warn = warn
+
+    def warn_of_copies(self, what: str, theirs: Device, ours: Device) -> None:
+        """Says once that each run copies a tensor, as it lies on another device than the session's."""
+        if self._warn is not None:
+            warn, self._warn = self._warn, None
+            warn(
+                f"{what} lies on a device of {theirs.queue.library.name} that is not the session's, of"
+                f" {ours.queue.library.name}: each run copies it through the host (deviceId, WGPU_EP_LIBRARY)"
+            )
 
     @property
     def counts(self) -> tuple[int, int]:

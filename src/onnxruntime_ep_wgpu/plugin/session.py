@@ -352,6 +352,7 @@ class SessionState:
             outputs=[outputs.index(it) for it in graph_outputs],
             input_names=inputs,
             output_names=outputs,
+            warn=partial(self.logger.log, WARNING),
         )
         optional = partial(ort_graph.optional_inputs, self.ort, handle)
         in_a_body = not self.decided  # bodies are compiled before the main graph is decided on

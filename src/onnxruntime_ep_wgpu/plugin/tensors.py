@@ -95,6 +95,7 @@ class Tensors:
         if self._space.owns(at):
             found = self._space.read(at, nbytes, what)
             if found.device is not self._device:
+                self._node.warn_of_copies(what, found.device, self._device)
                 here = self.scratch(nbytes, what)
                 allocation.copy(found, here, nbytes)
                 found = here
@@ -143,6 +144,7 @@ class Tensors:
                 self.addresses[-1] = at
                 known.note_output(index, DeviceTensor(dtype, shape, *found.place), at)
                 return found.place
+            self._node.warn_of_copies(what, found.device, self._device)
         # Host memory, or memory of another device: brought there when the run is queued.
         here = self.scratch(nbytes, what)
         self._deliveries.append((here, pointer, nbytes))
