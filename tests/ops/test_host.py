@@ -337,3 +337,20 @@ def test_small_operands_with_a_large_result_are_no_host_values(op: str) -> None:
         "Expand": [column, Operand(DType.INT64, (2,), host=lambda: np.array([512, 512], object), known=True)],
     }.get(op, [column, row])
     assert host.evaluate(op, "", given, {}) is None
+
+
+def test_what_is_kept_of_booleans_is_taken_for_no_dim() -> None:
+    """True is equal to 1: a result that was kept of it came back as the extent of a later Slice."""
+    for low, high in ((False, True), (True, True), (False, False)):
+        nodes = [
+            helper.make_node("Or", ["a", "b"], ["either"]),
+            helper.make_node("And", ["a", "either"], ["both"]),
+            helper.make_node("Where", ["both", "x", "y"], ["z"]),
+        ]
+        constants = {"a": np.array([low]), "b": np.array([high])}
+        model = support.make_model(nodes, {"x": (np.int64, [1]), "y": (np.int64, [1])}, constants)
+        x, y = np.array([5]), np.array([7])
+        assert support.run_model(model, x, y)[0] == (5 if low and (low or high) else 7)
+        for function in (dims.minimum, dims.maximum):
+            found = [function(int(low), int(high)), function(int(high), int(low))]
+            assert [type(it) for it in found] == [int, int], (function, low, high)

@@ -178,8 +178,14 @@ def _array(value: Any) -> Array:
 
 
 def _elementwise(function: Callable[..., Dim], *arrays: Array) -> Array:
+    """A function of dims, of the elements. Those of bool are 0 and 1: True is equal to 1, and a result that is kept of it would be
+    taken for that of a dim."""
     _small(np.broadcast_shapes(*(it.shape for it in arrays)))
-    return _array(np.frompyfunc(function, len(arrays), 1)(*arrays))
+
+    def of_dims(*values: Any) -> Dim:
+        return function(*(int(it) if isinstance(it, (bool, np.bool_)) else it for it in values))
+
+    return _array(np.frompyfunc(of_dims, len(arrays), 1)(*arrays))
 
 
 def _small(shape: Sequence[int]) -> None:
