@@ -8,7 +8,7 @@ length is read on the host; of a prompt each token reads its keys for itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from .....errors import UnsupportedError
 from .....program.dtypes import DType
@@ -287,35 +287,21 @@ def _rotated(
     return b.join([b.slice(x, 2, 0, 1, offset), turned], 2, x.shape) if offset else turned
 
 
+def _of_keys(b: Builder, tokens: Tokens, body: str, *more: str, **constants: Any) -> Operand:
+    """A truth per key of each token, from the row of the key and `more` that is known of tokens."""
+    read: dict[str, tuple[Operand, tuple[int, ...]]]
+    read = {"rows": (tokens.rows, (1, 1)), "sequence": (tokens.sequence, (1,))}
+    read |= {name: (getattr(tokens, name), (1,)) for name in more}
+    shape = (tokens.sequence.shape[0], 1, 1, tokens.rows.shape[1])
+    return b.map(body, DType.BOOL, shape, PLACE, ONES, read, inline=True, **constants)
+
+
 def _there(b: Builder, tokens: Tokens) -> Operand:
     """Whether a key of a token lies in a page."""
-    return b.map(
-        "return rows_at(u32(sequence_at(batch)), j) >= 0;",
-        DType.BOOL,
-        (tokens.sequence.shape[0], 1, 1, tokens.rows.shape[1]),
-        PLACE,
-        ONES,
-        {"rows": (tokens.rows, (1, 1)), "sequence": (tokens.sequence, (1,))},
-        inline=True,
-    )
+    return _of_keys(b, tokens, "return rows_at(u32(sequence_at(batch)), j) >= 0;")
 
 
 def _seen(b: Builder, tokens: Tokens, causal: bool, window: int) -> Operand:
     """What `VisibleKeys` says of the keys of a token, and whether they lie in pages."""
-    read: dict[str, tuple[Operand, tuple[int, ...]]]
-    read = {"rows": (tokens.rows, (1, 1)), "sequence": (tokens.sequence, (1,))}
-    if causal or window >= 0:
-        read["position"] = (tokens.position, (1,))
-    if not causal:
-        read["ends"] = (tokens.ends, (1,))
-    return b.map(
-        "paged_key",
-        DType.BOOL,
-        (tokens.sequence.shape[0], 1, 1, tokens.rows.shape[1]),
-        PLACE,
-        ONES,
-        read,
-        inline=True,
-        CAUSAL=causal,
-        WINDOW=window,
-    )
+    more = [name for name, needed in (("position", causal or window >= 0), ("ends", not causal)) if needed]
+    return _of_keys(b, tokens, "paged_key", *more, CAUSAL=causal, WINDOW=window)
