@@ -124,6 +124,22 @@ def test_tensors_of_another_device_are_brought_over(open_session: OpenSession, m
     assert said.startswith("input 'x' lies on a device of wgpu-native") and "each run copies it" in said
 
 
+def test_a_group_whose_results_have_sizes_from_data_says_that_it_copies(
+    open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(Logger, "log", lambda self, level, line: lines.append(line))
+    nodes = [models.node("NonZero", ["x"], ["y"], "places")]
+    built = models.model(nodes, [("x", models.FLOAT, ["A", "B"])], [("y", models.INT64, [2, "N"])])
+    binding = (session := open_session(built, {"deviceId": "7"})).io_binding()
+    binding.bind_ortvalue_input("x", on_device(X))
+    binding.bind_output("y", "cpu")
+    for _ in range(2):
+        session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], np.nonzero(X))
+    assert sum("is not the session's" in line for line in lines) == 1
+
+
 def test_small_tensors_from_the_host_are_known_on_the_host(
     fake: Fake, open_session: OpenSession, devices: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

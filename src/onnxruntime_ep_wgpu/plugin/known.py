@@ -131,12 +131,12 @@ class FusedNode:
         self.input_labels = [f"input {name!r}" for name in input_names]
         self.output_labels = [f"output {name!r}" for name in output_names]
         self._free: deque[KnownTensors] = deque(maxlen=REMEMBERED_RUNS)
-        self._warn = warn
+        self.warn = warn
 
     def warn_of_copies(self, what: str, theirs: Device, ours: Device) -> None:
         """Says once that each run copies a tensor, as it lies on another device than the session's."""
-        if self._warn is not None:
-            warn, self._warn = self._warn, None
+        if self.warn is not None:
+            warn, self.warn = self.warn, None
             warn(
                 f"{what} lies on a device of {theirs.queue.library.name} that is not the session's, of"
                 f" {ours.queue.library.name}: each run copies it through the host (deviceId, WGPU_EP_LIBRARY)"

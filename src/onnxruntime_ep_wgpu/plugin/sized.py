@@ -41,6 +41,7 @@ class SizedNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
                 outputs=[signature.outputs[place] for place in outputs],
                 input_names=signature.input_names,
                 output_names=signature.output_names,
+                warn=signature.warn,
             )
 
         self._before, self._after = only(signature.inputs, self._others), only([], [*self._shapes])
