@@ -6,13 +6,11 @@ In: an ONNX file or its bytes. Out: names of types, none where the file cannot b
 from __future__ import annotations
 
 import json
-import mmap
-import os
 import re
 
 from ..device.webgpu import dawn
 from ..names import NAMES
-from .protobuf import VARINT, Data, fields, last_number, varint
+from .protobuf import VARINT, Data, fields, last_number, seen_in, varint
 
 # Field numbers of onnx.proto, and the numbers of types.
 _GRAPH, _NODE, _INITIALIZER, _OP_TYPE, _DIMS, _DATA_TYPE = 7, 1, 5, 4, 1, 2
@@ -31,17 +29,7 @@ def matrix_types(model: str | bytes | None) -> frozenset[str]:
     """`f16` where a model has a matrix of f16 among its weights, `i8` where it has one of bytes and an operator that multiplies
     such; neither where it has weights of a few bits. Of a compiled model both, where it was compiled for the library that such
     models take."""
-    if model is None:
-        return frozenset()
-    try:
-        if isinstance(model, bytes):
-            return _looked_through(model)
-        if not os.path.isfile(model):  # a pipe would be waited for
-            return frozenset()
-        with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _looked_through(data)
-    except (OSError, ValueError, IndexError, RecursionError):
-        return frozenset()
+    return seen_in(model, _looked_through) or frozenset()
 
 
 def _looked_through(data: Data) -> frozenset[str]:

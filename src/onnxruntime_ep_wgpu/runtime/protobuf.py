@@ -7,10 +7,26 @@ IndexError for bytes that are no such message.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # kinds of fields
 Data = bytes | mmap.mmap
+Seen = TypeVar("Seen")
+
+
+def seen_in(model: str | bytes | None, look: Callable[[Data], Seen]) -> Seen | None:
+    """What `look` finds in a model, by its path or as its bytes; None for what is no file, or no such message."""
+    try:
+        if isinstance(model, bytes):
+            return look(model)
+        if model is None or not os.path.isfile(model):  # a pipe would be waited for
+            return None
+        with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return look(data)
+    except (OSError, ValueError, IndexError, RecursionError):
+        return None
 
 
 def last_number(data: Data, start: int, end: int, field: int) -> int:

@@ -6,10 +6,9 @@ before the graph around them, and shows nothing of that one: what a compiled mod
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator
 
-from ...runtime.protobuf import Data, fields, last_number
+from ...runtime.protobuf import Data, fields, last_number, seen_in
 from ..assign.shown import ShownAttribute, ShownNode, ShownValue
 from .nodes import DOMAIN, OPERATOR
 
@@ -22,15 +21,7 @@ _IS_INTEGER, _IS_TEXT = 2, 3
 
 def context_nodes(model: str | bytes | None) -> list[ShownNode]:
     """Those of the main graph, in its order."""
-    if not model:
-        return []
-    try:
-        if isinstance(model, bytes):
-            return list(_nodes(model))
-        with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return list(_nodes(data))
-    except (OSError, ValueError, IndexError):
-        return []
+    return seen_in(model, lambda data: list(_nodes(data))) or []
 
 
 def _nodes(data: Data) -> Iterator[ShownNode]:
