@@ -2,6 +2,7 @@
 
 rule            what a rule is, and what it answers
 engine          asks every rule about every call, and puts replacements in place
+pattern         what graphs spell with maps and reductions of rows, written as an expression
 spelled         normalisations and softmax that are written out with reductions
 attention       product, maps, softmax, product: one kernel without the matrix of scores
 squeeze_excite  the average of an image and two small products behind it: one kernel

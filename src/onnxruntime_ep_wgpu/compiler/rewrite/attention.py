@@ -7,7 +7,6 @@ maps on the scores, and become the inner maps of `flash_attention`; all others a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from ...program.dtypes import DType
@@ -19,7 +18,7 @@ from ..tune import written_out
 from ..tune.products import PRODUCTS
 from .between import Chain, SoleReader, chains_back, in_step, only_reader, same_everywhere, swapped
 from .operands import exchanged, factor, matrix_sizes
-from .rule import MatchResult, Replace, Rule
+from .rule import MatchResult, Replace, Rule, origin_of
 from .visible_keys import Unmasked, unmasked
 
 
@@ -151,7 +150,7 @@ class _Attention:
             nan_is_zero=self.reader.nan_is_zero,
             keys_first=self.keys_first,
             values_first=self.values_first,
-            origin=_origin(self.nodes),
+            origin=origin_of(self.nodes),
         )
         return found.nodes(target)
 
@@ -179,10 +178,6 @@ def _values(call: Call, side: str) -> Read:
 
 def _read(view: View, groups: tuple[int, ...]) -> Read:
     return Read(view, groups, reuse=True, vector=True)
-
-
-def _origin(nodes: Iterable[Node]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for node in nodes for name in node.origin))
 
 
 # ---- scales of queries or keys, which are as well scales of scores

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ...program.target import Target
 from ..ir import Call
-from .rule import MatchResult, Replace, Rule
+from .rule import MatchResult, Replace, Rule, origin_of
 
 _COMBINES = {"x > y": "max(x, y)", "x < y": "min(x, y)"}
 
@@ -31,7 +31,7 @@ def extremes(call: Call, target: Target) -> MatchResult:
             results={"y": replace(write, also=(found.tensor,))},
             functions={**call.functions, **other.functions},
             constants={**call.constants, "EXTREMES": True, "ALIKE": other.constants["TOGETHER"]},
-            origin=tuple(dict.fromkeys((*other.origin, *call.origin))),
+            origin=origin_of((other, call)),
             flops=call.flops + other.flops,
         )
         return Replace((call, other), (both,))

@@ -13,7 +13,7 @@ from dataclasses import replace
 from ...program.target import Target, elements_per_word
 from ..ir import MAX_INLINED_COST, Call, Map, Read, Tensor, View
 from ..ir.binding_ranges import is_large
-from .rule import MatchResult, Replace, Rule
+from .rule import MatchResult, Replace, Rule, origin_of
 
 
 def picked(call: Call, target: Target) -> MatchResult:
@@ -38,7 +38,7 @@ def picked(call: Call, target: Target) -> MatchResult:
         operands={**call.operands, "x": _reading(read, {tensor: copy})},
         results={**call.results, "y": replace(write, also=(tensor,))} if others else call.results,
         constants={**call.constants, "KEEPS": others},
-        origin=tuple(dict.fromkeys((*node.origin, *call.origin))),
+        origin=origin_of((node, call)),
     )
     return Replace((*before.values(), node, call), (*copies.values(), copy, norm))
 

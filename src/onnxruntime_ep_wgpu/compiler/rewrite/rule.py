@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ...program.target import Target
@@ -32,3 +32,8 @@ class Rule:
     name: str
     anchor: str
     match: Callable[[Call, Target], MatchResult]
+
+
+def origin_of(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Names of the ONNX nodes that nodes are made of, in order, each once."""
+    return tuple(dict.fromkeys(name for node in nodes for name in node.origin))

@@ -19,7 +19,7 @@ from ..tune.products import PRODUCTS
 from ..tune.squeeze import ExcitationShape
 from .between import Chain, chains_back, in_step
 from .operands import exchanged, factor
-from .rule import MatchResult, Replace, Rule
+from .rule import MatchResult, Replace, Rule, origin_of
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class _Block:
             constants,
             parameters,
             functions,
-            origin=tuple(dict.fromkeys(name for node in nodes for name in node.origin)),
+            origin=origin_of(nodes),
             flops=sum((it.flops for it in nodes if isinstance(it, Call)), start=0),
             inner=inner,
         )
