@@ -1,9 +1,9 @@
 """Declares the extension module `onnxruntime_ep_wgpu._submit`: what is called of WebGPU libraries without Python, and what they
 call in us (cffi, one binary for Python 3.11 and later).
 
-In: tickets.c, encode.c, submit.c, readback.c and copy.c; CALLBACKS. Out: `ffibuilder`, which setup.py names in `cffi_modules`. A
-callback is a C function `c_NAME` that asks the Python function `py_NAME` until that has answered (python_call.h). Its types are
-spelled without their header: handles are pointers, enumerations are int.
+In: tickets.c, encode.c, submit.c, rounds.c, readback.c and copy.c; CALLBACKS. Out: `ffibuilder`, which setup.py names in
+`cffi_modules`. A callback is a C function `c_NAME` that asks the Python function `py_NAME` until that has answered
+(python_call.h). Its types are spelled without their header: handles are pointers, enumerations are int.
 """
 
 from __future__ import annotations
@@ -117,6 +117,11 @@ ffibuilder.cdef(
     void set_ahead(Work *work, const uint64_t *encoders, size_t count);
     int is_behind(const Work *work);
     int run(Work *work);
+    typedef struct {
+      const uint64_t *dispatches, *before, *after;
+      size_t count, befores, afters;
+    } Round;
+    int run_rounds(Queue *queue, Turn *turn, const Round *two, uint64_t first, uint64_t count, size_t longest);
     void copy_bytes(uint64_t to, uint64_t from, size_t count, size_t threads);
     void provide_bytes(uint64_t to, size_t count, size_t threads);
     """
@@ -125,8 +130,8 @@ ffibuilder.cdef(_c_side)
 ffibuilder.cdef('extern "Python" {\n' + _python_side + "\n}")
 ffibuilder.set_source(
     "onnxruntime_ep_wgpu._submit",
-    '#include "tickets.c"\n#include "encode.c"\n#include "submit.c"\n#include "readback.c"\n#include "python_call.h"\n'
-    + _source,
+    '#include "tickets.c"\n#include "encode.c"\n#include "submit.c"\n#include "rounds.c"\n#include "readback.c"\n'
+    '#include "python_call.h"\n' + _source,
     include_dirs=[str(HERE)],
     depends=[
         str(HERE / name)
@@ -137,6 +142,7 @@ ffibuilder.set_source(
             "platform.h",
             "queue.h",
             "readback.c",
+            "rounds.c",
             "submit.c",
             "tickets.c",
             "tickets.h",

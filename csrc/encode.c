@@ -47,6 +47,24 @@ static void copy_rows(const uint64_t *functions, handle encoder, const uint64_t 
   }
 }
 
+static void dispatch_rows(const uint64_t *functions, handle pass, const uint64_t *rows, size_t count) {
+  set_pipeline use_pipeline = POINTER(set_pipeline, functions[SET_PIPELINE]);
+  set_bind_group use_group = POINTER(set_bind_group, functions[SET_BIND_GROUP]);
+  dispatch run = POINTER(dispatch, functions[DISPATCH]);
+  uint64_t pipeline = 0, group = 0;
+  for (size_t i = 0; i < count; i++) {
+    const uint64_t *row = rows + i * DISPATCH_WORDS;
+    if (row[0] != pipeline) use_pipeline(pass, POINTER(handle, pipeline = row[0]));
+    if (row[1] != group) use_group(pass, 0, POINTER(handle, group = row[1]), 0, NULL);
+    run(pass, (uint32_t)row[2], (uint32_t)row[3], (uint32_t)row[4]);
+  }
+}
+
+static void end_pass(const uint64_t *functions, handle pass) {
+  POINTER(use, functions[END_PASS])(pass);
+  POINTER(use, functions[RELEASE_PASS])(pass);
+}
+
 /* The handle of an encoder that holds the copies before, the dispatches in one pass, and the copies after. `copies` are
  * the rows of both, those before first. */
 static uint64_t record(const uint64_t *functions, uint64_t device, const uint64_t *copies, size_t before, size_t after,
@@ -55,18 +73,8 @@ static uint64_t record(const uint64_t *functions, uint64_t device, const uint64_
   copy_rows(functions, encoder, copies, before);
   if (dispatch_count) {
     handle pass = POINTER(begin_pass, functions[BEGIN_PASS])(encoder, NULL);
-    set_pipeline use_pipeline = POINTER(set_pipeline, functions[SET_PIPELINE]);
-    set_bind_group use_group = POINTER(set_bind_group, functions[SET_BIND_GROUP]);
-    dispatch run = POINTER(dispatch, functions[DISPATCH]);
-    uint64_t pipeline = 0, group = 0;
-    for (size_t i = 0; i < dispatch_count; i++) {
-      const uint64_t *row = dispatches + i * DISPATCH_WORDS;
-      if (row[0] != pipeline) use_pipeline(pass, POINTER(handle, pipeline = row[0]));
-      if (row[1] != group) use_group(pass, 0, POINTER(handle, group = row[1]), 0, NULL);
-      run(pass, (uint32_t)row[2], (uint32_t)row[3], (uint32_t)row[4]);
-    }
-    POINTER(use, functions[END_PASS])(pass);
-    POINTER(use, functions[RELEASE_PASS])(pass);
+    dispatch_rows(functions, pass, dispatches, dispatch_count);
+    end_pass(functions, pass);
   }
   copy_rows(functions, encoder, copies + before * COPY_WORDS, after);
   return (uint64_t)(uintptr_t)encoder;

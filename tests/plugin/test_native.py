@@ -58,7 +58,7 @@ def test_the_native_half_of_a_run_compiles(compiler: str) -> None:
 @pytest.mark.costly
 @every_compiler
 def test_what_submits_and_reads_compiles(compiler: str) -> None:
-    parts = ("tickets.c", "encode.c", "submit.c", "readback.c")
+    parts = ("tickets.c", "encode.c", "submit.c", "rounds.c", "readback.c")
     compile_text(compiler, "".join(f'#include "{name}"\n' for name in parts), "-Wno-unused-function")
 
 

@@ -63,6 +63,7 @@ class Answers:
         self._found: list[tuple[GraphPlace, InferredTypes]] = []
         # What ONNX Runtime does not know of values, by what a group makes until it is compiled.
         self._inferred: dict[frozenset[str], Mapping[str, PlainInfo]] = {}
+        self.found: Mapping[str, PlainInfo] = {}  # the same of the graph that was decided on last
         self.compiled: list[str] = []  # what did not come from the store: "" for a claim, else the name of a group
 
     def claim(
@@ -101,6 +102,7 @@ class Answers:
                 self._stored.keep_claim(graph, asked, claim, inferred, found.looked_at)
         if carried is not None and parent is not None:
             carried.note(parent, self._at is carried.stored)
+        self.found = inferred.values
         for places in claim.groups if inferred.values else ():
             self._inferred[made_by(graph.nodes[place] for place in places)] = inferred.values
         return claim

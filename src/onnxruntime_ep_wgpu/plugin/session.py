@@ -35,7 +35,7 @@ from .assign.decision import Claim
 from .assign.enclosing import control_outcome, is_control, refusal_within
 from .assign.forced import Forced
 from .assign.ort_format import CopyGuard
-from .assign.outcome import Alone, Elsewhere, OwnKernel
+from .assign.outcome import Alone, Elsewhere, Fused, OwnKernel
 from .assign.report import AssignmentReport
 from .captures import Captures, check_placements
 from .context.contexts import Contexts
@@ -46,6 +46,7 @@ from .group import CompiledGroup
 from .known import FusedNode
 from .memory import space as memory
 from .node import ComputeInfo
+from .prepared import as_it_is
 from .search.operators import is_search
 from .settings import asked, settings_of
 from .wrap import tool_around
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from .assign.shown import ShownGraph, ShownNode
     from .context.asked import ContextOptions
     from .context.shared import Shared, SharedWeights
+    from .loops.decide import Loops
     from .search.bodies import SearchBody
     from .search.decide import Decided, Searches
 
@@ -122,6 +124,7 @@ class SessionState:
             self.target, self._compiling, lambda: watch.source() or self._path, self._tell, not contexts.enabled
         )
         self._searches: Searches | None = None
+        self._loops: Loops | None = None
         self._crossings: Crossings | None = None
         self.copy_guard = CopyGuard(
             name,
@@ -194,7 +197,13 @@ class SessionState:
                 if is_control(node) and not assigned[place]:
                     captured = self.captures is not None
                     single[place] = control_outcome(self.ort, node, self.name, has_kernel, captured)
+                    loop = None if captured or self._loops is None else self._loops.outcome(node)
+                    single[place] = loop or single[place]
         decision = self._decision(graph, parent, assigned, single)
+        if parent is not None and self._left_to_loop(parent, graph, handle, decision, assigned):
+            decision = Claim((Fused(0),) * len(graph))
+            self.assignment.decided(parent.name, graph, decision, assigned)
+            return [], []
         within = "" if parent is None else parent.name
         faults = [reason.error for reason in decision.reasons if isinstance(reason, Fault)]
         self._meet_internal([error for error in faults if isinstance(error, InternalError)])
@@ -217,6 +226,24 @@ class SessionState:
             whole = any(len(group) == len(nodes) for group in decision.groups)
             self._crossings = None if whole else Crossings(graph, decision.parts, held)
         return [[nodes[place] for place in group] for group in decision.groups], [nodes[it] for it in decision.kernels]
+
+    def _left_to_loop(
+        self, parent: ShownNode, graph: ShownGraph, handle: Any, decision: Claim, assigned: Sequence[str]
+    ) -> bool:
+        """Whether a body, on which this was decided by itself, runs with all iterations of its Loop."""
+        if (
+            self.captures is not None
+            or self.contexts.enabled
+            or self._carrying
+            or any(assigned)
+            or self._forced.has(parent.name)
+        ):
+            return False
+        if self._loops is None:
+            from .loops.decide import Loops
+
+            self._loops = Loops(self.ort, self._answers, self._forced.among)
+        return self._loops.takes(parent, graph, ort_graph.read(self.ort, handle), decision)
 
     def _decision(
         self,
@@ -317,6 +344,8 @@ class SessionState:
         inputs, outputs = ort_graph.fused_names(self.ort, fused)
         if any(map(is_search, graph)):
             return self._compile_search(graph.nodes[0], inputs, outputs)
+        if len(graph) == 1 and self._loops is not None and self._loops.outcome(graph.nodes[0]) is not None:
+            return self._compile_loop(graph.nodes[0], inputs, outputs)
         name = text(self.ort.get(self.ort.api.Node_GetName, fused, "const char *"))
         opened = self.contexts.take(graph)
         with self.context.opening():
@@ -386,6 +415,18 @@ class SessionState:
         signature = FusedNode(inputs=list(range(len(inputs))), outputs=made, input_names=inputs, output_names=outputs)
         with self.context.opening():
             return compiled_search(self.ort, node, signature, program, group)
+
+    def _compile_loop(self, node: ShownNode, inputs: list[str], outputs: list[str]) -> ComputeInfo:
+        """The only node of a graph, a Loop that runs here with all of its iterations."""
+        from .loops.compile import compiled_loop
+
+        assert self._loops is not None
+        body, graph, place = self._loops.body(node)
+        with self.context.opening():
+            answer = self._answers.program_within(place, graph, f"{node.name}.body", frozenset(), as_it_is)
+            self.assignment.compiled(body.made, answer.stored.program)
+            group = self._group(answer.stored.program, answer.specialise, graph.in_files)
+            return compiled_loop(self.ort, node, body, answer, group, inputs, outputs)
 
     def _group(
         self,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .. import rehearsal
-from ..device import Buffer, Copy, Device, Place, Recording, Submission, Work
+from ..device import Buffer, Copy, Device, Place, Recording, Submission, Turn, Work
 from ..program.axes import model_name
 from ..program.dtypes import DType
 from ..program.layout import Layouts, written
@@ -77,6 +77,10 @@ class Run:
         if submission is not None and not rehearsal.is_on():
             self.goes_on = self.executable.expect(self._planned.key, submission, places)
         return submission
+
+    def submission(self, outputs: Sequence[Place | None]) -> Submission | None:
+        """What `submit` would queue, which the caller queues while this is open; None where runs do more than that."""
+        return self.executable.submission(self.plan, self.places(outputs))
 
     def work(self, submission: Submission) -> Work:
         """What queues the work that `submit` gave."""
@@ -214,6 +218,23 @@ class Executable:
         """Runs a plan once on these places: inputs, then outputs, None for empty ones. Gives what was submitted when there was
         nothing else to do."""
         return self._submit(plan, self._bound(plan, places))
+
+    def submission(self, plan: Plan, places: Sequence[Place | None]) -> Submission | None:
+        """What `submit` would queue and nothing else; None where somebody listens, checks every dispatch or restores states."""
+        if self._stepwise is not None or self.settings.debugger_capture or listeners() or rehearsal.is_on():
+            return None
+        _, recording, before, after = self._bound(plan, places)
+        return None if recording is None else Submission(recording, before, after)
+
+    @property
+    def turn(self) -> Turn:
+        """Whoever submits work of a plan has this meanwhile."""
+        return self._plans.family.turn
+
+    @property
+    def has_states(self) -> bool:
+        """Whether a run leaves something to the next one, as random numbers do."""
+        return bool(self._plans.states)
 
     def _bound(self, plan: Plan, places: Sequence[Place | None]) -> PlacedRun:
         """A run of a plan on these places."""

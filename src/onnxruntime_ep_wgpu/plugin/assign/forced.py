@@ -37,6 +37,10 @@ class Forced:
         self._met: dict[str, list[_Named]] = {}
         self._all: set[str] = set()
 
+    def has(self, name: str) -> bool:
+        """Whether a node of this name stays on the CPU."""
+        return name in self._names
+
     def among(self, graph: ShownGraph) -> frozenset[str]:
         """The names of the nodes in `graph` that stay on the CPU. Bodies of control flow are graphs of their own."""
         if not self._names:

@@ -18,8 +18,9 @@ from .operators import T5
 if TYPE_CHECKING:
     from ...runtime.inputs import DeviceTensor
     from ..group import GroupOnDevice
+    from ..step_memory import StepMemory
     from .parameters import SearchParameters
-    from .steps import SearchStep, StepMemory
+    from .steps import SearchStep
 
 Array = np.ndarray[Any, Any]
 

@@ -19,13 +19,14 @@ from ..abi import Ort
 from ..callbacks import raised_later
 from ..known import FusedNode
 from ..node import ComputeInfo
+from ..step_memory import StepMemory
 from ..tensors import Tensors
 from .bodies import DECODER
 from .decoders import CachedDecoder, EncoderDecoder, Gpt, Live
 from .generate import generate, nothing
 from .operators import GPT, WHISPER, Search
 from .parameters import parameters_of
-from .steps import SearchStep, StepMemory
+from .steps import SearchStep
 
 if TYPE_CHECKING:
     from ...runtime.inputs import DeviceTensor

@@ -1,131 +1,22 @@
-"""Runs of compiled bodies: tensors by name in, tensors on the device out, and memory for them.
-
-Invariant: what a run makes stays on the device until somebody gives it back; memory that is given back is used by work that is
-queued later.
-"""
+"""Runs of compiled bodies: tensors by name in, tensors on the device out."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...device import Place
-from ...errors import LimitError
-from ...program.dtypes import DType
-from ...runtime.inputs import DeviceTensor
 from .bodies import SCORES
 
 if TYPE_CHECKING:
-    from ...device import Buffer, Device
+    from ...runtime.inputs import DeviceTensor
     from ..group import CompiledGroup, GroupOnDevice
+    from ..step_memory import StepMemory
     from .bodies import SearchBody
 
 Array = np.ndarray[Any, Any]
-
-
-class StepMemory:
-    """Memory of one generation on a device; what is left of it is given back when the `with` ends."""
-
-    def __init__(self, device: Device) -> None:
-        self.device = device
-        self._taken: dict[int, Buffer] = {}
-        self._kept: dict[Hashable, Buffer] = {}
-
-    def __enter__(self) -> StepMemory:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self.device.lost:
-            for buffer in self._taken.values():
-                self.device.caches.storage.give(buffer)
-        self._taken.clear()
-
-    def tensor(self, dtype: DType, shape: tuple[int, ...], what: str) -> DeviceTensor:
-        """A new tensor, its elements undefined."""
-        nbytes = dtype.nbytes(math.prod(shape))
-        if not nbytes:
-            return DeviceTensor(dtype, shape, None)
-        buffer = self.device.caches.storage.take(nbytes, f"{what} of {nbytes} bytes")
-        self._taken[id(buffer)] = buffer
-        return DeviceTensor(dtype, shape, buffer)
-
-    def kept(self, key: Hashable, dtype: DType, shape: tuple[int, ...], what: str) -> DeviceTensor:
-        """A tensor where the last one with this key was, which is over. It has room to grow, so that tensors that are longer in
-        every step stay where they are: what is bound there is prepared while the GPU works."""
-        nbytes = dtype.nbytes(math.prod(shape))
-        if not nbytes:
-            return DeviceTensor(dtype, shape, None)
-        buffer = self._kept.get(key)
-        if buffer is None or buffer.size < nbytes:
-            room = min(1 << (nbytes - 1).bit_length(), self.device.target.max_binding_bytes & ~15)
-            new = self.device.caches.storage.take(max(nbytes, room), f"{what} of {nbytes} bytes")
-            self._taken[id(new)] = self._kept[key] = new
-            if buffer is not None:
-                self.give([DeviceTensor(dtype, shape, buffer)])
-            buffer = new
-        return DeviceTensor(dtype, shape, buffer)
-
-    def upload(self, array: Array, what: str) -> DeviceTensor:
-        """A tensor with these elements, where the last one was that was uploaded as this."""
-        data = np.ascontiguousarray(array)
-        made = self.kept(what, DType.of_numpy(data.dtype), data.shape, what)
-        if made.buffer is not None:
-            self.device.upload(made.buffer, 0, data)
-        return made._replace(value=data)
-
-    def give(self, tensors: Iterable[DeviceTensor]) -> None:
-        """Takes back tensors that all work with is queued; those of others stay."""
-        for it in tensors:
-            buffer = self._taken.pop(id(it.buffer), None)
-            if buffer is not None:
-                self.device.caches.storage.give(buffer)
-
-    def with_room(self, tensor: DeviceTensor, times: int, room: int, what: str) -> DeviceTensor:
-        """A cache (rows, heads, tokens, size) with room for more tokens, and each row so often, one behind the other."""
-        rows, heads, tokens, size = tensor.shape
-        made = self.tensor(tensor.dtype, (rows * times, heads, room, size), what)
-        part, step = tensor.dtype.nbytes(tokens * size), tensor.dtype.nbytes(room * size)
-        if tensor.buffer is None or made.buffer is None:
-            return made
-        if part % 4 or step % 4 or tensor.offset % 4:
-            raise LimitError(
-                f"{what}: {part} bytes of a row are no multiple of 4, which a copy on the device has to be"
-            )
-        copies = [
-            (
-                tensor.buffer,
-                tensor.offset + (row // times * heads + head) * part,
-                made.buffer,
-                (row * heads + head) * step,
-                part,
-            )
-            for row in range(rows * times)
-            for head in range(heads)
-        ]
-        self.device.submit((), copies)
-        return made
-
-    def spread(self, tensor: DeviceTensor, times: int, what: str) -> DeviceTensor:
-        """The tensor with each row along the first axis so often, one behind the other."""
-        if times == 1 or tensor.buffer is None:
-            return tensor._replace(shape=(tensor.shape[0] * times, *tensor.shape[1:]))
-        made = self.tensor(tensor.dtype, (tensor.shape[0] * times, *tensor.shape[1:]), what)
-        assert made.buffer is not None
-        row = tensor.dtype.nbytes(math.prod(tensor.shape[1:]))
-        if row % 4 or tensor.offset % 4:  # no copy on the device begins there
-            data = np.empty((tensor.shape[0], row), np.uint8)
-            self.device.download(tensor.buffer, tensor.offset, data)
-            self.device.upload(made.buffer, 0, np.repeat(data, times, axis=0))
-            return made
-        copies = [
-            (tensor.buffer, tensor.offset + place // times * row, made.buffer, place * row, row)
-            for place in range(made.shape[0])
-        ]
-        self.device.submit((), copies)
-        return made
 
 
 class SearchStep:

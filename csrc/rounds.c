@@ -1,0 +1,73 @@
+/* Encodes and submits the iterations of a loop, many in one command buffer, without Python.
+ *
+ * In: what two iterations in turn do, one reading the states where the other stores them; filled by device/rounds.py. Out: work that is
+ * submitted, or that it was not. Invariants: those of submit.c; the dispatches of iterations without copies share one pass, because
+ * WebGPU runs dispatches of a pass one after another where they use the same buffers. Included behind submit.c.
+ */
+
+/* Words of a copy: (source, offset, step, destination, offset, step, bytes). A step is added for each iteration before. */
+enum { STEPPED_WORDS = 7 };
+
+/* One iteration: rows as in encode.c, and copies in front of the dispatches and behind them. */
+typedef struct {
+  const uint64_t *dispatches, *before, *after;
+  size_t count, befores, afters;
+} Round;
+
+static void stepped_copies(const uint64_t *functions, handle encoder, const uint64_t *rows, size_t count, uint64_t number) {
+  copy_buffer copy = POINTER(copy_buffer, functions[COPY_BUFFER]);
+  for (size_t i = 0; i < count; i++) {
+    const uint64_t *row = rows + i * STEPPED_WORDS;
+    copy(encoder, POINTER(handle, row[0]), row[1] + number * row[2], POINTER(handle, row[3]), row[4] + number * row[5], row[6]);
+  }
+}
+
+/* Encodes iterations from number `*next` to `end`, until there are `most` dispatches. The command buffer, or 0 when the library
+ * complained. */
+static uint64_t encode_rounds(const Queue *queue, const Round *two, uint64_t first, uint64_t *next, uint64_t end, size_t most) {
+  const uint64_t *functions = queue->functions;
+  uint64_t complaints = complaints_of_thread();
+  handle encoder = POINTER(create_encoder, functions[CREATE_ENCODER])(POINTER(handle, queue->device), NULL), pass = NULL;
+  for (size_t encoded = 0; *next < end && encoded < most; ++*next) {
+    const Round *it = &two[(first + *next) & 1];
+    if (pass != NULL && it->befores) end_pass(functions, pass), pass = NULL;
+    stepped_copies(functions, encoder, it->before, it->befores, *next);
+    if (pass == NULL) pass = POINTER(begin_pass, functions[BEGIN_PASS])(encoder, NULL);
+    dispatch_rows(functions, pass, it->dispatches, it->count);
+    if (it->afters) end_pass(functions, pass), pass = NULL;
+    stepped_copies(functions, encoder, it->after, it->afters, *next);
+    encoded += it->count + it->befores + it->afters + 1;
+  }
+  if (pass != NULL) end_pass(functions, pass);
+  uint64_t commands = finish(functions, (uint64_t)(uintptr_t)encoder);
+  POINTER(use, functions[RELEASE_ENCODER])(encoder);
+  return unless_refused(queue, complaints, commands, RELEASE_COMMANDS);
+}
+
+/* Submits `count` iterations, the first of which is of the kind `first` in turn. Parts grow, as those of a run do, to about `longest`
+ * dispatches and copies. Whether it did. */
+static int run_rounds(Queue *queue, Turn *turn, const Round *two, uint64_t first, uint64_t count, size_t longest) {
+  uint64_t next = 0;
+  size_t most = FIRST_PART;
+  int good = !platform_read(&queue->lost);
+  turn_take(turn);
+  while (good && next < count) {
+    uint64_t from = next, commands = encode_rounds(queue, two, first, &next, count, most);
+    if (!commands) {
+      good = 0;
+      break;
+    }
+    queue_hold(queue);
+    good = usable(queue);
+    if (good) submit_one(queue, commands);
+    queue_release(queue);
+    POINTER(use, queue->functions[RELEASE_COMMANDS])(POINTER(handle, commands));
+    if (good) {
+      platform_add(&queue->submits, 1);
+      for (; from < next; from++) platform_add(&queue->dispatches, (int64_t)two[(first + from) & 1].count);
+    }
+    most = most * TIMES < longest ? most * TIMES : longest;
+  }
+  turn_give(turn);
+  return good;
+}

@@ -1,0 +1,50 @@
+"""A Loop, compiled: the Program of its body, in what runs its iterations.
+
+In: a node as ONNX Runtime shows it, what was decided on it, and what gives Programs. Out: a `LoopNode`. Invariant: what was claimed
+compiles, because its body was lowered to decide on it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..abi import Ort
+from ..assign.shown import ShownNode
+from ..known import FusedNode
+from ..store.programs import array_of
+from .body import LoopBody
+from .node import LoopNode
+from .rounds import LoopStep
+
+if TYPE_CHECKING:
+    from ..answers import Answer
+    from ..group import CompiledGroup
+
+
+def compiled_loop(
+    ort: Ort,
+    node: ShownNode,
+    body: LoopBody,
+    answer: Answer,
+    group: CompiledGroup,
+    inputs: list[str],
+    outputs: list[str],
+) -> LoopNode:
+    """The only node of a graph, compiled to `group`. `inputs` and `outputs` are those of it as ONNX Runtime calls it."""
+    stored = answer.stored
+    places = {value: k for k, value in enumerate(stored.program.outputs)}
+    sized = {places[output]: places[shape] for output, shape in stored.program.sized}
+    step = LoopStep(node.name, body, group, stored.inputs, stored.outputs, sized)
+    read = tuple("" if it is None else it.name for it in node.inputs)
+    constants = {
+        it.name: array_of(it.constant).copy() for it in node.inputs if it is not None and it.constant is not None
+    }
+    # What nothing reads ONNX Runtime leaves out.
+    made = [k for k, it in enumerate(node.outputs) if it.name in outputs]
+    signature = FusedNode(
+        inputs=list(range(len(inputs))),
+        outputs=[outputs.index(node.outputs[k].name) for k in made],
+        input_names=inputs,
+        output_names=outputs,
+    )
+    return LoopNode(ort, step, signature, read, constants, tuple(made))

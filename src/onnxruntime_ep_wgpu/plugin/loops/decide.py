@@ -1,0 +1,92 @@
+"""Which Loops run here with all of their iterations, and where the Programs of their bodies are kept.
+
+In: the body of a Loop as it is decided on, and later its node. Out: whether the node runs here by itself. Invariants: a body that
+is left to its node is one group when it is lowered alone; the answer for a node is that for its body, which came before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...errors import UnsupportedError
+from ..assign.enclosing import refusal_of_rows
+from ..assign.inferred import PlainInfo, fill_in
+from ..assign.outcome import Alone, Fused
+from ..assign.shown import ShownGraph, ShownNode
+from ..prepared import as_it_is
+from ..search.decide import graphs_of
+from .body import LoopBody, body_of
+
+if TYPE_CHECKING:
+    from ..abi import Ort
+    from ..answers import Answers
+    from ..assign.decision import Claim
+    from ..store.stored import KeptUnder
+
+LOOP = Alone("loop")
+
+
+@dataclass(frozen=True)
+class DecidedLoop:
+    """Where the Program of a body is kept, and what ONNX Runtime does not know of its values, by name."""
+
+    place: KeptUnder
+    found: Mapping[str, PlainInfo]
+
+
+class Loops:
+    """Decides for one session. `forced` are the names of the nodes of a graph that the user keeps away."""
+
+    def __init__(self, ort: Ort, answers: Answers, forced: Callable[[ShownGraph], Collection[str]]) -> None:
+        self._ort, self._answers, self._forced = ort, answers, forced
+        self._known: dict[tuple[str, ...], DecidedLoop] = {}
+
+    def takes(self, node: ShownNode, graph: ShownGraph, apart: ShownGraph, claim: Claim) -> bool:
+        """Whether a Loop runs here with its body `graph`; `apart` is the same, to be changed. `claim` is what was decided on the
+        body by itself."""
+        self._known.pop(_key(node), None)
+        if node.op_type != "Loop" or refusal_of_rows(node) is not None or self._forced(graph):
+            return False
+        if not any(isinstance(it, Fused) for it in claim.outcomes):
+            return False  # nothing calculates here
+        found = self._answers.found
+        fill(apart, found)
+        try:
+            body = body_of(node, apart)
+        except UnsupportedError:
+            return False
+        if not len(apart) or (body.condition and not _made_here(body.condition, graph, claim)):
+            return False
+        whole, place = self._answers.whole(apart, as_it_is)
+        if any(reason is not None for reason in whole.reasons):
+            return False
+        self._known[_key(node)] = DecidedLoop(place, found)
+        return True
+
+    def outcome(self, node: ShownNode) -> Alone | None:
+        """What becomes of a Loop whose body was left to it; None for others."""
+        return LOOP if _key(node) in self._known else None
+
+    def body(self, node: ShownNode) -> tuple[LoopBody, ShownGraph, KeptUnder]:
+        """The body of a Loop that was taken, its graph to compile, and where the Program is kept."""
+        known = self._known[_key(node)]
+        graph = graphs_of(self._ort, node)["body"]
+        fill(graph, known.found)
+        return body_of(node, graph), graph, known.place
+
+
+def fill(graph: ShownGraph, found: Mapping[str, PlainInfo]) -> None:
+    """Gives all values of a graph what is known of them."""
+    fill_in([*graph.inputs, *(it for node in graph for it in node.outputs)], found)
+
+
+def _made_here(name: str, graph: ShownGraph, claim: Claim) -> bool:
+    """Whether a kernel makes a value; the CPU has it sooner where it is calculated of sizes."""
+    outcomes = zip(graph, claim.outcomes, strict=True)
+    return any(isinstance(it, Fused) and any(made.name == name for made in node.outputs) for node, it in outcomes)
+
+
+def _key(node: ShownNode) -> tuple[str, ...]:
+    return tuple(it.name for it in node.outputs)

@@ -1,0 +1,90 @@
+"""A joined output of a Loop while its rows are made: memory with room for rows, which doubles where their number is not known.
+
+In: rows, one from each iteration. Out: the copies that put them there, and the output. Invariant: all rows have one type and shape.
+Rows that are no whole words of memory, which nothing is copied to on a device, go by way of the host.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ...device.rounds import SteppedCopy
+from ...errors import InputError
+from ...runtime.inputs import DeviceTensor
+
+if TYPE_CHECKING:
+    from ...device import Buffer, Copy
+    from ...program.dtypes import DType
+    from ..step_memory import StepMemory
+
+FIRST_ROOM = 64  # rows
+_WORD = 4  # bytes
+
+
+class Joined:
+    """One output, called `what`. `rows` is how many rows there will be, None where that is not known."""
+
+    def __init__(self, memory: StepMemory, what: str, rows: int | None) -> None:
+        self._memory, self._what, self._rows = memory, what, rows
+        self._row: tuple[DType, tuple[int, ...]] | None = None
+        self._buffer: Buffer | None = None
+        self._room = 0
+        self._on_host = bytearray()
+
+    def takes(self, dtype: DType, shape: tuple[int, ...]) -> bool:
+        """Whether rows like this are copied on the device."""
+        return self._row in (None, (dtype, shape)) and dtype.nbytes(math.prod(shape)) % _WORD == 0
+
+    def reserve(self, dtype: DType, shape: tuple[int, ...], done: int, rows: int) -> None:
+        """Room for so many rows, of which some are `done`."""
+        self._row = dtype, shape
+        nbytes = dtype.nbytes(math.prod(shape))
+        if rows <= self._room or not nbytes:
+            return
+        room = self._rows or max(FIRST_ROOM, 2 * self._room, rows)
+        grown = self._memory.tensor(dtype, (room, *shape), f"{self._what}, {room} rows of {list(shape)},")
+        old, self._buffer, self._room = self._buffer, grown.buffer, room
+        if old is not None and grown.buffer is not None:
+            if done:
+                self._memory.device.copy(old, 0, grown.buffer, 0, done * nbytes)
+            self._memory.give([DeviceTensor(dtype, shape, old)])
+
+    def add(self, number: int, row: DeviceTensor) -> list[Copy]:
+        """The copy that puts a row in its place. Raises InputError for one that differs from others."""
+        dtype, shape, buffer, offset, _ = row
+        if self._row not in (None, (dtype, shape)):
+            assert self._row is not None
+            raise InputError(
+                f"{self._what}: iteration {number} makes a row of shape {list(shape)}, those before it {list(self._row[1])}"
+            )
+        nbytes = dtype.nbytes(math.prod(shape))
+        if self.takes(dtype, shape):
+            self.reserve(dtype, shape, number, number + 1)
+            if buffer is None or self._buffer is None:
+                return []
+            return [(buffer, offset, self._buffer, number * nbytes, nbytes)]
+        self._row = dtype, shape
+        data = bytearray(nbytes)
+        if buffer is not None:
+            self._memory.device.download(buffer, offset, data)
+        self._on_host += data
+        return []
+
+    def stepped(self, row: DeviceTensor, number: int) -> list[SteppedCopy]:
+        """The copies of rows from this number on, which lie at one place."""
+        nbytes = row.dtype.nbytes(math.prod(row.shape))
+        if row.buffer is None or self._buffer is None:
+            return []
+        return [SteppedCopy(row.buffer, row.offset, 0, self._buffer, number * nbytes, nbytes, nbytes)]
+
+    def tensor(self, rows: int) -> DeviceTensor:
+        """The output, of so many rows."""
+        assert self._row is not None
+        dtype, shape = self._row
+        if self._on_host:
+            made = self._memory.tensor(dtype, (rows, *shape), self._what)
+            if made.buffer is not None:
+                self._memory.device.upload(made.buffer, 0, self._on_host)
+            return made
+        return DeviceTensor(dtype, (rows, *shape), self._buffer)

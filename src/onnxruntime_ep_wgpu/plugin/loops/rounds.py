@@ -1,0 +1,142 @@
+"""The iterations of one run of a Loop on the device.
+
+In: a compiled body, the tensors that the Loop begins with. Out: its states and joined outputs, on the device. States lie in two
+places in turns: an iteration reads those of one and makes those of the other. Where iterations are alike, `steady` submits many of
+them at once; else each is planned here, and a condition that the device makes is read back behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...program.dtypes import DType
+from ...runtime.inputs import DeviceTensor
+from .joined import Joined
+from .steady import Steady, is_steady
+
+if TYPE_CHECKING:
+    from ..group import CompiledGroup, GroupOnDevice
+    from ..step_memory import StepMemory
+    from .body import LoopBody
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class LoopStep:
+    """A compiled body. `inputs` and `outputs` are names of the Program's values, in its order, but for those that are shapes;
+    `sized` has the places of outputs whose sizes data decides, with those of their shapes."""
+
+    name: str
+    body: LoopBody
+    group: CompiledGroup
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    sized: Mapping[int, int]
+
+
+class Rounds:
+    """Those of one run. `states` are the Loop's now, `number` how many iterations have been."""
+
+    def __init__(
+        self,
+        step: LoopStep,
+        live: GroupOnDevice,
+        memory: StepMemory,
+        captured: Mapping[str, DeviceTensor],
+        states: Sequence[DeviceTensor],
+        trips: int | None,
+    ) -> None:
+        """`trips` is the greatest number of iterations, None for any."""
+        self.step, self.memory, self.captured = step, memory, captured
+        self.states, self.trips, self.number = list(states), trips, 0
+        self._live, known = live, None if step.body.condition else trips
+        self.rows = [Joined(memory, f"joined result {k} of {step.name!r}", known) for k in range(len(step.body.rows))]
+
+    def run(self) -> None:
+        """All iterations. An interrupt leaves what the last one made."""
+        more = True
+        while more and self.left != 0:
+            more = self._next() and not self.step.body.once
+
+    @property
+    def left(self) -> int | None:
+        """How many iterations may follow; None for any number."""
+        return None if self.trips is None else max(0, self.trips - self.number)
+
+    def joined(self, k: int) -> DeviceTensor:
+        """A joined output."""
+        body = self.step.body
+        return (
+            self.rows[k].tensor(self.number)
+            if self.number
+            else DeviceTensor(body.types[k], (0, *body.extents[k]), None)
+        )
+
+    def _next(self) -> bool:
+        """The next iteration, or all the rest where they are alike. Whether another one follows."""
+        step, values = self.step, dict[str, Array]()
+
+        def given(valued: frozenset[int]) -> list[DeviceTensor]:
+            return [self._given(name, k in valued, values) for k, name in enumerate(step.inputs)]
+
+        with self._live.prepare(given) as run:
+            results = dict(zip(step.outputs, run.outputs, strict=False))
+            steady = Steady(self, run, results) if is_steady(self, run, results) else None
+            if steady is not None and steady.bind():
+                return steady.run()
+            made = {name: self.place(name, self.number + 1, *results[name]) for name in step.outputs}
+            shapes = {k: self.memory.kept((k, "shape"), *run.outputs[at], "a shape") for k, at in step.sized.items()}
+            by_place = [*made.values(), *(shapes[k] for k in sorted(step.sized, key=step.sized.__getitem__))]
+            run.submit([it.place for it in by_place])
+        for k, shape in shapes.items():
+            name = step.outputs[k]
+            made[name] = made[name]._replace(shape=tuple(self.read(shape).tolist()))
+        self._done(made)
+        return not step.body.condition or bool(self.read(made[step.body.condition]).reshape(-1)[0])
+
+    def _given(self, name: str, valued: bool, values: dict[str, Array]) -> DeviceTensor:
+        body = self.step.body
+        if name == body.number:
+            return self.memory.upload(np.full(body.number_shape, self.number), "the number of an iteration")
+        tensor = self.captured[name] if name in self.captured else self.states[body.states.index(name)]
+        if not valued or tensor.value is not None:
+            return tensor
+        if name not in values:
+            values[name] = self.read(tensor)
+        return tensor._replace(value=values[name])
+
+    def read(self, tensor: DeviceTensor) -> Array:
+        """The elements of a tensor, which are waited for."""
+        data = bytearray(tensor.dtype.nbytes(math.prod(tensor.shape)))
+        if tensor.buffer is not None:
+            self.memory.device.download(tensor.buffer, tensor.offset, data)
+        return np.frombuffer(data, tensor.dtype.numpy).reshape(tensor.shape)
+
+    def place(self, name: str, number: int, dtype: DType, shape: tuple[int, ...]) -> DeviceTensor:
+        """Where a result lies that the iteration of this number reads."""
+        following = self.step.body.next
+        known = self.states[following.index(name)] if name in following else None
+        key = name, number & 1 if known is not None else 0
+        grows = known is not None and known.shape != shape
+        return self.memory.kept(key, dtype, shape, f"a result of {self.step.name!r}", grows)
+
+    def _done(self, made: Mapping[str, DeviceTensor]) -> None:
+        body = self.step.body
+        before = dict(zip(body.states, self.states, strict=True))
+        copies = [
+            copy
+            for joined, name in zip(self.rows, body.rows, strict=True)
+            for copy in joined.add(self.number, made[name] if name in made else before[name])
+        ]
+        if copies:
+            self.memory.device.submit((), copies)
+        self.states = [
+            before[own] if name == own else made[name] for own, name in zip(body.states, body.next, strict=True)
+        ]
+        self.number += 1

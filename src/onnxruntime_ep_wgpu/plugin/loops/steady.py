@@ -1,0 +1,192 @@
+"""Iterations of a Loop that are alike: two in turn are bound, and C code encodes many of them at once (`device/rounds.py`).
+
+In: the iterations of a run, at one from which on no shape changes. Out: all that are left are submitted.
+
+A condition that the device makes is read back behind a batch of iterations, which are as many as are short. Iterations behind the
+one that ends the Loop were then calculated for nothing, and the ones before it are done again, from the states that the batch began
+with. Nothing outside of the Loop has seen them. Where a run leaves something to the next one, as random numbers do, a batch is one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...device.rounds import Round, SteppedCopy, run_rounds, stepped
+from ...program.dtypes import DType
+from ...runtime.inputs import DeviceTensor
+
+if TYPE_CHECKING:
+    from ...device import Buffer, Copy, Submission
+    from ...runtime.executable import Run
+    from .rounds import Rounds
+
+ENCODED = 256  # iterations of one call, behind which an interrupt is met
+UNFINISHED = 4096  # dispatches that the GPU may be behind
+MOST_BATCHED = 32  # iterations behind which a condition is read at last
+SHORT = 1e-3  # seconds: a batch that takes less is followed by one of twice as many
+_WORD = 4  # bytes: copies are of these
+
+Result = tuple[DType, tuple[int, ...]]
+
+
+def is_steady(rounds: Rounds, run: Run, results: Mapping[str, Result]) -> bool:
+    """Whether later iterations are like this one, and one may follow."""
+    body, left = rounds.step.body, rounds.left
+    if rounds.step.sized or body.once or (left is not None and left < 2):
+        return False
+    changing = [(own, name) for own, name in zip(body.states, body.next, strict=True) if own != name]
+    varying = {body.number, *(own for own, _ in changing)}
+    if any(rounds.step.inputs[k] in varying for k in run.executable.valued_inputs):
+        return False
+    if not rounds.number and len({name for _, name in changing}) < len(changing):
+        return False  # what one result is for lies at several places now
+    states = dict(zip(body.states, rounds.states, strict=True))
+    if any(results[name] != (states[own].dtype, states[own].shape) for own, name in changing):
+        return False
+    rows = (results.get(it) or (states[it].dtype, states[it].shape) for it in body.rows)
+    return all(joined.takes(*row) for joined, row in zip(rounds.rows, rows, strict=True))
+
+
+class Steady:
+    """All iterations that are left of a run."""
+
+    def __init__(self, rounds: Rounds, run: Run, results: Mapping[str, Result]) -> None:
+        self._rounds, self._run, self._step, self._body = rounds, run, rounds.step, rounds.step.body
+        memory = self._memory = rounds.memory
+        # By the number of the iteration that reads them, which is even or odd.
+        self._places = [{name: rounds.place(name, turn, *it) for name, it in results.items()} for turn in (0, 1)]
+        self._number = memory.kept("number", DType.INT64, self._body.number_shape, "the number of an iteration", False)
+        self._works: list[Submission] = []
+        self._batch, self._behind = 1, 0
+
+    def bind(self) -> bool:
+        """Binds both kinds of iterations. Whether they can be submitted together."""
+        executable = self._run.executable
+        longest = executable.settings.per_submission
+        if longest and len(self._run.plan.dispatches) > longest:
+            return False
+        with ExitStack() as stack:
+            for turn in (0, 1):
+                given = [self._given(turn, k) for k in range(len(self._step.inputs))]
+                one = stack.enter_context(executable.prepare(given))
+                made = self._places[1 - turn]
+                work = one.submission([made[name].place for name in self._step.outputs])
+                if work is None or len(work.recording) == 0:
+                    return False
+                self._works.append(work)
+        return True
+
+    def _given(self, turn: int, place: int) -> DeviceTensor:
+        """An input of an iteration of this turn."""
+        name = self._step.inputs[place]
+        if name == self._body.number:
+            return self._number
+        captured = self._rounds.captured.get(name)
+        tensor = captured if captured is not None else self._state(turn, self._body.states.index(name))
+        valued = place in self._run.executable.valued_inputs and tensor.value is None
+        return tensor._replace(value=self._rounds.read(tensor)) if valued else tensor
+
+    def _state(self, turn: int, at: int) -> DeviceTensor:
+        """A state as an iteration of this turn reads it."""
+        own, name = self._body.states[at], self._body.next[at]
+        return self._rounds.states[at] if own == name else self._places[turn][name]
+
+    def run(self) -> bool:
+        """Submits them. Whether another one follows, which the condition says."""
+        rounds, device = self._rounds, self._memory.device
+        if not rounds.number:
+            pairs = [(it, self._state(0, at)) for at, it in enumerate(rounds.states) if it.buffer is not None]
+            copies = [_copy(it, to) for it, to in pairs if it is not to]
+            if copies:
+                device.submit((), copies)
+        more = True
+        while more and rounds.left != 0:
+            left = ENCODED if rounds.left is None else rounds.left
+            more = self._until(min(left, ENCODED)) if not self._body.condition else self._batched(left)
+            turn = rounds.number & 1
+            rounds.states = [self._state(turn, at) for at in range(len(rounds.states))]
+        return more
+
+    def _until(self, count: int) -> bool:
+        self._submit(count)
+        self._rounds.number += count
+        return True
+
+    def _batched(self, left: int) -> bool:
+        """A batch of iterations, until the condition ends them. Whether another one follows."""
+        rounds, device = self._rounds, self._memory.device
+        count = 1 if self._run.executable.has_states else min(self._batch, left)
+        begun = time.perf_counter()
+        flags = self._memory.kept("conditions", DType.UINT32, (MOST_BATCHED,), "conditions", False)
+        assert flags.buffer is not None
+        begin = [self._state(rounds.number & 1, at) for at in range(len(rounds.states))] if count > 1 else []
+        kept = {
+            id(it.buffer): (it, self._memory.kept((at, "before"), it.dtype, it.shape, "a state before a batch", False))
+            for at, it in enumerate(begin)
+            if it.buffer is not None and self._body.states[at] != self._body.next[at]
+        }
+        if kept:
+            device.submit((), [_copy(it, there) for it, there in kept.values()])
+        self._submit(count, flags.buffer)
+        found = np.zeros(count, np.uint32)
+        device.download(flags.buffer, 0, found)
+        self._behind = 0
+        goes_on = (found.view(np.uint8)[::_WORD] != 0).tolist()
+        done = goes_on.index(False) + 1 if False in goes_on else count
+        if done < count:
+            device.submit((), [_copy(there, it) for it, there in kept.values()])
+            self._submit(done)
+        rounds.number += done
+        if time.perf_counter() - begun < SHORT:
+            self._batch = min(2 * self._batch, MOST_BATCHED)
+        return all(goes_on)
+
+    def _submit(self, count: int, flags: Buffer | None = None) -> None:
+        """Queues so many iterations, whose conditions go to `flags`."""
+        rounds, executable = self._rounds, self._run.executable
+        before = [*self._numbered(count)]
+        states = dict(zip(self._body.states, rounds.states, strict=True))
+        for joined, name in zip(rounds.rows, self._body.rows, strict=True):
+            row = self._places[0].get(name) or states[name]
+            joined.reserve(row.dtype, row.shape, rounds.number, rounds.number + count)
+        two = []
+        for turn, work in enumerate(self._works):
+            copies = [*stepped(work.after)]
+            if flags is not None:
+                decided = self._places[1 - turn][self._body.condition]
+                assert decided.buffer is not None
+                copies.append(SteppedCopy(decided.buffer, decided.offset, 0, flags, 0, _WORD, _WORD))
+            for joined, name in zip(rounds.rows, self._body.rows, strict=True):
+                made = self._places[1 - turn].get(name)
+                row = made or self._state(turn, self._body.states.index(name))
+                copies += joined.stepped(row, rounds.number)
+            two.append(Round(work.recording, [*before, *stepped(work.before)], copies))
+        device = self._memory.device
+        longest = executable.settings.per_submission
+        run_rounds(device.queue, executable.turn, two, rounds.number & 1, count, longest)
+        self._behind += count * max(1, len(self._works[0].recording))
+        if self._behind > UNFINISHED:
+            device.queue.wait()
+            self._behind = 0
+
+    def _numbered(self, count: int) -> Iterator[SteppedCopy]:
+        """The copies that tell iterations their numbers."""
+        if self._body.number not in self._step.inputs:
+            return
+        every = self._memory.upload(
+            np.arange(self._rounds.number, self._rounds.number + count), "the numbers of iterations"
+        )
+        buffer, nbytes = self._number.buffer, DType.INT64.nbytes(1)
+        assert every.buffer is not None and buffer is not None
+        yield SteppedCopy(every.buffer, 0, nbytes, buffer, 0, 0, nbytes)
+
+
+def _copy(source: DeviceTensor, to: DeviceTensor) -> Copy:
+    assert source.buffer is not None and to.buffer is not None
+    return source.buffer, source.offset, to.buffer, to.offset, source.dtype.nbytes(math.prod(source.shape))
