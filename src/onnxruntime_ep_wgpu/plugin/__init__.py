@@ -9,7 +9,8 @@ or `compiling`, which does it now, of graphs that are `prepared` for it), `group
 of a run lie) and
 `known` (those of earlier runs), `memo` (its runs that C repeats), `captures` and `wrap` (tools around groups), `memory/` and
 `allocator` (device addresses, copies between host and device), `without_python` (what C code is told that does any of this
-itself), `profiler`; `search/` (nodes that generate text, with their decoders), `kernels/` (copies and control flow);
+itself), `profiler`; `search/` (nodes that generate text, with their decoders), `loops/` (Loops with all of their
+iterations) and `step_memory` (of runs that go in steps), `kernels/` (copies and control flow);
 `abi` (the C interface) with `callbacks` (objects that it holds, and Ctrl-C meanwhile), `collector` (no
 garbage is looked for meanwhile), `forked` (processes that end), `watch` (what the Python interface learns about
 sessions). Only `compiling`, and what it uses, imports the compiler; `search/last_row` prepares a graph for it.
