@@ -116,6 +116,7 @@ ffibuilder.cdef(
     uint64_t record_ahead(const Work *work, size_t *first);
     void set_ahead(Work *work, const uint64_t *encoders, size_t count);
     int is_behind(const Work *work);
+    enum { REFUSED, DONE, BEGUN, ... };
     int run(Work *work);
     typedef struct {
       const uint64_t *dispatches, *before, *after;

@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import onnxruntime_ep_wgpu as wgpu
+from onnxruntime_ep_wgpu.plugin import watch
 from tests.ops.compare import model, random
 
 F = np.float32
@@ -179,6 +180,19 @@ def test_a_detector_runs_whole_in_two_groups(free: bool) -> None:
         np.testing.assert_array_equal(got[0], want[0])
         for a, b in zip(got[1:], want[1:], strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_what_the_next_run_submits_is_recorded_while_a_size_is_read() -> None:
+    session = wgpu.session(detector(False).SerializeToString())
+    queue = next(it.state for it in watch.live() if it.state is not None).device().queue
+    feeds = {"image": random(2, 3, 21, 17)}
+    for _ in range(3):
+        session.run(None, feeds)
+    want = session.run(None, feeds)
+    before = queue.shared.runs_ahead
+    for got, it in zip(session.run(None, feeds), want, strict=True):
+        np.testing.assert_array_equal(got, it)
+    assert queue.shared.runs_ahead == before + 2  # groups
 
 
 def small(nodes: list[Any], outputs: list[tuple[str, int, Any]], **weights: np.ndarray) -> Any:

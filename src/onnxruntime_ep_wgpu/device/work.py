@@ -72,6 +72,14 @@ class Work:
         self._ahead: list[Any] = []  # the last encoders in which it was recorded before it was wanted
         queue.works.set(self.number, self)
 
+    def run(self) -> bool:
+        """Submits it, in parts, so that the GPU begins with the first ones. Whether it did; if not, nothing has run. Raises as
+        `raise_refusal`."""
+        outcome = native.lib.run(self._words[0])
+        if outcome == native.lib.BEGUN:
+            self.raise_refusal()
+        return bool(outcome == native.lib.DONE)
+
     def repeated(self) -> None:
         """C code has submitted it, and somebody waits for that."""
         if self.then is None:

@@ -2,18 +2,20 @@
 
 In: a kernel context with the group's inputs. Out: its outputs. Kernels store such a result into as much memory as it may take, and
 its shape beside it. The shapes of all of them are read back at once; then ONNX Runtime gives memory for the results, which are
-copied there. Invariants: thread safe; a run that fails leaves nothing behind. No run is repeated by C code.
+copied there. Invariants: thread safe; a run that fails leaves nothing behind. No run is repeated by C code as a whole, but its work
+is submitted by it: what the next run submits is recorded while this one is waited for.
 """
 
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..device import Place, forget_errors
+from ..device import Place, depend, forget_errors
 from ..errors import InternalError
 from .abi import Ort
 from .known import FusedNode
@@ -21,9 +23,10 @@ from .node import ComputeInfo, RunnableGroup
 from .tensors import Tensors
 
 if TYPE_CHECKING:
-    from ..device import Device
+    from ..device import Buffer, Device, Work
     from ..program.dtypes import DType
     from ..program.program import Program
+    from ..runtime.executable import Run
 
 
 class SizedNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
@@ -44,6 +47,7 @@ class SizedNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
                 warn=signature.warn,
             )
 
+        self._kept: _KeptWork | None = None
         self._before, self._after = only(signature.inputs, self._others), only([], [*self._shapes])
 
     def run(self, _state: Any, context: Any) -> None:
@@ -57,19 +61,35 @@ class SizedNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
                 for k in range(len(wanted)):
                     if k not in places:
                         places[k] = _room(before, *wanted[k])
-                run.submit([places[k] for k in range(len(wanted))])
+                self._submit(run, [places[k] for k in range(len(wanted))])
             shapes = self._read(group.device, wanted, places)
             made = zip(shapes, after.outputs([(wanted[k][0], it) for k, it in shapes.items()]), strict=True)
-            for k, result in made:
-                most = places[k]
-                if result is not None and most is not None:
-                    nbytes = wanted[k][0].nbytes(math.prod(shapes[k]))
-                    group.device.copy(*most, *result, -(-nbytes // 4) * 4)
+            copies = [
+                (*most, *result, wanted[k][0].nbytes(math.prod(shapes[k])))
+                for k, result in made
+                if result is not None and (most := places[k]) is not None
+            ]
+            if copies:
+                group.device.submit((), copies)
             before.deliver()
             after.deliver()
         finally:
             before.close()
             after.close()
+
+    def _submit(self, run: Run, places: Sequence[Place | None]) -> None:
+        submission = run.submission(places)
+        if submission is None:
+            run.submit(places)
+            return
+        kept, copies = self._kept, submission.before or submission.after
+        work = None if kept is None or copies else kept.work
+        if work is None or work.recording is not submission.recording:
+            work = run.work(submission)
+            if not copies:
+                self._kept = _KeptWork(work, [it.buffer for it in run.places(places) if it is not None])
+        if not work.run():
+            run.submit(places)  # which says why
 
     def _read(
         self, device: Device, wanted: Sequence[tuple[DType, tuple[int, ...]]], places: Mapping[int, Place | None]
@@ -85,6 +105,21 @@ class SizedNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
                 name = self._signature.output_labels[self._signature.outputs[k]]
                 raise InternalError(f"{name} has the shape {list(shape)}, and room for {most} elements")
         return shapes
+
+
+class _KeptWork:
+    """The work of the last run, until the first of the buffers that it binds dies."""
+
+    __slots__ = ("__weakref__", "_buffers", "work")
+
+    def __init__(self, work: Work, buffers: Sequence[Buffer]) -> None:
+        self.work: Work | None = work
+        self._buffers = [weakref.ref(it) for it in buffers]
+        depend(self)
+
+    def buffers_ended(self) -> None:
+        if any(it() is None for it in self._buffers):
+            self.work = None
 
 
 def _room(tensors: Tensors, dtype: DType, shape: tuple[int, ...]) -> Place | None:
