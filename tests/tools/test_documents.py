@@ -23,6 +23,7 @@ from tests import patience
 from tests.conformance import table
 from tests.language.models import Decoder, write
 from tests.support import make_model
+from tests.tools.test_tune import take_adapters_for_gpus
 
 ROOT = Path(__file__).parents[2]
 
@@ -232,8 +233,9 @@ def test_the_commands_in_the_readme_run(
     assert {shlex.split(line)[1] for line in lines} == {name for name, _ in cli.commands()}
     monkeypatch.chdir(folder)
     monkeypatch.setenv("WGPU_EP_CACHE", str(folder / "cache"))
-    # As printed `tune` measures every kernel for two minutes or more; test_tune.py looks at what it does.
-    monkeypatch.setattr(tuning, "CLASSES", tuning.CLASSES[:1])
+    # As printed `tune` measures every kernel of a GPU for two minutes or more; test_tune.py looks at what it does.
+    take_adapters_for_gpus(monkeypatch)
+    monkeypatch.setattr(tuning, "CLASSES", tuning.wanted(["vectors"]))
     # Random weights end no answer: as long as the model's caches are, it goes on.
     write(Decoder(layers=1, length=128), folder / "model-folder")
     for line in lines:

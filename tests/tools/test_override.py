@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from onnxruntime_ep_wgpu import cli
+from tests.tools.test_tune import take_adapters_for_gpus
 
 # With output: a place for what the command writes.
 COMMANDS = {
@@ -20,6 +21,11 @@ COMMANDS = {
     "export": "--output {folder}/out",
     "bench": "--runs 1",
 }
+
+
+@pytest.fixture(autouse=True)
+def _measurable(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_adapters_for_gpus(monkeypatch)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from onnxruntime_ep_wgpu.api import tuning
 from onnxruntime_ep_wgpu.api.tuning_classes import CLASSES, KERNELS, ShapeClass, candidates
 from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
-from onnxruntime_ep_wgpu.device import adapters
+from onnxruntime_ep_wgpu.device import Adapter, Device, adapters
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import INTEGER_DOTS, MatrixUnit, Target
 from onnxruntime_ep_wgpu.program.tuning import Choice, read_choices
@@ -34,6 +34,21 @@ CARD = Target(
 UNITS = MatrixUnit(16, 16, 16, "f16", "f32", 32), MatrixUnit(16, 16, 32, "i8", "i32", 32)
 MATRICES = dataclasses.replace(CARD, matrices=UNITS)
 A, B = tune.maps.Grid(32), tune.maps.Grid(128)
+SMALL: dict[str, tuple[tuple[int, ...], ...]] = {
+    "map": ((1 << 14,),), "vectors": ((1 << 14,),), "rows": ((64, 256),), "flash_rows": ((2, 1, 64, 128),),
+    "packed_rows": ((1, 256, 64),), "matmul_parts": ((1, 32, 64, 64),),
+}  # fmt: skip
+
+
+def take_adapters_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels of GPUs are measured on a software adapter, too, of small sizes."""
+
+    def opened(adapter: Adapter) -> Device:
+        return Device(adapter, dataclasses.replace(adapter.target(), software=False))
+
+    classes = [dataclasses.replace(it, sizes=SMALL.get(it.kernel, it.sizes)) for it in CLASSES]
+    for name, value in (("opened", opened), ("CLASSES", classes), ("WARM_SECONDS", 0)):
+        monkeypatch.setattr(tuning, name, value)
 
 
 def test_every_kernel_that_can_be_chosen_is_measured() -> None:
@@ -43,7 +58,7 @@ def test_every_kernel_that_can_be_chosen_is_measured() -> None:
 @pytest.mark.parametrize("shapes", CLASSES, ids=lambda it: f"{it.kernel} {tuning.shown_bounds(it.bounds)} {it.dtype}")
 def test_graphs_lie_within_the_bounds_of_their_class(shapes: ShapeClass) -> None:
     """A choice with the bounds changes the same kernels as one without."""
-    for graph in shapes.graphs(False):
+    for graph in shapes.graphs():
         module = ir.from_proto(graph.model)
 
         def compiled(*choices: Choice) -> tuple:
@@ -71,11 +86,11 @@ def test_only_what_is_clearly_faster_for_all_graphs_is_chosen(
     times: tuple[dict, ...], chosen: tune.maps.Grid | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rest = iter(times)
+    take_adapters_for_gpus(monkeypatch)
     monkeypatch.setattr(tuning, "_measured", lambda *_: (next(rest), []))
     (shapes,) = tuning.wanted(["vectors"])
-    graphs = shapes.graphs(True)
     device = tuning.opened(adapters()[0])
-    outcome = tuning._outcome(device, dataclasses.replace(shapes, graphs=lambda _: [*graphs] * len(times)), 0)
+    outcome = tuning._outcome(device, dataclasses.replace(shapes, sizes=shapes.sizes * len(times)), 0)
     assert outcome.chosen == chosen
     assert (outcome.choice() is None) == (chosen is None)
     assert outcome.ratio == pytest.approx(1.0 if chosen is None else 1 / (0.8 if len(times) == 1 else 0.9))
@@ -93,13 +108,17 @@ def test_what_gives_other_results_is_named_and_not_chosen(monkeypatch: pytest.Mo
         def seconds(self) -> float:
             return 1.0 if self.program is programs[0] else 0.1
 
+    take_adapters_for_gpus(monkeypatch)
     monkeypatch.setattr(tuning, "_Run", Wrong)
     (outcome,) = tuning.tuned(tuning.opened(adapters()[0]), ["vectors"], 0)
     assert outcome.chosen is None
     assert "width 1 gives other results" in outcome.refused[0]
 
 
-def test_a_table_is_written_that_sessions_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_is_written_that_sessions_load(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_adapters_for_gpus(monkeypatch)
     path = tmp_path / "card.json"
     arguments = ["tune", "map", "rows", "flash_rows", "packed_rows", "--seconds", "0", "--output", str(path)]
     assert cli.main([*arguments, "--json"]) == 0
@@ -117,14 +136,22 @@ def test_a_table_is_written_that_sessions_load(tmp_path: Path, capsys: pytest.Ca
     np.testing.assert_allclose(y, models.chain_reference(x), rtol=1e-4, atol=1e-5)
 
 
-def test_it_prints_what_it_chose_and_says_what_a_software_adapter_does(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_it_prints_what_it_chose(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    take_adapters_for_gpus(monkeypatch)
     which = ["--device", adapters()[0].name[:4]]
     assert cli.main(["tune", "vectors", *which, "--seconds", "0", "--out", str(tmp_path / "t.json")]) == 0
     said = capsys.readouterr()
     assert "times as fast" in said.out and "vectors" in said.out and "tuningTable=" in said.out
-    assert ("is a software adapter" in said.err) == adapters()[0].software
+
+
+@pytest.mark.skipif(not adapters()[0].software, reason="the adapter is a GPU")
+def test_a_software_adapter_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "table.json"
+    assert cli.main(["tune", "vectors", "--output", str(path)]) == 2
+    assert "is a software adapter, which keeps to its own choices: measure a GPU" in capsys.readouterr().err
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(

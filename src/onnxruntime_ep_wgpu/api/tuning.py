@@ -98,11 +98,10 @@ def kernels_of(open_session: Callable[[], Any], target: Target) -> list[str]:
 
 
 def opened(adapter: Adapter) -> Device:
-    """A device to measure on: of a software adapter one that runs the kernels of GPUs, so that this can be tried out; its sessions
-    have choices of their own."""
-    if not adapter.software:
-        return open_device(adapter)
-    return Device(adapter, replace(adapter.target(), software=False))
+    """A device to measure on. Raises UnsupportedError for a software adapter, whose choices are fixed."""
+    if adapter.software:
+        raise UnsupportedError(f"{adapter.name!r} is a software adapter, which keeps to its own choices: measure a GPU")
+    return open_device(adapter)
 
 
 def tuned(device: Device, kernels: Sequence[str] = (), seconds: float = 120.0) -> Iterator[Outcome]:
@@ -120,7 +119,7 @@ def tuned(device: Device, kernels: Sequence[str] = (), seconds: float = 120.0) -
 
 def _outcome(device: Device, shapes: ShapeClass, seconds: float) -> Outcome:
     target = replace(device.target, tuning=())
-    graphs = shapes.graphs(device.adapter.software)
+    graphs = shapes.graphs()
     times: dict[Parameters | None, list[float]] = {}
     refused: list[str] = []
     shipped: dict[str, float] = {}
@@ -170,12 +169,12 @@ def _measured(
             refused.append(f"{shown(parameters)} gives other results for {graph.name}: {problem}")
         else:
             runs[parameters] = run
-    return _in_turns(runs, seconds, 0 if device.adapter.software else WARM_SECONDS), refused
+    return _in_turns(runs, seconds), refused
 
 
-def _in_turns(runs: dict[Parameters | None, _Run], seconds: float, warm: float) -> dict[Parameters | None, float]:
+def _in_turns(runs: dict[Parameters | None, _Run], seconds: float) -> dict[Parameters | None, float]:
     begin = time.monotonic()
-    while time.monotonic() < begin + warm:
+    while time.monotonic() < begin + WARM_SECONDS:
         runs[None].seconds()
     taken: dict[Parameters | None, list[float]] = {it: [] for it in runs}
     pending = list(runs)

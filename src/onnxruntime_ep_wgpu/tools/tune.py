@@ -61,19 +61,13 @@ def _kernels(args: argparse.Namespace, device: Device) -> list[str]:
 
 def main(args: argparse.Namespace) -> int:
     from ..api.sessions import adapter_index
-    from ..api.tuning import Outcome, choices_of, opened, shown, shown_bounds, tuned, wanted
+    from ..api.tuning import Outcome, choices_of, opened, tuned, wanted
     from ..program.tuning import write_choices
 
     wanted(args.kernels)
     check_files("--output", args.output)
     named = given_device(args)
     device = opened(adapter_of((args.adapter or 0) if named is None else adapter_index(named)))
-    if device.adapter.software:
-        print(
-            f"note: {device.adapter.name} is a software adapter, whose choices are fixed: small sizes are measured, for trying"
-            " this out, and sessions will read the table and keep to their own choices",
-            file=sys.stderr,
-        )
     kernels = _kernels(args, device)
     classes = wanted(kernels)
     outcomes: list[Outcome] = []
@@ -81,29 +75,27 @@ def main(args: argparse.Namespace) -> int:
         for outcome in tuned(device, kernels, args.seconds):
             outcomes.append(outcome)
             step(outcome.shapes.kernel)
-    name = device.target.name
-    choices = choices_of(outcomes)
+    choices, name = choices_of(outcomes), device.target.name
     for problem in dict.fromkeys(it for outcome in outcomes for it in outcome.refused):
         print(f"note: not chosen: {problem}", file=sys.stderr)
     if args.json:
         show_json({"adapter": name, "file": str(args.output), "kernels": [_data(it) for it in outcomes]})
-        write_choices(choices, args.output, name)
-        return 0
-    rows = [
-        [
-            it.shapes.kernel,
-            it.shapes.dtype.label if it.shapes.dtype else "any",
-            shown_bounds(it.shapes.bounds) or "all",
-            it.tried,
-            shown(it.chosen),
-            f"{it.ratio:.2f}",
-        ]
-        for it in outcomes
-    ]
-    show_table(["kernel", "type", "shapes", "tried", "chosen", "times as fast"], rows, f"{name}\n")
+    else:
+        columns = ["kernel", "type", "shapes", "tried", "chosen", "times as fast"]
+        show_table(columns, [_row(it) for it in outcomes], f"{name}\n")
     write_choices(choices, args.output, name)
-    print(f"\n{args.output}: {len(choices)} choices; use it with the option tuningTable={args.output}")
+    if not args.json:
+        print(f"\n{args.output}: {len(choices)} choices; use it with the option tuningTable={args.output}")
     return 0
+
+
+def _row(outcome: Any) -> list[Any]:
+    from ..api.tuning import shown, shown_bounds
+
+    shapes, dtype = outcome.shapes, outcome.shapes.dtype
+    where = shown_bounds(shapes.bounds) or "all"
+    kind = dtype.label if dtype else "any"
+    return [shapes.kernel, kind, where, outcome.tried, shown(outcome.chosen), f"{outcome.ratio:.2f}"]
 
 
 def _data(outcome: Any) -> dict[str, Any]:
