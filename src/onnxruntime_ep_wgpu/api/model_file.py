@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 
+def plain_settings() -> Any:
+    """Of a session that says nothing but errors, and whose nodes are those of the model."""
+    import onnxruntime as ort
+
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 3
+    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return settings
+
+
 def read_model(source: Path, overrides: Mapping[str, int] | None = None) -> ir.Model:
     """`overrides` fixes free dimensions of inputs as in `session(free_dimensions=...)`. Raises OptionError for one that has no
     effect, ProgramError for what is no model, and ModelError where files of external data are missing or cut off."""
@@ -33,9 +43,7 @@ def read_model(source: Path, overrides: Mapping[str, int] | None = None) -> ir.M
     import onnxruntime as ort
 
     with tempfile.TemporaryDirectory() as folder:
-        settings = ort.SessionOptions()
-        settings.log_severity_level = 3
-        settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        settings = plain_settings()
         settings.optimized_model_filepath = f"{folder}/model.onnx"
         settings.add_session_config_entry("session.save_model_format", "ONNX")
         ort.InferenceSession(source, settings, providers=["CPUExecutionProvider"])

@@ -21,6 +21,7 @@ from ..errors import ModelError, OptionError, ProgramError
 from ..writing import naming
 from .external_data import check_external_data, follow_links
 from .halves import LARGEST, Halved, halved
+from .model_file import plain_settings
 
 HEADROOM = 2  # of other inputs than the one that was looked at
 MASKED = (
@@ -193,10 +194,8 @@ def _rounding(changed: Halved) -> Any:
 def _run(model: Any, names: list[str], samples: Mapping[str, Any]) -> list[Any]:
     import onnxruntime as ort
 
-    settings = ort.SessionOptions()
-    settings.log_severity_level = 3
-    # Values that are looked at must be those of the model's own nodes, Identity included.
-    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    # Values that are looked at are those of the model's own nodes, Identity included.
+    settings = plain_settings()
     source = str(model) if isinstance(model, Path) else _serialised(model)
     try:
         session = ort.InferenceSession(source, settings, providers=["CPUExecutionProvider"])

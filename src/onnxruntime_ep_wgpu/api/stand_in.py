@@ -19,6 +19,7 @@ from ..program.axes import model_name
 from ..program.dtypes import DType, packed, unpacked
 from ..writing import naming
 from .exact import LARGEST, NoReference, Reference
+from .model_file import plain_settings
 
 Arrays = Mapping[str, Any]
 # The group, and its inputs by name, to its outputs by name.
@@ -111,10 +112,7 @@ def cpu_session(path: Path) -> Any:
     """A session on the CPU provider that calculates every node by itself."""
     import onnxruntime as ort
 
-    settings = ort.SessionOptions()
-    settings.log_severity_level = 3
-    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(str(path), plain_settings(), providers=["CPUExecutionProvider"])
 
 
 def _with_inputs(path: Path, values: frozenset[str], outputs: Sequence[str]) -> Path:

@@ -103,12 +103,10 @@ def _samples(args: argparse.Namespace, overrides: dict[str, int]) -> dict[str, A
 
     from ..api.external_data import check_external_data
     from ..api.free_dimensions import fix
+    from ..api.model_file import plain_settings
 
     check_external_data(args.model)
-    settings = ort.SessionOptions()
-    settings.log_severity_level = 3
-    # Only its inputs are of interest.
-    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    settings = plain_settings()  # only its inputs are of interest
     model = fix(str(args.model), overrides, settings, "--override").model
     return make_feeds(ort.InferenceSession(model, settings, providers=["CPUExecutionProvider"]), args)
 

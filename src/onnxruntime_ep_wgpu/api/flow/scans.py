@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
+from ...compiler.graph.inference.bodies import axes_of
 from ...compiler.graph.inference.value_info import ValueInfo, merged, of_value
 
 
@@ -33,10 +34,10 @@ def _rewritten(graph: ir.Graph, node: ir.Node, known: Mapping[str, ValueInfo]) -
     results = len(node.outputs) - states
     if sequences < 1 or states < 0 or results < 0 or len(body.inputs) != len(node.inputs):
         return False
-    axes = _ints(node, "scan_input_axes", sequences)
-    backwards = _ints(node, "scan_input_directions", sequences)
-    to = _ints(node, "scan_output_axes", results)
-    reversed_ = _ints(node, "scan_output_directions", results)
+    axes = axes_of(node, "scan_input_axes", sequences)
+    backwards = axes_of(node, "scan_input_directions", sequences)
+    to = axes_of(node, "scan_output_axes", results)
+    reversed_ = axes_of(node, "scan_output_directions", results)
     ranks = [_rank(body.outputs[states + k], known) for k in range(results)]
     if any(rank is None and axis for rank, axis in zip(ranks, to, strict=True)):
         return False
@@ -109,12 +110,6 @@ class _Nodes:
 
     def numbers(self, value: int) -> ir.Value:
         return self.add("Constant", [], value_ints=[value])
-
-
-def _ints(node: ir.Node, name: str, count: int) -> list[int]:
-    attribute = node.attributes.get(name)
-    values = list(attribute.as_ints()) if attribute is not None else []
-    return values if len(values) == count else [0] * count
 
 
 def _rank(value: ir.Value, known: Mapping[str, ValueInfo]) -> int | None:

@@ -253,7 +253,7 @@ class Accessors:
     def _in_two_steps(self, name: str, read: Read, vector: str) -> None:
         """Declares `<name>4_words(a, b, ...)` and `<name>4_of(words)`, which make `<name>4`: what is loaded early waits as it lies
         in memory, in fewer registers than its elements take, and a compiler waits for it where it is used."""
-        tensor, words, position = read.view.tensor, f"{name}4_words", self._position(read)
+        tensor, position = read.view.tensor, self._position(read)
         if tensor in self.vectors and read.loads_vectors and (together := self.lanes(tensor.dtype)) <= 2:
             at = self._shown(position, read.view)
             loaded = self.word(self.bind(tensor), f"{at.number} >> 2u")
@@ -262,15 +262,12 @@ class Accessors:
         else:
             loaded = f"{name}4({', '.join(LETTERS[: len(read.groups)])})"
             kind, value = vector, "it"
-        self.functions[f"{words}_t"] = f"alias {words}_t = {kind};"
-        lines = [*position.scope.lines, f"return {loaded};"]
-        self.functions[words] = fn(words, _parameters(read), lines, f"{words}_t")
-        self.functions[f"{name}4_of"] = fn(f"{name}4_of", f"it: {words}_t", [f"return {value};"], vector)
+        self._words(f"{name}4", read, position, kind, loaded, vector, value)
 
     def eight_accessor(self, name: str, read: Read) -> None:
         """Declares `<name>8_words(a, b, ...)`, eight neighbours along the last coordinate, which is a multiple of 8, and
         `<name>8_of(words)`, which makes halves of them, two in each of four words. Behind `vector_accessor`."""
-        tensor, words, position = read.view.tensor, f"{name}8_words", self._position(read)
+        tensor, position = read.view.tensor, self._position(read)
         if tensor in self.eights:
             at = self._shown(position, read.view)
             loaded, kind, value = self.word(self.bind(tensor), f"{at.number} >> 3u"), "vec4<u32>", "it"
@@ -280,15 +277,12 @@ class Accessors:
             fours = [f"{name}4_words({', '.join([*outer, place])})" for place in (last, f"min({last} + 4u, {top})")]
             loaded, kind = f"array({', '.join(fours)})", f"array<{name}4_words_t, 2>"
             value = f"eight_halves({name}4_of(it[0]), {name}4_of(it[1]))"
-        self.functions[f"{words}_t"] = f"alias {words}_t = {kind};"
-        lines = [*position.scope.lines, f"return {loaded};"]
-        self.functions[words] = fn(words, _parameters(read), lines, f"{words}_t")
-        self.functions[f"{name}8_of"] = fn(f"{name}8_of", f"it: {words}_t", [f"return {value};"], "vec4<u32>")
+        self._words(f"{name}8", read, position, kind, loaded, "vec4<u32>", value)
 
     def sixteen_accessor(self, name: str, read: Read) -> None:
         """The same of sixteen neighbours that are signed bytes, `<name>16_words` and `<name>16_of`; from a coordinate on that is a
         multiple of 16. Behind `vector_accessor`."""
-        words, position, view = f"{name}16_words", self._position(read), bytes_of(read.view.tensor)
+        position, view = self._position(read), bytes_of(read.view.tensor)
         sign = _sign(view)
         windows = windows_of(read.view.tensor)
         image = bytes_of(windows.reads[0].tensor) if windows is not None else None
@@ -313,9 +307,16 @@ class Accessors:
                 sign = ""
                 lines = [f"return pack4xI8({name}4({', '.join(LETTERS[: len(read.groups)])}));"]
             self.functions[f"{name}4_bytes"] = fn(f"{name}4_bytes", _parameters(read), lines, "u32")
-        self.functions[f"{words}_t"] = f"alias {words}_t = vec4<u32>;"
+        self._words(f"{name}16", read, position, "vec4<u32>", loaded, "vec4<u32>", f"it{sign}")
+
+    def _words(
+        self, name: str, read: Read, position: Position, kind: str, loaded: str, result: str, value: str
+    ) -> None:
+        """Declares `<name>_words(a, b, ...)`, what is `loaded`, of a type `kind`, and `<name>_of(it)`, the `value` of it."""
+        words = f"{name}_words"
+        self.functions[f"{words}_t"] = f"alias {words}_t = {kind};"
         self.functions[words] = fn(words, _parameters(read), [*position.scope.lines, f"return {loaded};"], f"{words}_t")
-        self.functions[f"{name}16_of"] = fn(f"{name}16_of", f"it: {words}_t", [f"return it{sign};"], "vec4<u32>")
+        self.functions[f"{name}_of"] = fn(f"{name}_of", f"it: {words}_t", [f"return {value};"], result)
 
     def _calculates_vectors(self, read: Read) -> bool:
         """True when an operand is a map of narrow integers, several of which are a word: weights that become real numbers, or

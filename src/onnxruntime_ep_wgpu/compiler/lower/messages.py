@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from ...errors import FreeSizeError, UnsupportedError
 from ..dims import Dim
+from ..graph.inference.bodies import has_body
 from ..ir import Message
 from .operand import Operand
 
@@ -37,7 +38,7 @@ def unknown_rank(value: ir.Value, is_known: Callable[[ir.Value], bool]) -> Unsup
     if origin is not value:
         text += f", which follows from that of {origin.name!r}"
     maker = origin.producer()
-    if maker is not None and _has_body(maker):
+    if maker is not None and has_body(maker):
         text += f": {maker.op_type} {maker.name or maker.outputs[0].name!r} decides it in a run"
         first = maker.inputs[0] if maker.inputs else None
         if maker.op_type == "If" and first is not None and first.producer() is None:
@@ -53,14 +54,10 @@ def unknown_rank(value: ir.Value, is_known: Callable[[ir.Value], bool]) -> Unsup
 def _origin(value: ir.Value, is_known: Callable[[ir.Value], bool]) -> ir.Value:
     """The first value without a rank on a way to this one."""
     seen = {value}
-    while (maker := value.producer()) is not None and not _has_body(maker):
+    while (maker := value.producer()) is not None and not has_body(maker):
         unknown = [it for it in maker.inputs if it is not None and it not in seen and not is_known(it)]
         if not unknown:
             break
         value = unknown[0]
         seen.add(value)
     return value
-
-
-def _has_body(node: ir.Node) -> bool:
-    return any(it.type == ir.AttributeType.GRAPH for it in node.attributes.values())

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
-from ...compiler.graph.inference.bodies import Known, solved
+from ...compiler.graph.inference.bodies import Known, has_body, solved
 from ...compiler.graph.inference.value_info import ValueInfo, fill, joined, merged, of_value
 from ...compiler.lower.lower import attempt
 from ...compiler.lower.model_types import types_of
@@ -41,7 +41,7 @@ class Types:
         self._filled = fill(graph, self._graphs.get(_key(where), {}))
         if parent is not None and _incomplete(graph.inputs):
             self._enter(graph, parent)
-        unsaid = (node for node in graph if _has_body(node) and _incomplete(node.outputs))
+        unsaid = (node for node in graph if has_body(node) and _incomplete(node.outputs))
         if (parent is not None and _incomplete(graph.inputs)) or not all(map(self._is_known, unsaid)):
             self._filled |= fill(graph, self._of_model())
         return self._filled
@@ -121,10 +121,6 @@ def _loaded(source: str | bytes | None) -> ir.Model | None:
             if isinstance(tensor, ir.ExternalTensor):
                 value.type, value.shape, value.const_value = ir.TensorType(tensor.dtype), tensor.shape, None
     return model
-
-
-def _has_body(node: ir.Node) -> bool:
-    return any(it.type == ir.AttributeType.GRAPH for it in node.attributes.values())
 
 
 def _incomplete(values: Sequence[ir.Value]) -> bool:

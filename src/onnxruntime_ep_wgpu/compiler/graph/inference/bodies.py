@@ -68,14 +68,14 @@ def _loop(initial: Sequence[ValueInfo], run: Run) -> Solved | None:
 def _scan(node: ir.Node, operands: Sequence[ValueInfo], run: Run) -> Solved | None:
     count = len(operands) - node.attributes["num_scan_inputs"].as_int()
     initial, sequences = operands[:count], operands[count:]
-    axes = _axes(node, "scan_input_axes", len(sequences))
+    axes = axes_of(node, "scan_input_axes", len(sequences))
     slices = [_without(it, axis) for it, axis in zip(sequences, axes, strict=True)]
     found = _kept(initial, lambda assumed: run("body", (*assumed, *slices)))
     if found is None:
         return None
     assumed, made = found
     stacked = made[count:]
-    outputs = zip(stacked, _axes(node, "scan_output_axes", len(stacked)), strict=True)
+    outputs = zip(stacked, axes_of(node, "scan_output_axes", len(stacked)), strict=True)
     return Solved([*assumed, *(_stacked(it, axis) for it, axis in outputs)], (*assumed, *slices))
 
 
@@ -95,7 +95,12 @@ def _kept(
     return None
 
 
-def _axes(node: ir.Node, name: str, count: int) -> Sequence[int]:
+def has_body(node: ir.Node) -> bool:
+    return any(it.type == ir.AttributeType.GRAPH for it in node.attributes.values())
+
+
+def axes_of(node: ir.Node, name: str, count: int) -> Sequence[int]:
+    """`count` axes or directions of a Scan, by default 0."""
     attribute = node.attributes.get(name)
     axes = list(attribute.as_ints()) if attribute is not None else []
     return axes if len(axes) == count else [0] * count

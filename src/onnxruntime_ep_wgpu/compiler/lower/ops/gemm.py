@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
+from ...dims import Dim
 from ..builder import Builder, Operand
 from .byte_products import dequantized_product
 from .choices import Flag
@@ -16,6 +17,13 @@ def matmul(b: Builder, x: Operand, y: Operand) -> Operand:
     """The product of matrices by the rules of numpy, in the type of x."""
     result = dequantized_product(b, x, y)
     return product_of_matrices(b, x, y) if result is None else result
+
+
+def matrices(b: Builder, x: Operand, y: Operand, transA: int, transB: int) -> tuple[Operand, Operand, tuple[Dim, Dim]]:
+    """Both factors of a product of two matrices, either of which may be given transposed, and its shape."""
+    left = b.permute(x, (1, 0)) if transA else x
+    right = b.permute(y, (1, 0)) if transB else y
+    return left, right, (left.shape[0], right.shape[1])
 
 
 @op("Gemm", types=REALS)
@@ -32,9 +40,7 @@ def gemm(
 ) -> Operand:
     if x.rank != 2 or y.rank != 2:
         raise UnsupportedError(f"matrices are needed, and {x} and {y} are given")
-    left = b.permute(x, (1, 0)) if transA else x
-    right = b.permute(y, (1, 0)) if transB else y
-    shape = (left.shape[0], right.shape[1])
+    left, right, shape = matrices(b, x, y, transA, transB)
     result = dequantized_product(b, x, y, bool(transA), bool(transB))
     if result is None:
         result = matrix_product(b, left, (0, 1, 1), right, (0, 1, 1), shape, (0, 1, 1), x.dtype)

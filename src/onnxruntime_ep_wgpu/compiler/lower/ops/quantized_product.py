@@ -9,6 +9,7 @@ from ..builder import Builder, Operand
 from .byte_products import number, product_of_bytes
 from .choices import Flag
 from .conv import integer_convolution, per_feature
+from .gemm import matrices
 from .quantize import BYTES, dynamic_quantize_linear, requantized
 from .registry import FLOATS, at_least, op
 from .window import ConvAttributes
@@ -159,9 +160,7 @@ def qgemm(
     transB: Flag = 0,
 ) -> Operand:
     """alpha * x y + bias, with bias in units of alpha * x_scale * y_scale; float32 without a scale for the result."""
-    left = b.permute(x, (1, 0)) if transA else x
-    right = b.permute(y, (1, 0)) if transB else y
-    shape = (left.shape[0], right.shape[1])
+    left, right, shape = matrices(b, x, y, transA, transB)
     sums = product_of_bytes(b, left, number(b, x_zero), right, number(b, y_zero))
     if bias is not None:
         sums = b.pointwise("x + bias", {"x": sums, "bias": bias}, DType.INT32, shape)
