@@ -22,6 +22,7 @@ from ..node import ComputeInfo
 from ..step_memory import StepMemory
 from ..tensors import Tensors
 from .rounds import LoopStep, Rounds
+from .steady import rest
 
 if TYPE_CHECKING:
     from ...runtime.inputs import DeviceTensor
@@ -83,7 +84,7 @@ class LoopNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
             for name in self._read[2:]
         ]
         most = 0 if condition is False else None if trips is None else int(trips)
-        rounds = Rounds(self._step, live, memory, captured, states, most)
+        rounds = Rounds(self._step, live, memory, captured, states, most, rest)
         try:
             rounds.run()
         except KeyboardInterrupt as interrupt:

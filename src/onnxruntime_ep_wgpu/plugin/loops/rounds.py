@@ -8,23 +8,34 @@ them at once; else each is planned here, and a condition that the device makes i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ...program.dtypes import DType
 from ...runtime.inputs import DeviceTensor
 from .joined import Joined
-from .steady import Steady, is_steady
 
 if TYPE_CHECKING:
+    from ...runtime.executable import Run
     from ..group import CompiledGroup, GroupOnDevice
     from ..step_memory import StepMemory
     from .body import LoopBody
 
 Array = np.ndarray[Any, Any]
+Result = tuple[DType, tuple[int, ...]]
+
+
+class Rest(Protocol):
+    """All iterations that are left of a run."""
+
+    def bind(self) -> bool:
+        """Whether they can be submitted together."""
+
+    def run(self) -> bool:
+        """Whether another one follows."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +62,12 @@ class Rounds:
         captured: Mapping[str, DeviceTensor],
         states: Sequence[DeviceTensor],
         trips: int | None,
+        rest: Callable[[Rounds, Run, Mapping[str, Result]], Rest | None],
     ) -> None:
-        """`trips` is the greatest number of iterations, None for any."""
+        """`trips` is the greatest number of iterations, None for any; `rest` makes all that are left where they are alike."""
         self.step, self.memory, self.captured = step, memory, captured
         self.states, self.trips, self.number = list(states), trips, 0
-        self._live, known = live, None if step.body.condition else trips
+        self._live, self._rest, known = live, rest, None if step.body.condition else trips
         self.rows = [Joined(memory, f"joined result {k} of {step.name!r}", known) for k in range(len(step.body.rows))]
 
     def run(self) -> None:
@@ -87,9 +99,9 @@ class Rounds:
 
         with self._live.prepare(given) as run:
             results = dict(zip(step.outputs, run.outputs, strict=False))
-            steady = Steady(self, run, results) if is_steady(self, run, results) else None
-            if steady is not None and steady.bind():
-                return steady.run()
+            rest = self._rest(self, run, results)
+            if rest is not None and rest.bind():
+                return rest.run()
             made = {name: self.place(name, self.number + 1, *results[name]) for name in step.outputs}
             shapes = {k: self.memory.kept((k, "shape"), *run.outputs[at], "a shape") for k, at in step.sized.items()}
             by_place = [*made.values(), *(shapes[k] for k in sorted(step.sized, key=step.sized.__getitem__))]

@@ -24,7 +24,7 @@ from ...runtime.inputs import DeviceTensor
 if TYPE_CHECKING:
     from ...device import Buffer, Copy, Submission
     from ...runtime.executable import Run
-    from .rounds import Rounds
+    from .rounds import Result, Rounds
 
 ENCODED = 256  # iterations of one call, behind which an interrupt is met
 UNFINISHED = 4096  # dispatches that the GPU may be behind
@@ -32,10 +32,13 @@ MOST_BATCHED = 32  # iterations behind which a condition is read at last
 SHORT = 1e-3  # seconds: a batch that takes less is followed by one of twice as many
 _WORD = 4  # bytes: copies are of these
 
-Result = tuple[DType, tuple[int, ...]]
+
+def rest(rounds: Rounds, run: Run, results: Mapping[str, Result]) -> Steady | None:
+    """What makes all iterations that are left, where they are alike."""
+    return Steady(rounds, run, results) if _is_steady(rounds, run, results) else None
 
 
-def is_steady(rounds: Rounds, run: Run, results: Mapping[str, Result]) -> bool:
+def _is_steady(rounds: Rounds, run: Run, results: Mapping[str, Result]) -> bool:
     """Whether later iterations are like this one, and one may follow."""
     body, left = rounds.step.body, rounds.left
     if rounds.step.sized or body.once or (left is not None and left < 2):
