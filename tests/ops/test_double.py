@@ -14,7 +14,6 @@ import pytest
 from onnx import helper
 
 import onnxruntime_ep_wgpu as wgpu
-from onnxruntime_ep_wgpu.errors import UnsupportedError
 from tests import support
 
 from .compare import check_model, expected, model
@@ -87,6 +86,7 @@ UNARY: dict[str, Callable[..., Any]] = {
     "IsInf": np.isinf,
     "Reciprocal": np.reciprocal,
     "Relu": lambda x: np.maximum(0.0, x),
+    "Shrink": lambda x: np.where(np.abs(x) > 0.5, x, 0.0),
 }
 
 
@@ -149,6 +149,7 @@ FUNCTIONS: dict[str, tuple[Callable[[float], float], int]] = {
     "Sin": (sine, 1),
     "Cos": (lambda x: sine(x, 1), 1),
     "Tan": (lambda x: sine(x) / sine(x, 1), 3),
+    "Tanh": (math.tanh, 3),
     "Sigmoid": (lambda x: 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x)), 3),
 }
 """The measure, and by how many units of the last place results may differ from it, which is off by some itself."""
@@ -248,6 +249,9 @@ CASES: dict[str, tuple[str, list[Array], dict[str, Any]]] = {
     "normalised by constants": ("BatchNormalization", [_random(2, 3, 5), *STATISTICS], {"constants": [1, 2, 3, 4]}),
     "normalised": ("BatchNormalization", [_random(2, 3, 5), *STATISTICS], {}),
     "slopes": ("LeakyRelu", [EDGES], {"alpha": 0.1}),
+    "gates": ("Swish", [np.append(EDGES[np.abs(EDGES) < 1e300], _random(50) * 9)], {"alpha": 1.3, "opset": 24}),
+    "plain gates": ("Swish", [_random(50) * 9], {"opset": 24}),
+    "exponents of other types": ("Pow", [_random(50), np.arange(50, dtype=np.int32) % 9 - 2], {}),
     "nothing": ("ReduceSum", [_random(0, 3), np.array([0])], {}),
     "products of nothing": ("MatMul", [_random(4, 0), _random(0, 3)], {}),
 }  # fmt: skip
@@ -274,9 +278,46 @@ def test_bits(to: Any, way: str) -> None:
     assert alike(support.run_model(back, x.view(to), int64=way)[0], x).all()
 
 
-def test_powers_but_the_simple_ones_are_refused_by_name() -> None:
-    with pytest.raises(UnsupportedError, match=r"powers of float64 but by the constants 0\.5, 1, 2 and 3"):
-        support.compile_model(model("Pow", [_random(5), _random(5)]))
+def power(x: float, y: float) -> float:
+    """Where Python raises an error, what IEEE 754 has."""
+    try:
+        return math.pow(x, y)
+    except (OverflowError, ValueError):
+        odd = y % 2 == 1
+        return math.nan if x < 0 and y != math.floor(y) else math.copysign(math.inf, x if odd else 1.0)
+
+
+@pytest.mark.costly
+def test_powers() -> None:
+    """Whole ones of whole numbers are exact; others are off by two units of the last place for each of y log x, and two."""
+    make = np.random.default_rng(12)
+    sizes = np.exp(make.standard_normal(COUNT) * 5), make.uniform(0, 3, COUNT), np.exp(make.uniform(-700, 700, COUNT))
+    exponents = make.standard_normal(COUNT) * 20, make.uniform(-600, 600, COUNT), make.uniform(-1, 1, COUNT)
+    whole = make.integers(-9, 10, COUNT) * 1.0, make.integers(0, 17, COUNT) * 1.0
+    near, large = 1 + make.standard_normal(COUNT) / 1000, make.integers(-(10**5), 10**5, COUNT) * 1.0
+    one, other = np.meshgrid(EDGES, np.concatenate([EDGES, [3, -3, 2, -2, 31, 32, 33, -32]]))
+    x = np.concatenate([*sizes, whole[0], near, numbers(3), one.ravel()])
+    y = np.concatenate([*exponents, whole[1], large, numbers(4), other.ravel()])
+    want = np.array([power(*it) for it in zip(x.tolist(), y.tolist(), strict=True)])
+    (got,) = support.run_model(model("Pow", [x, y]), x, y)
+    exact = ~np.isfinite(want)
+    exact[3 * COUNT : 4 * COUNT] = True
+    np.testing.assert_array_equal(got[exact], want[exact])
+    assert (np.signbit(got) == np.signbit(want))[want == 0].all()
+    with np.errstate(all="ignore"):
+        allowed = 2 + 2 * np.nan_to_num(np.abs(y * np.log(np.abs(x))), posinf=0)[~exact]
+    units = np.abs(got - want)[~exact] / np.spacing(np.abs(want[~exact]))
+    worst = (units / allowed).argmax()
+    assert (units <= allowed).all(), (x[~exact][worst], y[~exact][worst], units[worst])
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("base", [np.float32, np.float16, np.int32, np.int64])
+def test_powers_of_other_types_to_f64(base: Any) -> None:
+    make = np.random.default_rng(13)
+    x, y = make.integers(1, 10, 300).astype(base), make.integers(0, 5, 300) * 1.0
+    (got,) = support.run_model(model("Pow", [x, y]), x, y)
+    np.testing.assert_array_equal(got, (x.astype(np.float64) ** y).astype(base))
 
 
 def test_a_session_keeps_what_f32_would_lose() -> None:

@@ -98,7 +98,9 @@ def control_outcome(
     if refusal := refusal_of_rows(node):
         return Elsewhere(refusal)
     if not has_kernel(node.handle):
-        return Elsewhere("control flow runs on the CPU where a value of it is no tensor, or a Scan is of opset 8")
+        batched = node.op_type == "Scan" and node.version < 9
+        why = "a Scan is of opset 8: ONNX Runtime has its kernel from 9 on" if batched else "a value of it is no tensor"
+        return Elsewhere(f"control flow runs on the CPU where {why}")
     if not runs_within(ort, node.handle, provider):
         return Elsewhere("control flow runs on the CPU where nothing in its bodies runs here")
     return OwnKernel(node.op_type)

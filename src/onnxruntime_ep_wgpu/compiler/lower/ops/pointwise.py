@@ -65,7 +65,7 @@ unary("Erf", "erf(x)", cost=20)
 unary("IsNaN", "isnan(x)", REALS, to=DType.BOOL)
 unary("Not", "not x", BOOLS)
 unary("BitwiseNot", "~x", INTEGERS)
-unary("Shrink", "where(x < -lambd, x + bias, where(x > lambd, x - bias, 0))", bias=0.0, lambd=0.5, cost=4)
+unary("Shrink", "where(x < -lambd, x + bias, where(x > lambd, x - bias, 0))", REALS, bias=0.0, lambd=0.5, cost=4)
 
 for name in (
     *(
@@ -84,7 +84,9 @@ for name in (
     *("Softplus", "Softsign"),
 ):
     it = ACTIVATIONS[name]
-    types = FLOATS | DOUBLES | SIGNED if name == "Relu" else REALS if name in ("LeakyRelu", "Sigmoid") else FLOATS
+    types = (
+        FLOATS | DOUBLES | SIGNED if name == "Relu" else REALS if name in ("LeakyRelu", "Sigmoid", "Tanh") else FLOATS
+    )
     unary(name, it.expression, types, it.cost, None, **it.parameters)
 
 
@@ -110,7 +112,7 @@ def gelu(b: Builder, x: Operand, *, approximate: Approximation = "none") -> Oper
     return activated(b, x, "GeluTanh" if approximate == "tanh" else "Gelu")
 
 
-@op("Swish", types=FLOATS, elementwise=True)
+@op("Swish", types=REALS, elementwise=True)
 def swish(b: Builder, x: Operand, *, alpha: float = 1.0) -> Operand:
     """x * sigmoid(alpha * x)."""
     return activated(b, x, "Silu") if alpha == 1.0 else activated(b, x, "Swish", [alpha])
@@ -160,8 +162,9 @@ def power(b: Builder, x: Operand, y: Operand) -> Operand:
             float(exponent.reshape(-1)[0])
         ]
         return b.pointwise(simple, {"x": x}, x.dtype, broadcast_shapes(x.shape, y.shape), cost=2)
-    if DType.FLOAT64 in (x.dtype, y.dtype):
-        raise UnsupportedError("powers of float64 but by the constants 0.5, 1, 2 and 3")
+    if y.dtype == DType.FLOAT64 != x.dtype:
+        wide = "pow(f64(x), y)" if x.dtype.is_float else "where(y == floor(y), round(pow(f64(x), y)), pow(f64(x), y))"
+        return b.pointwise(f"{kind}({wide})", {"x": x, "y": y}, x.dtype, cost=64)
     if y.dtype.is_float and not x.dtype.is_float:
         largest = 2.0 ** {"i32": 31, "u32": 32, "i64": 63, "u64": 64}[str(kind)]
         rounded = f"{kind}(where(y == floor(y), round(pow(f32(x), y)), pow(f32(x), y)))"

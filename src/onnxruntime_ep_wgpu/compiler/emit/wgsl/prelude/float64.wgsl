@@ -244,11 +244,9 @@ fn scaled_f64(a: vec2<u32>, n: i32) -> vec2<u32> {
   if (isnan_f64(a) || isinf_f64(a) || iszero_f64(a)) { return a; }
   return packed_f64(a.y & 0x80000000u, power_f64(a) + n, digits_f64(a));
 }
-// e^(k log 2 + r), |r| <= log 2 / 2, by Taylor's series of e^r, whose next term is below 2^-57. The first part of log 2 has zeros in
-// its last 21 bits, so k times it is exact.
-fn exp_f64(a: vec2<u32>) -> vec2<u32> {
-  if (isnan_f64(a)) { return quiet_nan_f64(); }
-  if (!lt_f64(size_f64(a), vec2<u32>(0u, 0x4087c000u))) { return select(infinity_f64(0u), vec2<u32>(), signbit_f64(a)); }
+// e^a as 2^k (1 + p): p, and the bits of k. a = k log 2 + r, |r| <= log 2 / 2, by Taylor's series of e^r, whose next term is below
+// 2^-57. The first part of log 2 has zeros in its last 21 bits, so k times it is exact.
+fn exp_parts_f64(a: vec2<u32>) -> vec3<u32> {
   let k = round_f64(mul_f64(a, vec2<u32>(0x652b82feu, 0x3ff71547u)));
   let r = sub_f64(sub_f64(a, mul_f64(k, vec2<u32>(0xfee00000u, 0x3fe62e42u))), mul_f64(k, vec2<u32>(0x35793c76u, 0x3dea39efu)));
   var terms = array<vec2<u32>, 12>(
@@ -259,9 +257,26 @@ fn exp_f64(a: vec2<u32>) -> vec2<u32> {
   );
   var sum = terms[0];
   for (var n = 1u; n < 12u; n++) { sum = add_f64(mul_f64(sum, r), terms[n]); }
-  // 1 + (r + r^2 (1/2 + ...)): what is small is added first.
-  let more = add_f64(r, mul_f64(mul_f64(r, r), sum));
-  return scaled_f64(add_f64(vec2<u32>(0u, 0x3ff00000u), more), i32_of_f64(k));
+  // r + r^2 (1/2 + ...): what is small is added first.
+  return vec3<u32>(add_f64(r, mul_f64(mul_f64(r, r), sum)), bitcast<u32>(i32_of_f64(k)));
+}
+fn exp_f64(a: vec2<u32>) -> vec2<u32> {
+  if (isnan_f64(a)) { return quiet_nan_f64(); }
+  if (!lt_f64(size_f64(a), vec2<u32>(0u, 0x4087c000u))) { return select(infinity_f64(0u), vec2<u32>(), signbit_f64(a)); }
+  let parts = exp_parts_f64(a);
+  return scaled_f64(add_f64(vec2<u32>(0u, 0x3ff00000u), parts.xy), bitcast<i32>(parts.z));
+}
+// With e = exp(2 |a|) - 1, of which no digit is lost: e / (e + 2). From 20 on it is 1.
+fn tanh_f64(a: vec2<u32>) -> vec2<u32> {
+  if (isnan_f64(a) || iszero_f64(a)) { return a; }
+  let sign = a.y & 0x80000000u;
+  let one = vec2<u32>(0u, 0x3ff00000u);
+  if (!lt_f64(size_f64(a), vec2<u32>(0u, 0x40340000u))) { return vec2<u32>(0u, sign | one.y); }
+  let parts = exp_parts_f64(scaled_f64(size_f64(a), 1));
+  let k = bitcast<i32>(parts.z);
+  let e = add_f64(scaled_f64(parts.xy, k), sub_f64(scaled_f64(one, k), one));
+  let y = div_f64(e, add_f64(e, vec2<u32>(0u, 0x40000000u)));
+  return vec2<u32>(y.x, y.y | sign);
 }
 // log(2^k m) for m from 0.71 to 1.41, by the series of s = f / (2 + f), f = m - 1: log m = f - s (f - 2 (s^2/3 + s^4/5 + ...)).
 fn log_f64(a: vec2<u32>) -> vec2<u32> {
@@ -378,4 +393,45 @@ fn sigmoid_f64(a: vec2<u32>) -> vec2<u32> {
   let one = vec2<u32>(0u, 0x3ff00000u);
   let e = exp_f64(vec2<u32>(a.x, a.y | 0x80000000u));
   return div_f64(select(one, e, signbit_f64(a)), add_f64(one, e));
+}
+fn swish_f64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return mul_f64(a, sigmoid_f64(mul_f64(b, a))); }
+fn silu_f64(a: vec2<u32>) -> vec2<u32> { return mul_f64(a, sigmoid_f64(a)); }
+
+// a^b of a positive finite a, a finite b: whole powers to 32 by products, so that what 53 bits hold is exact; others, and those that
+// leave the range of numbers on the way, by the logarithm, which is off by as many units as b log a has times one.
+fn pow_positive_f64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+  let one = vec2<u32>(0u, 0x3ff00000u);
+  let size = size_f64(b);
+  if (eq_64(trunc_f64(b), b) && !lt_u64(vec2<u32>(0u, 0x40400000u), size)) {
+    var left = u32_of_f64(size);
+    var square = a;
+    var y = one;
+    while (left != 0u) {
+      let next = mul_f64(select(square, y, (left & 1u) != 0u), square);
+      if ((left & 1u) != 0u) { y = next; left ^= 1u; } else { square = next; left >>= 1u; }
+    }
+    if (!signbit_f64(b)) { return y; }
+    if (!isinf_f64(y) && !iszero_f64(y)) { return div_f64(one, y); }
+  }
+  return exp_f64(mul_f64(b, log_f64(a)));
+}
+fn pow_f64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+  let one = vec2<u32>(0u, 0x3ff00000u);
+  if (iszero_f64(b) || eq_64(a, one)) { return one; }
+  if (isnan_f64(a) || isnan_f64(b)) { return quiet_nan_f64(); }
+  let size = size_f64(a);
+  if (isinf_f64(b)) {
+    if (eq_64(size, one)) { return one; }
+    return select(infinity_f64(0u), vec2<u32>(), signbit_f64(b) != lt_u64(size, one));
+  }
+  let whole = eq_64(trunc_f64(b), b);
+  let half = scaled_f64(b, -1);
+  let odd = whole && !eq_64(trunc_f64(half), half);
+  let sign = select(0u, a.y & 0x80000000u, odd);
+  if (iszero_f64(a) || isinf_f64(a)) {
+    return select(infinity_f64(sign), vec2<u32>(0u, sign), iszero_f64(a) != signbit_f64(b));
+  }
+  if (signbit_f64(a) && !whole) { return quiet_nan_f64(); }
+  let y = pow_positive_f64(size, b);
+  return vec2<u32>(y.x, y.y | sign);
 }

@@ -165,10 +165,12 @@ def _projections(
 
 
 def _used(b: Builder, seqlens: Operand, steps: Dim, rows: Dim) -> Operand:
-    """Rows of each sequence's cache of `rows` before this run, (batch), i32."""
+    """Rows of each sequence's cache of `rows` before this run, (batch), i32. A length beyond the cache is that of the cache."""
     seqlens = b.reshape(seqlens, (seqlens.size,))
     known = index32(b, seqlens, Allowed(-1, rows - 1, "the rows of the caches"))
-    return b.pointwise("max(n + 1 - steps, 0)", {"n": known}, DType.INT32, cost=3, parameters={"steps": steps})
+    return b.pointwise(
+        "max(min(n + 1, rows) - steps, 0)", {"n": known}, DType.INT32, cost=4, parameters={"steps": steps, "rows": rows}
+    )
 
 
 def _rows(b: Builder, total_length: Operand, past: Operand | None, steps: Dim) -> tuple[Dim, Dim]:
