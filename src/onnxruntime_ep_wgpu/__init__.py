@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from .api.reports import Report as Report
     from .api.reports import check as check
     from .api.reports import report as report
-    from .api.sessions import Progress as Progress
-    from .api.sessions import session as session
+    from .api.session import Progress as Progress
+    from .api.session import session as session
     from .api.sharing import DeviceBuffer as DeviceBuffer
     from .api.sharing import buffer_of as buffer_of
     from .api.sharing import device_options as device_options
@@ -99,7 +99,7 @@ _PLACES = {
         "api.precision": "Precision",
         "api.profiling": "Profile profile",
         "api.reports": "PipelineCount PipelineCounts Report check report",
-        "api.sessions": "Progress session",
+        "api.session": "Progress session",
         "api.sharing": "DeviceBuffer buffer_of device_options ort_value_from wgpu_device_of",
         "api.transformers_export": "ExportedFolder export_transformers",
         "api.verify": "Verification verify",

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from onnxruntime_ep_wgpu.device import Context, Settings, adapters, context_of, open_device
-from onnxruntime_ep_wgpu.errors import DeviceLostError, OptionError
+from onnxruntime_ep_wgpu.device.contexts import Opening
+from onnxruntime_ep_wgpu.errors import DeviceError, DeviceLostError, OptionError
 
 NINE = Settings(storage_buffers=9)
 
@@ -133,3 +134,33 @@ def test_devices_come_and_go_under_many_threads(context: Context) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(work, range(8))) == [data] * 8
+
+
+def test_a_device_that_is_opened_ahead_is_the_one_of_the_context(context: Context) -> None:
+    member = context.join()
+    opening = context.open_ahead()
+    device = context.device()
+    opening.end()
+    assert context.current() is device and member.device is device
+    member.leave()
+
+
+def test_what_nobody_wants_any_more_is_not_opened(context: Context) -> None:
+    member = context.join()
+    opening = Opening(context)
+    opening.end()
+    opening.open()
+    assert context.current() is None
+    member.leave()
+
+
+def test_what_fails_ahead_is_said_when_the_device_is_used(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_context: Context) -> Any:
+        raise DeviceError("refused")
+
+    member = context.join()
+    monkeypatch.setattr(Context, "_open", refuse)
+    context.open_ahead().end()
+    with pytest.raises(DeviceError, match="refused"):
+        context.device()
+    member.leave()

@@ -13,7 +13,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import telling
-from onnxruntime_ep_wgpu.runtime.making import PARTS
+from onnxruntime_ep_wgpu.runtime.progress import PARTS
 from tests import patience, provider
 
 from . import models

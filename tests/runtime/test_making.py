@@ -11,17 +11,9 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.device import adapters, open_device
 from onnxruntime_ep_wgpu.rehearsal import is_on, rehearsing
-from onnxruntime_ep_wgpu.runtime.making import (
-    COMPILING,
-    DEVICE,
-    PARTS,
-    PIPELINES,
-    WEIGHTS,
-    Making,
-    PipelineCount,
-    Progress,
-)
+from onnxruntime_ep_wgpu.runtime.making import Making, PipelineCount
 from onnxruntime_ep_wgpu.runtime.pipelines import Pipelines
+from onnxruntime_ep_wgpu.runtime.progress import COMPILING, DEVICE, PARTS, PIPELINES, WEIGHTS, Progress
 from onnxruntime_ep_wgpu.runtime.settings import RunSettings
 from tests.support import Runner, compile_model, make_model
 

@@ -1,4 +1,5 @@
-"""What Python users call: `sessions` on `devices` with their `binding`, `arguments` (what is passed where something else
+"""What Python users call: `session`, made by `sessions`, on `devices` with their `binding`,
+`arguments` (what is passed where something else
 belongs), `nowhere` (nodes that no provider runs), `unwritten` (compiled models that ONNX Runtime cannot write), `smoke` (a
 small run that is checked), `free_dimensions` (fixing dimensions of inputs), `reports` (what runs where), `explaining` (the
 same as a drawing), `profiling` (where the time goes), `warmup` (compiling for sizes before they come), `sharing` (devices

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..records import dataclass
 from .external_data import check_external_data, follow_links, take_in
 
 LARGEST = 1 << 24

@@ -5,11 +5,12 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..drawings.page import page
+from ..records import dataclass
 from ..writing import write_file
 from .reports import COLUMNS, Report, node_rows, report
 
@@ -86,7 +87,7 @@ def explain(model: str | os.PathLike[str] | bytes, **arguments: Any) -> Explanat
     The other arguments are those of `session`; a model with every node on the CPU is no error. Raises what `session` raises.
     """
     from .arguments import model_name
-    from .sessions import session
+    from .session import session
 
     arguments.setdefault("allow_cpu_only", True)
     return explained(lambda: session(model, **arguments), model_name(model))

@@ -7,11 +7,11 @@ value and what it should be.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 from ..errors import ModelError, cut
+from ..records import dataclass
 
 _ABOVE = 3  # folders: that of a snapshot of Hugging Face's cache, or one in it, has the files themselves in `blobs` so far above
 

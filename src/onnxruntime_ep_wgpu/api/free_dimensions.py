@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FreeSize, OptionError, cut
+from ..records import dataclass
 from .external_data import follow_links
 
 if TYPE_CHECKING:

@@ -9,11 +9,12 @@ operands can be halves is what ONNX Runtime's schemas say: those whose type vari
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
+
+from ..records import dataclass
 
 LARGEST = float(np.finfo(np.float16).max)
 SMALLEST = float(np.finfo(np.float16).smallest_subnormal)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ..records import dataclass
 from .differences import above, errors, tolerance_of
 from .exact import NoReference
 from .stand_in import Arrays, Instead, StandIn

@@ -11,13 +11,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import ModelError, OptionError, ProgramError
+from ..records import dataclass
 from ..writing import naming
 from .external_data import check_external_data, follow_links
 from .halves import LARGEST, Halved, halved

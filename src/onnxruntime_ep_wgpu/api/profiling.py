@@ -107,7 +107,7 @@ def profile(
     `feeds` are arrays by input. The other arguments are those of `session`. Raises OptionError, and what `session` and `run` raise.
     """
     from .arguments import model_name, settings_argument
-    from .sessions import session
+    from .session import session
 
     if not isinstance(runs, int) or runs < 0:
         raise OptionError(f"runs is {runs!r}, it takes a whole number from 0 on")

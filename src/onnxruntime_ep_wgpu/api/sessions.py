@@ -1,4 +1,4 @@
-"""Sessions in one line.
+"""What makes sessions, and what sessions of ours do.
 
 In: a model, a device, options as Python values. Out: an `onnxruntime.InferenceSession` that runs on that device.
 Invariants: `session()` and the session's runs raise what went wrong in the provider, of its own type, where InferenceSession
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Unpack
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import onnxruntime as ort
 
+from ..device import adapters
 from ..errors import DeviceError, FreeSizeError, OptionError, UnsupportedError, WgpuEpError, cut
 from ..live import Known
 from ..names import VENDOR
@@ -20,7 +22,7 @@ from ..options import as_text, parse
 from ..options.types import ProviderOptions
 from ..plugin.factory import ADAPTER_KEY
 from ..runtime.making import Making
-from ..runtime.making import Progress as Progress
+from ..runtime.progress import Progress
 from .arguments import check_options, feeds_argument, model_argument, settings_argument, sizes_argument, tell_types
 from .binding import Binding
 from .devices import devices
@@ -117,34 +119,17 @@ class RaisingWhatHappened:
             del reason, error
 
 
-def session(
+def make(
     model: str | os.PathLike[str] | bytes,
-    *,
-    device: Any = None,
-    wgpu_device: Any = None,
-    sess_options: Any = None,
-    free_dimensions: Mapping[str, int] | None = None,
-    allow_cpu_only: bool = False,
-    on_progress: Callable[[Progress], None] | None = None,
-    **options: Unpack[ProviderOptions],
+    device: Any,
+    wgpu_device: Any,
+    sess_options: Any,
+    free_dimensions: Mapping[str, int] | None,
+    allow_cpu_only: bool,
+    on_progress: Callable[[Progress], None] | None,
+    options: ProviderOptions,
 ) -> ort.InferenceSession:
-    """An InferenceSession on WebGPU: `session("model.onnx", device="llvmpipe", validationMode="full")`.
-
-    `device` is an `OrtEpDevice`, a place in `devices()`, a part of a device's name or `"software"`; by default the one
-    that the option adapterIndex names, else the first. `wgpu_device` is a `wgpu.GPUDevice` of the caller to run on; its
-    limits and features are what kernels are compiled for. `sess_options` is used as it is, with the device and the free
-    dimensions added; later sessions may use it again with the same ones, and any provider options.
-    `free_dimensions` fixes dimensions of inputs by name or denotation, {"batch": 1}, or by input and axis,
-    {"x.shape[0]": 1}, which makes better kernels. `on_progress` is called on this thread with a `Progress`, for each part of the
-    work and each step within one; what it raises ends the work and is raised here. The other arguments are provider options, as
-    text or as Python values.
-
-    Nodes that cannot run here run on the CPU: ONNX Runtime's log has one warning, with how many and why, and `report()` has
-    them all. When no node can run here, UnsupportedError is raised with the reasons, unless `allow_cpu_only` is true or
-    forceCpuNodeNames names them all. (To refuse any node on the CPU, set ONNX Runtime's own session configuration
-    `session.disable_cpu_ep_fallback` in `sess_options`.) Raises OptionError for a wrong option, DeviceError when there is no
-    such device, and what the provider or ONNX Runtime raised when the session cannot be made.
-    """
+    """See `session.session`."""
     check_options(options)
     making = Making(on_progress)
     path_or_bytes, settings = model_argument(model), settings_argument(sess_options)
@@ -164,7 +149,11 @@ def session(
     chosen = _pick(device)
     fixed = _add_to(settings, path_or_bytes, chosen, sizes)
     making.step(0, 0)
-    with RaisingWhatHappened(fixed.model, given, making=making) as watch, watch.lasts:
+    with (
+        RaisingWhatHappened(fixed.model, given, making=making) as watch,
+        watch.lasts,
+        _ahead(chosen, given, fixed.model, sess_options) as watch.ahead,
+    ):
         try:
             made = Session(fixed.model, settings, enable_fallback=0)
         except Exception as error:
@@ -193,6 +182,15 @@ def session(
         raise UnsupportedError(f"{nothing} ({way})")
     remember(made, provider.state)
     return made
+
+
+def _ahead(device: Any, given: Mapping[str, str], model: str | bytes, sess_options: Any) -> AbstractContextManager[Any]:
+    """What is done while ONNX Runtime reads the model; nothing where more than `given` decides, or the device is the caller's."""
+    if sess_options is not None or "webgpuDevice" in given or "webgpuInstance" in given:
+        return nullcontext()
+    from ..plugin.ahead import Ahead
+
+    return Ahead(adapters()[int(device.ep_metadata[ADAPTER_KEY])], given, model)
 
 
 def adapter_index(device: Any) -> int:

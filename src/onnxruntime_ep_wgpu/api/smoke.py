@@ -12,7 +12,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from ..errors import DeviceError
-from .sessions import session
+from .session import session
 
 
 def smoke_run(adapter: int) -> float:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import OptionError, ProgramError
+from ..records import dataclass
 from ..writing import appearing, copy_file, naming, write_file
 from .folder_files import fields_inside, file_inside
 from .web_export import CHUNK_BYTES, Exported, export

@@ -12,7 +12,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from ..program.dtypes import DType
 from ..program.program import Program
 from ..program.target import TIMESTAMPS, Target
 from ..program.tuning import Bound, Choice, Choices
+from ..records import dataclass
 from ..runtime.executable import Executable
 from ..runtime.inputs import DeviceTensor
 from .tuning_classes import CLASSES, KERNELS, Graph, ShapeClass, candidates

@@ -7,7 +7,6 @@ bounds, so that what was measured is what is chosen there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -19,6 +18,7 @@ from ..compiler import tune
 from ..compiler.tune.base import Parameters
 from ..program.dtypes import DType
 from ..program.tuning import Bound, Choice
+from ..records import dataclass
 
 FUSED = tune.use(tune.attention.AttentionForm(1))
 LAST = tune.use(tune.convolutions.ChannelsLast(2))

@@ -16,7 +16,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from ..errors import OptionError
 from ..program.axes import model_name
 from ..program.dtypes import packed
 from ..program.program import Storage
+from ..records import dataclass
 from ..tabular import html_table, text_lines
 from ..writing import naming
 from .differences import above, errors, tolerance_of
@@ -197,7 +198,7 @@ def verify(
     `tolerance` is the largest error that is none, as a part of the largest value: by default 1e-3, and 4e-3 for f16; integers must
     be equal. The other arguments are those of `session`. Raises OptionError, and what `session` and `run` raise.
     """
-    from .sessions import session
+    from .session import session
 
     if tolerance is not None and not (isinstance(tolerance, int | float) and 0 <= tolerance < math.inf):
         raise OptionError(f"tolerance is {tolerance!r}, it takes a number from 0 on")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import onnxruntime as ort
 from ..errors import OptionError, cut
 from ..plugin.captures import NO_CAPTURE, RUN_KEY
 from ..program.dtypes import DType
+from ..records import dataclass
 from ..rehearsal import rehearsing
 from ..runtime.making import PipelineCount
 from .arguments import session_argument

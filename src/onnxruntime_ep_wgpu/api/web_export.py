@@ -13,7 +13,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from ..program.dtypes import DType
 from ..program.flow import Flow, leaves
 from ..program.program import Program
 from ..program.target import F16, INTEGER_DOTS, SUBGROUPS, WEB_BASELINE, Target, lack
+from ..records import dataclass
 from ..writing import appearing, naming
 from .arguments import model_argument
 from .free_dimensions import hindered, in_python, keys_of

@@ -6,16 +6,21 @@ Invariant: a chip that several graphics APIs show counts once, under its best AP
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import re
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import field, replace
 from functools import cache
 from typing import Any
 
+from .. import process
 from ..errors import DeviceError, OptionError
 from ..program.target import COMPONENT_STORES, INTEGER_DOTS, SUBGROUP_MATRIX, MatrixUnit, Target
+from ..records import dataclass
 from .display import quiet_display_probe
 from .matrix_refusals import recall
 from .settings import DEFAULT, Settings
@@ -209,9 +214,34 @@ def _enumerate(library: Library, last_resort: bool = False) -> list[Adapter]:
     return [_describe(library, handle) for handle in handles]
 
 
-@cache
+_looking = threading.RLock()
+
+
 def adapters() -> tuple[Adapter, ...]:
     """The chips of this machine, the one to use first; empty when there is none (see `adapters_problem`)."""
+    with nullcontext() if process.forked else _looking:  # the thread that had it may not exist here
+        return _adapters()
+
+
+@contextmanager
+def looked_for() -> Iterator[None]:
+    """A thread looks for the chips during the `with`, whose end waits for it. What fails is said to who asks for them."""
+
+    def look() -> None:
+        with suppress(Exception):
+            adapters()
+
+    process.check_not_forked()
+    with quiet_display_probe():  # not on the thread: the environment is changed on this one
+        _thread.start_new_thread(look, ())
+        try:
+            yield
+        finally:
+            look()
+
+
+@cache
+def _adapters() -> tuple[Adapter, ...]:
     found = unique(_enumerate(libraries.base()))
     if not found:
         # OpenGL only as a last resort, and only on hardware: where Mesa calculates on the CPU its Vulkan driver is

@@ -21,8 +21,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from ..records import dataclass
 from .buffers import Buffer
 from .settings import Settings
 from .sizes import padded, size_class

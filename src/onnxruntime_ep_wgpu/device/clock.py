@@ -10,8 +10,9 @@ from __future__ import annotations
 import bisect
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from ..records import dataclass
 
 STALE_NS = 1_000_000_000  # clocks drift apart by some microseconds in a second
 

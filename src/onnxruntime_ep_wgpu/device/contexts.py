@@ -11,11 +11,12 @@ never change, a session that asks for others is refused.
 from __future__ import annotations
 
 import _thread
+import atexit
 import dataclasses
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -124,21 +125,13 @@ class Context:
                 self._kept = device
             return device
 
-    @contextmanager
-    def opening(self) -> Iterator[None]:
-        """The device is being opened meanwhile, for which a driver takes long. What fails is said when it is used."""
-
-        def opened() -> None:
-            with suppress(Exception):
-                self.device()
-
+    def open_ahead(self) -> Opening:
+        """Begins to open the device on another thread, for which a driver takes long. What fails is said when it is used."""
+        opening = Opening(self)
         if self.current() is None:
-            _thread.start_new_thread(opened, ())
-        try:
-            yield
-        except BaseException:
-            opened()  # the process may end now, while a driver works
-            raise
+            _openings.add(opening)
+            _thread.start_new_thread(opening.open, ())
+        return opening
 
     def _open(self) -> Device:
         from .device import Device  # with all that works on a device, which listing does without
@@ -178,6 +171,34 @@ class Context:
             if preserve:
                 self._preserved, self._kept = True, member.device
             return member
+
+
+class Opening:
+    """A device that a thread opens before it is needed; see `Context.open_ahead`. The process does not end while a driver works."""
+
+    def __init__(self, context: Context) -> None:
+        self._context, self._wanted = context, True
+
+    def open(self) -> None:
+        """Opens it, unless nobody wants it any more."""
+        with suppress(Exception), self._context._lock:
+            if self._wanted:
+                self._context.device()
+
+    def end(self) -> None:
+        """Nobody wants it any more, or somebody has it: returns when no driver works on it."""
+        self._wanted = False
+        with self._context._lock:
+            pass
+
+
+_openings: LiveSet[Opening] = LiveSet()
+
+
+@atexit.register
+def _end_openings() -> None:
+    for opening in () if process.forked else _openings:
+        opening.end()
 
 
 ContextKey = tuple[int, int, str, bool]

@@ -8,10 +8,10 @@ clock only then (on an H200 from 10 to 61 TFLOP/s), while a software adapter has
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from ..live import Known
+from ..records import dataclass
 from .buffers import BufferBinding
 from .device import Device
 

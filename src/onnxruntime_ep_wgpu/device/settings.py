@@ -5,10 +5,9 @@ Invariant: equal settings mean that sessions can share a device; every field's d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..fields import set_by, set_by_adapter
 from ..program.tuning import Choice
+from ..records import dataclass
 
 
 @dataclass(frozen=True)

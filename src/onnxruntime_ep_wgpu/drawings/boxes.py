@@ -5,12 +5,13 @@ In: a Program. Out: a `Drawing`. Invariant: a line goes from what wrote a value 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
 from ..program.postfix import Postfix
 from ..program.program import Program, Storage, Value
+from ..records import dataclass
 
 
 @dataclass(frozen=True)

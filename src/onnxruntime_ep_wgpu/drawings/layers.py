@@ -7,8 +7,9 @@ neighbours for the order (Sugiyama, Tagawa and Toda, 1981).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from ..records import dataclass
 
 SWEEPS = 4
 

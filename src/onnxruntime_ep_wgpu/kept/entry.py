@@ -12,10 +12,10 @@ import json
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from ..program.reading import parsed
+from ..records import dataclass
 
 _MAGIC = b"wgpucach"
 FORMAT = 1

@@ -13,9 +13,9 @@ import stat
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 
 from ..errors import WriteError
+from ..records import dataclass
 from ..writing import replacing
 
 VARIABLE = "WGPU_EP_CACHE"

@@ -10,10 +10,10 @@ when it is set).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Unpack
 
 from ..errors import OptionError, cut
+from ..records import dataclass
 from .kinds import NO_EFFECT as NO_EFFECT
 from .kinds import Option, RefusedValue
 from .table import OPTIONS as OPTIONS

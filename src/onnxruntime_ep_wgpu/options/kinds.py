@@ -6,8 +6,10 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+from ..records import dataclass
 
 NO_EFFECT = "none yet"
 

@@ -1,7 +1,8 @@
 """The ONNX Runtime side, in the order in which ONNX Runtime meets it.
 
 `entry` (the two functions it looks up), `factory` (devices, sessions), `provider` (one per session: its callbacks),
-`session` (what it runs where) with `sources` and `settings` (its options), `device_choice` (its adapter) and `assign/`
+`session` (what it runs where) with `sources` and `settings` (its options), `device_choice` (its adapter),
+`ahead` (its device, meanwhile) and `assign/`
 (which nodes, in which groups), `answers` (from `store/`, what earlier processes compiled, from `context/`, compiled models,
 or `compiling`, which does it now, of graphs that are `prepared` for it), `group` (one as it runs, on any device) with
 `specialise` (for sizes beyond a limit) and `again` (of a stored one),

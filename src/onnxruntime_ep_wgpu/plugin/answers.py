@@ -7,12 +7,12 @@ equal answers, wherever they come from; nothing of the compiler is loaded where 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import ModelError, UnsupportedError, cut, with_message
 from ..program.settings import CompileSettings
 from ..program.target import Target, lack
+from ..records import dataclass
 from ..runtime.weight_sources import WeightSource
 from ..trace import span
 from .again import CompiledAgain, CompiledLater, Make

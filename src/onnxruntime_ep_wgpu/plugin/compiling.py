@@ -7,7 +7,6 @@ group again; and which constants were looked at. Invariant: equal graphs get equ
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..compiler.compile import compile_graph, compile_lowered
@@ -18,6 +17,7 @@ from ..program.program import Program
 from ..program.settings import CompileSettings
 from ..program.target import Target
 from ..program.ties import Ties
+from ..records import dataclass
 from ..runtime.weight_sources import WeightSource
 from .assign.claim import claim
 from .assign.converted import converted, converted_node

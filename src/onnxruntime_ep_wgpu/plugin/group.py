@@ -12,16 +12,18 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ..device import Buffer, Device
 from ..errors import ExtentError, InputError, LimitError
 from ..program.program import Program
 from ..program.weights import weight_names
+from ..records import dataclass
 from ..runtime.executable import Executable, Run
 from ..runtime.inputs import DeviceTensor
-from ..runtime.making import DEVICE, WEIGHTS, Making
+from ..runtime.making import Making
 from ..runtime.pipelines import Pipelines
+from ..runtime.progress import DEVICE, WEIGHTS
 from ..runtime.runs.key import Key
 from ..runtime.settings import RunSettings
 from ..runtime.weight_sources import SourceOf, WeightSource, WeightSources, in_memory

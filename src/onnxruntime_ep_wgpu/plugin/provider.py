@@ -219,7 +219,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         state = self._required_state()
         state.complete()
         state.copy_guard.check_copies()
-        state.making.end()
+        state.initialised()
 
     @callback("OnRunStart")
     def on_run_start(self, options: Any) -> None:

@@ -2,8 +2,8 @@
 
 In: a session's graphs as ONNX Runtime shows them, and later the groups that it cut out. Out: which nodes to group, and a
 compiled node per group; `assignment` tells people about both. Invariants: deciding needs the graph and the adapter's
-limits, and opens no device, except once per driver to probe matrix units; equal graphs get equal answers; the device of the
-session is opened while the first group is compiled.
+limits, and no device, except once per driver to probe matrix units; equal graphs get equal answers; the device of the
+session is opened while ONNX Runtime optimises the model, and let go of where no group is compiled.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from ..errors import Fault, InternalError, OptionError, UnsupportedError
 from ..fields import settings_from
 from ..options import Options
 from ..program.settings import CompileSettings
-from ..runtime.making import CLAIMING, COMPILING, Making
+from ..runtime.making import Making
 from ..runtime.product_types import matrix_types
+from ..runtime.progress import CLAIMING, COMPILING
 from ..runtime.read_ahead import ReadAhead
 from ..runtime.settings import RunSettings
 from ..runtime.weight_sources import FilePlace, FromModel
@@ -90,6 +91,8 @@ class SessionState:
         self._first_run = None if watched else Telling(self.making.first_run_line)
         self._check_debugger()
         self._running = settings_from(RunSettings, options.values)
+        if (ahead := watch.ahead()) is not None:
+            ahead.wait_for_library()
         self.library = library_for(adapter, options, lambda: matrix_types(watch.source()))
         self.context = context_for(adapter, options, self.library.name, self._running.bounds_checks)
         self._member = self.context.join(
@@ -98,11 +101,13 @@ class SessionState:
             preserve=options["preserveDevice"],
         )
         self.target = self.context.target
+        self._opening = self.context.open_ahead()
         self._compiling = replace(settings_from(CompileSettings, options.values), compiled_again=True, reads_sizes=True)
         self._path = ""  # of the model, when it is a file
         self._read_ahead = ReadAhead()
         self._others = False  # whether other providers took nodes before
         self._completed = False
+        self._has_groups = False
         self.decided = False  # the main graph, which comes after the bodies of its control flow
         self.inputs: tuple[str, ...] = ()
         self.outputs: tuple[str, ...] = ()
@@ -158,6 +163,7 @@ class SessionState:
         """The session ends."""
         self.making.leave()
         self._read_ahead.stop()
+        self._opening.end()
         if self.captures is not None:
             self.captures.clear()
         self._member.leave()
@@ -310,6 +316,13 @@ class SessionState:
         for severity, line in self._forced.check_met(watch.source() or self._path, self._others):
             self.logger.log(severity, line)
 
+    def initialised(self) -> None:
+        """ONNX Runtime has made the session. Without a group it needs no device."""
+        self.making.end()
+        if not self._has_groups:
+            self._opening.end()
+            self._member.device = None
+
     def check_captures(self) -> None:
         """Raises UnsupportedError, with nodes and reasons, when the session is to capture and something runs elsewhere."""
         if self.captures is not None:
@@ -348,13 +361,12 @@ class SessionState:
             return self._compile_loop(graph.nodes[0], inputs, outputs)
         name = text(self.ort.get(self.ort.api.Node_GetName, fused, "const char *"))
         opened = self.contexts.take(graph)
-        with self.context.opening():
-            # The body of a control-flow node is compiled before the main graph is known, and may read what nodes make.
-            answer, graph = (
-                (self._answers.program(graph, name, frozenset(self.inputs)), graph)
-                if opened is None
-                else self.contexts.answer(*opened, self._answers, outputs)
-            )
+        # The body of a control-flow node is compiled before the main graph is known, and may read what nodes make.
+        answer, graph = (
+            (self._answers.program(graph, name, frozenset(self.inputs)), graph)
+            if opened is None
+            else self.contexts.answer(*opened, self._answers, outputs)
+        )
         self._read_ahead.begin(it.span for it in graph.in_files.values())  # of a context
         program, specialise = answer.stored.program, answer.specialise
         graph_inputs, graph_outputs = answer.stored.inputs, answer.stored.outputs
@@ -413,8 +425,7 @@ class SessionState:
             return self._group(answer.stored.program, answer.specialise, graph.in_files, shared)
 
         signature = FusedNode(inputs=list(range(len(inputs))), outputs=made, input_names=inputs, output_names=outputs)
-        with self.context.opening():
-            return compiled_search(self.ort, node, signature, program, group)
+        return compiled_search(self.ort, node, signature, program, group)
 
     def _compile_loop(self, node: ShownNode, inputs: list[str], outputs: list[str]) -> ComputeInfo:
         """The only node of a graph, a Loop that runs here with all of its iterations."""
@@ -422,11 +433,10 @@ class SessionState:
 
         assert self._loops is not None
         body, graph, place = self._loops.body(node)
-        with self.context.opening():
-            answer = self._answers.program_within(place, graph, f"{node.name}.body", frozenset(), as_it_is)
-            self.assignment.compiled(body.made, answer.stored.program)
-            group = self._group(answer.stored.program, answer.specialise, graph.in_files)
-            return compiled_loop(self.ort, node, body, answer, group, inputs, outputs)
+        answer = self._answers.program_within(place, graph, f"{node.name}.body", frozenset(), as_it_is)
+        self.assignment.compiled(body.made, answer.stored.program)
+        group = self._group(answer.stored.program, answer.specialise, graph.in_files)
+        return compiled_loop(self.ort, node, body, answer, group, inputs, outputs)
 
     def _group(
         self,
@@ -443,6 +453,7 @@ class SessionState:
         running = replace(self._running, bounds_checks=True) if checked else self._running
         group = CompiledGroup(program, self.device, running, weights, specialise, shared, self.making)
         weights.freed()
+        self._has_groups = True
         return group
 
     def compiled(self) -> None:

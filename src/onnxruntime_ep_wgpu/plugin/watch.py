@@ -17,6 +17,7 @@ from ..live import LiveSet
 
 if TYPE_CHECKING:
     from ..runtime.making import Making
+    from .ahead import Ahead
 
 
 class Watched(Protocol):
@@ -46,7 +47,7 @@ class _Kept:
 class Watch:
     """Providers made and errors raised in callbacks, in order; `carried` are those in calls that cannot fail. `source` is the
     model, a file name or its bytes; `options` are provider options of this session alone, as text; `feeds` are the inputs of a
-    run, by name; `making` is how a session is made.
+    run, by name; `making` is how a session is made, and `ahead` what is done for it meanwhile.
 
     It is in effect while `lasts` is held: `with watching(...) as watch, watch.lasts:`. A lock lets go in C code, whatever
     interrupts the block, and a traceback may keep this object for long after it.
@@ -56,6 +57,7 @@ class Watch:
     options: Mapping[str, str] = field(default_factory=dict)
     feeds: Mapping[str, Any] = field(default_factory=dict)
     making: Making | None = None
+    ahead: Ahead | None = None
     providers: list[Watched] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
     carried: list[BaseException] = field(default_factory=list)
@@ -171,6 +173,12 @@ def making() -> Making | None:
     """How the session is made that this thread is making, where who makes it wants to know."""
     watch = _current()
     return None if watch is None else watch.making
+
+
+def ahead() -> Ahead | None:
+    """What is done meanwhile for the session that this thread is making."""
+    watch = _current()
+    return None if watch is None else watch.ahead
 
 
 def inputs_of_bytes(nbytes: int) -> str:

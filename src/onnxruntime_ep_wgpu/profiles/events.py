@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..records import dataclass
 from ..trace import GPU_THREAD, KINDS, Span
 
 RUN = "run"  # the kind of a whole run of a session

@@ -6,10 +6,10 @@ Invariant: rates are counted work by measured time (see `passes/cost.py`), so wh
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from ..records import dataclass
 from .events import Event, Timeline
 
 BEYOND = (

@@ -11,10 +11,11 @@ made once, before it is read; a body takes what its part gives it, and makes wha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from ..errors import cut
+from ..records import dataclass
 from .dtypes import DType
 from .file import COLUMNS, from_header, row_of
 from .program import FORMAT_VERSION, Program, Storage, Symbol, Value

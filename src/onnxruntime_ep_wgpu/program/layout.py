@@ -13,9 +13,10 @@ import math
 import operator
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..errors import InputError, LimitError
+from ..records import dataclass
 from .postfix import Postfix, compile_dims
 from .program import REPETITION, Check, Dispatch, Program, Storage
 from .slots import slots_of

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
+from ..records import dataclass
 from .dtypes import DType
 from .postfix import Postfix
 from .target import Target

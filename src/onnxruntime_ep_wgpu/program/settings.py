@@ -5,9 +5,8 @@ In: provider options. Out: `CompileSettings`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..fields import set_by
+from ..records import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ how it is compared; a field without a rule is an error when this module is impor
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, field, fields, replace
+from dataclasses import astuple, field, fields, replace
 from typing import Any
 
 from ..errors import ProgramError, cut
+from ..records import dataclass
 from .dtypes import DType
 from .tuning import Choice
 

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import cause_of, cut
+from ..records import dataclass
 from .dtypes import DType
 
 FORMAT = 1

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..records import dataclass
 from .axes import name_in_order
 from .dtypes import DType, packed
 from .program import Program, Storage

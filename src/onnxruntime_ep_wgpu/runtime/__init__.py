@@ -3,4 +3,5 @@
 are kept: recorded, repeated, captured, predicted), `stepwise` (looking at every dispatch), `inspect` (at every value),
 `describe` (for profiles), `weight_sources` and `weight_file` (where weights can be read again), `external_path` (and which
 files they may lie in), `read_ahead` (which are read meanwhile), `product_types` (of which type the weights of a model are)
-with `protobuf`, `making` (a session: what takes how long), `rehearsal` (runs that nothing remembers), `settings`."""
+with `protobuf`, `making` (a session: what takes how long) and `progress`
+(how far that is), `rehearsal` (runs that nothing remembers), `settings`."""

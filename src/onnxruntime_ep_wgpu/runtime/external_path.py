@@ -11,10 +11,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ModelError, cut
+from ..records import dataclass
 
 _WAY_OUT = "copy all files of the model, or export it again"
 _MOST = 1 << 63  # bytes; no file has more

@@ -5,9 +5,8 @@ Unlike `device/settings.py`, sessions with different ones share a device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..fields import set_by
+from ..records import dataclass
 
 
 @dataclass(frozen=True)

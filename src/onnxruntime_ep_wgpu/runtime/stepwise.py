@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,7 @@ from ..errors import NonFiniteError, OutOfRangeError
 from ..program.dtypes import DType
 from ..program.layout import MAX_GROUPS, finished, written
 from ..program.program import Program, Storage
+from ..records import dataclass
 from .plan import Plan
 from .planned import PlannedDispatch
 

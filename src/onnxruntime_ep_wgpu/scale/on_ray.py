@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ..api.devices import devices
-from ..api.sessions import session
+from ..api.session import session
 from ..errors import DeviceError
 from .runner import Runner
 

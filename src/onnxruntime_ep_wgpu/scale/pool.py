@@ -193,7 +193,7 @@ def _opens(
 ) -> Callable[[Any], Any]:
     """What makes a session on a device."""
     if not callable(model):
-        from ..api.sessions import session
+        from ..api.session import session
 
         more = {"free_dimensions": free_dimensions, "allow_cpu_only": allow_cpu_only, **options}
         return lambda device: session(model, device=device, **more)

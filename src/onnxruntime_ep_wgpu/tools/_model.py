@@ -154,7 +154,7 @@ def open_session(
     from ..api.external_data import check_external_data
     from ..api.free_dimensions import hindered, keys_in
     from ..api.reports import state_of
-    from ..api.sessions import session
+    from ..api.session import session
 
     check_file(args.model)
     options, device, sizes = given_options(args), given_device(args), given_sizes(args)

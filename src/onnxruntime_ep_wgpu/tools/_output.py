@@ -16,7 +16,7 @@ from ..telling import is_wanted
 from ..writing import naming
 
 if TYPE_CHECKING:
-    from ..api.sessions import Progress
+    from ..api.session import Progress
 
 
 def show_json(data: Any) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ..errors import InputError
+from ..records import dataclass
 
 BATCH, CHANNELS, SEQUENCE, IMAGE, VOLUME = 1, 3, 128, 224, 32
 # What exporters call dimensions; the first that fits counts.

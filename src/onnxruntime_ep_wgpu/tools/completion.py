@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from dataclasses import dataclass
 
+from ..records import dataclass
 from ._output import show_json
 
 SHELLS = ("bash", "zsh", "fish")

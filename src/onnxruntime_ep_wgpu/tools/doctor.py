@@ -8,9 +8,10 @@ import os
 import platform
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from ..records import dataclass
 from ._output import show_json, show_table
 
 if TYPE_CHECKING:

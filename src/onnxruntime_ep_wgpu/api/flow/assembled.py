@@ -7,7 +7,6 @@ of its own, and one that the graph gives is made by a part, also where it is an 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...compiler.graph.inference.value_info import ValueInfo
 from ...compiler.lower.graph_inputs import unnamed
@@ -17,6 +16,7 @@ from ...program.flow import UNKNOWN, Flow, Part
 from ...program.postfix import Postfix
 from ...program.program import Program, Storage, Symbol, Value
 from ...program.target import Target
+from ...records import dataclass
 
 
 @dataclass(frozen=True)

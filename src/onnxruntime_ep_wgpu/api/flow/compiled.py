@@ -9,7 +9,6 @@ Invariant: a body is a Flow that takes and makes what its part says (`Part`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -17,6 +16,7 @@ from ...compiler.graph.inference.value_info import ValueInfo, merged, of_value
 from ...compiler.lower.model_types import types_of
 from ...program.flow import Flow
 from ...program.target import Target
+from ...records import dataclass
 from .assembled import KnownValue, NamedPart, assembled
 from .division import Control, Group, NotDivided, bodies_of, units_of
 from .pieces import Pieces

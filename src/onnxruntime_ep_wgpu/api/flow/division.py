@@ -7,7 +7,6 @@ names nodes that no Program runs. Invariant: each node is in one unit, and what 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -15,6 +14,7 @@ from ...compiler.lower.lower import Attempt
 from ...plugin.assign.partition import groups as partition
 from ...plugin.assign.shown import predecessors
 from ...plugin.assign.subgraph import extract
+from ...records import dataclass
 from .rewritten import take_branches
 
 Ask = Callable[[ir.Graph], Attempt]

@@ -8,7 +8,6 @@ symbol of the Program with the kernels, whose plans serve all of its values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -20,6 +19,7 @@ from ...plugin.assign.subgraph import extract
 from ...program.program import Program
 from ...program.settings import CompileSettings
 from ...program.target import Target
+from ...records import dataclass
 
 SETTINGS = CompileSettings(reads_sizes=True, reads_conditions=True)
 

@@ -7,10 +7,10 @@ field that is something else than it should be.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InputError, ModelError, cut
+from ...records import dataclass
 from ..folder_files import Fields, fields_inside, file_inside, text_inside
 
 _MODELS = ("model.onnx", "onnx/model.onnx", "decoder_with_past_model.onnx", "decoder_model_merged.onnx")

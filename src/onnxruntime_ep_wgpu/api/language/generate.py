@@ -17,7 +17,7 @@ import numpy as np
 
 from ...errors import DeviceLostError, InputError, NonFiniteError, cut
 from ...options.types import ProviderOptions
-from ..sessions import session
+from ..session import session
 from .arguments import count_argument, ids_argument, sampling_argument, text_argument, texts_argument
 from .decoder import Decoder
 from .folder import LONGEST, open_folder

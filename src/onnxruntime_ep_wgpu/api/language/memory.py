@@ -5,13 +5,13 @@ wrong in the provider, of its own type.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
 from ...options.types import ProviderOptions
+from ...records import dataclass
 from ..devices import devices
 from ..sessions import RaisingWhatHappened
 

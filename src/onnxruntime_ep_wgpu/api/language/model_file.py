@@ -15,7 +15,7 @@ from ...errors import ModelError
 from ...options.types import ProviderOptions
 from ...runtime.weight_file import ModelFile
 from ..external_data import check_external_data, follow_links, take_in
-from ..sessions import session
+from ..session import session
 
 _SMALL = 1024  # bytes; what ONNX Runtime calculates with when it optimises should be at hand
 _FOLDER = "session.model_external_initializers_file_folder_path"

@@ -6,7 +6,6 @@ the ids are downloaded. A NaN among the logits gives the id NAN, and logits that
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
@@ -15,6 +14,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from ...errors import InputError, cut
+from ...records import dataclass
 
 CANDIDATES = 1024
 """As many of the likeliest ids `top_p` looks at when `top_k` does not say."""

@@ -11,13 +11,14 @@ step has run, so an interrupt leaves a state that can be used.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx
 
 from ...errors import InputError, LimitError
+from ...records import dataclass
 from .decoder import IDS, LOGITS, MASK, POSITIONS, Decoder
 from .kept_rows import KEPT
 from .memory import DEVICE

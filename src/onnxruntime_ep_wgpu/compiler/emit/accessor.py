@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ...program.dtypes import DType
+from ...records import dataclass
 from ..dims import Dim, product
 from ..ir import Map, Read, Tensor, View, packed_run, split_groups
 from ..ir.expression import factored, names_in

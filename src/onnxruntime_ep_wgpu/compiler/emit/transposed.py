@@ -8,8 +8,8 @@ an element's number has there. Neighbouring invocations then load neighbours and
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
+from ...records import dataclass
 from ..dims import Dim, ceildiv, product
 from ..ir import Factor, Map, Tensor, View
 

@@ -7,10 +7,9 @@ used.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...program.dtypes import DType
 from ...program.target import COMPONENT_STORES, SUBGROUP, SUBGROUP_MATRIX, SUBGROUPS, Target, elements_per_word
+from ...records import dataclass
 from ..dims import Dim, quotient
 from ..ir import REPETITION, Map, Tensor, View
 from ..ir.kinds import WIDE

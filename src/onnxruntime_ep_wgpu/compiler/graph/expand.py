@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 from onnx import helper
 
+from ...records import dataclass
 from .schemas import schema_of
 
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx import helper
+
+from ...records import dataclass
 
 Array = np.ndarray[Any, Any]
 

@@ -12,9 +12,10 @@ Only sizes that are known when a graph is compiled get ranges; for others it is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...program.target import Target
+from ...records import dataclass
 from ..dims import Dim, minimum
 from .graph import MOST_ELEMENTS, REPETITION, Map
 from .view import Node, Read, Storage, Tensor, View

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 
+from ...records import dataclass
 from ..templates.files import map_body
 from ..templates.preprocess import Constant, declared, preprocess
 

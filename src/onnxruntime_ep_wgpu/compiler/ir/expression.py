@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import ClassVar, Generic, Protocol, TypeVar
 
+from ...records import dataclass
 from ..templates.preprocess import Constant
 from .kinds import KINDS, Kinds
 

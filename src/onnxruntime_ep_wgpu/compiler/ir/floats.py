@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...program.dtypes import DType
+from ...records import dataclass
 
 
 @dataclass(frozen=True)

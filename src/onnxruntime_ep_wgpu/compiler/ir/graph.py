@@ -10,10 +10,11 @@ Views are not nodes: they are how operands are looked at.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...program import program
 from ...program.dtypes import DType
+from ...records import dataclass
 from ..dims import Dim, product, quotient, symbol
 from ..templates.files import template
 from ..templates.preprocess import Constant, declared

@@ -9,12 +9,13 @@ the code generator turns a view into index arithmetic of the kernel that reads t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
 from ...program.dtypes import DType
 from ...program.program import Storage as Storage
+from ...records import dataclass
 from ..dims import Dim, are_dims, broadcast, equal, product, quotient, select
 
 Shape = tuple[Dim, ...]

@@ -7,13 +7,14 @@ to be the capability check. Of nodes that cannot run here `inference/` says what
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import onnx_ir as ir
 
 from ...errors import Fault, FreeSize, FreeSizeError, InternalError, ModelError, UnsupportedError, with_message
 from ...program.settings import DEFAULT, CompileSettings
 from ...program.target import Target
+from ...records import dataclass
 from ..graph.fold import Folded, fold_constants
 from ..graph.inference import nodes as inference
 from ..graph.inference.bodies import Control

@@ -12,10 +12,10 @@ then, and the images of a batch are rows of one matrix.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from ...program.axes import name_in_order
+from ...records import dataclass
 from ..ir import Tensor, View, coalesce
 from .operand import Operand
 

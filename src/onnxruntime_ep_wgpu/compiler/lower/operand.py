@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from ...errors import FreeSizeError, UnsupportedError
 from ...program.dtypes import DType
 from ...program.program import NO_EXTENT
+from ...records import dataclass
 from ..dims import Dim, are_dims, equal, product, symbols_of
 from ..ir import Shape, Storage, Tensor, View
 

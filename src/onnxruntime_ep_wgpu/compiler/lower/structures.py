@@ -5,8 +5,7 @@ They are in no memory: a node that makes one and the nodes that read it are in o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ...records import dataclass
 from .operand import Operand
 
 

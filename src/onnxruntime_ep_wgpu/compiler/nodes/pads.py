@@ -8,9 +8,9 @@ whole of the others, then along the next axis between these, so that each elemen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...program.target import Target
+from ...records import dataclass
 from ..dims import Dim, ceildiv
 from ..ir import Body, Call, Constant, Map, Pad, Read, Tensor, Variant, View, Write
 from .coordinates import apart, named

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ...program.target import Target, elements_per_word
+from ...records import dataclass
 from ..dims import Dim, quotient
 from ..ir import MAX_INLINED_COST, Call, Join, LoweredGraph, Map, Node, Pad, Read, Tensor, View, coalesce, is_read_again
 from ..nodes.joins import Shared, count_of_maps, picked

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...live import Known
 from ...program.weights import weight_array
+from ...records import dataclass
 from ..ir import Factor, Tensor, View, coalesce
 
 Matrix = np.ndarray[Any, Any]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from ...records import dataclass
 from ..dims import Dim
 from ..ir import Call, Map, Node, Tensor, View
 

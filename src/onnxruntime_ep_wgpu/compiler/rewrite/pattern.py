@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain
 
+from ...records import dataclass
 from ..dims import Dim, product
 from ..ir import Call, Map, Node, Tensor, View
 from ..ir.expression import parse

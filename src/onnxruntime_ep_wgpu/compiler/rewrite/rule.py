@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from ...program.target import Target
+from ...records import dataclass
 from ..ir import Call, Node
 
 

@@ -6,12 +6,11 @@ stores; types between are what they are, since everything is calculated in f32.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...program.dtypes import DType
 from ...program.target import Target
+from ...records import dataclass
 from ..dims import product
 from ..ir import Call, Map, Node, Read, Storage, Tensor, View, Write
 from ..nodes import row_kernels

@@ -9,9 +9,10 @@ memory have to be channels, and nobody else may read it. Products of other rows 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...program.target import Target
+from ...records import dataclass
 from ..dims import Dim, product
 from ..ir import MAX_COST, Call, Constant, Function, Inner, Map, Node, Read, Storage, View, Write, coalesce
 from ..tune import squeeze_excite as chosen

@@ -16,10 +16,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...program.dtypes import DType
 from ...program.target import Target
+from ...records import dataclass
 from ..dims import Dim, floordiv
 from ..ir import Call, Inner, Map, Storage, Tensor, View
 from ..nodes.flash import by_position

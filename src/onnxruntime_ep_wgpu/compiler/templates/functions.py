@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 
+from ...records import dataclass
 from .files import template
 
 NAME = re.compile(r"\b[A-Za-z_]\w*\b")

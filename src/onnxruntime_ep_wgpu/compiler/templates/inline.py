@@ -11,7 +11,8 @@ An argument is in the text as often as its parameter is: it is to be a name, or 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from ...records import dataclass
 
 _DEFINITION = re.compile(r"\s*#inline (?P<name>\w+)\((?P<parameters>[\w, ]*)\) (?P<body>.+)")
 _WORD = re.compile(r"\b[A-Za-z_]\w*\b")

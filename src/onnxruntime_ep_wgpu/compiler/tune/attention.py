@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import gcd
 from typing import ClassVar, Self
 
 from ...program.tuning import Bound
+from ...records import dataclass
 from ..dims import Dim, ceildiv, floordiv, maximum, minimum, quotient
 from ..ir import Variant
 from .base import Parameters, constants

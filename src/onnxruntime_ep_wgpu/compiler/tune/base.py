@@ -7,12 +7,13 @@ names its `kernel` is in `KERNELS` by that, and nowhere else listed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple
 from functools import cache
 from typing import ClassVar, Self
 
 from ...program.dtypes import DType
 from ...program.tuning import Bound, Choice
+from ...records import dataclass
 from ..dims import Dim
 from ..ir import Constant
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from ...program.target import MatrixUnit
 from ...program.tuning import Bound
+from ...records import dataclass
 from ..dims import Dim, ceildiv
 from .attention import FlashForm, FlashShape
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from ...program.dtypes import DType
 from ...program.target import MatrixUnit, Target
 from ...program.tuning import Bound
+from ...records import dataclass
 from ..dims import Dim, ceildiv, quotient
 from ..ir import Variant
 from .base import constants

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from math import gcd
 from typing import ClassVar, Self
 
 from ...program.tuning import Bound
+from ...records import dataclass
 from ..dims import Dim, ceildiv, quotient
 from ..ir import Variant
 from .base import KERNELS, Parameters, constants

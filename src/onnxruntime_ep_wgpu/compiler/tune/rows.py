@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Self
 
+from ...records import dataclass
 from ..dims import Dim, ceildiv
 from ..ir import Variant
 from .base import Parameters, constants

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from ...program.tuning import Bound
+from ...records import dataclass
 from ..dims import Dim
 from ..ir import Variant
 from .base import Parameters, constants

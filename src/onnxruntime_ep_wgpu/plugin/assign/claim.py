@@ -8,7 +8,6 @@ compiles, because it was checked cut out of the graph as it will be compiled; ev
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -19,6 +18,7 @@ from ...compiler.ir import LoweredGraph
 from ...compiler.lower.lower import attempt
 from ...compiler.lower.ops.host import makes_shapes, reads_shape_alone
 from ...program.settings import DEFAULT, CompileSettings
+from ...records import dataclass
 from . import partition, subgraph
 from .decision import FORCED, ISLAND, MOVED, Claim
 from .outcome import Alone, Elsewhere, Fused, OwnKernel

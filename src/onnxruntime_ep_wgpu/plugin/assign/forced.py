@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...errors import OptionError, cut
+from ...records import dataclass
 from ..abi import INFO, WARNING
 from .shown import ShownGraph, ShownValue
 

@@ -7,8 +7,9 @@ the compiler. A session that finds its claims in the cache has these, and does n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ...records import dataclass
 from .shown import Extent, ShownGraph, ShownNode, ShownValue
 
 PlainInfo = tuple[int | None, tuple[Extent, ...] | None]

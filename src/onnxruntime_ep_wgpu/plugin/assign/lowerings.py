@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from ...compiler.graph.tied import hand_on, hold, places_of, ties_of
 from ...compiler.ir import LoweredGraph
 from ...program.ties import Ties
 from ...program.weights import Permuted
+from ...records import dataclass
 from .converted import NumbersAttribute
 from .shown import KEPT_WHOLE
 

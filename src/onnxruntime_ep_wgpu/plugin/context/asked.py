@@ -7,7 +7,8 @@ the compiled model goes when nobody does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from ...records import dataclass
 
 _ENABLED, _PATH, _EMBEDDED = "ep.context_enable", "ep.context_file_path", "ep.context_embed_mode"
 _SHARED = "ep.share_ep_contexts"

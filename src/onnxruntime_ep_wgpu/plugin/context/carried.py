@@ -9,9 +9,10 @@ made for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from ...records import dataclass
 from ..assign.inferred import InferredTypes, made_by
 from .one_order import OneOrder
 

@@ -8,13 +8,14 @@ options or another version compile it again, and a run that the Program does not
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ...errors import ModelError
 from ...kept.entry import Entry, EntryError, read, understood, written
 from ...program.ties import Ties
 from ...program.weights import Permuted
+from ...records import dataclass
 from ..assign.shown import ShownGraph, ShownNode
 from ..store import programs
 from .graphs import graph_from_json, graph_to_json

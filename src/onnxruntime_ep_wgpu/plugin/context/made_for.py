@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from ... import version
@@ -19,6 +19,7 @@ from ...program.program import FORMAT_VERSION
 from ...program.reading import parsed
 from ...program.settings import CompileSettings
 from ...program.target import Target
+from ...records import dataclass
 from ..store.identity import plain
 
 FORMAT = 2  # of contexts

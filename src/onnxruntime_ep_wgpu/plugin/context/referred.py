@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 
 from ...errors import ModelError, cut
 from ...kept.entry import EntryError
+from ...records import dataclass
 from ...runtime.external_path import file_beside
 from ...runtime.weight_file import FileIdentity, FileRange
 from ...runtime.weight_sources import FilePlace, FromModel

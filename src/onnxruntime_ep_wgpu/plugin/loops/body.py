@@ -8,12 +8,12 @@ that are equal before are equal after. Every output of the graph is made by a no
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
+from ...records import dataclass
 from ..assign.shown import Constant, Extent, ShownGraph, ShownNode, ShownValue
 
 _TRUE, _NAMED = "loop/true", "loop/result"

@@ -7,10 +7,10 @@ is left to its node is one group when it is lowered alone; the answer for a node
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import UnsupportedError
+from ...records import dataclass
 from ..assign.enclosing import refusal_of_rows
 from ..assign.inferred import PlainInfo, fill_in
 from ..assign.outcome import Alone, Fused

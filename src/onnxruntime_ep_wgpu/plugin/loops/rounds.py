@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ...program.dtypes import DType
+from ...records import dataclass
 from ...runtime.inputs import DeviceTensor
 from .joined import Joined
 

@@ -14,13 +14,14 @@ Invariant: the graph is changed, so it has to be one that nobody else reads; gra
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
+from ...records import dataclass
 from ..assign.shown import Constant, Extent, ShownAttribute, ShownGraph, ShownNode, ShownValue
 from .operators import GPT, T5, WHISPER, Search
 

@@ -8,11 +8,11 @@ of a node that is claimed compile, because they were lowered to decide on it, in
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..._ort import ffi
 from ...errors import UnsupportedError
+from ...records import dataclass
 from ..abi import text
 from ..assign import graph as ort_graph
 from ..assign.decision import FORCED, Claim

@@ -7,11 +7,11 @@ those of the last one, which are given back behind it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ...records import dataclass
 from .bodies import DECODER, ENCODER, FIRST, ROWS
 from .operators import T5
 

@@ -6,10 +6,10 @@ schema gives them, so that their places are told here alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import UnsupportedError
+from ...records import dataclass
 
 if TYPE_CHECKING:
     from ..assign.shown import ShownNode

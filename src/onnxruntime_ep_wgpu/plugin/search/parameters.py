@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...errors import InputError
+from ...records import dataclass
 from .operators import GPT, WHISPER, Search
 
 Array = np.ndarray[Any, Any]

@@ -8,7 +8,7 @@ as its weights. Invariant: the reader of files (`program/reading.py`) has looked
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from ...program.dtypes import DType
 from ...program.file import check_weights, from_header, header, stored_weight, weight_row
 from ...program.program import Program
 from ...program.weights import Permuted, weight_array, weight_bytes
+from ...records import dataclass
 from ..assign.shown import STRING, Constant, ShownGraph
 
 KIND = "program"

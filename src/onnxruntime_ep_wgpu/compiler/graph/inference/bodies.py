@@ -9,10 +9,11 @@ Invariant: what is said of a state holds in every iteration, the result of none 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import onnx_ir as ir
 
+from ....records import dataclass
 from .value_info import UNKNOWN, ValueInfo, joined
 
 Run = Callable[[str, Sequence[ValueInfo]], Sequence[ValueInfo] | None]

@@ -6,9 +6,10 @@ Invariant: a type and a rank hold in every run. Extents are hints, as ONNX Runti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import onnx_ir as ir
+
+from ....records import dataclass
 
 Extent = int | str | None
 """A number, the name of an extent that the run decides, or None for one without a name."""

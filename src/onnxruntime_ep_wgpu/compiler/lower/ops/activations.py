@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ....program.dtypes import DType
+from ....records import dataclass
 from ..builder import Builder, Operand
 
 

@@ -23,10 +23,10 @@ adapter runs, and which the rule in `rewrite/attention.py` still may find to be 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
+from ....records import dataclass
 from ...dims import Dim, product, quotient
 from ...ir import Inner, Map, Node, Read, Tensor, View, Write
 from ...nodes.divide import too_many_bindings
@@ -65,6 +65,9 @@ class VisibleKeys:
         return self.ends is not None or self.behind is not None
 
 
+_ALL = VisibleKeys()
+
+
 def flash_attention(
     b: Builder,
     query: Operand,
@@ -73,7 +76,7 @@ def flash_attention(
     *,
     scale: float,
     softcap: float = 0.0,
-    visible: VisibleKeys = VisibleKeys(),
+    visible: VisibleKeys = _ALL,
     change: Change | None = None,
     sink: Operand | None = None,
 ) -> Operand | str:

@@ -8,10 +8,11 @@ number: of others than 0 and 1, kernels of the CPU provider make the one or the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from ....errors import UnsupportedError, cut
+from ....records import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ experts weigh. Quantised weights stay packed, as in `blocks`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
+from ....records import dataclass
 from ...dims import Dim, ceildiv, equal, product
 from ...ir import Read, Variant, packed_run
 from ...tune import expert_rows

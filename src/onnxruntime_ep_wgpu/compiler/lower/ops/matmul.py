@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ....program.target import Target
+from ....records import dataclass
 from ...dims import Dim, equal, product
 from ...ir import Map, Read, Shape, Tensor, View, broadcast_shapes, packed_run
 from ...ir.signed_bytes import are_bytes

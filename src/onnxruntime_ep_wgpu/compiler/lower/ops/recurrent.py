@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, TypedDict, Unpack
 
 import numpy as np
 
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
+from ....records import dataclass
 from ...dims import ceildiv, equal, product
 from ...ir import REPETITION, Constant, Function, Read, Variant
 from ..builder import Builder, Operand

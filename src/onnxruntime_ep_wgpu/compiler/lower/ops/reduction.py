@@ -7,9 +7,10 @@ result of floats does not depend on the order of the zeros in a row.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ....program.dtypes import DType
+from ....records import dataclass
 from ...dims import Dim, may_be, product
 from ...ir import Function, Read, View, coalesce
 from ...ir.kinds import WIDEST

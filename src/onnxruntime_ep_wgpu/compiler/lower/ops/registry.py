@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
@@ -17,6 +17,7 @@ from onnx import helper
 
 from ....errors import ModelError, UnsupportedError, cut
 from ....program.dtypes import DType
+from ....records import dataclass
 from ...graph.schemas import schema_of
 from .choices import Choices, Numbers, choices_of
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
+from ....records import dataclass
 from ...dims import Dim, floordiv, maximum
 from ...dims import scaled as extent_scaled
 from ...nodes.coordinates import apart, named

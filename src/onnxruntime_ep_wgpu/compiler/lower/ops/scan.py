@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ....records import dataclass
 from ...dims import product
 from ...ir import Function, Read
 from ...ir.expression import spelled

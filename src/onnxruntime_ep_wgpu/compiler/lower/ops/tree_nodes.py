@@ -7,11 +7,11 @@ parent, so no way from a root ends in a circle, and none is longer than `depth`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ....errors import UnsupportedError, cut
+from ....records import dataclass
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 NOT_EQUAL = MODES.index("BRANCH_NEQ")

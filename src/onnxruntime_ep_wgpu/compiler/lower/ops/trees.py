@@ -6,13 +6,13 @@ and a reduction makes one of these parts. Otherwise each tree is walked once per
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypedDict, Unpack
 
 import numpy as np
 
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
+from ....records import dataclass
 from ...dims import less_equal
 from ..builder import Builder, Operand
 from .features import LEARNT, rows_of, weights

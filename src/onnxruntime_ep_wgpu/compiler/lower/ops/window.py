@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from ....errors import UnsupportedError
+from ....records import dataclass
 from ...dims import Dim, ceildiv, floordiv, less, less_equal, maximum, product
 from ...ir import Axis, Factor, View, coalesce
 from ..builder import Builder

@@ -9,11 +9,12 @@ Invariant: an element of a cache that a dispatch stores is used by none of its i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 
 from ....program.program import Declined
 from ....program.target import Target
+from ....records import dataclass
 from ...dims import Dim, ceildiv, equal, maximum, quotient
 from ...ir import Call, Map, Node, Read, Tensor, View, Write
 from ...ir.floats import rounded

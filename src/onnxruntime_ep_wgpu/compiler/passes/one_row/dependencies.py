@@ -4,8 +4,9 @@ one row."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ....records import dataclass
 from ...dims import Dim
 from ...ir import Tensor, Variant
 from ..fuse import FusedGroup

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ....program.program import Declined
 from ....program.target import Target
+from ....records import dataclass
 from ...dims import Dim
 from ...ir import Call, Tensor
 from ..fuse import FusedGroup

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....program.dtypes import DType
+from ....records import dataclass
 from ...dims import Dim, product
 from ...ir import Call, Map, Node, Tensor, Variant
 from ...tune.products import PRODUCTS

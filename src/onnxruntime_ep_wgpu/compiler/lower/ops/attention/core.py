@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from .....errors import UnsupportedError
 from .....program.dtypes import DType
+from .....records import dataclass
 from ....dims import Dim, floordiv, quotient
 from ...builder import Builder, Operand
 from ..attend import Change, VisibleKeys, flash_attention

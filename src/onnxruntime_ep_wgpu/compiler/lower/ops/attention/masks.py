@@ -6,10 +6,9 @@ hidden is chosen and not added, so a cache may hold anything there. All of it is
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from .....errors import UnsupportedError
 from .....program.dtypes import DType
+from .....records import dataclass
 from ....dims import Dim, equal, less_equal
 from ...builder import Builder, Operand
 from ..attend import VisibleKeys

@@ -7,11 +7,11 @@ length is read on the host; of a prompt each token reads its keys for itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from .....errors import UnsupportedError
 from .....program.dtypes import DType
+from .....records import dataclass
 from ....dims import Dim, equal, less_equal, product
 from ...builder import Builder, Operand
 from ..attend import VisibleKeys

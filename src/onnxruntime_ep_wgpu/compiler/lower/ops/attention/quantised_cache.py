@@ -6,11 +6,11 @@ of two numbers of 4 bits, plus 8 each, the first in the low half.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from .....errors import UnsupportedError
 from .....program.dtypes import DType
+from .....records import dataclass
 from ....dims import equal, floordiv
 from ...builder import Builder, Operand
 from ..choices import Spelled

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from .....errors import UnsupportedError
 from .....program.dtypes import DType
+from .....records import dataclass
 from ....dims import Dim, equal, floordiv, may_be
 from ...builder import Builder, Operand
 from ..choices import Flag

@@ -1,0 +1,80 @@
+"""What a session needs of its device, while ONNX Runtime reads the model: a library is chosen, loaded, and opens the device.
+
+In: an adapter, a session's options, its model. Out: a `with`, in which a thread does that. Invariants: the session takes what it
+would take by itself, and says itself what is wrong; it waits until the library is chosen, so that none is loaded twice; the end
+of the `with` waits for the driver, and leaves the device to the session.
+"""
+
+from __future__ import annotations
+
+import _thread
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..fields import settings_from
+from ..kept.folder import Folder, folder_path
+from ..options import Options, parse, program_defaults
+from ..runtime.product_types import matrix_types
+from ..runtime.settings import RunSettings
+from .context.in_file import context_nodes
+from .device_choice import context_for, library_for
+from .settings import asked, settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..device import Adapter, Context
+    from ..device.contexts import Member
+
+
+class Ahead:
+    """A `with` around the making of one session, which is given these options and no SessionOptions."""
+
+    def __init__(self, adapter: Adapter, given: Mapping[str, str], model: str | bytes) -> None:
+        self._adapter, self._given, self._model = adapter, given, model
+        self._choosing, self._working = threading.Lock(), threading.Lock()
+        self._member: Member | None = None
+
+    def __enter__(self) -> Ahead:
+        for lock in (self._choosing, self._working):
+            lock.acquire()
+        _thread.start_new_thread(self._work, ())
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        with self._working:
+            if self._member is not None:
+                self._member.leave()
+
+    def wait_for_library(self) -> None:
+        """Returns when the library is chosen."""
+        with self._choosing:
+            pass
+
+    def _work(self) -> None:
+        context, options, compiles = None, Options({}, {}), False
+        with suppress(Exception):
+            compiles = _nothing_is_kept() and not context_nodes(self._model)
+            options = parse(self._given, [program_defaults()])
+            context = self._context(options)
+        self._choosing.release()
+        with suppress(Exception):
+            if context is not None:
+                self._member = context.join(settings_of(options, context.view), asked(options))
+                context.open_ahead()
+                if compiles:
+                    from . import compiling as compiling  # with the compiler
+
+                context.device()
+        self._working.release()
+
+    def _context(self, options: Options) -> Context:
+        name = library_for(self._adapter, options, lambda: matrix_types(self._model)).name
+        return context_for(self._adapter, options, name, settings_from(RunSettings, options.values).bounds_checks)
+
+
+def _nothing_is_kept() -> bool:
+    """Whether no Program can come from the cache."""
+    path = folder_path()
+    return path is None or not Folder(path).entries()
