@@ -125,6 +125,7 @@ ffibuilder.cdef(
     int run_rounds(Queue *queue, Turn *turn, const Round *two, uint64_t first, uint64_t count, size_t longest);
     void copy_bytes(uint64_t to, uint64_t from, size_t count, size_t threads);
     void provide_bytes(uint64_t to, size_t count, size_t threads);
+    int same_bytes(uint64_t one, uint64_t other, size_t count, size_t threads);
     """
 )
 ffibuilder.cdef(_c_side)

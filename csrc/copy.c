@@ -1,5 +1,6 @@
 /* Copies memory with several threads: the memory that one copies to is new as a rule, and the system takes longer to provide it
  * than one thread to fill it. So it can be asked for before there is anything to copy: `provide_bytes` leaves all bytes as they are.
+ * Compares memory in the same way.
  *
  * In: addresses, bytes, and at most how many threads. Nothing of Python runs meanwhile, so no interrupt leaves a thread behind
  * that still copies. Included behind platform.h.
@@ -12,6 +13,7 @@ typedef struct {
   char *to;
   const char *from;
   size_t count;
+  int differs;
 } CopyPart;
 
 static platform_thread_result_t PLATFORM_THREAD_CALL copy_part(void *argument) {
@@ -29,7 +31,14 @@ static platform_thread_result_t PLATFORM_THREAD_CALL provide_part(void *argument
   return 0;
 }
 
-static void in_parts(platform_thread_function_t work, uint64_t to, uint64_t from, size_t count, size_t threads) {
+static platform_thread_result_t PLATFORM_THREAD_CALL compare_part(void *argument) {
+  CopyPart *part = argument;
+  part->differs = memcmp(part->to, part->from, part->count) != 0;
+  return 0;
+}
+
+/* Whether a part differs, where `work` compares them. */
+static int in_parts(platform_thread_function_t work, uint64_t to, uint64_t from, size_t count, size_t threads) {
   CopyPart parts[MOST_COPIERS];
   platform_thread_t started[MOST_COPIERS];
   size_t most = count / LEAST_PART;
@@ -41,10 +50,14 @@ static void in_parts(platform_thread_function_t work, uint64_t to, uint64_t from
     parts[i].to = (char *)(uintptr_t)to + i * each;
     parts[i].from = (const char *)(uintptr_t)from + i * each;
     parts[i].count = i + 1 < threads ? each : count - i * each;
+    parts[i].differs = 0;
   }
   while (begun + 1 < threads && platform_thread_begin(&started[begun], work, &parts[begun])) begun++;
   for (size_t i = begun; i < threads; i++) work(&parts[i]);
   for (size_t i = 0; i < begun; i++) platform_thread_end(started[i]);
+  int differs = 0;
+  for (size_t i = 0; i < threads; i++) differs |= parts[i].differs;
+  return differs;
 }
 
 PLATFORM_MAYBE_UNUSED static void copy_bytes(uint64_t to, uint64_t from, size_t count, size_t threads) {
@@ -53,4 +66,8 @@ PLATFORM_MAYBE_UNUSED static void copy_bytes(uint64_t to, uint64_t from, size_t 
 
 PLATFORM_MAYBE_UNUSED static void provide_bytes(uint64_t to, size_t count, size_t threads) {
   in_parts(provide_part, to, to, count, threads);
+}
+
+PLATFORM_MAYBE_UNUSED static int same_bytes(uint64_t one, uint64_t other, size_t count, size_t threads) {
+  return !in_parts(compare_part, one, other, count, threads);
 }

@@ -60,3 +60,8 @@ def provide_bytes(destination: int, nbytes: int) -> None:
     """Makes the system provide the memory that is copied to later, whose bytes stay as they are; other Python threads run."""
     if nbytes >= LEAST_PROVIDED:
         native.lib.provide_bytes(destination, nbytes, COPIERS)
+
+
+def same_bytes(one: int, other: int, nbytes: int) -> bool:
+    """Whether the bytes at two addresses are equal; other Python threads run meanwhile."""
+    return bool(native.lib.same_bytes(one, other, nbytes, COPIERS))

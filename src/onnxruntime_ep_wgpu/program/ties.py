@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from ..records import dataclass
 from .weights import Permuted
 
 SMALLEST = 1 << 16  # bytes; of less it is not worth looking
 PRODUCTS = ("MatMul", "Gemm")
 """For these a constant lies as well transposed."""
 _SAMPLES = 16
-_COMPARED_AT_ONCE = 128  # rows and columns
+_COMPARED_AT_ONCE = 512  # rows and columns
 
 Array = np.ndarray[Any, Any]
 

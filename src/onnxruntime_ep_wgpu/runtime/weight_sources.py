@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +19,8 @@ import numpy as np
 
 from ..errors import ModelChangedError
 from ..program.weights import Permuted, weight_array, weight_bytes
-from .weight_file import FileIdentity, FileRange, ModelFile
+from ..records import dataclass
+from .weight_file import FileIdentity, FileRange, MappedFiles, ModelFile
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -129,10 +129,12 @@ class FromModel:
     ) -> None:
         self._file = ModelFile(path, content) if path else None
         self._lent = lent or {}
+        self._mapped = MappedFiles()
 
     def freed(self) -> None:
         """The owner of what was lent may free it from here on: at its addresses may lie what is calculated later."""
         self._lent = {}
+        self._mapped = MappedFiles()
 
     def __call__(self, name: str, array: Array) -> WeightSource:
         place = self.place(name, array) if array.nbytes else None
@@ -150,6 +152,6 @@ class FromModel:
         for span in self._file.spans(name) if self._file is not None else ():
             with suppress(OSError):
                 identity = FileIdentity.settled(span.path)  # before its bytes are compared
-                if span.holds(data):
+                if self._mapped.hold(span, identity, data):
                     return FilePlace(span, identity)
         return None
