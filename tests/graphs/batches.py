@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-SIZE = 50
+LEAST, MOST = 50, 400
+"""Seeds of a process: one takes as long to start as 20 graphs take."""
 LINES = 400
 """Of stderr, kept until a process ends: faulthandler shows all threads."""
 KIND, DETAIL = 90, 2500
@@ -33,7 +34,8 @@ def run(
     progress: Callable[[Row], None] | None = None,
 ) -> dict[int, Row]:
     """Rows by seed; after `seconds` no further seed begins, and the last ones may be missing."""
-    todo = deque(tuple(seeds[k : k + SIZE]) for k in range(0, len(seeds), SIZE))
+    size = min(max(len(seeds) // (4 * jobs), LEAST), MOST)
+    todo = deque(tuple(seeds[k : k + size]) for k in range(0, len(seeds), size))
     rows: dict[int, Row] = {}
     lock = threading.Lock()
     end = time.monotonic() + seconds

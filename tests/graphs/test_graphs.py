@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from onnxruntime_ep_wgpu.compiler.lower import ops
 from onnxruntime_ep_wgpu.compiler.lower.ops import registry
 from tests import shared, targets
 
-from . import batches, check, shrink, values
+from . import batches, check, rounding, shrink, values
 from .case import Case, Node, Source
 from .check import Outcome
 from .generate import generate
+from .rounding import Reject
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what is no number is refused when it is drawn
 BATCH = 50
@@ -181,6 +183,21 @@ def test_a_crash_in_native_code_says_where_and_whose(first: str, status: str, mo
     assert (row["seed"], row["status"]) == (3, status)
     assert "Fatal Python error: Segmentation fault" in row["detail"] and "in crash" in row["detail"]
     assert row["kind"].startswith("Fatal Python error") if status == "crash" else "CPU provider" in row["kind"]
+
+
+@pytest.mark.parametrize(
+    ("x", "fair"),
+    [
+        ([-1, 0, 1], False),  # a zero point of 127.5
+        ([0, 1, 2], False),  # an element at 127.5
+        ([-1, 0, 1.5], True),  # 102 and 255
+        ([0, 0.5, 2], True),  # 63.75
+    ],
+)
+def test_a_tie_that_f32_does_not_have_is_no_fair_test(x: list[float], fair: bool) -> None:
+    node = Node("n", "DynamicQuantizeLinear", ("x",), ("y", "scale", "zero"), ("uint8", "float32", "uint8"))
+    with contextlib.nullcontext() if fair else pytest.raises(Reject):
+        assert len(rounding.samples_of(node, [(np.array(x, float),)], 20, (0, 0))) == 3
 
 
 def test_an_exact_value_has_no_tolerance() -> None:

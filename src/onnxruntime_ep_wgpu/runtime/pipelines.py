@@ -86,17 +86,20 @@ class Pipelines:
             dispatch = program.dispatches[step.dispatch]
             labels[dispatch.kernel, step.variant] = self._label(dispatch)
         if self._wanted:
-            labels |= {
-                (number, variant): kernel.label
-                for number, kernel in enumerate(program.kernels)
-                for variant in range(len(kernel.wgsl))
-                if (number, variant) not in labels
-            }
+            labels = self.expected() | labels
         new = {it: label for it, label in labels.items() if it not in self._made}
         if new:
             found = self._device.prepare(self._kernels(new), self._checks, self.in_runs())
             self._made.update(zip(new, found, strict=True))
         self._wanted = True
+
+    def expected(self) -> dict[Variant, str]:
+        """What later sizes may need, with labels: every variant."""
+        return {
+            (number, variant): kernel.label
+            for number, kernel in enumerate(self._program.kernels)
+            for variant in range(len(kernel.wgsl))
+        }
 
     def _label(self, dispatch: Dispatch) -> str:
         return dispatch_label(self._program.kernels[dispatch.kernel].label, dispatch)
