@@ -14,7 +14,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.plugin import watch
-from onnxruntime_ep_wgpu.plugin.loops import steady
+from onnxruntime_ep_wgpu.plugin.loops import steady, unrolled
 
 Feeds = dict[str, Any]
 GO = "c1 = Identity (c0)"
@@ -77,7 +77,7 @@ CASES = {
             "m, c, x, r",
             STATE + ", float[N,4] u",
             NEXT + ", float[N,4] u1" + ROW,
-            f"t = Add (s, u) s1 = Tanh (t) u1 = Identity (u) {GO} o = Mul (u, s)",
+            f"t = Sub (s, u) s1 = Tanh (t) u1 = Identity (u) {GO} o = Mul (u, s)",
             "y, w, z",
         ),
         "float[N,4] y, float[N,4] w, float[K,N,4] z",
@@ -180,6 +180,54 @@ def test_results_are_the_cpu_providers(name: str) -> None:
 def test_batches_end_where_the_condition_does(name: str, short: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steady, "SHORT", short)
     runs(CASES[name], trips=(2, 3, 4, 5, 6, 7, 8, 9, 50))
+
+
+def with_constants(single: bytes, trips: int) -> bytes:
+    """The model with a constant trip count and a condition that holds."""
+    found = onnx.load_from_string(single)
+    known = {"m": np.array(trips), "c": np.array(True)}
+    kept = [it for it in found.graph.input if it.name not in known]
+    del found.graph.input[:]
+    found.graph.input.extend(kept)
+    found.graph.initializer.extend(onnx.numpy_helper.from_array(it, name) for name, it in known.items())
+    data: bytes = found.SerializeToString()
+    return data
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_with_a_constant_trip_count_results_are_the_cpu_providers(name: str) -> None:
+    for trips in (1, 5):
+        runs(with_constants(CASES[name], trips), trips=(trips,))
+
+
+@pytest.mark.parametrize("name", ["a state", "joined", "the number", "a state that grows", "a loop in a loop"])
+def test_a_small_loop_with_a_constant_trip_count_is_part_of_the_graph_around(name: str) -> None:
+    found = onnx.load_from_string(with_constants(CASES[name], 5))
+    before, behind = onnx.helper.make_node("Neg", ["x"], ["x0"]), onnx.helper.make_node("Abs", ["y"], ["y0"])
+    for node in found.graph.node:
+        node.input[:] = ["x0" if it == "x" else it for it in node.input]
+    found.graph.node.insert(0, before)
+    found.graph.node.append(behind)
+    found.graph.output[0].name = "y0"
+    single = found.SerializeToString()
+    session = webgpu_ep.session(single)
+    assert len({it.partition for it in webgpu_ep.report(session).nodes if not it.within}) == 1
+    runs(single, trips=(5,))
+
+
+def test_the_report_has_the_kernels_of_a_loop_that_is_unrolled() -> None:
+    session = webgpu_ep.session(with_constants(CASES["joined"], 3))
+    (node,) = [it for it in webgpu_ep.report(session).nodes if it.op_type == "Loop"]
+    assert node.kernels
+
+
+def test_a_loop_with_many_iterations_is_not_unrolled() -> None:
+    single = with_constants(CASES["a state"], 1 + unrolled.MOST_NODES)
+    session = webgpu_ep.session(single)
+    (node,) = [it for it in webgpu_ep.report(session).nodes if it.op_type == "Loop"]
+    assert node.on_webgpu and not node.kernels
+    assert node.declined == ("unrolling: 257 iterations of 3 nodes; from 1 to 256 nodes are unrolled",)
+    runs(single, trips=(1,))
 
 
 def counted(session: ort.InferenceSession, feeds: Feeds) -> dict[str, int]:

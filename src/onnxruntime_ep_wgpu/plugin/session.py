@@ -36,7 +36,7 @@ from .assign.decision import Claim
 from .assign.enclosing import control_outcome, is_control, refusal_within
 from .assign.forced import Forced
 from .assign.ort_format import CopyGuard
-from .assign.outcome import Alone, Elsewhere, Fused, OwnKernel
+from .assign.outcome import Alone, Elsewhere, Fused, Outcome, OwnKernel
 from .assign.report import AssignmentReport
 from .captures import Captures, check_placements
 from .context.contexts import Contexts
@@ -45,6 +45,7 @@ from .device_choice import context_for, library_for
 from .fused import node_of
 from .group import CompiledGroup
 from .known import FusedNode
+from .loops.decide import LOOP
 from .memory import space as memory
 from .node import ComputeInfo
 from .prepared import as_it_is
@@ -205,7 +206,8 @@ class SessionState:
                     single[place] = control_outcome(self.ort, node, self.name, has_kernel, captured)
                     loop = None if captured or self._loops is None else self._loops.outcome(node)
                     single[place] = loop or single[place]
-        decision = self._decision(graph, parent, assigned, single)
+        unrolled = self._unrolled(handle, graph, parent, assigned, single)
+        decision = unrolled or self._decision(graph, parent, assigned, single)
         if parent is not None and self._left_to_loop(parent, graph, handle, decision, assigned):
             decision = Claim((Fused(0),) * len(graph))
             self.assignment.decided(parent.name, graph, decision, assigned)
@@ -233,6 +235,34 @@ class SessionState:
             self._crossings = None if whole else Crossings(graph, decision.parts, held)
         return [[nodes[place] for place in group] for group in decision.groups], [nodes[it] for it in decision.kernels]
 
+    def _unrolled(
+        self,
+        handle: Any,
+        graph: ShownGraph,
+        parent: ShownNode | None,
+        assigned: Sequence[str],
+        single: Mapping[int, Alone | OwnKernel | Elsewhere],
+    ) -> Claim | None:
+        """The decision about a graph with iterations in the places of Loops; None where there are none, or they are in no group."""
+        if self._loops is None or not any(it == LOOP for it in single.values()):
+            return None
+        apart = ort_graph.read(self.ort, handle)
+        places = self._loops.unroll(apart)
+        if len(places) == len(graph) and all(a.op_type == b.op_type for a, b in zip(apart, graph, strict=True)):
+            return None
+        ours = {place for place, outcome in single.items() if outcome == LOOP}
+        opened = {place for place, node in zip(places, apart, strict=True) if place in ours and node.op_type != "Loop"}
+        kept = {k: single[place] for k, place in enumerate(places) if place in single and place not in opened}
+        claim = self._decision(apart, parent, [assigned[place] for place in places], kept)
+        outcomes: dict[int, set[Outcome]] = {}
+        for place, outcome in zip(places, claim.outcomes, strict=True):
+            outcomes.setdefault(place, set()).add(outcome)
+        if any(len(outcomes[place]) > 1 or not isinstance(next(iter(outcomes[place])), Fused) for place in opened):
+            nodes = list(graph)
+            self._loops.keep_whole(nodes[place] for place in opened)
+            return None
+        return Claim(tuple(next(iter(outcomes[place])) for place in range(len(graph))), claim.found)
+
     def _left_to_loop(
         self, parent: ShownNode, graph: ShownGraph, handle: Any, decision: Claim, assigned: Sequence[str]
     ) -> bool:
@@ -256,7 +286,7 @@ class SessionState:
         graph: ShownGraph,
         parent: ShownNode | None,
         assigned: Sequence[str],
-        single: dict[int, Alone | OwnKernel | Elsewhere],
+        single: Mapping[int, Alone | OwnKernel | Elsewhere],
     ) -> Claim:
         """The decision about a graph, where `single` are outcomes of nodes by place that are known."""
         held = {place: Elsewhere(f"held by {it}") for place, it in enumerate(assigned) if it}
@@ -357,6 +387,8 @@ class SessionState:
         inputs, outputs = ort_graph.fused_names(self.ort, fused)
         if any(map(is_search, graph)):
             return self._compile_search(graph.nodes[0], inputs, outputs)
+        if self._loops is not None:
+            self._loops.unroll(graph, again=True)
         if len(graph) == 1 and self._loops is not None and self._loops.outcome(graph.nodes[0]) is not None:
             return self._compile_loop(graph.nodes[0], inputs, outputs)
         name = text(self.ort.get(self.ort.api.Node_GetName, fused, "const char *"))
@@ -432,6 +464,7 @@ class SessionState:
         from .loops.compile import compiled_loop
 
         assert self._loops is not None
+        self.assignment.declined(frozenset(it.name for it in node.outputs), f"unrolling: {self._loops.why_whole(node)}")
         body, graph, place = self._loops.body(node)
         answer = self._answers.program_within(place, graph, f"{node.name}.body", frozenset(), as_it_is)
         self.assignment.compiled(body.made, answer.stored.program)

@@ -89,6 +89,13 @@ class AssignmentReport:
                     nodes[name], kernels=kernels.get(name, ()), declined=declined.get(name, ())
                 )
 
+    def declined(self, made: frozenset[str], reason: str) -> None:
+        """Notes of a group what was not done with it, and why."""
+        key, names = self._groups.get(made, (None, {}))
+        nodes = {} if key is None else self._graphs[key]
+        for name in names.values():
+            nodes[name] = dataclasses.replace(nodes[name], declined=(reason,))
+
     def placements(self) -> list[Placement]:
         """Where every node is; the bodies of control-flow nodes come after the main graph."""
         graphs = sorted(self._graphs.items(), key=lambda item: bool(item[0][0]))

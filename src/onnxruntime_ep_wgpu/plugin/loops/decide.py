@@ -6,7 +6,8 @@ is left to its node is one group when it is lowered alone; the answer for a node
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...errors import UnsupportedError
@@ -18,6 +19,7 @@ from ..assign.shown import ShownGraph, ShownNode
 from ..prepared import as_it_is
 from ..search.decide import graphs_of
 from .body import LoopBody, body_of
+from .unrolled import trips_of, unroll
 
 if TYPE_CHECKING:
     from ..abi import Ort
@@ -42,6 +44,7 @@ class Loops:
     def __init__(self, ort: Ort, answers: Answers, forced: Callable[[ShownGraph], Collection[str]]) -> None:
         self._ort, self._answers, self._forced = ort, answers, forced
         self._known: dict[tuple[str, ...], DecidedLoop] = {}
+        self._unrolled: set[tuple[str, ...]] = set()
 
     def takes(self, node: ShownNode, graph: ShownGraph, apart: ShownGraph, claim: Claim) -> bool:
         """Whether a Loop runs here with its body `graph`; `apart` is the same, to be changed. `claim` is what was decided on the
@@ -53,6 +56,7 @@ class Loops:
             return False  # nothing calculates here
         found = self._answers.found
         fill(apart, found)
+        self.unroll(apart, again=True)
         try:
             body = body_of(node, apart)
         except UnsupportedError:
@@ -69,12 +73,41 @@ class Loops:
         """What becomes of a Loop whose body was left to it; None for others."""
         return LOOP if _key(node) in self._known else None
 
+    def unroll(self, graph: ShownGraph, again: bool = False) -> list[int]:
+        """Puts the iterations of small Loops with a constant trip count in their places, where that was not found to be wrong;
+        those alone that were decided on before, where it is done `again`. Gives for each node of the graph, which is changed, the
+        place that it was in."""
+        places: list[int] = []
+        for place, node in enumerate(list(graph)):
+            key = _key(node)
+            before = len(graph)
+            if node.op_type == "Loop" and key in self._known and (not again or key in self._unrolled):
+                body, inner, _ = self.body(node)
+                trips = trips_of(node, body, inner)
+                if isinstance(trips, int):
+                    unroll(graph, node, body, inner, trips)
+                    self._unrolled.add(key)
+            places += [place] * (1 + len(graph) - before)
+        return places
+
+    def why_whole(self, node: ShownNode) -> str:
+        """Why a Loop that was taken is not unrolled."""
+        body, inner, _ = self.body(node)
+        reason = trips_of(node, body, inner)
+        return reason if isinstance(reason, str) else "its iterations are in no group with each other"
+
+    def keep_whole(self, nodes: Iterable[ShownNode]) -> None:
+        """These Loops are not unrolled."""
+        self._unrolled.difference_update(map(_key, nodes))
+
     def body(self, node: ShownNode) -> tuple[LoopBody, ShownGraph, KeptUnder]:
         """The body of a Loop that was taken, its graph to compile, and where the Program is kept."""
         known = self._known[_key(node)]
         graph = graphs_of(self._ort, node)["body"]
+        made = frozenset(value.name for it in graph for value in it.outputs)
         fill(graph, known.found)
-        return body_of(node, graph), graph, known.place
+        self.unroll(graph, again=True)
+        return replace(body_of(node, graph), made=made), graph, known.place
 
 
 def fill(graph: ShownGraph, found: Mapping[str, PlainInfo]) -> None:
