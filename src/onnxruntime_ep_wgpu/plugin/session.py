@@ -51,7 +51,7 @@ from .node import ComputeInfo
 from .prepared import as_it_is
 from .search.operators import is_search
 from .settings import asked, settings_of
-from .wrap import tool_around
+from .wrap import tool_around, tool_waits
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -266,14 +266,10 @@ class SessionState:
     def _left_to_loop(
         self, parent: ShownNode, graph: ShownGraph, handle: Any, decision: Claim, assigned: Sequence[str]
     ) -> bool:
-        """Whether a body, on which this was decided by itself, runs with all iterations of its Loop."""
-        if (
-            self.captures is not None
-            or self.contexts.enabled
-            or self._carrying
-            or any(assigned)
-            or self._forced.has(parent.name)
-        ):
+        """Whether a body, on which this was decided by itself, runs with all iterations of its Loop. Tools want to see each run of
+        it, and compiled models have Programs for it."""
+        compiled = self.contexts.enabled or self.contexts.opened
+        if compiled or tool_waits() or self.captures is not None or any(assigned) or self._forced.has(parent.name):
             return False
         if self._loops is None:
             from .loops.decide import Loops

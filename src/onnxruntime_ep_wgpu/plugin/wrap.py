@@ -32,6 +32,11 @@ def wrapping(wrap: Wrap) -> Iterator[None]:
         _thread.wrap = outer
 
 
+def tool_waits() -> bool:
+    """Whether groups that are compiled on this thread now run as a tool makes them."""
+    return getattr(_thread, "wrap", None) is not None
+
+
 def tool_around(group: RunnableGroup, read_graph: Callable[[], ir.Graph]) -> RunnableGroup | None:
     """What runs instead of this group; None where the group itself does."""
     wrap: Wrap | None = getattr(_thread, "wrap", None)
