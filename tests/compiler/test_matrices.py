@@ -13,6 +13,7 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.compiler import tune
 from onnxruntime_ep_wgpu.compiler.tune.matrices import MatrixTile
+from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import F16, SUBGROUP_MATRIX, MatrixUnit, Target
 from tests import targets
@@ -26,6 +27,8 @@ TILES = (
     MatrixTile(64, 32, 32, 4, 1, 2),
     MatrixTile(32, 32, 32, 1, 2, 2, 8, 8, 8),
     MatrixTile(16, 32, 32, 1, 2, 1, 8, 16, 16),
+    MatrixTile(96, 48, 32, 2, 1, 2),  # invocations share loads unevenly
+    MatrixTile(48, 64, 32, 3, 1),
 )
 SHAPES = [(1, 5, 7, 3), (1, 45, 96, 100), (2, 33, 30, 65), (3, 1, 16, 200)]
 
@@ -219,6 +222,19 @@ def test_units_of_an_adapter_are_in_the_text_only_where_it_has_them() -> None:
         (text,) = compile_model(product((1, 64, 64), (1, 64, 64)), here).kernels[0].wgsl
         assert ("subgroupMatrixMultiplyAccumulate" in text) is has
         assert ("enable chromium_experimental_subgroup_matrix;" in text) is has
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "tile"),
+    [(1536, 3072, (96, 192)), (4096, 768, (128, 192)), (12544, 256, (64, 128)), (1576, 768, (80, 64)), (1024, 1024, (64, 64))],
+)  # fmt: skip
+def test_tiles_as_many_as_a_gpu_takes_at_once_are_chosen_where_they_leave_few_columns_empty(
+    m: int, n: int, tile: tuple[int, int]
+) -> None:
+    card = dataclasses.replace(target(), max_workgroup_storage=48 << 10, tuning=())
+    _, variants = tune.matmul_variants(1, m, n, 768, card, DType.FLOAT16, other=DType.FLOAT16, bits=16)
+    chosen = dict(variants[0].constants)
+    assert (chosen["TILE_M"], chosen["TILE_N"]) == tile
 
 
 @pytest.mark.parametrize(

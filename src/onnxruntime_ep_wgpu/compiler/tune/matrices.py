@@ -9,7 +9,7 @@ from ...program.dtypes import DType
 from ...program.target import MatrixUnit, Target
 from ...program.tuning import Bound
 from ...records import dataclass
-from ..dims import Dim, ceildiv, quotient
+from ..dims import Dim, ceildiv, floordiv, maximum, quotient
 from ..ir import Variant
 from .base import constants
 from .products import ProductForm, ProductShape
@@ -30,7 +30,11 @@ class MatrixTile(ProductForm):
     call: ClassVar[str] = "matmul"
     operand: ClassVar[str] = "f16"
     result: ClassVar[str] = "f32"
-    about: ClassVar[Mapping[str, str]] = {**ProductForm.about, "workgroups": "tiles of all batches"}
+    about: ClassVar[Mapping[str, str]] = {
+        **ProductForm.about,
+        "workgroups": "tiles of all batches",
+        "filled": "percent of the columns of its tiles that are results",
+    }
     m: int
     n: int
     k: int
@@ -52,17 +56,20 @@ class MatrixTile(ProductForm):
         parts = all(it % together == 0 for it in (self.n, self.k, self.unit_n, self.unit_k))
         self._require(parts, f"n and k of tiles and units are multiples of {together}")
         self._require(self.unit_m % 8 == 0, "unit_m is a multiple of 8")
-        loaded = together * self.invocations
-        evenly = self.m * self.k % loaded == 0 == self.n * self.k % loaded
-        self._require(evenly, f"its {self.invocations} invocations do not load {together} of {self.k} columns evenly")
+        busy = self.invocations <= min(self.m, self.n) * self.k // together
+        self._require(
+            busy, f"each of its {self.invocations} invocations loads {together} columns or rows of both operands"
+        )
         shared = self.unit_m * self.unit_n % self.subgroup == 0
         self._require(shared, f"{self.subgroup} invocations do not share a matrix of sums evenly")
 
     @classmethod
     def candidates(cls) -> tuple[Self, ...]:
         return (
-            cls(128, 128, 32, 2, 2),
-            cls(128, 128, 64, 2, 2),
+            cls(128, 128, 32, 1, 4),
+            cls(64, 256, 32, 1, 4),
+            cls(96, 64, 64, 2, 2),
+            cls(96, 128, 32, 1, 4),
             cls(128, 64, 32, 2, 2),
             cls(128, 64, 64, 4, 2),
             cls(16, 64, 128, 1, 2),
@@ -90,16 +97,21 @@ class MatrixTile(ProductForm):
         return self.rows * self.columns * self.subgroup
 
     @property
-    def staged(self) -> int:
-        """Units beside each other of a subgroup's results that are in workgroup memory at a time: as many as take the place of
-        the tiles."""
-        units = self.n // self.columns // self.unit_n
-        fitting = [it for it in range(2, units + 1) if units % it == 0 and 4 * self._results(it) <= self.tile_bytes]
-        return max(fitting, default=1)
+    def staged(self) -> tuple[int, int]:
+        """Units below and beside each other of a subgroup's results that are in workgroup memory at a time: as many as take the
+        place of the tiles."""
+        below, beside = self.m // self.rows // self.unit_m, self.n // self.columns // self.unit_n
+        fitting = (
+            (tall, wide)
+            for tall in range(1, below + 1)
+            for wide in range(1, beside + 1)
+            if below % tall == 0 == beside % wide and 4 * self._results(tall, wide) <= self.tile_bytes
+        )
+        return max(fitting, key=lambda both: (both[0] * both[1], both[1]), default=(1, 1))
 
-    def _results(self, staged: int) -> int:
+    def _results(self, tall: int, wide: int) -> int:
         """Of all subgroups."""
-        return self.rows * self.columns * self.unit_m * (staged * self.unit_n + 4)
+        return self.rows * self.columns * tall * self.unit_m * (wide * self.unit_n + 4)
 
     @property
     def tile_bytes(self) -> int:
@@ -110,23 +122,27 @@ class MatrixTile(ProductForm):
 
     @property
     def workgroup_bytes(self) -> int:
-        return max(self.tile_bytes, 4 * self._results(self.staged))
+        return max(self.tile_bytes, 4 * self._results(*self.staged))
 
     def run(self, shape: ProductShape) -> int:
         return min(shape.longest, 32 // shape.bits)
 
     def quantities(self, sizes: Mapping[str, Dim]) -> Mapping[str, Dim]:
-        return {"workgroups": sizes["batch"] * ceildiv(sizes["m"], self.m) * ceildiv(sizes["n"], self.n)}
+        tiles_n = ceildiv(sizes["n"], self.n)
+        filled = floordiv(100 * sizes["n"], maximum(1, tiles_n * self.n))
+        return {"workgroups": sizes["batch"] * ceildiv(sizes["m"], self.m) * tiles_n, "filled": filled}
 
     def variant(self, shape: ProductShape, guard: Dim) -> Variant:
-        units_n, run, together = self.n // self.columns // self.unit_n, shape.run, self.unit.together
-        packed = run > 0 and 0 == run % 8 == self.k % run == self.n * self.k % (run * self.invocations)
+        units_m, units_n = self.m // self.rows // self.unit_m, self.n // self.columns // self.unit_n
+        run, together = shape.run, self.unit.together
+        packed = run > 0 and 0 == run % 8 == self.k % run
+        tall, wide = self.staged
         chosen = constants(
             TILE_M=self.m,
             TILE_N=self.n,
             TILE_K=self.k,
             GROUPS_N=self.columns,
-            BLOCKS_M=self.m // self.rows // self.unit_m,
+            BLOCKS_M=units_m,
             BLOCKS_N=units_n,
             STEPS=self.k // self.unit_k,
             UNIT_M=self.unit_m,
@@ -138,11 +154,13 @@ class MatrixTile(ProductForm):
             OPERAND=self.operand,
             SUM=self.result,
             TOGETHER=together,
-            RESULTS=self._results(self.staged),
-            STAGED=self.staged,
-            STAGES=units_n // self.staged,
-            A_LOADS=self.m * self.k // together // self.invocations,
-            B_LOADS=self.n * self.k // (run if packed else together) // self.invocations,
+            RESULTS=self._results(tall, wide),
+            STAGED=wide,
+            STAGES=units_n // wide,
+            STAGED_M=tall,
+            STAGES_M=units_m // tall,
+            A_LOADS=-(-self.m * self.k // (together * self.invocations)),
+            B_LOADS=-(-self.n * self.k // ((run if packed else together) * self.invocations)),
             PACKED=packed,
             RUN4=run // 4 if packed else 0,
             RUN8=run // 8 if packed else 0,

@@ -29,15 +29,29 @@ _ONCE, _TWICE, _THRICE = (112, 132), (216, 264), (370, 396)  # workgroups of an 
 _EXACTLY = {1: (), 2: (Bound("m", None, 2, known=True),), 4: ()}
 
 # Matrix units. Little workgroup memory is worth more than the next tile in it, so all tiles have one buffer. On an H100, driver
-# 580, f16, in TFLOP/s: 303 for 4096 x 4096 x 4096 (46 without units; 292 with 2 x 2 subgroups, 211 with two buffers), 231 for 4096
-# x 3072 x 768 (42; 222 with tiles of 128 x 128, 167 of 64 x 64), 160 for 1536 x 768 x 3072 (37; 168 with 128 x 64, 153 with both
-# others), 159 for 1024 x 1024 x 1024 (37; 97 with 128 x 128). 32 rows by 2048 x 8192 take 16 us (108), 64 by 2048 x 2048 9.8 (34).
-# Of 4 bits 1024 x 2048 x 8192 takes 0.142 ms (0.79; 0.49 with activations of 8 bits), 64 x 2048 x 8192 0.020 (0.110).
+# 580, f16, in TFLOP/s of dispatches one after the other on a warm card: 295 for 4096 x 4096 x 4096 (278 with tiles of 128 x 128,
+# 239 of 256 x 128, 181 with two buffers), 227 for 4096 x 3072 x 768 (208 and 193), 230 for 1536 x 768 x 3072 (144; 171 of 64 x
+# 128), 147 for 1024 x 1024 x 1024 (94). Where tiles are just as many as its 132 units take at once, once or twice, nothing is
+# left over: 64 us for 4096 x 768 x 2304 (79 with 128 x 128), 14 for 1576 x 768 x 768 (19), 29 for 1576 x 768 x 2304 (36 with 64 x
+# 128), 41 for 1576 x 3072 x 768 (58), 16 for 512 x 768 x 3072 (20). 32 rows by 2048 x 8192 take 16 us, 64 by 2048 x 2048 9.8. Of
+# 4 bits 1024 x 2048 x 8192 takes 0.142 ms (0.79 without units), 64 x 2048 x 8192 0.020 (0.110).
 _MANY_ROWS = Bound("m", 17)
 _SHORT = Bound("k", None, 64, known=True)
 _MATRICES = (
-    use(MatrixTile(32, 32, 128, 2, 2), Bound("m", 17, 64), Bound("packed", None, 0)),
-    use(MatrixTile(128, 128, 32, 1, 4), _MANY_ROWS, _WIDE, Bound("workgroups", 512)),
+    use(MatrixTile(32, 32, 128, 2, 2), Bound("m", 17, 64), _PLAIN),
+    *(
+        use(MatrixTile(*tile), _MANY_ROWS, _PLAIN, Bound("filled", 90), Bound("workgroups", *workgroups))
+        for tile, workgroups in (
+            ((128, 256, 32, 2, 4), (500, None)),
+            ((128, 192, 32, 2, 4), _ONCE),
+            ((96, 192, 32, 1, 4), (240, 264)),
+            ((192, 96, 64, 4, 2), (512, 528)),
+            ((128, 128, 32, 2, 2), (225, 264)),
+            ((80, 64, 64, 1, 2), (225, 264)),
+            ((64, 96, 64, 2, 2), (240, 264)),
+        )
+    ),
+    use(MatrixTile(128, 128, 32, 2, 2), _MANY_ROWS, _WIDE, Bound("workgroups", 512)),
     use(MatrixTile(64, 128, 32, 1, 2), _MANY_ROWS, _WIDE, Bound("workgroups", 300)),
     # The channels of large images.
     use(MatrixTile(64, 64, 32, 2, 2), _MANY_ROWS, Bound("n", None, 64), Bound("workgroups", 264)),

@@ -17,6 +17,9 @@ const B_STRIDE = $TILE_N + $PAD;
 const TILES_SIZE = A_SIZE + $TILE_K * B_STRIDE;
 #end
 const B_RUN = #(4 * RUN4 if PACKED else TOGETHER)u;
+const A_PARTS = $TILE_M * $TILE_K / $TOGETHER;
+const B_PARTS = $TILE_N * $TILE_K / B_RUN;
+const STAGE_ROWS = $STAGED_M * $UNIT_M;
 const STAGE_STRIDE = $STAGED * $UNIT_N + 4u;
 const STAGE_FOURS = $STAGED * $UNIT_N / 4u;
 const MEMORY = max($BUFFERS * TILES_SIZE / $TOGETHER, $RESULTS / 4u);  // in 16 bytes
@@ -85,26 +88,28 @@ fn kernel(w: u32, lane: u32) {
   var sum#i_#j: matrix_sum;
 #end
 #end
-  // Where this invocation's parts of the tiles come from, and where they go.
+  // Where this invocation's parts of the tiles come from, and where they go; several have the last one where they share them unevenly.
 #for l A_LOADS
+  let a_e#l = min(lane + #lu * $WG, A_PARTS - 1u);
 #if ALONG
-  let a_row#l = (lane + #lu * $WG) / ($TILE_K / $TOGETHER);
-  let a_column#l = (lane + #lu * $WG) % ($TILE_K / $TOGETHER) * $TOGETHER;
+  let a_row#l = a_e#l / ($TILE_K / $TOGETHER);
+  let a_column#l = a_e#l % ($TILE_K / $TOGETHER) * $TOGETHER;
 #else
-  let a_row#l = (lane + #lu * $WG) % $TILE_M;
-  let a_column#l = (lane + #lu * $WG) / $TILE_M * $TOGETHER;
+  let a_row#l = a_e#l % $TILE_M;
+  let a_column#l = a_e#l / $TILE_M * $TOGETHER;
 #end
   let a_from#l = min(row + a_row#l, $m - 1u);
   var next_a#l = a_part(batch, a_from#l, begin + a_column#l);
 #end
 #for l B_LOADS
+  let b_e#l = min(lane + #lu * $WG, B_PARTS - 1u);
 #if PACKED or TRANSPOSED
-  let b_column#l = (lane + #lu * $WG) / ($TILE_K / B_RUN);
-  let b_row#l = (lane + #lu * $WG) % ($TILE_K / B_RUN) * B_RUN;
+  let b_column#l = b_e#l / ($TILE_K / B_RUN);
+  let b_row#l = b_e#l % ($TILE_K / B_RUN) * B_RUN;
   let b_from#l = min(column + b_column#l, $n - 1u);
 #else
-  let b_row#l = (lane + #lu * $WG) / ($TILE_N / $TOGETHER);
-  let b_column#l = (lane + #lu * $WG) % ($TILE_N / $TOGETHER) * $TOGETHER;
+  let b_row#l = b_e#l / ($TILE_N / $TOGETHER);
+  let b_column#l = b_e#l % ($TILE_N / $TOGETHER) * $TOGETHER;
   let b_from#l = min(column + b_column#l, last);
 #end
   var next_b#l = b_part(batch, begin + b_row#l, b_from#l);
@@ -172,25 +177,27 @@ fn kernel(w: u32, lane: u32) {
 #end
   }
 
-  // Rows of matrices, of each subgroup some at a time, as in `put_sums`: the maps fused into the store are compiled once, away from
-  // the sums. The bounds depend on m so that no compiler unrolls the loops.
-  let stages = min($m, 1u) * $BLOCKS_M * $STAGES;
-  let end = min($m, 1u) * $UNIT_M * STAGE_FOURS;
-  let mine = group * ($UNIT_M * STAGE_STRIDE);
+  // Results of each subgroup some at a time, as in `put_sums`: the maps fused into the store are compiled once, away from the sums.
+  // The bounds depend on m so that no compiler unrolls the loops.
+  let stages = min($m, 1u) * $STAGES_M * $STAGES;
+  let end = min($m, 1u) * STAGE_ROWS * STAGE_FOURS;
+  let mine = group * (STAGE_ROWS * STAGE_STRIDE);
   for (var i = 0u; i < stages; i++) {
     workgroupBarrier();
-#for i BLOCKS_M
+#for r STAGES_M
 #for s STAGES
-    if (i == #(#i * STAGES + #s)u) {
+    if (i == #(#r * STAGES + #s)u) {
+#for t STAGED_M
 #for j STAGED
-      put_matrix(mine + #ju * $UNIT_N, sum#i_#(#s * STAGED + #j), STAGE_STRIDE);
+      put_matrix(mine + #tu * $UNIT_M * STAGE_STRIDE + #ju * $UNIT_N, sum#(#r * STAGED_M + #t)_#(#s * STAGED + #j), STAGE_STRIDE);
+#end
 #end
     }
 #end
 #end
     workgroupBarrier();
     for (var e = lane % $LANES; e < end; e += $LANES) {
-      let m = row + my_row + i / $STAGES * $UNIT_M + e / STAGE_FOURS;
+      let m = row + my_row + i / $STAGES * STAGE_ROWS + e / STAGE_FOURS;
       let n = column + my_column + i % $STAGES * ($STAGED * $UNIT_N) + e % STAGE_FOURS * 4u;
       if (m < $m && n < $n) { y_put4(place, m, n, result_four(mine + e / STAGE_FOURS * STAGE_STRIDE + e % STAGE_FOURS * 4u)); }
     }

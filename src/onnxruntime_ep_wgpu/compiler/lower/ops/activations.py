@@ -18,11 +18,17 @@ from ..builder import Builder, Operand
 
 @dataclass(frozen=True)
 class Activation:
-    """An expression of `x` and of `parameters`, which have their defaults and the order in which attributes list them."""
+    """An expression of `x` and of `parameters`, which have their defaults and the order in which attributes list them. `halves`:
+    one that is shorter and as good where the result is f16."""
 
     expression: str
     cost: int = 1
     parameters: Mapping[str, float] = field(default_factory=dict)
+    halves: str = ""
+
+    def of(self, dtype: DType) -> str:
+        """The expression for results of this type."""
+        return self.halves if self.halves and dtype is DType.FLOAT16 else self.expression
 
     def values(self, given: Sequence[float]) -> dict[str, Any]:
         """The parameters with the first of them as `given`."""
@@ -47,10 +53,10 @@ ACTIVATIONS = {
     "HardSigmoid": Activation("max(0, min(1, fma(alpha, x, beta)))", 8, {"alpha": 0.2, "beta": 0.5}),
     # x + 3 is exact near the zero at -3, x / 6 + 1 / 2 is not.
     "HardSwish": Activation("x * (max(0, min(6, x + 3)) * 0.16666667)", 4),
-    "Silu": Activation("silu(x)", 8),
+    "Silu": Activation("silu(x)", 8, halves="silu_half(x)"),
     "Swish": Activation("swish(x, alpha)", 8, {"alpha": 1.0}),
-    "Gelu": Activation("gelu(x)", 24),
-    "GeluTanh": Activation("gelu_tanh(x)", 24),
+    "Gelu": Activation("gelu(x)", 24, halves="gelu_half(x)"),
+    "GeluTanh": Activation("gelu_tanh(x)", 24, halves="gelu_tanh_half(x)"),
     "Mish": Activation("mish(x)", 16),
     "Softplus": Activation("softplus(x)", 12),
     "Softsign": Activation("x / (1 + abs(x))"),
@@ -62,4 +68,5 @@ ACTIVATIONS = {
 def activated(b: Builder, x: Operand, name: str, given: Sequence[float] = (), to: DType | None = None) -> Operand:
     """The activation of this name, with the first of its parameters as `given`."""
     it = ACTIVATIONS[name]
-    return b.pointwise(it.expression, {"x": x}, to or x.dtype, cost=it.cost, **it.values(given))
+    dtype = to or x.dtype
+    return b.pointwise(it.of(dtype), {"x": x}, dtype, cost=it.cost, **it.values(given))
