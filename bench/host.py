@@ -167,7 +167,7 @@ def parts(
     work = memos._memos[last].work
     whole = timed(bound, wait, runs)
     direct = timed(lambda: session._sess.run_with_iobinding(binding._iobinding, None), wait, runs)
-    submitted = timed(lambda: encoding.native.lib.run(work._words[0]), wait, runs)
+    submitted = timed(lambda: encoding.native.lib.run(work._words[0], 0), wait, runs)
     encoder = encoding.Encoder(work._queue.library, work._queue.device)
     encoded = timed(lambda: encoder.encode(work.recording), wait, runs)
     lib.listen(True)

@@ -49,14 +49,14 @@ OrtStatus *make_outputs(const OrtApi *api, OrtKernelContext *context, size_t cou
                         const size_t *ranks, void **data);
 enum { MOST_AXES, ... };
 typedef struct {
-  const void *data; const uint64_t *marks; uint64_t place, value; int valued, type; size_t rank; int64_t dims[...];
+  const void *data; const uint64_t *marks; uint64_t place, value; int valued, type; size_t rank; int64_t dims[...], more[...];
 } Tensor;
 size_t other_inputs(const Given *now, const Tensor *known, size_t count, size_t *others);
 size_t other_outputs(void *const *now, const Tensor *known, size_t count, size_t *others);
 typedef struct {
-  int64_t live, users, hits, last, graph;
+  int64_t live, users, hits, last, graph, count;
   const Tensor *tensors;
-  int (*run)(void *work);
+  int (*run)(void *work, size_t number);
   void *work;
 } Memo;
 typedef struct {

@@ -77,7 +77,7 @@ ffibuilder.cdef(
       const uint64_t *functions;
       uint64_t device, queue, nothing, staging, staging_bytes;
       Tickets *tickets;
-      int64_t lost, submits, dispatches, runs, runs_ahead, soon, looked, uploads, downloads;
+      int64_t lost, submits, dispatches, runs, runs_ahead, looked, uploads, downloads;
       int64_t most_unflushed, reused, free_ranges, free_bytes, last[...];
       size_t copiers;
       ...;
@@ -92,6 +92,7 @@ ffibuilder.cdef(
     Answer *download(Queue *queue, const Part *parts, size_t count);
     int downloaded(Queue *queue, Answer *answer, const Part *parts, size_t count);
     typedef struct { ...; } Turn;
+    typedef struct { uint64_t buffer; const char *rows; size_t bytes; } Numbers;
     typedef struct {
       Queue *queue;
       Turn *turn;
@@ -99,6 +100,8 @@ ffibuilder.cdef(
       size_t count, per_submission;
       const uint64_t *copies;
       size_t before, after;
+      const Numbers *numbers;
+      size_t numbered;
       int64_t ahead;
       ...;
     } Work;
@@ -117,7 +120,7 @@ ffibuilder.cdef(
     void set_ahead(Work *work, const uint64_t *encoders, size_t count);
     int is_behind(const Work *work);
     enum { REFUSED, DONE, BEGUN, ... };
-    int run(Work *work);
+    int run(Work *work, size_t number);
     typedef struct {
       const uint64_t *dispatches, *before, *after;
       size_t count, befores, afters;

@@ -14,7 +14,7 @@ typedef struct {
   int64_t lost;              /* whether the device is known to be lost */
   int64_t submits, dispatches; /* by `run` */
   int64_t runs, runs_ahead;    /* by `run`, and those that had been recorded ahead */
-  int64_t soon, looked;        /* whether something is prepared while a thread waits, and which `runs` have been looked at (device/queue.py) */
+  int64_t looked;              /* which `runs` have been looked at by a thread that waited (device/queue.py) */
   int64_t uploads, downloads;  /* by `upload`, by `downloaded` */
   int64_t most_unflushed;      /* bytes, past which what has been written is submitted (device/queue.py) */
   int64_t unflushed;           /* bytes that have been written since the last submit */

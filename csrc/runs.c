@@ -22,7 +22,8 @@ typedef struct {
 } Given;
 
 /* An input or output of an earlier run, and marks of its memory (plugin/memory/allocation.py): a number that changes when the range gets
- * other memory, and one that changes when its host copy does. */
+ * other memory, and one that changes when its host copy does. Of a series of runs, the first one's: `more` is how much each extent grows
+ * from one to the next. */
 typedef struct {
   const void *data;      /* its address; NULL when it is empty or left out, and any address will do */
   const uint64_t *marks; /* of the memory there; NULL when any will do */
@@ -30,7 +31,7 @@ typedef struct {
   int valued;            /* whether it matters what the memory holds */
   int type;
   size_t rank;
-  int64_t dims[MOST_AXES];
+  int64_t dims[MOST_AXES], more[MOST_AXES];
 } Tensor;
 
 /* Whether memory that lies at an address is that of an earlier run. */
@@ -43,6 +44,19 @@ static int is_there(const Tensor *it, const void *data) {
 static int is_same(const Tensor *it, const Given *now) {
   return now->type == it->type && now->rank == it->rank && is_there(it, now->data) &&
          (now->rank == 0 || memcmp(now->dims, it->dims, now->rank * sizeof *now->dims) == 0);
+}
+
+/* The same for a memo of `count` runs: `number` is which of them it is, or -1 before a tensor said so. */
+static int is_one_of(const Tensor *it, const Given *now, int64_t count, int64_t *number) {
+  if (now->type != it->type || now->rank != it->rank || !is_there(it, now->data)) return 0;
+  for (size_t k = 0; k < now->rank; k++) {
+    int64_t grown = now->dims[k] - it->dims[k], more = it->more[k];
+    if (more == 0 && grown == 0) continue;
+    if (more == 0 || grown % more != 0 || grown / more < 0 || grown / more >= count) return 0;
+    if (*number >= 0 && *number != grown / more) return 0;
+    *number = grown / more;
+  }
+  return 1;
 }
 
 /* ---- for Python: one call reads all inputs of a node, one makes all outputs, so that it crosses the border a few times per run and not
@@ -106,11 +120,13 @@ static size_t other_outputs(void *const *now, const Tensor *known, size_t count,
 
 /* ---- memos */
 
+/* One run, or a series of `count` with sizes that grow (program/series.py), which `run` is told the number of. */
 typedef struct {
   int64_t live, users, hits, last;
   int64_t graph;         /* what a run has to have been begun as, where the session captures */
+  int64_t count;
   const Tensor *tensors; /* inputs of the node, then outputs */
-  int (*run)(void *work);
+  int (*run)(void *work, size_t number);
   void *work;
 } Memo;
 
@@ -142,9 +158,9 @@ static void leave(Node *node, unsigned *candidates, int number) {
   *candidates &= ~(1u << number);
 }
 
-static int run_again(const Memo *memo) {
+static int run_again(const Memo *memo, int64_t number) {
   PyThreadState *python = without_its_lock();
-  int outcome = memo->run(memo->work);
+  int outcome = memo->run(memo->work, (size_t)number);
   python_again(python);
   return outcome;
 }
@@ -153,9 +169,11 @@ static int run_again(const Memo *memo) {
 static int same_run(Node *node, OrtKernelContext *context, Memo **half) {
   const OrtApi *api = node->api;
   unsigned candidates = 0;
+  int64_t numbers[MEMOS];
   for (int k = 0; k < MEMOS; k++) {
     Memo *memo = &node->memos[k];
     if (!platform_read(&memo->live)) continue;
+    numbers[k] = -1;
     candidates |= 1u << k;
     platform_add(&memo->users, 1);
     if (!platform_read(&memo->live) || (node->captured && memo->graph != begun)) leave(node, &candidates, k);
@@ -163,16 +181,26 @@ static int same_run(Node *node, OrtKernelContext *context, Memo **half) {
   for (size_t i = 0; candidates && i < node->inputs; i++) {
     Given now;
     int known = good(api, read_input(api, context, i, &now));
-    for (int k = 0; k < MEMOS; k++)
-      if (candidates >> k & 1 && !(known && is_same(&node->memos[k].tensors[i], &now))) leave(node, &candidates, k);
+    for (int k = 0; k < MEMOS; k++) {
+      if (!(candidates >> k & 1)) continue;
+      const Memo *memo = &node->memos[k];
+      if (!known || !is_one_of(&memo->tensors[i], &now, memo->count, &numbers[k])) leave(node, &candidates, k);
+    }
   }
+  for (int k = 0; k < MEMOS; k++)
+    if (candidates >> k & 1 && numbers[k] < 0) {
+      if (node->memos[k].count == 1) numbers[k] = 0;
+      else leave(node, &candidates, k); /* no input grows */
+    }
   /* The memos that are left have the same input shapes and values, and so the same output shapes. */
   for (size_t i = node->inputs; candidates && i < node->inputs + node->outputs; i++) {
     int first = 0;
     while (!(candidates >> first & 1)) first++;
     const Tensor *it = &node->memos[first].tensors[i];
     void *data = NULL;
-    int known = good(api, make_output(api, context, i - node->inputs, it->dims, it->rank, &data));
+    int64_t dims[MOST_AXES];
+    for (size_t axis = 0; axis < it->rank; axis++) dims[axis] = it->dims[axis] + numbers[first] * it->more[axis];
+    int known = good(api, make_output(api, context, i - node->inputs, dims, it->rank, &data));
     for (int k = 0; k < MEMOS; k++)
       if (candidates >> k & 1 && !(known && is_there(&node->memos[k].tensors[i], data))) leave(node, &candidates, k);
   }
@@ -181,7 +209,7 @@ static int same_run(Node *node, OrtKernelContext *context, Memo **half) {
     if (!(candidates >> k & 1)) continue;
     Memo *memo = &node->memos[k];
     if (outcome == REFUSED) {
-      outcome = run_again(memo);
+      outcome = run_again(memo, numbers[k]);
       if (outcome == DONE) {
         platform_add(&memo->hits, 1);
         platform_write(&memo->last, platform_add(&node->hits, 1));

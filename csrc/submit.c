@@ -22,7 +22,15 @@ typedef struct {
   platform_lock_t lock;
 } Turn;
 
-/* The same dispatches in every run, and the same copies: `before` rows for those in front of them, then `after` rows.
+/* The numbers that dispatches read in a buffer, from its beginning on: a row of `bytes` for each run of a series. */
+typedef struct {
+  uint64_t buffer;
+  const char *rows;
+  size_t bytes;
+} Numbers;
+
+/* The same dispatches in every run, and the same copies: `before` rows for those in front of them, then `after` rows. In a series of runs
+ * whose sizes grow, dispatches read other `numbers` in each, which are written before.
  *
  * `ahead` says how many parts of the next run have been recorded by a thread that had to wait, in as many `encoders`. They are not
  * finished: wgpu-native keeps what a command buffer has that is never submitted, buffers too. Python owns them (device/work.py) and
@@ -34,6 +42,8 @@ typedef struct {
   size_t count, per_submission;
   const uint64_t *copies;
   size_t before, after;
+  const Numbers *numbers;
+  size_t numbered; /* buffers with such numbers */
   uint64_t encoders[MOST_AHEAD];
   int64_t ahead, users;
 } Work;
@@ -170,18 +180,32 @@ static int run_part(Work *work, size_t first, size_t end, uint64_t encoder) {
   return good;
 }
 
-/* Submits what was recorded ahead, else what is recorded now. What came of it. */
-static int run(Work *work) {
+/* Writes what the dispatches read in the run with this number of a series. Whether it did. */
+static int write_numbers(const Work *work, size_t number) {
+  Queue *queue = work->queue;
+  if (platform_read(&queue->lost)) return 0;
+  uint64_t complaints = complaints_of_thread();
+  for (size_t i = 0; i < work->numbered; i++) {
+    const Numbers *it = &work->numbers[i];
+    write_buffer write = POINTER(write_buffer, queue->functions[WRITE_BUFFER]);
+    write(POINTER(handle, queue->queue), POINTER(handle, it->buffer), 0, it->rows + number * it->bytes, it->bytes);
+  }
+  return complaints_of_thread() == complaints;
+}
+
+/* Submits what was recorded ahead, else what is recorded now. `number`: of the run, in a series. What came of it. */
+static int run(Work *work, size_t number) {
   Queue *queue = work->queue;
   platform_add(&work->users, 1);
   size_t ahead = (size_t)platform_exchange(&work->ahead, 0), first = 0, part = 0;
-  int good;
   turn_take(work->turn);
-  do {
+  int good = work->numbered == 0 || write_numbers(work, number);
+  while (good) {
     size_t end = part_end(work, first);
     good = run_part(work, first, end, part < ahead ? work->encoders[part] : 0);
     if (good) first = end, part++;
-  } while (good && first < work->count);
+    if (first >= work->count) break;
+  }
   turn_give(work->turn);
   platform_add(&work->users, -1);
   if (!good) return part ? BEGUN : REFUSED;

@@ -216,19 +216,16 @@ def test_a_lost_device_gets_none_of_it_and_the_next_one_grows_too() -> None:
         step(session, FEW)
 
 
-def test_what_is_prepared_while_a_session_ends_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_noted_while_a_session_ends_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     session, seen = decoder(), []
-    go_on = memo.Memos.go_on
+    begin = memo.Memos._begin
 
-    def closed_meanwhile(self: memo.Memos, last: Any, plan: Any, shapes: Any, places: Any, work: Any) -> Any:
-        def made() -> Any:
-            self.close()
-            seen.append(self)
-            return work()
+    def closed_meanwhile(self: memo.Memos, *arguments: Any) -> None:
+        self.close()
+        seen.append(self)
+        begin(self, *arguments)
 
-        return go_on(self, last, plan, shapes, places, made)
-
-    monkeypatch.setattr(memo.Memos, "go_on", closed_meanwhile)
+    monkeypatch.setattr(memo.Memos, "_begin", closed_meanwhile)
     for length in range(1, FEW):
         step(session, length)
     assert seen

@@ -217,7 +217,7 @@ def test_recording_ahead_ends_with_the_first_part_that_is_refused(repeated: Repe
     running = queue.works.get(queue.shared.last[queue.shared.runs % len(queue.shared.last)])
     assert running is not None
     with watched(lambda _: refuse(device), RECORD) as calls:
-        running.repeated()
+        running.record_ahead()
     assert calls == [*RECORD]
     assert not errors.messages
     repeated.check()

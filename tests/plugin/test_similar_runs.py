@@ -14,8 +14,6 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.device import device as device_module
-from onnxruntime_ep_wgpu.device import encoding
 
 from ..language.models import Decoder, graph_of, growing_graph_of
 from .loss import device_of
@@ -124,18 +122,9 @@ def test_steps_of_a_decoder_whose_mask_is_longer_each_time(in_place: tuple[Any, 
         sequence.step()
 
 
-def test_steps_that_are_waited_for_are_prepared_meanwhile(
-    in_place: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As onnxruntime-genai gives them: ids, mask and logits in host memory, caches in place. Now and then another one."""
+def test_steps_with_ids_and_mask_in_host_memory(in_place: tuple[Any, Any]) -> None:
+    """And logits, with caches in place: what is uploaded lies elsewhere in each step. Now and then another one."""
     ours, cpu = in_place
-    ready: list[int] = []
-
-    def counted(commands: list[Any]) -> list[Any]:
-        ready.append(len(commands))
-        return encoding.take_one(commands)
-
-    monkeypatch.setattr(device_module, "take_one", counted)
     random, results = np.random.default_rng(5), [it.name for it in ours.get_outputs()]
     for _ in range(3):
         host = {n: np.zeros((1, DECODER.groups, ROWS, DECODER.size), np.float32) for n in NAMES}
@@ -163,7 +152,6 @@ def test_steps_that_are_waited_for_are_prepared_meanwhile(
             ours.run_with_iobinding(binding)
             np.testing.assert_allclose(logits.numpy(), wanted["logits"], rtol=2e-3, atol=2e-3)
             used += 1
-    assert sum(ready) > ROWS
 
 
 def test_sequences_in_turns_and_in_threads(in_place: tuple[Any, Any]) -> None:
@@ -220,7 +208,7 @@ def test_steps_of_a_decoder_whose_caches_grow(growing: tuple[Any, Any], seed: in
 
 
 def test_a_step_makes_one_dispatch_anew() -> None:
-    """A mask that is one longer is all that changes: no other bind group is made."""
+    """A mask that is one longer is all that changes: no other bind group is made, and where it grows none at all."""
     sequence = Sequence(opened(graph_of(DECODER)), 3)
     ids, logits = on_device(np.ones((1, 1), np.int64)), on_device(np.zeros((1, 1, DECODER.vocabulary), np.float32))
     sequence.binding.bind_ortvalue_input("input_ids", ids)
@@ -232,4 +220,4 @@ def test_a_step_makes_one_dispatch_anew() -> None:
         sequence.ours.run_with_iobinding(sequence.binding)
         made.append(device_of(0).counters["bind_groups"] - before)
     assert made[0] > 10
-    assert max(made[2:]) <= 1, made
+    assert made[1] <= 1 and not any(made[4:]), made

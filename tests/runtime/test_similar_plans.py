@@ -4,7 +4,6 @@ costs a few dispatches of a model, and not all."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +11,12 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.device import Device, Place
 from onnxruntime_ep_wgpu.program.dtypes import DType
+from onnxruntime_ep_wgpu.program.series import LONGEST
 from onnxruntime_ep_wgpu.runtime.executable import Executable
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
-from onnxruntime_ep_wgpu.runtime.plan import Plan
 from onnxruntime_ep_wgpu.runtime.plans import MAX_PLANS
-from onnxruntime_ep_wgpu.runtime.runs.predict import RunPredictor
+from onnxruntime_ep_wgpu.runtime.runs.growth import Growth, Steps, further, number_of, rising
+from onnxruntime_ep_wgpu.runtime.runs.key import Key
 from tests.support import compile_model, device, make_model
 
 F = np.float32
@@ -76,75 +76,68 @@ def test_what_depends_on_nothing_new_is_not_made_again(model: Model, groups: lis
     whole = len(groups)
     assert whole > LAYERS
     groups.clear()
-    for length in (6, 7, 8):
+    for length in (6, 9, 7):
         model(4, length)
-    assert len(model.executable.plans) == 5  # one of them is for what will probably follow
-    assert 0 < len(groups) <= 4 * 2
+    assert len(model.executable.plans) == 4
+    assert 0 < len(groups) <= 3 * 2
 
 
-def test_what_will_probably_follow_is_prepared_by_who_waits(model: Model, groups: list[int]) -> None:
-    """Lengths that grow by as much: the next plan is there, with its bind groups and its command buffer, and others are as ever."""
+def test_sizes_that_grow_have_one_plan(model: Model, groups: list[int]) -> None:
+    """Lengths that grow by as much: from the third one on nothing is made for any of them, whatever comes in between."""
     for length in (5, 7, 9):
         model(4, length)
-    (shapes, _), expected = next(reversed(model.executable.plans.items()))
-    assert shapes == ((4, 16), (1, 11))
+    (series,) = model.executable._plans.series.values()
     groups.clear()
-    kind = DType.FLOAT32
-    inputs = [DeviceTensor(kind, (4, 16), model.x), DeviceTensor(kind, (1, 11), model.mask)]
-    with model.executable.planned(inputs) as plan:
-        assert plan is expected
-        callers, *_ = model.executable._place(plan, [Place(model.x, 0), Place(model.mask, 0), Place(model.y, 0)])
-        recording = plan.bind(callers)
+    for length in (*range(11, 41, 2), 9, 33, 35):
+        model(4, length)
     assert not groups
-    assert len(recording.ahead) == 1
-    model(4, 11)
-    assert not recording.ahead
-    for length in (13, 3, 11, 15, 2, 4, 6, 5, 8):
+    assert len(model.executable.plans) == 2
+    assert series.submits == 1 + 15 + 3
+    for length in (13, 3, 12, 15, 2, 4, 6, 5, 8):
         model(4, length)
 
 
-def test_where_tensors_stay_is_looked_at_once_for_the_runs_to_come(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for length in (5, 7, 9):
+def test_a_series_goes_on_where_it_ends(model: Model) -> None:
+    for length in range(1, 3 * LONGEST):
         model(4, length)
-    looked: list[Plan] = []
-    place = Executable._place
+    assert len(model.executable.plans) == 2
+    assert len(model.executable._plans.series) == 3
 
-    def counted(self: Executable, plan: Plan, *arguments: Any) -> Any:
-        looked.append(plan)
-        return place(self, plan, *arguments)
 
-    monkeypatch.setattr(Executable, "_place", counted)
-    for length in (11, 13, 15):
+def test_sizes_that_shrink_have_one_plan(model: Model) -> None:
+    for length in range(40, 0, -1):
         model(4, length)
-        assert len(looked) == 1  # by the run itself
-        looked.clear()
-    assert [it[1] for it, _ in model.executable.plans][-1] == (1, 17)
-    model.mask = device().buffer(1 << 14)
-    for length in (17, 19, 21):
+    assert len(model.executable.plans) == 2
+
+
+def test_tensors_that_move_are_read_where_they_are(model: Model) -> None:
+    for length in range(1, 30):
         model(4, length)
+        if length % 3 == 0:
+            model.mask = device().buffer(1 << 14)
 
 
-def test_a_predictor_goes_on_only_as_it_did_twice() -> None:
-    predictor = RunPredictor()
-    keys = [(((1, n), (2,)), (n + 7,)) for n in (3, 4, 5, 6, 8, 10, 10, 10, 9, 8)]
-    found = [None if (after := predictor.next(key, [])) is None else after[0][0][0][1] for key in keys]
-    assert found == [None, None, 6, 7, None, 12, None, None, None, 7]
-    assert predictor.next((((1, 7, 1), (2,)), (14,)), []) is None
-    assert RunPredictor().next((((0,),), ()), []) is None
+def test_sizes_grow_when_they_did_so_twice() -> None:
+    """After that as far as runs may have been done in C code."""
+    growth = Growth()
+    keys = [(((1, n), (2,)), (n + 7,)) for n in (3, 4, 5, 6, 8, 9, 9, 9, 8, 7, 3, 4, 1)]
+    found = [None if (steps := growth.steps(key)) is None else steps[1][0] for key in keys]
+    assert found == [None, None, 1, 1, 1, 1, None, None, None, -1, -1, None, None]
+    assert growth.steps((((1, 7, 1), (2,)), (14,))) is None
+    assert Growth().steps((((0,),), ())) is None
 
 
-def test_of_a_run_like_the_one_before_nothing_is_noted(model: Model) -> None:
-    """Which most are: no place of a tensor is looked at."""
-    predictor = model.executable._predictor
-    for noted, length in enumerate((2, 7, 5), 1):
-        model(4, length)
-        assert len(predictor._places) == noted
-    for _ in range(3):
-        model(4, 5)
-        assert not predictor._places
-    assert predictor.next((((4, 16), (1, 5)), ()), [object()]) is None  # type: ignore[list-item]
+@pytest.mark.parametrize("by", [1, 3, -2])
+def test_a_key_has_its_number_in_a_series(by: int) -> None:
+    key: Key = ((1, 40), (2,)), (7,)
+    steps: Steps = ((0, (0, by)),), (0,)
+    first, rise = rising(key, steps, 8) or pytest.fail("they rise")
+    keys = [further(first, rise, k) for k in range(8)]
+    assert [number_of(it, first, rise) for it in keys] == [*range(8)]
+    assert key in keys
+    for other in ((((1, 41 + by), (2,)), (8,)), (((2, 40), (2,)), (7,)), (((1, 40, 1), (2,)), (7,))):
+        assert number_of(other, first, rise) is None
+    assert rising(key, (((0, (1, -1)),), (0,)), 8) is None
 
 
 def test_other_sizes_in_between_change_nothing(model: Model) -> None:
@@ -153,15 +146,20 @@ def test_other_sizes_in_between_change_nothing(model: Model) -> None:
         model(int(rows), int(length))
 
 
+def lengths() -> list[int]:
+    """Many that do not grow by as much."""
+    return [k * k % 211 + 1 for k in range(3 * MAX_PLANS)]
+
+
 def test_what_is_shared_outlives_the_plan_it_was_made_for(model: Model) -> None:
     """The numbers that dispatches read stay while any plan has these dispatches."""
-    for length in range(1, 3 * MAX_PLANS):
+    for length in lengths():
         model(4, length)
     assert len(model.executable.plans) == MAX_PLANS
 
 
 def test_plans_that_end_leave_no_numbers_behind(model: Model) -> None:
-    for length in range(1, 3 * MAX_PLANS):
+    for length in lengths():
         model(4, length)
     sets = {id(it): it for plan in model.executable.plans.values() for it in plan._uniforms}
     assert len(sets) <= MAX_PLANS + 1, "one of each plan, and one that all share"

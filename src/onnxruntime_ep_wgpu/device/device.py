@@ -23,7 +23,7 @@ from . import debugger
 from .adapters import Adapter
 from .buffers import Buffer, BufferBinding
 from .cache import Caches
-from .encoding import Copy, Dispatch, Encoder, Recording, take_one
+from .encoding import Copy, Dispatch, Encoder, Recording
 from .memory import Memory
 from .parallel import JobsBegun, Workers
 from .pipelines import BindGroup, Compiler, Pipeline
@@ -255,24 +255,13 @@ class Device:
         self.queue.check_not_lost()
         total = len(recording)
         step = per_submission or total or 1
-        recorded = [] if copies_before or copies_after else take_one(recording.ahead)
-        commands = [*map(self._encoder.finish, recorded)]
-        for first in range(0, 0 if commands else max(total, 1), step):
+        commands = []
+        for first in range(0, max(total, 1), step):
             before = copies_before if first == 0 else ()
             after = copies_after if first + step >= total else ()
             commands.append(self._encoder.encode(recording, before, after, first, min(step, total - first)))
         self.queue.submit(commands, "the work", turn)
         self._count(submits=len(commands), dispatches=total)
-
-    def record_ahead(self, recording: Recording, per_submission: int = 0) -> None:
-        """Records what the next `submit` of a recording without copies needs, unless that is more than one submission. Raises
-        DeviceError, DeviceLostError."""
-        if recording.ahead or (per_submission and len(recording) > per_submission):
-            return
-        self.queue.check_not_lost()
-        encoder = self._encoder.record(recording)
-        self.queue.complain("the work")
-        recording.ahead.append(encoder)
 
     def work(self, submission: Submission, per_submission: int = 0, turn: Turn | None = None) -> Work:
         """What `submit` would do, for C code."""

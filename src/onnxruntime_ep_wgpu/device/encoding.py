@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -50,13 +50,11 @@ def functions_of(library: Library) -> array[int]:
 
 
 class Recording:
-    """A dispatch list ready to be submitted any number of times; keeps its pipelines and bind groups alive. `ahead` has an encoder
-    with it, or none, that was recorded before it is wanted (`Device.record_ahead`)."""
+    """A dispatch list ready to be submitted any number of times; keeps its pipelines and bind groups alive."""
 
-    __slots__ = ("_dispatches", "ahead", "words")
+    __slots__ = ("_dispatches", "words")
 
     def __init__(self, dispatches: Sequence[Dispatch]) -> None:
-        self.ahead: list[Any] = []
         self._dispatches = list(dispatches)
         self.words = array(
             "Q", [word for kernel, group, (x, y, z) in dispatches for word in (kernel.address, group.address, x, y, z)]
@@ -76,14 +74,6 @@ class Recording:
 
     def __iter__(self) -> Iterator[Dispatch]:
         return iter(self._dispatches)
-
-
-def take_one(encoders: MutableSequence[Any]) -> list[Any]:
-    """What a list has last, which it then has no more; [] when it is empty, or another thread was faster."""
-    try:
-        return [encoders.pop()]
-    except IndexError:
-        return []
 
 
 class BoundRecording:
@@ -140,18 +130,6 @@ class Encoder:
             count = len(recording) - first
         lists = self._lists(recording, before, after, first, count)
         return self._own_address("CommandBuffer", native.lib.encode, *lists)
-
-    def record(self, recording: Recording) -> Any:
-        """The first half of `encode`: an encoder for `finish`. One that is not finished may go; wgpu-native would keep all
-        that a command buffer has which is never submitted."""
-        return self._own_address(
-            "CommandEncoder", native.lib.record, *self._lists(recording, (), (), 0, len(recording))
-        )
-
-    def finish(self, encoder: Any) -> Any:
-        """The second half: the command buffer of an encoder."""
-        functions = native.ffi.from_buffer("uint64_t[]", self._functions)
-        return self._own_address("CommandBuffer", native.lib.finish, functions, address(encoder))
 
     def _lists(
         self, recording: Recording, before: Sequence[Copy], after: Sequence[Copy], first: int, count: int

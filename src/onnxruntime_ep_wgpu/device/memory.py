@@ -17,7 +17,6 @@ from ..program.target import Target
 from ..trace import span
 from .buffers import Buffer
 from .cache import Caches
-from .encoding import take_one
 from .queue import Queue
 from .readback import Reader
 from .settings import Settings
@@ -146,9 +145,12 @@ class Memory:
     def _upload(self, buffer: Buffer, offset: int, source: Any, nbytes: int) -> None:
         if nbytes >= LEAST_BYTES and not offset & 3 and not self._queue.library.keeps_staging:
             # One that an interrupt leaves half way is not put back.
-            uploads = take_one(self._kept) or [self.uploads()]
-            uploads[0].write(buffer, source, nbytes, offset)
-            self._kept.append(uploads[0])
+            try:
+                uploads = self._kept.pop()
+            except IndexError:  # there is none, or another thread has it
+                uploads = self.uploads()
+            uploads.write(buffer, source, nbytes, offset)
+            self._kept.append(uploads)
             return
         handle, write = buffer.handle, self._queue.write
         lead = offset & 3

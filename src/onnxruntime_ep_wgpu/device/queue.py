@@ -7,10 +7,8 @@ the library is called, which might abort the process.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Protocol
 
@@ -28,7 +26,6 @@ from .webgpu.owned import let_go
 # Writes wait in the library's own staging memory until the next submit; past this many bytes we submit them ourselves. It keeps
 # what it needed at most, so a tensor is written in parts. Weights have a way of their own (`uploads`).
 FLUSH_BYTES = 16 << 20
-MOST_DEFERRED = 8  # of what is prepared meanwhile
 # Threads that copy a large piece: at most half of the processors, so that others go on.
 COPIERS = max(1, min(4, (os.cpu_count() or 1) // 2))
 _NO_BYTES = new("char[]", 1)
@@ -37,8 +34,8 @@ _NO_BYTES = new("char[]", 1)
 class RepeatedWork(Protocol):
     """Work that C code submits again and again (`work.py`)."""
 
-    def repeated(self) -> None:
-        """It has been, and somebody waits for that: prepares what comes next."""
+    def record_ahead(self) -> None:
+        """Records what its next run submits."""
 
 
 class Queue:
@@ -57,7 +54,6 @@ class Queue:
         self.handle = self.owner.own("Queue", self.lib.wgpuDeviceGetQueue, self.device)
         self.tickets = library.tickets(self.device, self.handle)
         self.works: LiveMap[int, RepeatedWork] = LiveMap()  # by address
-        self._deferred: deque[Callable[[], None]] = deque(maxlen=MOST_DEFERRED)
         descriptor = new("WGPUBufferDescriptor *", {"size": 16, "usage": USAGE_COPY_DST})
         self._nothing = self.owner.own("Buffer", self.lib.wgpuDeviceCreateBuffer, self.device, descriptor)
         self.shared = self._share()
@@ -134,18 +130,9 @@ class Queue:
         """Returns when everything submitted so far has run. Other Python threads run meanwhile."""
         self.tickets.wait(self.tickets, self.submit())
 
-    def defer(self, prepare: Callable[[], None]) -> None:
-        """The next thread that waits for the GPU calls `prepare` first, once, unless it is one of too many; it raises nothing."""
-        self._deferred.append(prepare)
-        self.shared.soon = 1
-
     def run_deferred(self) -> None:
-        """For a thread that is about to wait for the GPU, which has work: prepares what will probably be submitted next."""
+        """For a thread that is about to wait for the GPU, which has work: prepares what C code has repeated since the last time."""
         words = self.shared
-        words.soon = 0
-        while self._deferred:
-            with contextlib.suppress(IndexError):  # another thread took it
-                self._deferred.popleft()()
         runs, looked = words.runs, words.looked
         if runs == looked:
             return
@@ -154,7 +141,7 @@ class Queue:
         for number in {words.last[(runs - k) % len(words.last)] for k in range(new_ones)}:
             work = self.works.get(number)
             if work is not None:
-                work.repeated()
+                work.record_ahead()
 
     def look(self) -> None:
         """Raises DeviceLostError when the device is lost, also when nobody was told of it yet.

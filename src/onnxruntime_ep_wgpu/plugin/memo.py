@@ -3,8 +3,8 @@
 In: runs that Python has done. Out: memos, each a set of tensors with the work that is submitted for them; ONNX Runtime's call of
 the node then ends in C, without the interpreter and its lock, when all tensors are the same.
 
-Where sizes grow from run to run, as a decoder's mask does, the memo of the next run is there before it: whoever prepares that
-run asks the memo of the last one to go on (`Memo.go_on`). Its tensors are the same but for their shapes, at the same addresses.
+Where sizes grow from run to run, as a decoder's mask does, a memo is of a series of runs (`program/series.py`), with tensors that
+are the same but for their shapes, at the same addresses. Which of these runs it is, C code finds out from the shapes.
 
 Invariants: a memo is used only while the marks of its tensors' memory are what they were (`memory/allocation.py`), on a device
 that is there, on a thread that nobody listens on. What it keeps goes when one of its buffers dies, when its plan goes, when another
@@ -13,30 +13,31 @@ one takes its place and when the session ends, each time after the last thread t
 
 from __future__ import annotations
 
+import math
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import compress, count
-from operator import ne
+import weakref
+from bisect import bisect_right
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._ort import ffi, lib
 from ..device import depend
-from ..runtime.runs.key import Places
 from . import without_python
 from .abi import address
 from .memory import space as memory
 
 if TYPE_CHECKING:
-    from ..device import Place, Submission, Work
+    from ..device import Buffer, Place, Submission, Work
+    from ..program.dtypes import DType
     from ..runtime.executable import Run
-    from ..runtime.plan import Plan
+    from ..runtime.plans import InSeries
     from .known import FusedNode
     from .tensors import Tensors
 
 MOST_PASSED_OVER = 1024
 
 
+Buffers = Sequence["weakref.ref[Buffer] | None"]
 Shapes = Sequence[tuple[int, ...]]
 MemoKey = tuple[
     int, tuple[int, ...], Shapes
@@ -45,30 +46,23 @@ MemoKey = tuple[
 
 class Memo:
     """One of a node's memos, and what C code reads while it lives: `rows` of the node's tensors, and the `work`, which is None at
-    its end. It keeps no memory of tensors, which lie at `places`.
+    its end. It keeps no memory of tensors, which lie in `buffers`. `in_series`: it is of more than one run."""
 
-    `valued`: the value of some input sets shapes. `expected`: of a run that had not been; `expects`: of one that others will
-    follow, with other sizes; `extended`: the memo of such a one was made of it."""
+    __slots__ = ("__weakref__", "_buffers", "_words", "in_series", "key", "rows", "work")
 
-    __slots__ = (
-        *("__weakref__", "_memos", "_words", "expected", "expects", "key", "places", "rows", "valued", "extended"),
-        "work",
-    )
-
-    def __init__(
-        self, memos: Memos, words: Any, key: MemoKey, rows: Any, places: Places, valued: bool, work: Work
-    ) -> None:
-        self.key, self._memos, self._words = key, memos, words
-        self.rows, self.places, self.valued = rows, places, valued
-        self.work: Work | None = work
-        self.expected = self.expects = self.extended = False
+    def __init__(self, words: Any, key: MemoKey, rows: Any, buffers: Buffers, in_series: bool) -> None:
+        self._words, self.key, self.rows, self._buffers, self.in_series = words, key, rows, buffers, in_series
+        self.work: Work | None = None
 
     @property
     def hits(self) -> int:
         return int(self._words.hits)
 
-    def begin(self) -> None:
-        """From here on C code uses it."""
+    def begin(self, work: Work) -> None:
+        """From here on C code uses it, and submits this."""
+        self.work = work
+        self._words.run = ffi.cast("int (*)(void *, size_t)", work.function)
+        self._words.work = ffi.cast("void *", work.number)
         lib.memo_begin(self._words)
 
     def end(self) -> bool:
@@ -90,18 +84,8 @@ class Memo:
         self.work.raise_refusal()
 
     def buffers_ended(self) -> None:
-        if self.places.held() is None:
+        if any(buffer is not None and buffer() is None for buffer in self._buffers):
             self.end()
-
-    def go_on(
-        self,
-        plan: Plan,
-        shapes: Sequence[tuple[int, ...]],
-        places: Places,
-        work: Callable[[], Work | None],
-    ) -> Work | None:
-        """See `runtime.plan.Repeater`."""
-        return self._memos.go_on(self, plan, shapes, places, work)
 
 
 class _Thread(threading.local):
@@ -123,9 +107,8 @@ class Memos:
         self._memos: list[Memo | None] = [None] * len(self._node.memos)
         self._lock = threading.Lock()
         self._thread = _Thread()
-        self._passed_over = self._pass_over = 0
-        self._expected: deque[Memo] = deque()  # of runs that had not been when they were made
-        self._unexpected = self._expect_none = 0
+        # Of runs, and of runs in series: how many were passed over, and how many to pass over.
+        self._passed = {False: (0, 0), True: (0, 0)}
         self._closed = False
 
     @property
@@ -156,111 +139,70 @@ class Memos:
         """
         thread, known = self._thread, tensors.known
         newest, thread.newest = thread.newest, memory.space().allocations_made
-        if not (self._expects() if run.goes_on else self._comes_again(run)):
+        if run.series is None and run.is_new:
             return
-        if known.repeatable and known.newest <= newest:
+        if self._is_due(run.series is not None) and known.repeatable and known.newest <= newest:
             with self._lock:
-                self._keep(run, submission, tensors, Places(run.places(outputs)), graph)
+                self._keep(run, submission, tensors, run.places(outputs), graph)
 
-    def _comes_again(self, run: Run) -> bool:
+    def _is_due(self, in_series: bool) -> bool:
         """Whether to note a run, for others like it. Where tensors change faster than memos help, most are passed over."""
-        if run.plan.submits == 1:
-            return False
-        self._passed_over += 1
-        return self._passed_over > self._pass_over
-
-    def _expects(self) -> bool:
-        """Whether to note a run that others will follow, with other sizes. Where that was in vain, most are passed over."""
-        self._unexpected += 1
-        return self._unexpected > self._expect_none
+        passed, pass_over = self._passed[in_series]
+        self._passed[in_series] = passed + 1, pass_over
+        return passed + 1 > pass_over
 
     def _learn_from(self, memo: Memo) -> None:
         """A memo ends: was it of any use?"""
-        if memo.expects or memo.expected:
-            used = memo.hits or memo.extended
-            self._unexpected, self._expect_none = 0, 0 if used else min(2 * self._expect_none + 1, MOST_PASSED_OVER)
-        else:
-            self._passed_over, self._pass_over = 0, 0 if memo.hits else min(2 * self._pass_over + 1, MOST_PASSED_OVER)
+        _, pass_over = self._passed[memo.in_series]
+        self._passed[memo.in_series] = 0, 0 if memo.hits else min(2 * pass_over + 1, MOST_PASSED_OVER)
 
-    def _keep(self, run: Run, submission: Submission, tensors: Tensors, places: Places, graph: int) -> None:
-        plan = run.plan
-        key = graph, tuple(tensors.addresses), [*map(plan.shapes.__getitem__, plan.program.inputs), *plan.output_shapes]
+    def _keep(
+        self, run: Run, submission: Submission, tensors: Tensors, places: Sequence[Place | None], graph: int
+    ) -> None:
+        series, rows = run.series, tensors.known.rows(self._signature)
+        shapes: Shapes = run.shapes
+        count = 1
+        if series is not None:
+            if tensors.valued:  # a value that sets shapes
+                return
+            shapes, count = self._series_rows(run, series, rows, tensors.addresses)
+        key = graph, tuple(tensors.addresses), shapes
         number = self._free_place(key)
         if number is not None:
-            rows, valued = tensors.known.rows(self._signature), tensors.valued
-            self._begin(number, key, rows, places, valued, run.work(submission), plan).expects = run.goes_on
+            buffers = [None if it is None else weakref.ref(it.buffer) for it in places]
+            words = self._words(number, rows, graph, count)
+            self._begin(number, Memo(words, key, rows, buffers, series is not None), run, submission)
 
-    def _begin(
-        self, number: int, key: MemoKey, rows: Any, places: Places, valued: bool, work: Work, plan: Plan
-    ) -> Memo:
-        """Lets C code repeat a run, from here on."""
+    def _series_rows(self, run: Run, series: InSeries, rows: Any, addresses: Sequence[int]) -> tuple[Shapes, int]:
+        """Makes the rows of a run those of its series. Gives the first shapes, and how many runs of it have their tensors at these
+        addresses, as far as there is room."""
+        program, first, count = run.executable.program, list[tuple[int, ...]](), series.runs
+        values = (*program.inputs, *program.outputs)
+        for k, (shape, more) in enumerate(zip(run.shapes, series.more, strict=True)):
+            begin = tuple([extent - series.number * by for extent, by in zip(shape, more, strict=True)])
+            first.append(begin)
+            if any(more):
+                row = rows[self._numbers[k]]
+                row.dims[0 : row.rank], row.more[0 : row.rank] = begin, more
+                count = _that_fit(
+                    program.values[values[k]].dtype, begin, more, memory.space().room(addresses[k]), count
+                )
+        return first, count
+
+    def _words(self, number: int, rows: Any, graph: int, count: int) -> Any:
+        """One of the node's memos, for C code."""
         words = ffi.addressof(self._node, "memos", number)
-        words.tensors = rows
-        words.run = ffi.cast("int (*)(void *)", work.function)
-        words.work = ffi.cast("void *", work.number)
-        words.hits, words.graph = 0, key[0]
-        words.last = self._node.hits
-        made = Memo(self, words, key, rows, places, valued, work)
+        words.tensors, words.hits, words.graph, words.count, words.last = rows, 0, graph, count, self._node.hits
+        return words
+
+    def _begin(self, number: int, made: Memo, run: Run, submission: Submission) -> None:
+        """Lets C code repeat a run, from here on."""
         depend(made)
-        plan.repeaters.add(made)
         self._memos[number] = made
         without_python.settle()
-        made.begin()
+        made.begin(run.repeat(submission, made))
         if self._closed:  # meanwhile, by a thread that may not have seen it
             made.end()
-        return made
-
-    # ---- runs that have not been
-
-    def go_on(
-        self, last: Memo, plan: Plan, shapes: Shapes, places: Places, work: Callable[[], Work | None]
-    ) -> Work | None:
-        """See `runtime.plan.Repeater`: `last` is the memo of the run before. What tensors that take turns have in common with those
-        of an earlier run, its memo knows."""
-        with self._lock:
-            known = (it for it in (last, *self._memos) if it is not None and it.key[0] == last.key[0])
-            found = next((it for it in known if it.work is not None and it.places.at == places.at), None)
-            if found is None or found.valued:
-                return None
-            found.places = places  # the same, which is compared faster the next time
-            own = [*shapes, *plan.output_shapes]
-            rows = self._grown(found, plan, own)
-            made = None if rows is None else work()
-            if made is None:
-                return None
-            found.extended = True
-            self._end_expected()
-            key = last.key[0], found.key[1], own
-            number = self._free_place(key)
-            if number is None:
-                return None
-            memo = self._begin(number, key, rows, places, False, made, plan)
-            memo.expected = True
-            self._expected.append(memo)
-            return made
-
-    def _grown(self, found: Memo, plan: Plan, own: Shapes) -> Any:
-        """What C code reads of tensors with these shapes; None where they would not lie as they do."""
-        (_, addresses, shapes), program = found.key, plan.program
-        values = (*program.inputs, *program.outputs)
-        rows = ffi.new("Tensor[]", len(found.rows))
-        ffi.memmove(rows, found.rows, ffi.sizeof(rows))
-        for k in compress(count(), map(ne, own, shapes)):
-            nbytes, row = plan.nbytes[values[k]], rows[self._numbers[k]]
-            there = memory.space().known_place(addresses[k], nbytes) if nbytes else None
-            at = None if there is None else (there.buffer.number, there.offset)
-            if at is None or at != found.places.at[k] or len(own[k]) != row.rank:
-                return None
-            row.dims[0 : row.rank] = own[k]
-        return rows
-
-    def _end_expected(self) -> None:
-        """Of runs that were expected two are known, the last one and the one to come."""
-        while len(self._expected) > 1:
-            old = self._expected.popleft()
-            if old.work is not None:
-                self._learn_from(old)
-            old.end()
 
     def _free_place(self, key: MemoKey) -> int | None:
         """Which of the node's memos may be made anew: the one of the same tensors, whose memory has changed, a free one, or
@@ -284,8 +226,8 @@ class Memos:
                 known.end()
 
     def close(self) -> None:
-        """The session ends: no run is under way, but a thread may prepare the next one (`go_on`), or be this one, in a finaliser:
-        no lock is taken. What it begins after this it ends (`_begin`)."""
+        """The session ends: no run is under way, but this thread may be in a finaliser: no lock is taken. What begins after this is
+        ended (`_begin`)."""
         self._closed = True
         self.end_all()
 
@@ -294,6 +236,15 @@ class Memos:
         for known in self._memos:
             if known is not None:
                 known.end()
+
+
+def _that_fit(dtype: DType, first: Sequence[int], more: Sequence[int], room: int, most: int) -> int:
+    """How many tensors, each larger than the one before by so much, take no more than `room` bytes."""
+
+    def nbytes(number: int) -> int:
+        return dtype.nbytes(math.prod([extent + number * by for extent, by in zip(first, more, strict=True)]))
+
+    return bisect_right(range(most), room, key=nbytes)
 
 
 def begin_run(graph: int) -> None:

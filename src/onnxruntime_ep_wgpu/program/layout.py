@@ -115,27 +115,31 @@ def _changed(
 
 class Layouts:
     """Layouts of one Program: a function of its symbols, of which nothing changes when it is called. All expressions become one
-    straight-line function, once, in which each is calculated once."""
+    straight-line function, once, in which each is calculated once.
+
+    `dims` are all expressions, which have numbers at the same places in `Basis.numbers`: `shape_places` of each value,
+    `guard_places` of each dispatch and so on. Dispatches that are `repeated`, or bind ranges, have more numbers."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self._names = [*(s.name for s in program.symbols), REPETITION]
         # What is the same each time, and what a dispatch that is repeated, or binds ranges, has for each time.
-        self._repeated = {number for number, it in enumerate(program.dispatches) if it.repeats != 1 or any(it.ranges)}
+        self.repeated = {number for number, it in enumerate(program.dispatches) if it.repeats != 1 or any(it.ranges)}
         places: dict[Postfix, int] = {}
 
         def of(dims: Sequence[Postfix]) -> tuple[int, ...]:
             return tuple([places.setdefault(dim, len(places)) for dim in dims])
 
         # Places of numbers: of each value, dispatch, check and assertion.
-        self._shapes = [of(v.shape) for v in program.values]
-        self._elements = {k: of(v.elements) for k, v in enumerate(program.values) if v.storage is Storage.HOST}
-        self._guards = [of(it.guards) for it in program.dispatches]
-        self._workgroups = [of(it.workgroups) for it in program.dispatches]
-        self._uniforms = [() if k in self._repeated else of(it.uniforms) for k, it in enumerate(program.dispatches)]
-        self._conditions = of([c.condition for c in program.checks])
+        self.shape_places = [of(v.shape) for v in program.values]
+        self.element_places = {k: of(v.elements) for k, v in enumerate(program.values) if v.storage is Storage.HOST}
+        self.guard_places = [of(it.guards) for it in program.dispatches]
+        self.workgroup_places = [of(it.workgroups) for it in program.dispatches]
+        self.uniform_places = [() if k in self.repeated else of(it.uniforms) for k, it in enumerate(program.dispatches)]
+        self.condition_places = of([c.condition for c in program.checks])
         self._bounds = [of((a.low, a.high)) for a in program.assertions]
-        self._evaluate = compile_dims(list(places), self._names, program.definitions)
+        self.dims = list(places)
+        self._evaluate = compile_dims(self.dims, self._names, program.definitions)
         self._each = {
             number: compile_dims(
                 [it.repeats, *it.uniforms, *(dim for byte_range in it.ranges if byte_range for dim in byte_range)],
@@ -143,16 +147,16 @@ class Layouts:
                 program.definitions,
             )
             for number, it in enumerate(program.dispatches)
-            if number in self._repeated
+            if number in self.repeated
         }
         # The other way round: by the place of a number who has it.
         self._values_with: list[list[int]] = [[] for _ in places]
         self._dispatches_with: list[list[int]] = [[] for _ in places]
-        for number, own in enumerate(self._shapes):
+        for number, own in enumerate(self.shape_places):
             for place in set(own):
                 self._values_with[place].append(number)
         for number in range(len(program.dispatches)):
-            for place in {*self._guards[number], *self._workgroups[number], *self._uniforms[number]}:
+            for place in {*self.guard_places[number], *self.workgroup_places[number], *self.uniform_places[number]}:
                 self._dispatches_with[place].append(number)
         self._written = [written(program, it) for it in program.dispatches]
         self._aliased = frozenset(itertools.chain.from_iterable(program.aliases))
@@ -182,20 +186,20 @@ class Layouts:
             shapes, nbytes, by_dispatch = list(like.shapes), list(like.nbytes), list(before.steps)
             values = {v for k in changed for v in self._values_with[k]}
         for number in values:
-            shapes[number] = tuple([numbers[k] for k in self._shapes[number]])
+            shapes[number] = tuple([numbers[k] for k in self.shape_places[number]])
             nbytes[number] = program.values[number].dtype.nbytes(math.prod(shapes[number]))
-            if number in self._elements and math.prod(shapes[number]) != len(self._elements[number]):
+            if number in self.element_places and math.prod(shapes[number]) != len(self.element_places[number]):
                 name = program.values[number].name
                 raise InputError(
-                    f"{name!r} has {len(self._elements[number])} elements and the shape {list(shapes[number])}"
+                    f"{name!r} has {len(self.element_places[number])} elements and the shape {list(shapes[number])}"
                 )
-        self._check_shapes([numbers[k] for k in self._conditions], shapes, values, symbols)
+        self._check_shapes([numbers[k] for k in self.condition_places], shapes, values, symbols)
         same_slots = False
         resized: frozenset[int] = frozenset()
         if like is not None and before is not None:
             resized = frozenset([v for v in values if nbytes[v] != like.nbytes[v]])
             if all(nbytes[v] and like.nbytes[v] for v in resized):  # otherwise others may have nothing to write
-                dispatches = self._repeated.union(*(self._dispatches_with[k] for k in changed))
+                dispatches = self.repeated.union(*(self._dispatches_with[k] for k in changed))
             same_slots = not any(program.values[v].storage is Storage.TEMP for v in resized)
         ends = None if before is None else before.ends
         left = MOST_STEPS
@@ -219,7 +223,7 @@ class Layouts:
             tuple(symbols),
             tuple(shapes),
             tuple(nbytes),
-            {k: tuple([numbers[place] for place in own]) for k, own in self._elements.items()},
+            {k: tuple([numbers[place] for place in own]) for k, own in self.element_places.items()},
             slots,
             slot_of,
             tuple(itertools.chain.from_iterable(by_dispatch)),
@@ -236,18 +240,18 @@ class Layouts:
     ) -> tuple[Step, ...]:
         """The runs of a dispatch, `most` at most: none when all its results are empty, whatever the kernel would look at to find
         that out."""
-        variant = next((k for k, place in enumerate(self._guards[number]) if numbers[place]), None)
+        variant = next((k for k, place in enumerate(self.guard_places[number]) if numbers[place]), None)
         if variant is None:
             raise self._no_way(number, "has no variant", symbols)
-        count = numbers[self._workgroups[number][variant]]
+        count = numbers[self.workgroup_places[number][variant]]
         if not count or not any(map(nbytes.__getitem__, self._written[number])):
             return ()
         if not 0 < count <= MAX_GROUPS * MAX_GROUPS:
             raise self._no_way(number, f"would be {count} workgroups", symbols)
         grid = fold_grid(count)
-        if number in self._repeated:
+        if number in self.repeated:
             return tuple(self._repetitions(number, variant, grid, nbytes, symbols, most))
-        return (Step(number, variant, grid, _words([numbers[place] for place in self._uniforms[number]])),)
+        return (Step(number, variant, grid, _words([numbers[place] for place in self.uniform_places[number]])),)
 
     def _no_way(self, number: int, problem: str, symbols: Sequence[int]) -> LimitError:
         """The error about a dispatch for which a Program that the compiler made has a check."""

@@ -6,22 +6,22 @@ caller passes is bound as it is, but for what WebGPU cannot bind, which is copie
 
 from __future__ import annotations
 
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .. import rehearsal
 from ..device import Buffer, Copy, Device, Place, Recording, Submission, Turn, Work
+from ..errors import InputError, LimitError, OutOfMemoryError
 from ..program.axes import model_name
 from ..program.dtypes import DType
 from ..program.layout import Layouts, written
 from ..program.program import Program
+from ..program.series import LONGEST, AllSeries
 from ..program.target import check_target
 from ..program.weights import weight_array, weight_bytes, weight_names, weight_sizes
 from ..trace import Scope, listeners, span
@@ -29,13 +29,15 @@ from . import checks, inspect
 from .describe import Descriptions
 from .inputs import DeviceTensor, InputChecks
 from .pipelines import Pipelines
-from .plan import Plan
-from .plans import Family, PlannedRun, Plans
-from .runs.key import Callers, Key, Places
-from .runs.predict import RunPredictor
+from .plan import Plan, Repeater
+from .plans import Family, InSeries, PlannedRun, Plans
+from .runs.growth import Growth, Steps, further, rising
+from .runs.key import Callers, Key
 from .runs.repeat import CapturedRun, PlacedRun
 from .settings import RunSettings
 from .stepwise import Stepwise
+
+MOST_PASSED_OVER = 1024  # runs that grow, before another series is tried
 
 
 class Run:
@@ -46,10 +48,9 @@ class Run:
 
     def __init__(self, executable: Executable, inputs: Sequence[DeviceTensor]) -> None:
         self.executable = executable
-        self._planned = executable.planned(inputs)
-        self.plan = self._planned.plan
+        self._planned = executable.planned_in_series(inputs) or executable.planned(inputs)
         self.inputs = [tensor.place for tensor in inputs]
-        self.goes_on = False  # whether another run will probably follow it, of the next sizes
+        self._work: Work | None = None
 
     def __enter__(self) -> Run:
         return self
@@ -58,11 +59,34 @@ class Run:
         self._planned.__exit__(*error)
 
     @property
+    def plan(self) -> Plan:
+        """For these sizes alone."""
+        if self._planned.in_series is not None:
+            self._planned = self.executable.planned_alone(self._planned.key)
+        return self._planned.plan
+
+    @property
+    def series(self) -> InSeries | None:
+        """Which run of a series it is; None where its plan is for these sizes alone."""
+        return self._planned.in_series
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no run with its plan was submitted before it."""
+        return self._planned.plan.submits == 1
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Those of inputs, then outputs."""
+        return [*self._planned.key[0], *self._planned.output_shapes]
+
+    @property
     def outputs(self) -> list[tuple[DType, tuple[int, ...]]]:
         """Type and shape of each output, in the order of the program."""
         program = self.executable.program
         return [
-            (program.values[v].dtype, shape) for v, shape in zip(program.outputs, self.plan.output_shapes, strict=True)
+            (program.values[v].dtype, shape)
+            for v, shape in zip(program.outputs, self._planned.output_shapes, strict=True)
         ]
 
     def places(self, outputs: Sequence[Place | None]) -> list[Place | None]:
@@ -70,13 +94,14 @@ class Run:
         return [*self.inputs, *outputs]
 
     def submit(self, outputs: Sequence[Place | None]) -> Submission | None:
-        """Queues the work, which stores the outputs at these places, None for empty ones. Gives what was queued when that is
-        all that such a run does, so that the same may be queued again while the plan and the places stay."""
+        """Queues the work, which stores the outputs at these places, None for empty ones. Gives what was queued when that is all
+        that such a run does, so that the same may be queued again while the plan and the places stay."""
         places = self.places(outputs)
-        submission = self.executable.submit(self.plan, places)
-        if submission is not None and not rehearsal.is_on():
-            self.goes_on = self.executable.expect(self._planned.key, submission, places)
-        return submission
+        if self._planned.in_series is not None:
+            self._work = self.executable.submit_in_series(self._planned, places)
+            if self._work is not None:
+                return Submission(self._work.recording)
+        return self.executable.submit(self.plan, places)
 
     def submission(self, outputs: Sequence[Place | None]) -> Submission | None:
         """What `submit` would queue, which the caller queues while this is open; None where runs do more than that."""
@@ -84,7 +109,12 @@ class Run:
 
     def work(self, submission: Submission) -> Work:
         """What queues the work that `submit` gave."""
-        return self.executable.work(submission)
+        return self._work or self.executable.work(submission)
+
+    def repeat(self, submission: Submission, repeater: Repeater) -> Work:
+        """The same for a repeater, which ends with the plan."""
+        self._planned.plan.repeaters.add(repeater)
+        return self.work(submission)
 
 
 class Executable:
@@ -117,7 +147,8 @@ class Executable:
         self._stepwise = Stepwise(program, device, self._weights) if self.settings.stepwise else None
         self._descriptions = Descriptions(program)
         self._empty = device.buffer(256, "empty tensor")
-        self._predictor = RunPredictor()
+        self._growth, self._series = Growth(), AllSeries(self._layouts)
+        self._passed_over = self._pass_over = 0
         self._read_beside = _read_beside(program)
 
     def _uploaded(
@@ -159,6 +190,38 @@ class Executable:
         """The plan for these inputs, which keeps its buffers during a `with` that submits a run; raises like `plan`."""
         key = self.key(inputs)
         return self._plans.known(key) or self._planned(key, [tensor.dtype for tensor in inputs])
+
+    def planned_alone(self, key: Key) -> PlannedRun:
+        """The same for inputs with this key, of the types that the program has."""
+        return self._plans.known(key) or self._planned(key, self._checks.dtypes)
+
+    def planned_in_series(self, inputs: Sequence[DeviceTensor]) -> PlannedRun | None:
+        """The plan of a series that these inputs are in, made where sizes grow; None where there is none, or each run does more
+        than to submit it."""
+        if not self._may_repeat or listeners() or rehearsal.is_on():
+            return None
+        key, dtypes = self.key(inputs), [tensor.dtype for tensor in inputs]
+        steps = self._growth.steps(key)
+        if dtypes != self._checks.dtypes:
+            return None
+        return self._plans.in_series(key) or (None if steps is None else self._new_series(key, steps))
+
+    def _new_series(self, key: Key, steps: Steps) -> PlannedRun | None:
+        """Where there was none for what grows, most are passed over."""
+        self._passed_over += 1
+        latest, rise = self._plans.latest(), rising(key, steps, LONGEST)
+        if self._passed_over <= self._pass_over or latest is None or rise is None:
+            return None
+        found = None
+        with span("plan", self.program.name), suppress(InputError, LimitError, OutOfMemoryError):  # alone, it may fit
+            first, second = (self._checks.symbols(self._checks.dtypes, *it) for it in (rise[0], further(*rise)))
+            more = [b - a for a, b in zip(first, second, strict=True)]
+            series = self._series.series(first, more, latest.layout)
+            if series is not None:
+                checks.limits(self.device, self.program, series.last)
+                found = self._plans.made_series(key, rise, series)
+        self._passed_over, self._pass_over = 0, 0 if found else min(2 * self._pass_over + 1, MOST_PASSED_OVER)
+        return found
 
     def _planned(self, key: Key, dtypes: Sequence[DType]) -> PlannedRun:
         with span("plan", self.program.name, inputs=_shapes(dtypes, key[0]) if listeners() else ""):
@@ -214,6 +277,18 @@ class Executable:
         """What submits the same again without Python."""
         return self.device.work(submission, self.settings.per_submission, self._plans.family.turn)
 
+    def submit_in_series(self, planned: PlannedRun, places: Sequence[Place | None]) -> Work | None:
+        """Submits a run of a series, with tensors at these places. Gives what did; None, and nothing has run, when it would copy
+        tensors, or was refused."""
+        plan, copied = planned.plan, self.copied_inputs
+        callers, before, after = self._place(plan, places)
+        if before or after:
+            self.copied_inputs = copied
+            return None
+        work = self.work(Submission(plan.bind(callers), numbers=plan.rows))
+        plan.submits += 1
+        return work if work.run(planned.number) else None
+
     def submit(self, plan: Plan, places: Sequence[Place | None]) -> Submission | None:
         """Runs a plan once on these places: inputs, then outputs, None for empty ones. Gives what was submitted when there was
         nothing else to do."""
@@ -241,74 +316,6 @@ class Executable:
         callers, before, after = self._place(plan, places)
         # Stepwise runs make bind groups dispatch by dispatch.
         return PlacedRun(callers, plan.bind(callers) if self._stepwise is None else None, before, after)
-
-    # ---- what comes next
-
-    def expect(self, key: Key, submission: Submission, places: Sequence[Place | None]) -> bool:
-        """A run with this key has been submitted. Where sizes went on as they did before, as a decoder's mask, the next run is
-        prepared while somebody waits for this one: its plan, and an encoder with it where it is known where tensors will lie.
-        Whether it will be."""
-        found = self._predictor.next(key, places)
-        if found is None:
-            return False
-        following, there = found
-        known = None if submission.before or submission.after else there
-        self.device.queue.defer(self._later(lambda executable: executable._prepare_ahead(key, following, known)))
-        return True
-
-    def _later(self, prepare: Callable[[Executable], None]) -> Callable[[], None]:
-        """What prepares something for this object if it is still there; nothing that goes wrong there matters."""
-        here = weakref.ref(self)
-
-        def call() -> None:
-            executable = here()
-            if executable is not None and not listeners():
-                with suppress(Exception):  # the run itself says what is wrong with it
-                    prepare(executable)
-
-        return call
-
-    def _prepare_ahead(self, before: Key, key: Key, places: Places | None) -> None:
-        """The plan of the run with this key behind the one that was `before`; where the places of its tensors are known, also what
-        it submits."""
-        last = self._plans.kept.get(before)
-        run = self._plans.known(key) or self._planned(key, self._checks.dtypes)
-        callers = None if places is None else self._callers_at(places, run.plan)
-        if places is None or callers is None:
-            return
-        recording = run.plan.bind(callers)
-        work = None if last is None else self._goes_on(last, run.plan, key, places, recording)
-        if work is None:
-            self.device.record_ahead(recording, self.settings.per_submission)
-        else:
-            work.then = self._later(lambda executable: executable._after_predicted(key, places))
-            work.record_ahead()
-
-    def _callers_at(self, places: Places, plan: Plan) -> Callers | None:
-        """What a run with tensors at these places binds; None where a buffer has gone, or tensors have to be copied."""
-        held = places.held()
-        if held is None:
-            return None
-        if places.bound_without_copies is plan.layout.begins:
-            return places.bound((*self.program.inputs, *self.program.outputs), held)
-        callers, before, after = self._place(plan, places.within(held))
-        if before or after:
-            return None
-        if callers.at == places.at:  # otherwise there is an empty one
-            places.bound_without_copies = plan.layout.begins
-        return callers
-
-    def _goes_on(self, last: Plan, plan: Plan, key: Key, places: Places, recording: Recording) -> Work | None:
-        """The work of a run of `plan`, where somebody submits it who repeats the `last` one; None where nobody does."""
-        work = partial(self.work, Submission(recording))
-        found = (it.go_on(plan, key[0], places, work) for it in last.repeaters)
-        return next((it for it in found if it is not None), None)
-
-    def _after_predicted(self, key: Key, places: Places) -> None:
-        """The predicted run with this key was submitted by a `Repeater`. As `expect`, while a thread waits."""
-        found = self._predictor.next_after_predicted(key, places)
-        if found is not None:
-            self._prepare_ahead(key, *found)
 
     def capture(self, plan: Plan, places: Sequence[Place | None], kept: tuple[bool, ...]) -> CapturedRun:
         """A run of a plan with a name, to be done again. Runs nothing.
@@ -362,8 +369,12 @@ class Executable:
                 self._submit_recorded(scopes, plan, recording, before, after)
                 return None
             self.device.submit(recording, before, after, self.settings.per_submission, self._plans.family.turn)
-            alone = not self.settings.debugger_capture and not self.device.caches.lazy
-            return Submission(recording, before, after) if alone else None
+            return Submission(recording, before, after) if self._may_repeat else None
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether runs do nothing but to submit work."""
+        return self._stepwise is None and not self.settings.debugger_capture and not self.device.caches.lazy
 
     def _restoring(self, before: Sequence[Copy], after: Sequence[Copy]) -> tuple[list[Copy], list[Copy]]:
         """The copies around a rehearsal, which leaves the states of the program as they were."""

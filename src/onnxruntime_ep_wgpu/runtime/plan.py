@@ -7,10 +7,10 @@ that mention them are cached for a few sets of callers' buffers, all others are 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, compress, count, islice
 from operator import attrgetter, is_not, ne
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -20,16 +20,14 @@ from ..live import LiveSet
 from ..program.dtypes import DType
 from ..program.layout import Layout, Range, Step
 from ..program.program import Program, Storage
+from ..program.series import Block, Numbers, Series
 from . import checks
 from .pipelines import Variant
 from .planned import PlannedDispatch
-from .runs.key import Callers, Places
+from .runs.key import Callers
 from .runs.record import BindGroups, LastRun, Recordings
 from .temps import Temps
 from .uniforms import UniformBuffers
-
-if TYPE_CHECKING:
-    from ..device import Work
 
 BoundDispatch = tuple[Pipeline, BindGroup, tuple[int, int, int]]
 _uniforms = attrgetter("uniforms")
@@ -45,19 +43,10 @@ class Repeater(Protocol):
     def end(self) -> bool:
         """Ends it. Whether no thread is in it; call again otherwise."""
 
-    def go_on(
-        self,
-        plan: Plan,
-        shapes: Sequence[tuple[int, ...]],
-        places: Places,
-        work: Callable[[], Work | None],
-    ) -> Work | None:
-        """Submits the run of `plan` too, which will probably follow, with inputs of these shapes and tensors at these places:
-        gives the `work` of that. None when it does not."""
-
 
 class Plan:
-    """Ready to run for the sizes it was made for.
+    """Ready to run for the sizes it was made for, or for all of a `series`: then its `layout` is that of the last, and `rows` are
+    what buffers have to hold for each of them, from their beginning on (sizes, bytes), before the run.
 
     `pipelines` has those of all variants that the layout takes, by kernel and variant; `plan_checks` looks at sizes and
     aliasing (see `checks`). What a plan has in common with one that it is `like` (`Layout.changed_since`) it takes from there, so
@@ -84,8 +73,10 @@ class Plan:
         groups: BindGroups,
         plan_checks: bool = True,
         like: Plan | None = None,
+        series: Series | None = None,
     ) -> None:
         self.program, self.device, self.plan_checks, self.layout = program, device, plan_checks, layout
+        self.series, self._blocks = series, {} if series is None else series.blocks
         self.last_run = 0
         # Whoever uses the plan holds an object for as long; nothing has to be counted down, which an interrupt could prevent.
         self.runs: LiveSet[object] = LiveSet()
@@ -115,13 +106,15 @@ class Plan:
         if like is None:
             self.dispatches, uniforms = self._planned_steps(layout.steps, pipelines)
         else:
-            changed = sorted(layout.changed_since(like.layout, (*moved, *layout.elements)), reverse=True)
+            since = layout.changed_since(like.layout, (*moved, *layout.elements))
+            changed = sorted(since.union(self._blocks), reverse=True)
             steps = [layout.steps[layout.places(number)] for number in changed]
             new, uniforms = self._planned_steps([*chain.from_iterable(steps)], pipelines)
             made = iter(new)
             self.dispatches = like.dispatches.copy()
             for number, own in zip(changed, steps, strict=True):  # the last one first: places of those before it stay
                 self.dispatches[like.layout.places(number)] = islice(made, len(own))
+        self.rows = [] if series is None else [*uniforms.rows(series.count), *self._element_rows(series)]
         # Taken from the device's caches for as long as a plan lives that has dispatches with them.
         self._uniforms = {uniforms, *filter(None, map(_uniforms, self.dispatches))}
         for it in self._uniforms:
@@ -163,6 +156,14 @@ class Plan:
             self.device.upload(buffer, 0, data)
         return buffer
 
+    def _element_rows(self, series: Series) -> Iterator[tuple[Buffer, Numbers]]:
+        """What the buffers of HOST values hold for each of the sizes, in whole words."""
+        for value, elements in series.elements.items():
+            data = elements.astype(self.program.values[value].dtype.numpy).view(np.uint8)
+            buffer = self.buffers[value]
+            assert buffer is not None
+            yield buffer, np.pad(data, ((0, 0), (0, -data.shape[1] % 4)))
+
     def retire(self) -> None:
         """Gives back what the plan alone uses; it must not run again. Its intermediate buffers belong to `Temps`."""
         storage = self.device.caches.storage
@@ -182,8 +183,15 @@ class Plan:
         self, steps: Sequence[Step], pipelines: Mapping[Variant, Pipeline]
     ) -> tuple[list[PlannedDispatch], UniformBuffers]:
         """New dispatches for these steps, and the uniforms that they share."""
-        uniforms = UniformBuffers(self.device, [step.uniforms for step in steps])
+        blocks = {
+            self._block(step): step.uniforms for step in sorted(steps, key=lambda it: it.dispatch not in self._blocks)
+        }
+        uniforms = UniformBuffers(self.device, blocks)
         return [self._planned(step, pipelines, uniforms) for step in steps], uniforms
+
+    def _block(self, step: Step) -> Block | tuple[int, ...]:
+        """Which block of uniforms it reads."""
+        return self._blocks.get(step.dispatch, step.uniforms)
 
     def _planned(self, step: Step, pipelines: Mapping[Variant, Pipeline], uniforms: UniformBuffers) -> PlannedDispatch:
         dispatch = self.program.dispatches[step.dispatch]
@@ -191,7 +199,7 @@ class Plan:
         ranges = step.ranges or (None,) * len(args)
         entries = [self._entry(arg, byte_range) for arg, byte_range in zip(args, ranges, strict=True)]
         if kernel.uniforms:
-            entries.append(uniforms.entry(step.uniforms))
+            entries.append(uniforms.entry(self._block(step)))
         pipeline = pipelines[dispatch.kernel, step.variant]
         theirs = tuple(arg for arg, entry in zip(args, entries, strict=False) if entry is None)
         own = uniforms if kernel.uniforms else None
@@ -271,5 +279,7 @@ class Plan:
             wanted = [self.nbytes[arg] for arg in args]
             for place, byte_range in enumerate(planned.step.ranges):
                 wanted[place] = byte_range[1] if byte_range else wanted[place]
+            if self.series is not None:  # the last sizes may never come
+                wanted = [*map(min, wanted, (it.size for it in tensors))]
             checks.bindings(planned, self.program, tensors, wanted)
         return self.device.bind_group(planned.pipeline, given)

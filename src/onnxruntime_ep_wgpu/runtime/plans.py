@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,24 +22,54 @@ from ..device import Buffer, Device, Turn, let_go
 from ..live import LiveSet
 from ..program.layout import Layout
 from ..program.program import Program, Storage, Value
+from ..program.series import Series
 from .pipelines import Pipelines
 from .plan import Plan
+from .runs.growth import Steps, number_of
 from .runs.key import Key
 from .runs.record import BindGroups
 from .settings import RunSettings
 from .temps import Temps
 
 MAX_PLANS = 32  # sets of input shapes whose plans are kept
+MAX_SERIES = 4  # of sizes that grow
+
+
+class InSeries(NamedTuple):
+    """The run with this number of so many `runs`, and how much `more` each extent of the inputs, then the outputs, is each time."""
+
+    number: int
+    runs: int
+    more: Sequence[tuple[int, ...]]
 
 
 class PlannedRun:
-    """A run that is about to be submitted: its plan keeps its buffers until the `with` ends, or nobody holds this."""
+    """A run that is about to be submitted: its plan keeps its buffers until the `with` ends, or nobody holds this. Of a series the
+    `number` says which of its sizes it has, and `steps` how much they grow."""
 
-    __slots__ = ("__weakref__", "_plans", "key", "plan")
+    __slots__ = ("__weakref__", "_plans", "key", "number", "plan", "steps")
 
-    def __init__(self, plans: Plans, key: Key, plan: Plan) -> None:
-        self._plans, self.key, self.plan = plans, key, plan
+    def __init__(self, plans: Plans, key: Key, plan: Plan, number: int = 0, steps: Steps | None = None) -> None:
+        self._plans, self.key, self.plan, self.number, self.steps = plans, key, plan, number, steps
         plan.runs.add(self)
+
+    @property
+    def output_shapes(self) -> Sequence[tuple[int, ...]]:
+        """Of the outputs, in the order of the program."""
+        series = self.plan.series
+        if series is None:
+            return self.plan.output_shapes
+        return [tuple([a + self.number * by for a, by in zip(*it, strict=True)]) for it in series.outputs]
+
+    @property
+    def in_series(self) -> InSeries | None:
+        """Which run of a series it is; None of a plan for its sizes alone."""
+        series = self.plan.series
+        if series is None or self.steps is None:
+            return None
+        more = dict(self.steps[0])
+        inputs = [more.get(k, (0,) * len(shape)) for k, shape in enumerate(self.key[0])]
+        return InSeries(self.number, series.count, [*inputs, *(by for _, by in series.outputs)])
 
     def __enter__(self) -> Plan:
         return self.plan
@@ -89,7 +120,7 @@ class Family:
         if len(plan.temps) == len(self.temps) and self.temps.generations:
             return
         oldest = self.runs - self.temps.generations
-        plans = [it for member in self.members for it in member.kept.values()]
+        plans = [it for member in self.members for it in member.all]
         for it in plans:
             it.note_repeats(self.runs)
         kept = {buffer for it in plans if it.in_use or it.last_run > oldest for buffer in it.temps}
@@ -103,7 +134,8 @@ class Family:
 
 
 class Plans:
-    """Many threads may ask for plans at once; `kept` has them, the one that was asked for last at the end."""
+    """Many threads may ask for plans at once; `kept` has them, the one that was asked for last at the end, and `series` those of
+    sizes that grow, by the first key and the steps."""
 
     def __init__(
         self,
@@ -115,6 +147,7 @@ class Plans:
         family: Family | None = None,
     ) -> None:
         self.kept: OrderedDict[Key, Plan] = OrderedDict()
+        self.series: OrderedDict[tuple[Key, Steps], Plan] = OrderedDict()
         self.pipelines = pipelines
         self.family = family or Family(device, settings)
         self._program, self._device, self._settings, self._weights = program, device, settings, weights
@@ -123,6 +156,11 @@ class Plans:
         self._left = False
         with self.family.lock:
             self.family.members.add(self)
+
+    @property
+    def all(self) -> list[Plan]:
+        """Every plan that is kept."""
+        return [*self.kept.values(), *self.series.values()]
 
     @property
     def states(self) -> Collection[Buffer]:
@@ -149,6 +187,29 @@ class Plans:
             self.kept.move_to_end(key)
             return PlannedRun(self, key, found)
 
+    def in_series(self, key: Key) -> PlannedRun | None:
+        """The plan of a series that these inputs are in, for a run that is about to be submitted; None when there is none."""
+        with self.family.lock:
+            for of, plan in reversed(self.series.items()):
+                number = number_of(key, *of)
+                if number is not None and plan.series is not None and number < plan.series.count:
+                    self.series.move_to_end(of)
+                    return PlannedRun(self, key, plan, number, of[1])
+        return None
+
+    def made_series(self, key: Key, of: tuple[Key, Steps], series: Series) -> PlannedRun | None:
+        """The plan of a series, for a run of it with these inputs; None when that is not in it. Raises LimitError."""
+        number = number_of(key, *of)
+        if number is None or number >= series.count:
+            return None
+        self.pipelines.want(series.last)
+        with self.family.lock:
+            plan = self.series.get(of)
+            if plan is None:
+                plan = self.series[of] = self._plan(series.last, series)
+                self._drop(self.series, MAX_SERIES)
+            return PlannedRun(self, key, plan, number, of[1])
+
     def made(self, key: Key, layout: Layout) -> PlannedRun:
         """The plan for these inputs, made of their layout unless another thread has. Raises LimitError, InputError."""
         # Compiling takes long: outside the lock, so that runs of other shapes go on.
@@ -157,7 +218,12 @@ class Plans:
             return PlannedRun(self, key, self.kept.get(key) or self._make(key, layout))
 
     def _make(self, key: Key, layout: Layout) -> Plan:
-        like = next(reversed(self.kept.values()), None)
+        plan = self.kept[key] = self._plan(layout)
+        self._drop(self.kept, MAX_PLANS)
+        return plan
+
+    def _plan(self, layout: Layout, series: Series | None = None) -> Plan:
+        """A new one. What a series has by itself no other plan takes over."""
         plan = Plan(
             self._program,
             self._device,
@@ -168,19 +234,23 @@ class Plans:
             pipelines=self.pipelines.made,
             groups=self._groups,
             plan_checks=self._settings.plan_checks,
-            like=like,
+            like=next(reversed(self.kept.values()), None),
+            series=series,
         )
         plan.last_run = self.family.runs
-        self.kept[key] = plan
         if self._left and self not in self.family.members:
             self.family.members.add(self)  # a run that began before
-        # Only the first ones are looked at: an OrderedDict hashes each key that it comes to, and a decoder's have 34 shapes.
-        for old in [*islice(self.kept, max(0, len(self.kept) - MAX_PLANS))]:
-            it = self.kept[old]
-            if not it.in_use and it.end_repeats():
-                del self.kept[old]
-                it.retire()
         return plan
+
+    @staticmethod
+    def _drop(plans: OrderedDict[Any, Plan], most: int) -> None:
+        """Lets go of those that were asked for longest ago, beyond so many."""
+        # Only the first ones are looked at: an OrderedDict hashes each key that it comes to, and a decoder's have 34 shapes.
+        for old in [*islice(plans, max(0, len(plans) - most))]:
+            it = plans[old]
+            if not it.in_use and it.end_repeats():
+                del plans[old]
+                it.retire()
 
     def ran(self, run: PlannedRun) -> None:
         """The work of a run is submitted. An interrupt leaves it to the next run to give back what is not needed."""
@@ -192,14 +262,20 @@ class Plans:
 
     def forget(self, gone: Collection[Buffer]) -> None:
         """Lets go of the plans that were made with buffers which are `gone`; of all that no run uses after `leave`."""
+        forgotten = False
+        for plans in (self.kept, self.series):
+            forgotten |= self._forget(plans, gone)
+        if forgotten:
+            self._groups.clear()
+        if self._left and not self.all:
+            self.family.members.discard(self)
+
+    def _forget(self, plans: OrderedDict[Any, Plan], gone: Collection[Buffer]) -> bool:
         stale = [
             key
-            for key, it in self.kept.items()
+            for key, it in plans.items()
             if (self._left and not it.in_use and it.end_repeats()) or not it.temps.isdisjoint(gone)
         ]
         for key in stale:
-            self.kept.pop(key).retire()
-        if stale:
-            self._groups.clear()
-        if self._left and not self.kept:
-            self.family.members.discard(self)
+            plans.pop(key).retire()
+        return bool(stale)

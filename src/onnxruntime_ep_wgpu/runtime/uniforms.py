@@ -2,46 +2,54 @@
 
 In: the numbers (u32) that each dispatch reads. Out: per dispatch the part of a buffer to bind. Invariant: a dispatch binds
 its own block alone, so only that is held to the limit of a uniform binding; a buffer may be as large as buffers may be.
-Dispatches with equal numbers, as the layers of a transformer have, share a block.
+Dispatches with equal numbers, as the layers of a transformer have, share a block; in a series, those that have equal ones for all
+of its sizes.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from ..device import Buffer, BufferBinding, Device
 from ..errors import LimitError
 from ..live import LiveSet
+from ..program.series import Block, Numbers
 
 ALIGNMENT = 256  # bytes; every adapter allows uniform offsets at this multiple
+Key = tuple[int, ...] | Block
+"""Which block a dispatch reads: its numbers, or a block of a series."""
 
 
 class UniformBuffers:
     """Blocks on a device, in buffers of its uniform cache."""
 
-    def __init__(self, device: Device, blocks: Sequence[Sequence[int]]) -> None:
-        """`blocks[n]` are the numbers of dispatch n. Raises LimitError for a block that cannot be bound."""
+    def __init__(self, device: Device, blocks: Mapping[Key, Sequence[int]]) -> None:
+        """`blocks` has the numbers of each; those of a series, which are other ones for each of its sizes, come first. Raises
+        LimitError for a block that cannot be bound."""
         self.buffers: list[Buffer] = []
         self.users: LiveSet[object] = LiveSet()  # plans
         self._device = device
         self._places: dict[
-            tuple[int, ...], tuple[int, int]
-        ] = {}  # the buffer's place in `buffers`, and the offset in it
+            Key, tuple[int, int, int]
+        ] = {}  # the buffer's place in `buffers`, the offset in it, and bytes
         most = min(65536, device.adapter.limits["max-uniform-buffer-binding-size"])
         data = bytearray()
-        for values in map(tuple, blocks):
-            if not values or values in self._places:
+        for key, values in blocks.items():
+            if not values:
                 continue
-            if binding_bytes(len(values)) > most:
+            nbytes = binding_bytes(len(values))
+            if nbytes > most:
                 raise LimitError(
                     f"a kernel reads {len(values)} numbers of 4 bytes from its uniforms; the adapter"
                     f" {device.adapter.name!r} binds {most} bytes (max-uniform-buffer-binding-size)"
                 )
-            if len(data) + binding_bytes(len(values)) > device.target.max_buffer_bytes:
+            if len(data) + nbytes > device.target.max_buffer_bytes:
                 self._write(data)
                 data = bytearray()
-            self._places[values] = len(self.buffers), len(data)
+            self._places[key] = len(self.buffers), len(data), nbytes
             data += struct.pack(f"<{len(values)}I", *values)
             data += b"\0" * (-len(data) % ALIGNMENT)
         if data:
@@ -50,10 +58,23 @@ class UniformBuffers:
     def _write(self, data: bytearray) -> None:
         self.buffers.append(self._device.memory.uniform(bytes(data)))
 
-    def entry(self, values: Sequence[int]) -> BufferBinding:
-        """What to bind for a dispatch that reads these numbers."""
-        number, offset = self._places[tuple(values)]
-        return BufferBinding(self.buffers[number], offset, binding_bytes(len(values)))
+    def entry(self, key: Key) -> BufferBinding:
+        """What to bind for a dispatch that reads this block."""
+        number, offset, nbytes = self._places[key]
+        return BufferBinding(self.buffers[number], offset, nbytes)
+
+    def rows(self, count: int) -> list[tuple[Buffer, Numbers]]:
+        """What buffers hold for each of the `count` sizes of a series, from their beginning on (sizes, bytes)."""
+        series = [(key, *place) for key, place in self._places.items() if isinstance(key, Block)]
+        found = []
+        for number, buffer in enumerate(self.buffers):
+            own = [(key, offset, nbytes) for key, place, offset, nbytes in series if place == number]
+            if own:
+                made = np.zeros((count, max(offset + nbytes for _, offset, nbytes in own)), np.uint8)
+                for key, offset, _ in own:
+                    made[:, offset : offset + 4 * key.words.shape[1]] = key.words.view(np.uint8)
+                found.append((buffer, made))
+        return found
 
     def leave(self, user: object) -> None:
         """`user` will submit no more work with them; the last one gives the buffers back."""

@@ -266,10 +266,9 @@ class Allocation:
         number, stays = self.range.number, self.range.state == pool.USED
         return Marked(number, marks, place, value, at, mirror, mirrored, stays)
 
-    def place_of(self, offset: int, nbytes: int) -> Place | None:
-        """Where a range lies that has one piece, on a device that is there."""
-        found = self._within(offset, nbytes)
-        return None if found is None or found.device.lost else found.place
+    def room(self, offset: int) -> int:
+        """How many bytes from an offset on lie in one piece."""
+        return next((piece.end - offset for piece in self._pieces if piece.start <= offset < piece.end), 0)
 
     def lend(self, offset: int, nbytes: int) -> Located:
         """Where a range lies and stays until it is freed. Raises like `read`."""

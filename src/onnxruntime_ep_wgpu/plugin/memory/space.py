@@ -28,7 +28,7 @@ from . import pool
 from .allocation import Allocation, Located, Marked
 
 if TYPE_CHECKING:
-    from ...device import Context, Device, Place
+    from ...device import Context, Device
 
 RESERVED_BYTES = 1 << 40
 _MOST_DROPPED = 8  # ranges for one; the next one makes more room
@@ -250,10 +250,10 @@ class AddressSpace:
         allocation, offset = self._find(address, nbytes)
         allocation.adopt(offset, nbytes, at)
 
-    def known_place(self, address: int, nbytes: int) -> Place | None:
-        """Where a range lies that is allocated or in the pool, in one piece; else None."""
-        allocation = self._range(address, nbytes)
-        return None if allocation is None else allocation.place_of(address - allocation.start, nbytes)
+    def room(self, address: int) -> int:
+        """How many bytes from an address on, which is allocated, lie in one piece."""
+        allocation, offset = self._find(address, 0)
+        return allocation.room(offset)
 
     def _range(self, address: int, nbytes: int) -> Allocation | None:
         allocation = self._allocations.get(address)
