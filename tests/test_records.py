@@ -132,6 +132,22 @@ def test_other_kinds_are_those_of_the_standard_library() -> None:
     assert it == Plain(5) and not vars(Plain)["__dataclass_params__"].frozen
 
 
+@pytest.mark.parametrize("decorators", [DECORATORS, DECORATORS[::-1]])
+def test_each_may_be_the_base_of_the_other(decorators: list[Callable[..., Any]]) -> None:
+    base = made(decorators[0])[0]
+
+    @decorators[1](frozen=True)
+    class Derived(base):  # type: ignore[misc]
+        """A place with a weight."""
+
+        weight: float = 0.5
+
+    derived = Derived(1.0, weight=2.0)
+    assert derived == Derived(1.0, weight=2.0) != Derived(1.0)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        derived.x = 3.0
+
+
 Kept = made(records.dataclass)[0]
 Kept.__qualname__ = "Kept"
 

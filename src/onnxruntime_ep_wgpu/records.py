@@ -25,7 +25,10 @@ def _frozen(cls: Any) -> Any:
     own = dict(vars(cls))
     if not cls.__doc__:  # for which the standard library looks at the signature
         cls.__doc__ = cls.__name__
-    dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+    # Only beneath a frozen class the standard library insists that this one is made frozen, too.
+    below = any(base.__dataclass_params__.frozen for base in cls.__mro__[1:] if dataclasses.is_dataclass(base))
+    dataclasses.dataclass(init=False, repr=False, eq=False, frozen=below)(cls)
+    cls.__dataclass_params__.frozen = True
     names = frozenset(it.name for it in dataclasses.fields(cls))
 
     def __setattr__(self: Any, name: str, value: Any) -> None:

@@ -251,7 +251,7 @@ def test_heads_of_one_step_are_counted_when_it_is_compiled() -> None:
     assert "let query = min(top + row, 2u - 1u);" in text
 
 
-def test_a_token_without_a_place_is_left_out() -> None:
+def test_a_token_beyond_the_caches_takes_the_last_row() -> None:
     """The caches are full, and how long the sequences are is known on the device alone."""
     case = replace(TOKENS["next"], **PACKED)
     feeds = [a for a in case.inputs(F) if a is not None]
@@ -259,8 +259,12 @@ def test_a_token_without_a_place_is_left_out() -> None:
     assert appends(program) == 1
     feeds[3][:] = 16
     before = [feeds[1].copy(), feeds[2].copy()]
-    for ours, theirs in zip(run(program, feeds, in_place=True)[1:], before, strict=True):
+    after = run(program, feeds, in_place=True)[1:]
+    feeds[1:3], feeds[3] = [cache.copy() for cache in before], np.full_like(feeds[3], 15)
+    for ours, theirs, old in zip(after, run(program, feeds, in_place=True)[1:], before, strict=True):
         np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_array_equal(ours[:, :, :15], old[:, :, :15])
+        assert (ours[:, :, 15] != old[:, :, 15]).any()
 
 
 def dispatches(program: Program, steps: int) -> list[str]:

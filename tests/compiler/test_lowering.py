@@ -118,7 +118,7 @@ def test_every_refusal_has_a_reason_that_names_the_cause():
     nodes = [
         node("Relu", ["x"], ["a"]),
         node("NonZero", ["x"], ["i"]),
-        node("Tanh", ["d"], ["e"]),
+        node("Erf", ["d"], ["e"]),
         node("Reshape", ["x", "i2"], ["r"]),
     ]
     model = make_model(nodes, {"x": (F, ["n"]), "d": (np.float64, ["n"]), "i2": (I64, ["k"])})

@@ -41,15 +41,6 @@ def test_a_submit_may_be_copies_alone(device: Device) -> None:
     assert np.array_equal(get(device, last, x), x)
 
 
-def test_encoding_in_two_halves_is_encoding(device: Device) -> None:
-    x = np.arange(64, dtype=np.float32)
-    add = AddOne(device, x.size)
-    one, other = put(device, x), device.buffer(x.nbytes)
-    encoder = device._encoder
-    device.queue.submit([encoder.finish(encoder.record(device.record([add.dispatch(one, other)])))], "the work")
-    assert np.array_equal(get(device, other, x), x + 1)
-
-
 def test_a_recording_runs_again(device: Device) -> None:
     x = np.arange(64, dtype=np.float32)
     add = AddOne(device, x.size)

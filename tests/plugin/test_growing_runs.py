@@ -153,6 +153,34 @@ def test_values_that_set_shapes_are_never_expected() -> None:
     assert hits() == before
 
 
+def test_tensors_that_are_empty_at_every_size_or_at_the_first_are_right() -> None:
+    """They lie nowhere, and what has elements at a later size lies somewhere."""
+    node = models.node
+    model = models.model(
+        [
+            node("Concat", ["a", "a"], ["b"], "b", axis=1),
+            node("Add", ["x", "one"], ["y"], "y"),
+            node("Slice", ["x", "one_step", "end", "axis"], ["z"], "z"),
+        ],
+        [("a", models.FLOAT, ["n", 0]), ("x", models.FLOAT, ["n"])],
+        [("b", models.FLOAT, ["n", 0]), ("y", models.FLOAT, ["n"]), ("z", models.FLOAT, [None])],
+        [
+            ("one", np.array([1], np.float32)),
+            ("one_step", np.array([2])),
+            ("end", np.array([1 << 40])),
+            ("axis", np.array([0])),
+        ],
+    )
+    session = webgpu_ep.session(model)
+    for lengths in (range(8), range(8, 0, -1), range(0, 40, 2)):
+        for length in lengths:
+            x = RANDOM.standard_normal(length, np.float32)
+            b, y, z = session.run(None, {"a": np.empty((length, 0), np.float32), "x": x})
+            assert b.shape == (length, 0)
+            np.testing.assert_array_equal(y, x + 1)
+            np.testing.assert_array_equal(z, x[2:])
+
+
 def test_a_tensor_that_is_exchanged_is_the_one_that_is_read() -> None:
     """x lies elsewhere in the step that was expected."""
     session = decoder()

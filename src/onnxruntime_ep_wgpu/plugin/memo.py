@@ -166,6 +166,8 @@ class Memos:
             if tensors.valued:  # a value that sets shapes
                 return
             shapes, count = self._series_rows(run, series, rows, tensors.addresses)
+            if not count:
+                return
         key = graph, tuple(tensors.addresses), shapes
         number = self._free_place(key)
         if number is not None:
@@ -175,18 +177,21 @@ class Memos:
 
     def _series_rows(self, run: Run, series: InSeries, rows: Any, addresses: Sequence[int]) -> tuple[Shapes, int]:
         """Makes the rows of a run those of its series. Gives the first shapes, and how many runs of it have their tensors at these
-        addresses, as far as there is room."""
+        addresses, as far as there is room: none where a tensor without elements, which lies nowhere, gets some."""
         program, first, count = run.executable.program, list[tuple[int, ...]](), series.runs
         values = (*program.inputs, *program.outputs)
         for k, (shape, more) in enumerate(zip(run.shapes, series.more, strict=True)):
             begin = tuple([extent - series.number * by for extent, by in zip(shape, more, strict=True)])
             first.append(begin)
             if any(more):
+                if 0 in shape and not any(extent == by == 0 for extent, by in zip(shape, more, strict=True)):
+                    count = 0
+                    continue
                 row = rows[self._numbers[k]]
                 row.dims[0 : row.rank], row.more[0 : row.rank] = begin, more
-                count = _that_fit(
-                    program.values[values[k]].dtype, begin, more, memory.space().room(addresses[k]), count
-                )
+                if 0 not in shape:
+                    room = memory.space().room(addresses[k])
+                    count = _that_fit(program.values[values[k]].dtype, begin, more, room, count)
         return first, count
 
     def _words(self, number: int, rows: Any, graph: int, count: int) -> Any:
