@@ -1,5 +1,5 @@
 // The tables of a Program's header as far as this library reads them: what the columns of their rows are, as in Python's
-// `program/file.py`. In exports a weight has its place in the pool too.
+// `program/file.py`. In exports a weight has its place in the pool too, and how it lies there.
 
 export const COLUMNS = {
   symbols: ['name', 'input', 'index', 'is_element'],
@@ -9,7 +9,7 @@ export const COLUMNS = {
     'kernel', 'args', 'uniforms', 'guards', 'workgroups', 'origin', 'operators', 'flops', 'traffic', 'repeats', 'ranges',
   ],
   checks: ['condition', 'text', 'dims', 'limit'],
-  weights: ['dtype', 'shape', 'nbytes', 'offset'],
+  weights: ['dtype', 'shape', 'nbytes', 'offset', 'matrices'],
 } as const; // prettier-ignore
 
 /** Columns of an export in whose lists `[k]` is expression k. */

@@ -22,7 +22,10 @@ const BINDING_TYPES = { read: 'read-only-storage', read_write: 'storage', unifor
 const known = new WeakMap<GPUDevice, Gpu>();
 
 export class Gpu {
-  /** Those of the device, and `integer-dots` where it multiplies and adds four bytes in one instruction. */
+  /**
+   * Those of the device, `integer-dots` where it multiplies and adds four bytes in one instruction, and `discrete` where the GPU
+   * has memory of its own, as far as the vendor tells.
+   */
   readonly features: ReadonlySet<string>;
   readonly limits: GPUSupportedLimits;
   /** Products that matrix units make. */
@@ -49,7 +52,9 @@ export class Gpu {
     const { isFallbackAdapter, description, architecture, vendor } = device.adapterInfo ?? {};
     this.software = isFallbackAdapter ?? /swiftshader|llvmpipe/i.test(`${description} ${architecture}`);
     const own = !this.software && vendor && vendor !== 'apple' && globalThis.navigator?.gpu?.wgslLanguageFeatures?.has(BYTES);
-    this.features = new Set([...(device.features as ReadonlySet<string>), ...(own ? ['integer-dots'] : [])]);
+    this.features = new Set([
+      ...(device.features as ReadonlySet<string>), ...(own ? ['integer-dots'] : []), ...(vendor === 'nvidia' ? ['discrete'] : []),
+    ]); // prettier-ignore
     void device.lost.then((info) => {
       this.lost ??= info.message || info.reason || 'unknown reason';
     });
@@ -306,10 +311,7 @@ export function hasDevice(): boolean {
 async function requestAdapter(): Promise<GPUAdapter> {
   const gpu = (globalThis.navigator as Navigator | undefined)?.gpu;
   if (!gpu) {
-    const insecure = globalThis.isSecureContext === false ? ', which pages have only over https or on localhost' : '';
-    throw new DeviceError(
-      `there is no WebGPU here (navigator.gpu${insecure}): use a current browser, or in Node \`create\` of the package webgpu, or set env.webgpu.adapter`,
-    );
+    throw new DeviceError(`there is no WebGPU here (navigator.gpu${(await reason((it) => it.withoutGpu())) ?? ')'}`);
   }
   const { forceFallbackAdapter } = flags;
   const powerPreference = preferenceOf(flags);

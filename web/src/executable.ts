@@ -70,13 +70,17 @@ export class Executable {
         `the weight '${name}' takes ${bytes} bytes, this device allows ${gpu.limits.maxBufferSize} (maxBufferSize)`,
       );
     }
-    compileAhead(program, gpu, known);
     const weights: GPUBuffer[] = [];
+    const uploaded = (into: readonly GPUBuffer[]): Promise<void> => upload(from, gpu, into, progress, signal);
     try {
       await gpu.guarded('the weights do not fit on the device', () => {
         for (const it of program.weights) weights.push(gpu.storage(it.bytes, `the weight '${it.name}'`));
       });
-      await upload(from, gpu, weights, progress, signal);
+      const later = program.weights.some((it) => it.matrices) && (await import('./transposed.js'));
+      const done = later ? later.transposed(gpu, program.weights, weights, uploaded) : uploaded(weights);
+      // This keeps the thread, while others read and check weights.
+      compileAhead(program, gpu, known);
+      await done;
     } catch (error) {
       from.cancel();
       for (const buffer of weights) gpu.free(buffer);

@@ -79,11 +79,15 @@ export interface Check {
   readonly limit: boolean;
 }
 
-/** A weight: bytes from `offset` on of what follows the Program, or of the chunks beside it. */
+/**
+ * A weight: bytes from `offset` on of what follows the Program, or of the chunks beside it. With `matrices`, the rows, columns and
+ * bits of elements of matrices that follow each other there, the weight is each of them transposed.
+ */
 export interface Weight {
   readonly name: string;
   readonly offset: number;
   readonly bytes: number;
+  readonly matrices?: readonly number[] | 0;
 }
 
 export type Definition = readonly [string, Postfix];

@@ -1,6 +1,6 @@
 // An exported model, wherever it is: a folder with a manifest, one file, or bytes. In: an address or bytes. Out: its Program
 // and a stream of its weights. Invariants: no weight is used whose hash differs from the manifest's; of a folder's weights
-// at most one chunk is in memory at once, while the next ones are on their way.
+// at most two chunks are in memory at once, with what one of them is inflated to, while the next ones are on their way.
 
 import { LimitError, NotExportedError, ProgramError, messageOf } from './errors.js';
 import {
@@ -11,7 +11,7 @@ import type { Found, Tell } from './found.js';
 import { BASELINE, type MatrixUnit, type Program, type Target, damaged, lack, readExport, targetOf, wrongVersion } from './program.js';
 
 const PACK = 'wgpupack';
-const MANIFEST_VERSION = 4;
+const MANIFEST_VERSION = 5;
 const MANIFEST = /(^|\/)manifest\.json(\?.*)?$/s;
 /** What an export calls its files, so that none leads out of its folder. */
 const FILE = /^[a-z][a-z\d-]*(\.[a-z\d]+)+$/;
@@ -21,6 +21,8 @@ const MOST_INFLATED = 1032;
 const MOST_TEXT = 2 ** 28;
 /** Chunks that are asked for ahead of the one that is read. */
 const AHEAD = 4;
+/** Chunks that are read and checked at once: the thread that uploads them waits for each of these. */
+const AT_ONCE = 2;
 
 /** Is given bytes of the weights, which begin at `offset`, and keeps no reference to them. */
 export type Take = (offset: number, bytes: Uint8Array) => void;
@@ -29,7 +31,7 @@ export interface Package {
   readonly program: Program;
   /** Bytes of all weights. */
   readonly total: number;
-  /** Hands over the weights in order, as often as they are needed; `arrived` is told their bytes while they arrive. */
+  /** Hands over all weights; `arrived` is told how many of their bytes are there, while they arrive. */
   weights(take: Take, arrived: Tell): Promise<void>;
   /** Lets go of weights that nobody will take. */
   cancel(): void;
@@ -218,42 +220,45 @@ function choose({ programs }: Manifest, has: Capabilities): { entry: FileEntry; 
   return all.find(({ target: it }) => it.software === has.software && !lack(it, has.features, has.limits, has.matrices)) ?? all.at(-1);
 }
 
-/** Hands over the chunks of a folder one after another; the first ones are asked for at once. */
+/** Hands over the chunks of a folder; the first ones are asked for at once. */
 function chunksOf(uri: string, chunks: readonly Chunk[], ask: ReturnType<typeof asking>, read: Read): Chunks {
-  const asked = new Map<number, Promise<Found>>();
-  const askFrom = (first: number): void => {
-    for (let k = first; k < Math.min(first + AHEAD, chunks.length); k++) {
-      if (asked.has(k)) continue;
-      const found = ask(chunks[k]!);
-      found.catch(() => undefined); // told when its turn comes
-      asked.set(k, found);
+  const asked: Promise<Found>[] = [];
+  const cancel = (): void => {
+    for (const it of asked) void it.then((found) => found.cancel(), () => undefined);
+  };
+  let [next, offset, all] = [0, 0, 0];
+  const askAhead = (): void => {
+    for (let k = asked.length; k < Math.min(next + AHEAD, chunks.length); k++) {
+      (asked[k] = ask(chunks[k]!)).catch(() => undefined); // told when its turn comes
     }
   };
   // A call for each chunk, because an async function keeps all that it ever named until it ends.
-  const one = async (k: number, offset: number, take: Take, arrived: Tell): Promise<void> => {
-    const found = asked.get(k)!;
-    const chunk = chunks[k]!;
-    asked.delete(k);
-    const tell: Tell = (bytes) => arrived(offset + Math.floor((bytes / chunk.bytes) * weightBytes(chunk)));
-    take(offset, await inflatedChunk(await read(chunk, found, tell), chunk, uri));
-  };
-  const cancel = (): void => {
-    for (const it of asked.values()) void it.then((found) => found.cancel(), () => undefined);
-    asked.clear();
+  const one = async (take: Take, arrived: Tell): Promise<void> => {
+    askAhead();
+    const [found, chunk, from] = [asked[next], chunks[next++]!, offset];
+    offset += weightBytes(chunk);
+    let before = 0;
+    const tell: Tell = (bytes) => {
+      const now = Math.floor((bytes / chunk.bytes) * weightBytes(chunk));
+      arrived((all += now - before));
+      before = now;
+    };
+    const bytes = await inflatedChunk(await read(chunk, found, tell), chunk, uri);
+    if (next <= chunks.length) take(from, bytes);
   };
   const hand: Package['weights'] = async (take, arrived) => {
-    let offset = 0;
+    const some = async (): Promise<void> => {
+      while (next < chunks.length) await one(take, arrived);
+    };
     try {
-      for (const [k, chunk] of chunks.entries()) {
-        askFrom(k);
-        await one(k, offset, take, arrived);
-        offset += weightBytes(chunk);
-      }
-    } finally {
+      await Promise.all(Array.from({ length: AT_ONCE }, some));
+    } catch (error) {
+      next = Infinity; // nothing more is handed over
       cancel();
+      throw error;
     }
   };
-  askFrom(0);
+  askAhead();
   return { hand, cancel };
 }
 

@@ -65,7 +65,9 @@ export function programOf(header: unknown, target: Target): Program {
 
 function weights(rows: readonly Row<'weights'>[], values: readonly Value[]): Weight[] {
   const names = new Map(values.map((it) => [it.weight, it.name]));
-  return rows.map((it, k) => ({ name: names.get(k) ?? '', offset: count(it.offset), bytes: count(it.nbytes) }));
+  return rows.map((it, k) => ({
+    name: names.get(k) ?? '', offset: count(it.offset), bytes: count(it.nbytes), matrices: it.matrices && list(count)(it.matrices),
+  })); // prettier-ignore
 }
 
 // ---- cells

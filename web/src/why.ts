@@ -9,6 +9,12 @@ export async function uncompiled(module: GPUShaderModule, code: string): Promise
   return `${line}: ${first.message}`;
 }
 
+/** Why there is no WebGPU, to follow its name in brackets, and the way out. */
+export async function withoutGpu(): Promise<string> {
+  const insecure = globalThis.isSecureContext === false ? ', which pages have only over https or on localhost' : '';
+  return `${insecure}): use a current browser, or in Node \`create\` of the package webgpu, or set env.webgpu.adapter`;
+}
+
 /** Why a browser fetches nothing, which it tells its console alone; undefined where no server answers. */
 export async function unfetched(uri: string): Promise<string | undefined> {
   const { location } = globalThis;

@@ -22,10 +22,21 @@ from ..errors import FreeSizeError, OptionError, UnsupportedError, cut
 from ..program.dtypes import DType
 from ..program.flow import Flow, leaves
 from ..program.program import Program
-from ..program.target import F16, INTEGER_DOTS, SUBGROUPS, WEB_BASELINE, Target, lack
+from ..program.target import (
+    DISCRETE,
+    F16,
+    INTEGER_DOTS,
+    SUBGROUP_MATRIX,
+    SUBGROUPS,
+    WEB_BASELINE,
+    MatrixUnit,
+    Target,
+    lack,
+)
 from ..records import dataclass
 from ..writing import appearing, naming
 from .arguments import model_argument
+from .constants import calculate_constants
 from .free_dimensions import hindered, in_python, keys_of
 from .model_file import read_model
 from .original import kept, original_of
@@ -35,13 +46,15 @@ from .web_files import GRAIN, described, pack, write_folder
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-CHUNK_BYTES = 16 << 20  # so that one is read while another is checked, and little is in memory at once
+CHUNK_BYTES = 8 << 20  # so that one is read while others are checked, and little is in memory at once
 HALVES = replace(WEB_BASELINE, name="web-f16", features=frozenset({F16}))
 REDUCING = replace(WEB_BASELINE, name="web-subgroups", features=frozenset({SUBGROUPS}))
 BOTH = replace(WEB_BASELINE, name="web-f16-subgroups", features=HALVES.features | REDUCING.features)
 # Most GPUs run larger workgroups with more memory, which browsers offer in steps: of these the next one.
 # Kernels of the native provider rely on them, so a page runs the same ones where it can.
 LARGE = replace(WEB_BASELINE, name="web-large", max_invocations=1024, max_workgroup_storage=32 << 10)
+# What browsers offer of NVIDIA's matrix units; those of other vendors multiply other sizes, or have subgroups of several.
+MATRICES = (MatrixUnit(16, 16, 16, "f16", "f32", 32),)
 _WORKGROUP = re.compile(r"@workgroup_size\((\d+)\)")
 # For browsers without a GPU: kernels for GPUs take them seconds to compile.
 SOFTWARE = replace(WEB_BASELINE, name="web-software", software=True, tuning=SWIFTSHADER)
@@ -118,7 +131,9 @@ def export(
         if precision and samples is not None:
             made = reduce(source, precision, samples, _folder(temporary))
             reduced, source = Reduced(made.errors, made.kept, made.quantised), made.path
-        programs, contradicted = _programs(source, read_model(source, overrides))
+        given = read_model(source, overrides)
+        calculate_constants(given)
+        programs, contradicted = _programs(source, given)
         base = programs[-1]
         partial = _folder(temporary, "" if single_file else place.name)
         # Bytes of one file do not say where they came from; this does.
@@ -260,10 +275,15 @@ def _programs_as_declared(source: Path, model: ir.Model) -> list[Program | Flow]
         richer = [both, plain, reducing]
         alone, together = _large(HALVES), _large(BOTH)
     large, large_together = _compiled(source, model, alone, together)
-    dotted: Sequence[Program | Flow] = ()
+    dotted: list[Program | Flow] = []
+    best = _discrete(together)
     if _may_be_rounded(model):
-        dotted = _compiled(source, model, _dotted(together), _dotted(alone))
-    found = _distinct([*dotted, large_together, richer[0], large, *richer[1:], base])
+        dotted += _compiled(source, model, _dotted(together), _dotted(alone))
+        best = _dotted(best)
+    (discrete,) = _compiled(source, model, best)
+    # Of bytes they need further weights, of which no export shall have more than the model.
+    units = _compiled(source, model, _with_units(best)) if F16 in best.features else []
+    found = _distinct([*units, discrete, *dotted, large_together, richer[0], large, *richer[1:], base])
     # A software adapter may refuse what is too long for it; the Program for all still runs there.
     with suppress(UnsupportedError):
         (software,) = _compiled(source, model, SOFTWARE)
@@ -277,6 +297,18 @@ def _large(target: Target) -> Target:
     name = target.name.replace("web-", f"{LARGE.name}-")
     limits = {"max_invocations": LARGE.max_invocations, "max_workgroup_storage": LARGE.max_workgroup_storage}
     return replace(target, name=name, **limits)  # type: ignore[arg-type]
+
+
+def _discrete(target: Target) -> Target:
+    """The same for a GPU with memory of its own. Those have subgroups, and more that adapters of larger workgroups may lack."""
+    return replace(target, name=f"{target.name}-discrete", features=target.features | {DISCRETE}, discrete=True)
+
+
+def _with_units(target: Target) -> Target:
+    """The same with matrix units."""
+    return replace(
+        target, name=f"{target.name}-matrices", features=target.features | {SUBGROUP_MATRIX}, matrices=MATRICES
+    )
 
 
 def _dotted(target: Target) -> Target:

@@ -23,11 +23,11 @@ from ..program.flow import Flow, flow_of, leaves
 from ..program.program import Program
 from ..program.reading import parsed
 from ..program.target import WEB_BASELINE
-from ..program.weights import weight_array, weight_bytes
+from ..program.weights import weight_bytes
 from ..writing import OutputFile, append_file, creating
-from .web_programs import decode, encode
+from .web_programs import decode, encode, stored_array
 
-MANIFEST_VERSION = 4
+MANIFEST_VERSION = 5
 GRAIN = 16  # bytes; weights and chunks begin at multiples of it
 FIRST_BYTES = 1 << 20  # of the first chunk at most: deflated, floats save 7 % and more, which is what kernels take
 MOST_INFLATED = 16 << 20  # bytes of a chunk that may be deflated: a page takes a tenth of a second for them
@@ -64,7 +64,7 @@ def write_folder(
     """
     with _Chunks(folder, chunk_bytes) as chunks:
         offsets = {
-            id(leaf): [chunks.add(weight_bytes(weight_array(it))) for it in leaf.weights]
+            id(leaf): [chunks.add(weight_bytes(stored_array(it))) for it in leaf.weights]
             for program in programs
             for leaf in leaves(program)
         }

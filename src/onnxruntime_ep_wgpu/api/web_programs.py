@@ -3,7 +3,8 @@
 In: Programs, and where in the pool their weights are. Out: deflated JSON, `{lines, texts, expressions, columns, programs}`. One of
 `texts` is numbers of `lines`, a negative one the length of the range that begins with the number before it; a table of a header
 is numbers of `columns`, in which WGSL is a number of `texts`, and in those of EXPRESSIONS a list `[k]` is expression k. Targets
-are in the manifest. Invariant: the tokens of a kernel stay what the compiler wrote; the same reader is in `web/src/program.ts`.
+are in the manifest. Where the pool has a weight as matrices that a page transposes, `matrices` are their `[rows, columns, bits]`,
+else 0. Invariant: the tokens of a kernel stay what the compiler wrote; the same reader is in `web/src/program.ts`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..program.file import COLUMNS, header
 from ..program.flow import Flow, flow_header
 from ..program.program import Program
 from ..program.reading import parsed
-from ..program.weights import weight_array
+from ..program.weights import Permuted, weight_array
 
 MOST_TEXT = 1 << 28  # bytes of a file, inflated; no longer text can be read in a browser
 MOST_WGSL = 1 << 26  # characters: a few numbers stand for texts as long as one likes
@@ -84,7 +85,10 @@ def _all_headers(
         if isinstance(program, Flow):
             return flow_header(program, [number(it) for it in program.programs])
         made = header(program, [weight_array(it) for it in program.weights])
-        made["weights"] = [[*row, place] for row, place in zip(made["weights"], places(program), strict=True)]
+        made["weights"] = [
+            [*row, place, _transposed(it) or 0]
+            for it, row, place in zip(program.weights, made["weights"], places(program), strict=True)
+        ]
         return made
 
     for place, program in enumerate(programs):
@@ -93,8 +97,8 @@ def _all_headers(
 
 
 def decode(data: bytes) -> list[dict[str, Any]]:
-    """The headers of the Programs but for their Targets, with a row `[0, 0, bytes, offset]` for each weight. Raises ProgramError
-    when the file is damaged, and for one whose few bytes stand for more text than any export has."""
+    """The headers of the Programs but for their Targets, with a row `[0, 0, bytes, offset, matrices]` for each weight. Raises
+    ProgramError when the file is damaged, and for one whose few bytes stand for more text than any export has."""
     try:
         inflating = zlib.decompressobj()
         text = inflating.decompress(data, MOST_TEXT)
@@ -142,8 +146,17 @@ def _at(pool: list[Any], number: int) -> Any:
 
 
 def columns_of(table: str) -> tuple[str, ...]:
-    """The columns of a table of an export; a weight has its place in the pool too."""
-    return (*COLUMNS[table], "offset") if table == "weights" else COLUMNS[table]
+    """The columns of a table of an export; of a weight also where the pool has it, and how."""
+    return (*COLUMNS[table], "offset", "matrices") if table == "weights" else COLUMNS[table]
+
+
+def stored_array(weight: Any) -> Any:
+    """A weight as the pool has it: in the order that it has in the model, where a page can change that."""
+    return weight_array(weight.data if _transposed(weight) else weight)
+
+
+def _transposed(weight: Any) -> tuple[int, int, int] | None:
+    return weight.transposed() if isinstance(weight, Permuted) else None
 
 
 class _Numbers:

@@ -18,11 +18,13 @@ from .tuning import Choice
 # WebGPU's names of the features that somebody uses; INT64 and SUBGROUP, which is the same as SUBGROUPS and counts them, are
 # wgpu-native's; SUBGROUP_MATRIX is Dawn's. COMPONENT_STORES is ours: to store a component of a vector in memory is to store nothing
 # else, as in SPIR-V, not to read, change and store the vector, which other invocations may be storing to. So is INTEGER_DOTS: a GPU
-# multiplies and adds four bytes in one instruction, which WGSL has everywhere and what lies below does not.
+# multiplies and adds four bytes in one instruction, which WGSL has everywhere and what lies below does not. Programs of an export
+# that are for a GPU with memory of its own need DISCRETE.
 COMPONENT_STORES = "component-stores"
+DISCRETE = "discrete"
 F16 = "shader-f16"
 INTEGER_DOTS = "integer-dots"
-OURS = frozenset({COMPONENT_STORES, INTEGER_DOTS})
+OURS = frozenset({COMPONENT_STORES, DISCRETE, INTEGER_DOTS})
 INT64 = "shader-int64"
 SUBGROUP = "subgroup"
 SUBGROUPS = "subgroups"

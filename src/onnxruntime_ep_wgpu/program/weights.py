@@ -31,6 +31,22 @@ class Permuted:
         """The weight as a view of what the model has."""
         return weight_array(self.data).transpose(self.permutation)
 
+    def transposed(self) -> tuple[int, int, int] | None:
+        """(rows, columns, bits) of the matrices that follow each other in the model's weight, if the permutation transposes each of
+        them; `bits` are those of an element. None for other permutations, and elements that are no part of 32 bits."""
+        axes = [it for it in self.permutation if self.data.shape[it] != 1]
+        count = next(
+            (k for k, (axis, first) in enumerate(zip(axes, sorted(axes), strict=True)) if axis != first), len(axes)
+        )
+        moved = axes[count:]
+        if not moved or (bits := weight_array(self.data).itemsize * 8) > 32:
+            return None
+        cut = moved.index(min(moved))
+        if moved[cut:] + moved[:cut] != sorted(moved):
+            return None
+        rows, columns = (math.prod(int(self.data.shape[it]) for it in part) for part in (moved[cut:], moved[:cut]))
+        return rows, columns, bits
+
 
 def weight_array(weight: Any) -> Any:
     """The numpy array of a weight, which may be a lazy onnx_ir tensor; elements narrower than a byte as packed bytes."""

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--with-onnx", action="store_true", help="keep the ONNX model beside the export, for pages without WebGPU"
     )
     parser.add_argument(
-        "--chunk", metavar="SIZE", default=str(CHUNK_BYTES), help="largest file of weights, such as 64MB (16MiB)"
+        "--chunk", metavar="SIZE", default=str(CHUNK_BYTES), help="largest file of weights, such as 64MB (8MiB)"
     )
     parser.add_argument("--fp16", action="store_true", help="halves, but for inputs, outputs and what would overflow")
     weights = parser.add_mutually_exclusive_group()

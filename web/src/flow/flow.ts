@@ -33,7 +33,7 @@ export async function opened(
   const numbers = new Map<string, number>();
   const weights: Weight[] = [];
   const number = (it: Weight): number => {
-    const place = `${it.offset}|${it.bytes}`;
+    const place = `${it.offset}|${it.bytes}|${it.matrices}`;
     if (!numbers.has(place)) numbers.set(place, weights.push(it) - 1);
     return numbers.get(place)!;
   };

@@ -32,6 +32,8 @@ _MOVING = frozenset(
     | {"Unsqueeze", "Constant", "ConstantOfShape"}
 )
 _CALCULATING = frozenset({"Abs", "Add", "Cos", "Div", "Exp", "Log", "Mul", "Neg", "Sin", "Sqrt", "Sub"})  # of floats
+FOLDED = _MOVING | _CALCULATING
+"""The operators of constants that are calculated here."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class _Folding:
 
     def _is_constant(self, node: ir.Node) -> bool:
         """True for a node that can be calculated here, though not that it is worth it."""
-        if node.domain not in ("", "ai.onnx") or node.op_type not in _MOVING | _CALCULATING:
+        if node.domain not in ("", "ai.onnx") or node.op_type not in FOLDED:
             return False
         inputs = [v for v in node.inputs if v is not None]
         if node.op_type == "Slice" and len(node.inputs) > 4 and not _goes_forward(node.inputs[4]):

@@ -1,0 +1,112 @@
+"""What a model calculates of constants alone, calculated once for an export. Natively ONNX Runtime has done so before it asks for
+kernels.
+
+In: a model. Out: the same model, with small results of such nodes as initializers. Invariant: what the compiler folds itself, or
+reads as a view, stays; so do integers that stand for weights. ONNX Runtime's CPU provider calculates, and what it refuses stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import onnx_ir as ir
+
+from ..compiler.graph.fold import FOLDED
+
+MOST_BYTES = 1 << 20  # of a result, which an export then has among its weights
+MOST_BYTES_TOGETHER = 4 << 20
+MOST_BYTES_READ = 4 << 20  # by a node
+# Those of random numbers, and those that make large weights of small ones.
+_LEFT = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+) | {"DequantizeLinear"}
+
+
+def calculate_constants(model: ir.Model) -> None:
+    """Replaces results of constants by what they are."""
+    graph = model.graph
+    constant: set[ir.Node] = set()
+    for node in graph:  # which follows the nodes that it reads
+        if _calculates(node) and all(it is None or _is_constant(it, constant) for it in node.inputs):
+            constant.add(node)
+    wanted = [value for node in constant for value in node.outputs if _is_read_elsewhere(value, constant, graph)]
+    wanted = [it for it in wanted if any(node.op_type not in FOLDED for node in _made_by([it], constant))]
+    left = MOST_BYTES_TOGETHER
+    for value, array in zip(wanted, _values(model, wanted, constant), strict=False):
+        if array.dtype.kind not in "biuf" or not 0 < array.nbytes <= min(MOST_BYTES, left):
+            continue
+        left -= array.nbytes
+        tensor = ir.tensor(array)
+        kind = ir.TensorType(tensor.dtype)
+        known = ir.Value(name=f"{value.name} calculated", shape=ir.Shape(array.shape), type=kind, const_value=tensor)
+        graph.register_initializer(known)
+        value.replace_all_uses_with(known)
+    for node in reversed(list(graph)):
+        if node in constant and not any(it.uses() or it in graph.outputs for it in node.outputs):
+            graph.remove(node, safe=True)
+
+
+def _calculates(node: ir.Node) -> bool:
+    within = {ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS}
+    if (
+        node.domain not in ("", "ai.onnx")
+        or node.op_type in _LEFT
+        or any(it.type in within for it in node.attributes.values())
+    ):
+        return False
+    read = (it.const_value for it in node.inputs if it is not None)
+    return sum(it.nbytes for it in read if it is not None) <= MOST_BYTES_READ
+
+
+def _is_constant(value: ir.Value, constant: set[ir.Node]) -> bool:
+    producer = value.producer()
+    return producer in constant if producer is not None else value.const_value is not None
+
+
+def _is_read_elsewhere(value: ir.Value, constant: set[ir.Node], graph: ir.Graph) -> bool:
+    return value not in graph.outputs and any(use.node not in constant for use in value.uses())
+
+
+def _made_by(values: Iterable[ir.Value], constant: set[ir.Node]) -> set[ir.Node]:
+    """The constant nodes that values are made by."""
+    found: set[ir.Node] = set()
+    pending = [it.producer() for it in values]
+    while pending:
+        node = pending.pop()
+        if node in constant and node not in found:
+            found.add(node)
+            pending += [it.producer() for it in node.inputs if it is not None]
+    return found
+
+
+def _values(model: ir.Model, wanted: list[ir.Value], constant: set[ir.Node]) -> Iterator[Any]:
+    """What values are, or nothing where ONNX Runtime does not calculate them."""
+    import onnx
+    import onnxruntime as ort
+    from onnx import helper
+
+    nodes = _made_by(wanted, constant)
+    if not nodes:
+        return
+    read = {it for node in nodes for it in node.inputs if it is not None and it.producer() is None}
+    tensors = []
+    for it in read:
+        assert it.const_value is not None
+        tensors.append(ir.to_proto(it.const_value))
+        tensors[-1].name = it.name or ""
+    graph = helper.make_graph(
+        [ir.to_proto(it) for it in model.graph if it in nodes],
+        "constants",
+        [],
+        [onnx.ValueInfoProto(name=it.name) for it in wanted],
+        tensors,
+    )
+    opsets = [helper.make_opsetid(*it) for it in model.opset_imports.items()]
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 4  # what it refuses is no fault of the model
+    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    with suppress(Exception):  # of any kind; such nodes run in a page, or are refused by name
+        whole = helper.make_model(graph, opset_imports=opsets, ir_version=model.ir_version).SerializeToString()
+        yield from ort.InferenceSession(whole, settings, providers=["CPUExecutionProvider"]).run(None, {})
