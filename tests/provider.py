@@ -79,6 +79,8 @@ def open_session(
     settings.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     source = model if isinstance(model, bytes) else str(model)
     if provider == "cpu":
+        # Processors without VNNI add two products of bytes in 16 bits, as the largest number where these are too few.
+        settings.add_session_config_entry("session.x64quantprecision", "1")
         return ort.InferenceSession(source, settings, providers=[CPU])
     given = dict(options or {})
     if provider == "ours" and targets.chosen() != targets.OWN:
