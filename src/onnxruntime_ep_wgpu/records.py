@@ -26,7 +26,8 @@ def _frozen(cls: Any) -> Any:
     if not cls.__doc__:  # for which the standard library looks at the signature
         cls.__doc__ = cls.__name__
     # Only beneath a frozen class the standard library insists that this one is made frozen, too.
-    below = any(base.__dataclass_params__.frozen for base in cls.__mro__[1:] if dataclasses.is_dataclass(base))
+    found = [getattr(base, "__dataclass_params__", None) for base in cls.__mro__[1:]]
+    below = any(it.frozen for it in found if it)
     dataclasses.dataclass(init=False, repr=False, eq=False, frozen=below)(cls)
     cls.__dataclass_params__.frozen = True
     names = frozenset(it.name for it in dataclasses.fields(cls))
