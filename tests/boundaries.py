@@ -25,6 +25,7 @@ from onnxruntime_ep_wgpu.program.axes import model_name
 from onnxruntime_ep_wgpu.program.target import Target
 
 from . import halves
+from .provider import exact
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -36,7 +37,7 @@ def optimised(path: Path) -> onnx.ModelProto:
         settings.log_severity_level = 3
         settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
         settings.optimized_model_filepath = str(Path(folder) / "optimised.onnx")
-        ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+        ort.InferenceSession(str(path), exact(settings), providers=["CPUExecutionProvider"])
         return _without_inserted_casts(onnx.load(settings.optimized_model_filepath))
 
 
@@ -129,5 +130,5 @@ def _run(model: onnx.ModelProto, feeds: Arrays) -> list[np.ndarray]:
     settings.log_severity_level = 3
     # Optimisations take casts there and back for nothing.
     settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(model.SerializeToString(), exact(settings), providers=["CPUExecutionProvider"])
     return [np.asarray(r) for r in session.run(None, dict(feeds))]

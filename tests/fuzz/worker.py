@@ -21,6 +21,7 @@ import onnxruntime as ort
 from onnxruntime_ep_wgpu.errors import InternalError, ShaderError, WgpuEpError
 from tests import feeding, patience
 from tests.conformance.cases import RANDOM
+from tests.provider import exact
 
 from . import cases
 
@@ -57,7 +58,7 @@ def run_case(name: str, provider: str) -> str:
     settings.log_severity_level = 4
     try:
         if provider == "cpu":
-            session = ort.InferenceSession(case.model, settings, providers=["CPUExecutionProvider"])
+            session = ort.InferenceSession(case.model, exact(settings), providers=["CPUExecutionProvider"])
         else:
             import onnxruntime_ep_wgpu
 
@@ -87,7 +88,7 @@ def run_case(name: str, provider: str) -> str:
 def compared(model: bytes, settings: ort.SessionOptions, feeds: dict[str, Any], ours: list[Any]) -> str:
     """`ran` when the CPU provider has the same results, `beyond` when it refuses the model or the run."""
     try:
-        theirs = ort.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
+        theirs = ort.InferenceSession(model, exact(settings), providers=["CPUExecutionProvider"])
         results = feeding.run(theirs, feeds)
     except Exception:
         return "beyond"

@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.errors import InputError, LimitError, UnsupportedError
 from tests import provider, support
+from tests.provider import exact
 
 from .compare import model
 
@@ -77,7 +78,9 @@ def _expected(op: str, built: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> 
     settings.log_severity_level = 4
     try:
         if op not in REFERENCE:
-            session = ort.InferenceSession(built.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+            session = ort.InferenceSession(
+                built.SerializeToString(), exact(settings), providers=["CPUExecutionProvider"]
+            )
             return [np.asarray(r) for r in session.run(None, feeds)]
     except Exception:
         if op == "TopK":  # more than there are; the evaluator gives what there is

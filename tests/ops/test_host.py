@@ -17,7 +17,7 @@ from onnxruntime_ep_wgpu.compiler.lower.builder import Builder, Operand
 from onnxruntime_ep_wgpu.compiler.lower.ops import host
 from onnxruntime_ep_wgpu.errors import InputError, UnsupportedError
 from onnxruntime_ep_wgpu.program.dtypes import DType
-from tests import support
+from tests import provider, support
 
 TYPES = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 BINARY = ["Add", "Sub", "Mul", "Div", "Mod", "FMod", "Min", "Max"]
@@ -82,7 +82,9 @@ def _cpu(op: str, arrays: list[np.ndarray], out: Any) -> np.ndarray | None:
     if op == "FMod" and arrays[0].dtype.itemsize == 8:
         return None
     try:
-        session = ort.InferenceSession(built.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(
+            built.SerializeToString(), provider.exact(settings), providers=["CPUExecutionProvider"]
+        )
     except Exception as error:
         assert "NOT_IMPLEMENTED" in str(error) or "Type Error" in str(error)
         return None

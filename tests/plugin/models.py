@@ -34,13 +34,15 @@ def square(rows: int | str = "N", columns: int = 8) -> bytes:
 
 
 def doubles() -> bytes:
-    """z = tanh(d), in f64, which does not run here."""
-    return model([node("Tanh", ["d"], ["z"], "double")], [("d", DOUBLE, ["N", 8])], [("z", DOUBLE, ["N", 8])])
+    """z = d / |d|, in f64, which does not run here."""
+    return model(
+        [node("LpNormalization", ["d"], ["z"], "double")], [("d", DOUBLE, ["N", 8])], [("z", DOUBLE, ["N", 8])]
+    )
 
 
 def doubles_beside() -> bytes:
-    """y = x * x in f32, z = tanh(d) in f64, which does not run here."""
-    nodes = [node("Mul", ["x", "x"], ["y"], "mul"), node("Tanh", ["d"], ["z"], "double")]
+    """y = x * x in f32, z = d / |d| in f64, which does not run here."""
+    nodes = [node("Mul", ["x", "x"], ["y"], "mul"), node("LpNormalization", ["d"], ["z"], "double")]
     return model(
         nodes,
         [("x", FLOAT, ["N", 8]), ("d", DOUBLE, ["N", 8])],

@@ -16,7 +16,7 @@ from onnxruntime_ep_wgpu.compiler.lower.lower import Attempt
 from onnxruntime_ep_wgpu.plugin.assign import graph as ort_graph
 from onnxruntime_ep_wgpu.plugin.assign import subgraph
 from onnxruntime_ep_wgpu.plugin.assign.shown import predecessors
-from onnxruntime_ep_wgpu.runtime.weight_file import FileRange
+from onnxruntime_ep_wgpu.runtime.weight_file import MappedFiles
 from onnxruntime_ep_wgpu.runtime.weight_sources import FromModel, InFile, WeightSource
 
 from . import models
@@ -247,7 +247,7 @@ def test_what_lies_beside_the_model_is_taken_at_onnx_runtimes_word(
     external = {it.name for it in onnx.load(path, load_external_data=False).graph.initializer if it.external_data}
     assert 0 < len(external) < len(want)
     compared: list[str] = []
-    monkeypatch.setattr(FileRange, "holds", lambda span, _data: compared.append(span.path.name) or False)
+    monkeypatch.setattr(MappedFiles, "hold", lambda _files, span, *_: compared.append(span.path.name) or False)
     sources: dict[str, WeightSource] = {}
     finders: list[FromModel] = []
     known = FromModel.__call__

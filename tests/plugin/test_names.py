@@ -167,7 +167,9 @@ else:
 
 def test_a_session_of_which_nothing_runs_here_is_an_error_unless_it_is_allowed(devices: list[object]) -> None:
     model = models.doubles()
-    with pytest.raises(webgpu_ep.UnsupportedError, match=r"the only node .* Tanh \(double\): .*allow_cpu_only"):
+    with pytest.raises(
+        webgpu_ep.UnsupportedError, match=r"the only node .* LpNormalization \(double\): .*allow_cpu_only"
+    ):
         webgpu_ep.session(model)
     session = webgpu_ep.session(model, allow_cpu_only=True)
     assert len(webgpu_ep.report(session).on_cpu) == 1
@@ -181,6 +183,6 @@ def test_nodes_on_the_cpu_are_one_warning_in_the_log(devices: list[object], capf
         return [line for line in capfd.readouterr().err.splitlines() if "nodes on the CPU" in line]
 
     (line,) = logged(models.doubles_beside())
-    assert "1 of 2 nodes on the CPU: Tanh (double): " in line
+    assert "1 of 2 nodes on the CPU: LpNormalization (double): " in line
     assert logged(models.square()) == []
     assert logged(models.chain(), forceCpuNodeNames=["relu"]) == [], "who sends nodes there knows"

@@ -89,9 +89,8 @@ def test_a_run_that_is_ended_before_it_begins_raises_and_leaves_the_session_usab
 def test_a_run_that_is_ended_between_its_groups_raises_and_leaves_the_session_usable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        memo.Memos, "_comes_again", lambda *_: False
-    )  # or C code does the third run, and calls nothing here
+    # Or C code does the third run, and calls nothing here.
+    monkeypatch.setattr(memo.Memos, "_is_due", lambda *_: False)
     made = session(models.chain(), forceCpuNodeNames="relu")
     options = ort.RunOptions()
     compute, calls = ComputeInfo.compute, []

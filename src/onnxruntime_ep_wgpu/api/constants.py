@@ -14,14 +14,14 @@ from typing import Any
 import onnx_ir as ir
 
 from ..compiler.graph.fold import FOLDED
+from ..program.drawing import DRAWING
+from .model_file import plain_settings
 
 MOST_BYTES = 1 << 20  # of a result, which an export then has among its weights
 MOST_BYTES_TOGETHER = 4 << 20
 MOST_BYTES_READ = 4 << 20  # by a node
 # Those of random numbers, and those that make large weights of small ones.
-_LEFT = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-) | {"DequantizeLinear"}
+_LEFT = DRAWING | {"DequantizeLinear"}
 
 
 def calculate_constants(model: ir.Model) -> None:
@@ -104,9 +104,8 @@ def _values(model: ir.Model, wanted: list[ir.Value], constant: set[ir.Node]) -> 
         tensors,
     )
     opsets = [helper.make_opsetid(*it) for it in model.opset_imports.items()]
-    settings = ort.SessionOptions()
+    settings = plain_settings()
     settings.log_severity_level = 4  # what it refuses is no fault of the model
-    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     with suppress(Exception):  # of any kind; such nodes run in a page, or are refused by name
         whole = helper.make_model(graph, opset_imports=opsets, ir_version=model.ir_version).SerializeToString()
         yield from ort.InferenceSession(whole, settings, providers=["CPUExecutionProvider"]).run(None, {})

@@ -8,8 +8,8 @@ of the `with` waits for the driver, and leaves the device to the session.
 from __future__ import annotations
 
 import _thread
-import threading
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from ..fields import settings_from
@@ -33,24 +33,21 @@ class Ahead:
 
     def __init__(self, adapter: Adapter, given: Mapping[str, str], model: str | bytes) -> None:
         self._adapter, self._given, self._model = adapter, given, model
-        self._choosing, self._working = threading.Lock(), threading.Lock()
+        self._chosen, self._ended = SimpleQueue[None](), SimpleQueue[None]()
         self._member: Member | None = None
 
     def __enter__(self) -> Ahead:
-        for lock in (self._choosing, self._working):
-            lock.acquire()
         _thread.start_new_thread(self._work, ())
         return self
 
     def __exit__(self, *_error: object) -> None:
-        with self._working:
-            if self._member is not None:
-                self._member.leave()
+        self._ended.get()
+        if self._member is not None:
+            self._member.leave()
 
     def wait_for_library(self) -> None:
         """Returns when the library is chosen."""
-        with self._choosing:
-            pass
+        self._chosen.put(self._chosen.get())  # for whoever waits next
 
     def _work(self) -> None:
         context, options, compiles = None, Options({}, {}), False
@@ -58,7 +55,7 @@ class Ahead:
             compiles = _nothing_is_kept() and not context_nodes(self._model)
             options = parse(self._given, [program_defaults()])
             context = self._context(options)
-        self._choosing.release()
+        self._chosen.put(None)
         with suppress(Exception):
             if context is not None:
                 self._member = context.join(settings_of(options, context.view), asked(options))
@@ -67,7 +64,7 @@ class Ahead:
                     from . import compiling as compiling  # with the compiler
 
                 context.device()
-        self._working.release()
+        self._ended.put(None)
 
     def _context(self, options: Options) -> Context:
         name = library_for(self._adapter, options, lambda: matrix_types(self._model)).name

@@ -86,7 +86,7 @@ def body_of(node: ShownNode, graph: ShownGraph) -> LoopBody:
     graph.inputs[:] = [it for it in graph.inputs if id(it) in read]
     captured = tuple(it.name for it in graph.inputs if it.name in outside)
     kinds = tuple(DType.of(it.code) for it in rows if it.code is not None)
-    extents = tuple(_extents(it.shape) for it in rows)
+    extents = tuple(extents_of(it.shape) for it in rows)
     shape = (1,) * len(number.shape or ())
     return LoopBody(number.name, shape, names, captured, following, joined, decides, once, kinds, extents, made)
 
@@ -147,5 +147,5 @@ def _drop_dead(graph: ShownGraph) -> None:
     graph.initializers = {name: it for name, it in graph.initializers.items() if id(it) in read}
 
 
-def _extents(shape: tuple[Extent, ...] | None) -> tuple[int, ...]:
+def extents_of(shape: tuple[Extent, ...] | None) -> tuple[int, ...]:
     return tuple(it if isinstance(it, int) else 0 for it in shape or ())

@@ -18,7 +18,7 @@ from ..assign.outcome import Alone, Fused
 from ..assign.shown import ShownGraph, ShownNode
 from ..prepared import as_it_is
 from ..search.decide import graphs_of
-from .body import LoopBody, body_of
+from .body import LoopBody, body_of, extents_of
 from .unrolled import trips_of, unroll
 
 if TYPE_CHECKING:
@@ -105,9 +105,13 @@ class Loops:
         known = self._known[_key(node)]
         graph = graphs_of(self._ort, node)["body"]
         made = frozenset(value.name for it in graph for value in it.outputs)
+        # Without an iteration a result has the rank that ONNX Runtime knows, and not the one that was found.
+        declared = [extents_of(it.shape) for it in graph.outputs]
         fill(graph, known.found)
         self.unroll(graph, again=True)
-        return replace(body_of(node, graph), made=made), graph, known.place
+        body = body_of(node, graph)
+        extents = tuple(declared[len(declared) - len(body.rows) :])
+        return replace(body, made=made, extents=extents), graph, known.place
 
 
 def fill(graph: ShownGraph, found: Mapping[str, PlainInfo]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...program.drawing import DRAWING
 from ..assign.shown import ShownAttribute, ShownGraph, ShownNode, ShownValue
 from .body import LoopBody, constant, source_of
 
@@ -29,6 +30,8 @@ def trips_of(node: ShownNode, body: LoopBody, graph: ShownGraph) -> int | str:
     count = int(trips.raw.view(np.int64)[0])
     if count <= 0 or count * len(graph) > MOST_NODES:
         return f"{count} iterations of {len(graph)} nodes; from 1 to {MOST_NODES} nodes are unrolled"
+    if any(it.op_type in DRAWING for it in graph):
+        return "each iteration draws other random numbers"
     return "a Loop or an If is in it" if any(it.has_body for it in graph) else count
 
 
