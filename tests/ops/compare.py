@@ -115,7 +115,8 @@ def _multiplies_bytes(built: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> b
 @functools.cache
 def _saturates() -> bool:
     """Whether the CPU provider adds products of bytes in 16 bits, as on processors without VNNI."""
-    built = model("MatMulInteger", [np.zeros((1, 4), np.uint8), np.zeros((4, 1), np.int8)])
+    operands = [np.zeros((1, 4), np.uint8), np.zeros((4, 1), np.int8)]
+    built = model("MatMulInteger", operands, outputs=[np.int32])
     session = ort.InferenceSession(built.SerializeToString(), providers=["CPUExecutionProvider"])
     feeds = {"x0": np.full((1, 4), 255, np.uint8), "x1": np.full((4, 1), 127, np.int8)}
     return bool(session.run(None, feeds)[0].item() != 4 * 255 * 127)
