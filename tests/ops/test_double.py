@@ -289,7 +289,7 @@ def power(x: float, y: float) -> float:
 
 @pytest.mark.costly
 def test_powers() -> None:
-    """Whole ones of whole numbers are exact; others are off by two units of the last place for each of y log x, and two.
+    """Whole ones of whole numbers are exact; others are off by three units of the last place for each of y log x, and two.
     Where whole ones multiply, it may be one unit for each factor."""
     make = np.random.default_rng(12)
     sizes = np.exp(make.standard_normal(COUNT) * 5), make.uniform(0, 3, COUNT), np.exp(make.uniform(-700, 700, COUNT))
@@ -306,7 +306,7 @@ def test_powers() -> None:
     np.testing.assert_array_equal(got[exact], want[exact])
     assert (np.signbit(got) == np.signbit(want))[want == 0].all()
     with np.errstate(all="ignore"):
-        allowed = 2 + 2 * np.nan_to_num(np.abs(y * np.log(np.abs(x))), posinf=0)[~exact]
+        allowed = 2 + 3 * np.nan_to_num(np.abs(y * np.log(np.abs(x))), posinf=0)[~exact]
     factors = np.abs(y[~exact])
     multiplies = (np.trunc(factors) == factors) & (factors <= 32)
     allowed = np.where(multiplies, np.maximum(allowed, 2 + factors), allowed)
