@@ -8,13 +8,15 @@ that are equal before are equal after. Every output of the graph is made by a no
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 import numpy as np
 
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ...records import dataclass
-from ..assign.shown import Constant, Extent, ShownGraph, ShownNode, ShownValue
+from ..assign.editing import constant, drop_unread_constants, node_of, read_in, replace_reads
+from ..assign.shown import Extent, ShownGraph, ShownNode, ShownValue
 
 _TRUE, _NAMED = "loop/true", "loop/result"
 _NUMBER, _CONDITION, _STATES = 0, 1, 2  # places of inputs, of a Loop and of its body
@@ -44,8 +46,21 @@ class LoopBody:
     made: frozenset[str]
 
 
-def body_of(node: ShownNode, graph: ShownGraph) -> LoopBody:
-    """The body of a Loop, whose graph is changed. Raises UnsupportedError."""
+class Shown(NamedTuple):
+    """What a graph was when ONNX Runtime showed it: the names that its nodes `made`, and the `extents` of its outputs, 0 where they
+    are unknown."""
+
+    made: frozenset[str]
+    extents: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, graph: ShownGraph) -> Shown:
+        made = frozenset(value.name for node in graph for value in node.outputs)
+        return cls(made, tuple([_extents(it.shape) for it in graph.outputs]))
+
+
+def body_of(node: ShownNode, graph: ShownGraph, shown: Shown) -> LoopBody:
+    """The body of a Loop, whose graph is changed, and was `shown` before. Raises UnsupportedError."""
     outside = {it.name for it in node.implicit_inputs}
     declared = [it for it in graph.inputs if it.name not in outside]
     count = len(node.inputs) - _STATES
@@ -55,11 +70,10 @@ def body_of(node: ShownNode, graph: ShownGraph) -> LoopBody:
         )
     if missing := [it.name for it in (*declared, *graph.outputs) if it.code is None]:
         raise UnsupportedError(f"the type of {missing[0]!r} is unknown, or no tensor's")
-    made = frozenset(value.name for it in graph for value in it.outputs)
     number, condition, *states = declared
     decided = source_of(graph.outputs[0])
     results = list(graph.outputs)
-    _replace(graph, condition, _true(graph, condition))
+    replace_reads(graph, condition, _true(graph, condition))
     names = tuple(it.name for it in states)
     after, rows = results[1 : count + 1], results[count + 1 :]
     always = decided is condition or (decided.constant is not None and bool(decided.constant.raw[0]))
@@ -82,31 +96,20 @@ def body_of(node: ShownNode, graph: ShownGraph) -> LoopBody:
     decides = "" if always or once else result(graph.outputs[0], ())
     graph.outputs[:] = makers.values()
     _drop_dead(graph)
-    read = {id(it) for it in _read(graph)}
+    read = read_in(graph)
     graph.inputs[:] = [it for it in graph.inputs if id(it) in read]
     captured = tuple(it.name for it in graph.inputs if it.name in outside)
     kinds = tuple(DType.of(it.code) for it in rows if it.code is not None)
-    extents = tuple(extents_of(it.shape) for it in rows)
+    # Without an iteration a result has the rank that ONNX Runtime knows, and not one that was found.
+    extents = shown.extents[count + 1 :]
     shape = (1,) * len(number.shape or ())
-    return LoopBody(number.name, shape, names, captured, following, joined, decides, once, kinds, extents, made)
+    return LoopBody(number.name, shape, names, captured, following, joined, decides, once, kinds, extents, shown.made)
 
 
 def source_of(value: ShownValue) -> ShownValue:
     """What a value is the same as, through Identities."""
     while value.maker is not None and value.maker.op_type == "Identity" and value.maker.inputs[0] is not None:
         value = value.maker.inputs[0]
-    return value
-
-
-def constant(graph: ShownGraph, name: str, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> ShownValue:
-    """A new constant of a graph, or the one with this name."""
-    known = graph.initializers.get(name)
-    if known is not None:
-        return known
-    dtype, raw = DType.of_numpy(array.dtype), np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    value = ShownValue(name, dtype.code, array.shape)
-    value.constant = Constant(dtype.code, dtype.bits, array.shape, raw)
-    graph.initializers[name] = value
     return value
 
 
@@ -118,20 +121,8 @@ def _identity(graph: ShownGraph, value: ShownValue, name: str) -> ShownValue:
     made = next((it for node in graph for it in node.outputs if it.name == name), None)
     if made is None:
         made = ShownValue(name, value.code, value.shape)
-        node = ShownNode("", "Identity", graph.opset_imports.get("", 1), name, [value], [made], [])
-        made.maker = node
-        graph.nodes.append(node)
+        graph.nodes.append(node_of(graph, "Identity", [value], made))
     return made
-
-
-def _replace(graph: ShownGraph, value: ShownValue, instead: ShownValue) -> None:
-    for node in graph:
-        node.inputs = [instead if it is value else it for it in node.inputs]
-        node.implicit_inputs = [instead if it is value else it for it in node.implicit_inputs]
-
-
-def _read(graph: ShownGraph) -> list[ShownValue]:
-    return [it for node in graph for it in (*node.inputs, *node.implicit_inputs) if it is not None]
 
 
 def _drop_dead(graph: ShownGraph) -> None:
@@ -143,9 +134,8 @@ def _drop_dead(graph: ShownGraph) -> None:
             kept.append(node)
             wanted.update(id(it) for it in (*node.inputs, *node.implicit_inputs) if it is not None)
     graph.nodes[:] = reversed(kept)
-    read = {id(it) for it in _read(graph)}
-    graph.initializers = {name: it for name, it in graph.initializers.items() if id(it) in read}
+    drop_unread_constants(graph)
 
 
-def extents_of(shape: tuple[Extent, ...] | None) -> tuple[int, ...]:
+def _extents(shape: tuple[Extent, ...] | None) -> tuple[int, ...]:
     return tuple(it if isinstance(it, int) else 0 for it in shape or ())

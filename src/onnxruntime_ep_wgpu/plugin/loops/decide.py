@@ -7,7 +7,6 @@ is left to its node is one group when it is lowered alone; the answer for a node
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...errors import UnsupportedError
@@ -18,7 +17,7 @@ from ..assign.outcome import Alone, Fused
 from ..assign.shown import ShownGraph, ShownNode
 from ..prepared import as_it_is
 from ..search.decide import graphs_of
-from .body import LoopBody, body_of, extents_of
+from .body import LoopBody, Shown, body_of
 from .unrolled import trips_of, unroll
 
 if TYPE_CHECKING:
@@ -55,10 +54,8 @@ class Loops:
         if not any(isinstance(it, Fused) for it in claim.outcomes):
             return False  # nothing calculates here
         found = self._answers.found
-        fill(apart, found)
-        self.unroll(apart, again=True)
         try:
-            body = body_of(node, apart)
+            body = self._body_of(node, apart, found)
         except UnsupportedError:
             return False
         if not len(apart) or (body.condition and not _made_here(body.condition, graph, claim)):
@@ -104,14 +101,15 @@ class Loops:
         """The body of a Loop that was taken, its graph to compile, and where the Program is kept."""
         known = self._known[_key(node)]
         graph = graphs_of(self._ort, node)["body"]
-        made = frozenset(value.name for it in graph for value in it.outputs)
-        # Without an iteration a result has the rank that ONNX Runtime knows, and not the one that was found.
-        declared = [extents_of(it.shape) for it in graph.outputs]
-        fill(graph, known.found)
+        return self._body_of(node, graph, known.found), graph, known.place
+
+    def _body_of(self, node: ShownNode, graph: ShownGraph, found: Mapping[str, PlainInfo]) -> LoopBody:
+        """The body of a Loop, with what was `found` of its values. Its graph is as ONNX Runtime shows it, and changed. Raises
+        UnsupportedError."""
+        shown = Shown.of(graph)
+        fill(graph, found)
         self.unroll(graph, again=True)
-        body = body_of(node, graph)
-        extents = tuple(declared[len(declared) - len(body.rows) :])
-        return replace(body, made=made, extents=extents), graph, known.place
+        return body_of(node, graph, shown)
 
 
 def fill(graph: ShownGraph, found: Mapping[str, PlainInfo]) -> None:

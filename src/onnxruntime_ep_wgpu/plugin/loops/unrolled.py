@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...program.drawing import DRAWING
+from ..assign.editing import constant, drop_unread_constants, node_of
 from ..assign.shown import ShownAttribute, ShownGraph, ShownNode, ShownValue
-from .body import LoopBody, constant, source_of
+from .body import LoopBody, source_of
 
 MOST_NODES = 256  # of all iterations together
 _AXES_ARE_INPUTS = 13  # the version of Unsqueeze from which on they are
@@ -61,7 +62,7 @@ def unroll(graph: ShownGraph, node: ShownNode, body: LoopBody, inner: ShownGraph
     outputs = node.outputs
     for value, state in zip(outputs, states, strict=False):
         if value.name:
-            made.append(_node(graph, node.name, "Identity", [state], value))
+            made.append(node_of(graph, "Identity", [state], value, name=node.name))
     for value, parts in zip(outputs[len(states) :], rows, strict=True):
         if value.name:
             made += _joined(graph, node.name, parts, value)
@@ -69,8 +70,7 @@ def unroll(graph: ShownGraph, node: ShownNode, body: LoopBody, inner: ShownGraph
     for it in made:
         it.handle = node.handle
     graph.nodes[place : place + 1] = made
-    read = {id(it) for one in graph for it in (*one.inputs, *one.implicit_inputs)}
-    graph.initializers = {name: it for name, it in graph.initializers.items() if id(it) in read}
+    drop_unread_constants(graph)
 
 
 def _copy(node: ShownNode, name: str, mark: str, here: dict[str, ShownValue]) -> ShownNode:
@@ -92,19 +92,6 @@ def _joined(graph: ShownGraph, name: str, parts: Sequence[ShownValue], output: S
     for number, part in enumerate(parts):
         row = ShownValue(f"{output.name}/{number}", part.code)
         how = [ShownAttribute("axes", "ints", np.zeros(1, np.int64))] if old else []
-        made.append(_node(graph, name, "Unsqueeze", [part] if old else [part, axes], row, how))
+        made.append(node_of(graph, "Unsqueeze", [part] if old else [part, axes], row, how, name))
     rows: list[ShownValue | None] = [it.outputs[0] for it in made]
-    return [*made, _node(graph, name, "Concat", rows, output, [ShownAttribute("axis", "int", 0)])]
-
-
-def _node(
-    graph: ShownGraph,
-    name: str,
-    op: str,
-    inputs: Sequence[ShownValue | None],
-    output: ShownValue,
-    attributes: Sequence[ShownAttribute] = (),
-) -> ShownNode:
-    made = ShownNode("", op, graph.opset_imports.get("", 1), name, [*inputs], [output], [*attributes])
-    output.maker = made
-    return made
+    return [*made, node_of(graph, "Concat", rows, output, [ShownAttribute("axis", "int", 0)], name)]

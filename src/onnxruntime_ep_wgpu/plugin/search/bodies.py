@@ -22,7 +22,8 @@ import numpy as np
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ...records import dataclass
-from ..assign.shown import Constant, Extent, ShownAttribute, ShownGraph, ShownNode, ShownValue
+from ..assign.editing import constant, node_of, read_in, replace_reads
+from ..assign.shown import Extent, ShownAttribute, ShownGraph, ShownValue
 from .operators import GPT, T5, WHISPER, Search
 
 if TYPE_CHECKING:
@@ -212,11 +213,12 @@ def _score_last_row(graph: ShownGraph, search: Search) -> int:
     count = search.vocab_size if search.vocab_size > 0 else width
     if count > width:
         raise UnsupportedError(f"vocab_size is {count}, and there are logits of {width} tokens")
-    last, only = _constant(graph, "last", np.array([_LAST])), _constant(graph, "only", np.array(0))
+    last = constant(graph, "search/last", np.array([_LAST], np.int64))
+    only = constant(graph, "search/only", np.array(0, np.int64))
     found = _append(graph, "Gather", [logits, last], {"axis": -2}, LAST_ROW, logits.code)
     found = _append(graph, "Gather", [found, only], {"axis": _ROW_AXIS}, "search/row", logits.code)
     if count < width:
-        tokens = _constant(graph, "tokens", np.arange(count))
+        tokens = constant(graph, "search/tokens", np.arange(count, dtype=np.int64))
         found = _append(graph, "Gather", [found, tokens], {"axis": 1}, "search/of_vocabulary", logits.code)
     to = DType.FLOAT32.code
     found = _append(graph, "Cast", [found], {"to": to}, "search/as_float", to)
@@ -248,34 +250,17 @@ def _choose_rows(graph: ShownGraph, pasts: Sequence[ShownValue], axis: int) -> N
         shape[axis], chosen[axis] = f"{ROWS}/before", count
         past.shape = tuple(shape)
         result = ShownValue(f"{past.name}/rows", past.code, tuple(chosen))
-        for node in graph:
-            node.inputs = [result if it is past else it for it in node.inputs]
-            node.implicit_inputs = [result if it is past else it for it in node.implicit_inputs]
-        graph.nodes.insert(0, _node(graph, "Gather", [past, rows], {"axis": axis}, result))
-
-
-def _constant(graph: ShownGraph, name: str, array: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> ShownValue:
-    raw = np.ascontiguousarray(array, np.int64).reshape(-1).view(np.uint8)
-    value = ShownValue(f"search/{name}", DType.INT64.code, array.shape)
-    value.constant = Constant(DType.INT64.code, DType.INT64.bits, array.shape, raw)
-    graph.initializers[value.name] = value
-    return value
+        replace_reads(graph, past, result)
+        graph.nodes.insert(0, node_of(graph, "Gather", [past, rows], result, [ShownAttribute("axis", "int", axis)]))
 
 
 def _append(
     graph: ShownGraph, op: str, inputs: Sequence[ShownValue], how: dict[str, int], name: str, code: int
 ) -> ShownValue:
     made = ShownValue(name, code)
-    graph.nodes.append(_node(graph, op, inputs, how, made))
-    return made
-
-
-def _node(graph: ShownGraph, op: str, inputs: Sequence[ShownValue], how: dict[str, int], made: ShownValue) -> ShownNode:
-    """A node of ONNX's own operators, called like the value that it makes."""
     attributes = [ShownAttribute(key, "int", value) for key, value in how.items()]
-    node = ShownNode("", op, graph.opset_imports.get("", 1), made.name, [*inputs], [made], attributes)
-    made.maker = node
-    return node
+    graph.nodes.append(node_of(graph, op, inputs, made, attributes))
+    return made
 
 
 def _only_used(graph: ShownGraph, declared: Sequence[str]) -> tuple[str, ...]:
@@ -283,7 +268,7 @@ def _only_used(graph: ShownGraph, declared: Sequence[str]) -> tuple[str, ...]:
     for value in graph.outputs:
         if value.maker is None:
             raise UnsupportedError(f"{value.name} is made by no node")
-    read = {id(it) for node in graph for it in (*node.inputs, *node.implicit_inputs)}
+    read = read_in(graph)
     graph.inputs[:] = [it for it in graph.inputs if id(it) in read]
     return tuple(it.name for it in graph.inputs if it.name not in declared)
 

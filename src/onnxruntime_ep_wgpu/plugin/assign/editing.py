@@ -1,0 +1,57 @@
+"""Changes of a graph that ONNX Runtime shows, before it is compiled: constants and nodes that are added, and what nodes read.
+
+In: a graph that nobody else reads. Out: the same, changed. Invariant: graphs that are equal before are equal after equal changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...program.dtypes import DType
+from .shown import Constant, ShownAttribute, ShownGraph, ShownNode, ShownValue
+
+
+def constant(graph: ShownGraph, name: str, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> ShownValue:
+    """A new constant of a graph, or the one with this name."""
+    known = graph.initializers.get(name)
+    if known is not None:
+        return known
+    dtype, raw = DType.of_numpy(array.dtype), np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    value = ShownValue(name, dtype.code, array.shape)
+    value.constant = Constant(dtype.code, dtype.bits, array.shape, raw)
+    graph.initializers[name] = value
+    return value
+
+
+def node_of(
+    graph: ShownGraph,
+    op: str,
+    inputs: Sequence[ShownValue | None],
+    output: ShownValue,
+    attributes: Sequence[ShownAttribute] = (),
+    name: str = "",
+) -> ShownNode:
+    """A node of ONNX's own operators, of no graph yet; it is called like its output unless it has a name."""
+    made = ShownNode("", op, graph.opset_imports.get("", 1), name or output.name, [*inputs], [output], [*attributes])
+    output.maker = made
+    return made
+
+
+def replace_reads(graph: ShownGraph, value: ShownValue, instead: ShownValue) -> None:
+    """Has every node that reads a value read another one."""
+    for node in graph:
+        node.inputs = [instead if it is value else it for it in node.inputs]
+        node.implicit_inputs = [instead if it is value else it for it in node.implicit_inputs]
+
+
+def read_in(graph: ShownGraph) -> set[int]:
+    """The ids of all values that nodes read."""
+    return {id(it) for node in graph for it in (*node.inputs, *node.implicit_inputs) if it is not None}
+
+
+def drop_unread_constants(graph: ShownGraph) -> None:
+    """Leaves out constants that no node reads."""
+    read = read_in(graph)
+    graph.initializers = {name: it for name, it in graph.initializers.items() if id(it) in read}
