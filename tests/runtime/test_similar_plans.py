@@ -117,6 +117,24 @@ def test_tensors_that_move_are_read_where_they_are(model: Model) -> None:
             model.mask = device().buffer(1 << 14)
 
 
+def test_results_side_by_side_in_one_buffer_grow() -> None:
+    """A result is bound as far as the next one in its buffer: for the last sizes of a series there would be no room."""
+    norm = node("LayerNormalization", ["x", "gain"], ["y", "mean"], "norm")
+    built = make_model([norm], {"x": (F, ["n", 16])}, {"gain": np.ones(16, F)})
+    executable = Executable(compile_model(built), device())
+    given, results = device().buffer(1 << 16), device().buffer(1 << 16)
+    for rows in range(1, 12):
+        x = np.random.default_rng(rows).standard_normal((rows, 16)).astype(F)
+        device().upload(given, 0, x.tobytes())
+        executable.run([DeviceTensor(DType.FLOAT32, (rows, 16), given)], [Place(results, 0), Place(results, 1024)])
+        y, mean = np.empty((rows, 16), F), np.empty((rows, 1), F)
+        device().download(results, 0, y.reshape(-1).view(np.uint8).data)
+        device().download(results, 1024, mean.reshape(-1).view(np.uint8).data)
+        np.testing.assert_allclose(mean, x.mean(-1, keepdims=True), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(y, (x - mean) / np.sqrt(x.var(-1, keepdims=True) + 1e-5), rtol=1e-4, atol=1e-5)
+    assert executable._plans.series
+
+
 def test_sizes_grow_when_they_did_so_twice() -> None:
     """After that as far as runs may have been done in C code."""
     growth = Growth()

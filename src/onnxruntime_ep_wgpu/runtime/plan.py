@@ -273,6 +273,9 @@ class Plan:
 
     def _group(self, planned: PlannedDispatch, entries: Sequence[BufferBinding | None]) -> BindGroup:
         given = [entry for entry in entries if entry is not None]
+        if self.series is not None:
+            written = [kind == "read_write" for kind in planned.pipeline.bindings]
+            given = [_before_others(entry, given) if it else entry for entry, it in zip(given, written, strict=False)]
         if self.plan_checks:
             args = planned.args
             tensors = given[: len(args)]  # without the uniforms
@@ -283,3 +286,10 @@ class Plan:
                 wanted = [*map(min, wanted, (it.size for it in tensors))]
             checks.bindings(planned, self.program, tensors, wanted)
         return self.device.bind_group(planned.pipeline, given)
+
+
+def _before_others(entry: BufferBinding, entries: Sequence[BufferBinding]) -> BufferBinding:
+    """The same, which ends where another one in its buffer begins: callers' tensors that lie side by side have room for the sizes of
+    this run, and not for the last ones of a series."""
+    begins = [it.offset for it in entries if it.buffer is entry.buffer and it.offset > entry.offset]
+    return entry._replace(size=min([entry.size, *(begin - entry.offset for begin in begins)]))
