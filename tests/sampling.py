@@ -23,7 +23,7 @@ FEWEST = 1
 """Cases of a test that is marked `costly`: its kernels take long to compile. Tests beside it have others."""
 ENOUGH = 6
 """Cases of a test, unless its single properties need more."""
-MANY = 48
+MANY = 24
 """A test of so many cases keeps them all in `make test-rest`; another one as many, unless its pairs need more."""
 SMALL = 8
 """A parametrisation of so few values is not taken apart: each value is a property."""
@@ -74,24 +74,29 @@ def sample(cases: Sequence[tuple[str, ...]], most: int | None = None, name: str 
 def all_pairs(cases: Sequence[tuple[str, ...]], name: str = "") -> list[int]:
     """Positions of cases that have every pair of properties between them, and at least `MANY`.
 
-    One pass takes what adds a pair: the number of steps is that of the cases, and the choice has more cases than the least one.
+    One pass takes what adds a pair, and another one leaves out what later ones made superfluous.
     """
     if len(cases) <= MANY:
         return list(range(len(cases)))
     small = [len({case[axis] for case in cases}) <= SMALL for axis in range(len(cases[0]))]
     rank = sorted(range(len(cases)), key=lambda k: hashlib.sha256("-".join([name, *cases[k]]).encode()).digest())
-    known: set[tuple[Hashable, Hashable]] = set()
-    chosen, others = [], []
+    held: Counter[tuple[Hashable, Hashable]] = Counter()
+    pairs: dict[int, list[tuple[Hashable, Hashable]]] = {}
     for k in rank:
-        parts = [
+        parts = dict.fromkeys(
             (axis, part)
             for axis, value in enumerate(cases[k])
             for part in ([value] if small[axis] else ["a number"] if value.isdecimal() else value.split("-"))
-        ]
-        pairs = set(combinations(parts, 2))
-        (others if pairs <= known else chosen).append(k)
-        known |= pairs
-    return sorted([*chosen, *others[: max(0, MANY - len(chosen))]])
+        )
+        its = [*combinations(parts, 2)]
+        if not all(it in held for it in its):
+            pairs[k] = its
+            held.update(its)
+    for k in [*pairs]:
+        if all(held[it] > 1 for it in pairs[k]):
+            held.subtract(pairs.pop(k))
+    others = [k for k in rank if k not in pairs]
+    return sorted([*pairs, *others[: max(0, MANY - len(pairs))]])
 
 
 def _properties(parts: list[Hashable]) -> tuple[set[Hashable], set[tuple[Hashable, Hashable]]]:
