@@ -34,7 +34,7 @@ def run(
     progress: Callable[[Row], None] | None = None,
 ) -> dict[int, Row]:
     """Rows by seed; after `seconds` no further seed begins, and the last ones may be missing."""
-    size = min(max(len(seeds) // (4 * jobs), LEAST), MOST)
+    size = min(max(len(seeds) // (4 * jobs), LEAST), MOST) if jobs > 1 else MOST
     todo = deque(tuple(seeds[k : k + size]) for k in range(0, len(seeds), size))
     rows: dict[int, Row] = {}
     lock = threading.Lock()
