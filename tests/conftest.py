@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "costly(most=1): a case takes long to compile; `make test` runs so many, whatever they are"
     )
+    config.addinivalue_line("markers", "last: more of the same, which comes when all others have run, as far as there is time")
     config.addinivalue_line("markers", "every_case: `make test` runs every case of the test, not a sample")
 
 
@@ -59,3 +61,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # A case that was asked for by its id is run.
     if not config.getoption("every_case") and not any("[" in it for it in config.args):
         items[:] = [it for it in items if it not in beyond]
+    items.sort(key=lambda it: it.get_closest_marker("last") is not None)
+
+
+_running: dict[str, float] = {}
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    _running[nodeid] = time.monotonic()
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    _running.pop(nodeid, None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was running when a run was interrupted, as `.ci/run` does with one that takes too long."""
+    for nodeid, begun in sorted(_running.items()):
+        terminalreporter.write_line(f"was running for {time.monotonic() - begun:.0f} s: {nodeid}")

@@ -34,7 +34,7 @@ def _batches() -> list[object]:
     found = []
     for number, first in enumerate(BATCHES):
         way = targets.EVERY_PAIR[number % len(targets.EVERY_PAIR)]
-        marks = [] if first < FIRST else [pytest.mark.exhaustive]
+        marks = [] if first < FIRST else [pytest.mark.exhaustive, pytest.mark.last]
         found.append(pytest.param(first, way, id=f"{first}-{way}", marks=marks))
     return found
 
@@ -77,6 +77,7 @@ NOT_DRAWN = {
 """Operators that no seed draws, and why. Those with sizes that data decides are in tests/plugin/test_data_sized.py."""
 
 
+@pytest.mark.last
 @pytest.mark.exhaustive
 def test_the_seeds_of_a_test_draw_every_operator(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What processes drew that ran these graphs is taken from them, and the others are drawn."""
