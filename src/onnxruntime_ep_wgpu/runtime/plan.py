@@ -289,7 +289,7 @@ class Plan:
 
 
 def _before_others(entry: BufferBinding, entries: Sequence[BufferBinding]) -> BufferBinding:
-    """The same, which ends where another one in its buffer begins: callers' tensors that lie side by side have room for the sizes of
-    this run, and not for the last ones of a series."""
+    """The same, which ends where another one in its buffer begins: callers' tensors that lie side by side have room for the sizes
+    of this run, and not for the last ones of a series."""
     begins = [it.offset for it in entries if it.buffer is entry.buffer and it.offset > entry.offset]
     return entry._replace(size=min([entry.size, *(begin - entry.offset for begin in begins)]))
