@@ -45,7 +45,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "costly(most=1): a case takes long to compile; `make test` runs so many, whatever they are"
     )
-    config.addinivalue_line("markers", "last: more of the same, which comes when all others have run, as far as there is time")
+    config.addinivalue_line(
+        "markers", "last: more of the same, which comes when all others have run, as far as there is time"
+    )
     config.addinivalue_line("markers", "every_case: `make test` runs every case of the test, not a sample")
 
 
