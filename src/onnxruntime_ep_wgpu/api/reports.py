@@ -228,7 +228,7 @@ def _match(session: Any) -> SessionState:
     states: list[SessionState] = [
         provider.state for provider in live() if provider.state is not None and provider.state.name in ours
     ]
-    fitting = [it for it in states if inputs <= set(it.inputs) and outputs == list(it.outputs)]
+    fitting = [it for it in states if inputs <= set(it.deciding.inputs) and outputs == list(it.deciding.outputs)]
     if not fitting:
         raise LookupError("no live session of this package has these inputs and outputs")
     reports = [(it.adapter.name, it.assignment.placements()) for it in fitting]

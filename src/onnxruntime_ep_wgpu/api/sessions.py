@@ -64,7 +64,7 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
 
     def io_binding(self) -> ort.IOBinding:
         """ONNX Runtime's IOBinding; where several groups run the model, one that is checked before a run."""
-        pairs = state_of(self).crossings()
+        pairs = state_of(self).deciding.crossings()
         return Binding(self, pairs) if pairs else super().io_binding()
 
     def run_with_iobinding(self, *arguments: Any, **named: Any) -> None:
@@ -165,7 +165,7 @@ def make(
         provider = watch.providers[-1] if watch.providers else None
         if provider is not None and provider.state is not None:
             # ONNX Runtime below 1.27 does not say when all graphs have been decided, and what is copied.
-            provider.state.complete()
+            provider.state.deciding.complete()
             provider.state.copy_guard.check_copies()
         making.end()
     if provider is None or provider.state is None or provider.refusal is not None:

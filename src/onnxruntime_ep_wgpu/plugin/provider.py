@@ -167,7 +167,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         for group in groups:
             # Constants are on the device after Compile: ONNX Runtime may free its copy. To a context they are inputs as others, and
             # ONNX Runtime writes those of bodies into a compiled model.
-            options.drop_constant_initializers = self.state is None or self.state.drops_constants(group)
+            options.drop_constant_initializers = self.state is None or self.state.deciding.drops_constants(group)
             array = ffi.new("const OrtNode *[]", group)
             self.ort.check_status(self.ort.ep.EpGraphSupportInfo_AddNodesToFuse(info, array, len(group), options))
         for node in kernels:
@@ -193,15 +193,15 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
     @callback("Compile", device=True)
     def compile(self, graphs: Any, fused: Any, count: int, out: Any, context_nodes: Any) -> None:
         state = self._required_state()
-        if state.decided and self.ort.version < _TELLS_OF_INITIALISATION:
-            state.complete()
+        if state.deciding.decided and self.ort.version < _TELLS_OF_INITIALISATION:
+            state.deciding.complete()
             if self.captures is None and not state.copy_guard.needed:
                 self.leave_out(_RUN_START)
         state.check_captures()
         with collector.at_rest():
             made = [state.compile(graphs[i], fused[i]) for i in range(count)]
             state.settle()
-        if state.decided:
+        if state.deciding.decided:
             state.compiled()
             if self.ort.version < _TELLS_OF_INITIALISATION:
                 state.making.end()
@@ -217,7 +217,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
     @callback("OnSessionInitializationEnd", since=_TELLS_OF_INITIALISATION)
     def on_session_initialization_end(self) -> None:
         state = self._required_state()
-        state.complete()
+        state.deciding.complete()
         state.copy_guard.check_copies()
         state.initialised()
 

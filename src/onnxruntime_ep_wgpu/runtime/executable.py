@@ -198,7 +198,7 @@ class Executable:
     def planned_in_series(self, inputs: Sequence[DeviceTensor]) -> PlannedRun | None:
         """The plan of a series that these inputs are in, made where sizes grow; None where there is none, or each run does more
         than to submit it."""
-        if not self._may_repeat or listeners() or rehearsal.is_on():
+        if not self._may_repeat:
             return None
         key, dtypes = self.key(inputs), [tensor.dtype for tensor in inputs]
         steps = self._growth.steps(key)
@@ -275,7 +275,7 @@ class Executable:
 
     def work(self, submission: Submission) -> Work:
         """What submits the same again without Python."""
-        return self.device.work(submission, self.settings.per_submission, self._plans.family.turn)
+        return self.device.work(submission, self.settings.per_submission, self.turn)
 
     def submit_in_series(self, planned: PlannedRun, places: Sequence[Place | None]) -> Work | None:
         """Submits a run of a series, with tensors at these places. Gives what did; None, and nothing has run, when it would copy
@@ -296,7 +296,7 @@ class Executable:
 
     def submission(self, plan: Plan, places: Sequence[Place | None]) -> Submission | None:
         """What `submit` would queue and nothing else; None where somebody listens, checks every dispatch or restores states."""
-        if self._stepwise is not None or self.settings.debugger_capture or listeners() or rehearsal.is_on():
+        if not self._only_submits:
             return None
         _, recording, before, after = self._bound(plan, places)
         return None if recording is None else Submission(recording, before, after)
@@ -368,13 +368,19 @@ class Executable:
             if scopes:
                 self._submit_recorded(scopes, plan, recording, before, after)
                 return None
-            self.device.submit(recording, before, after, self.settings.per_submission, self._plans.family.turn)
+            self.device.submit(recording, before, after, self.settings.per_submission, self.turn)
             return Submission(recording, before, after) if self._may_repeat else None
 
     @property
+    def _only_submits(self) -> bool:
+        """Whether a run now does nothing but submit work: no dispatch is checked, nothing listens, and states are not restored."""
+        plain = self._stepwise is None and not self.settings.debugger_capture
+        return plain and not listeners() and not rehearsal.is_on()
+
+    @property
     def _may_repeat(self) -> bool:
-        """Whether runs do nothing but to submit work."""
-        return self._stepwise is None and not self.settings.debugger_capture and not self.device.caches.lazy
+        """Whether what a run submits now may be submitted again without it: no cache waits for its end, either."""
+        return self._only_submits and not self.device.caches.lazy
 
     def _restoring(self, before: Sequence[Copy], after: Sequence[Copy]) -> tuple[list[Copy], list[Copy]]:
         """The copies around a rehearsal, which leaves the states of the program as they were."""
@@ -395,7 +401,7 @@ class Executable:
     ) -> None:
         """Submits a run that somebody listens to; its dispatches leave timestamps where the adapter has them."""
         with span("submit", self.program.name, dispatches=len(plan.dispatches)):
-            work = recording, before, after, self.settings.per_submission, self._plans.family.turn
+            work = recording, before, after, self.settings.per_submission, self.turn
             if not self.device.has_timestamps:
                 self.device.submit(*work)
                 return

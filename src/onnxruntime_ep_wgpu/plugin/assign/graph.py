@@ -42,6 +42,14 @@ def read_parent(ort: Ort, graph: Any) -> ShownNode | None:
     return _Reader(ort).node(parent) if parent else None
 
 
+def read_bodies(ort: Ort, node: ShownNode) -> dict[str, ShownGraph]:
+    """The bodies of a node, by attribute."""
+    count = ort.get(ort.api.Node_GetNumSubgraphs, node.handle, "size_t")
+    graphs, names = ffi.new("const OrtGraph *[]", max(1, count)), ffi.new("const char *[]", max(1, count))
+    ort.check_status(ort.api.Node_GetSubgraphs(node.handle, graphs, count, names))
+    return {text(names[k]): read(ort, graphs[k]) for k in range(count)}
+
+
 def fused_names(ort: Ort, node: Any) -> tuple[list[str], list[str]]:
     """The names of the inputs and outputs of the OrtNode that stands for a group; "" for one that is left out."""
     api = ort.api

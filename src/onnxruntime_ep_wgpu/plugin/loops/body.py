@@ -16,6 +16,7 @@ from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ...records import dataclass
 from ..assign.editing import constant, drop_unread_constants, node_of, read_in, replace_reads
+from ..assign.inferred import made_by
 from ..assign.shown import Extent, ShownGraph, ShownNode, ShownValue
 
 _TRUE, _NAMED = "loop/true", "loop/result"
@@ -55,8 +56,7 @@ class Shown(NamedTuple):
 
     @classmethod
     def of(cls, graph: ShownGraph) -> Shown:
-        made = frozenset(value.name for node in graph for value in node.outputs)
-        return cls(made, tuple([_extents(it.shape) for it in graph.outputs]))
+        return cls(made_by(graph), tuple([_extents(it.shape) for it in graph.outputs]))
 
 
 def body_of(node: ShownNode, graph: ShownGraph, shown: Shown) -> LoopBody:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from ...errors import UnsupportedError
 from ...records import dataclass
 from ..assign.enclosing import refusal_of_rows
+from ..assign.graph import read_bodies
 from ..assign.inferred import PlainInfo, fill_in
 from ..assign.outcome import Alone, Fused
 from ..assign.shown import ShownGraph, ShownNode
 from ..prepared import as_it_is
-from ..search.decide import graphs_of
 from .body import LoopBody, Shown, body_of
 from .unrolled import trips_of, unroll
 
@@ -100,7 +100,7 @@ class Loops:
     def body(self, node: ShownNode) -> tuple[LoopBody, ShownGraph, KeptUnder]:
         """The body of a Loop that was taken, its graph to compile, and where the Program is kept."""
         known = self._known[_key(node)]
-        graph = graphs_of(self._ort, node)["body"]
+        graph = read_bodies(self._ort, node)["body"]
         return self._body_of(node, graph, known.found), graph, known.place
 
     def _body_of(self, node: ShownNode, graph: ShownGraph, found: Mapping[str, PlainInfo]) -> LoopBody:

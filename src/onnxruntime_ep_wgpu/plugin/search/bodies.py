@@ -23,6 +23,7 @@ from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ...records import dataclass
 from ..assign.editing import constant, node_of, read_in, replace_reads
+from ..assign.inferred import made_by
 from ..assign.shown import Extent, ShownAttribute, ShownGraph, ShownValue
 from .operators import GPT, T5, WHISPER, Search
 
@@ -74,7 +75,7 @@ def bodies_of(search: Search, graphs: Mapping[str, ShownGraph], outside: Collect
     for name in wanted:
         graph = graphs[name]
         read = _encoder if name == ENCODER else _gpt if search.model == GPT else _decoder
-        shown = frozenset(value.name for node in graph for value in node.outputs)
+        shown = made_by(graph)
         try:
             body = read(search, name, graph, [it for it in graph.inputs if it.name not in outside])
         except UnsupportedError as error:

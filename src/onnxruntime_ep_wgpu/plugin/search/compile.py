@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from ...program.dtypes import DType
 from ..abi import Ort
+from ..assign.graph import read_bodies
 from ..assign.shown import ShownGraph, ShownNode, ShownValue
 from ..group import CompiledGroup
 from ..known import FusedNode
 from ..store.programs import array_of
 from .bodies import SearchBody, bodies_of
-from .decide import graphs_of
 from .node import SearchNode
 from .operators import search_of
 from .steps import SearchStep
@@ -44,7 +44,7 @@ def compiled_search(ort: Ort, node: ShownNode, fused: FusedNode, program: GivePr
         for role, name in search.inputs.items()
         if (constant := values[name].constant) is not None
     }
-    graphs = graphs_of(ort, node)
+    graphs = read_bodies(ort, node)
     steps: dict[str, SearchStep] = {}
     for name, body in bodies_of(search, graphs, outside).items():
         answer = program(name, graphs[name], f"{node.name}.{name}")

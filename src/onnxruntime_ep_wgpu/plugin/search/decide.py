@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..._ort import ffi
 from ...errors import UnsupportedError
 from ...records import dataclass
-from ..abi import text
 from ..assign import graph as ort_graph
 from ..assign.decision import FORCED, Claim
 from ..assign.enclosing import refusal_within
@@ -65,7 +63,7 @@ class Searches:
         found = {}
         for place, node in enumerate(graph):
             if is_search(node) and not assigned[place]:
-                bodies = graphs_of(self._ort, node)
+                bodies = ort_graph.read_bodies(self._ort, node)
                 reason = refusal or self._reason(graph, node, bodies)
                 found[place] = Decided(node, Elsewhere(reason) if reason else SEARCH, bodies)
         return found
@@ -89,7 +87,7 @@ class Searches:
         return reason
 
     def _ask(self, node: ShownNode, places: dict[str, KeptUnder]) -> str | None:
-        graphs = graphs_of(self._ort, node)
+        graphs = ort_graph.read_bodies(self._ort, node)
         try:
             bodies = bodies_of(search_of(node), graphs, {it.name for it in node.implicit_inputs})
         except UnsupportedError as error:
@@ -100,11 +98,3 @@ class Searches:
                 if reason is not None:
                     return f"its {name} runs here whole or not at all: {inner.op_type} ({inner.name}): {reason}"
         return None
-
-
-def graphs_of(ort: Ort, node: ShownNode) -> dict[str, ShownGraph]:
-    """The bodies of a node as ONNX Runtime shows them, by attribute."""
-    count = ort.get(ort.api.Node_GetNumSubgraphs, node.handle, "size_t")
-    graphs, names = ffi.new("const OrtGraph *[]", max(1, count)), ffi.new("const char *[]", max(1, count))
-    ort.check_status(ort.api.Node_GetSubgraphs(node.handle, graphs, count, names))
-    return {text(names[k]): ort_graph.read(ort, graphs[k]) for k in range(count)}

@@ -1,0 +1,256 @@
+"""What one session runs where: the decision about every graph.
+
+In: a session's graphs as ONNX Runtime shows them. Out: which nodes to group, and which have kernels of ours; an `AssignmentReport`
+has the same for people. Invariants: a decision needs the graph and the adapter's limits, and no device; equal graphs get equal
+answers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import Fault, InternalError
+from ..options import Options
+from . import watch
+from .abi import WARNING, Logger, Ort, address, file_text, text
+from .answers import Answers
+from .assign import graph as ort_graph
+from .assign.crossings import Crossings
+from .assign.decision import Claim
+from .assign.enclosing import control_outcome, is_control, refusal_within
+from .assign.forced import Forced
+from .assign.ort_format import CopyGuard
+from .assign.outcome import Alone, Elsewhere, Fused, Outcome, OwnKernel
+from .assign.report import AssignmentReport
+from .context.contexts import Contexts
+from .loops.decide import LOOP
+from .search.operators import is_search
+from .wrap import tool_waits
+
+if TYPE_CHECKING:
+    from .assign.shown import ShownGraph, ShownNode
+    from .loops.decide import Loops
+    from .search.decide import Decided, Searches
+
+
+class SessionModel:
+    """The model of a session. `path` is what ONNX Runtime calls it: "" for one that is no file."""
+
+    path = ""
+
+    def source(self) -> str | bytes:
+        """What the caller gave, where that is known: a path or the content."""
+        return watch.source() or self.path
+
+    def content(self) -> bytes | None:
+        """The bytes that the caller gave in place of a file."""
+        source = watch.source()
+        return source if isinstance(source, bytes) else None
+
+
+class Deciding:
+    """The decisions of one session. `copy_guard` and `assignment` hear of all of them.
+
+    `inputs` and `outputs` are the main graph's, which comes after the bodies of its control flow; then it is `decided`. `searches`
+    and `loops` decided on nodes that run here with their bodies; None where there are none. `in_a_body`: whether the graph that
+    was decided on last is one.
+    """
+
+    def __init__(
+        self,
+        ort: Ort,
+        name: str,
+        options: Options,
+        logger: Logger,
+        model: SessionModel,
+        answers: Answers,
+        contexts: Contexts,
+        assignment: AssignmentReport,
+        copy_guard: CopyGuard,
+    ) -> None:
+        self._ort, self._name, self._logger, self._model = ort, name, logger, model
+        self._answers, self._contexts, self._assignment, self._copy_guard = answers, contexts, assignment, copy_guard
+        self._captures = bool(options["enableGraphCapture"])
+        self._forced = Forced(options["forceCpuNodeNames"])
+        self.decided = self.in_a_body = False
+        self.inputs: tuple[str, ...] = ()
+        self.outputs: tuple[str, ...] = ()
+        self.searches: Searches | None = None
+        self.loops: Loops | None = None
+        self._crossings: Crossings | None = None
+        self._other_providers = False  # whether they took nodes before
+        self._completed = self._carrying = False
+        self._warned: set[str] = set()  # of faults of this package
+
+    def decide(
+        self, graph: ShownGraph, handle: Any, has_kernel: Callable[[Any], bool]
+    ) -> tuple[list[list[Any]], list[Any]]:
+        """The groups of OrtNodes to compile in an OrtGraph, and those that run with kernels of ours, where `has_kernel`. `graph` is
+        the same as data.
+
+        Raises ModelError when a node of the main graph can run nowhere. A body may never run: there it is left alone.
+        """
+        nodes = [node.handle for node in graph]
+        assigned = [text(self._ort.get(self._ort.api.Node_GetEpName, node, "const char *")) for node in nodes]
+        self._model.path = file_text(self._ort.get(self._ort.api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
+        parent = ort_graph.read_parent(self._ort, handle)
+        if parent is not None:
+            self._contexts.check_body(graph, parent, self._model.source())
+            self._carry()
+        self.in_a_body = parent is not None
+        if parent is not None and is_search(parent):
+            self._forced.among(graph)  # these names are met
+            return [], []  # decided with the node
+        self._other_providers |= not {*assigned} <= {"", self._name, "CPUExecutionProvider"}
+        searches = self._searched(graph, parent, assigned)
+        single: dict[int, Alone | OwnKernel | Elsewhere] = {place: it.outcome for place, it in searches.items()}
+        single |= self._contexts.outcomes(graph, assigned, self._model.path)
+        single |= self._controls(graph, parent, assigned, has_kernel)
+        unrolled = self._unrolled(handle, graph, parent, assigned, single)
+        decision = unrolled or self._decision(graph, parent, assigned, single)
+        if parent is not None and self._left_to_loop(parent, graph, handle, decision, assigned):
+            self._assignment.decided(parent.name, graph, Claim((Fused(0),) * len(graph)), assigned)
+            return [], []
+        self._meet(decision, parent is None)
+        self._assignment.decided("" if parent is None else parent.name, graph, decision, assigned)
+        for it in searches.values():
+            for body in it.bodies.values():
+                self._assignment.decided(it.node.name, body, it.claim_of(body), [""] * len(body))
+        self._copy_guard.decided(parent is None, graph, decision.groups, assigned, decision.kernels)
+        if parent is None:
+            self._decided_on_model(graph, decision, assigned)
+        return [[nodes[place] for place in group] for group in decision.groups], [nodes[it] for it in decision.kernels]
+
+    def _controls(
+        self, graph: ShownGraph, parent: ShownNode | None, assigned: Sequence[str], has_kernel: Callable[[Any], bool]
+    ) -> dict[int, Alone | OwnKernel | Elsewhere]:
+        """The outcomes of control-flow nodes that no provider holds, by place."""
+        if parent is not None and refusal_within(parent) is not None:
+            return {}
+        free = [place for place, node in enumerate(graph) if is_control(node) and not assigned[place]]
+        found: dict[int, Alone | OwnKernel | Elsewhere] = {}
+        for place, node in ((it, graph.nodes[it]) for it in free):
+            found[place] = control_outcome(self._ort, node, self._name, has_kernel, self._captures)
+            if self.loops is not None and not self._captures:
+                found[place] = self.loops.outcome(node) or found[place]
+        return found
+
+    def _meet(self, decision: Claim, is_model: bool) -> None:
+        """Raises what is wrong with a model. Faults of this package need not stop a user: the nodes are left to the CPU, and a
+        warning asks for a report. With WGPU_EP_STRICT=1 in the environment, as tests have it, they are errors."""
+        faults = [reason.error for reason in decision.reasons if isinstance(reason, Fault)]
+        internal = [it for it in faults if isinstance(it, InternalError)]
+        if internal and os.environ.get("WGPU_EP_STRICT") == "1":
+            raise internal[0]
+        for line in map(str, internal):
+            if line not in self._warned:
+                self._warned.add(line)
+                self._logger.log(WARNING, line)
+        self.decided |= is_model
+        for it in faults:
+            if is_model and not isinstance(it, InternalError):
+                raise it
+
+    def _decided_on_model(self, graph: ShownGraph, decision: Claim, assigned: Sequence[str]) -> None:
+        """Notes the decision about the main graph."""
+        self.inputs = tuple(value.name for value in graph.inputs)
+        self.outputs = tuple(value.name for value in graph.outputs)
+        held = [place for place, name in enumerate(assigned) if name == self._name]
+        if line := self._contexts.decided(graph, decision, assigned):
+            self._logger.log(WARNING, line)
+        whole = any(len(group) == len(graph) for group in decision.groups)
+        self._crossings = None if whole else Crossings(graph, decision.parts, held)
+
+    def _unrolled(
+        self,
+        handle: Any,
+        graph: ShownGraph,
+        parent: ShownNode | None,
+        assigned: Sequence[str],
+        single: Mapping[int, Alone | OwnKernel | Elsewhere],
+    ) -> Claim | None:
+        """The decision about a graph with iterations in the places of Loops; None where there are none, or they are in no group."""
+        if self.loops is None or not any(it == LOOP for it in single.values()):
+            return None
+        apart = ort_graph.read(self._ort, handle)
+        places = self.loops.unroll(apart)
+        if len(places) == len(graph) and all(a.op_type == b.op_type for a, b in zip(apart, graph, strict=True)):
+            return None
+        ours = {place for place, outcome in single.items() if outcome == LOOP}
+        opened = {place for place, node in zip(places, apart, strict=True) if place in ours and node.op_type != "Loop"}
+        kept = {k: single[place] for k, place in enumerate(places) if place in single and place not in opened}
+        claim = self._decision(apart, parent, [assigned[place] for place in places], kept)
+        outcomes: dict[int, set[Outcome]] = {}
+        for place, outcome in zip(places, claim.outcomes, strict=True):
+            outcomes.setdefault(place, set()).add(outcome)
+        if any(len(outcomes[place]) > 1 or not isinstance(next(iter(outcomes[place])), Fused) for place in opened):
+            nodes = list(graph)
+            self.loops.keep_whole(nodes[place] for place in opened)
+            return None
+        return Claim(tuple(next(iter(outcomes[place])) for place in range(len(graph))), claim.found)
+
+    def _left_to_loop(
+        self, parent: ShownNode, graph: ShownGraph, handle: Any, decision: Claim, assigned: Sequence[str]
+    ) -> bool:
+        """Whether a body, on which this was decided by itself, runs with all iterations of its Loop. Tools want to see each run of
+        it, and compiled models have Programs for it."""
+        compiled = self._contexts.enabled or self._contexts.opened
+        if compiled or tool_waits() or self._captures or any(assigned) or self._forced.has(parent.name):
+            return False
+        if self.loops is None:
+            from .loops.decide import Loops
+
+            self.loops = Loops(self._ort, self._answers, self._forced.among)
+        return self.loops.takes(parent, graph, ort_graph.read(self._ort, handle), decision)
+
+    def _decision(
+        self,
+        graph: ShownGraph,
+        parent: ShownNode | None,
+        assigned: Sequence[str],
+        single: Mapping[int, Alone | OwnKernel | Elsewhere],
+    ) -> Claim:
+        """The decision about a graph, where `single` are outcomes of nodes by place that are known."""
+        held = {place: Elsewhere(f"held by {it}") for place, it in enumerate(assigned) if it}
+        known, forced = {**single, **held}, self._forced.among(graph)
+        if parent is None and len(known) == len(graph) and self._contexts.opened and not forced:
+            return Claim(tuple(known[place] for place in range(len(graph))))
+        return self._answers.claim(graph, parent, assigned, forced, single)
+
+    def _carry(self) -> None:
+        """Takes what a compiled model has for its bodies, or begins to keep that of one that is written."""
+        written = self._contexts.enabled and not self._carrying
+        if written or self._contexts.open_around(self._model.source(), self._model.path):
+            self._carrying = True
+            it = self._contexts
+            self._answers.carry(it.carried, it.made_for, written=written, foreign=it.foreign, checks=it.checking)
+
+    def drops_constants(self, group: Sequence[Any]) -> bool:
+        """Whether ONNX Runtime needs no constants of a group of OrtNodes of the graph that was decided on last."""
+        if self._contexts.enabled and self.in_a_body:
+            return False
+        return len(group) != 1 or address(group[0]) not in self._contexts.nodes
+
+    def _searched(self, graph: ShownGraph, parent: ShownNode | None, assigned: Sequence[str]) -> dict[int, Decided]:
+        """What was decided on nodes that generate text, by place."""
+        if not any(map(is_search, graph)) or self._contexts.enabled:
+            return {}
+        if self.searches is None:
+            from .search.decide import Searches
+
+            self.searches = Searches(self._ort, self._answers, self._forced.among, self._captures)
+        return self.searches.decide(graph, assigned, None if parent is None else refusal_within(parent))
+
+    def crossings(self) -> frozenset[tuple[str, str]]:
+        """Outputs of the model that may not lie in the memory of these inputs."""
+        return frozenset() if self._crossings is None else self._crossings.pairs
+
+    def complete(self) -> None:
+        """All graphs have been decided. Raises OptionError when an option names a node that the model does not have."""
+        if not self._completed and (line := self._assignment.left_to_the_cpu()):
+            self._logger.log(WARNING, line)
+        self._completed = True
+        for severity, line in self._forced.check_met(self._model.source(), self._other_providers):
+            self._logger.log(severity, line)
