@@ -59,6 +59,7 @@ CHAINS = {
     "gathered": [node("Gather", ["x", "places"], ["y"])],
     "padded": [node("Pad", ["x", "pads"], ["y"])],
     "reshaped": [node("Reshape", ["x", "shape"], ["r"]), node("Tanh", ["r"], ["y"])],
+    "scattered": [node("ScatterElements", ["x", "rows", "w"], ["y"], axis=0)],
     "summed": [node("CumSum", ["x", "first"], ["y"])],
     "several": [node("Relu", ["x"], ["y"]), node("Neg", ["x"], ["z"])],
 }
@@ -72,6 +73,7 @@ def test_every_kind_of_kernel(name: str, nbytes: int) -> None:
     weights = {
         "w": random(70, 45), "row": random(45), "v": random(45, 45), "zero": np.array([0]), "first": np.array(0),
         "places": RNG.integers(0, 70, 33), "pads": np.array([1, 2, 3, 4]), "shape": np.array([45, 70]),
+        "rows": RNG.integers(0, 70, (70, 45)),
     }  # fmt: skip
     model = make_model(CHAINS[name], {"x": (F, [70, 45])}, weights)
     program = compile_model(model, small(nbytes))
@@ -153,12 +155,12 @@ def test_programs_of_several_sizes_share_their_intermediate_values() -> None:
     nodes = [node("MatMul", ["x", "w"], ["p"]), node("Softmax", ["p"], ["s"]), node("CumSum", ["s", "axis"], ["y"])]
     model = make_model(nodes, {"x": (F, ["n", 40])}, {"w": random(40, 20), "axis": np.array(0)})
     run = specialising(model, small(), RunSettings(temp_generations=4))
-    temps = run.executable._plans.family.temps
+    temps = run.executable._plans.of_graph.temps
     sizes = range(60, 200, 10)
     for n in sizes:
         run(random(n, 40))
         assert sum(it.size for it in temps._buffers) <= 8 * n * 20 * 4 + 8192, "one set of buffers, whatever the size"
-    assert len(run.executable._plans.family.members) == 1 + MAX_SPECIALISED
+    assert len(run.executable._plans.of_graph.members) == 1 + MAX_SPECIALISED
     for _ in range(6):
         run(random(3, 40))
     (plan,) = run.executable.plans.values()

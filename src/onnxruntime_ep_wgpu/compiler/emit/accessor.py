@@ -273,10 +273,8 @@ class Accessors:
             at = self._shown(position, read.view)
             loaded, kind, value = self.word(self.bind(tensor), f"{at.number} >> 3u"), "vec4<u32>", "it"
         else:
-            *outer, last = LETTERS[: len(read.groups)]
-            top = self.dim((product(read.extents[-1]) - 1) // 4 * 4)
-            fours = [f"{name}4_words({', '.join([*outer, place])})" for place in (last, f"min({last} + 4u, {top})")]
-            loaded, kind = f"array({', '.join(fours)})", f"array<{name}4_words_t, 2>"
+            fours = self._fours(f"{name}4_words", read, 2)
+            loaded, kind = f"array({fours})", f"array<{name}4_words_t, 2>"
             value = f"eight_halves({name}4_of(it[0]), {name}4_of(it[1]))"
         self._words(f"{name}8", read, position, kind, loaded, "vec4<u32>", value)
 
@@ -295,11 +293,7 @@ class Accessors:
             places = at.coordinates(split_groups(windows.output.shape, windows.groups))
             loaded, sign = f"{self._function(windows, 16)}({', '.join(places)})", _sign(image)
         else:
-            *outer, last = LETTERS[: len(read.groups)]
-            top = self.dim((product(read.extents[-1]) - 1) // 4 * 4)
-            places = [f"min({last} + {4 * k}u, {top})" if k else last for k in range(4)]
-            calls = [f"{name}4_bytes({', '.join([*outer, it])})" for it in places]
-            loaded = f"vec4<u32>({', '.join(calls)})"
+            loaded = f"vec4<u32>({self._fours(f'{name}4_bytes', read, 4)})"
             if view is not None and view.tensor in self.vectors and read.loads_vectors:
                 four = self._position(read)
                 word = self.word(self.bind(view.tensor), f"{self._shown(four, read.view).number} >> 2u")
@@ -309,6 +303,13 @@ class Accessors:
                 lines = [f"return pack4xI8({name}4({', '.join(LETTERS[: len(read.groups)])}));"]
             self.functions[f"{name}4_bytes"] = fn(f"{name}4_bytes", _parameters(read), lines, "u32")
         self._words(f"{name}16", read, position, "vec4<u32>", loaded, "vec4<u32>", f"it{sign}")
+
+    def _fours(self, name: str, read: Read, count: int) -> str:
+        """Calls of an accessor of four neighbours for as many fours behind each other, inside the last coordinate's range."""
+        *outer, last = LETTERS[: len(read.groups)]
+        top = self.dim((product(read.extents[-1]) - 1) // 4 * 4)
+        places = [f"min({last} + {4 * k}u, {top})" if k else last for k in range(count)]
+        return ", ".join(f"{name}({', '.join([*outer, it])})" for it in places)
 
     def _words(
         self, name: str, read: Read, position: Position, kind: str, loaded: str, result: str, value: str
@@ -434,8 +435,13 @@ def _sign(view: View | None) -> str:
     return " ^ vec4<u32>(0x80808080u)" if view is not None and view.dtype is DType.UINT8 else ""
 
 
+def coordinates(groups: Sequence[int]) -> list[str]:
+    """The parameters of an accessor over these groups of axes."""
+    return [f"{c}: u32" for c in LETTERS[: len(groups)]]
+
+
 def _parameters(read: Read) -> str:
-    return ", ".join(f"{c}: u32" for c in LETTERS[: len(read.groups)])
+    return ", ".join(coordinates(read.groups))
 
 
 def fn(name: str, parameters: str, lines: Sequence[str], result: str = "") -> str:

@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from ...program.dtypes import DType
 from ..dims import product, quotient
-from ..ir import Call, Function, Inner, Read, Tensor, Variant, View, Write, split_groups
+from ..ir import Call, Function, Inner, Read, Shape, Tensor, Variant, View, Write, split_groups
 from ..ir.signed_bytes import bytes_of, sources
 from ..templates.files import template as template_text
 from ..templates.preprocess import declared, preprocess
-from .accessor import LETTERS, constant, fn, substitute
+from .accessor import LETTERS, constant, coordinates, fn, substitute
 from .expression import to_wgsl
-from .position import Extents, Position
+from .position import Position
 from .value import TypedValue
 from .writer import VariantText, Writer, placed_in_fours
 
@@ -181,8 +181,7 @@ def _shows_fours(w: Writer, view: View) -> bool:
 def _put(w: Writer, name: str, write: Write) -> str:
     """`fn <name>_put(coordinates..., value)`: the fused maps that follow a Call's result, then the stores."""
     tensor = write.tensor
-    extents = split_groups(tensor.shape, write.groups)
-    position = Position(w.access.scope(), LETTERS[: len(extents)], extents)
+    position = _position(w, tensor.shape, write.groups)
     scope = position.scope
     _know(write, position)
     stores = []
@@ -190,31 +189,29 @@ def _put(w: Writer, name: str, write: Write) -> str:
         if any(w.follows(target, it) for it in (tensor, *write.also)):
             value = w.access.element(View.of(target), position)
             stores.append(w.store(target, position, value.text))
-    return _storing(w, f"{name}_put", extents, write, 1, [*scope.lines, *stores])
+    return _storing(w, f"{name}_put", write, 1, [*scope.lines, *stores])
 
 
 def _max(w: Writer, name: str, write: Write) -> str:
     """`fn <name>_max(coordinates..., value)`: the largest value of all that are given for an element stays."""
-    extents = split_groups(write.tensor.shape, write.groups)
-    position = Position(w.access.scope(), LETTERS[: len(extents)], extents)
+    position = _position(w, write.tensor.shape, write.groups)
     index = w.place(write.tensor, position).number
     stored = w.raise_word(w.bindings[write.tensor.memory], index, "value")
-    return _storing(w, f"{name}_max", extents, write, 1, [*position.scope.lines, stored])
+    return _storing(w, f"{name}_max", write, 1, [*position.scope.lines, stored])
 
 
 def _put4(w: Writer, name: str, write: Write) -> str:
     """`fn <name>_put4(coordinates..., value)`, four elements along the last coordinate, which is a multiple of 4."""
     tensor = write.tensor
-    extents = split_groups(tensor.shape, write.groups)
-    coordinates = LETTERS[: len(extents)]
-    *outer, last = coordinates
     if not write.in_fours:
+        extents = split_groups(tensor.shape, write.groups)
+        *outer, last = LETTERS[: len(extents)]
         inside = f"if ({last} + e < {w.dim(product(extents[-1]))})"
         values = [f"{value}[e]" for value in _values(write)]
         call = f"{name}_put({', '.join([*outer, f'{last} + e', *values])});"
         lines = [f"for (var e = 0u; e < 4u; e++) {{ {inside} {{ {call} }} }}"]
-        return _storing(w, f"{name}_put4", extents, write, 4, lines)
-    position = Position(w.access.scope(), coordinates, extents, 4)
+        return _storing(w, f"{name}_put4", write, 4, lines)
+    position = _position(w, tensor.shape, write.groups, 4)
     _know(write, position)
     followed = [t for t in w.group.stores if any(w.follows(t, it) for it in (tensor, *write.also))]
     stores = [x for t in followed for x in w.store4(t, position)]
@@ -223,7 +220,7 @@ def _put4(w: Writer, name: str, write: Write) -> str:
         value = w.scalars.spread(w.access.element(View.of(source), position))
         four = position.scope.let("v", value.text)
         stores.append(w.set_word(w.bindings[squares], f"{position.number} >> 2u", f"dot({four}, {four})"))
-    return _storing(w, f"{name}_put4", extents, write, 4, [*position.scope.lines, *stores])
+    return _storing(w, f"{name}_put4", write, 4, [*position.scope.lines, *stores])
 
 
 def _values(write: Write) -> list[str]:
@@ -237,32 +234,36 @@ def _know(write: Write, position: Position) -> None:
         position.scope.known[tensor, position] = TypedValue(name, tensor.dtype.compute or "", position.width)
 
 
-def _storing(w: Writer, name: str, extents: Extents, write: Write, width: int, lines: list[str]) -> str:
+def _storing(w: Writer, name: str, write: Write, width: int, lines: list[str]) -> str:
     tensors = (write.tensor, *write.also)
     kinds = [w.scalars.type(it.dtype.compute or "", width) for it in tensors]
     values = [f"{value}: {kind}" for value, kind in zip(_values(write), kinds, strict=True)]
-    parameters = ", ".join([*(f"{c}: u32" for c in LETTERS[: len(extents)]), *values])
+    parameters = ", ".join([*coordinates(write.groups), *values])
     return fn(name, parameters, lines)
+
+
+def _position(w: Writer, shape: Shape, groups: tuple[int, ...], width: int = 1) -> Position:
+    """Where the parameters of an accessor over these groups of axes are."""
+    extents = split_groups(shape, groups)
+    return Position(w.access.scope(), LETTERS[: len(extents)], extents, width)
 
 
 def _inner(w: Writer, name: str, inner: Inner) -> str:
     """`fn <name>(coordinates..., value)`: what the maps in the middle of a Call make of a value."""
-    extents = split_groups(inner.source.shape, inner.groups)
-    position = Position(w.access.scope(), LETTERS[: len(extents)], extents)
+    position = _position(w, inner.source.shape, inner.groups)
     kind = inner.source.dtype.compute or ""
     position.scope.known[inner.source, position] = TypedValue("value", kind)
     result = w.access.element(View.of(inner.result), position)
-    parameters = ", ".join([*(f"{c}: u32" for c in LETTERS[: len(extents)]), f"value: {w.scalars.type(kind)}"])
+    parameters = ", ".join([*coordinates(inner.groups), f"value: {w.scalars.type(kind)}"])
     return fn(name, parameters, [*position.scope.lines, f"return {result.text};"], w.scalars.type(result.kind))
 
 
 def _carried(w: Writer, name: str, write: Write) -> str:
     """`fn <name>_at(coordinates...)`: what a Call stored before, here or in the dispatch before. Its template says when."""
-    extents = split_groups(write.tensor.shape, write.groups)
-    position = Position(w.access.scope(), LETTERS[: len(extents)], extents)
+    position = _position(w, write.tensor.shape, write.groups)
     value = w.access.loaded(w.bindings[write.tensor], write.tensor, position.number)
     kind = w.scalars.type(write.tensor.dtype.compute or "")
-    parameters = ", ".join(f"{c}: u32" for c in LETTERS[: len(extents)])
+    parameters = ", ".join(coordinates(write.groups))
     return fn(f"{name}_at", parameters, [*position.scope.lines, f"return {value};"], kind)
 
 

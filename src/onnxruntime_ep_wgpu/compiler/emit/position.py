@@ -206,7 +206,7 @@ class Position:
         if below == 1 and extent is None:
             return coordinate
         if below == 0 or extent == 0:
-            return "0u"  # of an empty tensor: nobody asks, and WGSL takes no division by a constant 0
+            return "0u"  # of an empty tensor: it is not read, and WGSL takes no division by a constant 0
         key = (coordinate, below, extent)
         if key not in self._digits:
             size = f"{below}u" if repeats and isinstance(below, int) else self.scope.dim(below)

@@ -12,7 +12,7 @@ _MARK = re.compile(r"⟨(\d+)⟩")
 
 class UniformBlock:
     """Dims stand in generated text as marks. `numbered` makes members of the uniform block of those that are left in the
-    final texts, so a dim that nobody uses is not in the block.
+    final texts, so a dim that nothing uses is not in the block.
 
     A kernel that is `shared` between layers and sizes has a member for every place in which a dim stands, so that which
     sizes happen to be equal does not change its text. Otherwise known dims are constants and equal ones are one. Where a view

@@ -93,39 +93,37 @@ class Writer:
 
     def word(self, buffer: str, index: str) -> str:
         """The word of a buffer at an index into its tensor's memory."""
-        tensor = self._tensors[buffer]
-        if not self.placement.ranges[tensor]:
-            return f"{buffer}[{index}]"
-        if tensor in self.placement.moving:
-            return f"{buffer}_0[({index}) - {self._begin(tensor)}]"
-        kind = self._array_element(tensor, self.vectors, self.eights)
-        self.access.functions[f"{buffer}_word"] = fn(
-            f"{buffer}_word", "i: u32", self._choice(buffer, "return {place};"), kind
-        )
-        return f"{buffer}_word({index})"
+        name = f"{buffer}_word"
+        if place := self._place(buffer, index):
+            return place
+        self.access.functions[name] = fn(name, "i: u32", self._choice(buffer, "return {place};"), self._kind(buffer))
+        return f"{name}({index})"
 
     def set_word(self, buffer: str, index: str, value: str) -> str:
         """The statement that stores a word."""
-        tensor = self._tensors[buffer]
-        if not self.placement.ranges[tensor]:
-            return f"{buffer}[{index}] = {value};"
-        if tensor in self.placement.moving:
-            return f"{buffer}_0[({index}) - {self._begin(tensor)}] = {value};"
-        kind = self._array_element(tensor, self.vectors, self.eights)
-        self.access.functions[f"{buffer}_set"] = fn(
-            f"{buffer}_set", f"i: u32, value: {kind}", self._choice(buffer, "{place} = value;")
-        )
-        return f"{buffer}_set({index}, {value});"
+        return self._statement(f"{buffer}_set", buffer, index, value, "{place} = {value};", self._kind(buffer))
 
     def raise_word(self, buffer: str, index: str, value: str) -> str:
         """The statement that makes a word of an atomic buffer no less than a value."""
+        return self._statement(f"{buffer}_max", buffer, index, value, "atomicMax(&{place}, {value});", "i32")
+
+    def _statement(self, name: str, buffer: str, index: str, value: str, text: str, kind: str) -> str:
+        """A statement about a word and a value of a `kind`, by a function of this name where a buffer is several ranges."""
+        if place := self._place(buffer, index):
+            return text.format(place=place, value=value)
+        self.access.functions[name] = fn(name, f"i: u32, value: {kind}", self._choice(buffer, text))
+        return f"{name}({index}, {value});"
+
+    def _place(self, buffer: str, index: str) -> str:
+        """The word at an index; "" where one of several ranges has it, which depends on the index."""
         tensor = self._tensors[buffer]
         if not self.placement.ranges[tensor]:
-            return f"atomicMax(&{buffer}[{index}], {value});"
-        self.access.functions[f"{buffer}_max"] = (
-            f"fn {buffer}_max(i: u32, value: i32) {{\n{self._choice(buffer, 'atomicMax(&{place}, value);')}\n}}"
-        )
-        return f"{buffer}_max({index}, {value});"
+            return f"{buffer}[{index}]"
+        return f"{buffer}_0[({index}) - {self._begin(tensor)}]" if tensor in self.placement.moving else ""
+
+    def _kind(self, buffer: str) -> str:
+        """The type of a buffer's words."""
+        return self._array_element(self._tensors[buffer], self.vectors, self.eights)
 
     def _begin(self, tensor: Tensor) -> str:
         """The word of a tensor with which this dispatch begins."""
@@ -142,7 +140,7 @@ class Writer:
             end = (byte_range.offset + byte_range.nbytes) // size
             test = f"if (i < {self.dim(end)}) " if k < len(ranges) - 1 else ""
             lines.append(
-                f"{test}{{ {statement.format(place=place)}{' return;' if 'return' not in statement else ''} }}"
+                f"{test}{{ {statement.format(place=place, value='value')}{' return;' if 'return' not in statement else ''} }}"
             )
         return lines
 
@@ -218,23 +216,23 @@ class Writer:
         """The entry point. A grid of more than 65,535 workgroups is folded, so the number of a workgroup is made of two,
         and the surplus of a grid that did not fold evenly ends here: together, so that barriers stay legal. With `subgroups`
         the prelude is told which invocation of which one this is."""
-        inputs, told = "", ""
+        inputs, statements = "", ""
         if subgroups:
             assert workgroup_size & (workgroup_size - 1) == 0, "subgroups of a power of two"
             inputs = ", @builtin(subgroup_invocation_id) place: u32"
-            told = "  subgroup_lane = place;\n  subgroup_leads = subgroupBroadcastFirst(place) == place;\n"
+            statements = "  subgroup_lane = place;\n  subgroup_leads = subgroupBroadcastFirst(place) == place;\n"
             if self.counted:
                 inputs += ", @builtin(subgroup_id) number: u32, @builtin(num_subgroups) numbers: u32"
-                told += "  subgroup_number = number;\n  subgroup_count = numbers;\n  subgroup_width = WORKGROUP / numbers;\n"
+                statements += "  subgroup_number = number;\n  subgroup_count = numbers;\n  subgroup_width = WORKGROUP / numbers;\n"
             else:
-                told += "  subgroup_width = subgroupAdd(1u);\n  count_subgroups(lane);\n"
+                statements += "  subgroup_width = subgroupAdd(1u);\n  count_subgroups(lane);\n"
         return (
             f"const WORKGROUP = {workgroup_size}u;\n@compute @workgroup_size({workgroup_size})\n"
             "fn main(@builtin(workgroup_id) id: vec3u, @builtin(num_workgroups) count: vec3u, "
             f"@builtin(local_invocation_index) lane: u32{inputs}) {{\n"
             "  let w = id.x + id.y * count.x;\n"
             f"  if (w >= {self.dim(workgroups)}) {{ return; }}\n"
-            f"{told}  kernel(w, lane);\n}}"
+            f"{statements}  kernel(w, lane);\n}}"
         )
 
     def module(self, body: str, uniforms: int, variant: VariantText) -> str:

@@ -70,6 +70,17 @@ class Parameters:
         self._require(min(astuple(self)) > 0, "every number is at least 1")
 
 
+@dataclass(frozen=True)
+class Workgroups(Parameters):
+    """What is chosen for a kernel with `workgroup` invocations in a workgroup."""
+
+    workgroup: int
+
+    @property
+    def invocations(self) -> int:
+        return self.workgroup
+
+
 def constants(**values: Constant) -> tuple[tuple[str, Constant], ...]:
     """The constants of a Variant."""
     return tuple(values.items())

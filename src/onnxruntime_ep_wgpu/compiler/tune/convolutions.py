@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from ...records import dataclass
 from ..dims import Dim, ceildiv
 from ..ir import Variant
-from .base import Parameters, constants
+from .base import Parameters, Workgroups, constants
 
 
 @dataclass(frozen=True)
@@ -80,20 +80,15 @@ class RegisterConvolution(ConvolutionForm):
 
 
 @dataclass(frozen=True)
-class Depthwise(Parameters):
+class Depthwise(Workgroups):
     """Depthwise convolutions: workgroups of `workgroup` invocations; `shared`, 1 where each stays in one plane, whose weights it
     then loads once, or 0."""
 
     kernel: ClassVar[str] = "depthwise"
-    workgroup: int
     shared: int
 
     def __post_init__(self) -> None:
         self._require(self.workgroup > 0 and self.shared in (0, 1), "the workgroup is at least 1, shared is 0 or 1")
-
-    @property
-    def invocations(self) -> int:
-        return self.workgroup
 
     @classmethod
     def candidates(cls) -> tuple[Self, ...]:
@@ -101,19 +96,14 @@ class Depthwise(Parameters):
 
 
 @dataclass(frozen=True)
-class DepthwiseLast(Parameters):
+class DepthwiseLast(Workgroups):
     """Depthwise convolutions of images whose channels are last in memory: workgroups of `workgroup` invocations, each of which
     makes four channels of some positions."""
 
     kernel: ClassVar[str] = "depthwise_last"
-    workgroup: int
 
     def __post_init__(self) -> None:
         self._require_positive()
-
-    @property
-    def invocations(self) -> int:
-        return self.workgroup
 
     @classmethod
     def candidates(cls) -> tuple[Self, ...]:
@@ -121,20 +111,15 @@ class DepthwiseLast(Parameters):
 
 
 @dataclass(frozen=True)
-class GroupedLast(Parameters):
+class GroupedLast(Workgroups):
     """Convolutions in groups of images whose channels are last: workgroups of `workgroup` invocations, each of which computes four
     channels of at most `columns` positions, of fewer where windows are apart."""
 
     kernel: ClassVar[str] = "grouped_last"
-    workgroup: int
     columns: int
 
     def __post_init__(self) -> None:
         self._require(self.workgroup > 0 and 0 < self.columns <= 16, "the workgroup is at least 1, columns are 1 to 16")
-
-    @property
-    def invocations(self) -> int:
-        return self.workgroup
 
     @classmethod
     def candidates(cls) -> tuple[Self, ...]:

@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 from ...records import dataclass
 from ..dims import Dim
-from .base import Parameters
+from .base import Parameters, Workgroups
 
 MOST_STEPS = 256
 
@@ -22,12 +22,11 @@ class MapShape:
 
 
 @dataclass(frozen=True)
-class Grid(Parameters):
+class Grid(Workgroups):
     """Maps: workgroups of `workgroup` invocations, which take `steps` steps, or as many as `elements` per invocation need."""
 
     kernel: ClassVar[str] = "map"
     about: ClassVar[Mapping[str, str]] = {"size": "elements of the result"}
-    workgroup: int
     steps: int = 1
     elements: int = 0
 
@@ -36,10 +35,6 @@ class Grid(Parameters):
         self._require(
             max(self.steps, self.elements) <= MOST_STEPS, f"steps, which are written out, are at most {MOST_STEPS}"
         )
-
-    @property
-    def invocations(self) -> int:
-        return self.workgroup
 
     @classmethod
     def candidates(cls) -> tuple[Self, ...]:

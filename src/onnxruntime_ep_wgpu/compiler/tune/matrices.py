@@ -11,14 +11,13 @@ from ...program.tuning import Bound
 from ...records import dataclass
 from ..dims import Dim, ceildiv, floordiv, maximum, quotient
 from ..ir import Variant
-from .base import constants
-from .products import ProductForm, ProductShape
+from .products import ProductShape, TiledProduct
 
 PAD_BYTES = 16  # behind each row of a tile in workgroup memory, so that rows begin in other banks
 
 
 @dataclass(frozen=True)
-class MatrixTile(ProductForm):
+class MatrixTile(TiledProduct):
     """A tile of `m` x `n` results of a product of halves from `k` columns at a time, of which there are `buffers` in workgroup
     memory. `rows` x `columns` subgroups share it, which multiply matrices of `unit_m`, `unit_n` and `unit_k`; the adapter has
     such units for subgroups of `subgroup`.
@@ -31,12 +30,9 @@ class MatrixTile(ProductForm):
     operand: ClassVar[str] = "f16"
     result: ClassVar[str] = "f32"
     about: ClassVar[Mapping[str, str]] = {
-        **ProductForm.about,
-        "workgroups": "tiles of all batches",
+        **TiledProduct.about,
         "filled": "percent of the columns of its tiles that are results",
     }
-    m: int
-    n: int
     k: int
     rows: int
     columns: int
@@ -124,20 +120,19 @@ class MatrixTile(ProductForm):
     def workgroup_bytes(self) -> int:
         return max(self.tile_bytes, 4 * self._results(*self.staged))
 
-    def run(self, shape: ProductShape) -> int:
-        return min(shape.longest, 32 // shape.bits)
-
     def quantities(self, sizes: Mapping[str, Dim]) -> Mapping[str, Dim]:
-        tiles_n = ceildiv(sizes["n"], self.n)
-        filled = floordiv(100 * sizes["n"], maximum(1, tiles_n * self.n))
-        return {"workgroups": sizes["batch"] * ceildiv(sizes["m"], self.m) * tiles_n, "filled": filled}
+        columns = maximum(1, ceildiv(sizes["n"], self.n) * self.n)
+        return {**super().quantities(sizes), "filled": floordiv(100 * sizes["n"], columns)}
 
     def variant(self, shape: ProductShape, guard: Dim) -> Variant:
         units_m, units_n = self.m // self.rows // self.unit_m, self.n // self.columns // self.unit_n
         run, together = shape.run, self.unit.together
         packed = run > 0 and 0 == run % 8 == self.k % run
         tall, wide = self.staged
-        chosen = constants(
+        return self._tiled(
+            shape,
+            guard,
+            MatrixTile.kernel,
             TILE_M=self.m,
             TILE_N=self.n,
             TILE_K=self.k,
@@ -168,9 +163,6 @@ class MatrixTile(ProductForm):
             K_WHOLE=quotient(shape.k, self.k) is not None,
             K_TOGETHER=quotient(shape.k, together) is not None,
         )
-        tiles_m, tiles_n = ceildiv(shape.m, self.m), ceildiv(shape.n, self.n)
-        tiles = (("tiles_m", tiles_m), ("tiles_n", tiles_n))
-        return Variant(shape.batch * tiles_m * tiles_n, self.invocations, guard, chosen, tiles, MatrixTile.kernel)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 from ...program.tuning import Bound
 from ...records import dataclass
 from ..dims import Dim, ceildiv, quotient
-from ..ir import Variant
+from ..ir import Constant, Variant
 from .base import KERNELS, Parameters, constants
 
 MOST_TOGETHER = 64  # packed weights: four words of two bits each
@@ -71,7 +71,29 @@ class ProductForm(Parameters):
 
 
 @dataclass(frozen=True)
-class Tile(ProductForm):
+class TiledProduct(ProductForm):
+    """Workgroups compute tiles of `m` x `n` results from tiles of both operands."""
+
+    about: ClassVar[Mapping[str, str]] = {**ProductForm.about, "workgroups": "tiles of all batches"}
+    m: int
+    n: int
+
+    def quantities(self, sizes: Mapping[str, Dim]) -> Mapping[str, Dim]:
+        return {"workgroups": sizes["batch"] * ceildiv(sizes["m"], self.m) * ceildiv(sizes["n"], self.n)}
+
+    def run(self, shape: ProductShape) -> int:
+        return min(shape.longest, 32 // shape.bits)
+
+    def _tiled(self, shape: ProductShape, guard: Dim, template: str, **chosen: Constant) -> Variant:
+        """The variant with these constants; `template` is the file of one that is not of the Call's name, else ""."""
+        tiles_m, tiles_n = ceildiv(shape.m, self.m), ceildiv(shape.n, self.n)
+        tiles = (("tiles_m", tiles_m), ("tiles_n", tiles_n))
+        count = shape.batch * tiles_m * tiles_n
+        return Variant(count, self.invocations, guard, constants(**chosen), tiles, template)
+
+
+@dataclass(frozen=True)
+class Tile(TiledProduct):
     """A tile of `m` x `n` results of a product from `k` columns at a time; an invocation computes `rows` x `columns` of it.
     `slices` groups of invocations split k between them; `unrolled` steps of k are written out.
 
@@ -79,10 +101,7 @@ class Tile(ProductForm):
     """
 
     kernel: ClassVar[str] = "matmul"
-    about: ClassVar[Mapping[str, str]] = {**ProductForm.about, "workgroups": "tiles of all batches"}
     general: ClassVar[bool] = True
-    m: int
-    n: int
     k: int
     rows: int
     columns: int
@@ -120,17 +139,14 @@ class Tile(ProductForm):
     def workgroup_bytes(self) -> int:
         return 4 * max(self.slices * self.k * (self.m + self.n), self.invocations * self.columns)
 
-    def quantities(self, sizes: Mapping[str, Dim]) -> Mapping[str, Dim]:
-        return {"workgroups": sizes["batch"] * ceildiv(sizes["m"], self.m) * ceildiv(sizes["n"], self.n)}
-
-    def run(self, shape: ProductShape) -> int:
-        return min(shape.longest, 32 // shape.bits)
-
     def variant(self, shape: ProductShape, guard: Dim) -> Variant:
         """Packed weights are loaded a run at a time where a tile's invocations can share them evenly, others four at a time."""
         run = shape.run
         packed = bool(run) and self.k % run == 0 == self.n * self.k // run % self.per_slice
-        chosen = constants(
+        return self._tiled(
+            shape,
+            guard,
+            "",
             TILE_M=self.m,
             TILE_N=self.n,
             TILE_K=self.k,
@@ -149,21 +165,15 @@ class Tile(ProductForm):
             B_LANES=gcd(8, self.k // (run if packed else 4)),
             B_BLOCK=gcd(8, self.n // 4),
         )
-        tiles_m, tiles_n = ceildiv(shape.m, self.m), ceildiv(shape.n, self.n)
-        tiles = (("tiles_m", tiles_m), ("tiles_n", tiles_n))
-        return Variant(shape.batch * tiles_m * tiles_n, self.invocations, guard, chosen, tiles)
 
 
 @dataclass(frozen=True)
-class DotTile(ProductForm):
+class DotTile(TiledProduct):
     """A tile of `m` x `n` results of rows that are rounded to 8 bits, 32 columns of k at a time, by packed weights; an invocation
     computes `rows` x `columns` of it."""
 
     kernel: ClassVar[str] = "matmul_dots"
-    about: ClassVar[Mapping[str, str]] = Tile.about
     group: ClassVar[int] = 32  # as most blocks of weights have
-    m: int
-    n: int
     rows: int
     columns: int
 
@@ -198,18 +208,15 @@ class DotTile(ProductForm):
         tiles = (self.m + self.n) * (self.group // 4 + 1)
         return 4 * (max(tiles, self.invocations * self.columns) + self.invocations)
 
-    def quantities(self, sizes: Mapping[str, Dim]) -> Mapping[str, Dim]:
-        return {"workgroups": sizes["batch"] * ceildiv(sizes["m"], self.m) * ceildiv(sizes["n"], self.n)}
-
-    def run(self, shape: ProductShape) -> int:
-        return min(shape.longest, 32 // shape.bits)
-
     @property
     def longest_run(self) -> int:
         return max(run for run in (16, 32) if self.n * self.group // run % self.invocations == 0)
 
     def variant(self, shape: ProductShape, guard: Dim) -> Variant:
-        chosen = constants(
+        return self._tiled(
+            shape,
+            guard,
+            self.kernel,
             TILE_M=self.m,
             TILE_N=self.n,
             GROUP=self.group,
@@ -225,9 +232,6 @@ class DotTile(ProductForm):
             A_BLOCK=gcd(8, self.m // 4),
             B_BLOCK=gcd(8, self.n // 4),
         )
-        tiles_m, tiles_n = ceildiv(shape.m, self.m), ceildiv(shape.n, self.n)
-        tiles = (("tiles_m", tiles_m), ("tiles_n", tiles_n))
-        return Variant(shape.batch * tiles_m * tiles_n, self.invocations, guard, chosen, tiles, self.kernel)
 
 
 @dataclass(frozen=True)
