@@ -8,8 +8,8 @@
  *
  *     PYTHONS  ONNX Runtime has it. Python fills it and frees it.
  *     USED     ONNX Runtime has it. C code may fill it, and frees it: it is FREE then.
- *     FREE     nobody has it, it waits in its buffer. C code gives it out: it is USED then.
- *     GONE     nobody has it, and it comes no more: whoever meets it forgets it.
+ *     FREE     it has no owner and waits in its buffer. C code gives it out: it is USED then.
+ *     GONE     it has no owner, and it comes no more: code that meets it forgets it.
  *
  * Python lends (PYTHONS to USED), gives (PYTHONS to FREE, or to GONE), and takes back (USED to PYTHONS, FREE to GONE). So whoever calls
  * once more, as after an interrupt, and whoever comes second, finds what has been done and leaves it.

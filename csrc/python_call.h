@@ -39,7 +39,7 @@ static void wgpu_answer(int64_t answer) {
 PLATFORM_MAYBE_UNUSED static void wgpu_answer_pointer(const void *answer) { wgpu_answer((int64_t)(intptr_t)answer); }
 
 /* What cffi calls with an exception that left Python: (type, exception, traceback). An interrupt after the answer is noted;
-   any other exception after it is printed, as nobody else will see it. */
+   any other exception after it is printed, as nothing else shows it. */
 static PyObject *wgpu_left(PyObject *self, PyObject *arguments) {
   (void)self;
   PyObject *error = PyTuple_GetItem(arguments, 1);

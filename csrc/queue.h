@@ -10,7 +10,7 @@ typedef struct {
   const uint64_t *functions; /* as in encode.c */
   uint64_t device, queue;
   Tickets *tickets;
-  uint64_t nothing;          /* a buffer that nobody reads */
+  uint64_t nothing;          /* a buffer that nothing reads */
   int64_t lost;              /* whether the device is known to be lost */
   int64_t submits, dispatches; /* by `run` */
   int64_t runs, runs_ahead;    /* by `run`, and those that had been recorded ahead */

@@ -79,7 +79,7 @@ static OrtStatus *read_input(const OrtApi *api, const OrtKernelContext *context,
   return status;
 }
 
-/* Makes an output; `data` is NULL when nobody asked for it or memory ran out. */
+/* Makes an output; `data` is NULL when nothing asked for it or memory ran out. */
 static OrtStatus *make_output(const OrtApi *api, OrtKernelContext *context, size_t number, const int64_t *dims, size_t rank, void **data) {
   OrtValue *value = NULL;
   *data = NULL;

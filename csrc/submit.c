@@ -15,7 +15,7 @@
 enum { FIRST_PART = 8, TIMES = 3, MOST_AHEAD = 8 };
 
 /* Who submits work of one graph has its turn until all of that is submitted: all its plans keep intermediate values in the same buffers,
- * and copies of tensors. Nobody else writes to them, and tensors of a run are its caller's meanwhile. So other threads may submit other
+ * and copies of tensors. Nothing else writes to them, and tensors of a run are its caller's meanwhile. So other threads may submit other
  * work between the parts of a run: they wait for the queue as long as one submit takes, and not until all parts are finished. A turn is
  * taken before the queue, and no thread has two. */
 typedef struct {
@@ -66,7 +66,7 @@ static void turn_give(Turn *turn) {
   if (turn != NULL) platform_give(&turn->lock);
 }
 
-/* Whether the device can be used, also when nobody was told of a loss yet: writing nothing only complains. */
+/* Whether the device can be used, also before a loss is known: writing nothing only complains. */
 static int usable(Queue *queue) {
   if (platform_read(&queue->lost)) return 0;
   uint64_t before = complaints_of_thread();
@@ -76,7 +76,7 @@ static int usable(Queue *queue) {
   return complaints_of_thread() == before && !platform_read(&queue->lost);
 }
 
-/* Submits a command buffer, or with 0 the uploads so far, while nobody else does, to a device that can be used. Its ticket. */
+/* Submits a command buffer, or with 0 the uploads so far, while nothing else does, to a device that can be used. Its ticket. */
 static uint64_t submit_one(Queue *queue, uint64_t commands) {
   handle one = POINTER(handle, commands);
   platform_write(&queue->unflushed, 0);

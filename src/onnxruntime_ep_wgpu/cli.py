@@ -157,8 +157,8 @@ def _main(argv: Sequence[str], interrupts: list[int]) -> int:
 
 
 def _failed(line: str, problem: Exception, as_json: bool) -> int:
-    told = {"error": {"type": type(problem).__name__, "message": line}}
-    print(json.dumps(told) if as_json else f"error: {line}", file=sys.stderr)
+    report = {"error": {"type": type(problem).__name__, "message": line}}
+    print(json.dumps(report) if as_json else f"error: {line}", file=sys.stderr)
     return FAILURE
 
 

@@ -1,4 +1,4 @@
-"""Fields of settings that say which options they are made of, so that nobody between passes an option on.
+"""Fields of settings that say which options they are made of, so that no code between passes an option on.
 
 In: a frozen dataclass whose fields are `set_by` options, and the options of a session. Out: the settings. What an option means
 for some adapter only that adapter tells: such fields are `set_by_adapter`, and who knows it gives them (`plugin/settings.py`).

@@ -25,7 +25,7 @@ OF_ONNX_IR = (
 
 @contextmanager
 def executed_when_used(*names: str) -> Iterator[None]:
-    """Modules of these names that are imported in a `with` are loaded, and executed by the first who looks at one, whoever that
+    """Modules of these names that are imported in a `with` are loaded, and executed when one is first looked at, wherever that
     is: to others they are modules as always. What has been imported before stays as it is."""
     finder = _Finder(names)
     sys.meta_path.insert(0, finder)

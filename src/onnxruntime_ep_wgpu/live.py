@@ -1,4 +1,4 @@
-"""Objects that somebody else keeps alive: collections that know what still exists, and keep nothing.
+"""Objects that others keep alive: collections that know what still exists, and keep nothing.
 
 In: objects that can be weakly referred to. Out: those that are alive. Invariants: nothing runs when an object dies, so
 there is nothing that Ctrl-C could leave half done (an exception in a finaliser or a weak reference's callback is printed

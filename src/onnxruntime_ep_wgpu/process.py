@@ -60,8 +60,8 @@ def _after_fork() -> None:
     forked = _in_use
     if forked and _end_at_exit is not None:
         _end_at_exit()
-    for tell in on_fork if forked else ():
-        tell()
+    for notify in on_fork if forked else ():
+        notify()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork

@@ -48,7 +48,7 @@ class Registration:
         finally:
             self._passing.quiet = before
 
-    def begins(self) -> None:
+    def start(self) -> None:
         """Notes the line outside this package that registers the library, for a warning when the process ends."""
         if getattr(self._passing, "quiet", False) or self._at is not None:
             return

@@ -38,5 +38,5 @@ def rehearsing() -> Iterator[None]:
 
 def _set(on: bool) -> None:
     _thread.on = on
-    for tell in on_change:
-        tell(on)
+    for notify in on_change:
+        notify(on)

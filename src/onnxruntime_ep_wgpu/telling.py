@@ -56,24 +56,24 @@ class Telling:
     ) -> None:
         """`line` gives what to say, when it is said. `clock` is in seconds."""
         self._line, self._wanted, self._clock, self._waits, self._out = line, wanted, clock, waits, out
-        self._told = False
+        self._shown = False
         self._spent = 0.0
 
     @contextlib.contextmanager
     def working(self, spent: float | None = None) -> Iterator[None]:
         """A piece of the work. `spent`: seconds that it has taken before; else those of earlier pieces."""
-        if self._told or not self._wanted():
+        if self._shown or not self._wanted():
             yield
             return
         begun, ended = self._clock(), SimpleQueue[None]()
-        _thread.start_new_thread(self._tell, (ended, SECONDS - (self._spent if spent is None else spent)))
+        _thread.start_new_thread(self._show, (ended, SECONDS - (self._spent if spent is None else spent)))
         try:
             yield
         finally:
             ended.put(None)
             self._spent += self._clock() - begun
 
-    def _tell(self, ended: Ended, seconds: float) -> None:
-        if not self._waits(ended, seconds) and not self._told:
-            self._told = True
+    def _show(self, ended: Ended, seconds: float) -> None:
+        if not self._waits(ended, seconds) and not self._shown:
+            self._shown = True
             self._out(f"onnxruntime-ep-wgpu: {self._line()} ({SWITCH}=0 leaves this line out)")

@@ -1,7 +1,7 @@
-"""What happened when: spans of compiling, planning, copying and of every dispatch, for whoever listens on a thread.
+"""What happened when: spans of compiling, planning, copying and of every dispatch, for the recorders of a thread.
 
 In: `span(...)` around work on the CPU, and submissions whose dispatches leave timestamps. Out: a `Recorder`'s spans.
-Invariants: a recorder hears only threads that it listens on, so what is recorded at once does not mix; where nobody listens,
+Invariants: a recorder hears only threads that it listens on, so what is recorded at once does not mix; without a recorder,
 nothing is measured and nothing is kept. Times are nanoseconds of `time.perf_counter_ns()`.
 """
 
@@ -140,7 +140,7 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
-# Told on a thread when somebody begins to listen on it, or nobody does any more.
+# Called on a thread when its first recorder begins, and when its last one ends.
 on_change: list[Callable[[bool], None]] = []
 _ever = False  # whether anybody has listened in this process: else a span costs next to nothing
 
@@ -154,12 +154,12 @@ def _set(scopes: list[Scope]) -> None:
     _ever = True
     _thread.scopes = scopes
     _thread.innermost = tuple({it.recorder: it for it in scopes}.values())
-    for tell in on_change:
-        tell(bool(scopes))
+    for notify in on_change:
+        notify(bool(scopes))
 
 
 def listeners() -> tuple[Scope, ...]:
-    """Who listens on this thread; mostly nobody."""
+    """The recorders of this thread; mostly none."""
     if not _ever:
         return ()
     scopes = _thread.innermost
@@ -209,6 +209,6 @@ _UNHEARD: contextlib.AbstractContextManager[dict[str, Any] | None] = contextlib.
 
 
 def span(kind: str, name: str, **args: Any) -> contextlib.AbstractContextManager[dict[str, Any] | None]:
-    """Around work of the CPU: recorded for those who listen. Gives the span's args, None when nobody does."""
+    """Around work of the CPU: recorded where there is a recorder. Gives the span's args, None without one."""
     scopes = listeners()
     return _Work(scopes, kind, name, args) if scopes else _UNHEARD

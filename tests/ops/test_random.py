@@ -290,7 +290,7 @@ def test_the_number_of_a_run_has_64_bits() -> None:
     run = of_node("RandomUniform", shape=[9], seed=1.0)
     run()
     executable = run.executable
-    (state,) = executable._plans.family.states(executable.program).values()
+    (state,) = executable._plans.of_graph.states(executable.program).values()
     key = philox.of_seed(1)
     run.device.upload(state, 0, np.array([*key, 0xFFFFFFFF, 6], np.uint32).tobytes())
     for number in (7 << 32, (7 << 32) + 1):

@@ -34,7 +34,7 @@ def check(program: Program, series: Series, number: int, alone: Layout) -> None:
     for v, elements in alone.elements.items():
         found = series.elements.get(v)
         assert elements == (last.elements[v] if found is None else tuple(found[number].tolist()))
-    assert alone.slot_of.keys() == last.slot_of.keys() and alone.begins == last.begins
+    assert alone.slot_of.keys() == last.slot_of.keys() and alone.aliases == last.aliases
     for v, (first, more) in zip(program.outputs, series.outputs, strict=True):
         assert alone.shapes[v] == tuple([a + number * by for a, by in zip(first, more, strict=True)])
 

@@ -62,12 +62,12 @@ def test_new_shapes_bring_no_new_pipelines_and_share_the_intermediate_buffers():
     run(rng.random((40, 8), F))
     run(rng.random((2, 8), F))
     pipelines = device().counters["pipelines"]
-    temps = len(run.executable._plans.family.temps._buffers)
+    temps = len(run.executable._plans.of_graph.temps._buffers)
     for n in (3, 35, 7, 1, 39):
         x = rng.random((n, 8), F)
         np.testing.assert_allclose(run(x)[0], run_chain(x, 3), rtol=1e-4)
     assert device().counters["pipelines"] == pipelines
-    assert len(run.executable._plans.family.temps._buffers) == temps
+    assert len(run.executable._plans.of_graph.temps._buffers) == temps
 
 
 def test_plans_are_bounded():

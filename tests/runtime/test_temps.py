@@ -51,7 +51,7 @@ def test_zero_gives_everything_back_after_each_run(alone: Device) -> None:
     for rows in (3, 500, 3):
         run(it, rows)
         assert not it.executable.plans
-        assert not it.executable._plans.family.temps._buffers
+        assert not it.executable._plans.of_graph.temps._buffers
     assert alone.caches.storage.counters.hits > 0
 
 

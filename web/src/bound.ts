@@ -86,14 +86,14 @@ export class Bound {
     }
     const bound = new Set(callers.values()); // those of outputs, wanted or not
     // An input that lies where its output begins as it is not read by any dispatch.
-    const updated = new Map(layout.begins.map(([output, input]) => [input, callers.get(output)]));
+    const updated = new Map(layout.aliases.map(([output, input]) => [input, callers.get(output)]));
     this.#written = program.inputs.map((value, k) => {
       const { buffer } = feeds[k]!;
       if (buffer && buffer !== updated.get(value)) this.#fit(value, buffer, this.#before, false, bound.has(buffer));
       else callers.set(value, buffer ?? plan.own(value));
       return buffer ? undefined : callers.get(value);
     });
-    for (const [output, input] of layout.begins) {
+    for (const [output, input] of layout.aliases) {
       const [from, to] = [callers.get(input)!, callers.get(output)!];
       if (from !== to) this.#before.push({ from, to, bytes: copied(layout.nbytes[output]!) });
     }

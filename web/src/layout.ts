@@ -42,7 +42,7 @@ export interface Layout {
   readonly slots: readonly number[];
   readonly slotOf: ReadonlyMap<number, number>;
   /** Outputs, each with the input that it begins as; none that is empty. */
-  readonly begins: readonly (readonly [output: number, input: number])[];
+  readonly aliases: readonly (readonly [output: number, input: number])[];
 }
 
 /** Makes layouts of one program; what does not depend on symbols is done once. */
@@ -84,8 +84,8 @@ export class Layouts {
     });
     const steps = this.#steps(known, of, sizes, symbols);
     const { slots, slotOf } = slotsOf(program, sizes, [...new Set(steps.map((it) => it.dispatch))]);
-    const begins = program.aliases.filter(([a, b]) => sizes[a] && shapes[a]!.join() === shapes[b]!.join());
-    return { shapes, nbytes: sizes, elements, steps, slots, slotOf, begins };
+    const aliases = program.aliases.filter(([a, b]) => sizes[a] && shapes[a]!.join() === shapes[b]!.join());
+    return { shapes, nbytes: sizes, elements, steps, slots, slotOf, aliases };
   }
 
   #steps(known: Map<string, Int>, of: (it: Postfix) => Int, sizes: readonly number[], symbols: readonly Int[]): Step[] {

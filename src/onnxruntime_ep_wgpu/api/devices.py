@@ -26,7 +26,7 @@ def register(name: str = REGISTRATION) -> None:
     """
     with noted.passing_no_name():
         _require(name)
-    noted.begins()
+    noted.start()
 
 
 def _register(name: str) -> None:

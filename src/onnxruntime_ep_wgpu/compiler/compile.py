@@ -115,7 +115,7 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Fus
     symbols = tuple(p.Symbol(*s) for s in lowered.symbols if s[0] in names.symbols)
     definitions = tuple(names.definitions)
     checks = tuple(
-        p.Check(condition, *_said(message, names, {s.name for s in symbols}), message.limit)
+        p.Check(condition, *_message(message, names, {s.name for s in symbols}), message.limit)
         for condition, (_, message) in zip(conditions, lowered.checks, strict=True)
     )
     return p.Program(
@@ -145,7 +145,7 @@ def _runs_at_all(group: FusedGroup) -> Dim:
     return less(0, sum((tensor.size for tensor in group.stores), start=0))
 
 
-def _said(message: Message, names: Names, known: set[str]) -> tuple[str, tuple[Postfix, ...]]:
+def _message(message: Message, names: Names, known: set[str]) -> tuple[str, tuple[Postfix, ...]]:
     """A message with its dims in postfix form; one that needs a symbol that the Program lacks is said as text."""
     shown, dims = [], []
     for dim in message.dims:

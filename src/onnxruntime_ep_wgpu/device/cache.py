@@ -1,7 +1,7 @@
 """Free buffers of a device, kept for their next user.
 
 In: sizes in bytes, and buffers that are no longer needed. Out: buffers whose contents are undefined, and counters.
-Invariants: a buffer belongs to whoever took it until it is given back, which is after the last work with it was
+Invariants: a buffer belongs to its taker until it is given back, which is after the last work with it was
 submitted; the queue runs work in order, so its next user need not wait. No buffer is destroyed: the cache lets go of it,
 and wgpu-native keeps the memory until submitted work is done (see `buffers`).
 
@@ -12,7 +12,7 @@ What happens to a buffer that is given back depends on the mode:
 - `simple`: it waits for a request of exactly its size.
 - `bucket`: sizes are rounded up to size classes (see `sizes`), and it waits for a request in its class.
 
-What waits goes when nobody wanted it for some runs, since a sequence that grows leaves one size after the other behind. For how
+What waits goes when nothing wanted it for some runs, since a sequence that grows leaves one size after the other behind. For how
 many follows from what happens: where many sizes are wanted again soon after they went, for twice as many from then on.
 """
 
@@ -28,7 +28,7 @@ from .settings import Settings
 from .sizes import padded, size_class
 
 MODES = ("disabled", "lazyRelease", "simple", "bucket")
-# Free buffers kept per cache, in bytes; beyond it those are let go that nobody has wanted for the longest time.
+# Free buffers kept per cache, in bytes; beyond it those are let go that nothing has wanted for the longest time.
 KEPT_BYTES = 256 << 20
 # Runs for which a free buffer is kept, to begin with and at most; between two looks; and sizes that are remembered as gone.
 KEPT_FOR, MOST_KEPT_FOR = 64, 1024
@@ -139,7 +139,7 @@ class BufferCache:
         return self._held + nbytes <= KEPT_BYTES
 
     def _let_go_of(self, size: int) -> bool:
-        """Lets go of the one of this size that nobody has wanted for the longest time. Whether there was one."""
+        """Lets go of the one of this size that nothing has wanted for the longest time. Whether there was one."""
         try:
             since, _ = self._free[size].popleft()
         except (IndexError, KeyError):  # another thread was faster
@@ -157,7 +157,7 @@ class BufferCache:
         self._early += since is not None and self._runs - since <= MOST_KEPT_FOR
 
     def _look(self, now: int) -> None:
-        """Lets go of what nobody has wanted for long."""
+        """Lets go of what nothing has wanted for long."""
         asked = self._hits + self._misses + self._elsewhere()[0]
         if self._early * EARLY > asked - self._asked:
             self._kept_for = min(2 * self._kept_for, MOST_KEPT_FOR)
@@ -175,7 +175,7 @@ class BufferCache:
         return sum(number for _, number in lists), sum(size * number for size, number in lists)
 
     def end_of_run(self) -> None:
-        """Lets go of what was given back since the last run ended, in the mode that does so; now and then of what nobody wants."""
+        """Lets go of what was given back since the last run ended, in the mode that does so; now and then of what nothing wants."""
         self._ended += 1
         now = self._runs
         if now - self._looked >= LOOK_EVERY:

@@ -39,7 +39,7 @@ from .work import Submission, Work
 # What is counted: `pipelines` and `bind_groups` that were made, and calls. `counters` adds what lives now: `buffers`,
 # `buffer_bytes` and `held_pipelines`.
 COUNTERS = ("pipelines", "submits", "dispatches", "bind_groups", "uploads", "downloads")
-# Pipelines that are kept although nobody uses them now, for the next session with the same model.
+# Pipelines that are kept although they are not in use, for the next session with the same model.
 KEPT_PIPELINES = 256
 COMPILE_LOCKS = 61
 # More threads than this gain nothing (16 cores, an H200) and hold much memory.
@@ -180,7 +180,7 @@ class Device:
         known = self._pipelines.get(key)
         if known is None:
             self.queue.check_not_lost()
-            # One of many locks, by the kernel: nobody waits for another kernel, but for a chance in as many.
+            # One of many locks, by the kernel: no thread waits for another kernel, but for a chance in as many.
             with self._compile_locks[hash(key) % COMPILE_LOCKS]:
                 known = self._pipelines.get(key)
                 if known is None:
@@ -344,5 +344,5 @@ class Preparing:
         return found
 
     def leave(self) -> None:
-        """Nobody waits: kernels that nobody has begun to compile are left."""
+        """Leaves kernels that no thread has begun to compile."""
         self._batch.leave()

@@ -1,6 +1,6 @@
 """Staging buffers that the host maps. In: a buffer, and the submission after which it is free. Out: that it is mapped, or an error.
 
-Invariant: no lock is held while waiting, and other Python threads run. C code waits and copies (csrc/readback.c), as whoever waited
+Invariant: no lock is held while waiting, and other Python threads run. C code waits and copies (csrc/readback.c), as what waited
 for the GPU keeps it waiting.
 """
 

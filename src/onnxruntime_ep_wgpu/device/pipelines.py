@@ -20,7 +20,7 @@ from .webgpu.messages import errors
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
-    """One compiled kernel, for as long as somebody holds it; `bindings` are "read", "read_write" or "uniform" by binding
+    """One compiled kernel, for as long as it is referenced; `bindings` are "read", "read_write" or "uniform" by binding
     number in group 0."""
 
     label: str

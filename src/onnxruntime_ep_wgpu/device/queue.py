@@ -45,7 +45,7 @@ class Queue:
         self.library, self.lib, self.owner = library, library.lib, library.owner
         self._name = name
         self.lost: str | None = None  # why, once somebody was told
-        self._told: str | None = None  # by the library, which may do so before anybody uses the device
+        self._loss: str | None = None  # by the library, which may do so before anybody uses the device
         self.shared: Any = None  # a Queue of csrc/submit.c, once there is a device
         this = weakref.ref(self)  # what the device holds does not refer back to it
         self._acquire = acquire
@@ -67,7 +67,7 @@ class Queue:
         words.most_unflushed = FLUSH_BYTES
         native.lib.queue_begin(words)
         queues.set(address(words), self)
-        words.lost = self._told is not None
+        words.lost = self._loss is not None
         return native.ffi.gc(words, native.lib.queue_end)
 
     def lose(self, why: str) -> None:
@@ -79,8 +79,8 @@ class Queue:
     def check_not_lost(self) -> None:
         """Raises DeviceLostError when the device is known to be lost: from its first use after that on."""
         process.check_not_forked()
-        if self._told is not None and self.lost is None:
-            self.lost = self._told
+        if self._loss is not None and self.lost is None:
+            self.lost = self._loss
         if self.lost is not None:
             forget_errors()
             raise DeviceLostError(
@@ -121,10 +121,19 @@ class Queue:
         ticket = native.ffi.new("uint64_t *")
         words = [address(it) for it in commands]
         self.check_not_lost()
-        whose = native.ffi.NULL if turn is None else turn.words
-        if not native.lib.submit(self.shared, whose, words, len(words), ticket):
+        turn_words = native.ffi.NULL if turn is None else turn.words
+        if not native.lib.submit(self.shared, turn_words, words, len(words), ticket):
             self.was_refused(what or "the work")
         return int(ticket[0])
+
+    def encoder(self) -> Any:
+        """A new command encoder."""
+        return self.owner.own("CommandEncoder", self.lib.wgpuDeviceCreateCommandEncoder, self.device, native.ffi.NULL)
+
+    def submit_encoded(self, encoders: Sequence[Any], what: str, turn: Turn | None = None) -> int:
+        """Submits what command encoders have; gives the ticket."""
+        own, finish = self.owner.own, self.lib.wgpuCommandEncoderFinish
+        return self.submit([own("CommandBuffer", finish, it, native.ffi.NULL) for it in encoders], what, turn)
 
     def wait(self) -> None:
         """Returns when everything submitted so far has run. Other Python threads run meanwhile."""
@@ -188,6 +197,6 @@ def _note_loss(queue: weakref.ref[Queue], message: str) -> None:
     """A library's callback when a device is lost, or gone."""
     here = queue()
     if here is not None:
-        here._told = here.library.readable(message) or "no reason given"
+        here._loss = here.library.readable(message) or "no reason given"
         if here.shared is not None:
             here.shared.lost = 1

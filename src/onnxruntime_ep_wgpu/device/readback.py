@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 from .buffers import Buffer
 from .cache import BufferCache
+from .encoding import encode_copies
 from .mapped import Mapping, copy_out, provide_bytes
 from .native import native
 from .queue import Queue
-from .webgpu.header import MAP_READ, address, ffi
+from .webgpu.header import MAP_READ, address
 
 PIECE_BYTES = 16 << 20
 MOST_LEFT = 2 << 20
@@ -33,7 +34,7 @@ class Reader:
 
     def __init__(self, queue: Queue, staging: BufferCache, pooled: bool = False) -> None:
         """`pooled`: memory of tensors stays with C code (csrc/memory.c), which reads it then."""
-        self._queue, self._device = queue, queue.device
+        self._queue = queue
         self._staging = staging
         # Held while memory is mapped and read: what destroys the device, and so unmaps it, has to take it as well.
         self.mapping = threading.Lock()
@@ -71,15 +72,11 @@ class Reader:
     def _start(self, spans: list[_Packed]) -> _Piece:
         length = spans[-1].place + spans[-1].length
         staging = self._staging.take(length, "a readback")
-        own, lib = self._queue.owner.own, self._queue.lib
-        encoder = own("CommandEncoder", lib.wgpuDeviceCreateCommandEncoder, self._device, ffi.NULL)
-        for span in spans:
-            lib.wgpuCommandEncoderCopyBufferToBuffer(
-                encoder, span.buffer.handle, span.start, staging.handle, span.place, span.length
-            )
-        commands = own("CommandBuffer", lib.wgpuCommandEncoderFinish, encoder, ffi.NULL)
+        encoder = self._queue.encoder()
+        copies = [(span.buffer, span.start, staging, span.place, span.length) for span in spans]
+        encode_copies(self._queue.lib, encoder, copies)
         piece = _Piece(staging, length, spans)
-        submitted = self._queue.submit([commands], "the download")
+        submitted = self._queue.submit_encoded([encoder], "the download")
         piece.mapping = Mapping(self._queue, staging, MAP_READ, length, submitted)
         return piece
 

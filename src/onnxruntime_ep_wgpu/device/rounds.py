@@ -1,7 +1,7 @@
 """The iterations of a loop, submitted many at once: the rows that csrc/rounds.c encodes.
 
 In: what two iterations in turn do, one of which reads the states where the other stores them. Out: work that is submitted, or an
-error. Invariant: whoever calls keeps the buffers, recordings and plans until the call has returned.
+error. Invariant: the caller keeps the buffers, recordings and plans until the call has returned.
 """
 
 from __future__ import annotations

@@ -91,11 +91,11 @@ class Timer:
         count, lib = len(recording), self._queue.lib
         sets = [self._query_set(2 * min(PER_SET, count - first)) for first in range(0, count, PER_SET)]
         resolved = self._cache.take(16 * count, "timestamps") if count else None
-        encoders = [self._encoder()]
+        encoders = [self._queue.encoder()]
         encode_copies(lib, encoders[0], before)
         for place, (pipeline, group, (x, y, z)) in enumerate(recording):
             if per_submission and place and place % per_submission == 0:
-                encoders.append(self._encoder())
+                encoders.append(self._queue.encoder())
             with _Pass(self._queue, encoders[-1], sets[place // PER_SET], place % PER_SET) as compute:
                 lib.wgpuComputePassEncoderSetPipeline(compute, pipeline.handle)
                 lib.wgpuComputePassEncoderSetBindGroup(compute, 0, group.handle, 0, ffi.NULL)
@@ -107,7 +107,7 @@ class Timer:
             lib.wgpuCommandEncoderResolveQuerySet(encoders[-1], queries, 0, used, resolved.handle, where)
         encode_copies(lib, encoders[-1], after)
         begin = time.perf_counter_ns()
-        self._finish(encoders, "the measured work", turn)
+        self._queue.submit_encoded(encoders, "the measured work", turn)
         timed = TimedSubmission(self, count, resolved, begin)
         self._unfinished.add(timed)
         return timed, len(encoders)
@@ -151,13 +151,13 @@ class Timer:
         self._queue.wait()  # not for work of others in the first round
         around = []
         for number in range(ROUNDS):
-            encoder = self._encoder()
+            encoder = self._queue.encoder()
             with _Pass(self._queue, encoder, queries, number):
                 pass
             if number == ROUNDS - 1:
                 self._queue.lib.wgpuCommandEncoderResolveQuerySet(encoder, queries, 0, 2 * ROUNDS, resolved.handle, 0)
             before = time.perf_counter_ns()
-            self._finish([encoder], "the calibration")
+            self._queue.submit_encoded([encoder], "the calibration")
             self._queue.wait()
             around.append((before, time.perf_counter_ns()))
         data = bytearray(16 * ROUNDS)
@@ -171,15 +171,6 @@ class Timer:
         descriptor.type = constant("WGPUQueryType_Timestamp")
         descriptor.count = count
         return self._queue.owner.own("QuerySet", self._queue.lib.wgpuDeviceCreateQuerySet, self._device, descriptor)
-
-    def _encoder(self) -> Any:
-        return self._queue.owner.own(
-            "CommandEncoder", self._queue.lib.wgpuDeviceCreateCommandEncoder, self._device, ffi.NULL
-        )
-
-    def _finish(self, encoders: Sequence[Any], what: str, turn: Turn | None = None) -> None:
-        own, finish = self._queue.owner.own, self._queue.lib.wgpuCommandEncoderFinish
-        self._queue.submit([own("CommandBuffer", finish, encoder, ffi.NULL) for encoder in encoders], what, turn)
 
 
 class _Pass:

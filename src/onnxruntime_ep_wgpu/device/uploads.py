@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import OutOfMemoryError
 from .buffers import Buffer
+from .encoding import encode_copies
 from .mapped import Mapping, copy_bytes
 from .queue import Queue
 from .readback import Reader
@@ -78,11 +79,9 @@ class Uploads:
         return Buffer(handle, PIECE_BYTES, usage, "an upload")
 
     def _send(self, piece: _Piece, buffer: Buffer, offset: int, nbytes: int) -> None:
-        own, lib = self._queue.owner.own, self._queue.lib
-        encoder = own("CommandEncoder", lib.wgpuDeviceCreateCommandEncoder, self._queue.device, ffi.NULL)
-        lib.wgpuCommandEncoderCopyBufferToBuffer(encoder, piece.staging.handle, 0, buffer.handle, offset, nbytes)
-        commands = own("CommandBuffer", lib.wgpuCommandEncoderFinish, encoder, ffi.NULL)
-        submitted = self._queue.submit([commands], "the upload")
+        encoder = self._queue.encoder()
+        encode_copies(self._queue.lib, encoder, [(piece.staging, 0, buffer, offset, nbytes)])
+        submitted = self._queue.submit_encoded([encoder], "the upload")
         piece.mapping = Mapping(self._queue, piece.staging, MAP_WRITE, PIECE_BYTES, submitted)
 
 

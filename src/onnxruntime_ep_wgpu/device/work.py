@@ -38,7 +38,7 @@ class Work:
     """A submission on the device of `queue`, at most `per_submission` dispatches at a time, 0 meaning as many as is best.
     `turn`: of its graph.
 
-    Of buffers it keeps the memory and not the object, as bind groups do, so that their owner can tell when nobody uses them.
+    Of buffers it keeps the memory and not the object, as bind groups do, so that their owner can tell when nothing uses them.
     """
 
     __slots__ = (
@@ -67,8 +67,8 @@ class Work:
         copied = ffi.from_buffer("uint64_t[]", words)
         parts = [(address(buffer.handle), ffi.from_buffer("char[]", it), it.shape[1]) for buffer, it in numbers]
         numbered = ffi.new("Numbers[]", parts or 1)
-        whose = ffi.NULL if turn is None else turn.words
-        given = (queue.shared, whose, rows, len(recording), per_submission, copied, len(before), len(after))
+        turn_words = ffi.NULL if turn is None else turn.words
+        given = (queue.shared, turn_words, rows, len(recording), per_submission, copied, len(before), len(after))
         self._words = ffi.new("Work *", (*given, numbered, len(parts))), rows, copied, numbered, parts
         self.number = address(self._words[0])
         self.function = function_of("run")

@@ -47,7 +47,7 @@ class Ahead:
 
     def wait_for_library(self) -> None:
         """Returns when the library is chosen."""
-        self._chosen.put(self._chosen.get())  # for whoever waits next
+        self._chosen.put(self._chosen.get())  # for the next one that waits
 
     def _work(self) -> None:
         context, options, compiles = None, Options({}, {}), False

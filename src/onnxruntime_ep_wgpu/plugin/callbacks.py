@@ -137,7 +137,7 @@ def failed(ort: Ort | None, error: BaseException) -> Any:
 
 
 def raised_later(error: BaseException) -> bool:
-    """Whether an error is an interrupt that comes again when Python goes on: one that nobody collects as an error."""
+    """Whether an error is an interrupt that comes again when Python goes on: one that is not collected as an error."""
     later = (
         isinstance(error, KeyboardInterrupt)
         and not watch.is_watched()
@@ -150,7 +150,7 @@ def raised_later(error: BaseException) -> bool:
 
 def _carry(error: BaseException, name: str) -> None:
     """Has an exception that left the call `name`, which cannot fail, raised when ONNX Runtime has returned; prints it when
-    nobody collects errors."""
+    no errors are collected."""
     if isinstance(error, KeyboardInterrupt):
         lib.wgpu_interrupt_later()
     elif watch.is_watched():
@@ -161,7 +161,7 @@ def _carry(error: BaseException, name: str) -> None:
 
 
 def let_go_of_frames(error: BaseException) -> None:
-    """Forgets the local variables of the frames that an error went through, and the frames when nobody will raise it.
+    """Forgets the local variables of the frames that an error went through, and the frames when it will not be raised.
 
     Who keeps the error would keep GPU memory with them, or a half-made session: frames know those that called them. And
     collecting a cycle of an error and a frame that reads a memoryview through cffi ends a CPython 3.11 process.

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def at_rest() -> Iterator[None]:
-    """No garbage is collected in a `with`, in no thread. Whoever finds the collector at rest leaves it so: of several threads the
+    """No garbage is collected in a `with`, in no thread. One that finds the collector at rest leaves it so: of several threads the
     one that began wakes it, which costs the others time and nothing else."""
     woken = gc.isenabled()
     try:

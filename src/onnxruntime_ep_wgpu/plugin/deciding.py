@@ -101,7 +101,7 @@ class Deciding:
             self._carry()
         self.in_a_body = parent is not None
         if parent is not None and is_search(parent):
-            self._forced.among(graph)  # these names are met
+            self._forced.among(graph)  # these names are found
             return [], []  # decided with the node
         self._other_providers |= not {*assigned} <= {"", self._name, "CPUExecutionProvider"}
         searches = self._searched(graph, parent, assigned)
@@ -252,5 +252,5 @@ class Deciding:
         if not self._completed and (line := self._assignment.left_to_the_cpu()):
             self._logger.log(WARNING, line)
         self._completed = True
-        for severity, line in self._forced.check_met(self._model.source(), self._other_providers):
+        for severity, line in self._forced.check_found(self._model.source(), self._other_providers):
             self._logger.log(severity, line)

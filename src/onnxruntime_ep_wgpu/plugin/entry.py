@@ -24,7 +24,7 @@ def _create(registration: Any, base: Any, logger: Any, out: Any, capacity: int, 
     ort = Ort(base)
     if capacity < len(NAMES):
         raise OrtError(f"room for {capacity} factories, {len(NAMES)} are needed")
-    noted.begins()
+    noted.start()
     log = Logger(ort, logger)
     made = [Factory(ort, name, VERSION, log, text(registration)) for name in NAMES]
     out_count[0] = len(made)

@@ -66,7 +66,7 @@ class GroupOnDevice:
         relaxed: Callable[[Program, CompiledAgain | None], None] = lambda _program, _specialise: None,
     ) -> None:
         """Without `specialise` there are no others. `relaxed` is told what the graph is compiled to from now on."""
-        self._now, self._tell = _Compiled(executable, specialise), relaxed
+        self._now, self._on_relaxed = _Compiled(executable, specialise), relaxed
         self._aside: tuple[_Compiled, Program] | None = None  # relies on fewer names, and has taken no run yet
         self._lock, self._compiling = threading.Lock(), threading.Lock()
 
@@ -182,7 +182,7 @@ class GroupOnDevice:
             if self._now is not now or self._aside is not made:
                 return
             compiled, program = made
-            self._tell(program, compiled.specialise)
+            self._on_relaxed(program, compiled.specialise)
             with self._lock:
                 self._now, self._aside = compiled, None
             for it in (*now.specialised.values(), now.executable):
@@ -233,7 +233,7 @@ def _with_values(
 
 class _ForNextDevice:
     """What a group is compiled to, as the next device needs it: without weights, and where these are. It knows no group, which
-    therefore ends, with its memory on the device, when nobody holds it any more."""
+    therefore ends, with its memory on the device, when nothing holds it any more."""
 
     def __init__(self, sources: WeightSources) -> None:
         self.sources = sources

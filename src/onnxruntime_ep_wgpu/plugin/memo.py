@@ -7,7 +7,7 @@ Where sizes grow from run to run, as a decoder's mask does, a memo is of a serie
 are the same but for their shapes, at the same addresses. Which of these runs it is, C code finds out from the shapes.
 
 Invariants: a memo is used only while the marks of its tensors' memory are what they were (`memory/allocation.py`), on a device
-that is there, on a thread that nobody listens on. What it keeps goes when one of its buffers dies, when its plan goes, when another
+that is there, on a thread without a recorder. What it keeps goes when one of its buffers dies, when its plan goes, when another
 one takes its place and when the session ends, each time after the last thread that uses it.
 """
 
@@ -66,7 +66,7 @@ class Memo:
         lib.memo_begin(self._words)
 
     def end(self) -> bool:
-        """Nobody begins to use it any more. Whether nobody does, and so what it kept has gone."""
+        """Ends it. Whether no thread uses it, and what it kept has gone."""
         if self.work is None:
             return True
         if not lib.memo_end(self._words):

@@ -1,6 +1,6 @@
 """Memory of a run that goes in steps, as a generation of text or a Loop: what one step makes the next one reads.
 
-Invariant: what a step makes stays on the device until somebody gives it back; memory that is given back is used by work that is
+Invariant: what a step makes stays on the device until it is given back; memory that is given back is used by work that is
 queued later.
 """
 

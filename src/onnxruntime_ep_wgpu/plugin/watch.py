@@ -113,12 +113,12 @@ def made(provider: Watched) -> None:
 
 
 def ended(provider: Watched) -> None:
-    """Notes that ONNX Runtime let go of a provider, whoever else still holds it."""
+    """Notes that ONNX Runtime let go of a provider, which may live on."""
     _live.discard(provider)
 
 
 def is_watched() -> bool:
-    """Whether somebody collects what happens on this thread."""
+    """Whether a Watch collects what happens on this thread."""
     return _current() is not None
 
 
@@ -139,7 +139,7 @@ def carry(error: BaseException) -> None:
 def keep(error: BaseException) -> Callable[[], BaseException | None]:
     """Why a session must not be, for its provider to remember: a function that gives it.
 
-    When somebody collects what happens on this thread, the error lives as long as the Watch and not as long as the provider.
+    When a Watch collects what happens on this thread, the error lives as long as the Watch and not as long as the provider.
     Its traceback has the frames of those who make the session, these have ONNX Runtime's session, and that has the provider:
     a circle that the garbage collector does not see.
     """

@@ -11,7 +11,7 @@ from .._ort import lib
 
 
 def settle() -> None:
-    """A thread on which nobody listens may not have been told so, after an interrupt."""
+    """A thread without a recorder may not have been set so, after an interrupt."""
     if not trace.listeners() and not rehearsal.is_on():
         _listen(False)
 

@@ -108,7 +108,7 @@ class DType(enum.Enum):
 
 
 def element_count(dims: Sequence[int]) -> int:
-    """The product of the extents of a tensor that somebody else describes.
+    """The product of the extents of a tensor that others describe.
 
     Raises ValueError for an extent below 0, and for a product that no memory has: it takes no longer than reading the extents.
     """

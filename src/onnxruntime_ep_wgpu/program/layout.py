@@ -59,7 +59,7 @@ class Layout:
     slot_of: dict[int, int]  # of TEMP values that a step has
     steps: tuple[Step, ...]  # in the order in which they run; those that write nothing are left out
     allowed: tuple[tuple[int, int], ...]  # per assertion of the Program: the least and the largest number
-    begins: tuple[tuple[int, int], ...]  # an output, and the input that it begins as; none that is empty
+    aliases: tuple[tuple[int, int], ...]  # an output, and the input that it begins as; none that is empty
     basis: Basis = field(repr=False, compare=False)
 
     def changed_since(self, other: Layout, moved: Iterable[int] = ()) -> frozenset[int]:
@@ -228,11 +228,11 @@ class Layouts:
             slot_of,
             tuple(itertools.chain.from_iterable(by_dispatch)),
             tuple([(numbers[low], numbers[high]) for low, high in self._bounds]),
-            like.begins if like is not None and self._aliased.isdisjoint(values) else self._begins(shapes, nbytes),
+            like.aliases if like is not None and self._aliased.isdisjoint(values) else self._aliases(shapes, nbytes),
             basis,
         )
 
-    def _begins(self, shapes: Sequence[tuple[int, ...]], nbytes: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    def _aliases(self, shapes: Sequence[tuple[int, ...]], nbytes: Sequence[int]) -> tuple[tuple[int, int], ...]:
         return tuple([(a, b) for a, b in self.program.aliases if shapes[a] == shapes[b] and nbytes[a]])
 
     def _steps(
@@ -294,7 +294,7 @@ class Layouts:
         failed = [] if all(holds) else [check for check, it in zip(program.checks, holds, strict=True) if not it]
         # First what would be wrong for any program, and what needs numbers of elements before what needs those of all sizes.
         for check in sorted(failed, key=lambda it: (it.limit, not program.is_of_elements(it))):
-            message = f"{self._said(check, symbols)}; {self._given(symbols)}"
+            message = f"{self._message(check, symbols)}; {self._given(symbols)}"
             if not check.limit:
                 raise InputError(message)
             sizes = program.sizes(symbols)
@@ -306,7 +306,7 @@ class Layouts:
             name = program.values[wrong].name or "a result"
             raise InputError(f"{name} would have shape {list(shapes[wrong])}; {self._given(symbols)}")
 
-    def _said(self, check: Check, symbols: Sequence[int]) -> str:
+    def _message(self, check: Check, symbols: Sequence[int]) -> str:
         """What is wrong, with the sizes of this run."""
         definitions = (*self.program.definitions, *self.program.said)
         return check.text.format(*compile_dims(check.dims, self._names, definitions)([*symbols, 0]))

@@ -15,7 +15,7 @@ from ..records import dataclass
 from .dtypes import DType
 from .tuning import Choice
 
-# WebGPU's names of the features that somebody uses; INT64 and SUBGROUP, which is the same as SUBGROUPS and counts them, are
+# WebGPU's names of the features that are used; INT64 and SUBGROUP, which is the same as SUBGROUPS and counts them, are
 # wgpu-native's; SUBGROUP_MATRIX is Dawn's. COMPONENT_STORES is ours: to store a component of a vector in memory is to store nothing
 # else, as in SPIR-V, not to read, change and store the vector, which other invocations may be storing to. So is INTEGER_DOTS: a GPU
 # multiplies and adds four bytes in one instruction, which WGSL has everywhere and what lies below does not. Programs of an export

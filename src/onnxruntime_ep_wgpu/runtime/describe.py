@@ -1,6 +1,6 @@
 """The dispatches of a plan in words and numbers, for profiles. In: a Program, its plans. Out: a name and args per dispatch.
 
-Invariant: nothing is calculated until somebody asks, so runs that nobody profiles do not pay for it.
+Invariant: nothing is calculated until it is asked for, so runs that are not profiled do not pay for it.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from .describe import Descriptions
 from .inputs import DeviceTensor, InputChecks
 from .pipelines import Pipelines
 from .plan import Plan, Repeater
-from .plans import Family, InSeries, PlannedRun, Plans
+from .plans import GraphPlans, InSeries, PlannedRun, Plans
 from .runs.growth import Growth, Steps, further, rising
 from .runs.key import Callers, Key
 from .runs.repeat import CapturedRun, PlacedRun
@@ -43,7 +43,7 @@ MOST_PASSED_OVER = 1024  # runs that grow, before another series is tried
 class Run:
     """A run whose sizes are known and whose work is not queued yet: `outputs` want memory, then `submit`.
 
-    Its plan keeps its buffers until the `with` ends, or nobody holds this.
+    Its plan keeps its buffers until the `with` ends, or nothing holds this.
     """
 
     def __init__(self, executable: Executable, inputs: Sequence[DeviceTensor]) -> None:
@@ -126,11 +126,11 @@ class Executable:
         device: Device,
         settings: RunSettings | None = None,
         shared: Mapping[str, Buffer] | None = None,
-        family: Family | None = None,
+        of_graph: GraphPlans | None = None,
         pipelines: Pipelines | None = None,
         uploaded: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        """`shared` are weights by name that the device has, and `family` are the plans of other sizes, with which this one's
+        """`shared` are weights by name that the device has, and `of_graph` are the plans of other sizes, with which this one's
         share their memory; see `compiled_for`. `pipelines` are those of the program, some of which may be on their way.
         `uploaded` is told after each weight how many bytes are on the device, of how many."""
         check_target(program.target, device.target, f"the program {program.name!r}")
@@ -142,7 +142,7 @@ class Executable:
         self.program, self.device, self.settings = program, device, settings or RunSettings()
         self.copied_inputs = 0  # inputs that had to be copied because they shared a buffer with an output
         self._pipelines = pipelines or Pipelines(program, device, self.settings)
-        self._plans = Plans(program, device, self.settings, self._weights, self._pipelines, family)
+        self._plans = Plans(program, device, self.settings, self._weights, self._pipelines, of_graph)
         self._layouts, self._checks = Layouts(program), InputChecks(program)
         self._stepwise = Stepwise(program, device, self._weights) if self.settings.stepwise else None
         self._descriptions = Descriptions(program)
@@ -247,11 +247,11 @@ class Executable:
         """What runs `program`, this graph compiled for certain sizes: with the memory of this one's intermediate values, and its
         weights of these names, which are the model's own and the same in both, in whatever order their axes lie."""
         pipelines = Pipelines(program, self.device, self.settings, self._pipelines.in_runs)
-        shared, family = self.weights_of(constants), self._plans.family
-        return Executable(program, self.device, self.settings, shared, family, pipelines)
+        shared, of_graph = self.weights_of(constants), self._plans.of_graph
+        return Executable(program, self.device, self.settings, shared, of_graph, pipelines)
 
     def leave(self) -> None:
-        """Nobody runs this any more: plans go when no run uses them, and the memory that others do not share with them."""
+        """No run of this will follow: plans end when no run uses them, and the memory that others do not share with them."""
         self._plans.leave()
 
     # ---- runs
@@ -295,7 +295,7 @@ class Executable:
         return self._submit(plan, self._bound(plan, places))
 
     def submission(self, plan: Plan, places: Sequence[Place | None]) -> Submission | None:
-        """What `submit` would queue and nothing else; None where somebody listens, checks every dispatch or restores states."""
+        """What `submit` would queue and nothing else; None where runs do more than that."""
         if not self._only_submits:
             return None
         _, recording, before, after = self._bound(plan, places)
@@ -303,8 +303,8 @@ class Executable:
 
     @property
     def turn(self) -> Turn:
-        """Whoever submits work of a plan has this meanwhile."""
-        return self._plans.family.turn
+        """Held by the thread that submits work of a plan."""
+        return self._plans.of_graph.turn
 
     @property
     def has_states(self) -> bool:
@@ -342,18 +342,17 @@ class Executable:
         ]
         callers = dict(zip(self.program.inputs, bound[:count], strict=True))
         results = dict(zip(self.program.outputs, bound[count:], strict=True))
-        in_place = {it for output, it in plan.layout.begins if callers[it] == results[output]}
+        in_place = {it for output, it in plan.layout.aliases if callers[it] == results[output]}
         before = self._separate(plan, callers, {id(b) for b, _ in results.values()}, in_place)
         after = self._elsewhere(plan, results)
-        for output, it in plan.layout.begins:
+        for output, it in plan.layout.aliases:
             if callers[it] != results[output]:
                 before.append((*callers[it], *results[output], plan.nbytes[output]))
                 self.copied_inputs += 1
         return Callers(callers | results), before, after
 
     def _submit(self, plan: Plan, run: PlacedRun) -> Submission | None:
-        """Queues a run: copies, dispatches and copies. Gives what was submitted when nobody listened and such a run does nothing
-        else."""
+        """Queues a run: copies, dispatches and copies. Gives what was submitted where such a run does nothing else."""
         callers, recording, before, after = run
         scopes = listeners()
         if rehearsal.is_on():
@@ -399,7 +398,7 @@ class Executable:
         before: Sequence[Copy],
         after: Sequence[Copy],
     ) -> None:
-        """Submits a run that somebody listens to; its dispatches leave timestamps where the adapter has them."""
+        """Submits a run that is recorded; its dispatches leave timestamps where the adapter has them."""
         with span("submit", self.program.name, dispatches=len(plan.dispatches)):
             work = recording, before, after, self.settings.per_submission, self.turn
             if not self.device.has_timestamps:

@@ -1,7 +1,7 @@
 """The inputs of a run: tensors on the device, and whether a program was compiled for them.
 
 In: what the caller passes. Out: the values of the program's symbols, or InputError that names the input. Invariant: nothing
-here uses the device: what lies there and sets a shape has been read by whoever passes it.
+here uses the device: what lies there and sets a shape has been read by the caller.
 """
 
 from __future__ import annotations

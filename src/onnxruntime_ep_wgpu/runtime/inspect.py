@@ -30,7 +30,7 @@ def trace(
     empty = device.buffer(256, "empty tensor")
     callers = {v: t.place or Place(empty, 0) for v, t in zip(program.inputs, inputs, strict=True)}
     callers |= {v: Place(device.buffer(max(16, plan.nbytes[v])), 0) for v in program.outputs}
-    device.submit((), [(*callers[source], *callers[it], plan.nbytes[it]) for it, source in plan.layout.begins])
+    device.submit((), [(*callers[source], *callers[it], plan.nbytes[it]) for it, source in plan.layout.aliases])
     done = finished(program, plan.layout.steps)
     for planned, bound, values in zip(plan.dispatches, plan.bound(callers), done, strict=True):
         device.submit([bound])

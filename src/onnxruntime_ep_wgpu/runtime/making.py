@@ -124,7 +124,7 @@ class Making:
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody is told how far it is, who tells people."""
+        """Whether progress is reported to a caller, which then shows it."""
         return self._watched
 
     def line(self) -> str:
@@ -166,7 +166,7 @@ class Making:
                     it.leave()
 
     def leave(self) -> None:
-        """Nobody waits for what was begun."""
+        """Stops waiting for what was begun."""
         waiting, self._settling = self._settling, []
         for it in waiting:
             it.leave()

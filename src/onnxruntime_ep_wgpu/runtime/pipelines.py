@@ -20,11 +20,11 @@ Made = Callable[[float], None]
 
 
 def ignore_time(_seconds: float) -> None:
-    """What is told where nobody counts."""
+    """Counts nothing."""
 
 
-def nobody() -> Made:
-    """Of a run in which nobody counts."""
+def uncounted() -> Made:
+    """Of a run whose pipelines are not counted."""
     return ignore_time
 
 
@@ -32,7 +32,7 @@ class Pipelines:
     """Many threads may ask at once."""
 
     def __init__(
-        self, program: Program, device: Device, settings: RunSettings, in_runs: Callable[[], Made] = nobody
+        self, program: Program, device: Device, settings: RunSettings, in_runs: Callable[[], Made] = uncounted
     ) -> None:
         """`in_runs` gives what is told of those that a layout wants."""
         self._program, self._device, self._checks = program, device, settings.bounds_checks
@@ -70,7 +70,7 @@ class Pipelines:
             self._made.update(zip(variants, preparing.wait(step), strict=True))
 
     def leave(self) -> None:
-        """Nobody waits for what was begun."""
+        """Stops waiting for what was begun."""
         begun, self._begun = self._begun, None
         if begun is not None:
             begun[1].leave()

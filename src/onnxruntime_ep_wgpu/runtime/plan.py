@@ -52,7 +52,7 @@ class Plan:
     aliasing (see `checks`). What a plan has in common with one that it is `like` (`Layout.changed_since`) it takes from there, so
     that dispatches are the same objects exactly where they are the same, also when they are bound. `runs`,
     `last_run`, `captures` and `repeaters` belong to the Executable and its callers: the runs that are using the plan, the number
-    of the last one that did, the captures that replay it, and who submits its work by himself; `submits` counts what the
+    of the last one that did, the captures that replay it, and the code that submits its work without it; `submits` counts what the
     Executable did.
     """
 
@@ -78,7 +78,7 @@ class Plan:
         self.program, self.device, self.plan_checks, self.layout = program, device, plan_checks, layout
         self.series, self._blocks = series, {} if series is None else series.blocks
         self.last_run = 0
-        # Whoever uses the plan holds an object for as long; nothing has to be counted down, which an interrupt could prevent.
+        # A user of the plan holds an object for as long; nothing has to be counted down, which an interrupt could prevent.
         self.runs: LiveSet[object] = LiveSet()
         self.captures: LiveSet[object] = LiveSet()
         self.repeaters: LiveSet[Repeater] = LiveSet()
@@ -91,7 +91,7 @@ class Plan:
         self._groups = groups
         self._host_values: list[Buffer] = []
         if like is not None and layout.slots is like.layout.slots:
-            # Of a plan that may run, so nobody has given them back.
+            # Of a plan that may run, so nothing has given them back.
             buffers, self.temps, moved = like.buffers.copy(), like.temps, list[int]()
         else:
             buffers = self._temps(temps)
@@ -132,7 +132,7 @@ class Plan:
             self._hits, self.last_run = hits, run
 
     def end_repeats(self) -> bool:
-        """Nobody submits its work by himself any more. Whether no thread is doing that now."""
+        """Ends the code that submits its work without it. Whether no thread is doing that now."""
         ended = [it.end() for it in self.repeaters]
         return all(ended)
 

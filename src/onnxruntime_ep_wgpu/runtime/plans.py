@@ -1,8 +1,8 @@
-"""The plans of a Program on a device, by the shapes of its inputs: made when they are new, let go when nobody uses them.
+"""The plans of a Program on a device, by the shapes of its inputs: made when they are new, let go when nothing uses them.
 
 In: the values of the program's symbols. Out: a plan that a run may use. Invariant: a plan that a run is using keeps its
 buffers; others lose them when nothing has used them for some runs, of this Program or of one compiled from the same graph
-for certain sizes: these are a `Family`, whose intermediate values lie in the same buffers.
+for certain sizes: these are a `GraphPlans`, whose intermediate values lie in the same buffers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class InSeries(NamedTuple):
 
 
 class PlannedRun:
-    """A run that is about to be submitted: its plan keeps its buffers until the `with` ends, or nobody holds this. Of a series the
+    """A run that is about to be submitted: its plan keeps its buffers until the `with` ends, or nothing holds this. Of a series the
     `number` says which of its sizes it has, and `steps` how much they grow."""
 
     __slots__ = ("__weakref__", "_plans", "key", "number", "plan", "steps")
@@ -78,7 +78,7 @@ class PlannedRun:
         self._plans.ran(self)
 
 
-class Family:
+class GraphPlans:
     """What the plans of one graph share, whatever sizes it was compiled for: `temps`, under `lock`, counted by `runs`; and the
     `turn` of who submits their work."""
 
@@ -144,18 +144,18 @@ class Plans:
         settings: RunSettings,
         weights: Sequence[Buffer | None],
         pipelines: Pipelines,
-        family: Family | None = None,
+        of_graph: GraphPlans | None = None,
     ) -> None:
         self.kept: OrderedDict[Key, Plan] = OrderedDict()
         self.series: OrderedDict[tuple[Key, Steps], Plan] = OrderedDict()
         self.pipelines = pipelines
-        self.family = family or Family(device, settings)
+        self.of_graph = of_graph or GraphPlans(device, settings)
         self._program, self._device, self._settings, self._weights = program, device, settings, weights
-        self._states = self.family.states(program)
+        self._states = self.of_graph.states(program)
         self._groups = BindGroups(max(64, 4 * len(program.dispatches)))
         self._left = False
-        with self.family.lock:
-            self.family.members.add(self)
+        with self.of_graph.lock:
+            self.of_graph.members.add(self)
 
     @property
     def all(self) -> list[Plan]:
@@ -168,19 +168,19 @@ class Plans:
         return self._states.values()
 
     def leave(self) -> None:
-        """Nobody asks for plans any more: they go when no run uses them."""
-        with self.family.lock:
+        """Nothing asks for plans any more: they go when no run uses them."""
+        with self.of_graph.lock:
             self._left = True
             self.forget(())
 
     def latest(self) -> Plan | None:
         """The plan that was asked for last."""
-        with self.family.lock:
+        with self.of_graph.lock:
             return next(reversed(self.kept.values()), None)
 
     def known(self, key: Key) -> PlannedRun | None:
         """The plan for these inputs, for a run that is about to be submitted; None when it is new."""
-        with self.family.lock:
+        with self.of_graph.lock:
             found = self.kept.get(key)
             if found is None:
                 return None
@@ -189,7 +189,7 @@ class Plans:
 
     def in_series(self, key: Key) -> PlannedRun | None:
         """The plan of a series that these inputs are in, for a run that is about to be submitted; None when there is none."""
-        with self.family.lock:
+        with self.of_graph.lock:
             for of, plan in reversed(self.series.items()):
                 number = number_of(key, *of)
                 if number is not None and plan.series is not None and number < plan.series.count:
@@ -203,7 +203,7 @@ class Plans:
         if number is None or number >= series.count:
             return None
         self.pipelines.want(series.last)
-        with self.family.lock:
+        with self.of_graph.lock:
             plan = self.series.get(of)
             if plan is None:
                 plan = self.series[of] = self._plan(series.last, series)
@@ -214,7 +214,7 @@ class Plans:
         """The plan for these inputs, made of their layout unless another thread has. Raises LimitError, InputError."""
         # Compiling takes long: outside the lock, so that runs of other shapes go on.
         self.pipelines.want(layout)
-        with self.family.lock:
+        with self.of_graph.lock:
             return PlannedRun(self, key, self.kept.get(key) or self._make(key, layout))
 
     def _make(self, key: Key, layout: Layout) -> Plan:
@@ -227,7 +227,7 @@ class Plans:
         plan = Plan(
             self._program,
             self._device,
-            temps=self.family.temps,
+            temps=self.of_graph.temps,
             weights=self._weights,
             states=self._states,
             layout=layout,
@@ -237,9 +237,9 @@ class Plans:
             like=next(reversed(self.kept.values()), None),
             series=series,
         )
-        plan.last_run = self.family.runs
-        if self._left and self not in self.family.members:
-            self.family.members.add(self)  # a run that began before
+        plan.last_run = self.of_graph.runs
+        if self._left and self not in self.of_graph.members:
+            self.of_graph.members.add(self)  # a run that began before
         return plan
 
     @staticmethod
@@ -254,9 +254,9 @@ class Plans:
 
     def ran(self, run: PlannedRun) -> None:
         """The work of a run is submitted. An interrupt leaves it to the next run to give back what is not needed."""
-        with self.family.lock:
+        with self.of_graph.lock:
             run.plan.runs.discard(run)
-            self.family.ran(run.plan)
+            self.of_graph.ran(run.plan)
         self._device.caches.end_of_run()
         let_go()
 
@@ -268,7 +268,7 @@ class Plans:
         if forgotten:
             self._groups.clear()
         if self._left and not self.all:
-            self.family.members.discard(self)
+            self.of_graph.members.discard(self)
 
     def _forget(self, plans: OrderedDict[Any, Plan], gone: Collection[Buffer]) -> bool:
         stale = [

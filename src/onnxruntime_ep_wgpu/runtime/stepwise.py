@@ -90,7 +90,7 @@ class Stepwise:
         """Looks at a value that `makers` have written. Whether what they read is finite is known by now."""
         kernels = [self._program.kernels[self._program.dispatches[it.step.dispatch].kernel] for it in makers]
         clean = all(finite.get(arg, True) for it in makers for arg in it.args)
-        clean = clean and all(finite[source] for output, source in plan.layout.begins if output == value)
+        clean = clean and all(finite[source] for output, source in plan.layout.aliases if output == value)
         masks = any(kernel.makes_infinity for kernel in kernels)
         where = callers.get(value)
         if where is None:

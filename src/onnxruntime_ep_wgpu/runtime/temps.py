@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from ..device import Buffer, BufferCache
 from ..device.sizes import size_class
 
-LARGER = 8  # times as large as needed, a buffer that another plan has is used, too: more would keep what nobody needs
+LARGER = 8  # times as large as needed, a buffer that another plan has is used, too: more would keep what nothing needs
 SMALL = 1 << 20  # bytes for which that is worth no buffer of its own
 
 

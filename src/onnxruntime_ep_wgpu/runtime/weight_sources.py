@@ -104,13 +104,13 @@ class WeightSources:
 
 
 def in_memory(_name: str, array: Array) -> WeightSource:
-    """For arrays that nobody else frees: keeps a reference."""
+    """For arrays that are freed by this reference alone: keeps a reference."""
     return InMemory(array)
 
 
 @dataclass(frozen=True)
 class FilePlace:
-    """Bytes of a file, and which one that was before they were read; None where nobody could tell it from one written after."""
+    """Bytes of a file, and which one that was before they were read; None where it could not be told from one written after."""
 
     span: FileRange
     identity: FileIdentity | None
@@ -140,7 +140,7 @@ class FromModel:
         place = self.place(name, array) if array.nbytes else None
         if place is not None and place.identity is not None:
             return InFile(name, place.span, array.dtype, array.shape, place.identity)
-        # What owns its memory was calculated by us and is nobody else's to free.
+        # What owns its memory was calculated here, and is freed here.
         return InMemory(array if array.flags.owndata else array.copy())
 
     def place(self, name: str, array: Array) -> FilePlace | None:

@@ -47,12 +47,12 @@ def application(
     library()
     from ray import serve
 
-    said = {
+    usual = {
         "name": "Server",
         "max_ongoing_requests": max(5, 2 * max_batch),  # a batch waits while another one runs
         "ray_actor_options": {"num_gpus": num_gpus},
     }
-    made = serve.deployment(Server, **(said | dict(deployment or {})))
+    made = serve.deployment(Server, **(usual | dict(deployment or {})))
     more = {"free_dimensions": free_dimensions, "allow_cpu_only": allow_cpu_only, **options}
     return made.bind(model, device, output_names, max_batch, max_wait, more)
 

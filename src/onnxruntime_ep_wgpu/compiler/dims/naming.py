@@ -42,7 +42,7 @@ class Names:
             else:
                 pending.pop()
                 longest = self.longest / 2 if isinstance(node, Operation) else self.longest
-                self._tokens[node] = self._short(self._said(node), longest)
+                self._tokens[node] = self._short(self._text(node), longest)
         return self._tokens[dim]
 
     def _short(self, tokens: _Tokens, longest: float) -> _Tokens:
@@ -52,7 +52,7 @@ class Names:
         self.definitions.append((name, tokens))
         return (f"${name}",)
 
-    def _said(self, node: Atom | Expr) -> _Tokens:
+    def _text(self, node: Atom | Expr) -> _Tokens:
         """The tokens of a node whose parts have theirs."""
         if isinstance(node, DimSymbol):
             self.symbols.setdefault(node.name)

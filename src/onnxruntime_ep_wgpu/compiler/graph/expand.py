@@ -37,7 +37,7 @@ def function_body(node: ir.Node, domain: str, opset: int, input_types: list[int]
     results = list(proto.output)
     produced = {name for step in proto.node for name in step.output} | set(proto.input)
     del proto.output[:]
-    proto.output.extend(name for name in results if name in produced)  # a body leaves out results that nobody wants
+    proto.output.extend(name for name in results if name in produced)  # a body leaves out results that nothing wants
     function = ir.serde.deserialize_function(proto)
     given = {a.name: a for a in node.attributes.values()}
     for step in function:

@@ -65,7 +65,7 @@ def begin(graph: ir.Graph, facts: Facts) -> None:
 
 
 def looked_at(graph: ir.Graph) -> frozenset[str]:
-    """The constants of a graph that were looked at so far, by name; all that it has where nobody notes it."""
+    """The constants of a graph that were looked at so far, by name; all that it has where that is not noted."""
     facts = graph.meta.get(_KEY)
     return frozenset(graph.initializers if facts is None else facts.names)
 

@@ -85,7 +85,7 @@ class _Folding:
             return
         readers = [use.node for value in node.outputs for use in value.uses()]
         if readers and all(reader in self._folded for reader in readers):
-            self._folded[node] = []  # nobody reads it any more
+            self._folded[node] = []  # nothing reads it any more
             return
         budget = max(ALWAYS_FOLDED_BYTES, self._disappearing(node))
         if _stated_bytes(node.outputs) > budget:

@@ -217,7 +217,7 @@ class Call(Node):
     `flops` is the arithmetic that its definition asks for, 0 where memory is what it is about. It is dispatched `repeats`
     times, at least once; its parameters may count the dispatches by `REPETITION`, from 0. What one dispatch leaves to the
     next are the `loop_carried` results: always in memory, and read through `<name>_at(...)` too. What the maps of `inner` read is
-    among the operands, so that whoever asks what a Call reads need not know of them. What a Call does not
+    among the operands, so that code which asks what a Call reads need not know of them. What a Call does not
     store of a result in `onto` is what that tensor has there, whose place is the result's memory. An operand may show a result,
     one that is `updated`: its template reads no element of it that any invocation stores. `note` tells people what a rule has made
     of it that its template does not.
@@ -251,8 +251,8 @@ class Call(Node):
     def label(self) -> str:
         """What the kernel is called: its template, and what there is to tell of it."""
         units = "matrix units" if any(it.by_matrices for it in self.variants) else ""
-        said = ", ".join(filter(None, (self.note, units)))
-        return f"{self.template} ({said})" if said else self.template
+        detail = ", ".join(filter(None, (self.note, units)))
+        return f"{self.template} ({detail})" if detail else self.template
 
     @property
     def updated(self) -> list[Tensor]:

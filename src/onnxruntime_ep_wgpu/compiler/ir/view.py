@@ -56,7 +56,7 @@ class Tensor:
 
     @property
     def is_stored(self) -> bool:
-        """Whether somebody besides the kernels of the graph looks at it."""
+        """Whether more than the kernels of the graph look at it."""
         return self.kept or self.storage in (Storage.OUTPUT, Storage.STATE)
 
     def __repr__(self) -> str:

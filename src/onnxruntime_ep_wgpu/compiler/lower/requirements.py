@@ -28,7 +28,7 @@ class Requirements:
 
     def __init__(self, target: Target, settings: CompileSettings, limits: Limits) -> None:
         self.target, self.settings, self.limits = target, settings, limits
-        self.checks: dict[Dim, Message] = {}  # conditions, each once, with the message of whoever asked first
+        self.checks: dict[Dim, Message] = {}  # conditions, each once, with the message of the first one
         self._assumed: dict[Dim, str] = {}  # conditions that are true of what was assumed, each in words
         self.assertions: list[DataAssertion] = []
         self.origin: tuple[str, ...] = ()
@@ -41,26 +41,26 @@ class Requirements:
         """
         if condition == 0:
             wrong = text.format(*(list(p) if isinstance(p, tuple) else p for p in parts))
-            relied = [said for it, said in self._assumed.items() if it in self.checks]
+            relied = [shown for it, shown in self._assumed.items() if it in self.checks]
             raise UnsupportedError("; ".join([wrong, *dict.fromkeys(relied)]))
         if not isinstance(condition, int):
             self.checks.setdefault(condition, message(self.origin, text, parts, limit))
 
-    def assume(self, dim: Dim, value: int, what: str, said: str = "") -> int:
-        """A dim that kernels need as a number. One that a run decides is taken for `value`, which messages call what is `said`, or
+    def assume(self, dim: Dim, value: int, what: str, shown: str = "") -> int:
+        """A dim that kernels need as a number. One that a run decides is taken for `value`, which messages call what is `shown`, or
         for one that it may be; a run where it is another number compiles the graph for that. Raises UnsupportedError where runs
         cannot."""
         if isinstance(dim, int):
             return dim
         holds = equal(dim, value)
         if holds == 0 and (possible := dim.samples[1]) is not None:
-            value, said = possible, ""
+            value, shown = possible, ""
             holds = equal(dim, value)
         if not self.settings.compiled_again or holds == 0:
             fixed(what, dim)
         self.require(holds, f"{what} is {{}}, and kernels are made for {value}", dim, limit=True)
         self._assumed[holds] = (
-            f"{what} of {self.origin[0]!r} is taken for {said or value}, because the model leaves it open"
+            f"{what} of {self.origin[0]!r} is taken for {shown or value}, because the model leaves it open"
         )
         return value
 
@@ -90,7 +90,7 @@ class Requirements:
     def conditions(self) -> list[tuple[Dim, Message]]:
         """What a plan checks. Where an assumption does not hold, nothing else counts that may follow from it."""
         assumed = product(it for it in self.checks if it in self._assumed)
-        return [(it if said.limit else select(assumed, it, 1), said) for it, said in self.checks.items()]
+        return [(it if about.limit else select(assumed, it, 1), about) for it, about in self.checks.items()]
 
     # ---- loops
 

@@ -181,7 +181,7 @@ class Attention:
 
 
 def by_position(call: Call, inner: Inner, *, start: int, left: int | None, right: int | None, flops: Dim) -> Call:
-    """A call that told nobody's position, with `inner` between its products, whose queries see keys as `Attention` says it."""
+    """A call that had no position, with `inner` between its products, whose queries see keys as `Attention` says it."""
     operands = {name: read for name, read in call.operands.items() if name not in _beside(call.inner["scored"])}
     return replace(
         call,

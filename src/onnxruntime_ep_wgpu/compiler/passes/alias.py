@@ -3,7 +3,7 @@
 In: a graph whose tensors know their users, with Calls that store `onto` what another kernel made. Out: the same graph with
 `aliases`. Where that other kernel copies an input of the graph to an output, the host does so in runs in which both have one
 shape, and leaves the copy out where they are one place; the kernel then runs for other shapes alone, as when a cache grows.
-Invariant: nobody else reads such an input, because it may change.
+Invariant: nothing else reads such an input, because it may change.
 """
 
 from __future__ import annotations

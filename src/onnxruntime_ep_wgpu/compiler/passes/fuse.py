@@ -146,7 +146,7 @@ class _Fusion:
         nodes = [*theirs.nodes, *ours.nodes]
         anchor = ours.anchor or theirs.anchor
         if anchor and anchor.onto:
-            return False  # it stores some elements of its result, and whoever reads that wants all
+            return False  # it stores some elements of its result, and readers of that need all
         if sum(n.cost for n in nodes if isinstance(n, Map)) > MAX_COST or not self._in_step(nodes, anchor):
             return False
         stored = self._stored(nodes)
@@ -312,7 +312,7 @@ class _Fusion:
         return copied
 
     def _leave(self, reader: Node, tensor: Tensor) -> None:
-        """A node reads a tensor no more; a map that nobody reads any more is taken out of its group."""
+        """A node reads a tensor no more; a map that nothing reads any more is taken out of its group."""
         tensor.users.remove(reader)
         maker = tensor.producer
         if isinstance(maker, Map) and maker in self.group and not tensor.users and not tensor.is_stored:

@@ -143,7 +143,7 @@ class _Search:
         self.failed = self.failed or name
 
     def _narrow(self, tensor: Tensor) -> tuple[Tensor, list[Map]]:
-        """A tensor before it was only converted to f32, which whoever loads it does; and conversions of numbers of rows."""
+        """A tensor before it was only converted to f32, which its reader does as it loads; and conversions of numbers of rows."""
         casts: list[Map] = []
         while isinstance(node := tensor.producer, Map) and node.expression in _CASTS:
             view = node.operands["x"].view

@@ -13,7 +13,7 @@ from ..ir import Call, Node
 class Replace:
     """`instead` stands where `nodes` stood and writes the tensors that they gave to the rest of the graph.
 
-    So no reader changes. Those of `nodes` that nobody reads afterwards are dead. Where exactly it stands the engine finds: behind
+    So no reader changes. Those of `nodes` that nothing reads afterwards are dead. Where exactly it stands the engine finds: behind
     what it reads, before what reads it.
     """
 

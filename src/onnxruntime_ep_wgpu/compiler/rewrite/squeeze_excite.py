@@ -3,7 +3,7 @@
 In: a product of few weights, whose rows maps make of those of another one, which are made of an image by a reduction over its
 positions. Out: a `squeeze_excite`, which writes the result of the second product, so that what follows is fused into it; the maps
 between are its `inner` ones. The choice `squeeze_excite` says whether, and whether the average is in it too: then neighbours in
-memory have to be channels, and nobody else may read it. Products of other rows than images', of which there may be many, stay.
+memory have to be channels, and nothing else may read it. Products of other rows than images', of which there may be many, stay.
 """
 
 from __future__ import annotations

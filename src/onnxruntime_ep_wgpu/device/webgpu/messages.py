@@ -1,6 +1,6 @@
 """What libraries say went wrong, by the thread whose call caused it.
 
-In: messages of callbacks. Out: `errors`, which has those that nobody has looked at yet. Invariant: an error is reported on the
+In: messages of callbacks. Out: `errors`, which has those that were not looked at yet. Invariant: an error is reported on the
 thread whose call caused it, and never by more than one call. Libraries report an error before the call that it is about ends.
 """
 
@@ -15,11 +15,11 @@ from .header import address
 
 
 class Errors(threading.local):
-    """Messages that a library reported to this thread and nobody has looked at yet, each with the address of its device (0
+    """Messages that a library reported to this thread and that were not looked at yet, each with the address of its device (0
     when that is not known).
 
     A call that fails for another reason leaves what was said before it behind, and the thread may go on with another device.
-    `others` may take a message (type, text) that belongs to somebody else, see `wgpu_py`.
+    `others` may take a message (type, text) that belongs to another owner, see `wgpu_py`.
     """
 
     others: ClassVar[Callable[[int, str], bool] | None] = None
@@ -34,7 +34,7 @@ class Errors(threading.local):
 
     def take(self, device: Any) -> str:
         """What the messages since the last call say about a device; empty when there was no error. Those about another one are
-        dropped: whoever caused them has raised something else."""
+        dropped: their cause has raised something else."""
         if not self.messages:
             return ""
         number = address(device)

@@ -1,4 +1,4 @@
-"""Native objects that Python owns: released once nobody refers to them, and never twice.
+"""Native objects that Python owns: released once nothing refers to them, and never twice.
 
 In: functions of a library that make objects. Out: their handles. A handle that dies is queued, and `let_go` releases what
 is queued; it is called before every submit, when a run, a tensor or a session ends, and when a device is opened.
@@ -58,7 +58,7 @@ class ObjectOwner:
         return ffi.gc(handle, self._queues[kind].append)
 
     def shared(self, kind: str, handle: Any) -> Any:
-        """A handle that somebody else owns too: with a reference of our own."""
+        """A handle that has another owner too: with a reference of our own."""
         add = getattr(self._lib, f"wgpu{kind}AddRef")
         both = map(_second, zip(map(add, (handle,)), (handle,), strict=True))
         return next(map(ffi.gc, both, (self._queues[kind].append,)))

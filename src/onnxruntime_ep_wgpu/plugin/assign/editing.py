@@ -1,6 +1,6 @@
 """Changes of a graph that ONNX Runtime shows, before it is compiled: constants and nodes that are added, and what nodes read.
 
-In: a graph that nobody else reads. Out: the same, changed. Invariant: graphs that are equal before are equal after equal changes.
+In: a graph that nothing else reads. Out: the same, changed. Invariant: graphs that are equal before are equal after equal changes.
 """
 
 from __future__ import annotations

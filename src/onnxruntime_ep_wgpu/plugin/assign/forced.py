@@ -34,7 +34,7 @@ class Forced:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = frozenset(names)
-        self._met: dict[str, list[_Named]] = {}
+        self._found: dict[str, list[_Named]] = {}
         self._all: set[str] = set()
 
     def has(self, name: str) -> bool:
@@ -55,9 +55,9 @@ class Forced:
             if wanted in self._names:
                 found[wanted] = name
                 known = _Named(_names(node.inputs), _names(node.outputs), frozenset(here) - {name})
-                if known not in self._met.setdefault(wanted, []):
-                    self._met[wanted].append(known)
-        gone = [named for name, all_named in self._met.items() if name not in found for named in all_named]
+                if known not in self._found.setdefault(wanted, []):
+                    self._found[wanted].append(known)
+        gone = [named for name, all_named in self._found.items() if name not in found for named in all_named]
         return frozenset(found.values()).union(*(self._in_place_of(named, graph) for named in gone))
 
     def _in_place_of(self, named: _Named, graph: ShownGraph) -> set[str]:
@@ -72,12 +72,12 @@ class Forced:
             open_values += [name for name in _names(maker.inputs) if name not in named.inputs]
         return found
 
-    def check_met(self, source: str | bytes, others: bool) -> Iterator[tuple[int, str]]:
+    def check_found(self, source: str | bytes, others: bool) -> Iterator[tuple[int, str]]:
         """When all graphs of the model at `source` have been shown: what to log about names that no node had, with severities.
         Raises OptionError for one that is wrong. `others`: other providers took nodes before."""
-        unmet = sorted(self._names - self._met.keys())
-        written = names_in_model(source) if source and unmet else frozenset()
-        for name in unmet:
+        missing = sorted(self._names - self._found.keys())
+        written = names_in_model(source) if source and missing else frozenset()
+        for name in missing:
             problem = self._problem(name)
             if name in written:
                 yield INFO, f"{problem}: ONNX Runtime's optimisation took it out of the graph"

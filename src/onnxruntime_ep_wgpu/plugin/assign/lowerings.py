@@ -54,7 +54,7 @@ class Lowerings:
         self._kept: dict[str, list[_Kept]] = {}
 
     def keep(self, group: ir.Graph, lowered: LoweredGraph, facts: Mapping[str, str]) -> None:
-        """Keeps the lowering of a group, unless it has data that nobody could find again. `facts` are those of its graph."""
+        """Keeps the lowering of a group, unless it has data that could not be found again. `facts` are those of its graph."""
         names = {id(value.const_value): name for name, value in group.initializers.items()}
         instead: list[tuple[Any, Any]] = []
         for tensor in lowered.weights():

@@ -1,7 +1,7 @@
 """The body of a Loop as a graph to compile: what each input and output of it is for.
 
 In: the graph that ONNX Runtime shows as the body, and its node. Out: a `LoopBody`, or UnsupportedError that says what differs.
-Nothing of the compiler is needed for that. Invariants: the graph is changed, so it has to be one that nobody else reads; graphs
+Nothing of the compiler is needed for that. Invariants: the graph is changed, so it has to be one that nothing else reads; graphs
 that are equal before are equal after. Every output of the graph is made by a node, once.
 """
 

@@ -140,15 +140,15 @@ class Steady:
         found = np.zeros(count, np.uint32)
         device.download(flags.buffer, 0, found)
         self._behind = 0
-        goes_on = (found.view(np.uint8)[::_WORD] != 0).tolist()
-        done = goes_on.index(False) + 1 if False in goes_on else count
+        continues = (found.view(np.uint8)[::_WORD] != 0).tolist()
+        done = continues.index(False) + 1 if False in continues else count
         if done < count:
             device.submit((), [_copy(there, it) for it, there in kept.values()])
             self._submit(done)
         rounds.number += done
         if time.perf_counter() - begun < SHORT:
             self._batch = min(2 * self._batch, MOST_BATCHED)
-        return all(goes_on)
+        return all(continues)
 
     def _submit(self, count: int, flags: Buffer | None = None) -> None:
         """Queues so many iterations, whose conditions go to `flags`."""

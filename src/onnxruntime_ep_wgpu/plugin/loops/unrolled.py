@@ -1,7 +1,7 @@
 """A Loop as nodes of the graph around it: one copy of its body's nodes for each iteration.
 
 In: a graph, a Loop in it whose trip count is a constant, and its body. Out: the same graph with other nodes in the place of the
-Loop. Invariants: the graph is changed, so it has to be one that nobody else reads; graphs that are equal before are equal after.
+Loop. Invariants: the graph is changed, so it has to be one that nothing else reads; graphs that are equal before are equal after.
 All nodes have the Loop's name, so that messages and reports name it.
 """
 

@@ -76,7 +76,7 @@ class Allocation:
     after a loss.
 
     `pieces` and `mirrors` are replaced, never changed in place. `marks`, which C code reads (csrc/runs.c), belong to the range
-    whoever has it: two numbers that grow when pieces, and when mirrors are replaced, both before and after: an interrupt may
+    its owner: two numbers that grow when pieces, and when mirrors are replaced, both before and after: an interrupt may
     come between, and so may a thread that looks at both.
 
     Of a range that is `lent`, buffers are known outside this package: it stays where it is, what would move it is an error, and
@@ -126,7 +126,7 @@ class Allocation:
 
     @property
     def is_freed(self) -> bool:
-        """Whether nobody has it."""
+        """Whether it has no owner."""
         return bool(self.range.state >= pool.FREE)
 
     def may_be_pooled(self) -> bool:
@@ -279,7 +279,7 @@ class Allocation:
         return found
 
     def adopt(self, offset: int, nbytes: int, at: Located) -> None:
-        """Makes a range that nobody has used yet lie in a buffer of somebody else."""
+        """Makes an unused range lie in a buffer of another owner."""
         self._bar()
         with self._lock:
             self.device = at.device

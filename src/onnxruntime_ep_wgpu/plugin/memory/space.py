@@ -121,7 +121,7 @@ class AddressSpace:
         """ONNX Runtime has freed a range; its buffers are used again. An unknown start is ignored: ONNX Runtime never asks twice.
 
         For finalisers: no lock of Python is taken, as garbage may be collected by a thread that has it. After an interrupt it is
-        called again, unless it has `answered`: from then on the range may be somebody else's.
+        called again, unless it has `answered`: from then on the range may have another owner.
         """
         self._forget_gone()
         allocation = self._allocations.get(start)
@@ -180,7 +180,7 @@ class AddressSpace:
                 self._forget(allocation)
 
     def _forget_gone(self) -> None:
-        """Forgets what nobody has, where an interrupt came between taking it back and that."""
+        """Forgets what has no owner, where an interrupt came between taking it back and that."""
         gone = int(pool.ranges.gone)
         if gone != self._forgotten:
             for allocation in self._allocations.copy().values():
@@ -246,7 +246,7 @@ class AddressSpace:
         return allocation.lend(offset, nbytes)
 
     def adopt(self, address: int, nbytes: int, at: Located) -> None:
-        """Makes a range that nobody has used yet lie in a buffer of somebody else."""
+        """Makes an unused range lie in a buffer of another owner."""
         allocation, offset = self._find(address, nbytes)
         allocation.adopt(offset, nbytes, at)
 

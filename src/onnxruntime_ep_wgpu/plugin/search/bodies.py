@@ -8,7 +8,7 @@ Two things are put into a graph that the search would have to do around it, so t
   beams of a prompt the one row that the first step made. A row is copied once, where the longer cache is stored;
 * of the logits come those of the last token, as float32, and for beams their logarithms of probabilities.
 
-Invariant: the graph is changed, so it has to be one that nobody else reads; graphs that are equal before are equal after.
+Invariant: the graph is changed, so it has to be one that nothing else reads; graphs that are equal before are equal after.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _check_caches(pasts: Sequence[ShownValue], presents: Sequence[ShownValue], r
         raise UnsupportedError(f"it has {len(pasts)} inputs and {len(presents)} outputs for its caches")
     for value in (*pasts[: len(presents)], *presents):
         if value.code not in _FLOATS or value.shape is None or len(value.shape) != rank:
-            raise UnsupportedError(f"{value.name} is {_told(value)}, no cache of rank {rank}")
+            raise UnsupportedError(f"{value.name} is {_described(value)}, no cache of rank {rank}")
 
 
 def _check_sizes(body: SearchBody) -> None:
@@ -208,7 +208,7 @@ def _score_last_row(graph: ShownGraph, search: Search) -> int:
     logits = graph.outputs[0]
     width = logits.shape[-1] if logits.shape is not None and len(logits.shape) == 3 else None
     if logits.code not in _FLOATS or not isinstance(width, int) or width < 1:
-        raise UnsupportedError(f"logits are {_told(logits)}; their last extent has to be a number")
+        raise UnsupportedError(f"logits are {_described(logits)}; their last extent has to be a number")
     if logits.maker is None:
         raise UnsupportedError("logits are made by no node")
     count = search.vocab_size if search.vocab_size > 0 else width
@@ -274,7 +274,7 @@ def _only_used(graph: ShownGraph, declared: Sequence[str]) -> tuple[str, ...]:
     return tuple(it.name for it in graph.inputs if it.name not in declared)
 
 
-def _told(value: ShownValue) -> str:
+def _described(value: ShownValue) -> str:
     """What the graph says of a value, for messages."""
     kind = next((it.label for it in DType if it.code == value.code), "of no type that is known here")
     return f"{kind} with {'an unknown shape' if value.shape is None else f'the shape {list(value.shape)}'}"

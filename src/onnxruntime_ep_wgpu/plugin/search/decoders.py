@@ -34,9 +34,9 @@ class Live:
 
 
 class CachedDecoder(Protocol):
-    """One generation. `goes_on`: the result of its first step ends nothing, whatever that is."""
+    """One generation. `continues`: the result of its first step ends nothing, whatever that is."""
 
-    goes_on: bool
+    continues: bool
 
     def first(self) -> Array:
         """Scores of the first tokens, (batch, vocabulary)."""
@@ -98,8 +98,8 @@ class _Caches:
         """Scores of one run of the body `which`. `values` and `more` are its inputs, as far as it has them; caches have `length`
         tokens."""
         step, memory = self._live.steps[which], self._memory
-        told = (np.array([length], np.int32), np.array([self._parameters.beams], np.int32), self._made_in)
-        values = {**values, **dict(zip(step.body.extra, told, strict=False))}
+        extra = (np.array([length], np.int32), np.array([self._parameters.beams], np.int32), self._made_in)
+        values = {**values, **dict(zip(step.body.extra, extra, strict=False))}
         uploaded = {name: memory.upload(value, name) for name, value in values.items() if name in step.inputs}
         given = {**self._captured, **(more or {}), **uploaded, **dict(zip(step.body.caches, self.held, strict=True))}
         self._turn = 1 - self._turn
@@ -114,7 +114,7 @@ class Gpt:
     """A decoder alone, which is told the positions of tokens and a mask. A token of a prompt that is the padding has position 0,
     and is masked if no mask is given."""
 
-    goes_on = False
+    continues = False
 
     def __init__(
         self, live: Live, memory: StepMemory, parameters: SearchParameters, captured: Mapping[str, DeviceTensor]
@@ -171,7 +171,7 @@ class EncoderDecoder:
         self._source, self._caches = source, _Caches(live, memory, parameters, captured)
         self._wide = False  # whether what the encoder made has a row for each beam
         self._more: dict[str, DeviceTensor] = {}
-        self.goes_on = bool(live.steps[ENCODER].body.vocabulary)
+        self.continues = bool(live.steps[ENCODER].body.vocabulary)
 
     def first(self) -> Array:
         encoder, decoder = self._live.steps[ENCODER], self._live.steps[DECODER]
@@ -179,7 +179,7 @@ class EncoderDecoder:
         mask = self._attention_mask()
         if mask is not None:
             given["encoder_attention_mask"] = self._more["encoder_attention_mask"] = self._memory.upload(mask, "a mask")
-        if self.goes_on:
+        if self.continues:
             given["decoder_input_ids"] = self._memory.upload(self._parameters.prompt, "decoder_input_ids")
         made, scores = encoder.run(self._live.groups[ENCODER], self._memory, given)
         found = [made[name] for name in encoder.body.made]

@@ -53,7 +53,7 @@ def _beams(decoder: CachedDecoder, parameters: SearchParameters) -> dict[str, Ar
             kept.append(scores.copy())
         tokens, rows = found.choose(scores, sequences)
         sequences = np.concatenate([sequences[rows], tokens[:, None]], axis=1)
-        if found.done and not (step == 1 and decoder.goes_on):
+        if found.done and not (step == 1 and decoder.continues):
             break
         if sequences.shape[1] >= parameters.max_length:
             break

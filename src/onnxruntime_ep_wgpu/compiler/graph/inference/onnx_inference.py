@@ -45,9 +45,9 @@ def results(
     schema = schema_of(node.op_type, domain, opset)
     if schema is None:
         raise Refused(f"ONNX has no operator {node.op_type} in opset {opset} of {domain or 'ai.onnx'!r}")
-    said = refusal(node, opsets) if checked else None
-    if said is not None:
-        raise Refused(said)
+    reason = refusal(node, opsets) if checked else None
+    if reason is not None:
+        raise Refused(reason)
     try:
         proto = _proto(node)
         _bounds(proto, types)

@@ -93,7 +93,7 @@ def _summed(
 def _product(
     b: Builder, x: Operand, x_labels: list[str], y: Operand, y_labels: list[str], later: set[str]
 ) -> tuple[Operand, list[str]]:
-    """x times y, summed over the labels of both that nobody needs later."""
+    """x times y, summed over the labels of both that nothing needs later."""
     common = [n for n in x_labels if n in y_labels]
     batch, inner = [n for n in common if n in later], [n for n in common if n not in later]
     m, n = [c for c in x_labels if c not in common], [c for c in y_labels if c not in common]

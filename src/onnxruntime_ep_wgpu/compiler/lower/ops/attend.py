@@ -16,7 +16,7 @@ Which keys a query sees is said by position, not by a mask, so that keys which n
 behind the end may be anything: it is not loaded. Few queries of long sequences are calculated in parts by as many workgroups
 as a GPU needs. Masks and biases are maps on scores, `change`.
 
-Whoever has a reason instead of a result writes the definition as products and a softmax (`attention/core.py`), which every
+A caller that gets a reason instead of a result writes the definition as products and a softmax (`attention/core.py`), which every
 adapter runs, and which the rule in `rewrite/attention.py` still may find to be attention.
 """
 

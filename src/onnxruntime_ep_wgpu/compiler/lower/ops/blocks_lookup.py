@@ -1,6 +1,6 @@
 """Weights in blocks that are looked up: rows of a quantised embedding, and numbers of 4 bits that name a place in a table.
 
-As in `blocks`, they stay in memory as they are, and whoever reads them calculates real numbers.
+As in `blocks`, they stay in memory as they are, and their readers calculate real numbers.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def evaluate(
 
 
 def _require_divisors(divisors: Array, conditions: Conditions) -> None:
-    """Dividing by a constant 0 is left to whoever runs the node; by what may be 0, to the runs in which it is not."""
+    """Dividing by a constant 0 is left to the provider that runs the node; by what may be 0, to the runs in which it is not."""
     for divisor in divisors.reshape(-1):
         if dims.may_be(divisor, 0):
             if isinstance(divisor, int):

@@ -223,8 +223,7 @@ def group_normalization_18(
     b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5
 ) -> Operand:
     """Each group of channels to mean 0 and variance 1; scales and shifts are per group."""
-    check_groups(num_groups)
-    b.require(equal(x.shape[1] % num_groups, 0), f"{{}} channels do not make {num_groups} groups", x.shape[1])
+    check_groups(b, x.shape[1], num_groups)
     each = floordiv(x.shape[1], num_groups)
 
     def spread(o: Operand) -> Operand:
@@ -238,15 +237,15 @@ def group_normalization(
     b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Operand:
     """As before version 21, with scales and shifts per channel."""
-    check_groups(num_groups)
-    b.require(equal(x.shape[1] % num_groups, 0), f"{{}} channels do not make {num_groups} groups", x.shape[1])
+    check_groups(b, x.shape[1], num_groups)
     return channel_groups(b, x, gain, bias, num_groups, epsilon)
 
 
-def check_groups(groups: int) -> None:
-    """Raises UnsupportedError for a number of groups that no channels make."""
+def check_groups(b: Builder, channels: Dim, groups: int) -> None:
+    """Requires that channels make whole groups. Raises UnsupportedError for a number of groups that none make."""
     if groups < 1:
         raise UnsupportedError(f"attribute num_groups={groups} must be positive")
+    b.require(equal(channels % groups, 0), f"{{}} channels do not make {groups} groups", channels)
 
 
 def channel_groups(b: Builder, x: Operand, gain: Operand, bias: Operand, groups: Dim, epsilon: float) -> Operand:

@@ -216,8 +216,7 @@ def group_norm(
     channels = x.shape[-1 if channels_last else 1]
     for name, parameter in (("gamma", gamma), ("beta", beta)):
         _of_row(b, name, parameter, channels)
-    check_groups(groups)
-    b.require(equal(channels % groups, 0), f"{{}} channels do not make {groups} groups", channels)
+    check_groups(b, channels, groups)
     y = channel_groups(b, b.permute(x, order) if channels_last else x, gamma, beta, groups, epsilon)
     if activation:
         y = activated(b, y, "Silu")

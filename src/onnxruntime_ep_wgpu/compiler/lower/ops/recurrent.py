@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ....records import dataclass
 from ...dims import ceildiv, equal, product
-from ...ir import REPETITION, Constant, Function, Read, Variant
+from ...ir import REPETITION, Function, Read, Variant
 from ..builder import Builder, Operand
 from ..operand import fixed
 from .activations import ACTIVATIONS
@@ -136,7 +136,7 @@ def _layer(
     states: dict[str, Operand | None],
     functions: dict[str, Function],
     more: dict[str, Operand],
-    **constants: Constant,
+    **constants: Any,
 ) -> list[Operand]:
     """The results `y` (steps, directions, batch, hidden) and the last states.
 
@@ -184,10 +184,6 @@ def _layer(
         flops=2 * product((steps, directions, batch, hidden)) * gates * hidden,
         repeats=ceildiv(steps, chunk),
         loop_carried=frozenset({"state"}),
-        vectors=False,
-        onto=None,
-        largest=frozenset(),
-        note="",
         HIDDEN=hidden,
         REVERSE=int(given.attributes.get("direction") == "reverse"),
         **constants,

@@ -207,7 +207,7 @@ def _kernel(group: FusedGroup, rows: Mapping[Tensor, _Rows], past: View, steps: 
 
 
 def _as_stored(rows: _Rows, tensor: Tensor, maps: list[Map]) -> View:
-    """New rows as whoever reads them in memory sees them; the map that rounds them is appended to `maps`."""
+    """New rows as readers of them in memory see them; the map that rounds them is appended to `maps`."""
     view, dtype = rows.new, tensor.dtype
     made = view.tensor
     if dtype.bits >= 32 or made.producer not in rows.group.inlined:

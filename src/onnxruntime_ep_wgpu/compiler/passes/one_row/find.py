@@ -110,7 +110,7 @@ class _Search:
         self.settle(other, Change((together,), taken=(other,)), _not_one_with(group))
 
     def _waited_for(self, row: OneRowProduct) -> FusedGroup | None:
-        """The product for which the epilogue of this one waits and nobody else does, of the same operand and size."""
+        """The product for which the epilogue of this one waits alone, of the same operand and size."""
         for tensor in row.group.loads:
             other = self.rows.get(self.dependencies.stored_by.get(tensor, row.group))
             if other is None or other is row or other.others or not _alike(other.call, row.call):

@@ -8,6 +8,7 @@ the rows that it stores, however long the cache is; a cache that grows is copied
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def _stored(b: Builder, parts: Sequence[tuple[Operand, Operand | None]], used: O
     operands = {"past": Read(used.view, (used.rank,))}
     results: dict[str, tuple[DType, Shape, tuple[int, ...]]] = {}
     parameters: dict[str, Dim] = {"steps": parts[0][0].shape[-2]}
-    constants: dict[str, bool] = {}
+    constants: dict[str, Any] = {}
     onto: dict[str, Operand] = {}
     total: Dim = 0
     for k, (new, known) in enumerate(parts):
@@ -89,14 +90,8 @@ def _stored(b: Builder, parts: Sequence[tuple[Operand, Operand | None]], used: O
         results,
         _copies(total),
         parameters=parameters,
-        functions=None,
-        flops=0,
-        repeats=1,
-        loop_carried=frozenset(),
         vectors=True,
         onto=onto,
-        largest=frozenset(),
-        note="",
         PARTS=len(parts),
         **constants,
     )

@@ -1,6 +1,6 @@
 """The attention that all its operators are: scores of queries and keys, scaled, capped and hidden; softmax; weighted values.
 
-It is one kernel where there is one (`ops/attend.py`) and nobody asks for the scores. Else it is written out: heads, groups of
+It is one kernel where there is one (`ops/attend.py`) and the scores are no result. Else it is written out: heads, groups of
 heads and transposes are views, and scores stay in f32 until they are weights.
 """
 
@@ -26,7 +26,7 @@ Hide = Callable[[Operand], Operand]
 @dataclass(frozen=True)
 class Direct:
     """What `hide` does, as a kernel of attention wants it: which keys are seen, and what is added to scores besides. `value` may
-    have anything in rows that nobody sees."""
+    have anything in rows that no query sees."""
 
     value: Operand
     visible: VisibleKeys

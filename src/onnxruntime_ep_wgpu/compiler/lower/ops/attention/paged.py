@@ -183,10 +183,12 @@ def paged_attention(
     return [y, *caches][:outputs]
 
 
-def _check_type(cache: Operand, said: str, name: str) -> None:
+def _check_type(cache: Operand, declared: str, name: str) -> None:
     held = _LABELS.get(cache.dtype, cache.dtype.label)
-    if cache.dtype is DType.UINT8 or said not in ("", held):
-        raise UnsupportedError(f"a cache of {held} with {name}={said!r}: numbers of 4 bits in pages are not supported")
+    if cache.dtype is DType.UINT8 or declared not in ("", held):
+        raise UnsupportedError(
+            f"a cache of {held} with {name}={declared!r}: numbers of 4 bits in pages are not supported"
+        )
 
 
 def _projections(
