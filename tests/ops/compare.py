@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -127,8 +128,9 @@ def expected(built: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.nd
     settings = ort.SessionOptions()
     settings.log_severity_level = 4
     if _multiplies_bytes(built, feeds) and _saturates():
-        if {it.op_type for it in built.graph.node} <= {"MatMulInteger", "ConvInteger"}:
-            return [np.asarray(r) for r in ReferenceEvaluator(built).run(None, feeds)]
+        if {it.op_type for it in built.graph.node} <= {"MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv"}:
+            with contextlib.suppress(ValueError):  # of scales of a convolution of one axis
+                return [np.asarray(r) for r in ReferenceEvaluator(built).run(None, feeds)]
         pytest.skip("the CPU provider's products of bytes are not exact on this processor")
     try:
         session = ort.InferenceSession(built.SerializeToString(), exact(settings), providers=["CPUExecutionProvider"])
