@@ -91,7 +91,9 @@ def test_a_second_process_imports_no_compiler(place: Folder, tmp_path: Path, mod
     assert int(heavy) >= 2 and int(ours) > 50
     assert second == ["0", "0", y, nodes]
     kinds = sorted(entry.read(place.read(it.name) or b"", None).kind for it in place.entries())
-    assert kinds == (["claim", "program"] if model is models.chain else ["claim"] * 7 + ["program"] * 5)
+    assert kinds == (
+        ["claim", "compiled model", "program"] if model is models.chain else ["claim"] * 7 + ["program"] * 5
+    )
 
 
 def sized() -> bytes:

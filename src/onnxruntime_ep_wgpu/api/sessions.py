@@ -20,6 +20,7 @@ from ..live import Known
 from ..names import VENDOR
 from ..options import as_text, parse
 from ..options.types import ProviderOptions
+from ..plugin.ahead import Ahead
 from ..plugin.factory import ADAPTER_KEY
 from ..runtime.making import Making
 from ..runtime.progress import Progress
@@ -27,11 +28,14 @@ from .arguments import check_options, feeds_argument, model_argument, settings_a
 from .binding import Binding
 from .devices import devices
 from .free_dimensions import Fixed, check_fixed, fix, hindered, in_python, keys_in
+from .kept import keep, kept_models, says_of
 from .nowhere import without_provider
 from .reports import remember, state_of
 from .unwritten import unwritten
 
 if TYPE_CHECKING:
+    from ..device import Adapter
+    from ..plugin.context.kept_model import KeptModel
     from ..plugin.watch import Watch
 
 # The device and the sizes of free dimensions that sessions have added to SessionOptions.
@@ -149,11 +153,22 @@ def make(
     chosen = _pick(device)
     fixed = _add_to(settings, path_or_bytes, chosen, sizes)
     making.step(0, 0)
+    adapter = adapters()[int(chosen.ep_metadata[ADAPTER_KEY])]
+    kept = kept_models(fixed.model, adapter, given, sizes, sess_options)
+    opened = None if kept is None else kept.find()
+    if opened is not None:
+        try:
+            return _of_kept(opened, adapter, chosen, given, making)
+        except Exception:
+            if making.stopped:
+                raise
+        making = Making(on_progress, making.begun)
     with (
         RaisingWhatHappened(fixed.model, given, making=making) as watch,
         watch.lasts,
-        _ahead(chosen, given, fixed.model, sess_options) as watch.ahead,
+        _ahead(adapter, given, fixed.model, sess_options) as watch.ahead,
     ):
+        watch.keeps = kept is not None
         try:
             made = Session(fixed.model, settings, enable_fallback=0)
         except Exception as error:
@@ -181,16 +196,43 @@ def make(
             raise FreeSizeError(f"{nothing} ({way})", free, in_python(free, "free_dimensions"))
         raise UnsupportedError(f"{nothing} ({way})")
     remember(made, provider.state)
+    if kept is not None:
+        keep(kept, made, provider.state)
     return made
 
 
-def _ahead(device: Any, given: Mapping[str, str], model: str | bytes, sess_options: Any) -> AbstractContextManager[Any]:
+def _of_kept(
+    kept: KeptModel, adapter: Adapter, device: Any, given: Mapping[str, str], making: Making
+) -> ort.InferenceSession:
+    """A session of a compiled model that the cache keeps, in the place of one of the model. Raises whatever stands against it."""
+    settings = ort.SessionOptions()
+    settings.add_provider_for_devices([device], {})
+    with (
+        RaisingWhatHappened(kept.path, given, making=making) as watch,
+        watch.lasts,
+        Ahead(adapter, given, kept.path, kept) as watch.ahead,
+    ):
+        watch.opened = kept
+        made = Session(kept.model, settings, enable_fallback=0)
+        (provider,) = watch.providers
+        if provider.state is not None:
+            provider.state.deciding.complete()
+        making.end()
+    refused = provider.state is None or provider.refusal is not None
+    if refused or says_of(made) != kept.says or not kept.is_current():
+        raise WgpuEpError(f"the compiled model that is kept of {kept.path} is not the same")
+    made._model_path, made._model_bytes = kept.path, None  # of what the session is made again
+    remember(made, provider.state)
+    return made
+
+
+def _ahead(
+    adapter: Adapter, given: Mapping[str, str], model: str | bytes, sess_options: Any
+) -> AbstractContextManager[Any]:
     """What is done while ONNX Runtime reads the model; nothing where more than `given` decides, or the device is the caller's."""
     if sess_options is not None or "webgpuDevice" in given or "webgpuInstance" in given:
         return nullcontext()
-    from ..plugin.ahead import Ahead
-
-    return Ahead(adapters()[int(device.ep_metadata[ADAPTER_KEY])], given, model)
+    return Ahead(adapter, given, model)
 
 
 def adapter_index(device: Any) -> int:

@@ -26,13 +26,17 @@ if TYPE_CHECKING:
 
     from ..device import Adapter, Context
     from ..device.contexts import Member
+    from .context.kept_model import KeptModel
 
 
 class Ahead:
     """A `with` around the making of one session, which is given these options and no SessionOptions."""
 
-    def __init__(self, adapter: Adapter, given: Mapping[str, str], model: str | bytes) -> None:
-        self._adapter, self._given, self._model = adapter, given, model
+    def __init__(
+        self, adapter: Adapter, given: Mapping[str, str], model: str | bytes, opened: KeptModel | None = None
+    ) -> None:
+        """`opened` is what ONNX Runtime gets instead of the model."""
+        self._adapter, self._given, self._model, self._opened = adapter, given, model, opened
         self._chosen, self._ended = SimpleQueue[None](), SimpleQueue[None]()
         self._member: Member | None = None
 
@@ -52,7 +56,7 @@ class Ahead:
     def _work(self) -> None:
         context, options, compiles = None, Options({}, {}), False
         with suppress(Exception):
-            compiles = _nothing_is_kept() and not context_nodes(self._model)
+            compiles = self._opened is None and _nothing_is_kept() and not context_nodes(self._model)
             options = parse(self._given, [program_defaults()])
             context = self._context(options)
         self._chosen.put(None)
@@ -67,8 +71,11 @@ class Ahead:
         self._ended.put(None)
 
     def _context(self, options: Options) -> Context:
-        name = library_for(self._adapter, options, lambda: matrix_types(self._model)).name
+        name = library_for(self._adapter, options, self._matrices).name
         return context_for(self._adapter, options, name, settings_from(RunSettings, options.values).bounds_checks)
+
+    def _matrices(self) -> frozenset[str]:
+        return matrix_types(self._model) if self._opened is None else self._opened.matrices
 
 
 def _nothing_is_kept() -> bool:

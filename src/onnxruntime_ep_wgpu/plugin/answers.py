@@ -44,6 +44,8 @@ class Answer:
     stored: StoredProgram
     specialise: CompiledAgain
     names: Mapping[int, str]
+    ties: Ties | None = None
+    """What is tied in the graph, where that is known."""
     foreign: bool = False
     """Whether its kernels are of a context that this user did not make: they have to test every index."""
 
@@ -140,7 +142,7 @@ class Answers:
             _reorder(graph.inputs, known.inputs)
             _reorder(graph.outputs, known.outputs)
             foreign = carried is not None and carried.foreign
-            return Answer(known, self._later(graph, ties, name, declared, prepare), {}, foreign)
+            return Answer(known, self._later(graph, ties, name, declared, prepare), {}, ties, foreign)
         self.compiled.append(name)
         with span("compile", name, nodes=len(graph)):
             found = self._compile().compile(graph, name, declared, ties, prepare)
@@ -149,7 +151,7 @@ class Answers:
             kept = self._at.keep_program(in_order, made, found.names, found.looked_at)
             if carried is not None and not kept:
                 carried.entries.missed = True
-        return Answer(made, found.specialise, found.names)
+        return Answer(made, found.specialise, found.names, ties)
 
     def carry(self, entries: CarriedEntries, made_for: MadeFor, *, written: bool, foreign: bool, checks: bool) -> None:
         """Claims and Programs of bodies come from these entries of a compiled model from here on, or go there where it is
@@ -182,7 +184,7 @@ class Answers:
             if lacking is None:
                 _reorder(graph.inputs, known.inputs)
                 _reorder(graph.outputs, known.outputs)
-                return Answer(known, self._later(graph, ties, name, declared), {}, foreign), graph
+                return Answer(known, self._later(graph, ties, name, declared), {}, ties, foreign), graph
             differs = f"another adapter: it {lacking}"
         message = f"the context of {name!r} was made for {differs}"
         self._tell(f"{message}: it is compiled again; compile the model again to begin sooner", True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import Fault, InternalError
 from ..options import Options
+from ..runtime.product_types import matrix_types
 from . import watch
 from .abi import WARNING, Logger, Ort, address, file_text, text
 from .answers import Answers
@@ -36,9 +37,13 @@ if TYPE_CHECKING:
 
 
 class SessionModel:
-    """The model of a session. `path` is what ONNX Runtime calls it: "" for one that is no file."""
+    """The model of a session. `path` is what ONNX Runtime calls it: "" for one that is no file. `kept` is the compiled model of the
+    cache that ONNX Runtime gets in its place."""
 
     path = ""
+
+    def __init__(self) -> None:
+        self.kept = watch.opened()
 
     def source(self) -> str | bytes:
         """What the caller gave, where that is known: a path or the content."""
@@ -48,6 +53,10 @@ class SessionModel:
         """The bytes that the caller gave in place of a file."""
         source = watch.source()
         return source if isinstance(source, bytes) else None
+
+    def matrices(self) -> frozenset[str]:
+        """The types of matrices that it multiplies and units may."""
+        return matrix_types(watch.source()) if self.kept is None else self.kept.matrices
 
 
 class Deciding:
@@ -94,7 +103,8 @@ class Deciding:
         """
         nodes = [node.handle for node in graph]
         assigned = [text(self._ort.get(self._ort.api.Node_GetEpName, node, "const char *")) for node in nodes]
-        self._model.path = file_text(self._ort.get(self._ort.api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
+        path = file_text(self._ort.get(self._ort.api.Graph_GetModelPath, handle, "const ORTCHAR_T *"))
+        self._model.path = path if self._model.kept is None else self._model.kept.path
         parent = ort_graph.read_parent(self._ort, handle)
         if parent is not None:
             self._contexts.check_body(graph, parent, self._model.source())
@@ -114,7 +124,8 @@ class Deciding:
             self._assignment.decided(parent.name, graph, Claim((Fused(0),) * len(graph)), assigned)
             return [], []
         self._meet(decision, parent is None)
-        self._assignment.decided("" if parent is None else parent.name, graph, decision, assigned)
+        if self._model.kept is None:
+            self._assignment.decided("" if parent is None else parent.name, graph, decision, assigned)
         for it in searches.values():
             for body in it.bodies.values():
                 self._assignment.decided(it.node.name, body, it.claim_of(body), [""] * len(body))

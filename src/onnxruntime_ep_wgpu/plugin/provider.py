@@ -19,7 +19,7 @@ from .._ort import ffi
 from ..device import let_go
 from ..program.target import TIMESTAMPS
 from . import collector, watch
-from .abi import ERROR, WARNING, Logger, message_of, text
+from .abi import ERROR, INFO, WARNING, Logger, message_of, text
 from .callbacks import CallbackTable, callback, held, let_go_of_frames
 from .captures import CaptureCallbacks, capture_slots
 from .kernels.control import ControlKernels
@@ -82,7 +82,9 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         return 0 if self._kernels is None else self._kernels.made
 
     def _refuse(self, error: BaseException) -> None:
-        self.logger.log(ERROR, f"the session is refused: {message_of(error)}")
+        # A compiled model of the cache that cannot be used costs time alone: the model is opened then.
+        severity = ERROR if watch.opened() is None else INFO
+        self.logger.log(severity, f"the session is refused: {message_of(error)}")
         let_go_of_frames(error)
         if self.refusal is None:
             self._refusal = watch.keep(error)

@@ -7,7 +7,7 @@ optimises the model, and released where no group is compiled. Before that, matri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,6 @@ from ..fields import settings_from
 from ..options import Options
 from ..program.settings import CompileSettings
 from ..runtime.making import Making
-from ..runtime.product_types import matrix_types
 from ..runtime.progress import CLAIMING, COMPILING
 from ..runtime.read_ahead import ReadAhead
 from ..runtime.settings import RunSettings
@@ -29,8 +28,10 @@ from . import watch
 from .abi import INFO, WARNING, Logger, Ort, text
 from .answers import Answers
 from .assign import graph as ort_graph
+from .assign.decision import Claim
 from .assign.inferred import made_by
 from .assign.ort_format import CopyGuard
+from .assign.outcome import Fused
 from .assign.report import AssignmentReport
 from .captures import Captures, check_placements
 from .context.contexts import Contexts
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from .answers import Answer
     from .assign.shown import ShownGraph, ShownNode
     from .context.asked import ContextOptions
+    from .context.keeping import Keeping
     from .context.shared import Shared, SharedWeights
     from .loops.decide import Loops
     from .search.bodies import SearchBody
@@ -87,7 +89,8 @@ class SessionState:
         self._running = settings_from(RunSettings, options.values)
         if (ahead := watch.ahead()) is not None:
             ahead.wait_for_library()
-        self.library = library_for(adapter, options, lambda: matrix_types(watch.source()))
+        model = self._model = SessionModel()
+        self.library = library_for(adapter, options, model.matrices)
         self.context = context_for(adapter, options, self.library.name, self._running.bounds_checks)
         self._member = self.context.join(
             settings_of(options, adapter.through("", self.library.name)),
@@ -97,7 +100,6 @@ class SessionState:
         self.target = self.context.target
         self._opening = self.context.open_ahead()
         self._compiling = replace(settings_from(CompileSettings, options.values), compiled_again=True, reads_sizes=True)
-        model = self._model = SessionModel()
         self._read_ahead = ReadAhead()
         self._has_groups = False
         self.assignment = AssignmentReport(name, logger)
@@ -109,8 +111,15 @@ class SessionState:
             self._compiling,
             trusting="enableRobustness" in options.given and not options["enableRobustness"],
             checking=library_named(self.library.name).module_checks or self._running.bounds_checks,
+            kept=None if model.kept is None else model.kept.context,
         )
-        answers = self._answers = Answers(self.target, self._compiling, model.source, self._tell, not contexts.enabled)
+        self.keeping: Keeping | None = None
+        if watch.keeps():
+            from .context.keeping import Keeping
+
+            self.keeping = Keeping()
+        stored = not contexts.enabled and model.kept is None
+        answers = self._answers = Answers(self.target, self._compiling, model.source, self._tell, stored)
         self.copy_guard = CopyGuard(
             name,
             copies,
@@ -157,7 +166,10 @@ class SessionState:
         with self._working(), self.making.part(CLAIMING):
             graph = ort_graph.read(self.ort, handle)
             self._read_ahead.begin(it.span for it in graph.in_files.values())
-            return self.deciding.decide(graph, handle, has_kernel)
+            groups, kernels = self.deciding.decide(graph, handle, has_kernel)
+            if self.keeping is not None and not self.deciding.in_a_body:
+                self.keeping.decided(graph, len(groups) == 1 and len(groups[0]) == len(graph))
+            return groups, kernels
 
     def _tell(self, line: str, aloud: bool) -> None:
         self.logger.log(WARNING if aloud else INFO, line)
@@ -225,9 +237,14 @@ class SessionState:
         elif self.contexts.enabled:
             values = inputs, outputs, frozenset(self.deciding.inputs)
             self.contexts.write(name, graph, answer, *values, self._model.path, self._model.content())
+        if self._model.kept is not None:
+            made = self._noted(graph, self._model.kept.nodes)
+        source = self._weights(graph.in_files)
+        if self.keeping is not None and opened is None:
+            self.keeping.compiled(graph, answer, name, (inputs, outputs), source, self.contexts.made_for)
         weights = None if opened is None else self.contexts.shared(program, graph.in_files)
         shared = nothing_shared if weights is None else weights.of_others(_sharing)
-        group = self._group(program, specialise, graph.in_files, shared, checked=answer.foreign)
+        group = self._group(program, specialise, source, shared, checked=answer.foreign)
         if weights is not None:
             weights.are_of(group)
         self.assignment.compiled(made, program)
@@ -242,6 +259,17 @@ class SessionState:
         optional = partial(ort_graph.optional_inputs, self.ort, handle)
         in_a_body = not self.deciding.decided  # bodies are compiled before the main graph is decided on
         return node_of(self.ort, group, tool, signature, program, self.captures, optional, in_a_body)
+
+    def _weights(self, in_files: Mapping[int, FilePlace]) -> FromModel:
+        """Where the model has the weights of a graph, of which `in_files` says some."""
+        return FromModel(self._model.path, self._model.content(), in_files)
+
+    def _noted(self, graph: ShownGraph, nodes: Sequence[str]) -> frozenset[str]:
+        """Notes the nodes of a graph, in this order, which run here as one group. Returns the names of what they make."""
+        by_name = {it.name: it for it in graph}
+        whole = replace(graph, nodes=[by_name[it] for it in nodes])
+        self.assignment.decided("", whole, Claim((Fused(0),) * len(whole)), [""] * len(whole))
+        return made_by(whole)
 
     def _read_again(self, handle: Any, of_context: bool) -> ir.Graph:
         """The graph of a group, for tools that run it step by step. Raises UnsupportedError."""
@@ -266,7 +294,7 @@ class SessionState:
 
         def group(body: SearchBody, graph: ShownGraph, answer: Answer, shared: Shared) -> CompiledGroup:
             self.assignment.compiled(body.shown, answer.stored.program)
-            return self._group(answer.stored.program, answer.specialise, graph.in_files, shared)
+            return self._group(answer.stored.program, answer.specialise, self._weights(graph.in_files), shared)
 
         signature = FusedNode(inputs=list(range(len(inputs))), outputs=made, input_names=inputs, output_names=outputs)
         return compiled_search(self.ort, node, signature, program, group)
@@ -279,20 +307,19 @@ class SessionState:
         body, graph, place = loops.body(node)
         answer = self._answers.program_within(place, graph, f"{node.name}.body", frozenset(), as_it_is)
         self.assignment.compiled(body.made, answer.stored.program)
-        group = self._group(answer.stored.program, answer.specialise, graph.in_files)
+        group = self._group(answer.stored.program, answer.specialise, self._weights(graph.in_files))
         return compiled_loop(self.ort, node, body, answer, group, inputs, outputs)
 
     def _group(
         self,
         program: Program,
         specialise: CompiledAgain,
-        in_files: Mapping[int, FilePlace],
+        weights: FromModel,
         shared: Shared = nothing_shared,
         checked: bool = False,
     ) -> CompiledGroup:
-        """A compiled graph on the device, whose weights are found again in the model where they are. Kernels that are to be
-        `checked` test every index, whatever the options."""
-        weights = FromModel(self._model.path, self._model.content(), in_files)
+        """A compiled graph on the device, with its `weights` where they are found again. Kernels that are to be `checked` test
+        every index, whatever the options."""
         running = replace(self._running, bounds_checks=True) if checked else self._running
         group = CompiledGroup(program, self.device, running, weights, specialise, shared, self.making)
         weights.freed()

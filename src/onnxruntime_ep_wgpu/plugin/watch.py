@@ -18,6 +18,7 @@ from ..live import LiveSet
 if TYPE_CHECKING:
     from ..runtime.making import Making
     from .ahead import Ahead
+    from .context.kept_model import KeptModel
 
 
 class Watched(Protocol):
@@ -47,7 +48,8 @@ class _Kept:
 class Watch:
     """Providers made and errors raised in callbacks, in order; `carried` are those in calls that cannot fail. `source` is the
     model, a file name or its bytes; `options` are provider options of this session alone, as text; `feeds` are the inputs of a
-    run, by name; `making` is how a session is made, and `ahead` what is done for it meanwhile.
+    run, by name; `making` is how a session is made, and `ahead` what is done for it meanwhile. `opened` is the compiled model that
+    ONNX Runtime gets instead of the source; `keeps` says whether one is to be kept.
 
     It is in effect while `lasts` is held: `with watching(...) as watch, watch.lasts:`. A lock lets go in C code, whatever
     interrupts the block, and a traceback may keep this object for long after it.
@@ -58,6 +60,8 @@ class Watch:
     feeds: Mapping[str, Any] = field(default_factory=dict)
     making: Making | None = None
     ahead: Ahead | None = None
+    opened: KeptModel | None = None
+    keeps: bool = False
     providers: list[Watched] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
     carried: list[BaseException] = field(default_factory=list)
@@ -179,6 +183,18 @@ def ahead() -> Ahead | None:
     """What is done meanwhile for the session that this thread is making."""
     watch = _current()
     return None if watch is None else watch.ahead
+
+
+def opened() -> KeptModel | None:
+    """The compiled model that ONNX Runtime has instead of the source of the session that this thread is making."""
+    watch = _current()
+    return None if watch is None else watch.opened
+
+
+def keeps() -> bool:
+    """Whether a compiled model of the session that this thread is making is to be kept."""
+    watch = _current()
+    return watch is not None and watch.keeps
 
 
 def inputs_of_bytes(nbytes: int) -> str:

@@ -67,6 +67,7 @@ class Making:
     ) -> None:
         self._listener, self._clock = listener, clock
         self._watched = listener is not None
+        self.stopped = False  # by the listener
         self.begun = self._mark = clock() if begun is None else begun
         self._ended: float | None = None
         self._open = [READING]  # the innermost part at the end
@@ -102,7 +103,11 @@ class Making:
             return
         self.last = Progress(self._open[-1], done, total, self._clock() - self.begun)
         if self._listener is not None:
-            self._listener(self.last)
+            try:
+                self._listener(self.last)
+            except BaseException:
+                self.stopped = True
+                raise
 
     def end(self) -> None:
         """The session is made, or is not going to be."""

@@ -128,7 +128,7 @@ class FromModel:
         self, path: str | Path, content: bytes | None = None, lent: Mapping[int, FilePlace] | None = None
     ) -> None:
         self._file = ModelFile(path, content) if path else None
-        self._lent = lent or {}
+        self._lent = dict(lent or {})
         self._mapped = MappedFiles()
 
     def freed(self) -> None:
@@ -148,6 +148,16 @@ class FromModel:
         lent = self._lent.get(array.__array_interface__["data"][0]) if array.flags.c_contiguous else None
         if lent is not None and lent.span.nbytes == array.nbytes:
             return lent
+        return self._compared(name, array)
+
+    def lend(self, name: str, array: Array) -> FilePlace | None:
+        """The same for memory of the owner, which stays as it is until it is `freed`: it is compared once."""
+        place = self.place(name, array)
+        if place is not None:
+            self._lent[array.__array_interface__["data"][0]] = place
+        return place
+
+    def _compared(self, name: str, array: Array) -> FilePlace | None:
         data = np.frombuffer(weight_bytes(array), np.uint8)
         for span in self._file.spans(name) if self._file is not None else ():
             with suppress(OSError):

@@ -53,7 +53,7 @@ _Row = tuple[str, Sequence[str], Sequence[str], Mapping[str, "int | bytes"]]
 
 class Contexts:
     """Those of one session, whose Programs are made for `target` with `settings`. It is `trusting` where the kernels of any context
-    need no checks, and `checking` where those of a group can have them."""
+    need no checks, and `checking` where those of a group can have them. `kept` is the only context of a model from the cache."""
 
     def __init__(
         self,
@@ -64,9 +64,10 @@ class Contexts:
         *,
         trusting: bool,
         checking: bool,
+        kept: GroupContext | None = None,
     ) -> None:
         self._ort, self._options, self._target, self._settings = ort, options, target, settings
-        self._trusting, self.checking = trusting, checking
+        self._trusting, self.checking, self._kept = trusting or kept is not None, checking, kept
         self._read: dict[frozenset[str], GroupContext] = {}
         self.left: dict[str, str] = {}  # nodes that run elsewhere, each by the first value that it makes
         self._made: list[_Row] = []
@@ -126,11 +127,13 @@ class Contexts:
         key = frozenset(it.name for it in node.outputs)
         if key in self._read:
             return
-        data, digest = nodes.data_of(node, path)
         try:
-            if digest_of(data) != digest:
-                raise EntryError("it is not the one that the model was compiled with")
-            context = GroupContext(data, path)
+            context = self._kept
+            if context is None:
+                data, digest = nodes.data_of(node, path)
+                if digest_of(data) != digest:
+                    raise EntryError("it is not the one that the model was compiled with")
+                context = GroupContext(data, path)
             if len(context.inputs) != len(node.inputs) or len(context.outputs) != len(node.outputs):
                 raise EntryError("its node has other inputs or outputs")
         except EntryError as error:
@@ -254,7 +257,8 @@ class Contexts:
                 " or put them into it with ep.context_embed_mode=1"
             )
         folder = os.path.dirname(os.path.abspath(compiled)) if compiled else None
-        group = WrittenGroup(graph, answer.stored, answer.names, ties_in(graph), inputs, outputs, declared, self.left)
+        ties = ties_in(graph) if answer.ties is None else answer.ties
+        group = WrittenGroup(graph, answer.stored, answer.names, ties, inputs, outputs, declared, self.left)
         if not self._made:
             group = replace(group, carried=self.carried.entries)
         data = bytes_of(group, self.made_for, Referring(folder, FromModel(path, source, graph.in_files)))

@@ -31,25 +31,31 @@ _WAY_OUT = "compile the model again, or bring back the file that it was compiled
 
 
 class Referring:
-    """What the constants of one context are kept as. `folder` is that of the compiled model, None where it has none."""
+    """What the constants of one context are kept as. `folder` is that of the compiled model, None where it has none. A `lasting`
+    one has digests of weights, by which they are found in files that were copied. One that is not has none, needs files that are
+    certain to be the same, and has at most `most` bytes of its own."""
 
-    def __init__(self, folder: str | None, model: FromModel) -> None:
+    def __init__(self, folder: str | None, model: FromModel, lasting: bool = True, most: int | None = None) -> None:
         self._folder = None if folder is None else os.path.realpath(folder)
-        self._model = model
+        self._model, self._lasting, self._most = model, lasting, most
         self._numbers: dict[str, int] = {}
         self.files: list[list[Any]] = []
         self.data = bytearray()
 
     def keep(self, name: str, it: Constant) -> Place:
         """Where its elements are: `[file, offset, digest]`, or `[place in the data]`."""
-        found = self._model.place(name, it.raw) if name and it.raw.nbytes > COPIED_BYTES else None
+        found = self._model.lend(name, it.raw) if name and it.raw.nbytes > COPIED_BYTES else None
         number = None if found is None else self._number(found)
         if found is None or number is None:
             return [self.append(it.raw.data)]
-        return [number, found.span.offset, it.digest()]
+        if not self._lasting and found.identity is None:
+            raise EntryError(f"somebody is writing the file of {name!r}")
+        return [number, found.span.offset, it.digest() if self._lasting else ""]
 
     def append(self, data: memoryview) -> int:
-        """Copies bytes to the data, and says where they are."""
+        """Copies bytes to the data, and says where they are. Raises EntryError for too many."""
+        if self._most is not None and len(self.data) + data.nbytes > self._most:
+            raise EntryError(f"it has more than {self._most} bytes")
         self.data += b"\0" * (-len(self.data) % _ALIGNED)
         at = len(self.data)
         self.data += data.cast("B") if data.nbytes else b""
@@ -130,7 +136,7 @@ class Referred:
             raise ModelError(
                 f"{self._compiled}: {self._where(name, span)} cannot be read ({error}): {_WAY_OUT}"
             ) from error
-        if not file.trusted and hashlib.sha256(raw.data).hexdigest() != digest:
+        if not file.trusted and not (digest and hashlib.sha256(raw.data).hexdigest() == digest):
             raise ModelError(
                 f"{self._compiled}: {self._where(name, span)} is another one than the model was compiled with: {_WAY_OUT}"
             )

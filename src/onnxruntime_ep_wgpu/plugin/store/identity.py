@@ -28,15 +28,21 @@ _LIBRARIES = ("onnx", "onnx_ir", "ml_dtypes", "numpy")
 
 def identity_of(target: Target, settings: CompileSettings) -> str | None:
     """None where it is not certain which code this process runs."""
+    code = code_identity()
+    if code is None:
+        return None
+    parts = [code, *(f"{it.name}={plain(getattr(target, it.name))}" for it in fields(target))]
+    parts += [f"{it.name}={plain(getattr(settings, it.name))}" for it in fields(settings)]
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def code_identity() -> str | None:
+    """The part of it that is the same for all sessions of a process: our code, and the libraries."""
     try:
         code, libraries = _code(), _libraries()
     except OSError:
         return None
-    if code is None:
-        return None
-    parts = [code, libraries, *(f"{it.name}={plain(getattr(target, it.name))}" for it in fields(target))]
-    parts += [f"{it.name}={plain(getattr(settings, it.name))}" for it in fields(settings)]
-    return hashlib.sha256("\n".join(parts).encode("utf-8", "backslashreplace")).hexdigest()
+    return None if code is None else f"{code}\n{libraries}"
 
 
 def plain(value: Any) -> str:

@@ -1,0 +1,56 @@
+"""Sessions of the compiled models that the cache keeps for `session()`: made where they are the same as those of the models.
+
+In: what `session()` was asked for. Out: what the cache has for it; whether a session says what one of the model would say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..options import parse, program_defaults
+from ..runtime.product_types import matrix_types
+
+if TYPE_CHECKING:
+    from ..device import Adapter
+    from ..plugin.context.kept_model import KeptModels
+
+_META = ("producer_name", "graph_name", "domain", "description", "graph_description", "version", "custom_metadata_map")
+
+
+def kept_models(
+    model: str | bytes, adapter: Adapter, given: Mapping[str, str], sizes: Mapping[str, int], sess_options: Any
+) -> KeptModels | None:
+    """None where no compiled model is used or kept: for bytes, SessionOptions of the caller, tools, and without a cache."""
+    from ..plugin.wrap import tool_waits
+
+    if isinstance(model, bytes) or sess_options is not None or tool_waits():
+        return None
+    import onnxruntime as ort
+
+    from ..plugin.context.kept_model import KeptModels
+
+    options = parse(given, [program_defaults()])
+    return KeptModels.of(model, adapter, options, sorted(sizes.items()), ort.__version__, ort.get_build_info())
+
+
+def says_of(session: Any) -> dict[str, Any] | None:
+    """What a session says of its model; None where a compiled model cannot say it: of inputs that are no tensors or have values."""
+    meta = session.get_modelmeta()
+    ends = [[[it.name, it.type, it.shape] for it in them] for them in (session.get_inputs(), session.get_outputs())]
+    if session.get_overridable_initializers() or any(
+        not kind.startswith("tensor(") for them in ends for _, kind, _ in them
+    ):
+        return None
+    return {"meta": {it: getattr(meta, it) for it in _META}, "ends": ends}
+
+
+def keep(kept: KeptModels, session: Any, state: Any) -> None:
+    """Keeps the compiled model of a session, where it made one that stands for the whole."""
+    made, says = state.keeping.made, says_of(session)
+    state.keeping.made = None
+    if made is None or says is None:
+        return
+    here = [it.name for it in state.assignment.placements() if it.on_webgpu and not it.within]
+    if here == list(made.nodes) and len(here) == len(state.assignment.placements()):
+        kept.keep(made, matrix_types(kept.path), says)

@@ -1,0 +1,375 @@
+"""Compiled models that the cache keeps for `session()`: opened where the session is as one of the model, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime as ort
+import pytest
+
+import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.api.kept import says_of
+from onnxruntime_ep_wgpu.api.reports import state_of
+from onnxruntime_ep_wgpu.kept import entry, folder
+from onnxruntime_ep_wgpu.kept.folder import Folder
+from onnxruntime_ep_wgpu.plugin.context.kept_model import KIND
+from tests import patience
+from tests.context.compiling import WIDE, wide, wide_reference
+from tests.plugin import models
+from tests.plugin.loss import device_of, lose
+
+F = np.float32
+X = np.random.default_rng(3).standard_normal((5, 8)).astype(F)
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
+    monkeypatch.setenv(folder.VARIABLE, str(tmp_path / "cache"))
+    path = folder.folder_path()
+    assert path is not None
+    return Folder(path)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "of").mkdir()
+    made = tmp_path / "of" / "model.onnx"
+    made.write_bytes(wide())
+    return made
+
+
+def is_kept(session: Any) -> bool:
+    """Whether a session has a compiled model of the cache."""
+    return state_of(session)._model.kept is not None
+
+
+def check(session: Any, seed: int = 0) -> None:
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], wide_reference(X, seed), rtol=1e-4, atol=1e-5)
+
+
+def kept(model: Path, **options: Any) -> Any:
+    """A session of a compiled model, and before it the one that leaves it there."""
+    assert not is_kept(webgpu_ep.session(model, **options))
+    session = webgpu_ep.session(model, **options)
+    assert is_kept(session)
+    return session
+
+
+def entries(place: Folder) -> list[str]:
+    """The names of all compiled models."""
+    return [it.name for it in place.entries() if entry.read(place.read(it.name, used=False) or b"", None).kind == KIND]
+
+
+def described() -> bytes:
+    """A model that says all that a model can say of itself, with values that nothing reads or that are of no axes."""
+    text = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1], producer_name: "some", domain: "a.b",
+        model_version: -3, doc_string: "words", metadata_props: ["b": "2", "a": "ä"]>
+        g (float[n,8,3] x, float[] unread, float16 s, float[p,m] z) => (float[n,8,3] y, float16 t, float[k,l] v)
+        { y = Relu (x) t = Neg (s) v = Exp (z) }"""
+    made = onnx.parser.parse_model(text)
+    made.graph.doc_string = "of the graph"
+    made.graph.input[3].type.tensor_type.shape.dim[0].ClearField("dim_param")
+    made.graph.input[3].type.tensor_type.shape.dim[1].dim_param = "m m"
+    return made.SerializeToString()
+
+
+def numbered() -> bytes:
+    """Nodes without names, of which ONNX Runtime fuses some, and a constant that it calculates."""
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (float[n,8] x) => (float[n,8] y, int64[2] shape)
+        <float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}>
+        { two = Constant <value_float = 2.0> () a = Exp (w) b = Mul (a, two) c = Add (x, b) y = Softmax (c) shape = Shape (c) }"""
+    return onnx.parser.parse_model(text).SerializeToString()
+
+
+@pytest.mark.parametrize("model", [wide, models.chain, described, numbered])
+def test_the_session_says_what_one_of_the_model_says(place: Folder, path: Path, model: Callable[[], bytes]) -> None:
+    path.write_bytes(model())
+    first = webgpu_ep.session(path)
+    second = webgpu_ep.session(path)
+    assert not is_kept(first) and is_kept(second) and not state_of(second)._answers.compiled
+    assert says_of(first) == says_of(second)
+    a, b = map(webgpu_ep.report, (first, second))
+    assert (a.nodes, a.values, a.library, a.device) == (b.nodes, b.values, b.library, b.device)
+    assert first.get_providers() == second.get_providers()
+    assert first.get_session_options().log_severity_level == second.get_session_options().log_severity_level
+    types = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+    sizes = {"n": 3, "m m": 2, "N": 5, None: 4}
+    feeds = {
+        it.name: np.linspace(0, 1, int(np.prod(shape)), dtype=types[it.type]).reshape(shape)
+        for it in second.get_inputs()
+        for shape in [[sizes.get(extent, extent) for extent in it.shape]]
+    }
+    for got, want in zip(second.run(None, feeds), first.run(None, feeds), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_a_session_made_again_is_of_the_model(place: Folder, path: Path) -> None:
+    session = kept(path)
+    session.set_providers(["CPUExecutionProvider"])
+    check(session)
+
+
+def test_weights_come_back_after_a_loss(place: Folder, path: Path) -> None:
+    session = kept(path)
+    check(session)
+    lose(device_of(session))
+    check(session)
+
+
+# ---- files that changed
+
+
+def same_size_and_time(path: Path, data: bytes) -> None:
+    known = path.stat()
+    assert known.st_size == len(data)
+    with open(path, "r+b") as file:  # the same inode
+        file.write(data)
+    os.utime(path, ns=(known.st_atime_ns, known.st_mtime_ns))
+
+
+def replaced(path: Path, data: bytes) -> None:
+    known = path.stat()
+    other = path.with_name("other")
+    other.write_bytes(data)
+    os.utime(other, ns=(known.st_atime_ns, known.st_mtime_ns))
+    os.replace(other, path)
+
+
+@pytest.mark.parametrize("change", [same_size_and_time, replaced])
+def test_another_model_in_the_same_file(place: Folder, path: Path, change: Callable[[Path, bytes], None]) -> None:
+    check(kept(path))
+    for seed in (1, 2):
+        change(path, wide(seed))
+        session = webgpu_ep.session(path)
+        assert not is_kept(session)
+        check(session, seed)
+        session = webgpu_ep.session(path)
+        assert is_kept(session)
+        check(session, seed)
+    assert len(entries(place)) == 1
+
+
+def beside(path: Path, seed: int, name: str = "weights") -> None:
+    onnx.save(onnx.load_from_string(wide(seed)), path, save_as_external_data=True, location=name, size_threshold=0)
+
+
+@pytest.mark.parametrize("change", [same_size_and_time, replaced])
+def test_other_external_data(place: Folder, path: Path, change: Callable[[Path, bytes], None]) -> None:
+    beside(path, 0)
+    weights = path.with_name("weights")
+    other = path.with_name("elsewhere.onnx")
+    beside(other, 1, "others")
+    check(kept(path))
+    change(weights, other.with_name("others").read_bytes())
+    session = webgpu_ep.session(path)
+    assert not is_kept(session)
+    check(session, 1)
+    check(kept_now(path), 1)
+
+
+def kept_now(path: Path) -> Any:
+    session = webgpu_ep.session(path)
+    assert is_kept(session)
+    return session
+
+
+def test_models_and_weights_behind_links(place: Folder, path: Path) -> None:
+    """As the cache of Hugging Face has them."""
+    blobs = path.parent / "blobs"
+    for seed in (0, 1):
+        (blobs / str(seed)).mkdir(parents=True)
+        beside(blobs / str(seed) / "m", seed, "w")
+    snapshot = path.parent / "snapshot"
+    snapshot.mkdir()
+    (snapshot / "model.onnx").symlink_to(blobs / "0" / "m")
+    (snapshot / "w").symlink_to(blobs / "0" / "w")
+    check(kept(snapshot / "model.onnx"))
+    for name, at in (("model.onnx", "m"), ("w", "w")):
+        (snapshot / name).unlink()
+        (snapshot / name).symlink_to(blobs / "1" / at)
+    session = webgpu_ep.session(snapshot / "model.onnx")
+    assert not is_kept(session)
+    check(session, 1)
+
+
+def test_a_model_that_is_written_while_it_is_opened(place: Folder, path: Path) -> None:
+    kept(path)
+    written: list[object] = []
+
+    def write(progress: Any) -> None:
+        if progress.part == "weights" and not written:
+            written.append(progress)
+            same_size_and_time(path, wide(1))
+
+    session = webgpu_ep.session(path, on_progress=write)
+    assert written and not is_kept(session)
+    check(session, 1)
+
+
+def test_a_file_that_is_gone(place: Folder, path: Path) -> None:
+    beside(path, 0)
+    kept(path)
+    path.with_name("weights").unlink()
+    with pytest.raises(Exception, match="weights"):
+        webgpu_ep.session(path)
+
+
+# ---- what decides beside the files
+
+
+def test_options_and_sizes_have_compiled_models_of_their_own(place: Folder, path: Path) -> None:
+    kept(path)
+    kept(path, validationMode="full")
+    kept(path, free_dimensions={"n": 5})
+    session = kept(path, free_dimensions={"n": 6})
+    assert session.get_inputs()[0].shape == [6, 8]
+    shutil.copy(path, path.with_name("copy.onnx"))
+    kept(path.with_name("copy.onnx"))
+    webgpu_ep.set_default_options(maxNumPendingDispatches=7)
+    try:
+        kept(path)
+    finally:
+        webgpu_ep.set_default_options()
+    assert len(entries(place)) == 6
+    check(kept_now(path))
+
+
+def test_another_onnxruntime_opens_the_model(place: Folder, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(path)
+    monkeypatch.setattr(ort, "__version__", "1.99.0")
+    assert not is_kept(webgpu_ep.session(path))
+
+
+def test_another_adapter_opens_the_model(place: Folder, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another driver, or another tuning: all that a context says for what it was made."""
+    from onnxruntime_ep_wgpu.plugin.context.made_for import MadeFor
+
+    kept(path)
+    monkeypatch.setattr(MadeFor, "differs", lambda *_: "another adapter")
+    assert not is_kept(webgpu_ep.session(path))
+
+
+def looped() -> bytes:
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (float[n,8] x, bool c) => (float[n,8] y) {
+        y = If (c) <then_branch = t () => (float[n,8] a) { a = Exp (x) }, else_branch = e () => (float[n,8] b) { b = Neg (x) }> }"""
+    return onnx.parser.parse_model(text).SerializeToString()
+
+
+def replaceable() -> bytes:
+    """An initializer that is an input too."""
+    made = onnx.load_from_string(wide())
+    made.graph.input.append(onnx.helper.make_tensor_value_info("b", models.FLOAT, [WIDE]))
+    return made.SerializeToString()
+
+
+@pytest.mark.parametrize("model", [models.doubles_beside, looped, replaceable])
+def test_models_that_need_more_than_a_group_are_opened(place: Folder, path: Path, model: Callable[[], bytes]) -> None:
+    path.write_bytes(model())
+    for _ in range(2):
+        assert not is_kept(webgpu_ep.session(path))
+    assert not entries(place)
+
+
+def test_what_a_caller_has_in_memory_is_not_kept(place: Folder, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        assert not is_kept(webgpu_ep.session(wide()))
+        assert not is_kept(webgpu_ep.session(path, sess_options=ort.SessionOptions()))
+        assert not is_kept(webgpu_ep.session(path, forceCpuNodeNames=["sum"]))
+        with monkeypatch.context() as there:
+            there.setenv(folder.VARIABLE, "off")
+            assert not is_kept(webgpu_ep.session(path))
+    assert not entries(place)
+
+
+def test_a_compiled_model_is_not_kept(place: Folder, path: Path) -> None:
+    options = ort.SessionOptions()
+    options.add_session_config_entry("ep.context_enable", "1")
+    webgpu_ep.session(path, sess_options=options)
+    for _ in range(2):
+        session = webgpu_ep.session(path.with_name("model_ctx.onnx"))
+        assert not is_kept(session)
+        check(session)
+
+
+# ---- entries
+
+
+def test_an_entry_that_was_damaged_is_made_again(place: Folder, path: Path) -> None:
+    kept(path)
+    (name,) = entries(place)
+    file = Path(place.path) / f"{name}{folder.SUFFIX}"
+    data = file.read_bytes()
+    for at in np.linspace(0, len(data) - 1, 7, dtype=int):
+        for damaged in (data[:at], data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]):
+            file.write_bytes(damaged)
+            check(kept(path))
+
+
+def test_a_progress_that_ends_the_work_does_so_once(place: Folder, path: Path) -> None:
+    kept(path)
+    asked = []
+
+    def stop(progress: Any) -> None:
+        asked.append(progress)
+        if len(asked) > 1:
+            raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        webgpu_ep.session(path, on_progress=stop)
+    assert len(asked) == 2
+
+
+def test_the_list_shows_it(place: Folder, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from onnxruntime_ep_wgpu.cli import main
+
+    kept(path)
+    main(["cache", "list", "--json"])
+    assert f'"{KIND}"' in capsys.readouterr().out
+    main(["cache", "clear"])
+    assert not entries(place) and not is_kept(webgpu_ep.session(path))
+
+
+SCRIPT = """
+import sys, onnxruntime_ep_wgpu as webgpu_ep
+from pathlib import Path
+from tests.writing.worker import stopped
+stopped("killed", int(sys.argv[2]), Path(sys.argv[3]))
+webgpu_ep.session(sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
+def test_a_process_that_is_killed_while_it_writes(place: Folder, path: Path) -> None:
+    """Before it opens or renames the file; entries of claims and Programs are there already."""
+    webgpu_ep.session(path)
+    (name,) = entries(place)
+    place.remove(name)
+    ended = set()
+    for number in range(1, 12):
+        done = patience.run([sys.executable, "-c", SCRIPT, str(path), str(number), place.path], cwd=ROOT)
+        ended.add(done.returncode)
+        session = webgpu_ep.session(path)
+        check(session)
+        for it in entries(place):
+            place.remove(it)
+    assert -signal.SIGKILL in ended
+
+
+def test_processes_that_write_at_once(place: Folder, path: Path) -> None:
+    script = "import sys, onnxruntime_ep_wgpu as webgpu_ep; webgpu_ep.session(sys.argv[1])"
+    command = [sys.executable, "-c", script, str(path)]
+    for it in [subprocess.Popen(command, env=patience.here()) for _ in range(2)]:
+        assert it.wait() == 0
+    check(kept_now(path))
+    assert len(entries(place)) == 1
