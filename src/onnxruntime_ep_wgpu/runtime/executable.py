@@ -1,7 +1,6 @@
 """Running a Program: its weights on a device, a plan for the shapes of the inputs, callers' buffers bound, the work submitted.
 
-In: a Program, tensors on the device. Out: work that is submitted, or an error before anything runs. Invariant: what the
-caller passes is bound as it is, but for what WebGPU cannot bind, which is copied.
+In: a Program, tensors on the device. Out: work that is submitted, or an error before anything runs.
 """
 
 from __future__ import annotations
@@ -19,20 +18,21 @@ from ..device import Buffer, Copy, Device, Place, Recording, Submission, Turn, W
 from ..errors import InputError, LimitError, OutOfMemoryError
 from ..program.axes import model_name
 from ..program.dtypes import DType
-from ..program.layout import Layouts, written
+from ..program.layout import Layouts
 from ..program.program import Program
 from ..program.series import LONGEST, AllSeries
 from ..program.target import check_target
 from ..program.weights import weight_array, weight_bytes, weight_names, weight_sizes
 from ..trace import Scope, listeners, span
 from . import checks, inspect
+from .binder import Binder
 from .describe import Descriptions
 from .inputs import DeviceTensor, InputChecks
 from .pipelines import Pipelines
 from .plan import Plan, Repeater
 from .plans import GraphPlans, InSeries, PlannedRun, Plans
 from .runs.growth import Growth, Steps, further, rising
-from .runs.key import Callers, Key
+from .runs.key import Key
 from .runs.repeat import CapturedRun, PlacedRun
 from .settings import RunSettings
 from .stepwise import Stepwise
@@ -140,16 +140,15 @@ class Executable:
         # The arrays may be large, or views of memory that the caller frees; from here on the device has them.
         program = replace(program, weights=())
         self.program, self.device, self.settings = program, device, settings or RunSettings()
-        self.copied_inputs = 0  # inputs that had to be copied because they shared a buffer with an output
+        self.copied_inputs = 0  # of all runs: see `Binder`
         self._pipelines = pipelines or Pipelines(program, device, self.settings)
         self._plans = Plans(program, device, self.settings, self._weights, self._pipelines, of_graph)
         self._layouts, self._checks = Layouts(program), InputChecks(program)
         self._stepwise = Stepwise(program, device, self._weights) if self.settings.stepwise else None
         self._descriptions = Descriptions(program)
-        self._empty = device.buffer(256, "empty tensor")
+        self._binder = Binder(program, device)
         self._growth, self._series = Growth(), AllSeries(self._layouts)
         self._passed_over = self._pass_over = 0
-        self._read_beside = _read_beside(program)
 
     def _uploaded(
         self,
@@ -280,10 +279,9 @@ class Executable:
     def submit_in_series(self, planned: PlannedRun, places: Sequence[Place | None]) -> Work | None:
         """Submits a run of a series, with tensors at these places. Gives what did; None, and nothing has run, when it would copy
         tensors, or was refused."""
-        plan, copied = planned.plan, self.copied_inputs
-        callers, before, after = self._place(plan, places)
+        plan = planned.plan
+        callers, before, after = self._binder.callers(plan, places)
         if before or after:
-            self.copied_inputs = copied
             return None
         work = self.work(Submission(plan.bind(callers), numbers=plan.rows))
         plan.submits += 1
@@ -313,7 +311,8 @@ class Executable:
 
     def _bound(self, plan: Plan, places: Sequence[Place | None]) -> PlacedRun:
         """A run of a plan on these places."""
-        callers, before, after = self._place(plan, places)
+        callers, before, after = self._binder.callers(plan, places)
+        self.copied_inputs += len(before)
         # Stepwise runs make bind groups dispatch by dispatch.
         return PlacedRun(callers, plan.bind(callers) if self._stepwise is None else None, before, after)
 
@@ -331,25 +330,6 @@ class Executable:
         """Runs again what was captured. `places` are where the tensors lie this time; there is no `difference`. Gives what was
         submitted as `submit` does."""
         return self._submit(captured.plan, captured.bound or self._bound(captured.plan, places))
-
-    def _place(self, plan: Plan, places: Sequence[Place | None]) -> tuple[Callers, list[Copy], list[Copy]]:
-        """What the dispatches bind for the callers' tensors, with the copies before and after that this needs."""
-        count = len(self.program.inputs)
-        # An empty result beside others of a kernel needs a buffer that no other of its tensors has.
-        bound = [
-            place or Place(self._empty if k < count else self.device.buffer(16, "empty tensor"), 0)
-            for k, place in enumerate(places)
-        ]
-        callers = dict(zip(self.program.inputs, bound[:count], strict=True))
-        results = dict(zip(self.program.outputs, bound[count:], strict=True))
-        in_place = {it for output, it in plan.layout.aliases if callers[it] == results[output]}
-        before = self._separate(plan, callers, {id(b) for b, _ in results.values()}, in_place)
-        after = self._elsewhere(plan, results)
-        for output, it in plan.layout.aliases:
-            if callers[it] != results[output]:
-                before.append((*callers[it], *results[output], plan.nbytes[output]))
-                self.copied_inputs += 1
-        return Callers(callers | results), before, after
 
     def _submit(self, plan: Plan, run: PlacedRun) -> Submission | None:
         """Queues a run: copies, dispatches and copies. Gives what was submitted where such a run does nothing else."""
@@ -418,42 +398,6 @@ class Executable:
         """
         with self.planned(inputs) as plan:
             yield from inspect.trace(plan, inputs, replace)
-
-    def _separate(self, plan: Plan, callers: dict[int, Place], stored: set[int], in_place: set[int]) -> list[Copy]:
-        """Copies for inputs that share a buffer with an output (WebGPU forbids reading and writing one buffer in a
-        dispatch, even disjoint ranges) or whose offset the adapter cannot bind. No dispatch reads those `in_place`."""
-        copies = []
-        alignment = self.device.target.offset_alignment
-        for value, (buffer, offset) in list(callers.items()):
-            if value not in in_place and buffer is not self._empty and (id(buffer) in stored or offset % alignment):
-                nbytes = plan.nbytes[value]
-                copy = plan.scratch(value)
-                copies.append((buffer, offset, copy, 0, -(-nbytes // 4) * 4))
-                callers[value] = Place(copy, 0)
-                self.copied_inputs += 1
-        return copies
-
-    def _elsewhere(self, plan: Plan, results: dict[int, Place]) -> list[Copy]:
-        """Outputs that are calculated elsewhere and copied: those at an offset the adapter cannot bind, and those that a
-        dispatch reads which writes another output in the same buffer."""
-        copies = []
-        for value, (buffer, offset) in list(results.items()):
-            beside = any(results[it].buffer is buffer for it in self._read_beside.get(value, ()))
-            if beside or offset % self.device.target.offset_alignment:
-                temporary = plan.scratch(value)
-                copies.append((temporary, 0, buffer, offset, plan.nbytes[value]))
-                results[value] = Place(temporary, 0)
-        return copies
-
-
-def _read_beside(program: Program) -> dict[int, set[int]]:
-    """For each output that a dispatch reads the outputs that such dispatches write."""
-    outputs, found = set(program.outputs), dict[int, set[int]]()
-    for dispatch in program.dispatches:
-        stored = outputs.intersection(written(program, dispatch))
-        for value in outputs.intersection(dispatch.args) - stored:
-            found.setdefault(value, set()).update(stored)
-    return found
 
 
 def _shapes(dtypes: Sequence[DType], shapes: Sequence[tuple[int, ...]]) -> str:
