@@ -70,7 +70,7 @@ def test_a_line_goes_from_what_wrote_a_value_to_what_reads_it() -> None:
     assert [it.kind for it in found.boxes] == ["input", *["kernel"] * len(made.dispatches), "output"]
     assert all(it.source < it.target for it in found.lines)
     assert found.lines[-1].target == len(found.boxes) - 1
-    assert found.lines[0].label == described(made, made.values[made.inputs[0]]) == "float32[n, 8]"
+    assert found.lines[0].label == described(made.values[made.inputs[0]]) == "float32[n, 8]"
     assert "w float32[8, 8], 256 bytes" in found.boxes[1].facts["weights"]
     assert found.boxes[1].text.startswith(made.kernels[made.dispatches[0].kernel].wgsl[0][:50])
 

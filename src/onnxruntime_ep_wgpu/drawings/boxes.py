@@ -53,11 +53,11 @@ def drawn(program: Program) -> Drawing:
     def read(value: int, reader: int) -> None:
         if value in writers:
             source = writers[value]
-            lines.setdefault((source, reader, value), Line(source, reader, described(program, program.values[value])))
+            lines.setdefault((source, reader, value), Line(source, reader, described(program.values[value])))
 
     for value in program.inputs:
         it = program.values[value]
-        writers[value] = add(Box(it.name, described(program, it), "input"))
+        writers[value] = add(Box(it.name, described(it), "input"))
     for number, dispatch in enumerate(program.dispatches):
         kernel = program.kernels[dispatch.kernel]
         pairs = list(zip(dispatch.args, kernel.bindings, strict=True))
@@ -68,8 +68,8 @@ def drawn(program: Program) -> Drawing:
             "kernel": kernel.label,
             "operators": operators,
             "nodes": ", ".join(dispatch.origin),
-            "makes": ", ".join(dict.fromkeys(described(program, it) for it in made)),
-            "weights": ", ".join(f"{it.name} {described(program, it)}" for it in weights),
+            "makes": ", ".join(dict.fromkeys(described(it) for it in made)),
+            "weights": ", ".join(f"{it.name} {described(it)}" for it in weights),
             "variants": str(len(kernel.wgsl)),
         }
         subtitle = operators if operators != kernel.label else ""
@@ -81,7 +81,7 @@ def drawn(program: Program) -> Drawing:
                 writers[value] = box
     for value in program.outputs:
         it = program.values[value]
-        read(value, add(Box(it.name, described(program, it), "output")))
+        read(value, add(Box(it.name, described(it), "output")))
     return _used(boxes, list(lines.values()))
 
 
@@ -95,7 +95,7 @@ def _used(boxes: list[Box], lines: list[Line]) -> Drawing:
     )
 
 
-def described(program: Program, value: Value) -> str:
+def described(value: Value) -> str:
     """`float32[N, 3, 224, 224]`, and how large it is where that is known."""
     shape = f"{value.dtype.label}[{', '.join(extent(it) for it in value.shape)}]"
     if not all(isinstance(it, int) for it in value.shape):

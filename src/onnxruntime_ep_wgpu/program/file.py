@@ -103,9 +103,9 @@ def header(program: Program, arrays: Sequence[Any] = ()) -> dict[str, Any]:
     }
 
 
-def from_header(found: dict[str, Any], weights: Sequence[Any] = ()) -> Program:
+def from_header(found: dict[str, Any]) -> Program:
     """The program of a header; raises KeyError, TypeError or ValueError when it is damaged."""
-    return program_of(found, COLUMNS, weights)
+    return program_of(found, COLUMNS)
 
 
 def row_of(it: Any, columns: Sequence[str]) -> list[Any]:

@@ -62,7 +62,7 @@ def _no_number(text: str) -> None:
     raise ValueError(f"{text} is no number")
 
 
-def program_of(found: Any, columns: Mapping[str, Sequence[str]], weights: Sequence[Any] = ()) -> Program:
+def program_of(found: Any, columns: Mapping[str, Sequence[str]]) -> Program:
     """The Program of a header whose tables have these columns. Raises ValueError, KeyError or TypeError."""
     if type(found) is not dict:
         raise ValueError(f"{cut(found)} is no header")
@@ -104,7 +104,7 @@ def program_of(found: Any, columns: Mapping[str, Sequence[str]], weights: Sequen
         declined=table("declined", Declined),
         aliases=_list(_pair(_count))(found["aliases"]),
         sized=_list(_pair(_count))(found.get("sized", [])),
-        weights=tuple(weights),
+        weights=(),
     )
     _check(program)
     for k in program.inputs:

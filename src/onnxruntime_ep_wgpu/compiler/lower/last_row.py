@@ -27,7 +27,7 @@ def sink_rows(graph: ir.Graph, cut: ir.Node) -> list[ir.Node]:
     alone. Returns those; without any the graph stays as it is."""
     (row,), logits = cut.outputs, cut.inputs[0]
     assert logits is not None
-    found = dict(_row_by_row(graph, logits, cut))
+    found = dict(_row_by_row(graph, cut))
     if not found:
         return []
     row.replace_all_uses_with(logits, replace_graph_outputs=True)
@@ -65,7 +65,7 @@ def _behind(graph: ir.Graph, value: ir.Value, cut: ir.Node) -> ir.Value:
     return cut.outputs[0]
 
 
-def _row_by_row(graph: ir.Graph, logits: ir.Value, cut: ir.Node) -> Iterator[tuple[ir.Node, tuple[int, ...]]]:
+def _row_by_row(graph: ir.Graph, cut: ir.Node) -> Iterator[tuple[ir.Node, tuple[int, ...]]]:
     """The nodes that only the cut of the logits needs and that make a row of one row, with the inputs that have rows."""
     values = _Values(graph)
     found = {cut}

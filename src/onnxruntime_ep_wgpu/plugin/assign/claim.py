@@ -130,7 +130,7 @@ def _drop_islands(
     islands = [
         place
         for part in partition.components(before, partition.levels(before, can_run, waits))
-        if all(_is_shape_arithmetic(nodes[place], nodes, before[place], can_run) for place in part)
+        if all(_is_shape_arithmetic(nodes[place], before[place], can_run) for place in part)
         for place in part
     ]
     if len(islands) < len(nodes):
@@ -177,7 +177,7 @@ def _moves_on_cpu(node: ir.Node) -> bool:
     return types <= {ir.DataType.FLOAT} | integers
 
 
-def _is_shape_arithmetic(node: ir.Node, nodes: list[ir.Node], before: list[int], can_run: list[bool]) -> bool:
+def _is_shape_arithmetic(node: ir.Node, before: list[int], can_run: list[bool]) -> bool:
     """Whether a node makes nothing but scalars and short lists of integers, without reading a tensor of ours, and the CPU provider
     has a kernel for it."""
     last = node.inputs[-1] if node.inputs else None

@@ -51,6 +51,12 @@ def read_in(graph: ShownGraph) -> set[int]:
     return {id(it) for node in graph for it in (*node.inputs, *node.implicit_inputs) if it is not None}
 
 
+def drop_unread_inputs(graph: ShownGraph) -> None:
+    """Leaves out inputs that no node reads."""
+    read = read_in(graph)
+    graph.inputs[:] = [it for it in graph.inputs if id(it) in read]
+
+
 def drop_unread_constants(graph: ShownGraph) -> None:
     """Leaves out constants that no node reads."""
     read = read_in(graph)

@@ -53,12 +53,12 @@ class GroupValues:
         return f"group {self.partition}{inside}: {'; '.join(parts)}"
 
 
-def reasons_of(nodes: Iterable[Placement], most: int = 3) -> str:
-    """The first different reasons against nodes, each with the first node that it holds for."""
+def reasons_of(nodes: Iterable[Placement]) -> str:
+    """The first three different reasons against nodes, each with the first node that it holds for."""
     first: dict[str, Placement] = {}
     for node in nodes:
         if node.reason:
             first.setdefault(f"{node.op_type}: {node.reason}", node)
-    shown = [f"{node.op_type} ({node.name}): {node.reason}" for node in list(first.values())[:most]]
+    shown = [f"{node.op_type} ({node.name}): {node.reason}" for node in list(first.values())[:3]]
     more = len(first) - len(shown)
     return "; ".join(shown) + (f"; and {more} more" if more else "")

@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ...records import dataclass
-from ..assign.editing import constant, drop_unread_constants, node_of, read_in, replace_reads
+from ..assign.editing import constant, drop_unread_constants, drop_unread_inputs, node_of, replace_reads
 from ..assign.inferred import made_by
 from ..assign.shown import Extent, ShownGraph, ShownNode, ShownValue
 
@@ -96,8 +96,7 @@ def body_of(node: ShownNode, graph: ShownGraph, shown: Shown) -> LoopBody:
     decides = "" if always or once else result(graph.outputs[0], ())
     graph.outputs[:] = makers.values()
     _drop_dead(graph)
-    read = read_in(graph)
-    graph.inputs[:] = [it for it in graph.inputs if id(it) in read]
+    drop_unread_inputs(graph)
     captured = tuple(it.name for it in graph.inputs if it.name in outside)
     kinds = tuple(DType.of(it.code) for it in rows if it.code is not None)
     # Without an iteration a result has the rank that ONNX Runtime knows, and not one that was found.

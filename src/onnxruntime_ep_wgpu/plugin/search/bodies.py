@@ -22,7 +22,7 @@ import numpy as np
 from ...errors import UnsupportedError
 from ...program.dtypes import DType
 from ...records import dataclass
-from ..assign.editing import constant, node_of, read_in, replace_reads
+from ..assign.editing import constant, drop_unread_inputs, node_of, replace_reads
 from ..assign.inferred import made_by
 from ..assign.shown import Extent, ShownAttribute, ShownGraph, ShownValue
 from .operators import GPT, T5, WHISPER, Search
@@ -269,8 +269,7 @@ def _only_used(graph: ShownGraph, declared: Sequence[str]) -> tuple[str, ...]:
     for value in graph.outputs:
         if value.maker is None:
             raise UnsupportedError(f"{value.name} is made by no node")
-    read = read_in(graph)
-    graph.inputs[:] = [it for it in graph.inputs if id(it) in read]
+    drop_unread_inputs(graph)
     return tuple(it.name for it in graph.inputs if it.name not in declared)
 
 

@@ -28,9 +28,9 @@ def _size(b: Builder, name: str, operand: Operand | None, count: int, what: str)
         b.require(equal(operand.size, count), f"{name} {{}} has not the {count} numbers of {what}", operand)
 
 
-def check_block(block: int, name: str = "block_size") -> None:
+def check_block(block: int) -> None:
     if block < LEAST_BLOCK or block & (block - 1):
-        raise UnsupportedError(f"{name} {block}: a power of two from {LEAST_BLOCK} on is needed")
+        raise UnsupportedError(f"block_size {block}: a power of two from {LEAST_BLOCK} on is needed")
 
 
 def per_block(b: Builder, p: Operand, rows: int, blocks: int, block: int) -> Operand:

@@ -105,7 +105,7 @@ def decoder_multi_head_attention(
         past_length = None
     return attended(
         b, q, k, v, past_key=None if across else past_key, past_value=None if across else past_value, past_length=past_length,
-        beams=beams, beam_width=beam_width, mask=mask, bias=attention_bias, filter_value=mask_filter_value, scale=scale,
+        beams=beams, mask=mask, bias=attention_bias, filter_value=mask_filter_value, scale=scale,
         causal=False, outputs=outputs,
     )  # fmt: skip
 
@@ -120,7 +120,6 @@ def attended(
     past_value: Operand | None,
     past_length: Operand | None = None,
     beams: Operand | None,
-    beam_width: Operand | None = None,
     mask: Operand | None,
     bias: Operand | None,
     filter_value: float,

@@ -142,7 +142,7 @@ def paged_attention(
         b.reshape(form.stored(b, b.reshape(x, (*x.shape[:2], 1, x.shape[2]))), x.shape) if form else x
         for form, x in zip(forms, news, strict=False)
     ]
-    caches = stored_in_pages(b, list(zip(stored, held, strict=True)), _slots(b, slots, tokens, key_cache.shape[1]))
+    caches = stored_in_pages(b, list(zip(stored, held, strict=True)), _slots(b, slots, tokens))
 
     def of_pages(cache: Operand, number: int, width: Dim) -> Operand:
         found = b.map(
@@ -255,7 +255,7 @@ def _tokens(b: Builder, begins: Operand, past: Operand, pages: Operand, count: D
     return Tokens(known, position, last, rows)
 
 
-def _slots(b: Builder, slots: Operand | None, tokens: Tokens, block: Dim) -> Operand:
+def _slots(b: Builder, slots: Operand | None, tokens: Tokens) -> Operand:
     """Per token, the row of the cache where its keys and values are stored; negative for none."""
     if slots is not None:
         return b.pointwise("where(p < 0, -1, s)", {"p": tokens.position, "s": slots}, DType.INT32)

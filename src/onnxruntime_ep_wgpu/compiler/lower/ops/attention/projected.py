@@ -79,7 +79,6 @@ def projected_attention(
         past_key=past_key,
         past_value=past_value,
         beams=beams,
-        beam_width=beam_width,
         mask=mask,
         bias=attention_bias,
         outputs=3,
