@@ -1,11 +1,12 @@
-// A plan with certain buffers of its callers: what a run binds, copies and reads with them, found once, so that the next run with the
-// same ones only encodes. In: tensors in memory or in buffers. Out: the same. Invariant: a buffer is checked before it is bound.
+// Certain sizes with certain buffers of callers: what a run binds, copies and reads with them, found once, so that the next run with
+// the same ones only encodes. In: tensors in memory or in buffers. Out: the same. Invariant: a buffer is checked before it is bound.
 
 import { InputError } from './errors.js';
+import type { Layout } from './layout.js';
 import { type Groups, type Plan, bindingBytes } from './plan.js';
 import type { Profiled } from './profile.js';
 
-const MAX_BOUND = 8; // sets of callers' buffers that are kept of a plan
+const MAX_BOUND = 8; // sets of callers' buffers that are kept of certain sizes
 
 /** An input: `bytes` in memory, or a `buffer`. */
 export interface Feed {
@@ -46,6 +47,10 @@ export class Bound {
   bytes = 0;
   /** Some of the buffers are callers', who may have destroyed them before the next run. */
   readonly foreign: boolean;
+  /** It ran like this, or binds what another run was right with. */
+  sure: boolean;
+  readonly layout: Layout;
+  readonly #plan: Plan;
   readonly #callers = new Map<number, GPUBuffer>();
   readonly #inputs: readonly (GPUBuffer | undefined)[];
   /** The buffers of inputs in memory. */
@@ -54,12 +59,14 @@ export class Bound {
   readonly #after: Copy[] = [];
   /** What is read: from where, into which part of the buffer that is read. */
   readonly #reads: { readonly result: number; readonly from: GPUBuffer; readonly at: number; readonly size: number }[] = [];
-  #groups: Groups = [];
+  #groups: Groups | undefined;
 
   /** Raises InputError for buffers that do not fit. */
-  constructor(readonly plan: Plan, feeds: readonly Feed[], private readonly places: readonly Place[]) {
-    const { program, layout } = plan;
+  constructor({ plan, layout, kept }: Runs, feeds: readonly Feed[], private readonly places: readonly Place[]) {
+    const { program } = plan;
     const callers = this.#callers;
+    this.layout = layout;
+    this.#plan = plan;
     this.#inputs = feeds.map((it) => it.buffer);
     this.foreign = [...this.#inputs, ...places].some((it) => typeof it === 'object');
     this.results = program.outputs.map((value, k) => {
@@ -70,7 +77,7 @@ export class Bound {
         this.#fit(value, place.buffer, this.#after, true);
         return { dims, buffer: place.buffer };
       }
-      const own = place === 'kept' ? plan.kept(value) : plan.own(value);
+      const own = place === 'kept' ? kept(value) : plan.own(value);
       callers.set(value, own);
       if (place === 'kept') return { dims, buffer: own };
       if (place) {
@@ -97,10 +104,14 @@ export class Bound {
       const [from, to] = [callers.get(input)!, callers.get(output)!];
       if (from !== to) this.#before.push({ from, to, bytes: copied(layout.nbytes[output]!) });
     }
+    this.#groups = plan.bound([...callers.values()]);
+    // Copies may be from and to buffers that it does not bind.
+    this.sure = !!this.#groups && !this.#before.length && !this.#after.length;
   }
 
   #wrongShape(value: number, given: readonly number[]): InputError {
-    const { program, layout } = this.plan;
+    const { layout } = this;
+    const { program } = this.#plan;
     return new InputError(
       `output '${program.values[value]!.name}' has shape [${layout.shapes[value]!.join(', ')}], the tensor passed for it has [${given.join(', ')}]`,
     );
@@ -108,15 +119,15 @@ export class Bound {
 
   /** Puts a caller's buffer in its place, or a copy where it cannot be bound there. */
   #fit(value: number, buffer: GPUBuffer, copies: Copy[], output: boolean, shared = false): void {
-    const bytes = this.plan.layout.nbytes[value]!;
+    const bytes = this.layout.nbytes[value]!;
     if (!(buffer.size >= copied(bytes))) {
       throw new InputError(
-        `the tensor '${this.plan.program.values[value]!.name}' takes ${bytes} bytes, its buffer has ${buffer.size}: pass one of at least ${copied(bytes)} bytes`,
+        `the tensor '${this.#plan.program.values[value]!.name}' takes ${bytes} bytes, its buffer has ${buffer.size}: pass one of at least ${copied(bytes)} bytes`,
       );
     }
     // WebGPU lets no dispatch read and write one buffer, and kernels load 16 bytes at once.
     const fits = !shared && buffer.size >= bindingBytes(bytes);
-    const own = fits ? buffer : this.plan.own(value);
+    const own = fits ? buffer : this.#plan.own(value);
     this.#callers.set(value, own);
     if (fits || !bytes) return;
     copies.push(output ? { from: own, to: buffer, bytes: copied(bytes) } : { from: buffer, to: own, bytes: copied(bytes) });
@@ -134,21 +145,25 @@ export class Bound {
     return true;
   }
 
-  bind(): void {
-    this.#groups = this.plan.bind(this.#callers);
+  /** The device took a run with it. */
+  keep(): void {
+    if (this.sure) return;
+    this.sure = true;
+    this.#plan.keep([...this.#callers.values()], this.#groups!);
   }
 
   /** Writes inputs in memory, encodes and submits; results in memory are then in `staging`. */
   submit(feeds: readonly Feed[], staging?: GPUBuffer, profiled?: Profiled): void {
-    const { gpu } = this.plan;
+    const { gpu } = this.#plan;
+    const groups = (this.#groups ??= this.#plan.bind(this.#callers));
     for (let k = 0; k < feeds.length; k++) {
       const own = this.#written[k];
       if (own) gpu.write(own, 0, feeds[k]!.bytes!);
     }
     const encoder = gpu.device.createCommandEncoder();
     for (const it of this.#before) encoder.copyBufferToBuffer(it.from, 0, it.to, 0, it.bytes);
-    if (profiled) profiled.encode(encoder, this.plan.steps, this.#groups);
-    else this.plan.encode(encoder, this.#groups);
+    if (profiled) profiled.encode(encoder, this.#plan, groups);
+    else this.#plan.encode(encoder, groups);
     for (const it of this.#after) encoder.copyBufferToBuffer(it.from, 0, it.to, 0, it.bytes);
     for (const it of this.#reads) encoder.copyBufferToBuffer(it.from, 0, staging!, it.at, it.size);
     gpu.queue.submit([encoder.finish()]);
@@ -156,7 +171,8 @@ export class Bound {
 
   /** The results of a run, of which those in memory are in the mapped `staging`. */
   read(staging: GPUBuffer): Result[] {
-    const { program, layout } = this.plan;
+    const { layout } = this;
+    const { program } = this.#plan;
     const found = [...this.results];
     for (const { result, at, size } of this.#reads) {
       const bytes = layout.nbytes[program.outputs[result]!]!;
@@ -166,24 +182,26 @@ export class Bound {
   }
 }
 
-/** A plan, and the sets of callers' buffers that it last ran with. */
+/** A plan for certain sizes, and the sets of callers' buffers that it last ran with. */
 export class Runs {
   readonly #dims: readonly (readonly number[])[];
   #kept: Bound[] = [];
 
-  /** `key` says which shapes it is for. */
-  constructor(readonly plan: Plan, readonly key: string, feeds: readonly Feed[]) {
+  /** `before` has the bytes of tensors in the run before that was like it, if any; `key` says which shapes it is for; `kept` gives the session's buffer for an output of these, which nothing but their runs writes. */
+  constructor(
+    readonly plan: Plan, readonly layout: Layout, readonly before: readonly number[], readonly key: string, readonly kept: (value: number) => GPUBuffer, feeds: readonly Feed[],
+  ) {
     this.#dims = feeds.map((it) => [...it.dims]);
   }
 
-  /** Inputs of these shapes are what the plan is for, as far as shapes say. */
+  /** Inputs of these shapes are what it is for, as far as shapes say. */
   takes(feeds: readonly Feed[]): boolean {
     for (let k = 0; k < feeds.length; k++) if (!isSame(feeds[k]!.dims, this.#dims[k]!)) return false;
     return !this.plan.released;
   }
 
-  /** What is known of a run with these buffers. */
-  find(feeds: readonly Feed[], places: readonly Place[]): Bound | undefined {
+  /** What a run with these buffers is like, known or new. Raises InputError for buffers that do not fit. */
+  find(feeds: readonly Feed[], places: readonly Place[]): Bound {
     const last = this.#kept.length - 1;
     for (let k = last; k >= 0; k--) {
       const bound = this.#kept[k]!;
@@ -191,19 +209,15 @@ export class Runs {
       if (k < last) this.#kept.push(...this.#kept.splice(k, 1)); // the latest
       return bound;
     }
-    return undefined;
+    return new Bound(this, feeds, places);
   }
 
   /** Keeps what a run was right with: what is wrong with others, every run with them has to be told. */
   keep(bound: Bound): void {
-    if (this.plan.released) return;
+    if (this.plan.released || this.#kept.includes(bound)) return;
+    bound.keep();
     this.#kept.push(bound);
     if (this.#kept.length > MAX_BOUND) this.#kept.shift();
-  }
-
-  release(): void {
-    this.#kept = [];
-    this.plan.release();
   }
 }
 

@@ -1,7 +1,7 @@
 // A Program on a device, with its weights there. In: tensors in memory or in buffers. Out: the same. Invariants: everything
 // that a run needs is written, encoded and submitted without anything else of this thread in between.
 
-import { Bound, type Feed, type Given, type Place, type Result, Runs } from './bound.js';
+import { type Bound, type Feed, type Given, type Place, type Result, Runs } from './bound.js';
 import type { Gpu } from './device.js';
 import { element } from './elements.js';
 import { InputError, LimitError } from './errors.js';
@@ -26,7 +26,7 @@ export type Runner = Pick<Executable, 'program' | 'gpu' | 'run' | 'recycle' | 'r
 export class Executable {
   readonly #layouts: Layouts;
   readonly #temps: Temps;
-  /** First those that were not used for longest. */
+  /** By the shapes of inputs, first those that were not used for longest; sizes that run the same kernels share a plan. */
   readonly #plans = new Map<string, Runs>();
   readonly #making = new Map<string, Promise<Runs>>();
   readonly #elements;
@@ -35,6 +35,8 @@ export class Executable {
   /** Those of the last run. */
   #last: Runs | undefined;
   #made = 0;
+  /** What is fetched for the second of the shapes. */
+  #grow: typeof import('./grow.js') | undefined;
   /** What runs leave to the next ones, by name. */
   readonly #states: Map<string, GPUBuffer>;
   #released = false;
@@ -150,41 +152,59 @@ export class Executable {
   async #make(key: string, feeds: readonly Feed[], symbols: readonly Int[]): Promise<Runs> {
     const layout = this.#layout(feeds, symbols);
     this.#made += 1;
-    const needed = pipelinesOf(this.program, this.gpu, layout);
-    // Shapes change, so sooner or later every variant is wanted: later shapes then compile nothing. This one does not wait.
-    if (this.#made === 2) compileUsable(this.program, this.gpu);
-    const pipelines = await needed;
+    const grow = this.#grow;
+    const like = grow && [...this.#plans.values()].findLast(({ plan }) => grow.isLike(plan, layout))?.plan;
+    const needed = like ? like.steps.map((it) => it.pipeline) : pipelinesOf(this.program, this.gpu, layout);
+    if (this.#made === 2) await this.#growing();
+    const plan = like && grow.hasRoom(like, layout) ? like : await this.#planFor(layout, await needed, like);
+    const kept = (value: number): GPUBuffer => this.results.keep(`${key}|${value}`, layout.nbytes[value]!, nameOf(this.program, layout, value));
+    const runs = new Runs(plan, layout, like?.layout.nbytes ?? [], key, kept, feeds);
+    this.#touch(runs);
+    this.#forget();
+    return runs;
+  }
+
+  /** Shapes change, so sooner or later every variant is wanted: later shapes then compile nothing, and plan little. */
+  async #growing(): Promise<void> {
+    const grow = (this.#grow = await import('./grow.js').catch(() => undefined)); // without it every shape has a plan of its own
+    grow?.compileUsable(this.program, this.gpu);
+    this.#layouts.parts = grow?.partsOf;
+  }
+
+  /** A new plan, which takes the place of one that is like it but has no room. */
+  async #planFor(layout: Layout, pipelines: readonly GPUComputePipeline[], like: Plan | undefined): Promise<Plan> {
+    const { program, gpu } = this;
     this.#alive();
-    const keep = (value: number, nbytes: number): GPUBuffer =>
-      this.results.keep(`${key}|${value}`, nbytes, nameOf(this.program, layout, value));
-    const made: Runs[] = []; // one, when there is memory for it
+    const made: Plan[] = []; // one, when there is memory for it
     try {
-      await this.gpu.guarded('the device cannot hold a run of this size', () => {
-        made.push(new Runs(new Plan(this.program, this.gpu, layout, pipelines, this.#temps, this.weights, this.#states, keep), key, feeds));
+      await gpu.guarded('the device cannot hold a run of this size', () => {
+        made.push(new Plan(program, gpu, layout, pipelines, this.#temps, this.weights, this.#states, like?.layout));
       });
     } catch (error) {
       for (const it of made) it.release();
       throw error;
     }
-    this.#touch(made[0]!);
-    this.#forget();
+    for (const it of [...this.#plans.values()]) if (it.plan === like) this.#drop(it);
     return made[0]!;
   }
 
-  /** Makes a plan the latest. */
+  /** Makes one the latest. */
   #touch(runs: Runs): void {
     this.#plans.delete(runs.key);
     this.#plans.set(runs.key, runs);
   }
 
-  /** Lets go of the plans that were not used for longest; that of the last run is in use. */
+  /** Lets go of those that were not used for longest; that of the last run is in use. */
   #forget(): void {
     for (const runs of this.#plans.values()) {
       if (this.#plans.size <= MAX_PLANS) return;
-      if (runs === this.#last) continue;
-      this.#plans.delete(runs.key);
-      runs.release();
+      if (runs !== this.#last) this.#drop(runs);
     }
+  }
+
+  #drop({ key, plan }: Runs): void {
+    this.#plans.delete(key);
+    if (![...this.#plans.values()].some((it) => it.plan === plan)) plan.release();
   }
 
   #checkShapes(feeds: readonly Feed[], symbols: readonly Int[]): void {
@@ -224,7 +244,8 @@ export class Executable {
     let runs = await this.plan(feeds);
     while (runs.plan.released) runs = await this.plan(feeds); // by many runs of other shapes in between
     this.#alive();
-    if (this.#last) this.#touch(this.#last); // which the runs of its shapes did not
+    const last = this.#last;
+    if (last && !last.plan.released) this.#touch(last); // which the runs of its shapes did not
     this.#touch(runs);
     this.#last = runs;
     return this.#start(runs, feeds, wanted, tell);
@@ -237,30 +258,24 @@ export class Executable {
 
   /** Writes, encodes and submits a run. */
   #start(runs: Runs, feeds: readonly Feed[], wanted: readonly Wanted[], tell?: OnProfile): readonly Result[] | Promise<readonly Result[]> {
-    const { plan } = runs;
+    const { plan, layout } = runs;
     const taken: GPUBuffer[] = []; // buffers that are nobody's when the run fails
     let profiled: Profiled | undefined;
     try {
-      const places = wanted.includes('gpu') ? wanted.map((it, k) => (it === 'gpu' ? this.#take(plan, k, taken) : it)) : wanted;
-      const known = runs.find(feeds, places as Place[]);
-      const bound = known ?? new Bound(plan, feeds, places as Place[]);
+      plan.use(layout);
+      const places = wanted.includes('gpu') ? wanted.map((it, k) => (it === 'gpu' ? this.#take(runs, k, taken) : it)) : wanted;
+      const bound = runs.find(feeds, places as Place[]);
       const staging = bound.bytes ? this.results.stage(bound.bytes) : undefined;
       if (staging) taken.push(staging);
       profiled = tell?.on(this.gpu, plan.steps.length);
       let sure: Promise<void> | undefined;
       // Who waits for results anyway hears of callers' buffers that are destroyed since they were bound.
-      if (known && !(staging && known.foreign)) {
-        known.submit(feeds, staging, profiled);
-        if (!staging && !profiled) return known.results;
-      } else {
-        const submit = (): void => {
-          if (!known) bound.bind();
-          bound.submit(feeds, staging, profiled);
-        };
-        sure = this.gpu.guarded('the run is refused by the device', submit).then(() => {
-          if (!known) runs.keep(bound);
-        });
-      }
+      const submit = (): void => bound.submit(feeds, staging, profiled);
+      if (bound.sure && !(staging && bound.foreign)) {
+        submit();
+        runs.keep(bound);
+        if (!staging && !profiled) return bound.results;
+      } else sure = this.gpu.guarded('the run is refused by the device', submit).then(() => runs.keep(bound));
       return this.#finish(bound, staging, profiled, tell, sure, taken);
     } catch (error) {
       this.#failed(taken, profiled);
@@ -268,11 +283,12 @@ export class Executable {
     }
   }
 
-  #take({ program, layout }: Plan, output: number, taken: GPUBuffer[]): Given {
+  #take({ layout, before }: Runs, output: number, taken: GPUBuffer[]): Given {
+    const { program } = this;
     const value = program.outputs[output]!;
     const [dims, nbytes] = [layout.shapes[value]!, layout.nbytes[value]!];
     if (!nbytes) return { buffer: this.results.empty(program.values[value]!.name), dims };
-    const buffer = this.results.take(nbytes, nameOf(program, layout, value));
+    const buffer = this.results.take(nbytes, nameOf(program, layout, value), before[value]! < nbytes);
     taken.push(buffer);
     return { buffer, dims };
   }
@@ -286,7 +302,7 @@ export class Executable {
     mapped?.catch(() => undefined); // told below, when the run itself was taken
     try {
       if (sure) await sure;
-      if (profiled) tell!.tell(await profiled.read(bound.plan), bound.plan.layout);
+      if (profiled) tell!.tell(await profiled.read(bound.layout), bound.layout);
       if (!staging) return bound.results;
       await mapped;
       const results = bound.read(staging);
@@ -313,7 +329,7 @@ export class Executable {
     if (this.#released) return;
     this.#released = true;
     await Promise.allSettled(this.#making.values());
-    for (const runs of this.#plans.values()) runs.release();
+    for (const { plan } of this.#plans.values()) plan.release();
     this.#plans.clear();
     for (const buffer of [...this.weights, ...this.#states.values()]) this.gpu.free(buffer);
     this.results.release();
@@ -334,16 +350,6 @@ function compileAhead(program: Program, gpu: Gpu, known: readonly Int[] | undefi
     const last = kernel.wgsl.length - 1;
     // Kernels of one variant are needed for any shape; on a software adapter the last of several serves nearly all shapes.
     if (last === 0 || program.target.software) void gpu.pipeline(kernel, last).catch(() => undefined);
-  }
-}
-
-/** Begins to compile all that some shape may take: what stands behind a guard that always holds, or never, is not. */
-function compileUsable(program: Program, gpu: Gpu): void {
-  for (const { kernel, guards } of program.dispatches) {
-    const last = guards.findIndex((it) => typeof it !== 'object' && it);
-    guards.forEach((guard, variant) => {
-      if (guard && (last < 0 || variant <= last)) void gpu.pipeline(program.kernels[kernel]!, variant).catch(() => undefined);
-    });
   }
 }
 

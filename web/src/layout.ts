@@ -1,9 +1,9 @@
-// Everything of a Program that depends on shapes, as plain numbers: a pure function of (program, values of its symbols).
-// Out: shapes, sizes, uniforms, variants, grids, and slots of memory from liveness. Python has the same function; both are
+// Everything of a Program that depends on shapes, as plain numbers: a pure function of (program, values of its symbols). What no changed
+// symbol is part of is not calculated again. Out: shapes, sizes, uniforms, variants, grids, and slots of memory from liveness. Python has the same function; both are
 // held to the same files (tests/program/golden).
 
 import { InputError, LimitError } from './errors.js';
-import { type Int, type Postfix, REPETITION, defined, mentioned, needed, valuesOf } from './postfix.js';
+import { type Int, type Postfix, REPETITION, defined, evaluate, mentioned, needed, valuesOf } from './postfix.js';
 import { type BindingRange, type Check, type Dispatch, type Program, valueBytes } from './program.js';
 
 /** WebGPU's limit per dimension of a grid. */
@@ -38,9 +38,6 @@ export interface Layout {
   /** The numbers of every HOST value, by value number. */
   readonly elements: ReadonlyMap<number, readonly Int[]>;
   readonly steps: readonly Step[];
-  /** Bytes of each slot of intermediate memory, and which slot a value has. */
-  readonly slots: readonly number[];
-  readonly slotOf: ReadonlyMap<number, number>;
   /** Outputs, each with the input that it begins as; none that is empty. */
   readonly aliases: readonly (readonly [output: number, input: number])[];
 }
@@ -51,6 +48,14 @@ export class Layouts {
   readonly #definitions;
   /** Those that count the runs of a dispatch. */
   readonly #repeated;
+  /** The values of symbols and definitions for the last layout, and those of expressions. Empty after an error. */
+  readonly #known = new Map<string, Int>();
+  readonly #found = new Map<Postfix, Int>();
+  #last: Layout | undefined;
+  /** The steps of each dispatch in it. */
+  #stepsOf: (readonly Step[])[] = [];
+  /** Says what changes with symbols; where there is none, everything is calculated for each layout. */
+  parts: ((program: Program, definitions: Definitions, names: ReadonlySet<string>) => Parts) | undefined;
 
   constructor(program: Program) {
     this.#program = program;
@@ -64,66 +69,85 @@ export class Layouts {
     });
   }
 
-  /** `symbols` has a value for each of the program's. Raises InputError or LimitError when a check of the program fails. */
+  /**
+   * `symbols` has a value for each of the program's. What has changed no shape and no number of a step since the last layout is the
+   * same object as there. Raises InputError or LimitError when a check of the program fails.
+   */
   layout(symbols: readonly Int[]): Layout {
+    const [program, known] = [this.#program, this.#known];
+    const changed = program.symbols.flatMap(({ name }, k) => (known.get(name) === symbols[k] ? [] : name));
+    const parts = this.#last && this.parts?.(program, this.#definitions, new Set(changed));
+    for (const it of parts?.expressions ?? [...this.#found.keys()]) this.#found.delete(it);
+    known.set(REPETITION, 0);
+    program.symbols.forEach(({ name }, k) => known.set(name, symbols[k]!));
+    try {
+      for (const [name, it] of parts?.definitions ?? this.#definitions) known.set(name, evaluate(it, known));
+      return (this.#last = this.#made(symbols, this.#last, parts));
+    } catch (error) {
+      known.clear();
+      this.#found.clear();
+      this.#last = undefined;
+      throw error;
+    }
+  }
+
+  #made(symbols: readonly Int[], last: Layout | undefined, parts: Parts | undefined): Layout {
     const program = this.#program;
-    const given = new Map(program.symbols.map((it, k) => [it.name, symbols[k]!]));
-    given.set(REPETITION, 0);
-    const known = defined(given, this.#definitions);
-    const of = valuesOf(known);
-    const shapes = program.values.map((value) => value.shape.map((it) => Number(of(it))));
+    const of = valuesOf(this.#known, this.#found);
+    const shapes = program.values.map((value, k) => (parts?.shapes[k] === false ? last!.shapes[k]! : value.shape.map((it) => Number(of(it)))));
     program.values.forEach(({ name, storage, elements: { length } }, k) => {
       if (storage !== 'HOST' || shapes[k]!.reduce((product, extent) => product * extent, 1) === length) return;
       throw new InputError(`'${name}' has ${length} elements and the shape [${shapes[k]!.join(', ')}]`);
     });
-    this.#check(of, given, symbols, shapes);
-    const sizes = program.values.map((value, k) => valueBytes(value, shapes[k]!));
+    this.#check(of, symbols, shapes);
+    const sizes = shapes.map((shape, k) => (shape === last?.shapes[k] ? last!.nbytes[k]! : valueBytes(program.values[k]!, shape)));
     const elements = new Map<number, Int[]>();
     program.values.forEach((value, k) => {
       if (value.storage === 'HOST') elements.set(k, value.elements.map(of));
     });
-    const steps = this.#steps(known, of, sizes, symbols);
-    const { slots, slotOf } = slotsOf(program, sizes, [...new Set(steps.map((it) => it.dispatch))]);
+    const steps: Step[] = [];
+    program.dispatches.forEach((_, k) => {
+      const same = parts?.dispatches[k] === false && this.#stepsOf[k]!.length <= MOST_STEPS - steps.length;
+      const made = same ? this.#stepsOf[k]! : (this.#stepsOf[k] = this.#steps(k, of, sizes, symbols, steps.length));
+      for (const it of made) steps.push(it);
+    });
     const aliases = program.aliases.filter(([a, b]) => sizes[a] && shapes[a]!.join() === shapes[b]!.join());
-    return { shapes, nbytes: sizes, elements, steps, slots, slotOf, aliases };
+    return { shapes, nbytes: sizes, elements, steps, aliases };
   }
 
-  #steps(known: Map<string, Int>, of: (it: Postfix) => Int, sizes: readonly number[], symbols: readonly Int[]): Step[] {
-    const steps: Step[] = [];
-    this.#program.dispatches.forEach((it, dispatch) => {
-      const { bindings, label } = this.#program.kernels[it.kernel]!;
-      // The compiler makes a check for each of these.
-      const noWay = (problem: string): LimitError => new LimitError(`the kernel '${label}' ${problem}; ${this.#given(symbols)}`);
-      const variant = it.guards.findIndex(of);
-      if (variant < 0) throw noWay('has no variant');
-      const count = Number(of(it.workgroups[variant]!));
-      // Nothing runs when all results are empty, whatever the kernel would look at to find that out.
-      if (!count || !it.args.some((arg, k) => bindings[k] === 'read_write' && sizes[arg])) return;
-      if (!(count > 0 && count <= MAX_GROUPS * MAX_GROUPS)) throw noWay(`would be ${of(it.workgroups[variant]!)} workgroups`);
-      const step = { dispatch, variant, grid: foldGrid(count) };
-      const repeats = Math.max(1, Number(of(it.repeats)));
-      if (repeats > MOST_STEPS - steps.length) {
-        throw noWay(`would run ${of(it.repeats)} times, in a run of ${MOST_STEPS} dispatches at most`);
-      }
-      for (let repetition = 0; repetition < repeats; repetition++) {
-        const then = repetition ? valuesOf(defined(new Map(known).set(REPETITION, repetition), this.#repeated)) : of;
-        const uniforms = it.uniforms.map((uniform) => u32(then(uniform)));
-        const ranges = bytesBound(it, then);
-        ranges.forEach((range, k) => {
-          const [from, bytes] = range ?? [0, 0];
-          const size = sizes[it.args[k]!]!;
-          if (!range || !size || (from >= 0 && bytes >= 0 && from + bytes <= size + PADDED)) return;
-          throw noWay(`would bind the bytes (${from}, ${bytes}) of the ${size} of '${this.#program.values[it.args[k]!]!.name}'`);
-        });
-        steps.push({ ...step, uniforms, ranges, repetition, repeats });
-      }
+  /** Those of a dispatch, after so many. */
+  #steps(dispatch: number, of: (it: Postfix) => Int, sizes: readonly number[], symbols: readonly Int[], before: number): Step[] {
+    const it = this.#program.dispatches[dispatch]!;
+    const { bindings, label } = this.#program.kernels[it.kernel]!;
+    // The compiler makes a check for each of these.
+    const noWay = (problem: string): LimitError => new LimitError(`the kernel '${label}' ${problem}; ${this.#given(symbols)}`);
+    const variant = it.guards.findIndex(of);
+    if (variant < 0) throw noWay('has no variant');
+    const count = Number(of(it.workgroups[variant]!));
+    // Nothing runs when all results are empty, whatever the kernel would look at to find that out.
+    if (!count || !it.args.some((arg, k) => bindings[k] === 'read_write' && sizes[arg])) return [];
+    if (!(count > 0 && count <= MAX_GROUPS * MAX_GROUPS)) throw noWay(`would be ${of(it.workgroups[variant]!)} workgroups`);
+    const grid = foldGrid(count);
+    const repeats = Math.max(1, Number(of(it.repeats)));
+    if (repeats > MOST_STEPS - before) {
+      throw noWay(`would run ${of(it.repeats)} times, in a run of ${MOST_STEPS} dispatches at most`);
+    }
+    return Array.from({ length: repeats }, (_, repetition) => {
+      const then = repetition ? valuesOf(defined(new Map(this.#known).set(REPETITION, repetition), this.#repeated)) : of;
+      const uniforms = it.uniforms.map((uniform) => u32(then(uniform)));
+      const ranges = bytesBound(it, then);
+      ranges.forEach((range, k) => {
+        const [from, bytes] = range ?? [0, 0];
+        const size = sizes[it.args[k]!]!;
+        if (!range || !size || (from >= 0 && bytes >= 0 && from + bytes <= size + PADDED)) return;
+        throw noWay(`would bind the bytes (${from}, ${bytes}) of the ${size} of '${this.#program.values[it.args[k]!]!.name}'`);
+      });
+      return { dispatch, variant, grid, uniforms, ranges, repetition, repeats };
     });
-    return steps;
   }
 
   #check(
     of: (it: Postfix) => Int,
-    given: ReadonlyMap<string, Int>,
     symbols: readonly Int[],
     shapes: readonly (readonly number[])[],
   ): void {
@@ -132,7 +156,7 @@ export class Layouts {
     const first = failed.find((check) => !check.limit) ?? failed[0];
     if (first) {
       const Type = first.limit ? LimitError : InputError;
-      throw new Type(`${this.#said(first, given)}; ${this.#given(symbols)}`);
+      throw new Type(`${this.#said(first, symbols)}; ${this.#given(symbols)}`);
     }
     const wrong = shapes.findIndex((shape) => shape.some((extent) => extent < 0));
     if (wrong >= 0) {
@@ -144,8 +168,9 @@ export class Layouts {
   }
 
   /** What is wrong, with the sizes of this run. */
-  #said(check: Check, given: ReadonlyMap<string, Int>): string {
+  #said(check: Check, symbols: readonly Int[]): string {
     const { definitions, said } = this.#program;
+    const given = new Map(this.#program.symbols.map((it, k) => [it.name, symbols[k]!]));
     const known = defined(given, needed(mentioned(check.dims), [...definitions, ...said]));
     const dims = check.dims.map(valuesOf(known));
     let next = 0;
@@ -165,6 +190,16 @@ export class Layouts {
   }
 }
 
+type Definitions = Program['definitions'];
+
+/** What changes with some symbols; shapes by value, and dispatches, by number. */
+export interface Parts {
+  readonly definitions: Definitions;
+  readonly expressions: readonly Postfix[];
+  readonly shapes: readonly boolean[];
+  readonly dispatches: readonly boolean[];
+}
+
 function* expressions(program: Program): Generator<Postfix> {
   for (const it of program.values) yield* [...it.shape, ...it.elements];
   for (const it of program.dispatches) yield* [...it.uniforms, ...it.guards, ...it.workgroups, it.repeats, ...it.ranges.flatMap((range) => range ?? [])];
@@ -181,16 +216,18 @@ function u32(value: Int): number {
   return typeof value === 'number' && Math.abs(value) < 2 ** 31 ? value >>> 0 : Number(BigInt.asUintN(32, BigInt(value)));
 }
 
-interface Slots {
-  slots: number[];
-  slotOf: Map<number, number>;
+/** Bytes of each slot of intermediate memory, and which slot a value has. */
+export interface Slots {
+  readonly slots: readonly number[];
+  readonly slotOf: ReadonlyMap<number, number>;
 }
 
 /**
- * Slots from liveness: a slot is free again after the last dispatch that has its value. `running` has the numbers of the
- * dispatches that run, in their order; what none of them has takes no memory.
+ * Slots from liveness: a slot is free again after the last dispatch that has its value. What no dispatch that runs has takes no
+ * memory.
  */
-function slotsOf(program: Program, sizes: readonly number[], running: readonly number[]): Slots {
+export function slotsOf(program: Program, { nbytes: sizes, steps }: Layout): Slots {
+  const running = [...new Set(steps.map((it) => it.dispatch))]; // in their order
   const last = new Map<number, number>();
   for (const k of running) for (const arg of program.dispatches[k]!.args) last.set(arg, k);
   const slots: number[] = [];

@@ -1,20 +1,22 @@
-// A Program for one set of input shapes on a device: buffers, uniforms, pipelines and bind groups. Buffers that callers own
-// arrive with each run; bind groups that mention none of them are made once.
+// A Program for layouts that run the same kernels, on a device: buffers, uniforms, pipelines and bind groups. Buffers that callers own
+// arrive with each run; bind groups that mention none of them are made once. Where sizes change, numbers are written and nothing is
+// made. Invariant: what a run reads of the plan is that of its layout, which is put in place right before.
 
 import { bindingsOf, type Gpu, USAGE } from './device.js';
 import { integerBytes } from './dtypes.js';
 import { LimitError } from './errors.js';
-import type { Grid, Layout, Step } from './layout.js';
+import { type Layout, type Slots, type Step, slotsOf } from './layout.js';
+import type { Postfix } from './postfix.js';
 import type { BindingRange, Program } from './program.js';
-import type { Temps } from './temps.js';
+import { ROOM, type Temps } from './temps.js';
 
-const UNIFORM_ALIGNMENT = 256;
+const UNIFORM_WORDS = 64; // where a block may begin
+const MAX_BOUND = 8; // sets of callers' buffers whose bind groups are kept
 
 interface PlannedStep {
   readonly dispatch: number;
   readonly kernel: number;
   readonly pipeline: GPUComputePipeline;
-  readonly grid: Grid;
   /** Undefined where a caller's buffer goes. */
   readonly entries: readonly (GPUBufferBinding | undefined)[];
   readonly args: readonly number[];
@@ -37,82 +39,133 @@ export class Plan {
   /** Of each step the pipeline where it is another than before, and the workgroups along x and y. */
   readonly #pipelines: readonly (GPUComputePipeline | undefined)[];
   readonly #grids: Uint32Array;
+  /** The numbers of all blocks of uniforms, and where each begins, by a step that reads it. */
+  readonly #words: Uint32Array;
+  readonly #blocks: readonly (readonly [step: number, at: number])[];
+  #uniforms: GPUBuffer | undefined;
   /** Buffers of the session's temps that it has. */
   readonly #used = new Set<GPUBuffer>();
-  readonly #buffers = new Map<number, GPUBuffer>();
+  /** Of all values but callers'. */
+  readonly buffers = new Map<number, GPUBuffer>();
   /** For inputs, outputs and copies of them. */
-  readonly #own = new Map<number, GPUBuffer>();
+  readonly owned = new Map<number, GPUBuffer>();
   readonly #private: GPUBuffer[] = [];
+  /** The last sets of callers' buffers, with their bind groups. */
+  readonly #bound: (readonly [buffers: readonly GPUBuffer[], groups: Groups])[] = [];
+  /** Bytes of a binding. */
+  readonly most: number;
   released = false;
 
+  /** `before` is the layout of a plan that it stands in for, because sizes grew. */
   constructor(
     readonly program: Program,
     readonly gpu: Gpu,
-    readonly layout: Layout,
+    public layout: Layout,
     pipelines: readonly GPUComputePipeline[],
     private readonly temps: Temps,
     weights: readonly GPUBuffer[],
     states: ReadonlyMap<string, GPUBuffer>,
-    private readonly keep: (value: number, nbytes: number) => GPUBuffer,
+    private readonly before?: Layout,
   ) {
-    checkLimits(program, gpu, layout);
-    const slots = temps.take(layout.slots, this.#used, (slot) => {
+    this.most = Math.floor(Math.min(gpu.limits.maxStorageBufferBindingSize, gpu.limits.maxBufferSize) / 16) * 16;
+    const { slotOf, slots: sizes } = slotsOf(program, layout);
+    const wanted = [...sizes];
+    for (const [value, slot] of slotOf) wanted[slot] = Math.max(wanted[slot]!, this.#room(value));
+    checkLimits(program, gpu, layout, slotOf);
+    const slots = temps.take(wanted, this.#used, (slot) => {
       // The largest of those that it is for.
-      const [value] = [...layout.slotOf].find(([it, of]) => of === slot && layout.nbytes[it] === layout.slots[slot])!;
+      const [value] = [...slotOf].find(([it, of]) => of === slot && layout.nbytes[it] === sizes[slot])!;
       return nameOf(program, layout, value);
     });
-    for (const [value, slot] of layout.slotOf) this.#buffers.set(value, slots[slot]!);
+    for (const [value, slot] of slotOf) this.buffers.set(value, slots[slot]!);
     program.values.forEach((value, k) => {
-      if (value.storage === 'WEIGHT') this.#buffers.set(k, weights[value.weight]!);
-      else if (value.storage === 'HOST') this.#buffers.set(k, this.#host(k));
-      else if (value.storage === 'STATE') this.#buffers.set(k, states.get(value.name)!);
+      if (value.storage === 'WEIGHT') this.buffers.set(k, weights[value.weight]!);
+      else if (value.storage === 'HOST') this.buffers.set(k, this.#host(k));
+      else if (value.storage === 'STATE') this.buffers.set(k, states.get(value.name)!);
     });
-    const uniforms = this.#uniforms();
-    this.steps = layout.steps.map(({ dispatch, grid, uniforms: numbers, ranges }, k) => {
+    const blocks = new Map<string, readonly [step: number, at: number]>();
+    let words = 0;
+    const numbers = new Map<Postfix, number>();
+    const places = layout.steps.map(({ dispatch, uniforms, repeats }, k): number => {
+      // Blocks are one where they are calculated in one way; of repeated dispatches where they are equal, because sizes stay.
+      const how = repeats > 1 ? uniforms : program.dispatches[dispatch]!.uniforms.map((it) => `#${numbers.get(it) ?? (numbers.set(it, numbers.size), numbers.size - 1)}`);
+      const found = blocks.get(how.join());
+      if (found) return found[1];
+      const at = words;
+      blocks.set(how.join(), [k, at]);
+      words += Math.ceil(uniforms.length / UNIFORM_WORDS) * UNIFORM_WORDS;
+      return at;
+    });
+    this.#blocks = [...blocks.values()];
+    this.#words = new Uint32Array(words);
+    if (words) this.#private.push((this.#uniforms = gpu.buffer(4 * words, USAGE.UNIFORM | USAGE.COPY_DST, 'uniforms')));
+    this.steps = layout.steps.map(({ dispatch, ranges, uniforms }, k) => {
       const { args, kernel } = program.dispatches[dispatch]!;
       const entries = args.map((arg, place): GPUBufferBinding | undefined => {
-        const buffer = this.#buffers.get(arg);
-        return buffer && this.#part(buffer, arg, ranges[place]);
+        const buffer = this.buffers.get(arg);
+        return buffer && this.#part(buffer, ranges[place]);
       });
-      if (program.kernels[kernel]!.uniforms) entries.push(uniforms(numbers));
+      if (program.kernels[kernel]!.uniforms) entries.push({ buffer: this.#uniforms!, offset: 4 * places[k]!, size: bindingBytes(4 * uniforms.length) });
       const group = entries.includes(undefined) ? undefined : this.#group(kernel, entries as GPUBufferBinding[]);
-      return { dispatch, kernel, pipeline: pipelines[k]!, grid, entries, args, ranges, group };
+      return { dispatch, kernel, pipeline: pipelines[k]!, entries, args, ranges, group };
     });
     this.#pipelines = pipelines.map((it, k) => (it === pipelines[k - 1] ? undefined : it));
-    this.#grids = Uint32Array.from(layout.steps.flatMap(({ grid }) => grid.slice(0, 2)));
+    this.#grids = new Uint32Array(2 * pipelines.length);
+    this.#write();
   }
 
-  #keep(size: number, usage: number, label: string, data: Uint8Array): GPUBuffer {
-    const buffer = this.gpu.buffer(size, usage | USAGE.COPY_DST, label);
-    this.#private.push(buffer);
-    this.gpu.write(buffer, 0, data);
-    return buffer;
+  /** Puts a layout in place, for which it has room. */
+  use(layout: Layout): void {
+    if (layout === this.layout) return;
+    const { elements, steps } = this.layout;
+    this.layout = layout;
+    for (const [value, numbers] of layout.elements) {
+      if (`${numbers}` !== `${elements.get(value)}`) this.gpu.write(this.buffers.get(value)!, 0, this.#hostBytes(value));
+    }
+    this.#write(steps);
+  }
+
+  /** Writes the numbers that are others than before. */
+  #write(before: readonly Step[] = []): void {
+    const { steps } = this.layout;
+    steps.forEach((it, k) => it === before[k] || this.#grids.set([it.grid[0], it.grid[1]], 2 * k));
+    const words = this.#words;
+    let [first, last] = [words.length, 0];
+    for (const [step, at] of this.#blocks) {
+      if (steps[step] === before[step]) continue;
+      steps[step]!.uniforms.forEach((number, k) => {
+        const place = at + k;
+        if (words[place] === number) return;
+        words[place] = number;
+        first = Math.min(first, place);
+        last = place + 1;
+      });
+    }
+    if (last) this.gpu.write(this.#uniforms!, 4 * first, new Uint8Array(words.buffer, 4 * first, 4 * (last - first)));
+  }
+
+  /** Bytes for a tensor, with room where it grew. */
+  #room(value: number): number {
+    const bytes = this.layout.nbytes[value]!;
+    const before = this.before?.nbytes[value] ?? bytes;
+    return before < bytes ? Math.max(bytes, Math.min(this.most, bytes + Math.max(ROOM, bytes / 4))) : before;
   }
 
   #host(value: number): GPUBuffer {
-    const bytes = integerBytes(this.program.values[value]!.dtype, this.layout.elements.get(value)!);
-    return this.#keep(bytes.length, USAGE.STORAGE | USAGE.COPY_SRC, 'a shape or other small value', bytes);
+    const bytes = this.#hostBytes(value);
+    const buffer = this.gpu.storage(bytes.length, 'a shape or other small value');
+    this.#private.push(buffer);
+    this.gpu.write(buffer, 0, bytes);
+    return buffer;
   }
 
-  /** All uniform blocks in one buffer; equal ones are there once. */
-  #uniforms(): (numbers: readonly number[]) => GPUBufferBinding {
-    const places = new Map<string, number>();
-    const words: number[] = [];
-    for (const { uniforms } of this.layout.steps) {
-      if (!uniforms.length || places.has(uniforms.join())) continue;
-      places.set(uniforms.join(), words.length * 4);
-      words.push(...uniforms);
-      while (words.length % (UNIFORM_ALIGNMENT / 4)) words.push(0);
-    }
-    if (!words.length) return () => ({}) as GPUBufferBinding;
-    const data = new Uint8Array(Uint32Array.from(words).buffer);
-    const buffer = this.#keep(data.length, USAGE.UNIFORM, 'uniforms', data);
-    return (numbers) => ({ buffer, offset: places.get(numbers.join())!, size: bindingBytes(numbers.length * 4) });
+  #hostBytes(value: number): Uint8Array {
+    return integerBytes(this.program.values[value]!.dtype, this.layout.elements.get(value)!);
   }
 
-  /** What is bound of a value's buffer. */
-  #part(buffer: GPUBuffer, value: number, range: BindingRange<number> | undefined): GPUBufferBinding {
-    const [offset, bytes] = range ?? [0, this.layout.nbytes[value]!];
+  /** What is bound of a buffer: all of it, so that its tensor may grow, or a part. */
+  #part(buffer: GPUBuffer, range: BindingRange<number> | undefined): GPUBufferBinding {
+    const [offset, bytes] = range ?? [0, this.most];
     return { buffer, offset, size: Math.min(bindingBytes(bytes), buffer.size - offset) };
   }
 
@@ -124,36 +177,41 @@ export class Plan {
     });
   }
 
-  /** The session's buffer for an output of these shapes, which nothing but their runs writes. */
-  kept(value: number): GPUBuffer {
-    return this.keep(value, this.layout.nbytes[value]!);
-  }
-
   /**
    * A buffer for an input or output, or for a copy of one: the same in every run. Other plans write into it, so that what it
    * holds is of one run.
    */
   own(value: number): GPUBuffer {
-    let buffer = this.#own.get(value);
+    let buffer = this.owned.get(value);
     if (!buffer) {
       const label = (): string => nameOf(this.program, this.layout, value);
-      [buffer] = this.temps.take([this.layout.nbytes[value]!], this.#used, label) as [GPUBuffer];
-      this.#own.set(value, buffer);
+      [buffer] = this.temps.take([this.#room(value)], this.#used, label) as [GPUBuffer];
+      this.owned.set(value, buffer);
     }
     return buffer;
   }
 
-  /** Binds callers' buffers. */
+  /** The bind groups with these buffers of callers, inputs and outputs in the order of the program, where there are some. */
+  bound(buffers: readonly GPUBuffer[]): Groups | undefined {
+    const all = this.#bound;
+    const place = all.findLastIndex(([it]) => it.every((buffer, k) => buffer === buffers[k]));
+    if (place < 0) return undefined;
+    all.push(...all.splice(place, 1)); // the latest
+    return all.at(-1)![1];
+  }
+
+  /** Binds callers' buffers, by value. */
   bind(callers: ReadonlyMap<number, GPUBuffer>): Groups {
     return this.steps.map((step) => {
       if (step.group) return step.group;
-      const entries = step.entries.map((entry, k) => {
-        if (entry) return entry;
-        const arg = step.args[k]!;
-        return this.#part(callers.get(arg)!, arg, step.ranges[k]);
-      });
+      const entries = step.entries.map((entry, k) => entry ?? this.#part(callers.get(step.args[k]!)!, step.ranges[k]));
       return this.#group(step.kernel, entries);
     });
+  }
+
+  /** Keeps bind groups that a run was right with. */
+  keep(buffers: readonly GPUBuffer[], groups: Groups): void {
+    if (this.#bound.push([buffers, groups]) > MAX_BOUND) this.#bound.shift();
   }
 
   /** All steps in one pass, with groups of `bind`. Runs do this and little else, so it touches little memory. */
@@ -188,13 +246,13 @@ export function nameOf({ values }: Program, { shapes }: Layout, value: number): 
   return `the tensor ${name ? `'${name}'` : 'of an intermediate result'} of shape [${shapes[value]!.join(', ')}]`;
 }
 
-function checkLimits(program: Program, gpu: Gpu, layout: Layout): void {
+function checkLimits(program: Program, gpu: Gpu, layout: Layout, slotOf: Slots['slotOf']): void {
   const { maxStorageBufferBindingSize: binding, maxBufferSize: whole } = gpu.limits;
   const bound = new Set(
     layout.steps.flatMap(({ dispatch, ranges }) => program.dispatches[dispatch]!.args.filter((_, k) => !ranges[k])),
   );
   program.values.forEach(({ storage }, k) => {
-    if (storage === 'TEMP' && !layout.slotOf.has(k)) return; // nothing that runs has it
+    if (storage === 'TEMP' && !slotOf.has(k)) return; // nothing that runs has it
     const bytes = layout.nbytes[k]!;
     const [most, limit] = bound.has(k) && binding < whole ? [binding, 'maxStorageBufferBindingSize'] : [whole, 'maxBufferSize'];
     if (bytes <= most) return;

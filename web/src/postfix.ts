@@ -96,9 +96,8 @@ export function evaluate(expression: Postfix, known: ReadonlyMap<string, Int>): 
   return stack[0]!;
 }
 
-/** The values of expressions, each calculated once. */
-export function valuesOf(known: ReadonlyMap<string, Int>): (expression: Postfix) => Int {
-  const found = new Map<Postfix, Int>();
+/** The values of expressions, each calculated once; `found` has those that are known. */
+export function valuesOf(known: ReadonlyMap<string, Int>, found = new Map<Postfix, Int>()): (expression: Postfix) => Int {
   return (expression) => {
     if (typeof expression !== 'object') return expression;
     let value = found.get(expression);

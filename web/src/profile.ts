@@ -86,8 +86,8 @@ export class Profiled {
     return gpu.features.has('timestamp-query') && steps > 0 ? new Profiled(gpu, steps) : undefined;
   }
 
-  encode(encoder: GPUCommandEncoder, steps: Plan['steps'], groups: Groups): void {
-    steps.forEach(({ pipeline, grid }, k) => {
+  encode(encoder: GPUCommandEncoder, { steps, layout }: Plan, groups: Groups): void {
+    steps.forEach(({ pipeline }, k) => {
       const first = (2 * k) % MOST;
       const querySet = this.#sets[Math.floor((2 * k) / MOST)]!;
       const pass = encoder.beginComputePass({
@@ -95,16 +95,16 @@ export class Profiled {
       });
       pass.setPipeline(pipeline);
       pass.setBindGroup(0, groups[k]!);
-      pass.dispatchWorkgroups(...grid);
+      pass.dispatchWorkgroups(...layout.steps[k]!.grid);
       pass.end();
     });
     this.#sets.forEach((set, k) => encoder.resolveQuerySet(set, 0, set.count, this.#buffer, 8 * k * MOST));
   }
 
-  async read(plan: Plan): Promise<TimedDispatch[]> {
+  async read({ steps }: Layout): Promise<TimedDispatch[]> {
     try {
       const times = new BigUint64Array(await this.gpu.read(this.#buffer, 16 * this.steps));
-      return plan.steps.map(({ dispatch }, k) => ({
+      return steps.map(({ dispatch }, k) => ({
         number: dispatch,
         start: Number(times[2 * k]),
         end: Number(times[2 * k + 1]),

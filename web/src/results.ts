@@ -28,9 +28,9 @@ export class ResultBuffers {
     }
   }
 
-  /** A buffer for a result of `nbytes` that stays on the device; `label` says which. */
-  take(nbytes: number, label: string): GPUBuffer {
-    const size = sizeClass(bindingBytes(nbytes));
+  /** A buffer for a result of `nbytes` that stays on the device; `label` says which. One that `grows` from run to run has room. */
+  take(nbytes: number, label: string, grows = false): GPUBuffer {
+    const size = sizeClass(bindingBytes(nbytes), grows);
     return this.#free.get(size)?.pop()?.buffer ?? this.gpu.storage(size, label);
   }
 

@@ -56,7 +56,7 @@ export class Session implements InferenceSessionHandler {
   }
 
   static async create(source: string | Uint8Array, given: InferenceSession.SessionOptions = {}): Promise<Session> {
-    const options = readOptions(given);
+    const options = await readOptions(given);
     const { signal } = options;
     signal?.throwIfAborted();
     const executable = await load(source, options, signal);

@@ -5,10 +5,12 @@ import type { Gpu } from './device.js';
 
 const CLASSES = 8; // sizes per power of two
 const GRAIN = 256;
+/** Bytes that what grows has room for at least. */
+export const ROOM = 1 << 16;
 
-/** `nbytes` rounded up so that a similar size finds the same memory: eight classes per power of two. */
-export function sizeClass(nbytes: number): number {
-  const step = Math.max(GRAIN, 2 ** Math.ceil(Math.log2(Math.max(1, nbytes))) / (2 * CLASSES));
+/** `nbytes` rounded up so that a similar size finds the same memory: eight classes per power of two; half as many for what `grows`. */
+export function sizeClass(nbytes: number, grows = false): number {
+  const step = Math.max(grows ? ROOM : GRAIN, 2 ** Math.ceil(Math.log2(Math.max(1, nbytes))) / (grows ? CLASSES : 2 * CLASSES));
   return Math.max(1, Math.ceil(nbytes / step)) * step;
 }
 

@@ -7,7 +7,7 @@ export { dtype, nbytes } from './dtypes.js';
 export { flowOf, leaves } from './flow/format.js';
 export { generated } from './generate/loop.js';
 export { Sampler } from './generate/sample.js';
-export { Layouts } from './layout.js';
+export { Layouts, slotsOf } from './layout.js';
 export { openPackage } from './package.js';
 export { isSaved, openSaved } from './saved.js';
 export { evaluate } from './postfix.js';

@@ -102,7 +102,8 @@ class Caches {
   take(results: Readonly<Record<string, Made>>): void {
     this.#free();
     const fixed = new Set(this.#fixed.values());
-    this.#held = Object.values(results).flatMap((it) => (fixed.has(it.buffer) ? [] : [it.buffer]));
+    // In the model's order, and back from the last one to the first: the next run takes the same buffers for the same results.
+    this.#held = this.model.outputs.flatMap(({ name }) => (results[name] && !fixed.has(results[name].buffer) ? results[name].buffer : [])).reverse();
     for (const [result, { name }] of this.ports) this.state[name] = results[result]!;
   }
 

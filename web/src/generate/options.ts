@@ -3,6 +3,7 @@
 
 import type { Tensor } from 'onnxruntime-common';
 import type * as Errors from '../errors.js';
+import { instead } from '../instead.js';
 
 export interface GenerateOptions {
   /** Most tokens, the prompt included. */
@@ -66,7 +67,7 @@ const RULES: Record<string, Rule> = {
 
 /** Raises OptionError. */
 export function readGenerateOptions(
-  tokens: Prompts, given: GenerateOptions, { OptionError, instead }: Pick<typeof Errors, 'OptionError' | 'instead'>,
+  tokens: Prompts, given: GenerateOptions, { OptionError }: Pick<typeof Errors, 'OptionError'>,
 ): { prompts: number[][]; settings: Settings } {
   for (const [name, value] of Object.entries(given)) {
     const rule = RULES[name];

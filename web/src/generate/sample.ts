@@ -161,13 +161,18 @@ export class Sampler {
   readonly #token: GPUBuffer;
   readonly #params: GPUBuffer;
   readonly #staging: GPUBuffer;
+  readonly #kernel: Kernel;
+  #pipeline: Promise<GPUComputePipeline> | undefined;
+  /** By the buffer of logits. */
+  readonly #groups = new WeakMap<GPUBuffer, GPUBindGroup>();
 
   constructor(
     private readonly gpu: Gpu,
-    private readonly half: boolean,
+    half: boolean,
     private readonly sampling: Sampling,
     private readonly texts: number,
   ) {
+    this.#kernel = kernel(half);
     this.#token = gpu.storage(4 * texts, 'the next tokens');
     this.#params = gpu.buffer(32, 64 | 8, 'how they are sampled'); // UNIFORM, COPY_DST
     this.#staging = gpu.buffer(4 * texts, 1 | 8, 'readback'); // MAP_READ, COPY_DST
@@ -177,20 +182,17 @@ export class Sampler {
   async next(logits: GPUBuffer, { first, step, count }: Rows, chances: readonly number[]): Promise<(number | undefined)[]> {
     const { gpu } = this;
     const { temperature, topK, topP } = this.sampling;
-    const it = kernel(this.half);
-    const pipeline = await gpu.pipeline(it, 0);
+    const pipeline = await (this.#pipeline ??= gpu.pipeline(this.#kernel, 0));
     const words = new DataView(new ArrayBuffer(32));
     [count, first, step, topK].forEach((word, k) => words.setUint32(4 * k, word, true));
     [topP, temperature ? 1 / temperature : 0].forEach((word, k) => words.setFloat32(16 + 4 * k, word, true));
     gpu.write(this.#params, 0, new Uint8Array(words.buffer));
     gpu.write(this.#token, 0, new Uint8Array(Float32Array.from(chances).buffer));
-    const buffers = [logits, this.#token, this.#params];
-    const entries = buffers.map((buffer, binding) => ({ binding, resource: { buffer } }));
-    const layout = gpu.layout([...it.bindings, 'uniform']).group;
+    const group = this.#groups.get(logits) ?? this.#bound(logits);
     const encoder = gpu.device.createCommandEncoder();
     const pass = encoder.beginComputePass();
     pass.setPipeline(pipeline);
-    pass.setBindGroup(0, gpu.device.createBindGroup({ layout, entries }));
+    pass.setBindGroup(0, group);
     pass.dispatchWorkgroups(this.texts);
     pass.end();
     encoder.copyBufferToBuffer(this.#token, 0, this.#staging, 0, 4 * this.texts);
@@ -199,6 +201,13 @@ export class Sampler {
     const tokens = Array.from(new Uint32Array(this.#staging.getMappedRange(0, 4 * this.texts)));
     this.#staging.unmap();
     return tokens.map((token) => (token === NONE ? undefined : token));
+  }
+
+  #bound(logits: GPUBuffer): GPUBindGroup {
+    const entries = [logits, this.#token, this.#params].map((buffer, binding) => ({ binding, resource: { buffer } }));
+    const group = this.gpu.device.createBindGroup({ layout: this.gpu.layout([...this.#kernel.bindings, 'uniform']).group, entries });
+    this.#groups.set(logits, group);
+    return group;
   }
 
   release(): void {

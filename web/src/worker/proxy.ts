@@ -3,7 +3,7 @@
 
 import { InferenceSession, type InferenceSessionHandler, type OnnxValue, Tensor, env } from 'onnxruntime-common';
 import { type Times, timed } from '../benchmark.js';
-import { DeviceError, InputError, OptionError, instead, messageOf } from '../errors.js';
+import { DeviceError, InputError, OptionError, messageOf } from '../errors.js';
 import { liesInMemory, unreachable } from '../locations.js';
 import { isProfiling, preferenceOf } from '../flags.js';
 import { register } from '../fallback/backend.js';
@@ -236,7 +236,7 @@ class RemoteSession implements InferenceSessionHandler {
   }
 
   async *generate(tokens: Prompts, given: GenerateOptions): AsyncGenerator<Step, void, void> {
-    const { prompts } = readGenerateOptions(tokens, given, { OptionError, instead });
+    const { prompts } = readGenerateOptions(tokens, given, { OptionError });
     const { signal, stop, feeds = {}, ...options } = given;
     signal?.throwIfAborted();
     const more = Object.entries(feeds).map(([name, it]) => [name, this.#sent(name, it)]);
