@@ -349,6 +349,7 @@ webgpu_ep.session(sys.argv[1])
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
 def test_a_process_that_is_killed_while_it_writes(place: Folder, path: Path) -> None:
     """Before it opens or renames the file; entries of claims and Programs are there already."""
