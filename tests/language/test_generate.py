@@ -19,7 +19,7 @@ from onnxruntime_ep_wgpu.api.language.memory import AdapterMemory
 from onnxruntime_ep_wgpu.api.language.state import State
 from onnxruntime_ep_wgpu.cli import main
 from onnxruntime_ep_wgpu.errors import InputError, LimitError, ModelError, NonFiniteError
-from onnxruntime_ep_wgpu.runtime.executable import Executable
+from onnxruntime_ep_wgpu.runtime.binder import Binder
 
 from .models import Decoder, graph_of, growing_graph_of, write, write_growing
 
@@ -241,14 +241,14 @@ def test_steps_copy_nothing_before_they_run(
     model: webgpu_ep.LanguageModel, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No tensor is read and written in one place, but for caches, which are updated there."""
-    separate, copied = Executable._separate, list[Any]()
+    separate, copied = Binder._separate, list[Any]()
 
     def noted(*given: Any) -> Any:
         copies = separate(*given)
         copied.extend(copies)
         return copies
 
-    monkeypatch.setattr(Executable, "_separate", noted)
+    monkeypatch.setattr(Binder, "_separate", noted)
     assert len(list(model.tokens([PROMPTS[0]], max_new_tokens=20, ends=(), **how))) == 20
     assert not copied
 
