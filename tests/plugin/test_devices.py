@@ -16,8 +16,7 @@ import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import adapters, context_of
 from onnxruntime_ep_wgpu.device.contexts import Context
 from onnxruntime_ep_wgpu.device.webgpu import libraries
-from onnxruntime_ep_wgpu.plugin import abi, callbacks, compiling, factory, watch
-from onnxruntime_ep_wgpu.plugin import session as session_state
+from onnxruntime_ep_wgpu.plugin import abi, callbacks, compiling, deciding, factory, watch
 from onnxruntime_ep_wgpu.plugin.assign.forced import Forced
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from onnxruntime_ep_wgpu.plugin.provider import Provider
@@ -44,7 +43,7 @@ def test_two_providers_in_one_session_share_the_nodes(
     fake: Fake, devices: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_out = iter(["relu", "matmul"])  # by the first provider, by the second
-    monkeypatch.setattr(session_state, "Forced", lambda _names: Forced([next(left_out)]))
+    monkeypatch.setattr(deciding, "Forced", lambda _names: Forced([next(left_out)]))
     alias = [it for it in ort.get_ep_devices() if it.ep_name == "WgpuExecutionProvider"]
     so = ort.SessionOptions()
     so.log_severity_level = 3
