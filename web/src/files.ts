@@ -65,8 +65,11 @@ export async function bodyOf(response: Response, part: Part | undefined): Promis
   if (!part || !response.body) return new Uint8Array(await response.arrayBuffer());
   const { whole, tell } = part;
   const reader = response.body.getReader();
+  const wanted = part.end + Number(response.headers.get('content-length'));
   for (;;) {
     const { done, value } = await reader.read();
+    // Not every browser calls this an error.
+    if (done && part.end < Math.min(wanted, whole.length)) throw new TypeError('the connection ended');
     if (done) return part.end < whole.length ? whole.slice(0, part.end) : whole;
     if (part.end + value.length > whole.length) {
       void reader.cancel().catch(() => undefined);
