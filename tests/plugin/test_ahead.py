@@ -3,6 +3,7 @@ than they are."""
 
 from __future__ import annotations
 
+import _imp
 import gc
 import threading
 from typing import Any
@@ -175,3 +176,13 @@ def test_threads_that_wait_record_for_each_other(session: Any) -> None:
     assert not wrong, wrong
     assert hits() - before > 100
     assert 0 < ahead() - taken <= hits() - before
+
+
+def test_a_lock_of_imports_that_an_interrupt_left_taken_stops_no_session() -> None:
+    _imp.acquire_lock()
+    try:
+        session = webgpu_ep.session(models.square())
+    finally:
+        _imp.release_lock()
+    x = np.ones((2, 8), np.float32)
+    assert session.run(None, {"x": x})[0].shape == x.shape

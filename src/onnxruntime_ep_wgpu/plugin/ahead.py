@@ -7,6 +7,7 @@ of the `with` waits for the driver, and leaves the device to the session.
 
 from __future__ import annotations
 
+import _imp
 import _thread
 from contextlib import suppress
 from queue import SimpleQueue
@@ -41,7 +42,12 @@ class Ahead:
         self._member: Member | None = None
 
     def __enter__(self) -> Ahead:
-        _thread.start_new_thread(self._work, ())
+        # An interrupt may have left Python's lock of all imports taken, for ever: then no other thread can import.
+        if _imp.lock_held():
+            self._chosen.put(None)
+            self._ended.put(None)
+        else:
+            _thread.start_new_thread(self._work, ())
         return self
 
     def __exit__(self, *_error: object) -> None:
