@@ -36,7 +36,10 @@ class Rule(NamedTuple):
 
 
 # Vocabulary: files of the root that any part may use.
-WORDS = "errors fields lazily live names options platform process records registration rehearsal tabular telling trace writing"
+WORDS = (
+    "errors fields lazily live names options platform process records registration rehearsal tabular telling threads trace"
+    " writing"
+)
 RULES = {
     "errors": Rule(),
     "writing": Rule("errors"),
@@ -51,6 +54,7 @@ RULES = {
     "process": Rule("errors"),
     "tabular": Rule("", "rich"),
     "telling": Rule(),
+    "threads": Rule(),
     "trace": Rule("errors"),
     "version": Rule(),
     "options": Rule("errors records"),

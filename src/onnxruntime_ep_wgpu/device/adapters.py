@@ -6,7 +6,6 @@ Invariant: a chip that several graphics APIs show counts once, under its best AP
 
 from __future__ import annotations
 
-import _thread
 import ctypes
 import re
 import sys
@@ -21,6 +20,7 @@ from .. import process
 from ..errors import DeviceError, OptionError
 from ..program.target import COMPONENT_STORES, INTEGER_DOTS, SUBGROUP_MATRIX, MatrixUnit, Target
 from ..records import dataclass
+from ..threads import begin_ahead
 from .display import quiet_display_probe
 from .matrix_refusals import recall
 from .settings import DEFAULT, Settings
@@ -233,7 +233,7 @@ def looked_for() -> Iterator[None]:
 
     process.check_not_forked()
     with quiet_display_probe():  # not on the thread: the environment is changed on this one
-        _thread.start_new_thread(look, ())
+        begin_ahead(look)
         try:
             yield
         finally:

@@ -10,7 +10,6 @@ never change, a session that asks for others is refused.
 
 from __future__ import annotations
 
-import _thread
 import atexit
 import dataclasses
 import threading
@@ -25,6 +24,7 @@ from ..errors import DeviceError, OptionError
 from ..fields import option_names
 from ..live import LiveSet
 from ..program.target import Target
+from ..threads import begin_ahead
 from .adapters import Adapter
 from .choice import checked_matrices
 from .settings import DEFAULT, Settings
@@ -130,7 +130,7 @@ class Context:
         opening = Opening(self)
         if self.current() is None:
             _openings.add(opening)
-            _thread.start_new_thread(opening.open, ())
+            begin_ahead(opening.open)
         return opening
 
     def _open(self) -> Device:

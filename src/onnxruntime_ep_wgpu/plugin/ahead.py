@@ -7,8 +7,6 @@ of the `with` waits for the driver, and leaves the device to the session.
 
 from __future__ import annotations
 
-import _imp
-import _thread
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -18,6 +16,7 @@ from ..kept.folder import Folder, folder_path
 from ..options import Options, parse, program_defaults
 from ..runtime.product_types import matrix_types
 from ..runtime.settings import RunSettings
+from ..threads import begin_ahead
 from .context.in_file import context_nodes
 from .device_choice import context_for, library_for
 from .settings import asked, settings_of
@@ -42,12 +41,9 @@ class Ahead:
         self._member: Member | None = None
 
     def __enter__(self) -> Ahead:
-        # An interrupt may have left Python's lock of all imports taken, for ever: then no other thread can import.
-        if _imp.lock_held():
+        if not begin_ahead(self._work):
             self._chosen.put(None)
             self._ended.put(None)
-        else:
-            _thread.start_new_thread(self._work, ())
         return self
 
     def __exit__(self, *_error: object) -> None:

@@ -275,7 +275,7 @@ class Plan:
         given = [entry for entry in entries if entry is not None]
         if self.series is not None:
             written = [kind == "read_write" for kind in planned.pipeline.bindings]
-            given = [_before_others(entry, given) if it else entry for entry, it in zip(given, written, strict=False)]
+            given = [_before_others(entry, given) if it else entry for entry, it in zip(given, written, strict=True)]
         if self.plan_checks:
             args = planned.args
             tensors = given[: len(args)]  # without the uniforms
