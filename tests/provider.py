@@ -15,7 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import onnx
 import onnxruntime as ort
+from onnx import helper
 
 from tests import targets
 
@@ -63,10 +66,24 @@ def devices(provider: str, alias: bool = False) -> tuple[ort.OrtEpDevice, ...]:
     return found
 
 
+@functools.cache
+def saturates() -> bool:
+    """Whether the CPU provider adds products of bytes in 16 bits, as on processors without VNNI."""
+    kinds = {"x0": onnx.TensorProto.UINT8, "x1": onnx.TensorProto.INT8}
+    inputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items()]
+    result = helper.make_tensor_value_info("y0", onnx.TensorProto.INT32, None)
+    graph = helper.make_graph([helper.make_node("MatMulInteger", [*kinds], ["y0"])], "product", inputs, [result])
+    built = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    session = ort.InferenceSession(built.SerializeToString(), providers=[CPU])
+    feeds = {"x0": np.full((1, 4), 255, np.uint8), "x1": np.full((4, 1), 127, np.int8)}
+    return bool(session.run(None, feeds)[0].item() != 4 * 255 * 127)
+
+
 def exact(settings: ort.SessionOptions) -> ort.SessionOptions:
     """The same, by which the CPU provider's products of bytes are exact. Processors without VNNI add two of them in 16 bits, as the
-    largest number where these are too few."""
-    settings.add_session_config_entry("session.x64quantprecision", "1")
+    largest number where these are too few. Elsewhere the option is left alone: it may make a kernel disappear (QGemm of int8)."""
+    if saturates():
+        settings.add_session_config_entry("session.x64quantprecision", "1")
     return settings
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from tests import feeding, support
-from tests.provider import exact
+from tests.provider import exact, saturates
 
 OPSET = 20
 SPECIAL = np.array(
@@ -113,21 +112,11 @@ def _multiplies_bytes(built: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> b
     return len(kinds) > 1 and "int8" in kinds
 
 
-@functools.cache
-def _saturates() -> bool:
-    """Whether the CPU provider adds products of bytes in 16 bits, as on processors without VNNI."""
-    operands = [np.zeros((1, 4), np.uint8), np.zeros((4, 1), np.int8)]
-    built = model("MatMulInteger", operands, outputs=[np.int32])
-    session = ort.InferenceSession(built.SerializeToString(), providers=["CPUExecutionProvider"])
-    feeds = {"x0": np.full((1, 4), 255, np.uint8), "x1": np.full((4, 1), 127, np.int8)}
-    return bool(session.run(None, feeds)[0].item() != 4 * 255 * 127)
-
-
 def expected(built: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     """What the CPU provider gives; onnx's evaluator where it has no kernel for the types."""
     settings = ort.SessionOptions()
     settings.log_severity_level = 4
-    if _multiplies_bytes(built, feeds) and _saturates():
+    if _multiplies_bytes(built, feeds) and saturates():
         if {it.op_type for it in built.graph.node} <= {"MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv"}:
             with contextlib.suppress(ValueError):  # of scales of a convolution of one axis
                 return [np.asarray(r) for r in ReferenceEvaluator(built).run(None, feeds)]
