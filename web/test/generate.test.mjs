@@ -54,7 +54,7 @@ for (const name of ['causal', 'stateless']) {
       assert.deepEqual(found, expected.slice(0, 40));
       assert(steps[0] > before);
       assert.equal(steps.at(-1), steps[2]);
-      assert.deepEqual(read, [16]);
+      assert.deepEqual(read, name === 'causal' ? [16, 16] : [16]); // one for the step that is on its way
       assert.deepEqual(await collect(generate(session, prompt.map(BigInt), { maxLength: prompt.length + 3 })), expected.slice(0, 3));
     });
   });
@@ -210,8 +210,28 @@ describe('a sequence that grows', () => {
       const steady = counts.slice(20, 40);
       const total = (name) => steady.reduce((sum, it) => sum + (it[name] ?? 0), 0);
       assert.deepEqual([total('buffers'), total('groups')], [0, 0], JSON.stringify(counts));
-      // Three inputs, uniforms, shapes, and two for the sampler.
-      assert(total('writes') <= 20 * 8 && total('bytes') <= 20 * 4096, JSON.stringify(steady));
+      // Two inputs, uniforms, shapes, and two for the sampler: ids stay on the GPU.
+      assert(total('writes') <= 20 * 7 && total('bytes') <= 20 * 4096, JSON.stringify(steady));
+    }));
+
+  test('the next step is on its way when a token is read, but for the last one', () =>
+    withModel('causal', async (session) => {
+      const { queue } = device;
+      const { submit } = queue;
+      const [submits, found] = [[], []];
+      let count = 0;
+      queue.submit = (given) => ((count += 1), submit.call(queue, given));
+      try {
+        for await (const token of generate(session, prompt, { maxNewTokens: 20 })) {
+          found.push(token);
+          submits.push(count);
+        }
+      } finally {
+        delete queue.submit;
+      }
+      assert.deepEqual(found, expected.slice(0, 20));
+      // Two of a step, after those in which kernels are compiled.
+      assert.deepEqual(submits.slice(10), [...Array.from({ length: 9 }, (_, k) => 2 * (12 + k)), 40]);
     }));
 
   test('results are those of a new session, whatever the sizes were before', async () => {
@@ -341,11 +361,11 @@ describe('sampling', () => {
 
   async function draw(sampling, words, first, count, chances, half) {
     const gpu = Gpu.of(await env.webgpu.device);
-    const sampler = new Sampler(gpu, half, sampling, 1);
+    const sampler = new Sampler(gpu, half, true, sampling, 1);
     const buffer = gpu.storage(words.byteLength, 'logits');
     gpu.write(buffer, 0, new Uint8Array(words.buffer, words.byteOffset, words.byteLength));
     const found = [];
-    for (const chance of chances) found.push(...(await sampler.next(buffer, { first, step: 0, count }, [chance])));
+    for (const chance of chances) found.push(...(await (await sampler.next(buffer, { first, step: 0, count }, [chance]))()));
     gpu.free(buffer);
     sampler.release();
     return found;
@@ -383,6 +403,21 @@ describe('sampling', () => {
       assert.deepEqual(await draw(greedy, Float32Array.from(logits), 0, logits.length, [0.5], false), [token]);
     }
     assert.deepEqual(await draw({ temperature: 1, topK: 0, topP: 1 }, Float32Array.from([NaN, 1, NaN]), 0, 3, [0, 0.99], false), [1, 1]);
+  });
+
+  test('tokens are there as the ids of the next run, too; where there is none, as a token that exists', async () => {
+    const gpu = Gpu.of(await env.webgpu.device);
+    const logits = Float32Array.of(1, 5, 2, 0, NaN, NaN, NaN, NaN, 0, 1, 2, 3);
+    const buffer = gpu.storage(logits.byteLength, 'logits');
+    gpu.write(buffer, 0, new Uint8Array(logits.buffer));
+    for (const Ids of [BigInt64Array, Int32Array]) {
+      const sampler = new Sampler(gpu, false, Ids === BigInt64Array, { temperature: 0, topK: 0, topP: 1 }, 3);
+      const tokens = await (await sampler.next(buffer, { first: 0, step: 4, count: 4 }, [0, 0, 0]))();
+      assert.deepEqual(tokens, [1, undefined, 3]);
+      assert.deepEqual(Array.from(new Ids(await gpu.read(sampler.ids, 3 * Ids.BYTES_PER_ELEMENT)), Number), [1, 0, 3]);
+      sampler.release();
+    }
+    gpu.free(buffer);
   });
 
   test('halves', async () => {

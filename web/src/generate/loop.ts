@@ -1,6 +1,8 @@
 // Texts token by token from a causal language model. In: a session whose inputs are named as exporters name them, and prompts.
 // Out: the tokens that follow. Logits and KV caches never leave the GPU; four bytes of each text do, in each step. Caches grow
 // from run to run, or have a fixed size and are updated in place. Without caches the whole texts go through the model in each step.
+// With caches the next run takes its tokens where they are chosen, on the GPU, and is submitted before these are read: the GPU does not
+// wait for the host. A text that ends by what it says has then run one step that nothing reads.
 
 import type { Gpu } from '../device.js';
 import { nbytes } from '../dtypes.js';
@@ -8,7 +10,7 @@ import type * as errors from '../errors.js';
 import type { Session } from '../session.js';
 import { type Fed, type Made, type Model, type Port, modelOf } from './model.js';
 import { type GenerateOptions, type Prompts, type Settings, isBatch, readGenerateOptions } from './options.js';
-import { Sampler } from './sample.js';
+import { type Read, Sampler } from './sample.js';
 import { type Step, Texts } from './texts.js';
 
 export { streamText } from './text.js';
@@ -142,8 +144,9 @@ export async function* generated(
   const texts = new Texts(count, settings.stopTokens, settings.stop);
   const chance = chances(settings.seed);
   const gpu = await model.gpu();
-  const sampler = new Sampler(gpu, logits.type === 'float16', settings, count);
+  const sampler = new Sampler(gpu, logits.type === 'float16', ids.type === 'int64', settings, count);
   const caches = new Caches(model, gpu, ports, count, settings.cacheLength);
+  let ahead: Promise<Read> | undefined;
   try {
     const mask = port('attention_mask')?.shape[1];
     const room = Math.min(caches.room, typeof mask === 'number' ? mask : Infinity);
@@ -153,44 +156,52 @@ export async function* generated(
     if (longest > room) throw model.wrong(`generate: the caches have room for ${room} tokens, the prompt has ${longest}`);
     const end = Math.min(settings.maxLength, room);
     let fed = 0; // tokens of each text that are in the caches
-    let total = longest;
     // Models for one token at a time get the prompt so, too.
     const most = ids.shape[1] === 1 ? 1 : Infinity;
-    while (total < end && !texts.over) {
+    /** Submits what the texts have up to `until`, the last of these as the sampler chose it where nothing has `read` it, and the choice of the next token. */
+    const submit = async (until: number, read: boolean): Promise<Read> => {
+      const to = Math.min(until, fed + most);
       settings.signal?.throwIfAborted();
-      const until = Math.min(total, fed + most);
       const feeds: Record<string, Fed> = { ...more, ...caches.state };
-      const places = Array.from({ length: until - fed }, (_, k) => fed + k);
-      const give = (name: string, dims: readonly number[], numbers: readonly number[]): void => {
+      const places = Array.from({ length: to - fed }, (_, k) => fed + k);
+      const give = (name: string, dims: readonly number[], numbers: () => readonly number[]): void => {
         const of = port(name);
-        if (of && !(name in more)) feeds[name] = integers(of.type, dims, numbers);
+        if (of && !(name in more)) feeds[name] = integers(of.type, dims, numbers());
       };
-      const each = (make: (row: readonly number[], text: number) => readonly number[]): number[] => rows.flatMap(make);
-      give('input_ids', [count, places.length], each((row) => row.slice(fed, until)));
+      const each = (make: (row: readonly number[], text: number) => readonly number[]) => (): number[] => rows.flatMap(make);
+      if (read) give('input_ids', [count, places.length], each((row) => row.slice(fed, to)));
+      else feeds['input_ids'] = { dims: [count, 1], buffer: sampler.ids };
       give('position_ids', [count, places.length], each((_, text) => places.map((at) => Math.max(0, at - padding[text]!))));
-      give('cache_position', [places.length], places);
-      const seen = typeof mask === 'number' ? mask : until;
-      give('attention_mask', [count, seen], each((_, text) => Array.from({ length: seen }, (_, at) => Number(at >= padding[text]! && at < until))));
+      give('cache_position', [places.length], () => places);
+      const seen = typeof mask === 'number' ? mask : to;
+      give('attention_mask', [count, seen], each((_, text) => Array.from({ length: seen }, (_, at) => Number(at >= padding[text]! && at < to))));
       const results = await model.run(feeds, { [logits.name]: 'new', ...caches.places }).catch((error: Error) => {
         if (fed || settings.cacheLength === undefined || error.name !== 'InputError') throw error;
         throw model.wrong(`generate: this model cannot update caches of ${settings.cacheLength} tokens in place, leave cacheLength out: ${error.message}`);
       });
       caches.take(results);
-      if (ports.size) fed = until;
-      if (until < total) continue;
+      if (ports.size) fed = to;
+      if (to < until) return submit(until, read);
       const { dims, buffer } = results[logits.name]!;
       const width = dims.at(-1)!;
       const positions = dims.slice(0, -1).reduce((a, b) => a * b, 1) / count;
       const place = { first: (positions - 1) * width, step: positions * width, count: width };
-      const tokens = await sampler.next(buffer, place, prompts.map(() => chance.next().value));
+      return sampler.next(buffer, place, prompts.map(() => chance.next().value));
+    };
+    const alone = !ports.size || 'input_ids' in more; // each step waits for the tokens of the one before
+    for (let total = longest; total < end && !texts.over; total++) {
+      const read: Read = await (ahead ?? submit(total, true));
+      ahead = undefined;
+      if (!alone && total + 1 < end) (ahead = submit(total + 1, false)).catch(() => undefined); // told when its turn comes
+      const tokens = await read();
       settings.signal?.throwIfAborted();
       if (tokens.includes(undefined)) throw model.wrong(`the model gives no numbers for token ${total}: its logits are all NaN`);
       const step = texts.add(tokens);
       rows.forEach((row, text) => row.push(tokens[text]!));
-      total += 1;
       if (step.some((it) => it !== undefined)) yield step;
     }
   } finally {
+    await ahead?.catch(() => undefined); // it uses what is freed here
     caches.release();
     sampler.release();
   }

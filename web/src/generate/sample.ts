@@ -1,5 +1,6 @@
 // The next token of each text from logits on the GPU: the likeliest one, or one drawn from the likeliest k, of these from the
-// likeliest that have a probability of p together. In: a buffer of logits. Out: tokens, four bytes each to read.
+// likeliest that have a probability of p together. In: a buffer of logits. Out: tokens, four bytes each to read, and the same on the
+// GPU as the ids of the next run.
 
 import type { Gpu } from '../device.js';
 import type { Kernel } from '../program.js';
@@ -18,12 +19,14 @@ const LANES = 256;
 
 // Floats in the order of their bits, so that the k-th largest one, and the one at which probabilities reach p, are found by
 // trying bit after bit, without sorting.
-const text = (half: boolean): string => `
+const text = (half: boolean, wide: boolean): string => `
 struct Params { count: u32, first: u32, step: u32, top_k: u32, top_p: f32, scale: f32 }
 @group(0) @binding(0) var<storage, read> logits: array<u32>;
 /** What decides is there first, a float from 0 to 1. */
 @group(0) @binding(1) var<storage, read_write> token: array<u32>;
-@group(0) @binding(2) var<uniform> params: Params;
+/** The tokens as the model takes them. */
+@group(0) @binding(2) var<storage, read_write> ids: array<${wide ? 'vec2u' : 'u32'}>;
+@group(0) @binding(3) var<uniform> params: Params;
 var<workgroup> sums: array<f32, ${LANES}>;
 var<workgroup> keys: array<u32, ${LANES}>;
 var<workgroup> places: array<u32, ${LANES}>;
@@ -39,6 +42,12 @@ fn key(i: u32) -> u32 {
   let b = bits(i);
   if ((b & 0x7fffffffu) > 0x7f800000u) { return 0u; }
   return select(b | 0x80000000u, ~b, b >= 0x80000000u);
+}
+/** No model has a token without a number, so the first one stands in: who reads that there is none ends. */
+fn choose(row: u32, chosen: u32) {
+  token[row] = chosen;
+  let id = select(chosen, 0u, chosen == ${NONE}u);
+  ids[row] = ${wide ? 'vec2u(id, 0u)' : 'id'};
 }
 fn value(k: u32) -> f32 { return bitcast<f32>(select(~k, k & 0x7fffffffu, k >= 0x80000000u)); }
 fn total(lane: u32, x: f32) -> f32 {
@@ -87,7 +96,7 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) place
   if (lane == 0u) { chosen = likeliest; }
   // Greedy; also where all are NaN, or one is infinitely likely.
   if (params.scale == 0.0 || largest == 0u || largest >= 0xff800000u) {
-    if (lane == 0u) { token[row] = likeliest; }
+    if (lane == 0u) { choose(row, likeliest); }
     return;
   }
   let top = value(largest);
@@ -141,13 +150,16 @@ fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) place
         rest -= sums[l];
       }
     }
-    token[row] = chosen;
+    choose(row, chosen);
   }
 }`;
 
-const kernel = (half: boolean): Kernel => ({
-  label: 'sample', wgsl: [text(half)], bindings: ['read', 'read_write'], uniforms: 6,
+const kernel = (half: boolean, wide: boolean): Kernel => ({
+  label: 'sample', wgsl: [text(half, wide)], bindings: ['read', 'read_write', 'read_write'], uniforms: 6,
 });
+
+/** Reads the tokens of a step: undefined where no logit is a number. */
+export type Read = () => Promise<(number | undefined)[]>;
 
 /** Where the logits of each text begin in a buffer: at element `first`, the next `step` elements on; each has `count`. */
 export interface Rows {
@@ -158,28 +170,34 @@ export interface Rows {
 
 /** Buffers of one generation. */
 export class Sampler {
+  /** The tokens that came last, as the model takes them: one for each text. */
+  readonly ids: GPUBuffer;
   readonly #token: GPUBuffer;
   readonly #params: GPUBuffer;
-  readonly #staging: GPUBuffer;
+  /** As many as there are steps whose tokens are not read yet, and those that are free. */
+  readonly #staging: GPUBuffer[] = [];
+  readonly #free: GPUBuffer[] = [];
   readonly #kernel: Kernel;
   #pipeline: Promise<GPUComputePipeline> | undefined;
   /** By the buffer of logits. */
   readonly #groups = new WeakMap<GPUBuffer, GPUBindGroup>();
 
+  /** The logits are `half`s, or floats; ids are `wide`, int64, or int32. */
   constructor(
     private readonly gpu: Gpu,
     half: boolean,
+    wide: boolean,
     private readonly sampling: Sampling,
     private readonly texts: number,
   ) {
-    this.#kernel = kernel(half);
+    this.#kernel = kernel(half, wide);
+    this.ids = gpu.storage(8 * texts, 'the next tokens as ids');
     this.#token = gpu.storage(4 * texts, 'the next tokens');
     this.#params = gpu.buffer(32, 64 | 8, 'how they are sampled'); // UNIFORM, COPY_DST
-    this.#staging = gpu.buffer(4 * texts, 1 | 8, 'readback'); // MAP_READ, COPY_DST
   }
 
-  /** A token for each text; `chances` from 0 to 1 decide. Undefined where no logit is a number. */
-  async next(logits: GPUBuffer, { first, step, count }: Rows, chances: readonly number[]): Promise<(number | undefined)[]> {
+  /** Submits what finds a token for each text; `chances` from 0 to 1 decide. Nothing waits for the GPU until the tokens are read. */
+  async next(logits: GPUBuffer, { first, step, count }: Rows, chances: readonly number[]): Promise<Read> {
     const { gpu } = this;
     const { temperature, topK, topP } = this.sampling;
     const pipeline = await (this.#pipeline ??= gpu.pipeline(this.#kernel, 0));
@@ -195,22 +213,32 @@ export class Sampler {
     pass.setBindGroup(0, group);
     pass.dispatchWorkgroups(this.texts);
     pass.end();
-    encoder.copyBufferToBuffer(this.#token, 0, this.#staging, 0, 4 * this.texts);
+    const staging = this.#free.pop() ?? this.#stage();
+    encoder.copyBufferToBuffer(this.#token, 0, staging, 0, 4 * this.texts);
     gpu.device.queue.submit([encoder.finish()]);
-    await gpu.map(this.#staging);
-    const tokens = Array.from(new Uint32Array(this.#staging.getMappedRange(0, 4 * this.texts)));
-    this.#staging.unmap();
-    return tokens.map((token) => (token === NONE ? undefined : token));
+    return async () => {
+      await gpu.map(staging);
+      const tokens = Array.from(new Uint32Array(staging.getMappedRange(0, 4 * this.texts)));
+      staging.unmap();
+      this.#free.push(staging);
+      return tokens.map((token) => (token === NONE ? undefined : token));
+    };
+  }
+
+  #stage(): GPUBuffer {
+    const staging = this.gpu.buffer(4 * this.texts, 1 | 8, 'readback'); // MAP_READ, COPY_DST
+    this.#staging.push(staging);
+    return staging;
   }
 
   #bound(logits: GPUBuffer): GPUBindGroup {
-    const entries = [logits, this.#token, this.#params].map((buffer, binding) => ({ binding, resource: { buffer } }));
+    const entries = [logits, this.#token, this.ids, this.#params].map((buffer, binding) => ({ binding, resource: { buffer } }));
     const group = this.gpu.device.createBindGroup({ layout: this.gpu.layout([...this.#kernel.bindings, 'uniform']).group, entries });
     this.#groups.set(logits, group);
     return group;
   }
 
   release(): void {
-    for (const buffer of [this.#token, this.#params, this.#staging]) this.gpu.free(buffer);
+    for (const buffer of [this.ids, this.#token, this.#params, ...this.#staging]) this.gpu.free(buffer);
   }
 }
