@@ -109,6 +109,7 @@ class Deciding:
         if parent is not None:
             self._contexts.check_body(graph, parent, self._model.source())
             self._carry()
+        self._check_empty_bodies(graph)
         self.in_a_body = parent is not None
         if parent is not None and is_search(parent):
             self._forced.among(graph)  # these names are found
@@ -133,6 +134,15 @@ class Deciding:
         if parent is None:
             self._decided_on_model(graph, decision, assigned)
         return [[nodes[place] for place in group] for group in decision.groups], [nodes[it] for it in decision.kernels]
+
+    def _check_empty_bodies(self, graph: ShownGraph) -> None:
+        """ONNX Runtime asks nothing about a body without nodes, as of a branch that its optimiser made a constant of."""
+        if not self._contexts.enabled:
+            return
+        for node in (it for it in graph if it.has_body):
+            for body in ort_graph.read_bodies(self._ort, node).values():
+                if not len(body):
+                    self._contexts.check_body(body, node, self._model.source())
 
     def _controls(
         self, graph: ShownGraph, parent: ShownNode | None, assigned: Sequence[str], has_kernel: Callable[[Any], bool]
