@@ -29,10 +29,14 @@ function* chances(seed: number): Generator<number, never> {
   }
 }
 
-/** Integers of a shape. */
-function integers(type: string, dims: readonly number[], numbers: readonly number[]): Fed {
-  const data = type === 'int32' ? Int32Array.from(numbers) : BigInt64Array.from(numbers, BigInt);
-  return { dims, bytes: new Uint8Array(data.buffer) };
+/** Integers of a shape, by row and column. Long texts have a mask as long in each step, so it is written without a list of numbers. */
+function integers(type: string, dims: readonly number[], of: (row: number, column: number) => number): Fed {
+  const columns = dims.at(-1)!;
+  const rows = dims.length > 1 ? dims[0]! : 1;
+  const size = type === 'int32' ? 1 : 2; // words: none is negative, so that the upper ones are 0
+  const words = new Int32Array(size * rows * columns);
+  for (let row = 0, at = 0; row < rows; row++) for (let column = 0; column < columns; column++, at += size) words[at] = of(row, column);
+  return { dims, bytes: new Uint8Array(words.buffer) };
 }
 
 /** Which input has which role, and what comes back for the caches. */
@@ -163,18 +167,16 @@ export async function* generated(
       const to = Math.min(until, fed + most);
       settings.signal?.throwIfAborted();
       const feeds: Record<string, Fed> = { ...more, ...caches.state };
-      const places = Array.from({ length: to - fed }, (_, k) => fed + k);
-      const give = (name: string, dims: readonly number[], numbers: () => readonly number[]): void => {
+      const [first, length] = [fed, to - fed];
+      const give = (name: string, dims: readonly number[], number: (text: number, column: number) => number): void => {
         const of = port(name);
-        if (of && !(name in more)) feeds[name] = integers(of.type, dims, numbers());
+        if (of && !(name in more)) feeds[name] = integers(of.type, dims, number);
       };
-      const each = (make: (row: readonly number[], text: number) => readonly number[]) => (): number[] => rows.flatMap(make);
-      if (read) give('input_ids', [count, places.length], each((row) => row.slice(fed, to)));
+      if (read) give('input_ids', [count, length], (text, k) => rows[text]![first + k]!);
       else feeds['input_ids'] = { dims: [count, 1], buffer: sampler.ids };
-      give('position_ids', [count, places.length], each((_, text) => places.map((at) => Math.max(0, at - padding[text]!))));
-      give('cache_position', [places.length], () => places);
-      const seen = typeof mask === 'number' ? mask : to;
-      give('attention_mask', [count, seen], each((_, text) => Array.from({ length: seen }, (_, at) => Number(at >= padding[text]! && at < to))));
+      give('position_ids', [count, length], (text, k) => Math.max(0, first + k - padding[text]!));
+      give('cache_position', [length], (_, k) => first + k);
+      give('attention_mask', [count, typeof mask === 'number' ? mask : to], (text, at) => Number(at >= padding[text]! && at < to));
       const results = await model.run(feeds, { [logits.name]: 'new', ...caches.places }).catch((error: Error) => {
         if (fed || settings.cacheLength === undefined || error.name !== 'InputError') throw error;
         throw model.wrong(`generate: this model cannot update caches of ${settings.cacheLength} tokens in place, leave cacheLength out: ${error.message}`);
