@@ -164,10 +164,10 @@ export class Executable {
     return runs;
   }
 
-  /** Shapes change, so sooner or later every variant is wanted: later shapes then compile nothing, and plan little. */
+  /** Shapes change, so sooner or later every variant is wanted: later shapes then wait for none, and plan little. */
   async #growing(): Promise<void> {
     const grow = (this.#grow = await import('./grow.js').catch(() => undefined)); // without it every shape has a plan of its own
-    grow?.compileUsable(this.program, this.gpu);
+    void grow?.compileUsable(this.program, this.gpu, () => !this.#released && !this.gpu.lost);
     this.#layouts.parts = grow?.partsOf;
   }
 

@@ -51,13 +51,18 @@ export function hasRoom({ layout, buffers, owned, most }: Plan, { nbytes }: Layo
   return nbytes.every((it, value) => it === layout.nbytes[value] || it <= Math.min(most, (buffers.get(value) ?? owned.get(value))?.size ?? it));
 }
 
-/** Begins to compile all that some shape may take: what stands behind a guard that always holds, or never, is not. */
-export function compileUsable(program: Program, gpu: Gpu): void {
+/**
+ * Compiles all that some shape may take, while `going`: what stands behind a guard that always holds, or never, is not. One after
+ * another, because a language model has a hundred: reading their texts at once keeps the thread, and what a run waits for would be
+ * the last in the queue.
+ */
+export async function compileUsable(program: Program, gpu: Gpu, going: () => boolean): Promise<void> {
   for (const { kernel, guards } of program.dispatches) {
     const last = guards.findIndex((it) => typeof it !== 'object' && it);
-    guards.forEach((guard, variant) => {
-      if (guard && (last < 0 || variant <= last)) void gpu.pipeline(program.kernels[kernel]!, variant).catch(() => undefined);
-    });
+    for (const [variant, guard] of guards.entries()) {
+      if (!going()) return;
+      if (guard && (last < 0 || variant <= last)) await gpu.pipeline(program.kernels[kernel]!, variant).catch(() => undefined);
+    }
   }
 }
 

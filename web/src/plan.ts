@@ -28,10 +28,13 @@ interface PlannedStep {
 export type Groups = readonly GPUBindGroup[];
 
 /** The pipelines of a layout's steps, compiled where they are new. Raises ProgramError. */
-export function pipelinesOf(program: Program, gpu: Gpu, layout: Layout): Promise<GPUComputePipeline[]> {
-  return Promise.all(
-    layout.steps.map((it) => gpu.pipeline(program.kernels[program.dispatches[it.dispatch]!.kernel]!, it.variant)),
-  );
+export function pipelinesOf(program: Program, gpu: Gpu, { steps }: Layout): Promise<GPUComputePipeline[]> {
+  const all = steps.map((it) => [program.kernels[program.dispatches[it.dispatch]!.kernel]!, it.variant] as const);
+  const size = (k: number): number => all[k]![0].wgsl[all[k]![1]]!.length;
+  const made: Promise<GPUComputePipeline>[] = [];
+  // A run waits for all of them. Long texts take longest, so they begin first: none is left for the end, where other threads have no work.
+  for (const k of [...all.keys()].sort((a, b) => size(b) - size(a))) made[k] = gpu.pipeline(...all[k]!);
+  return Promise.all(made);
 }
 
 export class Plan {

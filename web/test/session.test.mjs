@@ -425,20 +425,51 @@ describe('replaying', () => {
       }
     }));
 
-  test('a sequence that grows compiles nothing after its third step', () =>
-    withSession('growing', {}, async (session) => {
-      const gpu = await device();
-      const plain = gpu.createComputePipelineAsync;
-      let compiled = 0;
-      gpu.createComputePipelineAsync = (...given) => ((compiled += 1), plain.apply(gpu, given));
-      let before;
-      for (const [step, { feeds, wanted }] of samples(ort, 'growing').entries()) {
-        await assertSame((await session.run(feeds)).y, wanted.y);
-        if (step === 2) before = compiled;
+  /** Counts what is compiled on a device while `use` runs, and how much of it at once. `settled` waits until no more begins. */
+  async function compiling(gpu, use) {
+    const plain = gpu.createComputePipelineAsync;
+    const seen = { count: 0, most: 0 };
+    const pending = new Set();
+    gpu.createComputePipelineAsync = (...given) => {
+      const made = plain.apply(gpu, given);
+      const done = made.finally(() => pending.delete(done)).catch(() => undefined);
+      pending.add(done);
+      seen.count += 1;
+      seen.most = Math.max(seen.most, pending.size);
+      return made;
+    };
+    const settled = async () => {
+      while (pending.size) {
+        await Promise.all(pending);
+        await new Promise(setImmediate); // the next one begins
       }
+    };
+    try {
+      await use(seen, settled);
+    } finally {
       delete gpu.createComputePipelineAsync;
-      assert.equal(compiled, before);
-    }));
+    }
+  }
+
+  test('a sequence that grows compiles what later steps may take one after another, and then nothing', async () => {
+    const own = await (await navigator.gpu.requestAdapter()).requestDevice(); // compiled kernels stay with a device
+    await compiling(own, async (seen, settled) => {
+      const session = await create('growing', { executionProviders: [{ name: 'webgpu', device: own }] });
+      const all = samples(ort, 'growing');
+      await assertSame((await session.run(all[0].feeds)).y, all[0].wanted.y);
+      await settled();
+      await assertSame((await session.run(all[1].feeds)).y, all[1].wanted.y);
+      const [begun, needed] = [seen.count, seen.most];
+      seen.most = 0;
+      await settled();
+      assert(seen.count > begun && seen.most === 1, `${seen.count}, ${begun} of them with the second step, ${seen.most} at once, ${needed} before`);
+      const before = seen.count;
+      for (const { feeds, wanted } of all.slice(2)) await assertSame((await session.run(feeds)).y, wanted.y);
+      assert.equal(seen.count, before);
+      await session.release();
+    });
+    own.destroy();
+  });
 
   test('a second shape waits for no kernel that only others need', async () => {
     // A device of its own, because compiled kernels stay with one; `wait(code)` gives kernels that are never ready.
@@ -476,15 +507,11 @@ describe('replaying', () => {
     }
   });
 
-  test('many inputs in one run, as many as there are, compile nothing after the third time', () =>
-    withSession('tiny', {}, async (session) => {
-      const all = samples(ort, 'tiny');
-      const one = all[0].feeds.x.data.length;
-      const gpu = await device();
-      const plain = gpu.createComputePipelineAsync;
-      let compiled = 0;
-      gpu.createComputePipelineAsync = (...given) => ((compiled += 1), plain.apply(gpu, given));
-      try {
+  test('many inputs in one run, as many as there are, compile nothing more when all is compiled', () =>
+    withSession('tiny', {}, async (session) =>
+      compiling(await device(), async (seen, settled) => {
+        const all = samples(ort, 'tiny');
+        const one = all[0].feeds.x.data.length;
         let before;
         for (const [step, count] of [1, 2, 7, 3, 16, 5, 1].entries()) {
           const x = new Float32Array(count * one);
@@ -492,13 +519,10 @@ describe('replaying', () => {
           const { y } = await session.run({ x: new Tensor('float32', x, [count, ...all[0].feeds.x.dims.slice(1)]) });
           const width = y.data.length / count;
           for (let k = 0; k < count; k++) await assertSame(new Tensor('float32', y.data.slice(k * width, (k + 1) * width), [1, width]), all[0].wanted.y);
-          if (step === 2) before = compiled;
+          if (step === 2) before = (await settled(), seen.count);
         }
-        assert.equal(compiled, before);
-      } finally {
-        delete gpu.createComputePipelineAsync;
-      }
-    }));
+        assert.equal(seen.count, before);
+      })));
 
   test('after a warmup a run compiles nothing', () =>
     withSession('elements', {}, async (session) => {
@@ -666,6 +690,21 @@ for (const [rows, overrides] of [[40, {}], [1, { rows: 1 }]]) {
     mine.destroy();
   });
 }
+
+test('of kernels that the first run waits for, those with the longest texts are compiled first', async () => {
+  const own = await (await navigator.gpu.requestAdapter()).requestDevice();
+  const [module, lengths] = [own.createShaderModule, []];
+  own.createShaderModule = (it) => (lengths.push(it.code.length), module.call(own, it));
+  const free = await create('tiny');
+  const freeDimensionOverrides = Object.fromEntries(free.inputMetadata.flatMap(({ shape }) => shape.filter((it) => typeof it === 'string').map((it) => [it, 2])));
+  await free.release();
+  lengths.length = 0;
+  const session = await create('tiny', { executionProviders: [{ name: 'webgpu', device: own }], freeDimensionOverrides });
+  assert(new Set(lengths).size > 2, lengths.join());
+  assert.deepEqual(lengths, lengths.toSorted((a, b) => b - a));
+  await session.release();
+  own.destroy();
+});
 
 test('profiling tells the nanoseconds of every dispatch', () =>
   withSession('tiny', {}, async (session) => {
