@@ -63,9 +63,13 @@ function ofResponse(response: Response, cached = false): Found {
 /** The body of a response, straight into an array of the size that it should have; a longer array is a sign of more. */
 export async function bodyOf(response: Response, part: Part | undefined): Promise<Uint8Array> {
   if (!part || !response.body) return new Uint8Array(await response.arrayBuffer());
+  return filled(response.body, part, part.end + Number(response.headers.get('content-length')));
+}
+
+/** The same of a stream, which should not end before `wanted` bytes. */
+export async function filled(stream: ReadableStream<Uint8Array>, part: Part, wanted = 0): Promise<Uint8Array> {
   const { whole, tell } = part;
-  const reader = response.body.getReader();
-  const wanted = part.end + Number(response.headers.get('content-length'));
+  const reader = stream.getReader();
   for (;;) {
     const { done, value } = await reader.read();
     // Not every browser calls this an error.

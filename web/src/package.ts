@@ -4,7 +4,7 @@
 
 import { LimitError, NotExportedError, ProgramError, messageOf } from './errors.js';
 import {
-  type Address, BUSY, type FileEntry, NO_FILE, type Way, asking, bodyOf, find, hex, isPage, keepManifest, lastManifest, localPath,
+  type Address, BUSY, type FileEntry, NO_FILE, type Way, asking, filled, find, hex, isPage, keepManifest, lastManifest, localPath,
   notFound, sha256, tampered, verified, wrongSize,
 } from './files.js';
 import type { Found, Tell } from './found.js';
@@ -291,17 +291,18 @@ async function inflatedChunk(bytes: Uint8Array, { file, inflated: size }: Chunk,
 }
 
 async function inflated(bytes: Uint8Array, what: string, size?: number): Promise<Uint8Array> {
+  // Without a Response, for which Node first loads all of its fetch.
   const stream = new Blob([bytes as Uint8Array<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream('deflate'));
   try {
-    if (size !== undefined) return await bodyOf(new Response(stream), { whole: new Uint8Array(size), end: 0 });
-    let left = MOST_TEXT;
-    const counting = new TransformStream<Uint8Array, Uint8Array>({
-      transform(part, to) {
-        if ((left -= part.length) < 0) throw new Error(`its text has more than ${MOST_TEXT} bytes`);
-        to.enqueue(part);
-      },
-    });
-    return await bodyOf(new Response(stream.pipeThrough(counting)), undefined);
+    if (size !== undefined) return await filled(stream, { whole: new Uint8Array(size), end: 0 });
+    const reader = stream.getReader();
+    const parts: Uint8Array<ArrayBuffer>[] = [];
+    for (let left = MOST_TEXT; ; ) {
+      const { done, value } = await reader.read();
+      if (done) return new Uint8Array(await new Blob(parts).arrayBuffer());
+      if ((left -= value.length) < 0) throw new Error(`its text has more than ${MOST_TEXT} bytes`);
+      parts.push(value);
+    }
   } catch (error) {
     throw new ProgramError(`${what} is damaged: ${messageOf(error)}`, { cause: error });
   }

@@ -40,6 +40,18 @@ describe('files in Node', () => {
     });
   }
 
+  test('nothing of fetch is loaded, which takes Node a while', async () => {
+    const names = ['fetch', 'Response', 'Headers', 'Request'];
+    const before = names.map((it) => [it, Object.getOwnPropertyDescriptor(globalThis, it)]);
+    for (const it of names) Object.defineProperty(globalThis, it, { configurable: true, get: () => assert.fail(`${it} is loaded`) });
+    try {
+      const session = await InferenceSession.create(here('chunks.onnx'), options());
+      await session.release();
+    } finally {
+      for (const [it, descriptor] of before) Object.defineProperty(globalThis, it, descriptor);
+    }
+  });
+
   test('what is not there, not an export, or damaged', async () => {
     const fails = (address, message) => assert.rejects(InferenceSession.create(address, options()), (error) => error.name === 'ProgramError' && message.test(error.message));
     await fails(`${scratch}/none.onnx`, /none\.onnx cannot be read: ENOENT/);
