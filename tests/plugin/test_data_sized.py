@@ -121,6 +121,19 @@ def test_boxes_that_no_other_one_covers(centred: int, sizes: tuple[int, int, int
     compared(made, feeds, {**feeds, "x2": np.array([2000], np.int64)}, {**feeds, "x2": np.array([0], np.int64)})
 
 
+def test_boxes_with_a_score_at_the_edges_of_blocks() -> None:
+    """Classes that differ in how many boxes have a score: kernels look at no more of a block than there are."""
+    counts = [0, 1, 2, 31, 32, 33, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 1300]
+    places, scores = boxes(1, len(counts), 1300)
+    chance = np.random.default_rng(3)
+    for number, count in enumerate(counts):
+        hidden = chance.permutation(1300)[count:]
+        scores[0, number, hidden] = -1
+    limits = [np.array([400], np.int64), np.array([0.3], F), np.array([-0.5], F)]
+    arrays = [places, scores, *limits]
+    compared(model("NonMaxSuppression", arrays, outputs=[np.int64]), {f"x{k}": it for k, it in enumerate(arrays)})
+
+
 def test_without_a_number_of_boxes_none_stays() -> None:
     given = boxes(1, 2, 9)
     compared(model("NonMaxSuppression", given, outputs=[np.int64]), {"x0": given[0], "x1": given[1]})

@@ -200,6 +200,7 @@ GPU: Choices = (
     # loads: the logits of a token are one row.
     use(Rows(1, 64), Bound("columns", None, 32)),
     use(Rows(1024, 1), Bound("columns", 4096), Bound("rows", None, 64)),
+    use(Rows(1024, 1), Bound("columns", 16384), Bound("rows", None, 132)),
     use(Rows(256, 1), Bound("columns", 2048)),
     use(Rows(64, 1)),
     # GPUs are bound by launching workgroups when these do little: an H200 makes 8192 x 8192 f32 at 0.79 TB/s with 64 elements

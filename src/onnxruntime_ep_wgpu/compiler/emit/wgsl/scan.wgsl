@@ -14,9 +14,15 @@ fn kernel(w: u32, lane: u32) {
   if ($LANES > 1u) {
     for (var k = first; k < end; k++) { total = combine(total, x_at(row, place(k))); }
     partial[lane] = total;
+    for (var step = 1u; step < $LANES; step *= 2u) {
+      workgroupBarrier();
+      if (me >= step) { total = combine(partial[lane - step], total); }
+      workgroupBarrier();
+      partial[lane] = total;
+    }
     workgroupBarrier();
     total = identity();
-    for (var other = lane - me; other < lane; other++) { total = combine(total, partial[other]); }
+    if (me > 0u) { total = partial[lane - 1u]; }
   }
   for (var k = first; k < end; k++) {
     let at = place(k);

@@ -57,8 +57,10 @@ fn kernel(w: u32, lane: u32) {
     places[k] = at;
     keys[k] = x_at(row, at);
   }
-  for (var size = select(2u, $BLOCK, level > 0u); size <= $BLOCK; size *= 2u) {
+  // Runs of half a size are sorted as they are where nothing is behind the first one.
+  for (var size = select(2u, $BLOCK, level > 0u); size <= $BLOCK && (level > 0u || size / 2u < count); size *= 2u) {
     for (var half = size / 2u; half > 0u; half /= 2u) {
+      if (half >= count) { continue; }
       workgroupBarrier();
       let begin = lane / half * 2u * half;
       let is_first = level == 0u && half == size / 2u;

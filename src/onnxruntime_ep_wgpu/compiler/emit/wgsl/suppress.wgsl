@@ -48,6 +48,8 @@ fn kernel(w: u32, lane: u32) {
     let known = workgroupUniformLoad(&begin);
     let first = ($repetition * $PARTS + part) * $BLOCK;
     if (known >= $most || first >= columns) { return; }
+    let count = min($BLOCK, columns - first);
+    let words = (count + 31u) / 32u;
     storageBarrier();  // the boxes of the part before
     var lives = first + lane < columns;
     var mine = vec4<f32>();
@@ -63,7 +65,7 @@ fn kernel(w: u32, lane: u32) {
     boxes[lane] = mine;
     alive[lane] = select(0u, 1u, lives);
     workgroupBarrier();
-    for (var word = 0u; word < #(BLOCK // 32)u; word++) {
+    for (var word = lane / 32u; word < words; word++) {
       var bits = 0u;
       for (var bit = 0u; bit < 32u; bit++) {
         let other = word * 32u + bit;
@@ -73,12 +75,12 @@ fn kernel(w: u32, lane: u32) {
     }
     workgroupBarrier();
     if (lane == 0u) {
-      var count = known;
-      for (var k = 0u; k < $BLOCK && count < $most; k++) {
+      var chosen = known;
+      for (var k = 0u; k < count && chosen < $most; k++) {
         if (alive[k] == 1u) {
-          box_put(row, count, i32(box_of(row, first + k)));
-          count++;
-          for (var word = k / 32u; word < #(BLOCK // 32)u; word++) {
+          box_put(row, chosen, i32(box_of(row, first + k)));
+          chosen++;
+          for (var word = k / 32u; word < words; word++) {
             var bits = masks[k * #(BLOCK // 32)u + word];
             while (bits != 0u) {
               let bit = firstTrailingBit(bits);
@@ -88,8 +90,8 @@ fn kernel(w: u32, lane: u32) {
           }
         }
       }
-      count_put(row, i32(count));
-      begin = count;
+      count_put(row, i32(chosen));
+      begin = chosen;
     }
   }
 }
