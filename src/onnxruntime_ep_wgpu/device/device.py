@@ -219,6 +219,8 @@ class Device:
             for key, label in new.items()
             if self._pipelines.get((*key, bounds_checks)) is None
         ]
+        # The longest first: drivers take longest for them, and one that began last would be waited for alone.
+        jobs.sort(key=lambda job: -len(job[0]))
         batch = self._compilers.begin(with_listeners(self.pipeline), jobs)
         return Preparing(batch, lambda: [self.pipeline(*kernel, bounds_checks, made) for kernel in kernels])
 

@@ -48,7 +48,7 @@ class Pipelines:
         return self._made
 
     def begin(self, made: Made = ignore_time) -> None:
-        """Begins to compile what every run needs, whatever its sizes, in the order of a run. On other threads."""
+        """Begins to compile what every run needs, whatever its sizes. On other threads."""
         labels: dict[Variant, str] = {}
         for dispatch in self._program.dispatches:
             variant = _certain(dispatch)

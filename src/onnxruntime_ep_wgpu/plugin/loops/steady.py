@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 ENCODED = 256  # iterations of one call, behind which an interrupt is met
 UNFINISHED = 4096  # dispatches that the GPU may be behind
-MOST_BATCHED = 32  # iterations behind which a condition is read at last
-SHORT = 1e-3  # seconds: a batch that takes less is followed by one of twice as many
+MOST_BATCHED = 128  # iterations behind which a condition is read at last
+SHORT = 2e-3  # seconds: a batch that takes less is followed by one of twice as many
 _WORD = 4  # bytes: copies are of these
 
 
