@@ -306,3 +306,24 @@ def test_an_index_that_all_columns_share_is_sorted_once() -> None:
     np.testing.assert_array_equal(support.Runner(program)(x, to, u)[0], want)
     between = [value.shape for value in program.values if value.storage is Storage.TEMP]
     assert between and all(math.prod(map(int, shape)) <= 100 for shape in between)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16])
+@pytest.mark.parametrize("op", ["ScatterElements", "ScatterND"])
+@pytest.mark.parametrize("reduction", ["add", "mul"])
+def test_sums_and_products_that_leave_their_type_wrap_before_the_next_node(
+    reduction: str, op: str, dtype: type
+) -> None:
+    """A node that shares the kernel reads them before they are stored."""
+    x, u = (np.full((6, 1), most, dtype) for most in (np.iinfo(dtype).max, 3))
+    indices = np.arange(6)[:, None]
+    kinds = [helper.np_dtype_to_tensor_dtype(np.dtype(it)) for it in (dtype, np.int64, dtype, np.float32)]
+    values = [helper.make_tensor_value_info(name, kind, [6, 1]) for name, kind in zip("xiuy", kinds, strict=True)]
+    nodes = [
+        helper.make_node(op, [*"xiu"], ["s"], reduction=reduction),
+        helper.make_node("Cast", ["s"], ["y"], to=kinds[3]),
+    ]
+    graph = helper.make_graph(nodes, "narrow", values[:3], values[3:])
+    built = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    wanted = (x + u if reduction == "add" else x * u).astype(np.float32)
+    np.testing.assert_array_equal(support.run_model(built, x, indices, u)[0], wanted)
