@@ -148,6 +148,20 @@ def test_integers(dtype: type) -> None:
         _resize(x, _scales(2, 2), mode="linear", coordinate_transformation_mode="asymmetric")
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_cubic_values_beyond_their_type_wrap_before_the_next_node(dtype: type) -> None:
+    """A node that shares the kernel reads them before they are stored."""
+    limits = np.iinfo(dtype)
+    x = np.random.default_rng(1).integers(limits.min, limits.max, (1, 2, 5, 6), endpoint=True).astype(dtype)
+    scales = np.array([1, 1, 2, 2], np.float32)
+    stored = run_model(model("Resize", [x, None, scales], mode="cubic", constants=(2,)), x)[0]
+    built = model("Resize", [x, None, scales], mode="cubic", constants=(2,))
+    built.graph.node.append(helper.make_node("Cast", ["y0"], ["z"], to=1))
+    del built.graph.output[:]
+    built.graph.output.append(helper.make_tensor_value_info("z", 1, None))
+    np.testing.assert_array_equal(run_model(built, x)[0], stored.astype(np.float32))
+
+
 def test_float16() -> None:
     _resize(random(1, 2, 5, 6, dtype=np.float16), _scales(2, 2), mode="linear")
 

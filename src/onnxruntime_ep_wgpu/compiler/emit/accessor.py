@@ -142,7 +142,8 @@ class Accessors:
             value = self._pointwise(node, at)
             return value if node.expression == "x" else _wrapped(value, node.output.dtype)
         coordinates = ", ".join(at.coordinates(split_groups(node.output.shape, node.groups)))
-        return TypedValue(f"{self._function(node)}({coordinates})", node.output.dtype.compute or "")
+        value = TypedValue(f"{self._function(node)}({coordinates})", node.output.dtype.compute or "")
+        return _wrapped(value, node.output.dtype)
 
     def _pointwise(self, node: Map, at: Position) -> TypedValue:
         mentioned = names_in(node.expression)

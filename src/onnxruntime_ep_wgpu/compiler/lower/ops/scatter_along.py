@@ -88,12 +88,7 @@ def _combined(dtype: DType, reduction: str) -> Function:
     expressions = {"add": "total + u", "mul": "total * u", "min": "min(total, u)", "max": "max(total, u)"}
     if reduction not in expressions:
         raise UnsupportedError(f"reduction={reduction!r}")
-    combined = expressions[reduction]
-    if dtype.is_integer and dtype.bits < 32 and reduction in ("add", "mul"):
-        # As it would be stored: nodes that share the kernel read the value, not memory.
-        beyond = f"{kind}({32 - dtype.bits})"
-        combined = f"shr(shl({combined}, {beyond}), {beyond})"
-    return Function((("total", kind), ("u", kind)), combined, kind)
+    return Function((("total", kind), ("u", kind)), expressions[reduction], kind)
 
 
 def _order(b: Builder, keys: Operand, axis: int) -> Operand:
