@@ -22,7 +22,7 @@ from onnxruntime_ep_wgpu.api.kept import says_of
 from onnxruntime_ep_wgpu.api.reports import state_of
 from onnxruntime_ep_wgpu.kept import entry, folder
 from onnxruntime_ep_wgpu.kept.folder import Folder
-from onnxruntime_ep_wgpu.plugin.context.kept_model import KIND
+from onnxruntime_ep_wgpu.plugin.context.kept_model import KIND, REFUSED
 from tests import patience
 from tests.context.compiling import WIDE, wide, wide_reference
 from tests.plugin import models
@@ -67,8 +67,9 @@ def kept(model: Path, **options: Any) -> Any:
 
 
 def entries(place: Folder) -> list[str]:
-    """The names of all compiled models."""
-    return [it.name for it in place.entries() if entry.read(place.read(it.name, used=False) or b"", None).kind == KIND]
+    """The names of all compiled models, and of models that are known to have none."""
+    kinds = {it.name: entry.read(place.read(it.name, used=False) or b"", None).kind for it in place.entries()}
+    return [name for name, kind in kinds.items() if kind in (KIND, REFUSED)]
 
 
 def described() -> bytes:
@@ -273,12 +274,192 @@ def replaceable() -> bytes:
     return made.SerializeToString()
 
 
+def is_tried(session: Any) -> bool:
+    """Whether a session tried to leave a compiled model."""
+    return state_of(session).keeping is not None
+
+
 @pytest.mark.parametrize("model", [models.doubles_beside, looped, replaceable])
-def test_models_that_need_more_than_a_group_are_opened(place: Folder, path: Path, model: Callable[[], bytes]) -> None:
+def test_models_that_need_more_than_a_group_are_tried_once(
+    place: Folder, path: Path, model: Callable[[], bytes]
+) -> None:
     path.write_bytes(model())
-    for _ in range(2):
-        assert not is_kept(webgpu_ep.session(path))
-    assert not entries(place)
+    for number in range(3):
+        session = webgpu_ep.session(path)
+        assert not is_kept(session) and is_tried(session) == (number == 0)
+    (name,) = entries(place)
+    found = entry.read(place.read(name) or b"", None)
+    assert found.kind == REFUSED and found.content["why"] and not found.data
+    path.write_bytes(wide())
+    kept(path)
+    assert entries(place) == [name]
+
+
+def test_what_was_refused_on_another_adapter_is_tried(
+    place: Folder, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnxruntime_ep_wgpu.plugin.context.made_for import MadeFor
+
+    path.write_bytes(looped())
+    assert is_tried(webgpu_ep.session(path)) and not is_tried(webgpu_ep.session(path))
+    monkeypatch.setattr(MadeFor, "differs", lambda *_: "another adapter")
+    assert is_tried(webgpu_ep.session(path))
+
+
+def test_a_model_with_tensors_elsewhere_is_tried_once(place: Folder, path: Path) -> None:
+    """In a file that an attribute names."""
+    made = onnx.load_from_string(wide())
+    constant = onnx.numpy_helper.from_array(np.ones((1,), F), "one")
+    path.with_name("one").write_bytes(constant.raw_data)
+    onnx.external_data_helper.set_external_data(constant, "one")
+    constant.ClearField("raw_data")
+    constant.data_location = onnx.TensorProto.EXTERNAL
+    made.graph.node.append(onnx.helper.make_node("Constant", [], ["one"], value=constant))
+    made.graph.node.append(onnx.helper.make_node("Mul", [made.graph.output[0].name, "one"], ["z"]))
+    made.graph.output[0].name = "z"
+    path.write_bytes(made.SerializeToString())
+    for number in range(2):
+        session = webgpu_ep.session(path)
+        assert not is_kept(session) and is_tried(session) == (number == 0)
+
+
+# ---- constants that are in no file of the model
+
+
+CHANNELS = 64
+IMAGE = {"x": np.random.default_rng(4).standard_normal((2, CHANNELS, 6, 5)).astype(F)}
+
+
+def normalised() -> bytes:
+    """A convolution with BatchNormalization, which ONNX Runtime joins: its weights are then in no file."""
+    rng, c = np.random.default_rng(5), CHANNELS
+    values = {"w": rng.standard_normal((c, c, 3, 3)) / 24, "b": rng.standard_normal(c), "scale": rng.uniform(0.5, 2, c)}
+    values |= {"shift": rng.standard_normal(c), "mean": rng.standard_normal(c), "var": rng.uniform(0.5, 2, c)}
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1] * 4),
+        onnx.helper.make_node("BatchNormalization", ["c", "scale", "shift", "mean", "var"], ["y"]),
+    ]
+    ends = [onnx.helper.make_tensor_value_info(it, models.FLOAT, ["n", c, "h", "w"]) for it in "xy"]
+    weights = [onnx.numpy_helper.from_array(it.astype(F), name) for name, it in values.items()]
+    graph = onnx.helper.make_graph(nodes, "normalised", ends[:1], ends[1:], weights)
+    opsets = [onnx.helper.make_opsetid("", 21)]
+    return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+@pytest.fixture
+def joined(path: Path) -> Path:
+    path.write_bytes(normalised())
+    return path
+
+
+def second_file(place: Folder) -> Path:
+    (name,) = entries(place)
+    return Path(place.apart(name))
+
+
+def test_constants_that_no_file_has_are_mapped_from_a_second_file(place: Folder, joined: Path) -> None:
+    want = webgpu_ep.session(joined).run(None, IMAGE)[0]
+    session = kept_now(joined)
+    np.testing.assert_array_equal(session.run(None, IMAGE)[0], want)
+    nbytes = CHANNELS * CHANNELS * 9 * 4
+    assert second_file(place).stat().st_size == nbytes
+    (name,) = entries(place)
+    assert len(place.read(name) or b"") < nbytes
+    assert next(it.nbytes for it in place.entries() if it.name == name) > nbytes
+    lose(device_of(session))
+    np.testing.assert_array_equal(session.run(None, IMAGE)[0], want)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a file that is mapped stays")
+def test_a_session_outlives_its_second_file(place: Folder, joined: Path) -> None:
+    want = webgpu_ep.session(joined).run(None, IMAGE)[0]
+    session = kept_now(joined)
+    place.remove(*entries(place))
+    assert not [it for it in Path(place.path).iterdir() if it.name.endswith(folder.APART_SUFFIX)]
+    lose(device_of(session))
+    np.testing.assert_array_equal(session.run(None, IMAGE)[0], want)
+
+
+def test_the_second_file_goes_with_its_entry(place: Folder, joined: Path) -> None:
+    webgpu_ep.session(joined)
+    file = second_file(place)
+    assert file.exists()
+    place.remove(*entries(place))
+    assert not file.exists()
+    webgpu_ep.session(joined)
+    joined.write_bytes(wide())
+    webgpu_ep.session(joined)
+    assert entries(place) and not file.exists()
+
+
+def cut_off(file: Path) -> None:
+    os.truncate(file, file.stat().st_size - 4)
+
+
+def changed(file: Path) -> None:
+    with open(file, "r+b") as opened:
+        opened.write(b"1234")
+
+
+@pytest.mark.parametrize("damage", [cut_off, changed, Path.unlink])
+def test_a_second_file_that_was_changed_is_written_again(
+    place: Folder, joined: Path, damage: Callable[[Path], None]
+) -> None:
+    want = webgpu_ep.session(joined).run(None, IMAGE)[0]
+    damage(second_file(place))
+    for again in (False, True):
+        session = webgpu_ep.session(joined)
+        assert is_kept(session) == again
+        np.testing.assert_array_equal(session.run(None, IMAGE)[0], want)
+
+
+def test_a_second_file_of_another_process_is_not_taken(place: Folder, joined: Path) -> None:
+    """Two processes wrote at once: the entry is of one, and the file of the other one."""
+    webgpu_ep.session(joined)
+    file = second_file(place)
+    replaced(file, file.read_bytes())
+    assert not is_kept(webgpu_ep.session(joined)) and is_kept(webgpu_ep.session(joined))
+
+
+def test_too_many_constants_that_no_file_has_are_refused(
+    place: Folder, joined: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onnxruntime_ep_wgpu.plugin.context import keeping
+
+    monkeypatch.setattr(keeping, "MOST_APART_BYTES", 1 << 16)
+    for number in range(2):
+        session = webgpu_ep.session(joined)
+        assert not is_kept(session) and is_tried(session) == (number == 0)
+    assert not second_file(place).exists()
+
+
+def embedded() -> bytes:
+    """A table that is read by rows, and transposed by the last product, as of a language model."""
+    rng = np.random.default_rng(6)
+    ends = [onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["n"])]
+    ends += [onnx.helper.make_tensor_value_info("y", models.FLOAT, ["n", 300])]
+    nodes = [
+        onnx.helper.make_node("Gather", ["table", "ids"], ["rows"]),
+        onnx.helper.make_node("Tanh", ["rows"], ["t"]),
+        onnx.helper.make_node("Transpose", ["table"], ["columns"], perm=[1, 0]),
+        onnx.helper.make_node("MatMul", ["t", "columns"], ["y"]),
+    ]
+    table = onnx.numpy_helper.from_array(rng.standard_normal((300, 64)).astype(F), "table")
+    graph = onnx.helper.make_graph(nodes, "embedded", ends[:1], ends[1:], [table])
+    opsets = [onnx.helper.make_opsetid("", 21)]
+    return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+def test_a_table_that_is_transposed_is_kept_nowhere(place: Folder, path: Path) -> None:
+    path.write_bytes(embedded())
+    feeds = {"ids": np.arange(0, 300, 7)}
+    want = webgpu_ep.session(path).run(None, feeds)[0]
+    session = kept_now(path)
+    np.testing.assert_array_equal(session.run(None, feeds)[0], want)
+    (name,) = entries(place)
+    assert len(place.read(name) or b"") < 300 * 64 * 4 and not Path(place.apart(name)).exists()
+    lose(device_of(session))
+    np.testing.assert_array_equal(session.run(None, feeds)[0], want)
 
 
 def test_what_a_caller_has_in_memory_is_not_kept(place: Folder, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,20 +532,30 @@ webgpu_ep.session(sys.argv[1])
 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
-def test_a_process_that_is_killed_while_it_writes(place: Folder, path: Path) -> None:
-    """Before it opens or renames the file; entries of claims and Programs are there already."""
-    webgpu_ep.session(path)
+@pytest.mark.parametrize(("model", "inputs"), [(wide, {"x": X}), (lambda: normalised(), IMAGE)])
+def test_a_process_that_is_killed_while_it_writes(
+    place: Folder, path: Path, model: Callable[[], bytes], inputs: dict[str, Any]
+) -> None:
+    """Before it opens or renames a file; entries of claims and Programs are there already."""
+    path.write_bytes(model())
+    want = webgpu_ep.session(path).run(None, inputs)[0]
     (name,) = entries(place)
     place.remove(name)
     ended = set()
-    for number in range(1, 12):
+    for number in range(1, 16):
         done = patience.run([sys.executable, "-c", SCRIPT, str(path), str(number), place.path], cwd=ROOT)
         ended.add(done.returncode)
         session = webgpu_ep.session(path)
-        check(session)
+        np.testing.assert_array_equal(session.run(None, inputs)[0], want)
         for it in entries(place):
             place.remove(it)
     assert -signal.SIGKILL in ended
+
+
+def test_a_process_that_ends_at_once_leaves_an_entry(place: Folder, joined: Path) -> None:
+    script = "import sys, onnxruntime_ep_wgpu as webgpu_ep; webgpu_ep.session(sys.argv[1])"
+    assert patience.run([sys.executable, "-c", script, str(joined)], cwd=ROOT).returncode == 0
+    kept_now(joined)
 
 
 def test_processes_that_write_at_once(place: Folder, path: Path) -> None:

@@ -92,7 +92,9 @@ def test_a_second_process_imports_no_compiler(place: Folder, tmp_path: Path, mod
     assert second == ["0", "0", y, nodes]
     kinds = sorted(entry.read(place.read(it.name) or b"", None).kind for it in place.entries())
     assert kinds == (
-        ["claim", "compiled model", "program"] if model is models.chain else ["claim"] * 7 + ["program"] * 5
+        ["claim", "compiled model", "program"]
+        if model is models.chain
+        else ["claim"] * 7 + ["no compiled model"] + ["program"] * 5
     )
 
 

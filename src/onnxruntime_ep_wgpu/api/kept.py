@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..options import parse, program_defaults
-from ..runtime.product_types import matrix_types
 
 if TYPE_CHECKING:
     from ..device import Adapter
@@ -46,11 +45,19 @@ def says_of(session: Any) -> dict[str, Any] | None:
 
 
 def keep(kept: KeptModels, session: Any, state: Any) -> None:
-    """Keeps the compiled model of a session, where it made one that stands for the whole."""
-    made, says = state.keeping.made, says_of(session)
-    state.keeping.made = None
-    if made is None or says is None:
-        return
-    here = [it.name for it in state.assignment.placements() if it.on_webgpu and not it.within]
-    if here == list(made.nodes) and len(here) == len(state.assignment.placements()):
-        kept.keep(made, matrix_types(kept.path), says)
+    """Keeps the compiled model of a session, where it made one that stands for the whole; else why not."""
+    from ..plugin.context.keeping import NOT_WHOLE
+
+    keeping, says, matrices = state.keeping, says_of(session), state.matrices_found
+    made, why = keeping.made, keeping.why
+    keeping.made = None
+    if made is not None and says is None:
+        why = "an input or output is no tensor, or an initializer is an input"
+    elif made is not None and says is not None:
+        here = [it.name for it in state.assignment.placements() if it.on_webgpu and not it.within]
+        if here == list(made.nodes) and len(here) == len(state.assignment.placements()):
+            kept.keep(made, matrices, says)
+            return
+        why = NOT_WHOLE
+    if why:
+        kept.refuse(why, state.contexts.made_for, matrices)

@@ -156,6 +156,8 @@ def make(
     adapter = adapters()[int(chosen.ep_metadata[ADAPTER_KEY])]
     kept = kept_models(fixed.model, adapter, given, sizes, sess_options)
     opened = None if kept is None else kept.find()
+    if kept is not None and kept.refused:
+        kept = None
     if opened is not None:
         try:
             return _of_kept(opened, adapter, chosen, given, making)

@@ -61,8 +61,8 @@ def written(key: str, entry: Entry) -> bytes:
     return _MAGIC + hashlib.sha256(rest).digest() + rest
 
 
-def read(data: bytes, key: str | None, kind: str | None = None) -> Entry:
-    """The entry with this key; any where that is None. Raises EntryError."""
+def read(data: bytes, key: str | None, *kinds: str) -> Entry:
+    """The entry with this key, of one of these kinds; any where that is None. Raises EntryError."""
     if data[:8] != _MAGIC:
         raise EntryError("it is no entry of a cache")
     rest = memoryview(data)[40:]
@@ -81,7 +81,7 @@ def read(data: bytes, key: str | None, kind: str | None = None) -> Entry:
             _texts(header["about"]),
             rest[start + -(40 + start) % _ALIGNED :],
         )
-        if key is not None and (header["key"] != key or found.kind != kind):
+        if key is not None and (header["key"] != key or found.kind not in kinds):
             raise EntryError("it was written for something else")
     return found
 

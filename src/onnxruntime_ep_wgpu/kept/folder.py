@@ -2,7 +2,8 @@
 
 In: the environment, names and bytes. Out: bytes that were written under a name, or None. Invariants: nothing here raises OSError: a
 disk that is full, read-only or away costs the caching alone. An entry appears whole or not at all, whatever process ends when. A
-folder or a file that another user can write is not read. At most `most` bytes stay; those that were used last.
+folder or a file that another user can write is not read. At most `most` bytes stay; those that were used last. An entry may have a
+second file, which readers map: large constants. It goes with the entry.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import stat
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 
 from ..errors import WriteError
@@ -21,13 +23,14 @@ from ..writing import replacing
 VARIABLE = "WGPU_EP_CACHE"
 OFF = "off"
 NAME = "onnxruntime-ep-wgpu"
-SUFFIX = ".wgpucache"
-MOST_BYTES = 256 << 20  # of all entries
+SUFFIX, APART_SUFFIX = ".wgpucache", ".wgpuweights"
+MOST_BYTES = 512 << 20  # of all entries
 MOST_ENTRY_BYTES = 32 << 20
+MOST_APART_BYTES = MOST_BYTES // 2  # of the second file of an entry
 _KEPT_PART = 0.75  # after removing
 _ABANDONED = 3600  # seconds after which an unfinished file is taken for one of a process that was killed
 # Names of ours: other files of the folder are not counted, read or removed.
-_ENTRY = re.compile(r"([0-9a-f]{64})\.wgpucache")
+_ENTRY = re.compile(r"([0-9a-f]{64})\.wgpu(cache|weights)")
 _PARTIAL = re.compile(r"\.[0-9a-f]{40}\.[0-9a-f]{8}\.partial")
 
 
@@ -53,7 +56,7 @@ def folder_path() -> str | None:
 
 @dataclass(frozen=True)
 class Kept:
-    """A file of the folder: `used` is when it was last read or written, in seconds since 1970."""
+    """An entry: `nbytes` are those of all its files, `used` is when it was last read or written, in seconds since 1970."""
 
     name: str
     nbytes: int
@@ -105,27 +108,57 @@ class Folder:
         self._make_room()
         return True
 
+    def apart(self, name: str) -> str:
+        """The path of the second file of an entry, which may be there."""
+        return os.path.join(self.path, name + APART_SUFFIX)
+
+    def write_apart(self, name: str, parts: Iterable[bytes | memoryview]) -> bool:
+        """Whether the second file of an entry that is written next was written. It is on the disk then: no reader checks it."""
+        if not self._is_ours(make=True):
+            return False
+        try:
+            with replacing(self.apart(name), private=True) as file:
+                for it in parts:
+                    file.write(it)
+        except (WriteError, OSError) as error:
+            self.problem = str(error)
+            return False
+        return True
+
     def remove(self, name: str) -> bool:
         """Whether an entry is gone."""
+        return self._unlink(self._path(name)) and self.remove_apart(name)
+
+    def remove_apart(self, name: str) -> bool:
+        """Whether the second file of an entry is gone."""
+        return self._unlink(self.apart(name))
+
+    def _unlink(self, path: str) -> bool:
         try:
-            os.unlink(self._path(name))
+            os.unlink(path)
         except FileNotFoundError:
             return True
         except (OSError, ValueError) as error:
-            self.problem = f"{self._path(name)} cannot be removed: {getattr(error, 'strerror', None) or error}"
+            self.problem = f"{path} cannot be removed: {getattr(error, 'strerror', None) or error}"
             return False
         return True
 
     def entries(self) -> list[Kept]:
         """What is there, the one that was used last at the end."""
-        found = []
+        found, apart = self._files()
+        kept = [Kept(name, nbytes + apart.get(name, (0, 0.0))[0], used) for name, (nbytes, used) in found.items()]
+        return sorted(kept, key=lambda it: it.used)
+
+    def _files(self) -> tuple[dict[str, tuple[int, float]], dict[str, tuple[int, float]]]:
+        """The sizes and times of entries and of their second files, by name."""
+        found: dict[str, dict[str, tuple[int, float]]] = {"cache": {}, "weights": {}}
         with suppress(OSError, ValueError), os.scandir(self.path) as items:
             for it in items:
                 if name := _ENTRY.fullmatch(it.name):
                     with suppress(OSError):
                         known = it.stat(follow_symlinks=False)
-                        found.append(Kept(name[1], known.st_size, known.st_mtime))
-        return sorted(found, key=lambda it: it.used)
+                        found[name[2]][name[1]] = known.st_size, known.st_mtime
+        return found["cache"], found["weights"]
 
     def clear(self) -> int:
         """Removes every entry, and gives the number of those that are gone."""
@@ -150,6 +183,11 @@ class Folder:
         self._remove_unfinished(_ABANDONED)
 
     def _remove_unfinished(self, age: float) -> None:
+        """Removes what processes left that were killed so many seconds ago: files under other names, second files alone."""
+        entries, apart = self._files()
+        for name, (_, written) in apart.items():
+            if name not in entries and written <= time.time() - age:
+                self.remove_apart(name)
         with suppress(OSError, ValueError), os.scandir(self.path) as items:
             for it in items:
                 if _PARTIAL.fullmatch(it.name):

@@ -63,14 +63,15 @@ class CompiledLater:
     def keep(self, sources: WeightSources) -> None:
         """Lets go of the memory of the constants. `sources` has the Program's weights."""
         constants = {name: it.constant for name, it in self._graph.initializers.items() if it.constant is not None}
-        arrays = {name: array_of(it) for name, it in constants.items() if it.code != STRING}
+        arrays = {name: array_of(it) for name, it in constants.items() if it.code != STRING and name not in self._ties}
         for name, array in arrays.items():
-            tie = self._ties.get(name)
-            if name not in sources.by_name and constants[name].raw.nbytes <= COPIED_BYTES:
+            if name not in sources.by_name and array.nbytes <= COPIED_BYTES:
                 self._sources[name] = InMemory(array.copy())
             else:
-                weight = array if tie is None else replace(tie, data=arrays[tie.of])
-                self._sources[name] = sources.of(name, weight)
+                self._sources[name] = sources.of(name, array)
+        for name, tie in self._ties.items():  # whose elements may not be in memory
+            if name in constants:
+                self._sources[name] = sources.of(name, replace(tie, data=arrays[tie.of]))
         for it in constants.values():
             it.raw = it.raw[:0]
         for node in self._graph:

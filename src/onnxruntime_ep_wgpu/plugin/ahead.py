@@ -39,6 +39,8 @@ class Ahead:
         self._adapter, self._given, self._model, self._opened = adapter, given, model, opened
         self._chosen, self._ended = SimpleQueue[None](), SimpleQueue[None]()
         self._member: Member | None = None
+        # What the model multiplies, once the library was chosen by it.
+        self.matrices_found: frozenset[str] | None = None if opened is None else opened.matrices
 
     def __enter__(self) -> Ahead:
         if not begin_ahead(self._work):
@@ -77,7 +79,9 @@ class Ahead:
         return context_for(self._adapter, options, name, settings_from(RunSettings, options.values).bounds_checks)
 
     def _matrices(self) -> frozenset[str]:
-        return matrix_types(self._model) if self._opened is None else self._opened.matrices
+        if self.matrices_found is None:
+            self.matrices_found = matrix_types(self._model)
+        return self.matrices_found
 
 
 def _nothing_is_kept() -> bool:

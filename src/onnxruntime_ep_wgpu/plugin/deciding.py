@@ -44,6 +44,7 @@ class SessionModel:
 
     def __init__(self) -> None:
         self.kept = watch.opened()
+        self.matrices_found: frozenset[str] | None = None  # once they were asked for
 
     def source(self) -> str | bytes:
         """What the caller gave, where that is known: a path or the content."""
@@ -56,7 +57,11 @@ class SessionModel:
 
     def matrices(self) -> frozenset[str]:
         """The types of matrices that it multiplies and units may."""
-        return matrix_types(watch.source()) if self.kept is None else self.kept.matrices
+        if self.matrices_found is None:
+            ahead = watch.ahead()
+            known = None if ahead is None else ahead.matrices_found
+            self.matrices_found = matrix_types(watch.source()) if known is None else known
+        return self.matrices_found
 
 
 class Deciding:

@@ -150,6 +150,11 @@ class SessionState:
         """The session's device, opened on first use."""
         return self.context.device()
 
+    @property
+    def matrices_found(self) -> frozenset[str] | None:
+        """The types of the model's matrices, where the library was chosen by them."""
+        return self._model.matrices_found
+
     def close(self) -> None:
         """The session ends."""
         self.making.leave()

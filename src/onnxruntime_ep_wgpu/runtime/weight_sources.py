@@ -110,10 +110,12 @@ def in_memory(_name: str, array: Array) -> WeightSource:
 
 @dataclass(frozen=True)
 class FilePlace:
-    """Bytes of a file, and which one that was before they were read; None where it could not be told from one written after."""
+    """Bytes of a file, and which one that was before they were read; None where it could not be told from one written after. They
+    may be `mapped` for as long as there is a reference to their memory, whatever becomes of the file's name."""
 
     span: FileRange
     identity: FileIdentity | None
+    mapped: bool = False
 
 
 class FromModel:
@@ -129,17 +131,27 @@ class FromModel:
     ) -> None:
         self._file = ModelFile(path, content) if path else None
         self._lent = dict(lent or {})
+        self._copies: dict[int, Array] = {}
         self._mapped = MappedFiles()
 
     def freed(self) -> None:
         """The owner of what was lent may free it from here on: at its addresses may lie what is calculated later."""
-        self._lent = {}
+        self._lent, self._copies = {}, {}
         self._mapped = MappedFiles()
+
+    def copied(self, raw: Array) -> Array:
+        """A copy of bytes of the owner, which a source of the same bytes has too."""
+        return self._copies.setdefault(raw.ctypes.data, raw.copy())
 
     def __call__(self, name: str, array: Array) -> WeightSource:
         place = self.place(name, array) if array.nbytes else None
+        if place is not None and place.mapped:
+            return InMemory(array)
         if place is not None and place.identity is not None:
             return InFile(name, place.span, array.dtype, array.shape, place.identity)
+        known = self._copies.get(array.__array_interface__["data"][0]) if array.flags.c_contiguous else None
+        if known is not None and known.nbytes == array.nbytes:
+            return InMemory(known.view(array.dtype).reshape(array.shape))
         # What owns its memory was calculated here, and is freed here.
         return InMemory(array if array.flags.owndata else array.copy())
 

@@ -8,10 +8,10 @@ equal keys mean equal graphs, up to the elements of constants of more than KEPT_
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -37,6 +37,26 @@ class Constant:
     def digest(self) -> str:
         """Equal for equal elements."""
         return hashlib.sha256(self.raw.data).hexdigest()
+
+
+class TiedConstant(Constant):
+    """A constant that is another one with its axes permuted. Its elements are in memory once they are asked for."""
+
+    def __init__(self, of: Constant, permutation: Sequence[int]) -> None:
+        self.code, self.bits = of.code, of.bits
+        self.shape = tuple(of.shape[axis] for axis in permutation)
+        self._of, self._permutation, self._raw = of, permutation, cast("Bytes | None", None)
+
+    @property
+    def raw(self) -> Bytes:
+        if self._raw is None:
+            moved = np.ascontiguousarray(_elements(self._of).transpose(self._permutation))
+            self._raw = moved.reshape(-1).view(np.uint8)
+        return self._raw
+
+    @raw.setter
+    def raw(self, it: Bytes) -> None:
+        self._raw = it
 
 
 @dataclass(eq=False)

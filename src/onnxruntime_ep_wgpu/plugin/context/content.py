@@ -7,8 +7,10 @@ options or another version compile it again, and a run that the Program does not
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from pathlib import Path
 from typing import Any
 
 from ...errors import ModelError
@@ -16,7 +18,7 @@ from ...kept.entry import Entry, EntryError, read, understood, written
 from ...program.ties import Ties
 from ...program.weights import Permuted
 from ...records import dataclass
-from ..assign.shown import ShownGraph, ShownNode
+from ..assign.shown import STRING, ShownGraph, ShownNode, TiedConstant
 from ..store import programs
 from .graphs import graph_from_json, graph_to_json
 from .made_for import MadeFor
@@ -44,7 +46,12 @@ class WrittenGroup:
 
 def bytes_of(group: WrittenGroup, made_for: MadeFor, referring: Referring) -> bytes:
     """The context of a group."""
-    graph = graph_to_json(group.graph, referring.keep)
+    return written(KIND, entry_of(group, made_for, referring))
+
+
+def entry_of(group: WrittenGroup, made_for: MadeFor, referring: Referring) -> Entry:
+    """The same before it is bytes, without memory of the group's constants."""
+    graph = graph_to_json(group.graph, lambda name, it: [] if name in group.ties else referring.keep(name, it))
     found = programs.content_of(group.stored, group.names, whole=True)
     assert found is not None
     program, data = found
@@ -63,7 +70,7 @@ def bytes_of(group: WrittenGroup, made_for: MadeFor, referring: Referring) -> by
         "files": referring.files,
     }
     about = {"graph": group.graph.name, "adapter": made_for.adapter}
-    return written(KIND, Entry(KIND, {}, content, about, bytes(referring.data)))
+    return Entry(KIND, {}, content, about, memoryview(referring.data))
 
 
 def digest_of(data: bytes) -> str:
@@ -72,12 +79,13 @@ def digest_of(data: bytes) -> str:
 
 
 class GroupContext:
-    """What the bytes of a context say. `compiled` is the path of the compiled model, "" for one in memory. Raises EntryError."""
+    """What the bytes of a context say. `compiled` is the path of the compiled model, "" for one in memory, and `apart` that of the
+    file of constants which no other file has, if there is one. Raises EntryError."""
 
-    def __init__(self, data: bytes, compiled: str) -> None:
+    def __init__(self, data: bytes, compiled: str, apart: Path | None = None) -> None:
         self.digest = digest_of(data)
         self._entry = read(data, KIND, KIND)
-        self._compiled = compiled
+        self._compiled, self._apart = compiled, apart
         found = self._entry.content
         with understood():
             self.made_for = MadeFor.read(found["made_for"])
@@ -101,10 +109,11 @@ class GroupContext:
         what it was."""
         found = self._entry.content
         with understood():
-            referred = Referred(found["files"], memoryview(self._entry.data), self._compiled)
+            referred = Referred(found["files"], memoryview(self._entry.data), self._compiled, self._apart)
             graph = graph_from_json(found["graph"], name, referred.find)
             graph.in_files = referred.in_files
             ties = {tied: _tie(graph, tied, of, permutation) for tied, of, permutation in found["ties"]}
+            _check_elements(graph, ties)
         inputs, outputs = ({it.name for it in them} for them in (graph.inputs, graph.outputs))
         if not inputs <= {*self.inputs} or not {*self.outputs} <= outputs:
             raise EntryError("its node has other inputs or outputs than its graph")
@@ -145,4 +154,18 @@ def _tie(graph: ShownGraph, name: Any, of: Any, permutation: Any) -> Permuted:
         raise EntryError("a tie is of two constants")
     if tied.code != other.code or tied.shape != tuple(other.shape[axis] for axis in permutation):
         raise EntryError("a tie is of two constants")
+    if other.bits not in (8, 16, 32, 64):
+        raise EntryError("a tie is of constants of whole bytes")
+    graph.initializers[name].constant = TiedConstant(other, tuple(permutation))
     return Permuted(of, tuple(permutation))
+
+
+def _check_elements(graph: ShownGraph, ties: Ties) -> None:
+    """Raises EntryError where a constant has no elements, nor those of another one that has some."""
+    if any(it.of in ties for it in ties.values()):
+        raise EntryError("a tie is to a constant that is not tied")
+    for it in (value.constant for value in graph.initializers.values()):
+        if it is None or isinstance(it, TiedConstant) or it.code == STRING:
+            continue
+        if len(it.raw) != -(-math.prod(it.shape) * it.bits // 8):
+            raise EntryError("a constant has a place")

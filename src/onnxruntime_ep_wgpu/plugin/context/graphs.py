@@ -19,7 +19,7 @@ from ..assign.shown import STRING, Bytes, Constant, ShownAttribute, ShownGraph, 
 from ..memory.descriptors import ONNX_BITS
 
 Place = list[Any]
-"""Where elements are, as JSON has it."""
+"""Where elements are, as JSON has it; empty for those of a constant that is tied to another one."""
 Keep = Callable[[str, Constant], Place]
 """Keeps the elements of a constant, which has a name in its graph, "" for one of an attribute."""
 Find = Callable[[str, Any, int], Bytes]
@@ -163,9 +163,9 @@ class _Reader:
             return Constant(code, 0, extents, np.empty(0, np.uint8))
         if type(code) is not int or code not in ONNX_BITS or len(extents) > MOST_AXES:
             raise EntryError("a constant has a type and a shape")
-        return Constant(
-            code, ONNX_BITS[code], extents, self._find(name, place, -(-math.prod(extents) * ONNX_BITS[code] // 8))
-        )
+        nbytes = -(-math.prod(extents) * ONNX_BITS[code] // 8)
+        raw = self._find(name, place, nbytes) if place or not name else np.empty(0, np.uint8)
+        return Constant(code, ONNX_BITS[code], extents, raw)
 
 
 def _value(name: Any, code: Any, shape: Any) -> ShownValue:

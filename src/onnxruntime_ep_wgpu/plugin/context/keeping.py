@@ -1,38 +1,41 @@
 """What a session leaves for a compiled model of its own: `session()` keeps that for the next one of the same model.
 
-In: the main graph when it is decided on, and its group when that is compiled. Out: a `MadeModel`, or nothing. Invariants: it has
-the whole graph in one group, without a body; its weights lie in files that are certain to be the same. It is made of what was
-compiled anyway, while the constants are in memory.
+In: the main graph when it is decided on, and its group when that is compiled. Out: a `MadeModel`, or why there is none.
+Invariants: it has the whole graph in one group, without a body; its weights lie in files that are certain to be the same, and those
+that no file has beside it. It is made of what was compiled anyway, while the constants are in memory.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ...kept.entry import EntryError
-from ...kept.folder import MOST_ENTRY_BYTES
+from ...kept.entry import Entry, EntryError
+from ...kept.folder import MOST_APART_BYTES, MOST_ENTRY_BYTES
 from ...program.weights import Permuted, weight_array
 from ...records import dataclass
 from ..assign.shown import ShownGraph, ShownValue, ties_in
-from .content import WrittenGroup, bytes_of
-from .referred import Referring
+from .content import WrittenGroup, entry_of
+from .referred import Referring, UnsettledError
 
 if TYPE_CHECKING:
     from ...program.program import Program
-    from ...runtime.weight_sources import FromModel
+    from ...runtime.weight_sources import Array, FromModel
     from ..answers import Answer
     from .made_for import MadeFor
 
 
+NOT_WHOLE = "not all nodes of the model run here in one group, or one of them has a body"
+
+
 @dataclass(frozen=True)
 class MadeModel:
-    """A compiled model: the bytes of its context, the name, inputs and outputs of its node, those of the model, and the names of
-    the model's nodes in its order."""
+    """A compiled model: its context, and what the file of constants that no other file has is to have; the name, inputs and outputs
+    of its node, those of the model, and the names of the model's nodes in its order."""
 
-    context: bytes
+    context: Entry
+    apart: Sequence[Array]
     name: str
     inputs: Sequence[str]
     outputs: Sequence[str]
@@ -42,12 +45,13 @@ class MadeModel:
 
 
 class Keeping:
-    """That of one session."""
+    """That of one session. `why` is the reason why nothing is `made`, where later sessions of the same files have it too."""
 
     def __init__(self) -> None:
         self._whole: ShownGraph | None = None
         self._groups = 0
         self.made: MadeModel | None = None
+        self.why = NOT_WHOLE
 
     def decided(self, graph: ShownGraph, whole: bool) -> None:
         """Notes the main graph before its groups are compiled, and whether one has all of it."""
@@ -73,10 +77,16 @@ class Keeping:
         names = answer.names or _names(answer.stored.program, graph)
         group = WrittenGroup(graph, answer.stored, names, ties, inputs, outputs, declared, {})
         root = os.path.abspath(os.sep)  # below which all files are
-        with suppress(EntryError):
-            data = bytes_of(group, made_for, Referring(root, model, lasting=False, most=MOST_ENTRY_BYTES))
+        referring = Referring(root, model, lasting=False, most=MOST_ENTRY_BYTES, most_apart=MOST_APART_BYTES)
+        try:
+            entry = entry_of(group, made_for, referring)
+        except UnsettledError:
+            self.why = ""
+        except EntryError as error:
+            self.why = str(error)
+        else:
             nodes = [it.name for it in whole]
-            self.made = MadeModel(data, name, inputs, outputs, whole.inputs, whole.outputs, nodes)
+            self.made = MadeModel(entry, referring.apart, name, inputs, outputs, whole.inputs, whole.outputs, nodes)
 
 
 def _names(program: Program, graph: ShownGraph) -> dict[int, str]:

@@ -1,8 +1,8 @@
 """Compiled models that `session()` keeps in the cache, and opens instead of the models that they were made of.
 
-In: a model's path and what a session of it is asked for; later a `MadeModel`. Out: a `KeptModel`, or None. Invariants: it is opened
-where its session would be as one of the model: the same files, options, code, onnxruntime, adapter and library. Whatever is not
-certain costs the time to open the model, and nothing more.
+In: a model's path and what a session of it is asked for; later a `MadeModel`, or why there is none. Out: a `KeptModel`, or None.
+Invariants: it is opened where its session would be as one of the model: the same files, options, code, onnxruntime, adapter and
+library. Whatever is not certain costs the time to open the model, and nothing more.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,24 +24,29 @@ from ...options import Options
 from ...program.settings import CompileSettings
 from ...records import dataclass
 from ...runtime.model_files import model_files
+from ...runtime.product_types import matrix_types
 from ...runtime.settings import RunSettings
 from ...runtime.weight_file import FileIdentity
 from ..device_choice import context_for, library_for
 from ..settings import asked, settings_of
 from ..store.identity import code_identity
+from .content import KIND as CONTEXT
 from .content import GroupContext
 from .made_for import MadeFor
 from .one_node import model_of_one
+from .referred import parts_apart
 
 if TYPE_CHECKING:
     from ...device import Adapter
     from .keeping import MadeModel
 
-KIND = "compiled model"
+KIND, REFUSED = "compiled model", "no compiled model"
 _DOUBTFUL = frozenset(
     {"forceCpuNodeNames", "enableGraphCapture", "enablePIXCapture", "webgpuDevice", "webgpuInstance", "dawnProcTable"}
 )
 """Options whose sessions look at the model's nodes, or at what a caller has in memory."""
+
+_ELSEWHERE = "something else than an initializer of the main graph lies in another file"
 
 _Files = list[list[Any]]
 """A path each, with the fields of its FileIdentity."""
@@ -49,31 +55,32 @@ _Files = list[list[Any]]
 @dataclass(frozen=True)
 class KeptModel:
     """`model` is an ONNX file of one node, whose `context` needs no file; `nodes` are the names of those that it stands for.
-    `matrices` are the model's, by which a library is chosen; `says` is what a session says of the model at `path`."""
+    `matrices` are the model's, by which a library is chosen, None where none was chosen by them; `says` is what a session says of
+    the model at `path`."""
 
     path: str
     model: bytes
     context: GroupContext
     nodes: tuple[str, ...]
-    matrices: frozenset[str]
+    matrices: frozenset[str] | None
     says: Mapping[str, Any]
     files: _Files
 
     def is_current(self) -> bool:
         """Whether all files are as they were when it was made, of which weights are read."""
-        try:
-            return all([*_identity(path)] == identity for path, *identity in self.files)
-        except OSError:
-            return False
+        return _are_current(self.files)
 
 
 class KeptModels:
-    """What the cache has for one way to open a model."""
+    """What the cache has for one way to open a model. `refused` says why it is known to have nothing: an earlier session of the
+    same files tried."""
 
     def __init__(self, folder: Folder, path: str, key: str, adapter: Adapter, options: Options) -> None:
         self._folder, self.path, self._key = folder, path, key
         self._adapter, self._options = adapter, options
         self._before: _Files | None = None
+        self._elsewhere = False  # whether the model may have files that are not among these
+        self.refused = ""
 
     @classmethod
     def of(cls, path: str, adapter: Adapter, options: Options, *more: object) -> KeptModels | None:
@@ -90,21 +97,28 @@ class KeptModels:
         """What is kept, for files that are as they were. Otherwise the files are looked at, for `keep`."""
         data = self._folder.read(self._key)
         with suppress(EntryError, OSError, WgpuEpError):
-            entry = read(data or b"", self._key, KIND)
+            entry = read(data or b"", self._key, KIND, REFUSED)
             with understood():
                 found = self._found(entry)
-            if found is not None:
+            if found is not None or self.refused:
                 return found
         with suppress(OSError):
             paths = model_files(self.path)
-            self._before = None if paths is None else _looked_at(paths)
+            self._before = _looked_at([os.path.abspath(self.path)] if paths is None else paths)
+            self._elsewhere = paths is None
         return None
 
     def _found(self, entry: Entry) -> KeptModel | None:
         content = entry.content
+        matrices = None if content["matrices"] is None else frozenset(content["matrices"])
+        if entry.kind == REFUSED:
+            made_for = MadeFor.read(content["made_for"])
+            if _are_current(content["files"]) and not made_for.differs(self._made_for(matrices)):
+                self.refused = str(content["why"])
+            return None
         at = content["context"]
-        context = GroupContext(bytes(entry.data[at:]), os.path.abspath(os.sep) + "model")
-        matrices = frozenset(content["matrices"])
+        apart = Path(self._folder.apart(self._key)) if content["apart"] else None
+        context = GroupContext(bytes(entry.data[at:]), os.path.abspath(os.sep) + "model", apart)
         found = KeptModel(
             self.path,
             bytes(entry.data[:at]),
@@ -117,10 +131,11 @@ class KeptModels:
         differs = not found.is_current() or context.made_for.differs(self._made_for(matrices))
         return None if differs else found
 
-    def _made_for(self, matrices: frozenset[str]) -> MadeFor:
+    def _made_for(self, matrices: frozenset[str] | None) -> MadeFor:
         """For what a session would compile. Raises WgpuEpError."""
         options = self._options
-        library = library_for(self._adapter, options, lambda: matrices).name
+        types = partial(matrix_types, self.path) if matrices is None else lambda: matrices
+        library = library_for(self._adapter, options, types).name
         context = context_for(self._adapter, options, library, settings_from(RunSettings, options.values).bounds_checks)
         member = context.join(settings_of(options, context.view), asked(options))
         try:
@@ -128,24 +143,62 @@ class KeptModels:
         finally:
             member.leave()
 
-    def keep(self, made: MadeModel, matrices: frozenset[str], says: Mapping[str, Any]) -> bool:
+    def keep(self, made: MadeModel, matrices: frozenset[str] | None, says: Mapping[str, Any]) -> None:
         """Keeps what a session has made, which says this of itself: for the files that `find` looked at, if they are the same."""
-        if self._before is None:
-            return False
+        if self._elsewhere:
+            self.refuse(_ELSEWHERE, MadeFor.read(made.context.content["made_for"]), matrices)
+        elif self._before is not None:
+            self._keep(made, matrices, says)
+
+    def _keep(self, made: MadeModel, matrices: frozenset[str] | None, says: Mapping[str, Any]) -> None:
+        """May be interrupted anywhere: the entry comes last, and says which second file belongs to it."""
+        model = model_of_one(says["meta"], made.name, made.inputs, made.outputs, made.given, made.results)
+        files = self._before
+        if made.apart and files is not None:
+            if not self._folder.write_apart(self._key, parts_apart(made.apart)):
+                return
+            path = self._folder.apart(self._key)
+            try:
+                files = [*files, [path, *_identity(path)]]
+            except OSError:  # another process removed it
+                return
+        content = {
+            "files": files,
+            "apart": bool(made.apart),
+            "context": len(model),
+            "nodes": list(made.nodes),
+            "matrices": None if matrices is None else sorted(matrices),
+            "says": says,
+        }
+        self._write(KIND, content, says["meta"]["graph_name"], model + written(CONTEXT, made.context))
+
+    def refuse(self, why: str, made_for: MadeFor, matrices: frozenset[str] | None) -> None:
+        """Keeps that there is nothing to keep of the files that `find` looked at, and why: later sessions do not try."""
+        content = {
+            "why": why,
+            "apart": False,
+            "made_for": made_for.as_json(),
+            "matrices": None if matrices is None else sorted(matrices),
+            "files": self._before,
+        }
+        if self._before is not None:
+            graph = f"{os.path.basename(self.path)}: {why}"
+            self._write(REFUSED, content, graph, b"")
+
+    def _write(self, kind: str, content: Mapping[str, Any], graph: str, data: bytes) -> None:
+        done = False
         with suppress(OSError):
-            if self._before != _looked_at([path for path, *_ in self._before]):
-                return False
-            model = model_of_one(says["meta"], made.name, made.inputs, made.outputs, made.given, made.results)
-            content = {
-                "files": self._before,
-                "context": len(model),
-                "nodes": list(made.nodes),
-                "matrices": sorted(matrices),
-                "says": says,
-            }
-            about = {"graph": says["meta"]["graph_name"], "adapter": self._adapter.name}
-            entry = Entry(KIND, {}, content, about, model + made.context)
-            return self._folder.write(self._key, written(self._key, entry))
+            if self._before is not None and self._before == _looked_at([path for path, *_ in self._before]):
+                about = {"graph": graph, "adapter": self._adapter.name}
+                done = self._folder.write(self._key, written(self._key, Entry(kind, {}, content, about, data)))
+        if not done or not content["apart"]:
+            self._folder.remove_apart(self._key)
+
+
+def _are_current(files: _Files) -> bool:
+    try:
+        return all([*_identity(path)] == identity for path, *identity in files)
+    except OSError:
         return False
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,24 +21,39 @@ from ...kept.entry import EntryError
 from ...records import dataclass
 from ...runtime.external_path import file_beside
 from ...runtime.weight_file import FileIdentity, FileRange
-from ...runtime.weight_sources import FilePlace, FromModel
+from ...runtime.weight_sources import Array, FilePlace, FromModel
 from ..again import COPIED_BYTES
 from ..assign.shown import Bytes, Constant
 from .graphs import Place
 
 _ALIGNED = 16
 _UNSETTLED = -1  # the time of a file that was being written
+_APART = ""  # the name of the file of constants that no other file has
+LEAST_APART = 1 << 16  # bytes of such a constant; smaller ones are in the context
 _WAY_OUT = "compile the model again, or bring back the file that it was compiled with"
+
+
+class UnsettledError(EntryError):
+    """It is not certain that a file is the same later."""
 
 
 class Referring:
     """What the constants of one context are kept as. `folder` is that of the compiled model, None where it has none. A `lasting`
     one has digests of weights, by which they are found in files that were copied. One that is not has none, needs files that are
-    certain to be the same, and has at most `most` bytes of its own."""
+    certain to be the same, and has at most `most` bytes of its own, with further `most_apart` for a file: what that is to
+    have is `apart`, copies in their order."""
 
-    def __init__(self, folder: str | None, model: FromModel, lasting: bool = True, most: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | None,
+        model: FromModel,
+        lasting: bool = True,
+        most: int | None = None,
+        most_apart: int = 0,
+    ) -> None:
         self._folder = None if folder is None else os.path.realpath(folder)
-        self._model, self._lasting, self._most = model, lasting, most
+        self._model, self._lasting, self._most, self._most_apart = model, lasting, most, most_apart
+        self.apart: list[Array] = []
         self._numbers: dict[str, int] = {}
         self.files: list[list[Any]] = []
         self.data = bytearray()
@@ -47,9 +63,10 @@ class Referring:
         found = self._model.lend(name, it.raw) if name and it.raw.nbytes > COPIED_BYTES else None
         number = None if found is None else self._number(found)
         if found is None or number is None:
-            return [self.append(it.raw.data)]
+            apart = self._most_apart and name and it.raw.nbytes >= LEAST_APART
+            return self._append_apart(it.raw) if apart else [self.append(it.raw.data)]
         if not self._lasting and found.identity is None:
-            raise EntryError(f"somebody is writing the file of {name!r}")
+            raise UnsettledError(f"somebody is writing the file of {name!r}")
         return [number, found.span.offset, it.digest() if self._lasting else ""]
 
     def append(self, data: memoryview) -> int:
@@ -61,6 +78,19 @@ class Referring:
         self.data += data.cast("B") if data.nbytes else b""
         return at
 
+    def _append_apart(self, raw: Bytes) -> Place:
+        """The same for bytes that are to lie in a file of their own."""
+        if _APART not in self._numbers:
+            self._numbers[_APART] = len(self.files)
+            self.files.append([_APART, 0, _UNSETTLED])
+        number = self._numbers[_APART]
+        at = self.files[number][1]
+        if at + raw.nbytes > self._most_apart:
+            raise EntryError(f"more than {self._most_apart} bytes of its constants are in no file")
+        self.files[number][1] = at + raw.nbytes + -raw.nbytes % _ALIGNED
+        self.apart.append(self._model.copied(raw))
+        return [number, at, ""]
+
     def _number(self, found: FilePlace) -> int | None:
         """That of a file; None for one that does not lie below the folder."""
         path = os.path.realpath(found.span.path)
@@ -71,7 +101,7 @@ class Referring:
             known = found.identity
             size = found.span.path.stat().st_size if known is None else known.nbytes
             self.files.append([location, size, _UNSETTLED if known is None else known.modified])
-            self._numbers[location] = len(self._numbers)
+            self._numbers[location] = len(self.files) - 1
         return self._numbers[location]
 
 
@@ -83,15 +113,15 @@ class _File:
 
 
 class Referred:
-    """What the constants of a context are. `compiled` is the path of the compiled model, "" where it has none; `in_files` says
-    which bytes of a file memory is, by its address."""
+    """What the constants of a context are. `compiled` is the path of the compiled model, "" where it has none; `apart` is the file
+    of constants that no other file has; `in_files` says which bytes of a file memory is, by its address."""
 
-    def __init__(self, files: Any, data: memoryview, compiled: str) -> None:
+    def __init__(self, files: Any, data: memoryview, compiled: str, apart: Path | None = None) -> None:
         if type(files) is not list or any(
             list(map(type, row)) != [str, int, int] if type(row) is list else True for row in files
         ):
             raise EntryError("a file has a name, a size and a time")
-        self._files, self._data, self._compiled = files, data, compiled
+        self._files, self._data, self._compiled, self._apart = files, data, compiled, apart
         self._file = cache(self._opened)
         self.in_files: dict[int, FilePlace] = {}
 
@@ -113,6 +143,13 @@ class Referred:
 
     def _opened(self, number: int) -> _File:
         location, nbytes, modified = self._files[number]
+        if location == _APART and self._apart is not None:
+            # Whose it is, and that nothing was written since, the one who names it has found out.
+            try:
+                settled = FileIdentity.settled(self._apart)
+            except OSError as error:
+                raise ModelError(f"{self._apart} cannot be read ({error.strerror or error})") from error
+            return _File(self._apart, settled, settled is not None and settled.nbytes == nbytes)
         if not self._compiled:
             raise ModelError(
                 f"the compiled model has weights in {cut(location)}, and is in memory: say with ep.context_file_path where it"
@@ -141,8 +178,17 @@ class Referred:
                 f"{self._compiled}: {self._where(name, span)} is another one than the model was compiled with: {_WAY_OUT}"
             )
         if span.nbytes:
-            self.in_files[raw.ctypes.data] = FilePlace(span, file.identity)
+            # The cache may remove its file while there are sessions, where the system lets it.
+            mapped = file.path == self._apart and os.name == "posix"
+            self.in_files[raw.ctypes.data] = FilePlace(span, file.identity, mapped)
         return raw
 
     def _where(self, name: str, span: FileRange) -> str:
         return f"the weight {cut(name)}, {span.nbytes} bytes from byte {span.offset} of {span.path} on,"
+
+
+def parts_apart(arrays: Sequence[Array]) -> Iterator[memoryview | bytes]:
+    """The content of the file of constants that a context is to find apart."""
+    for it in arrays:
+        yield it.data
+        yield bytes(-it.nbytes % _ALIGNED)
