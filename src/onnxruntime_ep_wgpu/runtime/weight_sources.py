@@ -141,7 +141,10 @@ class FromModel:
 
     def copied(self, raw: Array) -> Array:
         """A copy of bytes of the owner, which a source of the same bytes has too."""
-        return self._copies.setdefault(raw.ctypes.data, raw.copy())
+        known = self._copies.get(raw.ctypes.data)
+        if known is None:
+            known = self._copies[raw.ctypes.data] = raw.copy()
+        return known
 
     def __call__(self, name: str, array: Array) -> WeightSource:
         place = self.place(name, array) if array.nbytes else None

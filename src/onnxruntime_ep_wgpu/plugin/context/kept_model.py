@@ -144,17 +144,15 @@ class KeptModels:
             member.leave()
 
     def keep(self, made: MadeModel, matrices: frozenset[str] | None, says: Mapping[str, Any]) -> None:
-        """Keeps what a session has made, which says this of itself: for the files that `find` looked at, if they are the same."""
+        """Keeps what a session has made, which says this of itself: for the files that `find` looked at, if they are the same. It
+        may be interrupted anywhere: the entry comes last, and says which second file belongs to it."""
         if self._elsewhere:
             self.refuse(_ELSEWHERE, MadeFor.read(made.context.content["made_for"]), matrices)
-        elif self._before is not None:
-            self._keep(made, matrices, says)
-
-    def _keep(self, made: MadeModel, matrices: frozenset[str] | None, says: Mapping[str, Any]) -> None:
-        """May be interrupted anywhere: the entry comes last, and says which second file belongs to it."""
-        model = model_of_one(says["meta"], made.name, made.inputs, made.outputs, made.given, made.results)
+            return
         files = self._before
-        if made.apart and files is not None:
+        if files is None:
+            return
+        if made.apart:
             if not self._folder.write_apart(self._key, parts_apart(made.apart)):
                 return
             path = self._folder.apart(self._key)
@@ -162,6 +160,7 @@ class KeptModels:
                 files = [*files, [path, *_identity(path)]]
             except OSError:  # another process removed it
                 return
+        model = model_of_one(says["meta"], made.name, made.inputs, made.outputs, made.given, made.results)
         content = {
             "files": files,
             "apart": bool(made.apart),
