@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from ..templates.functions import NAME, definitions
+from .branches import with_single_branches
 
 
 @lru_cache(maxsize=256)
@@ -29,11 +30,13 @@ def with_needed(text: str, pairs: bool, own: Mapping[str, str] | None = None) ->
 def needed(text: str, pairs: bool, own: Mapping[str, str] | None = None) -> str:
     """Definitions that `text` uses, directly or through others, in an order that declares before use.
 
-    `own` are functions of the kernel by name, which come beside those of the prelude.
+    `own` are functions of the kernel by name, which come beside those of the prelude, and which it may call very often.
     """
     known = definitions(pairs)
     if own:
-        mentions = {name: (code, frozenset(NAME.findall(code)) - {name}) for name, code in own.items()}
+        mentions = {
+            name: (with_single_branches(code), frozenset(NAME.findall(code)) - {name}) for name, code in own.items()
+        }
         known = {**known, **mentions}
     wanted: dict[str, None] = {}
 
