@@ -182,7 +182,9 @@ class _Session:
             settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         settings.intra_op_num_threads = settings.inter_op_num_threads = 1
         self.case, self.problem = case, ""
-        options = {"forceCpuNodeNames": "\n".join(case.on_cpu)} if case.on_cpu and not case.optimise else {}
+        options = {"preserveDevice": "1"}  # a process opens one device: drivers of GPUs take long, and not beside each other
+        if case.on_cpu and not case.optimise:
+            options["forceCpuNodeNames"] = "\n".join(case.on_cpu)
         try:
             self.session = provider.open_session(
                 model, "cpu" if cpu else "ours", {} if cpu else options, settings, case.alias and not cpu
