@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -124,6 +125,18 @@ def using(way: Way) -> Iterator[None]:
         yield
     finally:
         _chosen = before
+
+
+def each(*ways: Way) -> Any:
+    """A fixture with which every test of a module runs in each of these ways: `way = targets.each(targets.OWN)`."""
+
+    @pytest.fixture(autouse=True, params=ways if len(ways) > 1 else None, ids=lambda way: way.target)
+    def way(request: pytest.FixtureRequest) -> Iterator[Way]:
+        here: Way = getattr(request, "param", ways[0])
+        with using(here):
+            yield here
+
+    return way
 
 
 def pretended(way: Way) -> bool:

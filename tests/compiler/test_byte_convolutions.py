@@ -4,7 +4,6 @@ for every zero point, which also pads the image, and with bytes in memory betwee
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 import numpy as np
 import onnx
@@ -23,10 +22,7 @@ from tests.support import Runner, compile_model, make_model, target
 F = np.float32
 
 
-@pytest.fixture(autouse=True)
-def with_matrices() -> Iterator[None]:
-    with targets.using(targets.Way("matrices")):
-        yield
+way = targets.each(targets.Way("matrices"))
 
 
 def on_last() -> Target:

@@ -4,7 +4,6 @@ without a sign, with every kind of zero point, on sizes that no tile divides."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,10 +24,7 @@ SMALL = ByteTile(16, 16, 32, 1, 1)
 TILES = (SMALL, ByteTile(32, 64, 64, 2, 2), ByteTile(64, 32, 64, 4, 1, 2), ByteTile(16, 32, 64, 1, 2, 1, 8, 16, 32))
 
 
-@pytest.fixture(autouse=True)
-def with_matrices() -> Iterator[None]:
-    with targets.using(targets.Way("matrices")):
-        yield
+way = targets.each(targets.Way("matrices"))
 
 
 def on(*choices: tune.base.Parameters) -> Target:

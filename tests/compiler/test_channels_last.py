@@ -22,11 +22,7 @@ from onnxruntime_ep_wgpu.program.weights import Permuted
 from tests import targets
 from tests.support import Runner, compile_model, target
 
-
-@pytest.fixture(autouse=True)
-def on_a_gpu() -> Any:
-    with targets.using(targets.Way("gpu")):
-        yield
+way = targets.each(targets.Way("gpu"))
 
 
 class Net:

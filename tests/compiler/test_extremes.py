@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,12 @@ from onnxruntime_ep_wgpu.compiler.rewrite.extremes import EXTREMES
 from onnxruntime_ep_wgpu.program.program import Program
 from tests.ops.compare import SPECIAL, expected, random
 from tests.support import Runner, compile_model, make_model
-from tests.targets import OWN, Way, using
+from tests.targets import OWN, Way, each
 
 F = np.float32
 
 
-@pytest.fixture(autouse=True, params=[OWN, Way("gpu", "pair"), Way("browser", "pair")], ids=str)
-def _way(request: pytest.FixtureRequest) -> Iterator[None]:
-    with using(request.param):
-        yield
+way = each(OWN, Way("gpu", "pair"), Way("browser", "pair"))
 
 
 def asked(best: str, place: str, dtype: Any, *, last: int = 0, axis: int = 1, keepdims: int = 1) -> onnx.ModelProto:

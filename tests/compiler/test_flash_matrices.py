@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -35,10 +34,7 @@ EVERYTHING = Case(2, 4, 2, 23, 37, 40, 24, left=9, right=3, softcap=3.0, mask="a
 PLAIN = Case(1, 2, 2, 20, 33, 32, 32, dtype=H)
 
 
-@pytest.fixture(autouse=True)
-def with_matrices() -> Iterator[None]:
-    with targets.using(targets.Way("matrices")):
-        yield
+way = targets.each(targets.Way("matrices"))
 
 
 def on(*choices: FlashMatrices | tune.attention.SplitKeys, **changes: object) -> Target:

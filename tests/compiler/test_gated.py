@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -21,15 +20,12 @@ from tests import halves
 from tests.compiler.test_squeeze_excite import block, normal
 from tests.ops.compare import expected
 from tests.support import Runner, compile_model, target
-from tests.targets import Way, using
+from tests.targets import Way, each
 
 F = np.float32
 
 
-@pytest.fixture(autouse=True)
-def _channels_last() -> Iterator[None]:
-    with using(Way("channels")):
-        yield
+way = each(Way("channels"))
 
 
 def on(inlined: int, *more: Any) -> Target:

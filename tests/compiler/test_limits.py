@@ -24,10 +24,7 @@ SIZES = Sizes(2, 3, 270, 300, 16, 20)  # 1.9 MB of scores
 BUFFER = 1 << 20
 
 
-@pytest.fixture(params=["own", "gpu"], autouse=True)
-def way(request: pytest.FixtureRequest) -> object:
-    with targets.using(targets.Way(request.param)):
-        yield
+way = targets.each(targets.OWN, targets.Way("gpu"))
 
 
 def small(buffer: int = BUFFER, binding: int = BUFFER // 4) -> Target:

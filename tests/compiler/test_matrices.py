@@ -4,7 +4,6 @@ none divides, whatever the operands are views of and whatever is fused around th
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 import numpy as np
 import onnx
@@ -33,10 +32,7 @@ TILES = (
 SHAPES = [(1, 5, 7, 3), (1, 45, 96, 100), (2, 33, 30, 65), (3, 1, 16, 200)]
 
 
-@pytest.fixture(autouse=True)
-def with_matrices() -> Iterator[None]:
-    with targets.using(targets.Way("matrices")):
-        yield
+way = targets.each(targets.Way("matrices"))
 
 
 def on(*choices: MatrixTile | tune.products.SplitK) -> Target:

@@ -13,10 +13,7 @@ from tests.support import Runner, compile_model, make_model
 TYPES = (np.float32, np.float16, np.int8, np.int64)
 
 
-@pytest.fixture(params=["own", "gpu"], autouse=True)
-def way(request: pytest.FixtureRequest) -> object:
-    with targets.using(targets.Way(request.param)):
-        yield
+way = targets.each(targets.OWN, targets.Way("gpu"))
 
 
 def numbers(dtype: type, *shape: int) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,16 +15,13 @@ from onnxruntime_ep_wgpu.compiler.rewrite.picked import PICKED
 from onnxruntime_ep_wgpu.program.program import Program
 from tests.ops.compare import expected, random
 from tests.support import Runner, compile_model, make_model, target
-from tests.targets import OWN, Way, using
+from tests.targets import OWN, Way, each
 
 F, H = np.float32, np.float16
 HIDDEN, WORDS = 40, 12
 
 
-@pytest.fixture(autouse=True, params=[OWN, Way("gpu", "pair")], ids=str)
-def _way(request: pytest.FixtureRequest) -> Iterator[None]:
-    with using(request.param):
-        yield
+way = each(OWN, Way("gpu", "pair"))
 
 
 def embedded(

@@ -16,10 +16,7 @@ from tests.support import Runner, compile_model, make_model
 ORDERS = list(permutations(range(3)))
 
 
-@pytest.fixture(autouse=True)
-def on_a_gpu() -> Any:
-    with targets.using(targets.Way("gpu")):
-        yield
+way = targets.each(targets.Way("gpu"))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32])

@@ -19,11 +19,7 @@ from tests.compiler import attention_models
 from tests.compiler.attention_models import Sizes
 from tests.support import Runner, compile_model, make_model, target
 
-
-@pytest.fixture(autouse=True)
-def on_a_gpu() -> object:
-    with targets.using(targets.Way("gpu")):
-        yield
+way = targets.each(targets.Way("gpu"))
 
 
 def cut(parts: int, columns: int = 4) -> Target:

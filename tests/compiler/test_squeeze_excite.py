@@ -4,7 +4,6 @@ however they are spelled; and what only looks like one."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -21,7 +20,7 @@ from onnxruntime_ep_wgpu.program.target import Target
 from tests import halves
 from tests.ops.compare import expected
 from tests.support import Runner, compile_model, make_model, target
-from tests.targets import OWN, Way, using
+from tests.targets import OWN, Way, each, using
 
 F = np.float32
 AVERAGES = ("ReduceMean", "GlobalAveragePool", "flat", "ReduceSum", "ReduceMax")
@@ -30,10 +29,7 @@ ACTIVATIONS = ("Relu", "Swish", "HardSwish", "none")
 GATES = ("Sigmoid", "HardSigmoid")
 
 
-@pytest.fixture(autouse=True, params=[Way("gpu"), Way("channels", "pair")], ids=str)
-def _way(request: pytest.FixtureRequest) -> Iterator[None]:
-    with using(request.param):
-        yield
+way = each(Way("gpu"), Way("channels", "pair"))
 
 
 def on(fused: int, threads: int = 64, splits: int = 1) -> Target:

@@ -30,10 +30,7 @@ WORDS, SIZE = 700, 64
 SPELLINGS = ("transposed by a node", "transposed by a product", "stored transposed", "stored twice")
 
 
-@pytest.fixture(params=["own", "gpu"], autouse=True)
-def way(request: pytest.FixtureRequest) -> object:
-    with targets.using(targets.Way(request.param)):
-        yield
+way = targets.each(targets.OWN, targets.Way("gpu"))
 
 
 def table(dtype: type = F, size: int = SIZE) -> np.ndarray:

@@ -23,10 +23,7 @@ AXES = ([0, 1, 2], [0], [0, 1], [2], [1, 2], [0, 2])
 TYPES = (np.float32, np.float16, np.int32, np.int64, np.int8, np.uint8)
 
 
-@pytest.fixture(params=["own", "gpu"], autouse=True)
-def way(request: pytest.FixtureRequest) -> object:
-    with targets.using(targets.Way(request.param)):
-        yield
+way = targets.each(targets.OWN, targets.Way("gpu"))
 
 
 def operators(dtype: type) -> list[str]:

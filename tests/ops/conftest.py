@@ -5,10 +5,6 @@ The node suite's cases run in batches, as in `tests/conformance`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from tests import targets
 from tests.conformance.conftest import outcomes, pytest_collection_finish
 
@@ -18,7 +14,4 @@ __all__ = ["outcomes", "pytest_collection_finish"]
 WAYS = (targets.OWN, targets.Way("gpu", "pair"))
 
 
-@pytest.fixture(autouse=True, params=WAYS, ids=lambda way: way.target)
-def way(request: pytest.FixtureRequest) -> Iterator[targets.Way]:
-    with targets.using(request.param):
-        yield request.param
+way = targets.each(*WAYS)

@@ -8,7 +8,6 @@ loops have any length: what of them lavapipe does not run is left to GPUs.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -31,10 +30,7 @@ LONGEST_SUM = longest_sum(Target(software=True)) or 0
 SOFTWARE = targets.Way("software")
 
 
-@pytest.fixture(autouse=True, params=[SOFTWARE, targets.Way("gpu", "pair")], ids=lambda way: way.target)
-def way(request: pytest.FixtureRequest) -> Iterator[targets.Way]:
-    with targets.using(request.param):
-        yield request.param
+way = targets.each(SOFTWARE, targets.Way("gpu", "pair"))
 
 
 about_the_limit = pytest.mark.parametrize("way", [SOFTWARE], ids=["software"], indirect=True)
