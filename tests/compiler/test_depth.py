@@ -38,7 +38,9 @@ def longest(program: Program) -> int:
     """Tokens of the longest expression in a Program."""
     found = [d for v in program.values for d in (*v.shape, *v.elements)]
     found += [d for x in program.dispatches for d in (*x.uniforms, *x.guards, *x.workgroups, x.flops, x.traffic)]
-    found += [c.condition for c in program.checks] + [d for _, d in (*program.definitions, *program.said)]
+    found += [c.condition for c in program.checks] + [
+        d for _, d in (*program.definitions, *program.message_definitions)
+    ]
     return max(len(d) for d in found if not isinstance(d, int))
 
 

@@ -336,7 +336,7 @@ def _squares(found: Any, chance: random.Random) -> None:
 def _use(header: dict[str, Any], name: str, chance: random.Random) -> None:
     """Puts a name into an expression of a table."""
     expressions = [
-        (it, key) for table in ("values", "dispatches", "checks", "said") for it, key in _places(header.get(table))
+        (it, key) for table in ("values", "dispatches", "checks", "message_definitions") for it, key in _places(header.get(table))
         if isinstance(it[key], list) and it[key] and isinstance(it[key][-1], str)
     ]  # fmt: skip
     if expressions:

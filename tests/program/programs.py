@@ -245,7 +245,7 @@ def checks() -> Case:
     )
     program = replace(
         EMPTY, name="checks", symbols=symbols, inputs=(0, 1), outputs=(2,), values=values, kernels=(kernel("rw"),),
-        definitions=(("twice", dim("$rows 2 *")),), said=(("thrice", dim("$twice $rows +")),),
+        definitions=(("twice", dim("$rows 2 *")),), message_definitions=(("thrice", dim("$twice $rows +")),),
         checks=(
             Check(dim("$rows 100 <="), "at most {} of {} rows, {{and}} {}", dims(100, "$rows", "$thrice"), True),
             Check(dim("$k $rows <"), "k is {}, there are {} rows", dims("$k", "$rows")),

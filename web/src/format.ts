@@ -97,7 +97,7 @@ export interface Program {
   readonly target: Target;
   readonly symbols: readonly Symbol[];
   readonly definitions: readonly Definition[];
-  readonly said: readonly Definition[];
+  readonly messageDefinitions: readonly Definition[];
   readonly inputs: readonly number[];
   readonly outputs: readonly number[];
   readonly values: readonly Value[];

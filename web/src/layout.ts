@@ -156,7 +156,7 @@ export class Layouts {
     const first = failed.find((check) => !check.limit) ?? failed[0];
     if (first) {
       const Type = first.limit ? LimitError : InputError;
-      throw new Type(`${this.#said(first, symbols)}; ${this.#given(symbols)}`);
+      throw new Type(`${this.#messageOf(first, symbols)}; ${this.#given(symbols)}`);
     }
     const wrong = shapes.findIndex((shape) => shape.some((extent) => extent < 0));
     if (wrong >= 0) {
@@ -168,10 +168,10 @@ export class Layouts {
   }
 
   /** What is wrong, with the sizes of this run. */
-  #said(check: Check, symbols: readonly Int[]): string {
-    const { definitions, said } = this.#program;
+  #messageOf(check: Check, symbols: readonly Int[]): string {
+    const { definitions, messageDefinitions } = this.#program;
     const given = new Map(this.#program.symbols.map((it, k) => [it.name, symbols[k]!]));
-    const known = defined(given, needed(mentioned(check.dims), [...definitions, ...said]));
+    const known = defined(given, needed(mentioned(check.dims), [...definitions, ...messageDefinitions]));
     const dims = check.dims.map(valuesOf(known));
     let next = 0;
     return check.text.replace(/\{\{|\}\}|\{\}/g, (place) => (place === '{}' ? String(dims[next++]) : place[0]!));

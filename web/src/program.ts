@@ -10,7 +10,7 @@ import { flag, limit, list, matrixUnit, programOf, text } from './reading.js';
 
 export type * from './format.js';
 
-export const FORMAT_VERSION = 9;
+export const FORMAT_VERSION = 10;
 
 // Whole numbers of 16 digits and more are not exact as numbers of JSON; text is matched first, so that none inside it is.
 const WIDE = /"(?:[^"\\]|\\.)*"|-?\d{16,}/g;

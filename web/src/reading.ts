@@ -40,14 +40,14 @@ export function programOf(header: unknown, target: Target): Program {
     workgroups: dims(it.workgroups), origin: list(text)(it.origin), operators: list(text)(it.operators), repeats: of.read(it.repeats),
     ranges: list((range) => (range === null ? null : pair(of.read)(range)))(it.ranges),
   })); // prettier-ignore
-  const said = of.definitions(found['said']);
+  const messageDefinitions = of.definitions(found['message_definitions']);
   const checks = table('checks', (it): Check => (
     { condition: of.read(it.condition), text: text(it.text), dims: dims(it.dims), limit: flag(it.limit) }
   )); // prettier-ignore
   for (const it of checks) only(before, it.condition);
   const program: Program = {
     name: text(found['name']),
-    target, symbols, definitions, said,
+    target, symbols, definitions, messageDefinitions,
     inputs: list(count)(found['inputs']),
     outputs: list(count)(found['outputs']),
     values,

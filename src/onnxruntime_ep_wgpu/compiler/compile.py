@@ -130,7 +130,7 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Fus
         dispatches=tuple(dispatches),
         checks=checks,
         assertions=assertions,
-        said=tuple(names.definitions[len(definitions) :]),
+        message_definitions=tuple(names.definitions[len(definitions) :]),
         declined=tuple(lowered.declined),
         aliases=tuple((values.of(output), values.of(source)) for output, source in lowered.aliases),
         sized=tuple((values.of(output), values.of(shape)) for output, shape in lowered.sized),

@@ -96,7 +96,7 @@ def header(program: Program, arrays: Sequence[Any] = ()) -> dict[str, Any]:
         "inputs": program.inputs,
         "outputs": program.outputs,
         **{table: [row_of(it, COLUMNS[table]) for it in getattr(program, table)] for table in _ROWS},
-        "said": program.said,
+        "message_definitions": program.message_definitions,
         "aliases": program.aliases,
         **({"sized": program.sized} if program.sized else {}),
         "weights": list(map(weight_row, arrays)),

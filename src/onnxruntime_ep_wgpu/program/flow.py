@@ -80,7 +80,7 @@ def flow_header(flow: Flow, programs: Sequence[int]) -> dict[str, Any]:
         "target": flow.target.as_json(),
         **empty,
         "definitions": [],
-        "said": [],
+        "message_definitions": [],
         "aliases": [],
         "symbols": [row_of(it, COLUMNS["symbols"]) for it in flow.symbols],
         "inputs": flow.inputs,

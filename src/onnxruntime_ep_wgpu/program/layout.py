@@ -308,7 +308,7 @@ class Layouts:
 
     def _message(self, check: Check, symbols: Sequence[int]) -> str:
         """What is wrong, with the sizes of this run."""
-        definitions = (*self.program.definitions, *self.program.said)
+        definitions = (*self.program.definitions, *self.program.message_definitions)
         return check.text.format(*compile_dims(check.dims, self._names, definitions)([*symbols, 0]))
 
     def _given(self, symbols: Sequence[int]) -> str:

@@ -17,7 +17,7 @@ from .dtypes import DType
 from .postfix import Postfix
 from .target import Target
 
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
 NO_EXTENT = (
     "@"  # begins the names of symbols that are no extents and may be negative: elements of inputs, and REPETITION
 )
@@ -140,9 +140,9 @@ class Program:
     order; in a Flow an output may be a HOST value, which no kernel stores. `aliases` are pairs of an output and an input, values:
     in a run in which both have one shape, the output begins as the input, which the dispatches of such a run do not read. A host
     copies, or has both in one place, which is then updated where it lies. `checks` are conditions that must not be 0;
-    `assertions` are about data, and looked at only by runs that check everything. `said` are more definitions, which only
-    messages use. `sized` are pairs of outputs, values: one whose size data decides, with room for the most elements that it may
-    have, row-major from its beginning on, and its shape.
+    `assertions` are about data, and looked at only by runs that check everything. `message_definitions` are
+    those that only messages use. `sized` are pairs of outputs, values: one whose size data decides, with room for the most elements
+    that it may have, row-major from its beginning on, and its shape.
     """
 
     name: str
@@ -156,7 +156,7 @@ class Program:
     dispatches: tuple[Dispatch, ...]
     checks: tuple[Check, ...] = ()
     assertions: tuple[Assertion, ...] = ()
-    said: tuple[tuple[str, Postfix], ...] = ()
+    message_definitions: tuple[tuple[str, Postfix], ...] = ()
     declined: tuple[Declined, ...] = ()
     aliases: tuple[tuple[int, int], ...] = ()
     sized: tuple[tuple[int, int], ...] = ()

@@ -84,7 +84,7 @@ def program_of(found: Any, columns: Mapping[str, Sequence[str]]) -> Program:
     values = table("values", Value)
     dispatches = table("dispatches", Dispatch)
     assertions = table("assertions", Assertion)
-    said = expressions.definitions(found["said"])  # of which only messages know
+    message_definitions = expressions.definitions(found["message_definitions"])
     checks = table("checks", Check)
     for it in checks:
         expressions.only(before, it.condition)
@@ -100,7 +100,7 @@ def program_of(found: Any, columns: Mapping[str, Sequence[str]]) -> Program:
         dispatches=dispatches,
         checks=checks,
         assertions=assertions,
-        said=said,
+        message_definitions=message_definitions,
         declined=table("declined", Declined),
         aliases=_list(_pair(_count))(found["aliases"]),
         sized=_list(_pair(_count))(found.get("sized", [])),
