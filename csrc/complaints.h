@@ -1,5 +1,5 @@
 /* How many errors WebGPU libraries have reported to each thread. They report one to the thread whose call they refuse, before it ends: so
- * who counts before a call and after it knows whether that was refused, whatever other threads do. Included behind platform.h.
+ * a caller that counts before a call and after it can tell whether that was refused, whatever other threads do. Included behind platform.h.
  */
 static PLATFORM_THREAD_LOCAL uint64_t wgpu_reported;
 PLATFORM_MAYBE_UNUSED static void wgpu_complain(void) { wgpu_reported++; }

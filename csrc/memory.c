@@ -191,7 +191,7 @@ static uint64_t size_class(uint64_t bytes) {
 
 static int64_t distance(int64_t a, int64_t b) { return a < b ? b - a : a - b; }
 
-/* No span depends on who allocates and frees, so it is C code on every thread: who had one range of both would have it for good. */
+/* No span depends on which code allocates and frees, so it is C code on every thread: a range of both owners would never be free. */
 static void *alloc(OrtAllocator *self, size_t bytes) {
   uint64_t start = 0;
   if (in_use()) {
@@ -302,7 +302,7 @@ static int upload_one(const OrtApi *api, const OrtValue *source, OrtValue *desti
     return 0;
   if (bytes == 0 || bytes > room || bytes % 4 || from == NULL || on_device(from)) return 0;
   Range range;
-  if (!copy_of(to, bytes, &range) || range.copied) return 0; /* somebody wants a host copy of what it gets */
+  if (!copy_of(to, bytes, &range) || range.copied) return 0; /* its new content must reach a host copy too */
   if (only_look) return 1;
   int64_t *value = (int64_t *)&range.marks[1];
   platform_add(value, 1);

@@ -14,7 +14,7 @@
  * finishes the others, for which it needs about as long as a GPU for small kernels. */
 enum { FIRST_PART = 8, TIMES = 3, MOST_AHEAD = 8 };
 
-/* Who submits work of one graph has its turn until all of that is submitted: all its plans keep intermediate values in the same buffers,
+/* A thread that submits work of one graph has its turn until all of that is submitted: its plans keep intermediate values in the same buffers,
  * and copies of tensors. Nothing else writes to them, and tensors of a run are its caller's meanwhile. So other threads may submit other
  * work between the parts of a run: they wait for the queue as long as one submit takes, and not until all parts are finished. A turn is
  * taken before the queue, and no thread has two. */
@@ -34,7 +34,7 @@ typedef struct {
  *
  * `ahead` says how many parts of the next run have been recorded by a thread that had to wait, in as many `encoders`. They are not
  * finished: wgpu-native keeps what a command buffer has that is never submitted, buffers too. Python owns them (device/work.py) and
- * lets go of them only when `ahead` is 0 and then `users` is 0: who took them needs them no more. */
+ * releases them only when `ahead` is 0 and then `users` is 0: no thread uses them any more. */
 typedef struct {
   Queue *queue;
   Turn *turn;

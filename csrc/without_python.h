@@ -16,7 +16,7 @@ static int in_use(void) { return !platform_read(&forked) && Py_IsInitialized(); 
 static int without_python(void) { return !listening && in_use(); }
 
 /* Gives up the interpreter's lock, if this thread has it, as when a tensor is bound: wgpu-native reports an error to Python while it
- * holds a lock of its own, so who waits for that must not have Python's. What `python_again` wants. */
+ * holds a lock of its own, so a thread that waits for that must not have Python's. What `python_again` wants. */
 static PyThreadState *without_its_lock(void) {
   typedef PyThreadState *(*current_state)(void);
   static current_state current; /* outside of the limited API, under a name or the other */

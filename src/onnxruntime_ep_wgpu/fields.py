@@ -1,7 +1,7 @@
 """Fields of settings that say which options they are made of, so that no code between passes an option on.
 
 In: a frozen dataclass whose fields are `set_by` options, and the options of a session. Out: the settings. What an option means
-for some adapter only that adapter tells: such fields are `set_by_adapter`, and who knows it gives them (`plugin/settings.py`).
+may depend on the adapter: such fields are `set_by_adapter`, and their values are given by code that has it (`plugin/settings.py`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ In: `uses_gpu()`, when the first native object is made. Out: `check_not_forked()
 forked exists in the child; those of the driver and of wgpu-native are gone, and locks that they held stay locked. So the
 child takes no lock and calls nothing native: `check_not_forked()` raises instead, and finalisers leave to the end of the
 process what they would release. That end calls no library either: what runs at exit in onnxruntime and in drivers waits for
-threads, or takes memory apart that they use. A fork before the first use harms nobody.
+threads, or takes memory apart that they use. A fork before the first use does no harm.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .errors import ForkError
 
 _in_use = False
 _end_at_exit: Callable[[], None] | None = None
-forked = False  # whether this process is such a child; read by those who may not raise
+forked = False  # whether this process is such a child; read where nothing may be raised
 on_fork: list[Callable[[], None]] = []  # called in such a child
 
 

@@ -5,7 +5,7 @@ no session used it until the end: only then is there a warning, about the line t
 be the cause: ONNX Runtime keeps it, and there was a device. A program that passes devices, or the right name, makes a session
 here and is told nothing; `check()` tells at once, for a session.
 
-In: what the program does, noted by those who see it. Out: the warning. The state is the process's, in one object.
+In: what the program does, noted where it happens. Out: the warning. The state is the process's, in one object.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Registration:
 
     @contextmanager
     def passing_no_name(self) -> Iterator[None]:
-        """While the block runs, this thread registers for a caller who passes devices."""
+        """While the block runs, this thread registers for a caller that passes devices."""
         before = getattr(self._passing, "quiet", False)
         self._passing.quiet = True
         try:

@@ -1,4 +1,4 @@
-"""A line on stderr where something takes long, for people who sit at a terminal.
+"""A line on stderr where something takes long, for a user at a terminal.
 
 In: work in a `with`, and what to say of it. Out: one line, once the work has taken 3 seconds together; none where stderr is no
 terminal, nor with WGPU_EP_PROGRESS=0 in the environment. Invariant: the work does not wait for it, whatever it does.
@@ -22,7 +22,7 @@ Ended = SimpleQueue[None]
 
 
 def is_wanted() -> bool:
-    """Whether somebody may read the line."""
+    """Whether the line may be read."""
     stderr = sys.stderr
     return os.environ.get(SWITCH) != "0" and stderr is not None and stderr.isatty()
 

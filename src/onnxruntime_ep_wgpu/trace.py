@@ -170,7 +170,7 @@ def listeners() -> tuple[Scope, ...]:
 
 
 def with_listeners(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """`function` for another thread: those who listen on this one hear what it does there."""
+    """`function` for another thread: the listeners of this one get what it does there."""
     scopes = listeners()
     if not scopes:
         return function

@@ -49,7 +49,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except WriteError:
         raise
-    except BrokenPipeError:  # nobody reads a pipe any more: not the fault of its name
+    except BrokenPipeError:  # the pipe has no reader any more: not the fault of its name
         raise
     except OSError as error:
         raise WriteError.of(path, error.strerror or str(error), error.errno) from error

@@ -85,7 +85,7 @@ def test_every_tool_that_makes_inputs_up_says_what_it_chose(tool, tmp_path, caps
     onnx.save(model, path)
     more = ["--output", str(tmp_path / "out")]
     assert cli.main([tool, str(path), "--json", *(more if tool != "verify" else [])]) == 0
-    assert "note: sizes that nobody gave: batch=1, seq=128 (--dim NAME=SIZE or" in capsys.readouterr().err
+    assert "note: missing sizes: batch=1, seq=128 (--dim NAME=SIZE or" in capsys.readouterr().err
     more = ["--output", str(tmp_path / "other")]
     assert (
         cli.main([tool, str(path), "--json", "--dim", "seq=3", "--dim", "batch=2", *(more if tool != "verify" else [])])

@@ -1,8 +1,8 @@
 """Values of a graph in double precision, as the judge between two providers that disagree.
 
 In: a model file and arrays of some of its values. Out: another value, calculated from those in float64 by ONNX's reference
-implementation, and how far it moves when the arrays move by half a unit of their last place: what nobody can know better.
-Invariant: no provider takes part; what the reference cannot do raises `NoReference` with the reason.
+implementation, and how far it moves when the arrays move by half a unit of their last place: no calculation can be more precise
+than that. Invariant: no provider takes part; what the reference cannot do raises `NoReference` with the reason.
 """
 
 from __future__ import annotations

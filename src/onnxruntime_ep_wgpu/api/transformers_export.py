@@ -127,7 +127,7 @@ def _copy(source: Path, place: Path, dtypes: Mapping[str, str]) -> tuple[str, ..
 
 
 def _adapt(source: Path, place: Path, dtypes: Mapping[str, str]) -> None:
-    """Weights are in the models, so nothing may be fetched beside them. Where nobody says `device`, transformers.js asks for q8,
+    """Weights are in the models, so nothing may be fetched beside them. Without a `device`, transformers.js asks for q8,
     which the folder may not have."""
     config = fields_inside(source, _CONFIG)
     assert config is not None

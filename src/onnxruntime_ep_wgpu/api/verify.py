@@ -250,7 +250,7 @@ class _ComparedGroup(StandIn):
             for value, got in written.items():
                 (name, axes), want = labels[value], right(value, got)
                 if is_random:
-                    if want is None:  # else those who read it have what the CPU provider drew
+                    if want is None:  # else its readers have what the CPU provider drew
                         random.add(value)
                     found.uncompared.append(Uncompared(label, name, dispatch.origin, "holds random numbers"))
                     continue

@@ -43,7 +43,7 @@ def encode(programs: Sequence[Program | Flow], places: Callable[[Program], Seque
             "target",
             "declined",
             "assertions",
-        ):  # the manifest, or those who compile, or check every index, know them
+        ):  # the manifest has them, or code that compiles, or checks every index
             del found[name]
         for name in TABLES:
             table = dict(

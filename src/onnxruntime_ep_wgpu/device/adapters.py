@@ -225,7 +225,7 @@ def adapters() -> tuple[Adapter, ...]:
 
 @contextmanager
 def looked_for() -> Iterator[None]:
-    """A thread looks for the chips during the `with`, whose end waits for it. What fails is said to who asks for them."""
+    """A thread looks for the chips during the `with`, whose end waits for it. What fails is raised where they are asked for."""
 
     def look() -> None:
         with suppress(Exception):

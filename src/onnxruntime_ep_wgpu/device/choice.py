@@ -1,4 +1,4 @@
-"""Which library the sessions of an adapter take where nobody asks for one.
+"""Which library the sessions of an adapter take where the options name none.
 
 In: an adapter, and the types of a model's products. Out: `LibraryChoice`, a name and the reason. Invariant: no error; where
 anything speaks against another library, it is the one that is always there.

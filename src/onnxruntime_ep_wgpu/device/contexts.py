@@ -1,6 +1,6 @@
 """Which sessions share a device. In: an adapter, a number (the option deviceId), a library, settings. Out: `Context`, its device.
 
-A context is an adapter, a number, a library, the settings of its device, and the device while somebody needs it: made when first
+A context is an adapter, a number, a library, the settings of its device, and the device while it is needed: made when first
 asked for, made anew after a loss, let go when the last session has left and the last tensor on it is gone. Number 0 is an
 adapter's shared context, the others are devices of their own.
 
@@ -37,7 +37,7 @@ ALL = frozenset(field.name for field in dataclasses.fields(Settings))
 
 
 class Member:
-    """A session's part in a context, from `Context.join` until `leave`, or until nobody holds it.
+    """A session's part in a context, from `Context.join` until `leave`, or until nothing refers to it.
 
     It is what keeps the device, so no count of sessions can go wrong: not by an interrupt between joining and noting it.
     """
@@ -96,7 +96,7 @@ class Context:
 
     @property
     def users(self) -> str:
-        """Who uses the context, in words; empty when nobody does and its settings are free."""
+        """What uses the context, in words; empty when nothing does and its settings are free."""
         if self.sessions:
             return "1 session uses" if self.sessions == 1 else f"{self.sessions} sessions use"
         if self._preserved:
@@ -180,13 +180,13 @@ class Opening:
         self._context, self._wanted = context, True
 
     def open(self) -> None:
-        """Opens it, unless nobody wants it any more."""
+        """Opens it, unless it is not wanted any more."""
         with suppress(Exception), self._context._lock:
             if self._wanted:
                 self._context.device()
 
     def end(self) -> None:
-        """Nobody wants it any more, or somebody has it: returns when no driver works on it."""
+        """It is not wanted any more, or in use: returns when no driver works on it."""
         self._wanted = False
         with self._context._lock:
             pass

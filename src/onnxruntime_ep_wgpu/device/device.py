@@ -66,7 +66,7 @@ class Device:
         self._compile_locks = tuple(threading.Lock() for _ in range(COMPILE_LOCKS))
         self._compiler = Compiler(adapter.library, self.handle, self.queue.problem)
         self._encoder = Encoder(adapter.library, self.handle)
-        # A pipeline belongs to those who use it, and to the device while it is one of the last that were asked for.
+        # Its users own a pipeline, and the device does while it is one of the last that were asked for.
         self._pipelines: LiveMap[tuple[str, tuple[str, ...], bool], Pipeline] = LiveMap()
         self._recent: deque[Pipeline] = deque(maxlen=KEPT_PIPELINES)
         self._compilers = Workers(min(os.cpu_count() or 1, MOST_COMPILERS))

@@ -22,7 +22,7 @@ class JobsBegun(Generic[_Result]):
     """Jobs that were begun together, by `Workers.begin`."""
 
     def __init__(self, function: Callable[..., _Result], count: int, ensure: Callable[[], None]) -> None:
-        """`ensure` sees to it that somebody does what waits."""
+        """`ensure` sees to it that a thread does what waits."""
         self.count, self._function, self._ensure = count, function, ensure
         self._done: SimpleQueue[tuple[int, _Result | None, BaseException | None]] = SimpleQueue()
         self._left = False
@@ -37,8 +37,8 @@ class JobsBegun(Generic[_Result]):
             self._done.put((number, None, error))
 
     def wait(self, step: Callable[[int, int], None] = lambda done, count: None) -> list[_Result]:
-        """The results, once; raises what the first job that failed raised, and leaves jobs that nobody has begun. `step` is told
-        after each job how many of them are done."""
+        """The results, once; raises what the first job that failed raised, and leaves jobs that no thread has begun. `step` gets
+        the number of finished jobs after each one."""
         results: dict[int, Any] = {}
         try:
             self._ensure()
@@ -53,7 +53,7 @@ class JobsBegun(Generic[_Result]):
         return [results[number] for number in range(self.count)]
 
     def leave(self) -> None:
-        """Nobody waits: jobs that nobody has begun are left."""
+        """The results are not wanted: jobs that no thread has begun are left."""
         self._left = True
 
 

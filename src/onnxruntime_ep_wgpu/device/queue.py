@@ -44,8 +44,8 @@ class Queue:
     def __init__(self, library: Library, name: str, acquire: Callable[[Callable[[int, str], None]], Any]) -> None:
         self.library, self.lib, self.owner = library, library.lib, library.owner
         self._name = name
-        self.lost: str | None = None  # why, once somebody was told
-        self._loss: str | None = None  # by the library, which may do so before anybody uses the device
+        self.lost: str | None = None  # why, once that was reported
+        self._loss: str | None = None  # by the library, which may do so before the device is used
         self.shared: Any = None  # a Queue of csrc/submit.c, once there is a device
         this = weakref.ref(self)  # what the device holds does not refer back to it
         self._acquire = acquire
@@ -153,7 +153,7 @@ class Queue:
                 work.record_ahead()
 
     def look(self) -> None:
-        """Raises DeviceLostError when the device is lost, also when nobody was told of it yet.
+        """Raises DeviceLostError when the device is lost, also when that was not reported yet.
 
         For use before calls that end the process on a lost device. Writing nothing is the cheapest call (1.2 us) that only
         complains.

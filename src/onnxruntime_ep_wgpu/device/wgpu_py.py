@@ -159,8 +159,8 @@ _wrappers_lock = threading.Lock()
 
 
 def gpu_device(device: Device) -> Any:
-    """A Device as a GPUDevice, the same one while somebody holds it. It keeps the Device alive. Raises DeviceError for a device of
-    another library."""
+    """A Device as a GPUDevice, the same one while something refers to it. It keeps the Device alive. Raises DeviceError for a
+    device of another library."""
     if device.queue.library is not wgpu_native.library():
         raise DeviceError(
             f"the device {device.adapter.name!r} is of the library {device.queue.library.name!r}, whose objects wgpu-py does not"

@@ -16,7 +16,7 @@ from ..records import dataclass
 
 @dataclass(frozen=True)
 class Box:
-    """`kind` is "kernel", "input" or "output". `facts` are shown when somebody asks, `text` is WGSL."""
+    """`kind` is "kernel", "input" or "output". `facts` are shown on a click, `text` is WGSL."""
 
     title: str
     subtitle: str

@@ -163,7 +163,7 @@ def _carry(error: BaseException, name: str) -> None:
 def let_go_of_frames(error: BaseException) -> None:
     """Forgets the local variables of the frames that an error went through, and the frames when it will not be raised.
 
-    Who keeps the error would keep GPU memory with them, or a half-made session: frames know those that called them. And
+    A reference to the error would keep GPU memory with them, or a half-made session: frames refer to their callers. And
     collecting a cycle of an error and a frame that reads a memoryview through cffi ends a CPython 3.11 process.
     """
     seen: BaseException | None = error

@@ -4,7 +4,7 @@ In: `gpu_graph_id` from the options of each run, and the runs of compiled nodes.
 caller keeps has the id as its name, and later runs under the id are that run or an error.
 
 ONNX Runtime can replay by itself (`ReplayGraph`), but then it calls no node and shows us no tensor: a run with other
-memory would return stale data, and nobody could notice. So it is told that nothing is captured, calls the compiled node in
+memory would return stale data without an error. So the answer is that nothing is captured: ONNX Runtime calls the node in
 every run, and the node replays after comparing what it was given. It is asked to do the rest: check at creation that every
 node is ours, and pass on `release_captured_graph`.
 

@@ -1,9 +1,9 @@
 """A compiled group of nodes as a session runs it: for any sizes, and on the next device when one was lost.
 
 In: the group's Program and its graph, a function that gives the live device, and where weights can be read again. Out: a `Run` of
-what fits the inputs. Invariants: who compiles decides here: the runtime says that sizes are beyond a limit, and which they are, or
-that extents are not those of the Program; it asks for nothing. A loss costs one rebuild, however many threads run into it, and a
-run stays on the device that it began with.
+what fits the inputs. Invariants: what is compiled is decided here: the runtime says that sizes are beyond a limit, and which they
+are, or that extents are not those of the Program; it asks for nothing. A loss costs one rebuild, however many threads run into
+it, and a run stays on the device that it began with.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Sizes = frozenset[tuple[str, int]]
 
 @dataclass(frozen=True)
 class _Compiled:
-    """What a group's graph is compiled to, replaced as one: who has read it has an executable with what belongs to that."""
+    """What a group's graph is compiled to, replaced as one: a reader has an executable with what belongs to that."""
 
     executable: Executable
     specialise: CompiledAgain | None

@@ -2,7 +2,7 @@
 
 In: the callbacks of OrtEpProfilerImpl. Out: one event per span. ONNX Runtime brackets everything it profiles (making the
 session, each run, each node) with StartEvent and StopEvent on the thread that does it, so what that thread does in
-between belongs to this profiler and to nobody else's.
+between belongs to this profiler alone.
 Invariant: times are on ONNX Runtime's own base: StartProfiling says how long ago that was.
 """
 

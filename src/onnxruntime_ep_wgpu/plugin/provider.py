@@ -91,7 +91,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
 
     @property
     def refusal(self) -> BaseException | None:
-        """Why the session must not be; None when it may, or when that was raised to who makes the session."""
+        """Why the session must not be; None when it may, or when that was raised to the caller that makes the session."""
         return self._refusal()
 
     def _required_state(self) -> SessionState:

@@ -81,7 +81,7 @@ class SessionState:
     ) -> None:
         self.ort, self.name, self.adapter, self.options, self.logger = ort, name, adapter, options, logger
         self.making = watch.making() or Making()
-        # Who is told how far it is shows that.
+        # A caller with `on_progress` shows how far it is.
         watched = self.making.is_watched
         self._telling = None if watched else Telling(self.making.line)
         self._first_run = None if watched else Telling(self.making.first_run_line)

@@ -144,7 +144,7 @@ def keep(error: BaseException) -> Callable[[], BaseException | None]:
     """Why a session must not be, for its provider to remember: a function that gives it.
 
     When a Watch collects what happens on this thread, the error lives as long as the Watch and not as long as the provider.
-    Its traceback has the frames of those who make the session, these have ONNX Runtime's session, and that has the provider:
+    Its traceback has the frames that make the session, these have ONNX Runtime's session, and that has the provider:
     a circle that the garbage collector does not see.
     """
     watch = _current()
@@ -174,7 +174,7 @@ def options() -> Mapping[str, str]:
 
 
 def making() -> Making | None:
-    """How the session is made that this thread is making, where who makes it wants to know."""
+    """How the session is made that this thread is making, where its maker watches that."""
     watch = _current()
     return None if watch is None else watch.making
 

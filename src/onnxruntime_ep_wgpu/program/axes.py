@@ -1,7 +1,7 @@
 """Names of values whose axes have another order in memory than in the model: the model's name, and the order behind it.
 
-In: a name of the model, and its axes in the order of memory. Out: a name that tells both, and both again. Who looks at memory, as
-`wgpu-ep verify` does, knows by it which value of the model lies there, and how. Invariant: such a name is none that ONNX Runtime
+In: a name of the model, and its axes in the order of memory. Out: a name that has both, and both again. Code that looks at memory,
+as `wgpu-ep verify`, finds by it which value of the model lies there, and how. Invariant: such a name is none that ONNX Runtime
 can give us, whose names end at a character 0.
 """
 

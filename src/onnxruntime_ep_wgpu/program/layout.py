@@ -149,7 +149,7 @@ class Layouts:
             for number, it in enumerate(program.dispatches)
             if number in self.repeated
         }
-        # The other way round: by the place of a number who has it.
+        # The other way round: by the place of a number, what has it.
         self._values_with: list[list[int]] = [[] for _ in places]
         self._dispatches_with: list[list[int]] = [[] for _ in places]
         for number, own in enumerate(self.shape_places):

@@ -25,7 +25,7 @@ REPETITION = f"{NO_EXTENT}repetition"  # the symbol that counts the runs of a re
 
 
 class Storage(enum.Enum):
-    """Who owns the memory of a value, and when it is written."""
+    """The owner of a value's memory, and when it is written."""
 
     INPUT = "input"  # the caller's, read
     OUTPUT = "output"  # the caller's, written

@@ -1,7 +1,7 @@
 """Constants that are one in memory: one that equals another, or is another one transposed.
 
 In: the constants of a graph. Out: which of them are looked at through another one, and how. A table of embeddings that is the last
-product too comes as two constants, because who exported or optimised the model has transposed one of them; the product
+product too comes as two constants, because the exporter or optimiser has transposed one of them; the product
 reads the other as well, along k. Invariant: constants are tied only when all their bytes are compared.
 """
 

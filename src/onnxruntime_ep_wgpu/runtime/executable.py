@@ -265,7 +265,7 @@ class Executable:
         return Run(self, inputs)
 
     def run(self, inputs: Sequence[DeviceTensor], outputs: Sequence[Place | None]) -> None:
-        """Runs once, for callers who know where the outputs fit.
+        """Runs once, for callers with memory for the outputs.
 
         The work is submitted when this returns, not finished: the queue orders it before later copies and runs.
         """

@@ -1,4 +1,4 @@
-"""A run dispatch by dispatch, for those who look at every value (`wgpu-ep verify`).
+"""A run dispatch by dispatch, for code that looks at every value (`wgpu-ep verify`).
 
 In: a plan and the inputs. Out: what each dispatch wrote, as numpy. Invariant: the caller of the results sees them in the order
 of the program, and may replace each before a later dispatch reads it.

@@ -80,7 +80,7 @@ class PlannedRun:
 
 class GraphPlans:
     """What the plans of one graph share, whatever sizes it was compiled for: `temps`, under `lock`, counted by `runs`; and the
-    `turn` of who submits their work."""
+    `turn` of the thread that submits their work."""
 
     def __init__(self, device: Device, settings: RunSettings) -> None:
         self.temps = Temps(device.caches.storage, settings.temp_generations)

@@ -51,8 +51,8 @@ class FileIdentity:
 
     @classmethod
     def settled(cls, path: Path) -> FileIdentity | None:
-        """The file, when the clock that stamps it has ticked on, for which this waits a moment: who writes it from now on makes it
-        another one. None where that takes long, or the file is being written. Raises OSError."""
+        """The file, when the clock that stamps it has ticked on, for which this waits a moment: what is written from now on makes
+        it another one. None where that takes long, or the file is being written. Raises OSError."""
         for _ in range(2):
             found = cls.of(path)
             stamps = found.modified, found.changed

@@ -138,7 +138,7 @@ class Waiting:
             self.cancelled += removed
             self.changed.notify_all()
         if removed:
-            request.starts()  # tells those who wait for several futures
+            request.starts()  # wakes threads that wait for several futures
 
     def take(self) -> list[Request]:
         """Waits for a batch. Empty when the queue is closed and nothing is left: then the thread takes no more."""
@@ -190,4 +190,4 @@ class Waiting:
             self.changed.notify_all()
         for request in left:
             request.future.cancel()
-            request.starts()  # tells those who wait for several futures
+            request.starts()  # wakes threads that wait for several futures

@@ -81,7 +81,7 @@ def _print_rich(table: Any, narrow: Callable[[], str] | None = None) -> None:
 
 
 class Steps:
-    """Those of a command, for a progress bar; call it with the name of each next one. Here nobody sees them."""
+    """Those of a command, for a progress bar; call it with the name of each next one. Here they are not shown."""
 
     making: Callable[[Progress], None] | None = None
     """What is told how far the making of a session is, which is the current step."""

@@ -43,7 +43,7 @@ class Sizes:
         if not parts:
             return ""
         ways = ["--dim NAME=SIZE"] * bool(self.named) + ["--shape INPUT=1,3,224,224"]
-        return f"sizes that nobody gave: {', '.join(parts)} ({' or '.join(ways)} sets them)"
+        return f"missing sizes: {', '.join(parts)} ({' or '.join(ways)} sets them)"
 
 
 def sizes(inputs: Mapping[str, Shape], dims: Mapping[str, int], given: Mapping[str, Sequence[int]]) -> Sizes:

@@ -1,7 +1,7 @@
 """A line on stderr where Ctrl-C has to wait: Python hears of it when native code returns, and a device may take seconds.
 
 In: signals, which the system's handler writes to a pipe at once, and `met()`, from whoever has caught the KeyboardInterrupt.
-Out: one line for an interrupt that nobody has met after a second. Invariant: it changes nothing about what an interrupt does;
+Out: one line for an interrupt that has not been met after a second. Invariant: it changes nothing about what an interrupt does;
 nothing is used whose methods an interrupt could leave half done.
 """
 

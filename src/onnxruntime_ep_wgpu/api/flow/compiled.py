@@ -35,7 +35,7 @@ def flows_of(model: ir.Model, targets: Sequence[Target], name: str) -> list[Flow
 
 @dataclass(frozen=True)
 class _Made:
-    """Flows, one for each Target, and the inputs, by name, that somebody wants on the host."""
+    """Flows, one for each Target, and the inputs, by name, that are needed on the host."""
 
     flows: list[Flow]
     reads: frozenset[str]
@@ -52,7 +52,7 @@ class _Flows:
     def of(
         self, graph: ir.Graph, name: str, captured: Sequence[ir.Value], wanted: frozenset[str], inner: bool = True
     ) -> _Made:
-        """Those of a graph that takes its inputs and what it captures; `wanted` are results that somebody wants on the host."""
+        """Those of a graph that takes its inputs and what it captures; `wanted` are results that are needed on the host."""
         if graph not in self._units:
             self._units[graph] = units_of(graph, self._pieces.ask)
         given = [it for it in graph.inputs if it.const_value is None] + list(captured)

@@ -24,7 +24,7 @@ def text_argument(name: str, value: Any) -> str:
 
 
 def texts_argument(name: str, value: Any) -> list[str]:
-    """A list of texts; a text is none, whose characters nobody means."""
+    """A list of texts. A text is refused, though it is a sequence of texts too."""
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(it, str) for it in value):
         raise InputError(f"{name}={cut(value)}: pass a list of texts")
     return list(value)

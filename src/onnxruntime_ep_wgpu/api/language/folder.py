@@ -15,7 +15,7 @@ from ..folder_files import Fields, fields_inside, file_inside, text_inside
 
 _MODELS = ("model.onnx", "onnx/model.onnx", "decoder_with_past_model.onnx", "decoder_model_merged.onnx")
 LONGEST = 8192
-"""Rows of a cache when nobody says how many, at most."""
+"""Rows of a cache where the caller gives no number, at most."""
 _GENAI, _CONFIG, _TOKENS, _TEMPLATE = "genai_config.json", "config.json", "tokenizer_config.json", "chat_template.jinja"
 
 

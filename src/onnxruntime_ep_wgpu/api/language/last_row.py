@@ -1,4 +1,4 @@
-"""A decoder whose logits are those of the last row alone: who continues a text wants no others.
+"""A decoder whose logits are those of the last row alone: a text is continued with no others.
 
 In: an ONNX model with an output (batch, rows, vocabulary). Out: the same model, in which this output is (batch, 1, vocabulary), and
 all that only it needs is calculated for one row (`compiler/lower/last_row.py`).

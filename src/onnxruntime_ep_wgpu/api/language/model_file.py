@@ -22,8 +22,8 @@ _FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 def read(path: Path) -> onnx.ModelProto:
-    """The model, with small weights, which those look at who change it. Raises ModelError when the file is none, and when one with
-    weights is missing or too short, or may not be read, and when what is said of one makes no sense."""
+    """The model, with small weights, which code that changes it looks at. Raises ModelError when the file is none, and when one
+    with weights is missing or too short, or may not be read, and when what is said of one makes no sense."""
     try:
         model = onnx.load(str(path), load_external_data=False)
     except OSError as error:

@@ -213,7 +213,7 @@ def _cost(node: nodes.Node) -> int:
 
 
 class _Generation(Extension):
-    """What is between `generation` and `endgeneration`, which mark answers for those who train."""
+    """What is between `generation` and `endgeneration`, which mark answers for training."""
 
     tags = {"generation"}
 

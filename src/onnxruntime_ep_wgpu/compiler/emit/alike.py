@@ -26,7 +26,7 @@ _OF_TENSORS = {
     "producer",
     "users",
     "data",
-}  # who else has it; its values, which `_Key` looks at where they are in the text
+}  # its other readers; its values, which `_Key` looks at where they are in the text
 
 # In every class they have dims, types, texts, or truth values, and tuples of these: equal ones mean the same. Of other fields
 # numbers and truth values are told apart, and tensors and nodes numbered.

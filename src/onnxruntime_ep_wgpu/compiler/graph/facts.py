@@ -1,6 +1,6 @@
 """Which constants of a graph the compiler looked at: what a Program depends on beyond the graph's structure.
 
-In: the memory of constants. Out: tensors of onnx_ir that note who reads their elements, and the names of those that were read.
+In: the memory of constants. Out: tensors of onnx_ir that note what reads their elements, and the names of those that were read.
 Invariant: the elements of such a tensor cannot be had without a note, but by `unnoted`. Type and shape are no facts of this kind:
 they are part of the graph.
 """

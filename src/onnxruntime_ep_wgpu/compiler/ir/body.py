@@ -1,7 +1,7 @@
 """The body of a map: WGSL statements with a slot wherever they read an element of an operand.
 
 In: text that reads by `<name>_at(coordinates...)`, without directives. Out: text and slots, which know operand and coordinates.
-Invariant: who asks what a body reads, or changes that, has slots to look at; the text between them is never looked at again.
+Invariant: code that asks what a body reads, or changes that, looks at slots; the text between them is never looked at again.
 """
 
 from __future__ import annotations

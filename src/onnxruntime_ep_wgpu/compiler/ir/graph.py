@@ -3,8 +3,8 @@
 A `Map` computes one output element from its index: pointwise expressions, gathers, pads, pooling windows. It has no
 workgroup and can be inlined into the kernel that reads it or into the store of the kernel that feeds it. A `Call` is a
 cooperative kernel from `wgsl/` (matrix product, reduction, normalisation) that reads and writes through accessors. A
-`Join` computes nothing: it says which tensors lie side by side in a larger one, and who makes them stores them there; a `Pad`
-says so of one tensor, and what is around it.
+`Join` computes nothing: it says which tensors lie side by side in a larger one, where the kernels that make them store them; a
+`Pad` says so of one tensor, and what is around it.
 Views are not nodes: they are how operands are looked at.
 """
 

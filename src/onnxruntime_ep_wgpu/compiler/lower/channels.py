@@ -54,7 +54,7 @@ def _together(first: ir.Node) -> set[ir.Node]:
 
 
 def _makers(node: ir.Node) -> Iterator[ir.Node]:
-    """Who makes the images that a node reads."""
+    """The nodes that make the images that a node reads."""
     for number, value in enumerate(node.inputs):
         if _is_convolution(node) and not _reads_image(node, number):
             continue
@@ -116,7 +116,7 @@ def _reads_any(node: ir.Node) -> bool:
 
 
 def _readers(together: set[ir.Node]) -> tuple[int, int]:
-    """How often those who want the channels last read what these nodes make, and how often others do, or these read what others
+    """How often nodes with the channels last read what these nodes make, and how often others do, or these read what others
     make."""
     wanted = others = 0
     for node in together:

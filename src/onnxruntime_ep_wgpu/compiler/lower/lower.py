@@ -188,7 +188,7 @@ def _keep_inside(graph: ir.Graph, lowering: Lowering, reasons: list[str | None])
 
 
 def _infer(node: ir.Node, lowering: Lowering, control: Control | None) -> None:
-    """Notes what a node makes that cannot run here, where the graph does not tell it. Of bodies somebody may want to know more."""
+    """Notes what a node makes that cannot run here, where the graph does not state it. Of bodies more may be needed."""
     operands = [UNKNOWN if value is None else lowering.known(value) for value in node.inputs]
     try:
         branch = lowering.decided.get(node)

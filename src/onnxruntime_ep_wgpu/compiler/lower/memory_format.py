@@ -3,7 +3,7 @@ too.
 
 In: views of operands. Out: the order in which the elements of a result lie, and the result seen in its own order. Invariant: the
 order is one of memory alone; shapes, and what an operator reads and makes, are those of ONNX, whose images have their channels
-before their positions. Who needs another order than an operand has reads it as it reads any view.
+before their positions. A reader that needs another order than an operand has reads it as any view.
 
 Convolutions begin it where `channels_last` is chosen (`docs/tuning.md`): the elements of a window that one tap reads are neighbours
 then, and the images of a batch are rows of one matrix.

@@ -108,7 +108,7 @@ class Requirements:
     def bound_loop(self, iterations: Dim, what: str, *parts: Dim) -> None:
         """lavapipe ends a shader after 65,535 iterations of all loops of an invocation, without a word: refuse instead.
 
-        Where sizes decide, that is a limit of a run, which compiles the graph for them: who calls this splits a loop that is
+        Where sizes decide, that is a limit of a run, which compiles the graph for them: the caller splits a loop that is
         known to be too long, so that what is claimed runs whatever its sizes.
         """
         self._bound(iterations, self.target.longest_loop, what, *parts)

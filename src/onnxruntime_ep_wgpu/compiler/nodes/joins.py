@@ -70,7 +70,7 @@ class Shared:
     def shortened(self, join: Join, usable: set[Join], target: Target) -> tuple[Join, Join | None]:
         """The join of the fewest operands that is the same, and the one of `usable` that it reads instead of its operands.
 
-        Only where that saves a map: it may cost one, because who is read by others too has to be stored.
+        Only where that saves a map: it may cost one, because an operand with other readers has to be stored.
         """
         count = len(join.operands)
         among = [it for it in self._within[join] if it[1] in usable and len(it[1].operands) < count]

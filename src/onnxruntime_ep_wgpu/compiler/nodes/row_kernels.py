@@ -1,4 +1,4 @@
-"""Kernels over rows as calls, for both who make them: operators (`ops/normalise.py`) and the rules that find them spelled out
+"""Kernels over rows as calls, for both kinds of makers: operators (`ops/normalise.py`) and the rules that find them spelled out
 (`rewrite/spelled.py`). Constants that a template declares by itself are not here.
 
 `x` is read by (row, column); a row has as many elements as the axes of its second group.

@@ -8,7 +8,7 @@ from ..ir import Call, LoweredGraph, Node, Tensor
 
 
 def remove_dead(graph: LoweredGraph) -> LoweredGraph:
-    """The graph with only the nodes its outputs need; says anew in `users` of every tensor who reads it."""
+    """The graph with only the nodes its outputs need; sets `users` of every tensor anew, the nodes that read it."""
     needed = {*graph.outputs, *(it.values for it in graph.assertions)}
     kept: list[tuple[Node, list[Tensor]]] = []
     later: set[Node] = set()

@@ -10,7 +10,8 @@ from ..ir.signed_bytes import SIGNED
 
 
 def share(graph: LoweredGraph) -> LoweredGraph:
-    """The graph without maps, joins and pads that an earlier one equals; run it before `remove_dead`, which learns who reads what.
+    """The graph without maps, joins and pads that an earlier one equals; run it before `remove_dead`, which notes the readers of
+    each tensor.
 
     A result that the caller receives keeps a node of its own.
     """

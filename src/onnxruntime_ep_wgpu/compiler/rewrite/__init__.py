@@ -13,7 +13,7 @@ extremes        the best of rows and their places
 picked          norms of rows that are picked for them
 split_k         products of few tiles, cut along k
 operands        the operands of matrix products
-between         what lies between two calls: the maps, and who else reads their results
+between         what lies between two calls: the maps, and the other readers of their results
 """
 
 from .engine import rewrite as rewrite

@@ -1,4 +1,4 @@
-"""What lies between two calls: maps that work element by element, and who else reads their results."""
+"""What lies between two calls: maps that work element by element, and the other readers of their results."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Asks every rule about every call of a lowered graph.
 
-In: a graph without dead nodes, whose tensors know who reads them. Out: the graph with what the rules put in place, again
+In: a graph without dead nodes, whose tensors have their readers. Out: the graph with what the rules put in place, again
 without dead nodes, and with the reasons of rules that declined. Rules are asked in rounds, of which each sees what those before
 it made. Invariants: in a round a node is replaced once, and a rule looks at the graph as it was before; what is put in place
 fits into the bindings of the target and stands behind what it reads, neither of which a rule has to ask; a rule that is too late

@@ -1,6 +1,6 @@
 """What libraries call in Python: each callback is one C function for all libraries.
 
-In: calls of a library, on any thread. Out: messages in `errors`, answers for those who expect them. Invariant: an interrupt within
+In: calls of a library, on any thread. Out: messages in `errors`, answers for their callers. Invariant: an interrupt within
 a callback is raised when Python goes on, and the callback has answered (csrc/python_call.h).
 """
 

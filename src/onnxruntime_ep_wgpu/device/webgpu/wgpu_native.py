@@ -86,7 +86,7 @@ def _open() -> Any:
 
 
 def _named() -> str:
-    """Who named the library, and what to do about it, behind an error."""
+    """What named the library, and what to do about it, behind an error."""
     return f" (WGPU_LIB_PATH={_chosen()} names it: unset that)" if _chosen() else "; install wgpu==0.32.* again"
 
 

@@ -1,7 +1,7 @@
 """A graph that ONNX Runtime shows as an onnx_ir graph, for the compiler.
 
 In: a `ShownGraph`. Out: an onnx_ir graph with the same values, types, attributes and opsets, whose constants are views of the same
-memory and note who looks at them; `node.meta["ort_node"]` is the OrtNode. Invariant: the attribute that holds a body is an empty
+memory and note what looks at them; `node.meta["ort_node"]` is the OrtNode. Invariant: the attribute that holds a body is an empty
 graph, and the values that it takes from outside are in `node.meta["implicit_inputs"]`.
 """
 

@@ -1,8 +1,8 @@
 """Which outputs of a model are written while one of its inputs may still be read, where several groups and the CPU run it.
 
-In: a graph and its groups. Out: pairs of names, for who binds an output to the memory of an input. Invariant: what is no pair is
-right. A group copies the inputs that share memory with what it writes; an input that a node on the CPU reads too is copied before
-the run, and an output that one makes or reads is in host memory until the run ends: ONNX Runtime copies both.
+In: a graph and its groups. Out: pairs of names, for callers that bind an output to the memory of an input. Invariant: what is no
+pair is right. A group copies the inputs that share memory with what it writes; an input that a node on the CPU reads too is
+copied before the run, and an output that one makes or reads is in host memory until the run ends: ONNX Runtime copies both.
 """
 
 from __future__ import annotations

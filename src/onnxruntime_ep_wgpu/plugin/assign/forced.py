@@ -88,7 +88,7 @@ class Forced:
                 raise OptionError(f"{problem}{hint}; `report(session).nodes` of a session without it lists the nodes")
 
     def _problem(self, name: str) -> str:
-        from difflib import get_close_matches  # not for those who name the nodes right
+        from difflib import get_close_matches  # only where a name is wrong
 
         near = get_close_matches(name, self._all, n=1)
         nearest = f" (did you mean {near[0]!r}?)" if near else ""

@@ -79,7 +79,7 @@ class _Reader:
     def __init__(self, ort: Ort) -> None:
         self.ort, self.api = ort, ort.api
         self._values: dict[str, ShownValue] = {}
-        self._seen: dict[Any, ShownValue | None] = {}  # by their OrtValueInfo: each is met by all who read it
+        self._seen: dict[Any, ShownValue | None] = {}  # by their OrtValueInfo: each is met by all of its readers
         self._infos: dict[str, Any] = {}
         self._in_files: dict[int, FilePlace] = {}
         # Reused for the many calls with one result.

@@ -72,8 +72,8 @@ class Marked(NamedTuple):
 
 
 class Allocation:
-    """A range from `start` on, of which `range` says who has it and how much of it; new buffers are made on `device`, another one
-    after a loss.
+    """A range from `start` on, of which `range` says which part has an owner, and which; new buffers are made on `device`,
+    another one after a loss.
 
     `pieces` and `mirrors` are replaced, never changed in place. `marks`, which C code reads (csrc/runs.c), belong to the range
     its owner: two numbers that grow when pieces, and when mirrors are replaced, both before and after: an interrupt may
@@ -122,7 +122,7 @@ class Allocation:
         self._lock = threading.Lock()
         self.fills = 0  # uploads by Python
 
-    # ---- who has it
+    # ---- its owner
 
     @property
     def is_freed(self) -> bool:

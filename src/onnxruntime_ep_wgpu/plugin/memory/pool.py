@@ -2,7 +2,7 @@
 that the next run gets the same ones again for its inputs and results, without Python (csrc/memory.c, which says what states there
 are).
 
-In: allocations that are freed, or filled again and again. Out: who has them, and those that have to go.
+In: allocations that are freed, or filled again and again. Out: their owners, and those that have to go.
 Invariants: in the pool is one whole tensor in one buffer of its own, on a device that a session has; the pool is bounded, in number
 and in bytes, and what is in it goes with the last session of its context; what a range held when it was freed, the next tensor
 there may have at first, as in any used buffer.
@@ -41,7 +41,7 @@ class Owner:
 
     @property
     def pools(self) -> bool:
-        """Whether memory that is freed may stay: where nobody said otherwise, and only while a session is there."""
+        """Whether memory that is freed may stay: without an option against it, and only while a session is there."""
         return self.number != 0 and self.context.sessions > 0
 
 
@@ -82,7 +82,7 @@ class Range:
         next(map(answered, map(lib.give_free, (self.words,), (ends,))))
 
     def take_back(self, states: int) -> int:
-        """C code has it no more, if it is in one of these states: who USED it gets it, what was FREE is GONE. Its state."""
+        """C code has it no more, if it is in one of these states: its user gets what was USED, what was FREE is GONE. Its state."""
         return int(lib.take_back(self.words, states))
 
 

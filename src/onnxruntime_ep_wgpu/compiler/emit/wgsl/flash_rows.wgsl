@@ -7,7 +7,7 @@
 // PARTS neighbours sum the products of a key and all rows along a head, as it lies in memory. Then an invocation has the score of
 // one row and key. Of each four elements of the results SHARES invocations sum a part of the keys each, for HELD rows.
 //
-// APPENDS, row `past` of each sequence is new, and nobody has stored it yet: the first workgroup of a head of keys does. Others
+// APPENDS, row `past` of each sequence is new, and is not stored yet: the first workgroup of a head of keys does. Others
 // may be reading the caches meanwhile, so none uses what that row is there. Of a sequence there are `groups` heads of keys; queries
 // and new rows are read by sequence, head, step, which is the only one, and element.
 #default APPENDS has("new_k")
@@ -80,7 +80,7 @@ fn kernel(w: u32, number: u32) {
   let batch = w / $splits / $tiles_q;
   let top = w / $splits % $tiles_q * $ROWS;
   let span = span_of(batch, top, min(top + $ROWS, $rows) - 1u, split, $KEYS);
-  // Of a cache with room, or without keys: zeros, which are numbers where nobody reads them.
+  // Of a cache with room, or without keys: zeros, which are numbers where nothing reads them.
   if ($keys == 0u || (split > 0u && span.begin == span.end)) {
     for (var e = lane; e < $ROWS * $VALUE_SIZE; e += $WG) {
       if (top + e / $VALUE_SIZE < $rows) { store(batch, top + e / $VALUE_SIZE, split, e % $VALUE_SIZE, 0f); }

@@ -1,5 +1,5 @@
 // Sums of vectors over a workgroup of at least four invocations, SUMS of them behind one barrier: of each a subgroup keeps its
-// own, and who needs the sum adds those of all. No vec4 in memory, which two invocations could write at a time.
+// own, and a reader of the sum adds those of all. No vec4 in memory, which two invocations could write at a time.
 var<workgroup> kept: array<f32, SUMS * $WG>;  // by sum, subgroup and component
 
 fn keep_sum(s: u32, v: vec4f) {

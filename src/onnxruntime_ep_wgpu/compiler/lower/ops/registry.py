@@ -114,7 +114,7 @@ def op(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declares `lower(builder, *operands, *, attributes...)` for operators; `op_type` is passed when asked for.
 
-    What else is said of an operator, its `Operator` explains; who asks for it has no list of operators of its own.
+    Other declarations of an operator are fields of its `Operator`; code that uses them has no list of operators of its own.
     """
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -243,7 +243,7 @@ def sized_by_data() -> list[str]:
 
 
 def check_version(op_type: str, domain: str, opset: int) -> None:
-    """Raises for an operator as it was before OLDEST_OPSET, which nobody implements: ModelError in the CPU provider's words,
+    """Raises for an operator as it was before OLDEST_OPSET, which no provider implements: ModelError in the CPU provider's words,
     UnsupportedError for the one that the CPU provider has."""
     if domain or opset >= OLDEST_OPSET:
         return

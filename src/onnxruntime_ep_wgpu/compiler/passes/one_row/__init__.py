@@ -12,7 +12,7 @@ For more rows everything stays as it is: products are bound by arithmetic there,
 Invariant: a group is replaced only where its kernel fits into the target's bindings, and all that it stored is stored.
 
 `find` decides about products, and says why not; `product` and `norms` say what a kernel is made of, `assembled` makes it. `appends`
-does all of this for attention; `dependencies` knows who waits for whom.
+does all of this for attention; `dependencies` has which group waits for which.
 """
 
 from .appends import append_within

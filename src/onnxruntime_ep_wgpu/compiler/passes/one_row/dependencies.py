@@ -1,5 +1,5 @@
-"""Who stores what a group of a Program loads, whether that has run when another group begins, and what does not run at all with
-one row."""
+"""Which group stores what a group of a Program loads, whether that has run when another group begins, and what does not run at
+all with one row."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def of_one_row(groups: list[FusedGroup], target: Target) -> tuple[list[FusedGrou
 
 
 class _Search:
-    """What is found in the groups of a graph. As with rules of `rewrite/`, who looks changes nothing: `settle` alone puts in
+    """What is found in the groups of a graph. As with rules of `rewrite/`, the search changes nothing: `settle` alone puts in
     place what was found, where the target has room for the kernels, or says why not."""
 
     def __init__(self, rows: dict[FusedGroup, OneRowProduct], dependencies: Dependencies, target: Target) -> None:

@@ -1,4 +1,4 @@
-// Loops over the taps `t#k` of a window, at the places `i#k` of the image. Who includes this ends the loops. Before the beginning
+// Loops over the taps `t#k` of a window, at the places `i#k` of the image. The including text ends the loops. Before the beginning
 // a place wraps to a number above every extent, so that one comparison finds the padding on both sides.
 #for k RANK
   for (var t#k = 0u; t#k < $KERNEL#k; t#k++) {

@@ -1,5 +1,5 @@
 // Floats as ONNX needs them. NaN is tested on bits: an implementation may assume that `v != v` is false.
-// Zero, which only who dispatches knows: `main` has it from the number of its workgroup.
+// Zero, unknown to the compiler: `main` has it from the number of its workgroup.
 var<private> hidden_zero: u32;
 // A value given by its bits. Infinities and NaN are errors as constants of WGSL, and as constants of what it becomes they are nothing:
 // Metal's compiler assumes that there are none, and makes x of a mask's select(x, x - infinity, hidden).

@@ -9,7 +9,7 @@ var<private> subgroup_number: u32;
 var<private> subgroup_count: u32;
 var<workgroup> shared_bits: array<u32, WORKGROUP>;
 
-// Where nobody says which subgroup this is, it is counted which have an invocation before the first one of this.
+// Where no builtin gives the number of this subgroup, it is counted which have an invocation before the first one of this.
 fn count_subgroups(lane: u32) {
   let first = subgroupMin(lane);
   shared_bits[lane] = u32(first == lane);
