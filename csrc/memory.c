@@ -132,7 +132,7 @@ static int64_t take_back(Range *range, int64_t states) {
   return now;
 }
 
-/* An allocator ends, or the sessions of a device: what was thought of ranges before stands no more. */
+/* An allocator ends, or the sessions of a device: this invalidates earlier decisions about the pool. */
 static void end_some(void) {
   platform_take(&lock);
   ranges.ends++;

@@ -1,4 +1,4 @@
-/* What C code knows of a device's queue: submit.c submits to it, memory.c gives out memory that lies on its device. */
+/* A device's queue in C code: submit.c submits to it, memory.c gives out memory that lies on its device. */
 #ifndef ONNXRUNTIME_EP_WGPU_QUEUE_H
 #define ONNXRUNTIME_EP_WGPU_QUEUE_H
 #include "platform.h"

@@ -120,7 +120,7 @@ static size_t other_outputs(void *const *now, const Tensor *known, size_t count,
 
 /* ---- memos */
 
-/* One run, or a series of `count` with sizes that grow (program/series.py), which `run` is told the number of. */
+/* One run, or a series of `count` with sizes that grow (program/series.py), which are counted in `run`. */
 typedef struct {
   int64_t live, users, hits, last;
   int64_t graph;         /* what a run has to have been begun as, where the session captures */

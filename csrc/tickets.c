@@ -28,7 +28,7 @@ static void indexed_wait(Tickets *its, uint64_t ticket) {
 static void indexed_look(Tickets *its) { POINTER(poll_device, its->functions[POLL])(POINTER(handle, its->device), 0, NULL); }
 
 /* Futures: { submit, on_done, wait_any, process }. A ticket is the id of a future; 0 is all that has been submitted, for which there is
- * none until it is waited for: a future that is not waited for is never let go of. */
+ * none until it is waited for: a future that is not waited for is never released. */
 enum { SUBMIT, ON_DONE, WAIT_FOR_ANY, PROCESS };
 enum { WAIT_ANY_ONLY = 1 };     /* WGPUCallbackMode */
 enum { SUBMITS_PER_LOOK = 64 }; /* memory of work that has run is given back by a look */

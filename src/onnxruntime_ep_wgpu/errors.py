@@ -23,7 +23,7 @@ def cause_of(error: Exception) -> str:
 
 
 def with_message(error: E, text: str) -> E:
-    """The same error with another text: all else that it knows stays."""
+    """The same error with another text: its other fields stay."""
     made = type(error).__new__(type(error), text)
     made.__dict__.update(error.__dict__)
     return made

@@ -19,7 +19,7 @@ def set_by(*options: str, default: Any, value: Callable[..., Any] | None = None)
 
 
 def set_by_adapter(option: str, default: Any) -> Any:
-    """A field that an option sets, to what it means for the adapter, which `settings_from` has to be told. `default` is what the
+    """A field that an option sets, to what it means for the adapter, an argument of `settings_from`. `default` is what the
     option's default means for every adapter."""
     return dataclasses.field(default=default, metadata={"options": (option,), "value": None, "adapter": True})
 

@@ -13,7 +13,7 @@ EP_NAME = "WebGpuExecutionProvider"
 PROVIDER = "WgpuExecutionProvider"
 NAMES = (EP_NAME, PROVIDER)
 VENDOR = "onnxruntime-ep-wgpu"
-"""What tells this package's devices and compiled models from those of others whose provider has the same name."""
+"""What distinguishes this package's devices and compiled models from those of others whose provider has the same name."""
 REGISTRATION = "onnxruntime_ep_wgpu"
 """Under which name this package registers its library by itself. Programs choose other names."""
 

@@ -1,9 +1,9 @@
-"""A program that registered the library and never had a session on it: it is told when it ends, once.
+"""A program that registered the library and never had a session on it: it gets a warning when it ends, once.
 
 No callback of ours runs when the wrong name is passed. What can be seen is that a program registered the library and that
 no session used it until the end: only then is there a warning, about the line that registered, and only where the name can
 be the cause: ONNX Runtime keeps it, and there was a device. A program that passes devices, or the right name, makes a session
-here and is told nothing; `check()` tells at once, for a session.
+here and gets no warning; `check()` answers at once, for a session.
 
 In: what the program does, noted where it happens. Out: the warning. The state is the process's, in one object.
 """

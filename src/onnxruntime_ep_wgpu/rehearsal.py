@@ -1,4 +1,4 @@
-"""Runs that only make what later runs need: nothing else remembers that they were.
+"""Runs that only make what later runs need: nothing else keeps a note of them.
 
 In: a `with` around such a run. Out: whether this thread is in one. Invariant: what a rehearsal makes is what any run of its sizes
 would make (plans, pipelines, Programs for sizes beyond a limit); it is no capture, no memo for C code, and no step of a sequence.
@@ -16,7 +16,7 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
-# Told on a thread when rehearsals begin there, or end.
+# Called on a thread when rehearsals begin there, or end.
 on_change: list[Callable[[bool], None]] = []
 
 

@@ -182,7 +182,8 @@ class _Session:
             settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         settings.intra_op_num_threads = settings.inter_op_num_threads = 1
         self.case, self.problem = case, ""
-        options = {"preserveDevice": "1"}  # a process opens one device: drivers of GPUs take long, and not beside each other
+        # A process opens one device: drivers of GPUs take long, and not beside each other.
+        options = {"preserveDevice": "1"}
         if case.on_cpu and not case.optimise:
             options["forceCpuNodeNames"] = "\n".join(case.on_cpu)
         try:

@@ -154,7 +154,7 @@ def test_what_makes_nothing_smaller_or_tells_no_error_is_refused(model: Path, tm
     onnx.save(make_model([op("Relu", ["x"], ["y"])], {"x": (F, ["n", 64])}), relu)
     with pytest.raises(OptionError, match=r"relu\.onnx has no product whose weights could take 8 bits"):
         webgpu_ep.export(relu, precision=Precision(weight_bits=8), samples={"x": X})
-    with pytest.raises(OptionError, match=r"empty outputs, which tell no error: y; give other sizes"):
+    with pytest.raises(OptionError, match=r"empty outputs, which show no error: y; give other sizes"):
         webgpu_ep.export(model, precision=Precision(halves=True), samples={"x": X[:0]})
     assert sorted(it.name for it in tmp_path.iterdir()) == ["m.onnx", "relu.onnx"]
 

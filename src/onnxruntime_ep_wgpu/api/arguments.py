@@ -102,7 +102,7 @@ _UNEXPECTED = re.compile(r"Actual: \(tensor\((\w+)\)\) , expected: \((tensor\(\w
 def tell_types(error: Exception, session: Any, feeds: Mapping[str, Any] | None = None) -> None:
     """Adds to ONNX Runtime's error about a run which inputs have another type than the model wants: its text names none.
 
-    `feeds` are arrays or OrtValues; None for those of a binding, of which only ONNX Runtime's text tells the types.
+    `feeds` are arrays or OrtValues; None for those of a binding, whose types are only in ONNX Runtime's text.
     """
     problems = []
     unexpected = _UNEXPECTED.search(str(error)) if feeds is None else None
@@ -132,7 +132,7 @@ def _type_of(value: Any) -> str:
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Refuses what InferenceSession takes and `session()` does not. What else is no option is told when options are read."""
+    """Refuses what InferenceSession takes and `session()` does not. Other unknown options are refused when options are read."""
     for name, way in _OF_INFERENCE_SESSION.items():
         if name in options:
             raise OptionError(f"{name}={cut(options[name])}: {way}")

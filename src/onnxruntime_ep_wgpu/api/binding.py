@@ -20,7 +20,7 @@ Range = tuple[int, int]
 
 
 class Binding(ort.IOBinding):  # type: ignore[misc,unused-ignore]
-    """Knows where tensors are bound on devices. `pairs` are outputs and inputs that may not share memory."""
+    """Where tensors are bound on devices. `pairs` are outputs and inputs that may not share memory."""
 
     def __init__(self, session: ort.InferenceSession, pairs: frozenset[tuple[str, str]]) -> None:
         super().__init__(session)

@@ -33,7 +33,7 @@ def errors(got: Any, want: Any, slack: Any = 0.0) -> tuple[Any, float]:
     scale = float(np.abs(b[finite]).max()) if finite.any() else 0.0
     whole = got.dtype.kind in "iub"
     with np.errstate(invalid="ignore"):
-        # 64-bit integers are not told apart in float64.
+        # float64 does not distinguish all 64-bit integers.
         same = got == want if whole else (a == b) | (np.isnan(a) & np.isnan(b))
         apart = np.maximum(np.abs(a - b), 1.0) if whole else np.abs(a - b)
         difference = np.where(same, 0.0, np.where(np.isfinite(a) & finite, apart, np.inf))

@@ -80,7 +80,7 @@ def reduce(model: Path, precision: Precision, samples: Mapping[str, Any], folder
     names = [it.name for it in original.graph.output]
     exact = _run(original, names, samples)
     if exact and not any(np.size(it) for it in exact):
-        raise OptionError(f"the samples make empty outputs, which tell no error: {', '.join(names)}; give other sizes")
+        raise OptionError(f"the samples make empty outputs, which show no error: {', '.join(names)}; give other sizes")
     _prepare(original)
     changed, quantised = original, 0
     if precision.weight_bits is not None:
@@ -127,7 +127,7 @@ def _load(path: Path) -> Any:
 
 
 def _prepare(model: Any) -> None:
-    """The same model, with a name of its own for each node, by which it is told that it stays float32, and with constants as
+    """The same model, with a name of its own for each node, by which it is chosen to stay float32, and with constants as
     initializers, which are changed where they are read."""
     from onnx import helper, numpy_helper
 
@@ -312,7 +312,7 @@ def _quantised(model: Any, bits: int) -> tuple[Any, int]:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """These tools set up logging for the whole process, and tell of every weight that is small."""
+    """These tools set up logging for the whole process, and log every weight that is small."""
     import warnings
 
     root = logging.getLogger()

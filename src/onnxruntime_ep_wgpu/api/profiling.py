@@ -59,7 +59,8 @@ def profiled(
     runs: int,
 ) -> Profile:
     """The profile of a first run and of `runs` more. `open_session` makes the session with these attributes of SessionOptions, and
-    `feeds_for(session)` gives its inputs. `step` is told what is done next. Raises what making or running the session raises."""
+    `feeds_for(session)` gives its inputs. `step` gets the name of what is done next. Raises what making or running the session
+    raises."""
     import onnxruntime as ort
 
     from .reports import report, state_of
@@ -101,7 +102,7 @@ def beside_peak(profile: Profile, device: Device) -> Profile:
 def profile(
     model: str | os.PathLike[str] | bytes, feeds: Mapping[str, Any], *, runs: int = 3, **arguments: Any
 ) -> Profile:
-    """Runs a model once and then `runs` times, and tells where the time went. `profile("model.onnx", {"x": array})` as the last
+    """Runs a model once and then `runs` times, and gives where the time went. `profile("model.onnx", {"x": array})` as the last
     line of a notebook's cell shows the operators. `save(path)` of the result writes a page with every dispatch.
 
     `feeds` are arrays by input. The other arguments are those of `session`. Raises OptionError, and what `session` and `run` raise.

@@ -85,7 +85,7 @@ class Report:
 
     @property
     def kernels(self) -> int:
-        """How many dispatches a run has, as far as nodes are told apart."""
+        """How many dispatches a run has, as far as nodes are distinguished."""
         return len({(node.within, node.partition, kernel) for node in self.nodes for kernel in node.kernels})
 
     def made(self) -> str:
@@ -140,7 +140,7 @@ def _count(number: int, what: str) -> str:
 def report(session: Any) -> Report:
     """What runs where, and why, for a session on this provider, made by `session()` or by ONNX Runtime itself.
 
-    Raises LookupError when the session is not on this provider, or cannot be told from another one.
+    Raises LookupError when the session is not on this provider, or cannot be distinguished from another one.
     """
     state = state_of(session)
     nodes = tuple(state.assignment.placements())
@@ -179,7 +179,7 @@ def remember(session: Any, state: SessionState) -> None:
 
 
 def state_of(session: Any) -> SessionState:
-    """The plans of a session on this provider. Raises LookupError when it has none, or they cannot be told apart."""
+    """The plans of a session on this provider. Raises LookupError when it has none, or they cannot be distinguished."""
     return getattr(session, _STATE, None) or _match(session_argument(session))
 
 

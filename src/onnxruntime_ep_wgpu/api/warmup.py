@@ -1,8 +1,8 @@
 """Compiling for sizes before they come: `warmup()`.
 
 In: a session, and sizes of free dimensions or shapes of inputs. Out: plans, pipelines and Programs as a run of these sizes makes
-them. Invariant: nothing else remembers the runs that this takes: no capture, no guess about the next run, and no run that C code
-repeats.
+them. Invariant: nothing else keeps a note of the runs that this takes: no capture, no guess about the next run, and no run that C
+code repeats.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def export(
     """Compiles a model for browsers and writes it to `output`, by default `model.onnx.wgpu/`, or `model.wgpu` as one file.
 
     `overrides` fixes free dimensions of inputs, by name or denotation, as in `session(free_dimensions=...)`. `precision`
-    makes numbers smaller; `samples`, an array for each input, tell what that costs, and what would overflow. `with_onnx` keeps the
+    makes numbers smaller; `samples`, an array for each input, show what that costs, and what would overflow. `with_onnx` keeps the
     model beside the export, where pages without WebGPU look for it (`original_of`). Raises
     UnsupportedError naming the nodes that WebGPU cannot run, OptionError, WriteError, FileExistsError.
     """

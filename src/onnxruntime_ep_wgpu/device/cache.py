@@ -2,13 +2,13 @@
 
 In: sizes in bytes, and buffers that are no longer needed. Out: buffers whose contents are undefined, and counters.
 Invariants: a buffer belongs to its taker until it is given back, which is after the last work with it was
-submitted; the queue runs work in order, so its next user need not wait. No buffer is destroyed: the cache lets go of it,
+submitted; the queue runs work in order, so its next user need not wait. No buffer is destroyed: the cache drops its reference,
 and wgpu-native keeps the memory until submitted work is done (see `buffers`).
 
 What happens to a buffer that is given back depends on the mode:
 
-- `disabled`: it is let go at once.
-- `lazyRelease`: it is let go when the next run ends.
+- `disabled`: it is released at once.
+- `lazyRelease`: it is released when the next run ends.
 - `simple`: it waits for a request of exactly its size.
 - `bucket`: sizes are rounded up to size classes (see `sizes`), and it waits for a request in its class.
 
@@ -28,7 +28,7 @@ from .settings import Settings
 from .sizes import padded, size_class
 
 MODES = ("disabled", "lazyRelease", "simple", "bucket")
-# Free buffers kept per cache, in bytes; beyond it those are let go that nothing has wanted for the longest time.
+# Free buffers kept per cache, in bytes; beyond it those are released that have been unused for the longest time.
 KEPT_BYTES = 256 << 20
 # Runs for which a free buffer is kept, to begin with and at most; between two looks; and sizes that are remembered as gone.
 KEPT_FOR, MOST_KEPT_FOR = 64, 1024
@@ -43,7 +43,7 @@ Reused = tuple[int, int, int]  # how often, and what waits for that: buffers, by
 
 @dataclass(frozen=True)
 class CacheCounters:
-    """`hits` and `misses` count requests, `released` buffers that were let go; the others are what is free now."""
+    """`hits` and `misses` count requests, `released` buffers that went; the others are what is free now."""
 
     hits: int
     misses: int
@@ -78,7 +78,7 @@ class BufferCache:
         # By size, and the last one at the end: (how many runs there had been when it was given back, buffer).
         self._free: dict[int, deque[tuple[int, Buffer]]] = {}
         self._repeated, self._ended, self._kept_for = repeated, 0, KEPT_FOR
-        self._gone: dict[int, int] = {}  # by size: when one was given back that was let go since
+        self._gone: dict[int, int] = {}  # by size: when one was given back that was released since
         self._looked = self._asked = self._early = (
             0  # when, and after how many requests; sizes that went too early since then
         )
@@ -114,7 +114,7 @@ class BufferCache:
         return self._create(size if size <= self._limit else nbytes, label)
 
     def give(self, buffer: Buffer) -> None:
-        """Takes back what `take` gave, and the giver has let go of. All work with the buffer is submitted."""
+        """Takes back what `take` gave, to which the caller keeps no reference. All work with the buffer is submitted."""
         if self.mode == "disabled" or not self._has_room(buffer.size):
             self._released += 1
             return
@@ -152,7 +152,7 @@ class BufferCache:
         return True
 
     def _note_early(self, size: int) -> None:
-        """One of this size is made. Where one was let go, it went too early, unless it had waited for long."""
+        """One of this size is made. Where one was released, that was too early, unless it had waited for long."""
         since = self._gone.pop(size, None)
         self._early += since is not None and self._runs - since <= MOST_KEPT_FOR
 
@@ -226,7 +226,7 @@ class Caches:
         self.query_resolve = cache("query_resolve", settings.query_resolve_cache)
         self.default = cache("default", settings.default_cache, read)
         self._all = (self.storage, self.uniform, self.query_resolve, self.default)
-        # Those that let go of something whenever a run ends.
+        # Those that release something whenever a run ends.
         self.lazy = tuple(it for it in self.all().values() if it.mode == "lazyRelease")
 
     def all(self) -> dict[str, BufferCache]:

@@ -1,7 +1,7 @@
 """Which sessions share a device. In: an adapter, a number (the option deviceId), a library, settings. Out: `Context`, its device.
 
 A context is an adapter, a number, a library, the settings of its device, and the device while it is needed: made when first
-asked for, made anew after a loss, let go when the last session has left and the last tensor on it is gone. Number 0 is an
+asked for, made anew after a loss, released when the last session has left and the last tensor on it is gone. Number 0 is an
 adapter's shared context, the others are devices of their own.
 
 Invariants: one context per adapter, number and library, and so one device with one set of caches; the settings of a context in use

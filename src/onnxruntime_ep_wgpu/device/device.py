@@ -173,7 +173,7 @@ class Device:
         """The compiled kernel of `wgsl` (entry point `main`, group 0), compiled once per device.
 
         `bindings` gives "read", "read_write" or "uniform" by binding number. `bounds_checks` adds bounds checks and loop
-        guards. `made` is told how many seconds it took, unless it was compiled before. Several threads may compile different
+        guards. `made` gets how many seconds it took, unless it was compiled before. Several threads may compile different
         kernels at once. Raises ShaderError that names the label, the message and the line.
         """
         key = (wgsl, bindings, bounds_checks)
@@ -202,7 +202,7 @@ class Device:
     ) -> list[Pipeline]:
         """The compiled `kernels` (WGSL, bindings, label), in their order; those that are new are compiled several at once.
 
-        Most of the time of a first run: drivers compile on one core per kernel. `made` is told of each. Raises ShaderError.
+        Most of the time of a first run: drivers compile on one core per kernel. `made` is called for each. Raises ShaderError.
         """
         return self.begin(kernels, bounds_checks, made).wait()
 
@@ -338,7 +338,7 @@ class Preparing:
         return self._batch.count
 
     def wait(self, step: Callable[[int, int], None] = lambda done, count: None) -> list[Pipeline]:
-        """The pipelines, once, in the order of the kernels. `step` is told after each new one how many of them are done. Raises
+        """The pipelines, once, in the order of the kernels. `step` gets after each new one how many of them are done. Raises
         ShaderError."""
         kept = self._batch.wait(step)
         found = self._found()

@@ -77,7 +77,7 @@ class Recording:
 
 
 class BoundRecording:
-    """A recording for callers' buffers. It keeps none of them alive, and lets go of its bind groups, which keep their memory,
+    """A recording for callers' buffers. It keeps none of them alive, and releases its bind groups, which keep their memory,
     when the first one dies."""
 
     __slots__ = ("__weakref__", "_buffers", "recording")

@@ -171,7 +171,7 @@ class Memory:
 
     def download(self, ranges: Iterable[tuple[Buffer, int, Any]], begin: Callable[[int], Callable[[], None]]) -> None:
         """Fills what each (buffer, offset, into) has last, a C-contiguous, writable buffer, after everything submitted so far has
-        run. `begin` is told how many there are, and gives what to call when they are read; not when nothing is to be read."""
+        run. `begin` gets how many there are, and gives what to call when they are read; not when nothing is to be read."""
         self._queue.check_not_lost()
         wanted: list[tuple[Buffer, int, Any, int]] = []
         try:

@@ -18,7 +18,7 @@ class DeferringQueue(Protocol):
         """For a thread that is about to wait for the GPU."""
 
 
-queues: LiveMap[int, DeferringQueue] = LiveMap()  # by the address of what C code knows of them
+queues: LiveMap[int, DeferringQueue] = LiveMap()  # by the address of their C struct
 
 
 def function_of(name: str) -> int:

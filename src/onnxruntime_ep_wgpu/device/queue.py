@@ -1,7 +1,7 @@
 """The queue of a device: what is written and submitted, in the order of the calls; and whether the device is still there.
 
 In: command buffers and bytes. Out: the tickets of submits, or an error that says what was refused. Invariants: submitting happens
-under one lock, which is that of `shared`, what C code knows of the queue (csrc/submit.c); a lost device is refused before
+under one lock, which is that of `shared`, the queue in C code (csrc/submit.c); a lost device is refused before
 the library is called, which might abort the process.
 """
 
@@ -39,7 +39,7 @@ class RepeatedWork(Protocol):
 
 
 class Queue:
-    """Owns the device's handle, which `acquire` gets when it is told what to call on a loss, and keeps what it depends on."""
+    """Owns the device's handle, which `acquire` gives for what is to be called on a loss, and keeps what it depends on."""
 
     def __init__(self, library: Library, name: str, acquire: Callable[[Callable[[int, str], None]], Any]) -> None:
         self.library, self.lib, self.owner = library, library.lib, library.owner

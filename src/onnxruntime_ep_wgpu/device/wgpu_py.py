@@ -96,7 +96,7 @@ def find(pointer: int) -> Any:
 
 
 def is_alive(device: Any) -> bool:
-    """Whether a GPUDevice has not let go of its native object, as it does when it ends."""
+    """Whether a GPUDevice has not released its native object, as it does when it ends."""
     return getattr(device, "_internal", None) is not None
 
 
@@ -188,7 +188,7 @@ def _wrap(device: Device) -> Any:
         "adapter_type": adapter.type,
         "backend_type": adapter.backend,
     }
-    # What wgpu-py releases when it lets go.
+    # What wgpu-py releases at its end.
     wgpu_native.library().lib.wgpuAdapterAddRef(adapter.handle)
     wgpu_native.library().lib.wgpuDeviceAddRef(device.handle)
     handle = _theirs("WGPUDevice", device.handle)

@@ -38,7 +38,7 @@ class Work:
     """A submission on the device of `queue`, at most `per_submission` dispatches at a time, 0 meaning as many as is best.
     `turn`: of its graph.
 
-    Of buffers it keeps the memory and not the object, as bind groups do, so that their owner can tell when nothing uses them.
+    Of buffers it keeps the memory and not the object, as bind groups do, so that their owner sees when nothing uses them.
     """
 
     __slots__ = (

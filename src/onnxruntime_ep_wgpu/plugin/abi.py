@@ -195,5 +195,5 @@ class Logger:
             )
 
 
-# What an error without its traceback remembers of it.
+# What an error without its traceback keeps of it.
 PLACE = "_onnxruntime_ep_wgpu_place"

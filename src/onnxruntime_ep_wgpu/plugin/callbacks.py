@@ -3,7 +3,7 @@
 In: classes whose methods are marked with `@callback`. Out: `CallbackTable`, their base, which fills a table of C functions.
 Invariants: an exception never crosses into C, it becomes an OrtStatus or a neutral value, and a KeyboardInterrupt is raised again
 once ONNX Runtime has returned, as is in sessions of ours any other that left a call which cannot fail; a callback that an exception
-left without an answer is asked again, by C; what ONNX Runtime holds stays alive until it lets go.
+left without an answer is asked again, by C; what ONNX Runtime holds stays alive until it releases it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 lib.wgpu_add_functions(_ort.__name__.encode())  # `left` and `error`
 
-# Everything that ONNX Runtime holds, by the address it knows it by.
+# Everything that ONNX Runtime holds, by the address that it has.
 held: dict[int, CallbackTable] = {}
 
 
@@ -61,7 +61,7 @@ def _method(name: str) -> Callable[[Any], Callable[..., Any]]:
 class CallbackTable:
     """A table of callbacks (`struct`) that ONNX Runtime calls, and the object behind it.
 
-    The methods marked with `@callback` fill their slots; the others stay NULL. `release()` when ONNX Runtime lets go.
+    The methods marked with `@callback` fill their slots; the others stay NULL. `release()` when ONNX Runtime releases it.
     """
 
     struct: ClassVar[str]

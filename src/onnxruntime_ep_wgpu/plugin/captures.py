@@ -1,4 +1,4 @@
-"""Graph capture in one session: what is captured under which id, and what ONNX Runtime is told about it.
+"""Graph capture in one session: what is captured under which id, and what is reported to ONNX Runtime about it.
 
 In: `gpu_graph_id` from the options of each run, and the runs of compiled nodes. Out: the first run of a node with tensors that the
 caller keeps has the id as its name, and later runs under the id are that run or an error.

@@ -65,7 +65,7 @@ class GroupOnDevice:
         specialise: CompiledAgain | None,
         relaxed: Callable[[Program, CompiledAgain | None], None] = lambda _program, _specialise: None,
     ) -> None:
-        """Without `specialise` there are no others. `relaxed` is told what the graph is compiled to from now on."""
+        """Without `specialise` there are no others. `relaxed` gets what the graph is compiled to from now on."""
         self._now, self._on_relaxed = _Compiled(executable, specialise), relaxed
         self._aside: tuple[_Compiled, Program] | None = None  # relies on fewer names, and has taken no run yet
         self._lock, self._compiling = threading.Lock(), threading.Lock()
@@ -232,7 +232,7 @@ def _with_values(
 
 
 class _ForNextDevice:
-    """What a group is compiled to, as the next device needs it: without weights, and where these are. It knows no group, which
+    """What a group is compiled to, as the next device needs it: without weights, and where these are. It refers to no group, which
     therefore ends, with its memory on the device, when nothing holds it any more."""
 
     def __init__(self, sources: WeightSources) -> None:
@@ -267,7 +267,7 @@ class CompiledGroup:
         shared: Callable[[Device], Mapping[str, Buffer]] = lambda _device: {},
         making: Making | None = None,
     ) -> None:
-        """`shared` gives weights by name that a device has already. `making` is told how far it is; pipelines that are on their way
+        """`shared` gives weights by name that a device has already. `making` gets how far it is; pipelines that are on their way
         afterwards are settled by its owner."""
         self._current, self._settings, self._shared = current, settings or RunSettings(), shared
         self._making = making = making or Making()

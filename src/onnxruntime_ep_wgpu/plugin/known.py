@@ -85,7 +85,7 @@ class KnownTensors:
     def note_input(self, number: int, tensor: DeviceTensor, at: int) -> None:
         """Remembers an input of the fused node, whose address is `at`, for later runs."""
         mark = self._note(self.inputs, self.c_inputs[number], number, tensor, at)
-        if tensor.value is not None:  # what memory holds matters, of which a host copy tells
+        if tensor.value is not None:  # what memory holds matters, which a host copy has
             value, self.c_inputs[number].valued = tensor.value.tobytes(), True
             self.repeatable &= mark.mirror is not None and mark.mirror[: len(value)] == value
 

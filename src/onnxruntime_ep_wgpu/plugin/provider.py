@@ -4,7 +4,7 @@ In: the callbacks of OrtEp. Out: groups of nodes and compiled nodes, from the se
 Invariant: a session is refused aloud or made as asked. An error in CreateEp or GetKernelRegistry makes Python's
 InferenceSession start over on the CPU, one in GetCapability makes ONNX Runtime go on without us. So an error in one of
 those is kept and raised where it reaches the user: in Compile, for which a node is claimed, and, in a graph that has no
-node to claim, when the session is initialised. ONNX Runtime below 1.27 does not tell us of that; there CreateAllocator,
+node to claim, when the session is initialised. ONNX Runtime below 1.27 does not notify us of that; there CreateAllocator,
 which every session calls before GetCapability, raises at once (the message is then longer, with ONNX Runtime's own place).
 """
 
@@ -73,7 +73,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         except BaseException as error:
             self._refuse(error)
         if self.captures is None:
-            # Below that version the first run is when ONNX Runtime tells that the session is complete.
+            # Below that version the first run is the first notice that the session is complete.
             needed = {_RUN_START} if self.ort.version < _TELLS_OF_INITIALISATION else set()
             self.leave_out(*(slot for slot in capture_slots() if slot not in needed))
         watch.made(self)
@@ -240,7 +240,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         # In an order that may be begun again after an interrupt.
         if self.state is not None:
             self.state.close()
-        # The state counts the session's kernels by this object: let go of here, it ends now, and not with the next collection
+        # The state counts the session's kernels by this object: released here, it ends now, and not with the next collection
         # of garbage. Until then it would be taken for a live session.
         self.state = None
         watch.ended(self)

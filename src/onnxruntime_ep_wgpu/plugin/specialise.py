@@ -1,4 +1,4 @@
-"""A graph compiled once more, for what only a run tells: that a tensor or a loop is beyond a limit, or that extents of one name
+"""A graph compiled once more, for what only a run has: that a tensor or a loop is beyond a limit, or that extents of one name
 differ.
 
 In: the graph of a Program, and values for its symbols or the shapes of a run's inputs. Out: a Program in which these values

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Watched(Protocol):
-    """A provider, as far as callers of ONNX Runtime are told of it. `state` is its SessionState, None when that cannot be."""
+    """A provider, as far as callers of ONNX Runtime see it. `state` is its SessionState, None when that cannot be."""
 
     number: int
 
@@ -51,7 +51,7 @@ class Watch:
     run, by name; `making` is how a session is made, and `ahead` what is done for it meanwhile. `opened` is the compiled model that
     ONNX Runtime gets instead of the source; `keeps` says whether one is to be kept.
 
-    It is in effect while `lasts` is held: `with watching(...) as watch, watch.lasts:`. A lock lets go in C code, whatever
+    It is in effect while `lasts` is held: `with watching(...) as watch, watch.lasts:`. A lock is released in C code, whatever
     interrupts the block, and a traceback may keep this object for long after it.
     """
 
@@ -69,7 +69,7 @@ class Watch:
     lasts: threading.Lock = field(default_factory=threading.Lock)
 
     def reason(self) -> BaseException | None:
-        """The interrupt if there was one, else an error that was carried, else the first; this object then lets go of all."""
+        """The interrupt if there was one, else an error that was carried, else the first; this object then keeps none."""
         found = [*self.carried, *self.errors, *(it.error for it in self.kept)]
         self.carried, self.errors, self.kept = [], [], []
         interrupts = [it for it in found if not isinstance(it, Exception)]
@@ -79,7 +79,7 @@ class Watch:
 class watching:
     """A Watch for what callbacks on this thread do during the `with`, which makes a session of the model `source` or runs one.
 
-    Not a generator, whose end an interrupt could prevent. The thread knows the Watch by a weak reference: one whose `with`
+    Not a generator, whose end an interrupt could prevent. The thread has a weak reference to the Watch: one whose `with`
     did not end in order is gone all the same.
     """
 
@@ -117,7 +117,7 @@ def made(provider: Watched) -> None:
 
 
 def ended(provider: Watched) -> None:
-    """Notes that ONNX Runtime let go of a provider, which may live on."""
+    """Notes that ONNX Runtime released a provider, which may live on."""
     _live.discard(provider)
 
 
@@ -134,14 +134,14 @@ def went_wrong(error: BaseException) -> None:
 
 
 def carry(error: BaseException) -> None:
-    """Notes an exception that ONNX Runtime is not told of, in a call that cannot fail."""
+    """Notes an exception that is not reported to ONNX Runtime, in a call that cannot fail."""
     watch = _current()
     if watch is not None:
         watch.carried.append(error)
 
 
 def keep(error: BaseException) -> Callable[[], BaseException | None]:
-    """Why a session must not be, for its provider to remember: a function that gives it.
+    """Why a session must not be, for its provider to keep: a function that gives it.
 
     When a Watch collects what happens on this thread, the error lives as long as the Watch and not as long as the provider.
     Its traceback has the frames that make the session, these have ONNX Runtime's session, and that has the provider:

@@ -1,4 +1,4 @@
-"""What C code that answers ONNX Runtime by itself has to be told (csrc/without_python.h).
+"""What C code needs that answers ONNX Runtime by itself (csrc/without_python.h).
 
 In: a process that was forked, and threads that are listened on (`trace.py`) or rehearse (`rehearsal.py`). Out: C code that
 leaves to Python what it must.

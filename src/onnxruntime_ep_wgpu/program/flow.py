@@ -22,7 +22,7 @@ from .program import FORMAT_VERSION, Program, Storage, Symbol, Value
 from .reading import items, program_of
 from .target import Target
 
-UNKNOWN = -1  # an extent of a value that its maker tells, and the number of an argument that is not given
+UNKNOWN = -1  # an extent of a value that its maker decides, and the number of an argument that is not given
 KINDS = {"run": 1, "same": 0, "if": 2, "loop": 1}  # and how many Programs a part of each has
 PART_COLUMNS = ("kind", "programs", "args", "results", "states")
 

@@ -132,7 +132,7 @@ class Executable:
     ) -> None:
         """`shared` are weights by name that the device has, and `of_graph` are the plans of other sizes, with which this one's
         share their memory; see `compiled_for`. `pipelines` are those of the program, some of which may be on their way.
-        `uploaded` is told after each weight how many bytes are on the device, of how many."""
+        `uploaded` gets after each weight how many bytes are on the device, of how many."""
         check_target(program.target, device.target, f"the program {program.name!r}")
         shared = shared or {}
         self._weight_names = weight_names(program)

@@ -98,7 +98,7 @@ class Making:
         self._mark = now
 
     def step(self, done: int, total: int) -> None:
-        """Tells how far the innermost part is."""
+        """Reports how far the innermost part is."""
         if not self._open or self._ended is not None:
             return
         self.last = Progress(self._open[-1], done, total, self._clock() - self.begun)
@@ -177,7 +177,7 @@ class Making:
             it.leave()
 
     def in_a_run(self) -> Made:
-        """What is told of the pipelines that this thread's run makes."""
+        """What is called for each pipeline that this thread's run makes."""
         return self._counted("warmup" if rehearsal.is_on() else "runs")
 
     def _counted(self, when: str) -> Made:

@@ -16,7 +16,7 @@ from .settings import RunSettings
 Variant = tuple[int, int]  # a kernel of the program, and a variant of it
 
 Made = Callable[[float], None]
-"""Is told of each pipeline that is new on its device, with the seconds that it took. Any thread may call it."""
+"""Is called for each pipeline that is new on its device, with the seconds that it took. Any thread may call it."""
 
 
 def ignore_time(_seconds: float) -> None:
@@ -34,7 +34,7 @@ class Pipelines:
     def __init__(
         self, program: Program, device: Device, settings: RunSettings, in_runs: Callable[[], Made] = uncounted
     ) -> None:
-        """`in_runs` gives what is told of those that a layout wants."""
+        """`in_runs` gives what is called for those that a layout wants."""
         self._program, self._device, self._checks = program, device, settings.bounds_checks
         self.in_runs = in_runs
         self._made: dict[Variant, Pipeline] = {}
@@ -63,7 +63,7 @@ class Pipelines:
         return 0 if self._begun is None else self._begun[1].count
 
     def settle(self, step: Callable[[int, int], None] = lambda done, count: None) -> None:
-        """Waits for what was begun; `step` is told how many of the new ones are done. Raises ShaderError, DeviceLostError."""
+        """Waits for what was begun; `step` gets how many of the new ones are done. Raises ShaderError, DeviceLostError."""
         begun, self._begun = self._begun, None
         if begun is not None:
             variants, preparing = begun

@@ -169,7 +169,8 @@ class Plan:
         storage = self.device.caches.storage
         with self._lock:
             own = [*self._host_values, *self._scratch.values()]
-            # First it lets go, then the next one may have them: an interrupt in between costs a buffer that is made anew.
+            # First its own references go, then the next one may have them: an interrupt in between costs a buffer that is made
+            # anew.
             self._host_values, self._scratch, self.dispatches = [], {}, []
             self.recordings.clear()
             for buffer in own:

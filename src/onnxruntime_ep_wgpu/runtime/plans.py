@@ -1,4 +1,4 @@
-"""The plans of a Program on a device, by the shapes of its inputs: made when they are new, let go when nothing uses them.
+"""The plans of a Program on a device, by the shapes of its inputs: made when they are new, released when nothing uses them.
 
 In: the values of the program's symbols. Out: a plan that a run may use. Invariant: a plan that a run is using keeps its
 buffers; others lose them when nothing has used them for some runs, of this Program or of one compiled from the same graph

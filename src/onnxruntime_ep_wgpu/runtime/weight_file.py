@@ -34,7 +34,7 @@ _COARSE, _COARSE_TICK = 10_000_000, 2_000_000_000  # those of old file systems e
 
 @dataclass(frozen=True)
 class FileIdentity:
-    """Which file this is, and when it was changed last (ns), as make and git tell files apart: equal ones have the same bytes, if
+    """Which file this is, and when it was changed last (ns), as make and git distinguish files: equal ones have the same bytes, if
     they were `settled`."""
 
     device: int

@@ -110,8 +110,8 @@ def in_memory(_name: str, array: Array) -> WeightSource:
 
 @dataclass(frozen=True)
 class FilePlace:
-    """Bytes of a file, and which one that was before they were read; None where it could not be told from one written after. They
-    may be `mapped` for as long as there is a reference to their memory, whatever becomes of the file's name."""
+    """Bytes of a file, and which one that was before they were read; None where it could not be distinguished from one written
+    after. They may be `mapped` for as long as there is a reference to their memory, whatever becomes of the file's name."""
 
     span: FileRange
     identity: FileIdentity | None

@@ -73,8 +73,8 @@ class BatchAxis:
         return {name: np.concatenate([feeds[name] for feeds in several]) for name in self._inputs}
 
     def split(self, outputs: Outputs, rows: Sequence[int]) -> list[Outputs]:
-        """The outputs of each request, whose rows are told; none keeps the memory of the others. Raises BatchError when an output
-        has not all rows."""
+        """The outputs of each request, whose numbers of rows are given; none keeps the memory of the others. Raises BatchError
+        when an output has not all rows."""
         if len(rows) == 1:
             return [outputs]
         ends = np.cumsum(rows)

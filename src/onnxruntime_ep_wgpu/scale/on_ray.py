@@ -45,7 +45,7 @@ def assigned_numbers(ray: Any) -> list[str]:
 
 def assigned(numbers: Sequence[str], found: Sequence[Any]) -> Any:
     """The device of an actor whose GPUs have these numbers, None for any. Raises DeviceError when there is no such adapter: Ray
-    counts GPUs by what their vendors' tools tell, or by what `ray start --num-gpus` says."""
+    counts GPUs by what their vendors' tools report, or by what `ray start --num-gpus` says."""
     hardware = [it for it in found if "software" not in it.ep_metadata]
     if not numbers:
         return None

@@ -27,7 +27,8 @@ class Runner:
         self.reopened = 0
 
     def run(self, several: Sequence[Feeds], rows: Sequence[int]) -> list[Outputs | Exception]:
-        """The outputs of requests that may be one run, whose rows are told. Raises what making the session anew raises."""
+        """The outputs of requests that may be one run, whose numbers of rows are given. Raises what making the session anew
+        raises."""
         if self.session is None:
             self.reopen()
         outcome = self.attempt(several, rows)

@@ -28,7 +28,7 @@ class _Group:
 
 
 class Groups:
-    """Requests by kind. Knows no threads and no clock."""
+    """Requests by kind, without threads and clock."""
 
     def __init__(self, max_batch: int, max_wait: float) -> None:
         self._max_batch, self._max_wait = max_batch, max_wait

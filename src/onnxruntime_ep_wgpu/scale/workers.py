@@ -13,7 +13,7 @@ from .waiting import Waiting
 
 
 class Worker:
-    """Knows the queue and its runner, and not the pool: a pool that is forgotten ends."""
+    """Refers to the queue and its runner, and not to the pool: a pool without references ends."""
 
     def __init__(self, name: str, runner: Runner, waiting: Waiting, clock: PoolClock) -> None:
         self._runner, self._waiting, self._clock = runner, waiting, clock

@@ -143,7 +143,7 @@ def by_options(keys: Iterable[str]) -> str:
 def open_session(
     args: argparse.Namespace, step: Steps | None = None, allow_cpu_only: bool = False, **session_options: Any
 ) -> Any:
-    """An InferenceSession on WebGPU; `session_options` are attributes of SessionOptions. `step` shows how far it is. Tells on
+    """An InferenceSession on WebGPU; `session_options` are attributes of SessionOptions. `step` shows how far it is. Reports on
     stderr which provider options change nothing.
 
     Raises InputError for what is no model, what onnxruntime raises for one that it cannot load, and OptionError.
@@ -210,7 +210,7 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
 
 def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
     """An array per input: from --input, else random, with the sizes of --shape and --dim, or chosen ones (see `_sizes`). Lines
-    on stderr tell what was chosen and made up."""
+    on stderr name what was chosen and made up."""
     wanted = {value.name: value for value in session.get_inputs()}
     files = once("--input", (_named_file(text, list(wanted)) for text in args.input))
     shapes = once("--shape", (_pair(text, "--shape", "NAME=1,3,224,224") for text in args.shape))

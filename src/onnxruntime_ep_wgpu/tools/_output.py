@@ -84,7 +84,7 @@ class Steps:
     """Those of a command, for a progress bar; call it with the name of each next one. Here they are not shown."""
 
     making: Callable[[Progress], None] | None = None
-    """What is told how far the making of a session is, which is the current step."""
+    """What gets how far the making of a session is, which is the current step."""
 
     def __call__(self, name: str) -> None:
         pass

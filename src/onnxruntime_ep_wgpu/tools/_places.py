@@ -80,7 +80,7 @@ def _check_parent(option: str, path: Path) -> None:
 
 
 def _check_writable(option: str, path: Path, folder: Path) -> None:
-    """Tried, because permissions tell little about /proc, or about a file system that is read-only or full."""
+    """Tried, because permissions say little about /proc, or about a file system that is read-only or full."""
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:

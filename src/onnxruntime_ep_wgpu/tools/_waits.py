@@ -29,7 +29,7 @@ def met() -> None:
 
 @contextlib.contextmanager
 def telling_of_waits() -> Iterator[None]:
-    """Tells while the block runs, which is in the main thread."""
+    """Reports while the block runs, which is in the main thread."""
     reader, writer = os.pipe()
     if hasattr(os, "set_blocking"):
         os.set_blocking(writer, False)

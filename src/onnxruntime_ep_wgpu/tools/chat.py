@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="MODEL_DIR", help="model.onnx, its configuration and tokenizer.json")
     add_device_arguments(parser)
     parser.add_argument("--prompt", help="answer this and end; without a chat template it is what the text continues")
-    parser.add_argument("--system", help="what the assistant is told first")
+    parser.add_argument("--system", help="the system's message, which comes first")
     parser.add_argument("--max-length", type=int, metavar="N", help="the longest conversation, in tokens")
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="the longest answer, in tokens")
     parser.add_argument(

@@ -128,7 +128,7 @@ def _show_errors(reduced: Reduced, made_up: bool) -> None:
     if far and made_up:
         print(
             f"note: {', '.join(it.output for it in far)}: the error is more than {FAR:.0%} of the largest value, for inputs that"
-            " are made up; --input NAME=FILE.npy tells it for real ones",
+            " are made up; --input NAME=FILE.npy measures it with real ones",
             file=sys.stderr,
         )
     if reduced.quantised:

@@ -75,7 +75,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _files(names: Sequence[str], results: Sequence[Any]) -> dict[str, str]:
-    """The file of each output. One that is no tensor has none, which a line on stderr tells: .npy has no form of it."""
+    """The file of each output. One that is no tensor has none, which a line on stderr says: .npy has no form of it."""
     tensors = [name for name, value in zip(names, results, strict=True) if isinstance(value, np.ndarray)]
     for name in names:
         if name not in tensors:

@@ -1,7 +1,7 @@
 """A decoder model: what its inputs and outputs are, and a session of it.
 
-Three kinds of models are told apart by their nodes. Those whose caches are made by GroupQueryAttention update them in place, in
-buffers with room for the longest sequence. The others return caches that are one step longer. Where these are told positions,
+Three kinds of models are distinguished by their nodes. Those whose caches are made by GroupQueryAttention update them in place, in
+buffers with room for the longest sequence. The others return caches that are one step longer. Where these take positions,
 and leave out of every attention what their mask says, caches may begin with rows that mean nothing, and so have one length for
 many steps: `mask_reach` looks for it in the nodes, and `mask_trial` tries it.
 """
@@ -72,7 +72,7 @@ class Decoder:
         by_position = any(POSITIONS in names_read(it) for it in structure.graph.node)
         keys = [name for name in self.caches if name.endswith("key")]
         self.takes_rows = not self.in_place and by_position and reaches_scores(structure, MASK, keys)
-        self.keeps_rows = self.takes_rows  # as far as its nodes tell
+        self.keeps_rows = self.takes_rows  # as far as its nodes show
         if self.takes_rows:
             keep_rows(structure, self.caches)
         of_last_row(structure, LOGITS)

@@ -60,7 +60,7 @@ class LanguageModel:
         return Tokenizer(self.folder)
 
     def chat(self, system: str | None = None) -> Chat:
-        """A conversation, with what the assistant is told first."""
+        """A conversation, with the system's message first."""
         return Chat(self, system)
 
     # ---- texts

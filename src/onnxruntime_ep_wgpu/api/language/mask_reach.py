@@ -1,4 +1,4 @@
-"""Whether a model leaves out what its mask says, as far as its nodes tell: its values come to every attention, not their number.
+"""Whether a model leaves out what its mask says, as far as its nodes show: its values come to every attention, not their number.
 
 In: an ONNX model. Out: True where the values of a mask are certain to come to the scores of every cache of keys, through nodes
 that keep each one a value of its own place; what else a mask may do, as count positions, is none of that. A node that is not known

@@ -1,4 +1,4 @@
-"""Whether a model leaves out what its mask says, tried: the last word, after what its nodes tell.
+"""Whether a model leaves out what its mask says, tried: decisive, after what its nodes show.
 
 In: a decoder whose caches could begin with rows that mean nothing. Out: True where such rows change no logits, of two ids and of
 one behind them. The rows are of another id, as a model makes them, and of zeros, as `kept_rows` does: one that attends to them,

@@ -226,7 +226,7 @@ class State:
         return self.run(ids, mask, positions, self.used + 1, self._room(used + 1))
 
     def ahead(self, ids: Any, positions: Any, mask: Any) -> Any:
-        """What `step` gives, before anybody knows which ids these are; None where caches have no room. It counts only once
+        """What `step` gives, before the ids are known; None where caches have no room. It counts only once
         `took` says so: what it has written into caches means nothing until then."""
         used = int(self.used.max())
         if used >= (self.decoder.rows if self.decoder.in_place else self._rows if self.decoder.keeps_rows else 0):

@@ -1,4 +1,4 @@
-"""Values of a node for a few values of its symbols, which disprove at once what an expression might be thought to be.
+"""Values of a node for a few values of its symbols, which disprove a wrong guess about an expression at once.
 
 In: the samples of a node's parts. Out: its own. They are the same in every process: what is negative for one of them is not
 proved to be anything else. None where a value is too large to be worth keeping, or is divided by zero.

@@ -29,7 +29,7 @@ _OF_TENSORS = {
 }  # its other readers; its values, which `_Key` looks at where they are in the text
 
 # In every class they have dims, types, texts, or truth values, and tuples of these: equal ones mean the same. Of other fields
-# numbers and truth values are told apart, and tensors and nodes numbered.
+# numbers and truth values are distinguished, and tensors and nodes numbered.
 _PLAIN = {
     "dtype", "shape", "storage", "elements", "kept", "axes", "offset", "groups", "reuse", "vector", "run", "here", "expression",
     "body", "coordinates", "cost", "inline", "neighbours", "iterations", "template", "flops", "repeats", "loop_carried",

@@ -215,7 +215,7 @@ class Writer:
     def main(self, workgroup_size: int, workgroups: Dim, subgroups: bool = False) -> str:
         """The entry point. A grid of more than 65,535 workgroups is folded, so the number of a workgroup is made of two,
         and the surplus of a grid that did not fold evenly ends here: together, so that barriers stay legal. With `subgroups`
-        the prelude is told which invocation of which one this is."""
+        the prelude gets which invocation of which one this is."""
         inputs, statements = "", ""
         if subgroups:
             assert workgroup_size & (workgroup_size - 1) == 0, "subgroups of a power of two"

@@ -219,7 +219,7 @@ class Call(Node):
     next are the `loop_carried` results: always in memory, and read through `<name>_at(...)` too. What the maps of `inner` read is
     among the operands, so that code which asks what a Call reads need not know of them. What a Call does not
     store of a result in `onto` is what that tensor has there, whose place is the result's memory. An operand may show a result,
-    one that is `updated`: its template reads no element of it that any invocation stores. `note` tells people what a rule has made
+    one that is `updated`: its template reads no element of it that any invocation stores. `note` shows users what a rule has made
     of it that its template does not.
     """
 
@@ -249,7 +249,7 @@ class Call(Node):
 
     @property
     def label(self) -> str:
-        """What the kernel is called: its template, and what there is to tell of it."""
+        """What the kernel is called: its template, and its note."""
         units = "matrix units" if any(it.by_matrices for it in self.variants) else ""
         detail = ", ".join(filter(None, (self.note, units)))
         return f"{self.template} ({detail})" if detail else self.template

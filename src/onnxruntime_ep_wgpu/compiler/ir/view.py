@@ -163,7 +163,7 @@ class View:
         return None if axes is None else View(self.tensor, shape, axes, self.offset)
 
     def taken_as(self, shape: Shape) -> View:
-        """A whole view in another shape, which has the same size in every run that uses it: nothing here can tell."""
+        """A whole view in another shape, which has the same size in every run that uses it, which is not checked here."""
         assert self.is_whole
         return View._rows(self.tensor, shape)
 

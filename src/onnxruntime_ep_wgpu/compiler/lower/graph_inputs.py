@@ -2,7 +2,7 @@
 inputs of floats: a run gives them values.
 
 In: values of the ONNX graph that no node makes, and values of symbols that are known already. Out: operands, the tensors behind
-them and the symbols, each with the input and the axis or element that tells it. Invariant: extents are one symbol only where the
+them and the symbols, each with the input and the axis or element that gives it. Invariant: extents are one symbol only where the
 model gives them one name, which is none that says nothing ("?", a number).
 """
 

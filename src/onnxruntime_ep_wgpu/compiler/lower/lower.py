@@ -70,7 +70,7 @@ class Attempt:
     """What came of lowering a graph: per node in its order None, or the reason why it cannot run; `lowered` when all can.
 
     A reason is a Fault where the node is wrong in itself, so that no provider could run it, or where this package is. `found` is
-    what is known of values of which the graph does not tell type or rank, by name. `moves` are the places of nodes that calculate
+    what is known of values of which the graph does not state type or rank, by name. `moves` are the places of nodes that calculate
     nothing: they make views, or convert their operand. `waits` are pairs of places: the second node has to know sizes or elements
     of what the first one makes, so that they are in no group together. `taken` has the branch that runs in every run, for each If
     of which that is known. `hosted` are the results, by name, whose elements a host can calculate.

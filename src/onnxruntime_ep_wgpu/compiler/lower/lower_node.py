@@ -55,7 +55,7 @@ class Lowering:
         unread: frozenset[str] = frozenset(),
     ) -> None:
         """`fixed` gives values to symbols, by label: dims of inputs and elements of small integer inputs. `around` is what is
-        known of values, by name, of which the graph does not tell all. `unread` are inputs, by name, no element of which is a
+        known of values, by name, of which the graph does not state all. `unread` are inputs, by name, no element of which is a
         symbol."""
         self.opsets = opsets
         self.builder = Builder(target, settings, limits)
@@ -98,7 +98,7 @@ class Lowering:
         return merged(info, merged(self.info.get(value, UNKNOWN), around))
 
     def found(self) -> dict[str, ValueInfo]:
-        """What is known of values of which the graph does not tell type or rank, by name."""
+        """What is known of values of which the graph does not state type or rank, by name."""
         values = (it for it in {**self.values, **self.info} if it.name and not of_value(it).complete)
         return {value.name or "": info for value in values if (info := self.known(value)) != UNKNOWN}
 

@@ -1,7 +1,7 @@
 """Whose fault it is that a node cannot be lowered: the node's, or ours. ONNX decides.
 
 In: a node for which lowering raised what it was not to raise, and what is known of its inputs. Out: what is wrong with the
-node, in ONNX's words where it has some, or None: then the fault is ours, and is told as one. Lowering functions check what
+node, in ONNX's words where it has some, or None: then the fault is ours, and is reported as one. Lowering functions check what
 they make of a node and not what ONNX says of every node: ONNX Runtime has asked that before it asks us.
 """
 

@@ -2,7 +2,7 @@
 
 In: a model with its bodies, as it is in its file. Out: types and shapes by name, of values of which the model says none. ONNX
 Runtime shows a body before the graph around it, and of that only the node that the body belongs to. Where a state of a loop
-begins as that of another loop, only the whole model tells its rank.
+begins as that of another loop, only the whole model has its rank.
 Invariant: a name of different values in different bodies stands for what holds of both; work is bounded whatever a model is.
 """
 

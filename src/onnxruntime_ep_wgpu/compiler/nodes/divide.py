@@ -106,7 +106,7 @@ def least_reach(options: Sequence[Sequence[tuple[View, int | None]]]) -> int | N
             continue
         halves = [view if axis is None else view.slice(axis, 0, 1, extent // 2) for view, axis in option]
         if all(half is not None for half in halves):
-            # What only a run knows counts for nothing: it is compiled again where it is large.
+            # Sizes that only a run has do not count: it is compiled again where it is large.
             found = sum(reached_bits(half) for half in halves if half and nbytes(half.tensor) is not None)
             best = min(best or (found, number), (found, number))
     return best[1] if best is not None else None

@@ -7,7 +7,7 @@ spelled         normalisations and softmax that are written out with reductions
 attention       product, maps, softmax, product: one kernel without the matrix of scores
 squeeze_excite  the average of an image and two small products behind it: one kernel
 gated           images that are scaled by what is made of them: products scale them where they load them
-visible_keys    attention whose mask is a constant that says positions: the kernel is told these
+visible_keys    attention whose mask is a constant that says positions: the kernel gets these
 band            constants that say positions
 extremes        the best of rows and their places
 picked          norms of rows that are picked for them

@@ -1,4 +1,4 @@
-"""Attention whose mask says which keys a query sees by position alone: the kernel is told the positions, and has no mask.
+"""Attention whose mask says which keys a query sees by position alone: the kernel gets the positions, and has no mask.
 
 In: a call that adds a constant to its scores, or puts a number in their place where a constant says so, as exporters spell a
 causal mask or a sliding window. Out: the call without that, which does not load the keys that no query of a workgroup sees.
@@ -7,7 +7,7 @@ Invariant: for finite scores no weight changes. The constant is exactly 0 where 
 score is so far below all of these that its weight is 0 in f32. With minus infinity it always is. With the lowest number of a
 type it is where scores are less than about half of that: those of f16 are when the model scales a product of f16 down, and not
 when it scales queries and keys; those of f32 are taken to be (`_MOST`). A hidden score that is NaN or infinite is not looked
-at, although its sum with the mask may be NaN. Operators that are told which keys a query sees do not load the others either,
+at, although its sum with the mask may be NaN. Operators with bounds for the keys that a query sees do not load the others either,
 and what a mask is there for is that nothing of what follows a token is in its result.
 """
 

@@ -1,6 +1,6 @@
 """Dawn, which has matrix units: from the package `wgpudawn`, where that is installed.
 
-In: its extension module, a cffi module in API mode that exports no function by name but tells their addresses. Out: `library()`, or
+In: its extension module, a cffi module in API mode that exports no function by name but gives their addresses. Out: `library()`, or
 an error that says what to install. Invariant: its functions are called with the types of `header`, after those types were found to
 be the same (`header.difference`); structures that only Dawn has are made by its own declarations.
 

@@ -87,7 +87,7 @@ _dependents: LiveSet[Dependent] = LiveSet()
 
 
 def depend(dependent: Dependent) -> None:
-    """From here on `dependent` is told, for as long as it lives."""
+    """From here on `dependent` is notified, for as long as it lives."""
     _dependents.add(dependent)
 
 

@@ -134,7 +134,7 @@ class WgpuNative:
 
     def _enumerate(self, backends: int) -> list[Any]:
         here = instance(backends)
-        # To be told the count first would be to enumerate twice.
+        # Asking for the count first would enumerate twice.
         handles = new("WGPUAdapter[]", _AT_MOST)
         count = self.lib.wgpuInstanceEnumerateAdapters(here, ffi.NULL, handles)
         return [handles[i] for i in range(count)]

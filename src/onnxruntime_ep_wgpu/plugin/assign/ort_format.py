@@ -1,7 +1,7 @@
 """Models between whose providers ONNX Runtime copies nothing: those in its own format (`.ort`).
 
 In: which nodes of other providers share values with ours, and how many kernels ONNX Runtime made for this session to copy
-them. Out: an error for a session that needs copies and has none, when it is complete or, where ONNX Runtime does not tell of
+them. Out: an error for a session that needs copies and has none, when it is complete or, where ONNX Runtime does not report
 that, before its first run. Without it such a node would follow a device address, which ends the process.
 Invariants: the kernels are this session's, whatever other sessions are made meanwhile; a node is known by the decision that
 it is part of and by what it makes, not by its name, which a node of another graph may have too; what a provider under our

@@ -14,7 +14,7 @@ class Placement:
     `within` is the control-flow node whose body the node is in, "" for the main graph. `kernels` are the
     dispatches that calculate it, number and kernel; none for a view or a result that is known per input shape. `declined`
     are the rules of the compiler that looked at it and did not apply, with the reasons. `provider` is the name under which
-    ONNX Runtime lists it, which here is either of this provider's two: `on_webgpu` tells whether it is ours.
+    ONNX Runtime lists it, which here is either of this provider's two: `on_webgpu` says whether it is ours.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a session runs where, told to people: the log while it is decided, placements whenever they are asked for.
+"""What a session runs where, for users: the log while it is decided, placements whenever they are asked for.
 
 In: every decision about a graph, later the kernels of every compiled group. Out: log lines, `Placement`s.
 Invariant: a graph may be decided again after ONNX Runtime changed it (it expands functions, and puts one node in the place

@@ -118,7 +118,7 @@ class Batch:
         try:
             device, (buffer, offset) = self._space.write(to_address, nbytes)
         except (LimitError, OutOfMemoryError) as error:
-            # ONNX Runtime copies inputs before it calls a node, and tells no name.
+            # ONNX Runtime copies inputs before it calls a node, and gives no name.
             name = watch.inputs_of_bytes(nbytes)
             if not name:
                 raise

@@ -7,7 +7,7 @@ tensors share one allocation). So allocations are ranges of reserved address spa
 is its own affair (`allocation.py`).
 
 One address space per process: ONNX Runtime knows all adapters as one kind of memory (vendor 0, device 0), so only the address
-can tell them apart.
+distinguishes them.
 """
 
 from __future__ import annotations

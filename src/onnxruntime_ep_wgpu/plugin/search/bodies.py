@@ -45,7 +45,7 @@ class SearchBody:
     steps made, from one that grows on; `made` are the caches that it makes. `captured` come from the graph around.
 
     `vocabulary` is 0 where there are no scores. `fixed` are caches of an encoder, which all steps read. `sizes` are the type, heads
-    and head size of each cache; extents that the graph does not tell are 0. `extra` are inputs of a decoder whose caches have room
+    and head size of each cache; extents that the graph does not state are 0. `extra` are inputs of a decoder whose caches have room
     for all tokens and are changed in place: how many there are, the number of beams, and in which beam each was made. `shown` is
     what nodes make in the graph as it was.
     """

@@ -51,7 +51,7 @@ class _Caches:
     turns: a run reads those of one and makes those of the other. Where they have room for all tokens, and no row is another one's
     in the next step, they stay where they are.
 
-    A decoder that is told in which beam each token of a cache was made has rows for all beams from the beginning.
+    A decoder that gets the beam in which each token of a cache was made has rows for all beams from the beginning.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class _Caches:
 
 
 class Gpt:
-    """A decoder alone, which is told the positions of tokens and a mask. A token of a prompt that is the padding has position 0,
+    """A decoder alone, which gets the positions of tokens and a mask. A token of a prompt that is the padding has position 0,
     and is masked if no mask is given."""
 
     continues = False
@@ -156,7 +156,7 @@ class Gpt:
 
 
 class EncoderDecoder:
-    """A decoder that reads what an encoder makes. The encoder makes the first step of the decoder too, if it is told how a sequence
+    """A decoder that reads what an encoder makes. The encoder makes the first step of the decoder too, if it gets how a sequence
     begins."""
 
     def __init__(

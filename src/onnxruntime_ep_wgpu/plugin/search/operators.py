@@ -1,7 +1,7 @@
 """The operators of com.microsoft that generate text with decoders as their bodies, and what a node of one says.
 
 In: a node. Out: a `Search`, which is all that the others read of it. Invariant: inputs and outputs are known by the names that the
-schema gives them, so that their places are told here alone.
+schema gives them, so that their places are written here alone.
 """
 
 from __future__ import annotations

@@ -16,14 +16,14 @@ Steps = tuple[tuple[tuple[int, tuple[int, ...]], ...], tuple[int, ...]]
 
 
 class Growth:
-    """Tells whether sizes grow. Thread safe: what threads do at once costs an answer."""
+    """Whether sizes grow. Thread safe: what threads do at once costs an answer."""
 
     def __init__(self) -> None:
         # A key, how much more its sizes are than those before, if at all, and whether they were before.
         self._last: tuple[Key, Steps | None, bool] | None = None
 
     def steps(self, key: Key) -> Steps | None:
-        """A run begins. How much its sizes grew twice in a row; after that C code may have done some runs that nothing was told of.
+        """A run begins. How much its sizes grew twice in a row; after that C code may have done some runs without a notice.
         None where they did not."""
         steps, grew = None, False
         if self._last is not None:

@@ -17,7 +17,7 @@ from ....records import dataclass
 from .value_info import UNKNOWN, ValueInfo, joined
 
 Run = Callable[[str, Sequence[ValueInfo]], Sequence[ValueInfo] | None]
-"""What the body in an attribute makes, for what is known of its inputs; None when that cannot be told."""
+"""What the body in an attribute makes, for what is known of its inputs; None when that is unknown."""
 
 Known = Callable[[ir.Value], ValueInfo]
 Control = Callable[[ir.Node, Sequence[ValueInfo], Known, str | None], Sequence[ValueInfo] | None]

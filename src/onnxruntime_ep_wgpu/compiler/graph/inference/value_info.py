@@ -66,7 +66,7 @@ def joined(first: ValueInfo, second: ValueInfo) -> ValueInfo:
 
 
 def fill(graph: ir.Graph, known: Mapping[str, ValueInfo]) -> dict[str, ValueInfo]:
-    """Gives the values of a graph the types and shapes that it does not tell, by name. Returns those."""
+    """Gives the values of a graph the types and shapes that it does not state, by name. Returns those."""
     found: dict[str, ValueInfo] = {}
     if known:
         for value in {*graph.inputs, *(it for node in graph for it in (*node.inputs, *node.outputs) if it is not None)}:

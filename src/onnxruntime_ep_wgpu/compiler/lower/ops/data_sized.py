@@ -1,4 +1,4 @@
-"""Operators whose results have a size that data decides. Each declares with `sized` what only data tells.
+"""Operators whose results have a size that data decides. Each declares with `sized` what only data decides.
 
 Elements are marked and running totals counted; the k-th that is marked is where the total is first above k. So results are gathered
 into as much memory as they may take, from its beginning on, beside a count. A host reads the count back (`Builder.sized`).

@@ -75,7 +75,7 @@ def evenly_apart(indices: Operand, extent: Dim) -> tuple[Dim, int] | None:
 
 
 def check_indices(b: Builder, indices: Operand, allowed: Allowed) -> None:
-    """Raises OutOfRangeError for a constant that is not allowed; notes what only a run can tell."""
+    """Raises OutOfRangeError for a constant that is not allowed; notes what only a run can check."""
     low, high, what = allowed
     values = _known(indices)
     if values is None:

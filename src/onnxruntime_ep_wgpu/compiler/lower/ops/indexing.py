@@ -101,7 +101,7 @@ def gather_nd(
     """The last axis of the indices picks along the axes of x that follow the batch; the rest of x is copied."""
     count, declared_shape = indices.shape[-1], result_shapes[0] if result_shapes else None
     if not isinstance(count, int) and declared_shape is not None:
-        # What the model says of the rank of the result tells it.
+        # The model states the rank of the result.
         declared = x.rank + indices.rank - 1 - batch_dims - len(declared_shape)
         b.require(equal(count, declared), f"indices {{}} for a result of rank {len(declared_shape)}", indices)
         indices = b.assumed(indices, (*indices.shape[:-1], declared))

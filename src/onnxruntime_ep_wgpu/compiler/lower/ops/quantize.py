@@ -43,7 +43,7 @@ def spread(b: Builder, p: Operand, x: Operand, axis: int, block: int = 0) -> Ope
     if not block or p.rank != x.rank:
         raise UnsupportedError(f"scales of shape {list(p.shape)} for {x}")
     before, count, after = p.shape[:axis], p.shape[axis], p.shape[axis + 1 :]
-    if count * block != x.shape[axis]:  # the last block is shorter, of which no view knows
+    if count * block != x.shape[axis]:  # the last block is shorter, which no view expresses
         groups = (axis, 1, x.rank - axis - 1)
         return b.map(
             "return p_at(outer, min(k / $BLOCK, $count - 1u), inner);",

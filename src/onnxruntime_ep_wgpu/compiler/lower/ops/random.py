@@ -208,7 +208,7 @@ def dropout(
     b: Builder, x: Operand, ratio: Operand | None = None, training: Operand | None = None, *, seed: int | None = None
 ) -> tuple[Operand, Operand]:
     """In training 0 for a part `ratio` of the elements, and the others larger by as much; and which those are. In inference, and
-    where nothing is dropped, the identity. Where constants do not tell, the run does."""
+    where nothing is dropped, the identity. Where constants do not decide, the run does."""
     known = 0.5 if ratio is None else None if ratio.constant is None else float(ratio.constant.reshape(()))
     if known is not None and not 0 <= known < 1:
         raise UnsupportedError(f"ratio {known} must be 0 or more and less than 1")

@@ -71,7 +71,7 @@ class Operator:
     keeps_format: bool = False  # the result of images lies in memory as they do
     any_format: bool = False  # it reads images in any memory format equally well
     converts: bool = False  # the elements of its operand, in another type
-    sized: str = ""  # what only data tells, of one whose results may have sizes that data decides
+    sized: str = ""  # what only data decides, of one whose results may have sizes that data decides
     rows: tuple[str, ...] = ()  # operands of whose rows, along the last axis, those of the results are made one by one
     ranks: Mapping[str, Ranks] = field(default_factory=dict)  # of operands, where ONNX does not refuse others
     structures: frozenset[str] = (

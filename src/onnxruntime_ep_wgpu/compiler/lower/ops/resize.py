@@ -137,7 +137,7 @@ def upsample(
 def _scales(
     b: Builder, x: Operand, scales: Operand, where: Sequence[int], declared: Sequence[KnownShape | None]
 ) -> list[float]:
-    """The scales of axes. Those that a run decides are taken for what makes the shape that is told, else for an image of twice
+    """The scales of axes. Those that a run decides are taken for what makes the shape that is stated, else for an image of twice
     the size."""
     shape = declared[0] if declared and declared[0] is not None and len(declared[0]) == x.rank else (None,) * x.rank
 
@@ -249,7 +249,7 @@ def _mapped(
     transform: _Transform,
     cost: int,
 ) -> Operand:
-    """x resized along the axes of `scaled`; of those of `placed` the body knows the places."""
+    """x resized along the axes of `scaled`; of those of `placed` the body has the places."""
     shape = list(x.shape)
     for s in scaled:
         shape[s.axis] = s.outputs

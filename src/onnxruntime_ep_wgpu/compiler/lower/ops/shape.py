@@ -89,7 +89,7 @@ def one_axis_of(
 
 
 def _fits_declared(shape: Sequence[Dim], declared: KnownShape | None) -> bool:
-    """Whether a shape may be what is told of it."""
+    """Whether a shape may be the one that is stated."""
     if declared is None:
         return True
     known = [(a, b) for a, b in zip(shape, declared, strict=False) if b is not None and isinstance(a, int)]

@@ -87,7 +87,7 @@ def biased(b: Builder, scores: Operand, bias: Operand | None, past: Past) -> Ope
 
 def _require_keys(b: Builder, x: Operand, keys: Dim, past: Past, text: str) -> None:
     """The last axis of x is about all keys: of a cache with rows that mean nothing about those that do, as ONNX Runtime wants it,
-    or, where the device alone knows how many these are, about no more than there are rows."""
+    or, where only the device has their number, about no more than there are rows."""
     count = x.shape[-1]
     if past.used is not None and past.total == 0:
         b.require(less_equal(count, keys), text, x, keys)

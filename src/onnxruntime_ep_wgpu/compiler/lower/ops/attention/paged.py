@@ -1,7 +1,7 @@
 """PagedAttention: tokens of several sequences without padding, whose keys and values lie in the pages of one cache.
 
 Each token is a sequence of its own with one query: its keys are the rows that the pages of its sequence say, which a kernel of
-attention reads where they lie. How many there are it knows from its position. So prompts and tokens of a batch are one case, and no
+attention reads where they lie. Their number follows from its position. So prompts and tokens of a batch are one case, and no
 length is read on the host; of a prompt each token reads its keys for itself.
 """
 
