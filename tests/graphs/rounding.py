@@ -47,6 +47,8 @@ SETTINGS = frozenset({"Resize", "Upsample"})
 OWN_STEPS = frozenset({"DynamicQuantizeLinear"})
 """Operators that round by a scale of their own, which f32 does not have: short elements can lie at a tie, too."""
 AMPLIFIED = 16.0
+LEAST = {"float16": 2.0**-25}
+"""Half of the smallest number above zero, where values are stored that a fused kernel keeps in f32."""
 
 
 class Reject(Exception):
@@ -91,7 +93,9 @@ def samples_of(node: Node, inputs: Sequence[Samples | None], opset: int, key: tu
             arrays = [a if k and node.op in SETTINGS else _disturbed(a, dice) for k, a in enumerate(arrays)]
         results = compute(arrays)
         if node.op not in MOVES or node.op == "Clip":
-            results = [_rounded(r, u, dice) for r, u in zip(results, units, strict=True)]
+            results = [
+                _rounded(r, u, dice, LEAST.get(t, 0)) for r, u, t in zip(results, units, result_types, strict=True)
+            ]
         if node.op in CANCELS:
             results[0] = results[0] + units[0] / 4 * arrays[0] * dice.uniform(-1, 1, arrays[0].shape)
         others.append(results)
@@ -155,8 +159,12 @@ def _disturbed(array: Any, dice: np.random.Generator) -> Any:
     return array + UNIT["float32"] * np.abs(array).max() * dice.uniform(-1, 1, array.shape)
 
 
-def _rounded(array: np.ndarray, unit: float, dice: np.random.Generator) -> np.ndarray:
-    return array * (1 + unit * dice.uniform(-1, 1, array.shape)) if unit else array
+def _rounded(array: np.ndarray, unit: float, dice: np.random.Generator, least: float = 0.0) -> np.ndarray:
+    """With errors of `unit` times an element, and of `least` of what is not zero: it may become zero, or stay as it is."""
+    if not unit:
+        return array
+    rounded = array * (1 + unit * dice.uniform(-1, 1, array.shape))
+    return rounded + least * dice.uniform(-1, 1, array.shape) * (array != 0) if least else rounded
 
 
 def _same_nearby(
