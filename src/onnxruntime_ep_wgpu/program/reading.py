@@ -9,11 +9,11 @@ expressions come to is known with the inputs: `postfix` and `layout` bound that.
 from __future__ import annotations
 
 import json
-import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..errors import cut
+from .consistency import check_consistent
 from .dtypes import DType
 from .postfix import OPERATIONS, Postfix, arity
 from .program import (
@@ -35,9 +35,6 @@ MOST = 1 << 64  # all whole numbers of a file are below it, and above its negati
 _MOST_COUNT = (1 << 53) - 1  # what a number of JavaScript can count to
 MOST_AXES = 64  # numpy has no more
 _MOST_DIGITS = 40  # longer numbers take long to read, and no number of a Program is
-_ELEMENTS = (DType.BOOL, DType.FLOAT32, DType.FLOAT16)  # beside integers, whose elements may be symbols
-_WRITTEN = (Storage.OUTPUT, Storage.TEMP, Storage.STATE)  # what a kernel may write
-_STATE = 4  # numbers of a state
 
 T = TypeVar("T")
 Cell = Callable[[Any], Any]
@@ -106,20 +103,11 @@ def program_of(found: Any, columns: Mapping[str, Sequence[str]]) -> Program:
         sized=_list(_pair(_count))(found.get("sized", [])),
         weights=(),
     )
-    _check(program)
+    check_consistent(program)
     for k in program.inputs:
         for extent in program.values[k].shape:
             expressions.only(of_inputs, extent)
     return program
-
-
-def _check_sized(program: Program, output: int, most: Value, shape: int) -> None:
-    """Raises ValueError for a result and its shape that are not both outputs, one list each."""
-    if not {output, shape} <= set(program.outputs) or output == shape:
-        raise ValueError(f"{most.name!r} or its shape is no output")
-    extents = program.values[shape]
-    if len(most.shape) != 1 or len(extents.shape) != 1 or extents.dtype is not DType.INT64:
-        raise ValueError(f"{most.name!r} or its shape is no list")
 
 
 def target_of(found: Any) -> Target:
@@ -312,93 +300,3 @@ class _Expressions:
         if depth != 1:
             raise ValueError(f"the expression {cut(tokens)} has {depth} results")
         return tuple(tokens)
-
-
-# ---- what belongs together
-
-
-def _check(program: Program) -> None:
-    values = program.values
-
-    def value(number: int, of: str, *storages: Storage) -> Value:
-        if number >= len(values):
-            raise ValueError(f"{of} is the value {number} of {len(values)}")
-        if storages and values[number].storage not in storages:
-            raise ValueError(f"{of} is a value of storage {values[number].storage.name}")
-        return values[number]
-
-    for place, known, numbers in (
-        (Storage.INPUT, (), program.inputs),
-        (Storage.OUTPUT, (Storage.HOST,), program.outputs),
-    ):
-        for number in numbers:
-            value(number, f"an {place.value}", place, *known)
-        own = [k for k, it in enumerate(values) if it.storage is place]
-        if sorted(it for it in numbers if values[it].storage is place) != own:
-            raise ValueError(f"the {place.value}s are {cut(numbers)} and the values of that storage {cut(own)}")
-    for it in values:
-        if (it.storage is Storage.WEIGHT) != (it.weight >= 0):
-            raise ValueError(f"the value {it.name!r} of storage {it.storage.name} has the weight {it.weight}")
-        if it.dtype is DType.STRING and it.storage is not Storage.INPUT:  # one that nothing reads
-            raise ValueError(f"the value {it.name!r} of storage {it.storage.name} is of texts")
-        if it.storage is Storage.HOST and it.dtype.bits < 8:
-            raise ValueError(f"the value {it.name!r} of storage HOST is {it.dtype.label}")
-        if it.storage is Storage.STATE:
-            _check_state(it)
-        elif it.elements and it.storage is not Storage.HOST:
-            raise ValueError(f"the value {it.name!r} of storage {it.storage.name} has elements")
-    for symbol in program.symbols:
-        if symbol.input >= len(program.inputs):
-            raise ValueError(f"the dimension {symbol.name!r} is of the input {symbol.input} of {len(program.inputs)}")
-        source = values[program.inputs[symbol.input]]
-        if not symbol.is_element and symbol.index >= len(source.shape):
-            raise ValueError(f"the dimension {symbol.name!r} is the axis {symbol.index} of {len(source.shape)}")
-        if symbol.is_element and not (source.dtype.is_integer or source.dtype in _ELEMENTS):
-            raise ValueError(f"the dimension {symbol.name!r} is an element of {source.dtype.label}")
-    for dispatch in program.dispatches:
-        if dispatch.kernel >= len(program.kernels):
-            raise ValueError(f"a dispatch is of the kernel {dispatch.kernel} of {len(program.kernels)}")
-        _check_dispatch(dispatch, program.kernels[dispatch.kernel], value)
-    for check in program.checks:
-        _check_text(check)
-    for assertion in program.assertions:
-        value(assertion.value, "what an assertion is about")
-    for output, shape in program.sized:
-        _check_sized(program, output, value(output, "a result whose size data decides", Storage.OUTPUT), shape)
-    for output, source_of in program.aliases:
-        a, b = value(output, "an alias", Storage.OUTPUT), value(source_of, "an alias's source", Storage.INPUT)
-        if a.dtype is not b.dtype:
-            raise ValueError(f"{a.name!r}, {a.dtype.label}, begins as {b.name!r}, {b.dtype.label}")
-
-
-def _check_state(it: Value) -> None:
-    """Raises ValueError for a state that is no list of four u32, with as many numbers or none."""
-    if it.dtype is not DType.UINT32 or it.shape != (_STATE,):
-        raise ValueError(f"the state {it.name!r} is {it.dtype.label} {cut(it.shape)}")
-    if len(it.elements) not in (0, _STATE) or not all(isinstance(e, int) and 0 <= e < 1 << 32 for e in it.elements):
-        raise ValueError(f"the state {it.name!r} begins with {cut(it.elements)}")
-
-
-def _check_dispatch(it: Dispatch, kernel: Kernel, value: Callable[..., Value]) -> None:
-    variants, bindings = len(kernel.wgsl), len(kernel.bindings)
-    if not variants or len(it.guards) != variants or len(it.workgroups) != variants:
-        raise ValueError(f"a dispatch does not fit the {variants} variants of its kernel {kernel.label!r}")
-    if len(it.args) != bindings or len(it.ranges) not in (0, bindings) or len(it.uniforms) != kernel.uniforms:
-        raise ValueError(f"a dispatch does not fit the bindings of its kernel {kernel.label!r}")
-    for number, access in zip(it.args, kernel.bindings, strict=True):
-        what = f"an argument of the kernel {kernel.label!r}"
-        found = value(number, f"{what} that it writes", *_WRITTEN) if access == "read_write" else value(number, what)
-        if found.dtype is DType.STRING:
-            raise ValueError(f"{what} is of texts")
-
-
-def _check_text(check: Check) -> None:
-    """Only places `{}` for its dims: a format of Python can name attributes, and widths that take all memory."""
-    places = 0
-    for _, name, form, conversion in string.Formatter().parse(check.text):
-        if name is not None:
-            places += 1
-            if name or form or conversion:
-                raise ValueError(f"the text {cut(check.text)} has a place for more than a number")
-    if places != len(check.dims):
-        raise ValueError(f"the text {cut(check.text)} has {places} places for {len(check.dims)} numbers")

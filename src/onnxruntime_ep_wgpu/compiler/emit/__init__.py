@@ -4,5 +4,5 @@
 template and `maps` that without, in `transposed` through a tile. Both write with `writer` (memory, bindings, the module) through
 the accessors of `accessor`, about a `position`, over `storage` (elements narrower than a word). `expression` writes the expressions
 of maps, by the operations of `scalar`; a `value` is typed text; `uniforms` are dims in texts. `prelude` puts
-the functions of `wgsl/prelude/` into the kernels that use them.
+the functions of `wgsl/prelude/` into the kernels that use them, with one return each by `branches`.
 """

@@ -2,18 +2,19 @@
 
 `registry` is the table; `host` holds the same operators on small integers known before anything runs, and is asked first.
 
-Of ONNX: `pointwise`, `shape`, `indexing`, `scatter`, `reduction`, `scan` (running totals), `selection`,
-`data_sized`, `ngrams`, `sequences`, `normalise`, `gemm`, `attention/`, `algebra`, `conv`, `conv_deformed`, `pool`, `resize`,
-`sample`, `fourier`, `quantize`, `quantized_product`, `quantized_pointwise`, `recurrent`, `random`.
+Of ONNX: `pointwise`, `shape`, `parts`, `filled`, `indexing`, `scatter`, `reduction`, `scan` (running totals), `selection`,
+`data_sized`, `ngrams`, `sequences`, `normalise`, `batch_norm`, `softmax`, `gemm`, `attention/`, `algebra`, `conv`,
+`conv_transpose`, `conv_deformed`, `pool`, `resize`, `sample`, `fourier`, `quantize`, `quantized_product`, `quantized_pointwise`,
+`recurrent`, `random`.
 Of ONNX Runtime: `optimised`, `optimised_norms`, `blocks`, `blocks_lookup` and `blocks_beside` (weights of 2 to 8 bits), `experts`,
 `linear_attention`, `gates`, `gram_hashes`.
 Of `ai.onnx.ml`: `features`, `linear_models`, `support_vectors`, `trees` (`tree_nodes` checks them), and `learnt_scores`, what
 becomes of their scores.
 
-What families share: `choices` (attributes of a few words), `activations`, `index` (indices out of tensors), `window` (sliding
-windows), `chunked_rows` (long or many rows), `sorting` and `scatter_along` (along an axis), `attend` (attention as a kernel);
-algorithms of one operator: `conv_bytes`, `conv_direct`, `conv_groups`, `conv_rows`, `depthwise`, and what they share: `plane`
-(windows over two axes as kernels see them) and `blocks_last` (blocks of an image whose channels are last);
+What families share: `choices` (attributes of a few words), `named_axes`, `activations`, `index` (indices out of tensors),
+`window` (sliding windows), `chunked_rows` (long or many rows), `sorting` and `scatter_along` (along an axis), `attend` (attention
+as a kernel); algorithms of one operator: `conv_bytes`, `conv_direct`, `conv_groups`, `conv_rows`, `depthwise`, and what they
+share: `plane` (windows over two axes as kernels see them) and `blocks_last` (blocks of an image whose channels are last);
 `matmul` (products of matrices) and `byte_products` (of bytes less their zero points).
 """
 
@@ -24,6 +25,8 @@ from importlib import import_module
 FAMILIES = (
     "pointwise",
     "shape",
+    "parts",
+    "filled",
     "indexing",
     "scatter",
     "reduction",
@@ -33,10 +36,13 @@ FAMILIES = (
     "ngrams",
     "sequences",
     "normalise",
+    "batch_norm",
+    "softmax",
     "gemm",
     "attention",
     "algebra",
     "conv",
+    "conv_transpose",
     "conv_deformed",
     "pool",
     "resize",

@@ -16,9 +16,9 @@ from .blocks import PACKED, UNSIGNED, check_block, unpacked
 from .choices import Flag
 from .gemm import matmul
 from .index import INDICES, index32
+from .named_axes import axis_of
 from .quantize import dequantized, spread
 from .registry import FLOATS, MICROSOFT, MINIFLOATS, at_least, op
-from .shape import axis_of
 
 FOURS = frozenset({DType.INT4, DType.UINT4})
 

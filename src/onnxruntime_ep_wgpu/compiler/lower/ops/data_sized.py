@@ -16,9 +16,9 @@ from ...ir import REPETITION, Read, Variant
 from ..builder import Builder, Operand
 from .choices import Flag
 from .indexing import gather
+from .named_axes import axis_of
 from .registry import ANY, BOOLS, FLOATS, INTEGERS, NUMBERS, op
 from .scan import running_totals, running_totals_of_rows
-from .shape import axis_of
 from .sorting import KEYS, sorted_places
 
 

@@ -24,10 +24,10 @@ from .blocks import PACKED, UNSIGNED, check_block, packed_zeros, per_block, unpa
 from .choices import Flag
 from .index import index32
 from .indexing import gather_along
-from .normalise import softmax_rows
 from .reduction import reduce_axes
 from .registry import FLOATS, MICROSOFT, op
 from .selection import top_k
+from .softmax import softmax_rows
 
 _ACTIVATIONS = {name.lower(): name for name in ("Relu", "Gelu", "Silu", "Identity")}
 

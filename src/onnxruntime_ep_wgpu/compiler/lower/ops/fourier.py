@@ -20,9 +20,9 @@ from ...dims import Dim, ceildiv, equal, floordiv, maximum, product
 from ...ir import Read, Variant
 from ..builder import Builder, Operand
 from .choices import Flag
+from .named_axes import axis_of, one_axis_of
 from .pointwise import type_of
 from .registry import FLOATS, INTEGERS, KnownShape, at_least, op
-from .shape import axis_of, one_axis_of
 
 MOST = 1 << 20
 """Elements of a transform: the table of roots takes 8 bytes each."""

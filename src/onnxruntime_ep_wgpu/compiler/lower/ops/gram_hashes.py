@@ -11,8 +11,8 @@ from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...dims import equal
 from ..builder import Builder, Operand
+from .parts import concat
 from .registry import MICROSOFT, op
-from .shape import concat
 
 TOKENS = frozenset({DType.INT32, DType.INT64})
 

@@ -21,7 +21,7 @@ from ....program.dtypes import DType
 from ... import dims
 from ...dims import Dim
 from ..operand import LARGEST_HOST_VALUE, Conditions, Operand
-from .shape import slice_bounds
+from .parts import slice_bounds
 
 Array = Any
 Rule = Callable[..., Any]

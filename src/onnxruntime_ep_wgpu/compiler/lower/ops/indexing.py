@@ -15,9 +15,10 @@ from ..builder import Builder, Operand
 from ..operand import fixed
 from .choices import Flag
 from .index import INDICES, Allowed, along, check_indices, evenly_apart, index32, narrowed
+from .named_axes import axes_of, axis_of
 from .pointwise import type_of
 from .registry import ANY, INTEGERS, MICROSOFT, SINGLES, KnownShape, at_least, op
-from .shape import axes_of, axis_of, extents
+from .shape import extents
 
 
 @op("Gather", types=ANY, indices=INDICES)

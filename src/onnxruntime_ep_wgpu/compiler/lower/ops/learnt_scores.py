@@ -13,9 +13,9 @@ import numpy as np
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ..builder import Builder, Operand
-from .normalise import softmax_along
 from .reduction import reduce_axes
 from .selection import best_of_rows
+from .softmax import softmax_along
 
 PostTransform = Literal["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"]
 TRANSFORMS: tuple[PostTransform, ...] = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")

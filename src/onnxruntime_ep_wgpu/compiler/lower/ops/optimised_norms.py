@@ -17,10 +17,10 @@ from ..builder import Builder, Operand
 from .activations import activated
 from .choices import Flag
 from .indexing import gather
+from .named_axes import axis_of
 from .normalise import channel_groups, check_groups, layer_normalization, normalised
 from .reduction import reduce_axes
 from .registry import FLOATS, MICROSOFT, at_least, op
-from .shape import axis_of
 
 IDS = frozenset({DType.INT32})
 _ROWS = {"x": at_least(1), "skip": at_least(1)}

@@ -9,7 +9,7 @@ from ....program.dtypes import DType
 from ...dims import Dim, floordiv
 from ..builder import Builder, Operand
 from .choices import Flag
-from .conv import summed
+from .conv_transpose import summed
 from .reduction import reduce_axes
 from .registry import FLOATS, INTEGERS, op
 from .window import PoolAttributes, Window, WindowAttributes, constants, loops_of, parameters, window

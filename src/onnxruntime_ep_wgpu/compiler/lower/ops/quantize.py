@@ -20,9 +20,9 @@ from ..builder import Builder, Operand
 from ..operand import Dequantized
 from .choices import Flag
 from .chunked_rows import by_rows
+from .named_axes import axis_of
 from .reduction import reduce_axes
 from .registry import FLOATS, MINIFLOATS, op
-from .shape import axis_of
 
 BYTES = frozenset({DType.INT8, DType.UINT8})
 NARROW = BYTES | {DType.INT16, DType.UINT16, DType.INT4, DType.UINT4, DType.INT2, DType.UINT2}

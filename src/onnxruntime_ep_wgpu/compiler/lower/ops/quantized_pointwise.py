@@ -17,12 +17,12 @@ from ...dims import product
 from ..builder import Builder, Operand
 from .activations import activated
 from .choices import Flag
-from .normalise import softmax_along, softmax_from
+from .parts import concat
 from .pool import average_pool
 from .quantize import BYTES, centred, quantized, rounded
 from .reduction import reduce_axes
 from .registry import BOOLS, FLOATS, op
-from .shape import concat
+from .softmax import softmax_along, softmax_from
 from .window import PoolAttributes
 
 SCALES: dict[str, Any] = {"x_scale": FLOATS, "y_scale": FLOATS, "scale": FLOATS}

@@ -24,8 +24,8 @@ from ..operand import fixed
 from .activations import ACTIVATIONS
 from .choices import Choices, Flag, Spelled
 from .matmul import matrix_product
+from .parts import concat
 from .registry import FLOATS, op
-from .shape import concat
 
 INT32 = frozenset({DType.INT32})
 MOST_GPU_ITERATIONS = 1 << 22  # of one invocation in one dispatch: a tenth of a second at 25 ns each

@@ -18,8 +18,8 @@ from ...tune import across_variants, column_splits, row_variants
 from ..builder import Builder, Operand
 from .choices import Flag
 from .chunked_rows import by_rows, cut
+from .named_axes import axes_of, axis_of
 from .registry import BOOLS, INTEGERS, NUMBERS, REALS, KnownShape, op
-from .shape import axes_of, axis_of
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from ...dims import scaled as extent_scaled
 from ...nodes.coordinates import apart, named
 from ..builder import Builder, Operand
 from .choices import Flag
+from .named_axes import axis_of
 from .registry import ANY, FLOATS, KnownShape, op
-from .shape import axis_of
 
 USUAL = 64  # elements along an axis whose extent a run decides
 INTERPOLATED = FLOATS | {DType.UINT8, DType.INT8, DType.INT32}

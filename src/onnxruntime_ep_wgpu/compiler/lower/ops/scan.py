@@ -10,9 +10,9 @@ from ...tune import row_variants
 from ..builder import Builder, Operand
 from .choices import Flag
 from .chunked_rows import by_rows, cut
+from .named_axes import one_axis_of
 from .reduction import CHUNKS, WHOLE, WORDS_OF, reduce_axes
 from .registry import INTEGERS, NUMBERS, at_least, op
-from .shape import one_axis_of
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from ...nodes.coordinates import named
 from ...nodes.divide import BindingsError
 from ..builder import Builder, Operand
 from .index import INDICES, Allowed, along, index32
+from .named_axes import axis_of
 from .registry import ANY, at_least, op
 from .scatter_along import along_lines, last_updates, scattered_along, wrapped
-from .shape import axis_of
 
 Reduction = Literal["none", "add", "mul", "min", "max"]
 CacheMode = Literal["linear", "circular"]

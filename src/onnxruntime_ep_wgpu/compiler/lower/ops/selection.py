@@ -14,9 +14,9 @@ from ..builder import Builder, Operand
 from .choices import Flag
 from .chunked_rows import FEWEST_CHUNKS, by_rows, chunks_of, cut, in_blocks
 from .indexing import gather_along
+from .named_axes import axis_of
 from .reduction import reduce_axes
 from .registry import FLOATS, INTEGERS, NUMBERS, at_least, op
-from .shape import axis_of
 from .sorting import KEYS, comparison, sorted_places
 
 

@@ -11,8 +11,9 @@ from ...dims import Dim, equal, floordiv
 from ..builder import Builder, Operand
 from ..structures import OptionalValue, SequenceValue, Structure
 from .choices import Flag
+from .named_axes import axis_of
+from .parts import concat
 from .registry import ANY, INTEGERS, op
-from .shape import axis_of, concat
 
 MOST_PARTS = 1024  # of a tensor that is split: beyond it the parts are data, and no structure
 

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
-import numpy as np
-
 from ....errors import FreeSizeError, UnsupportedError
-from ....program.dtypes import DType
 from ...dims import (
-    LARGEST,
     Dim,
-    Expr,
-    ceildiv,
     equal,
     floordiv,
     less,
@@ -23,7 +15,6 @@ from ...dims import (
     limits,
     maximum,
     may_be,
-    minimum,
     product,
     quotient,
     reads_elements,
@@ -31,69 +22,9 @@ from ...dims import (
 )
 from ...ir import broadcast_shapes
 from ..builder import Builder, Operand
-from ..operand import OnDeviceError
 from .choices import Flag
-from .registry import ANY, FLOATS, INTEGERS, MICROSOFT, KnownShape, op
-
-MOST_TRIED = 1000  # lists of axes
-
-
-def axis_of(axis: int, rank: int) -> int:
-    """A non-negative axis; raises UnsupportedError when it is out of range."""
-    if not -rank <= axis < max(rank, 1):
-        raise UnsupportedError(f"axis {axis} is out of range for rank {rank}")
-    return axis % rank if rank else 0
-
-
-def axes_of(
-    b: Builder,
-    axes: Operand | None,
-    attribute: list[int] | None,
-    rank: int,
-    result: Callable[[tuple[int, ...]], Sequence[Dim] | None] = lambda _: None,
-    declared: Sequence[KnownShape | None] = (),
-) -> list[int] | None:
-    """Axes of `rank` given as an input (newer versions) or an attribute (older ones).
-
-    Those that a run decides are taken for the first ones of which `result` makes what is `declared` of the shape of the result, or,
-    where nothing is, any shape.
-    """
-    if axes is None:
-        return attribute
-
-    def usual(count: int) -> Sequence[int]:
-        every = list(itertools.islice(itertools.combinations(range(rank), count), MOST_TRIED))
-        if not every:
-            raise UnsupportedError(f"{count} axes of a tensor of rank {rank}")
-        shape = declared[0] if declared else None
-        fits = (it for it in every if (made := result(it)) is not None and _fits_declared(made, shape))
-        return next(fits, every[0])
-
-    given = [select(less(it, 0), it + rank, it) if isinstance(it, Expr) else it for it in axes.dims("the list of axes")]
-    return b.assumed_ints(given, "the list of axes", usual)
-
-
-def one_axis_of(
-    b: Builder,
-    axis: Operand | None,
-    rank: int,
-    default: int = 0,
-    result: Callable[[tuple[int, ...]], Sequence[Dim] | None] = lambda _: None,
-    declared: Sequence[KnownShape | None] = (),
-) -> int:
-    """A non-negative axis given as an input, as `axes_of` takes several."""
-    places = axes_of(b, axis, [default], rank, result, declared) or []
-    if len(places) != 1:
-        raise UnsupportedError(f"the axis is {axis} and not one number")
-    return axis_of(places[0], rank)
-
-
-def _fits_declared(shape: Sequence[Dim], declared: KnownShape | None) -> bool:
-    """Whether a shape may be the one that is stated."""
-    if declared is None:
-        return True
-    known = [(a, b) for a, b in zip(shape, declared, strict=False) if b is not None and isinstance(a, int)]
-    return len(shape) == len(declared) and all(a == b for a, b in known)
+from .named_axes import axes_of, axis_of
+from .registry import ANY, INTEGERS, KnownShape, op
 
 
 @op("Reshape", types=ANY, shape=INTEGERS)
@@ -241,127 +172,6 @@ def extents(b: Builder, shape: Sequence[Dim], what: str) -> tuple[Dim, ...]:
     return tuple(shape)
 
 
-@op(
-    "Slice",
-    types=ANY,
-    starts_input=INTEGERS,
-    ends_input=INTEGERS,
-    axes_input=INTEGERS,
-    steps_input=INTEGERS,
-    keeps_format=True,
-)
-def slice_(
-    b: Builder,
-    x: Operand,
-    starts_input: Operand | None = None,
-    ends_input: Operand | None = None,
-    axes_input: Operand | None = None,
-    steps_input: Operand | None = None,
-    *,
-    starts: list[int] | None = None,
-    ends: list[int] | None = None,
-    axes: list[int] | None = None,
-) -> Operand:
-    """Bounds may be expressions of the input shapes; kernels are made for steps and axes."""
-    low = starts_input.dims("the start of the slice") if starts_input else list(starts or [])
-    high = ends_input.dims("the end of the slice") if ends_input else list(ends or [])
-    where = axes_of(b, axes_input, axes, x.rank) or list(range(len(low)))
-    steps = [1] * len(low)
-    if steps_input is not None:
-        steps = b.assumed_ints(steps_input.dims("the step of the slice"), "the step of the slice", lambda n: [1] * n)
-    if not len(low) == len(high) == len(where) == len(steps):
-        raise UnsupportedError(
-            f"{len(low)} starts, {len(high)} ends, {len(where)} axes and {len(steps)} steps of a slice"
-        )
-    for start, end, axis, step in zip(low, high, where, steps, strict=True):
-        axis = axis_of(axis, x.rank)
-        first, length = slice_bounds(start, end, step, x.shape[axis])
-        x = b.slice(x, axis, first, step, length)
-    return x
-
-
-def slice_bounds(start: Dim, end: Dim, step: int, extent: Dim) -> tuple[Dim, Dim]:
-    """First index and length of a slice by ONNX's clamping rules; what lies before the beginning is the beginning."""
-    if step == 0:
-        raise UnsupportedError("the step of a slice is 0")
-    low, high = (0, extent) if step > 0 else (-1, extent - 1)
-    first = _clamped(start, extent, 0, high)
-    last = _clamped(end, extent, low, high)
-    if step < 0:
-        # These two mean "to the end", as None does in numpy, also where the end is the beginning.
-        for none in (2**31 - 1, 2**63 - 1):
-            last = select(equal(end, none), -1, last) if may_be(end, none) else last
-    span = last - first if step > 0 else first - last
-    return first, maximum(ceildiv(span, abs(step)), 0)
-
-
-def _clamped(bound: Dim, extent: Dim, low: int, high: Dim) -> Dim:
-    """A bound, counted from the end when it is negative, within [low, high]."""
-    if isinstance(bound, int) and not isinstance(extent, int):
-        # No extent is this large, and the algebra need not find that out again.
-        if bound >= LARGEST:
-            return high
-        if bound <= -LARGEST:
-            return minimum(low, high)
-    return minimum(maximum(_from_end(bound, extent), low), high)
-
-
-def _from_end(value: Dim, extent: Dim) -> Dim:
-    """Counts a negative bound from the end."""
-    return select(less(value, 0), value + extent, value)
-
-
-@op("Split", types=ANY, split_input=INTEGERS, keeps_format=True)
-def split(
-    b: Builder,
-    x: Operand,
-    split_input: Operand | None = None,
-    *,
-    axis: int = 0,
-    split: list[int] | None = None,
-    num_outputs: int = 0,
-    outputs: int = 0,
-) -> list[Operand]:
-    axis = axis_of(axis, x.rank)
-    sizes: list[Dim] = split_input.dims("the sizes of the split") if split_input else list(split or [])
-    if not sizes:
-        count = num_outputs or outputs
-        if count != outputs or count < 1:
-            raise UnsupportedError(f"num_outputs is {num_outputs} and the node has {outputs} outputs")
-        part = ceildiv(x.shape[axis], count)
-        sizes = [part] * (count - 1) + [x.shape[axis] - part * (count - 1)]
-    out, start = [], 0  # type: list[Operand], Dim
-    for size in sizes:
-        out.append(b.slice(x, axis, start, 1, size))
-        start = start + size
-    b.require(
-        equal(start, x.shape[axis]), f"the sizes {{}} of the split do not add up to axis {axis} of {{}}", sizes, x
-    )
-    return out
-
-
-@op("Concat", types=ANY, keeps_format=True)
-def concat(b: Builder, *xs: Operand, axis: int = 0) -> Operand:
-    axis = axis_of(axis, xs[0].rank)
-    if any(x.rank != xs[0].rank for x in xs):
-        raise UnsupportedError(f"cannot concatenate {', '.join(map(str, xs[:4]))}: their ranks differ")
-    # As in ONNX Runtime, the others have the extents of the first that has elements, but for those with nothing along the axis.
-    first = next((x for x in xs if 0 not in x.shape), xs[0])
-    parts = [x for x in xs if x is first or x.shape[axis] != 0]
-    if len(parts) == 1:
-        return first
-    shape = list(first.shape)
-    shape[axis] = sum((x.shape[axis] for x in parts), start=0)
-    for x in parts:
-        for k, d in enumerate(x.shape):
-            if k != axis and x is not first:
-                text, same = f"cannot concatenate {{}} and {{}} along axis {axis}", equal(d, shape[k])
-                b.require(select(product([x.shape[axis], *first.shape]), same, 1), text, first, x)
-                # Sizes decide which has elements: the graph is compiled for them, without those that have none.
-                b.require(same, text, first, x, limit=True)
-    return b.join(parts, axis, tuple(shape))
-
-
 @op("Tile", types=ANY, repeats=INTEGERS)
 def tile(b: Builder, x: Operand, repeats: Operand) -> Operand:
     """Repeats as new axes of stride 0, merged with the axes they repeat."""
@@ -409,67 +219,3 @@ def space_to_depth(b: Builder, x: Operand, *, blocksize: int, mode: DepthOrder =
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
     blocks = b.permute(b.reshape(x, (n, c, high, blocksize, wide, blocksize)), order)
     return b.reshape(blocks, (n, c * blocksize * blocksize, high, wide))
-
-
-@op("Range", types=FLOATS | INTEGERS)
-@op("Range", domain=MICROSOFT, types=FLOATS | INTEGERS)
-def range_(b: Builder, start: Operand, limit: Operand, delta: Operand | None = None) -> Operand:
-    """start + k * delta, which is 1 where Microsoft's has none; the number of elements follows from shapes or numbers."""
-    delta = b.constant(np.ones((), start.dtype.numpy)) if delta is None else delta
-    if len({o.dtype for o in (start, limit, delta)}) > 1:
-        raise UnsupportedError(f"bounds {start} and {limit} and a step {delta} of different types")
-    first, last, by = (_bound(b, o) for o in (start, limit, delta))
-    length: Dim
-    if by == 0:
-        raise UnsupportedError("the step of a range is 0")
-    if isinstance(first, float) or isinstance(last, float) or isinstance(by, float):
-        if not (isinstance(first, (int, float)) and isinstance(last, (int, float)) and isinstance(by, (int, float))):
-            raise UnsupportedError("a range of fractions between bounds that depend on the input")
-        length = max(0, math.ceil((last - first) / by))
-    else:
-        length = maximum(-floordiv(first - last, by), 0)
-    kind = start.dtype.compute
-    counter = DType.FLOAT32 if start.dtype.is_float else DType.INT32
-    index = b.map("  return $out_t(k);", counter, (length,), ("k",), (1,), {}, cost=1)
-    return b.pointwise(
-        f"start + {kind}(k) * delta", {"start": start, "k": index, "delta": delta}, start.dtype, (length,), cost=2
-    )
-
-
-def _bound(b: Builder, x: Operand) -> Dim | float:
-    """A bound of a range: a dim where it is a whole number, else a fraction. It is constant, derived from shapes, or a number that
-    kernels are made for."""
-    x.check_one("a bound of the range")
-    if x.has_host:
-        return x.dims("a bound of the range")[0]
-    if x.constant is None and not x.has_bits:
-        raise OnDeviceError("a bound of the range is computed on the device, so the shape depends on data", x)
-    (value,) = b.assumed_floats(x, "a bound of the range", lambda count: [1.0] * count)
-    if not math.isfinite(value):
-        raise UnsupportedError(f"a bound of the range is {value}")
-    return int(value) if value == int(value) else value
-
-
-@op("ConstantOfShape", types=INTEGERS)
-def constant_of_shape(b: Builder, shape: Operand, *, value: object = None) -> Operand:
-    array = np.zeros(1, np.float32) if value is None else np.asarray(value).reshape(1)
-    return b.expand(b.constant(array), extents(b, shape.dims("the shape"), "the shape"))
-
-
-@op("Constant")
-def constant(
-    b: Builder,
-    *,
-    value: object = None,
-    value_float: float | None = None,
-    value_int: int | None = None,
-    value_floats: list[float] | None = None,
-    value_ints: list[int] | None = None,
-) -> Operand:
-    if value is not None:
-        return b.constant(np.asarray(value))
-    if value_float is not None or value_floats is not None:
-        return b.constant(np.asarray(value_float if value_floats is None else value_floats, np.float32))
-    if value_int is not None or value_ints is not None:
-        return b.constant(np.asarray(value_int if value_ints is None else value_ints, np.int64))
-    raise UnsupportedError("constants of strings or sparse tensors have no device form")

@@ -17,7 +17,7 @@ from ....dims import Dim, floordiv, quotient
 from ...builder import Builder, Operand
 from ..attend import Change, VisibleKeys, flash_attention
 from ..matmul import matrix_product
-from ..normalise import softmax_rows
+from ..softmax import softmax_rows
 
 Hide = Callable[[Operand], Operand]
 """Scores (batch, heads, queries, keys) to the same with minus infinity where a query may not see a key."""
