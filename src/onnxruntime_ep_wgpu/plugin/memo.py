@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._ort import ffi, lib
 from ..device import depend
+from ..runtime.runs.attempts import Attempts
 from . import without_python
 from .abi import address
 from .memory import space as memory
@@ -107,8 +108,8 @@ class Memos:
         self._memos: list[Memo | None] = [None] * len(self._node.memos)
         self._lock = threading.Lock()
         self._thread = _Thread()
-        # Of runs, and of runs in series: how many were passed over, and how many to pass over.
-        self._passed = {False: (0, 0), True: (0, 0)}
+        # To note a run, or one in a series: where tensors change faster than memos help, most are passed over.
+        self._attempts = {in_series: Attempts(MOST_PASSED_OVER) for in_series in (False, True)}
         self._closed = False
 
     @property
@@ -141,20 +142,9 @@ class Memos:
         newest, thread.newest = thread.newest, memory.space().allocations_made
         if run.series is None and run.is_new:
             return
-        if self._is_due(run.series is not None) and known.repeatable and known.newest <= newest:
+        if self._attempts[run.series is not None].is_due() and known.repeatable and known.newest <= newest:
             with self._lock:
                 self._keep(run, submission, tensors, run.places(outputs), graph)
-
-    def _is_due(self, in_series: bool) -> bool:
-        """Whether to note a run, for others like it. Where tensors change faster than memos help, most are passed over."""
-        passed, pass_over = self._passed[in_series]
-        self._passed[in_series] = passed + 1, pass_over
-        return passed + 1 > pass_over
-
-    def _learn_from(self, memo: Memo) -> None:
-        """A memo ends: was it of any use?"""
-        _, pass_over = self._passed[memo.in_series]
-        self._passed[memo.in_series] = 0, 0 if memo.hits else min(2 * pass_over + 1, MOST_PASSED_OVER)
 
     def _keep(
         self, run: Run, submission: Submission, tensors: Tensors, places: Sequence[Place | None], graph: int
@@ -221,7 +211,7 @@ class Memos:
             number = min(range(len(words)), key=lambda k: int(words[k].last))
         known = self._memos[number]
         assert known is not None
-        self._learn_from(known)
+        self._attempts[known.in_series].ended(useful=bool(known.hits))
         return number if known.end() else None
 
     def end_graph(self, graph: int) -> None:

@@ -1,8 +1,8 @@
 """A Program on a device.
 
 * `executable` (weights, runs), `inputs` (what they must be), `binder` (what dispatches bind for callers' tensors).
-* `plans` (which are kept), `pipelines` (compiled when), `plan` (a layout on the device: `planned` dispatches) with `temps`,
-  `uniforms` and `checks`.
+* `planning` (which plan a run has), `plans` (which are kept), `pipelines` (compiled when), `plan` (a layout on the device:
+  `planned` dispatches) with `temps`, `uniforms` and `checks`.
 * `runs` (which are kept: recorded, repeated, captured, growing), `stepwise` (looking at every dispatch), `inspect` (at every
   value), `describe` (for profiles).
 * `weight_sources` and `weight_file` (where weights can be read again), `external_path` (which files they may lie in),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -15,29 +15,24 @@ import numpy as np
 
 from .. import rehearsal
 from ..device import Buffer, Copy, Device, Place, Recording, Submission, Turn, Work
-from ..errors import InputError, LimitError, OutOfMemoryError
 from ..program.axes import model_name
 from ..program.dtypes import DType
-from ..program.layout import Layouts
 from ..program.program import Program
-from ..program.series import LONGEST, AllSeries
 from ..program.target import check_target
 from ..program.weights import weight_array, weight_bytes, weight_names, weight_sizes
 from ..trace import Scope, listeners, span
-from . import checks, inspect
+from . import inspect
 from .binder import Binder
 from .describe import Descriptions
-from .inputs import DeviceTensor, InputChecks
+from .inputs import DeviceTensor
 from .pipelines import Pipelines
 from .plan import Plan, Repeater
+from .planning import Planning
 from .plans import GraphPlans, InSeries, PlannedRun, Plans
-from .runs.growth import Growth, Steps, further, rising
 from .runs.key import Key
 from .runs.repeat import CapturedRun, PlacedRun
 from .settings import RunSettings
 from .stepwise import Stepwise
-
-MOST_PASSED_OVER = 1024  # runs that grow, before another series is tried
 
 
 class Run:
@@ -62,7 +57,7 @@ class Run:
     def plan(self) -> Plan:
         """For these sizes alone."""
         if self._planned.in_series is not None:
-            self._planned = self.executable.planned_alone(self._planned.key)
+            self._planned = self.executable.planning.alone(self._planned.key)
         return self._planned.plan
 
     @property
@@ -143,12 +138,10 @@ class Executable:
         self.copied_inputs = 0  # of all runs: see `Binder`
         self._pipelines = pipelines or Pipelines(program, device, self.settings)
         self._plans = Plans(program, device, self.settings, self._weights, self._pipelines, of_graph)
-        self._layouts, self._checks = Layouts(program), InputChecks(program)
+        self.planning = Planning(program, device, self._plans)
         self._stepwise = Stepwise(program, device, self._weights) if self.settings.stepwise else None
         self._descriptions = Descriptions(program)
         self._binder = Binder(program, device)
-        self._growth, self._series = Growth(), AllSeries(self._layouts)
-        self._passed_over = self._pass_over = 0
 
     def _uploaded(
         self,
@@ -187,52 +180,15 @@ class Executable:
 
     def planned(self, inputs: Sequence[DeviceTensor]) -> PlannedRun:
         """The plan for these inputs, which keeps its buffers during a `with` that submits a run; raises like `plan`."""
-        key = self.key(inputs)
-        return self._plans.known(key) or self._planned(key, [tensor.dtype for tensor in inputs])
-
-    def planned_alone(self, key: Key) -> PlannedRun:
-        """The same for inputs with this key, of the types that the program has."""
-        return self._plans.known(key) or self._planned(key, self._checks.dtypes)
+        return self.planning.alone(self.key(inputs), [tensor.dtype for tensor in inputs])
 
     def planned_in_series(self, inputs: Sequence[DeviceTensor]) -> PlannedRun | None:
-        """The plan of a series that these inputs are in, made where sizes grow; None where there is none, or each run does more
-        than to submit it."""
-        if not self._may_repeat:
-            return None
-        key, dtypes = self.key(inputs), [tensor.dtype for tensor in inputs]
-        steps = self._growth.steps(key)
-        if dtypes != self._checks.dtypes:
-            return None
-        return self._plans.in_series(key) or (None if steps is None else self._new_series(key, steps))
-
-    def _new_series(self, key: Key, steps: Steps) -> PlannedRun | None:
-        """Where there was none for what grows, most are passed over."""
-        self._passed_over += 1
-        latest, rise = self._plans.latest(), rising(key, steps, LONGEST)
-        if self._passed_over <= self._pass_over or latest is None or rise is None:
-            return None
-        found = None
-        with span("plan", self.program.name), suppress(InputError, LimitError, OutOfMemoryError):  # alone, it may fit
-            first, second = (self._checks.symbols(self._checks.dtypes, *it) for it in (rise[0], further(*rise)))
-            more = [b - a for a, b in zip(first, second, strict=True)]
-            series = self._series.series(first, more, latest.layout)
-            if series is not None:
-                checks.limits(self.device, self.program, series.last)
-                found = self._plans.made_series(key, rise, series)
-        self._passed_over, self._pass_over = 0, 0 if found else min(2 * self._pass_over + 1, MOST_PASSED_OVER)
-        return found
-
-    def _planned(self, key: Key, dtypes: Sequence[DType]) -> PlannedRun:
-        with span("plan", self.program.name, inputs=_shapes(dtypes, key[0]) if listeners() else ""):
-            latest = self._plans.latest()
-            like = None if latest is None else latest.layout
-            layout = self._layouts.layout(self._checks.symbols(dtypes, *key), like)
-            checks.limits(self.device, self.program, layout)
-            return self._plans.made(key, layout)
+        """The plan of a series that these inputs are in; None where there is none, or each run does more than to submit it."""
+        return self.planning.in_series(inputs) if self._may_repeat else None
 
     def key(self, inputs: Sequence[DeviceTensor]) -> Key:
         """What inputs with the same plan have in common."""
-        return tuple([tensor.shape for tensor in inputs]), self._checks.elements(inputs)
+        return self.planning.key(inputs)
 
     # ---- the same graph for certain sizes
 
@@ -258,7 +214,7 @@ class Executable:
     @property
     def valued_inputs(self) -> frozenset[int]:
         """The inputs whose values set shapes: to be given with their `value`."""
-        return self._checks.valued
+        return self.planning.inputs.valued
 
     def prepare(self, inputs: Sequence[DeviceTensor]) -> Run:
         """A run with these inputs. Raises InputError, LimitError."""
@@ -398,7 +354,3 @@ class Executable:
         """
         with self.planned(inputs) as plan:
             yield from inspect.trace(plan, inputs, replace)
-
-
-def _shapes(dtypes: Sequence[DType], shapes: Sequence[tuple[int, ...]]) -> str:
-    return ", ".join(f"{dtype.label}{list(shape)}" for dtype, shape in zip(dtypes, shapes, strict=True))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..._ort import ffi, lib
 from ...device.native import function_of
+from ...runtime.runs.attempts import Attempts
 
 if TYPE_CHECKING:
     from ...device import Context
@@ -90,19 +91,17 @@ class Admission:
     """Which ranges come into the pool."""
 
     def __init__(self) -> None:
-        self._passed_over = self._pass_over = self._reused = 0
+        self._attempts, self._reused = Attempts(MOST_PASSED_OVER), 0
 
     def admits(self, capacity: int) -> bool:
         """Whether to take a range of so many bytes. Where sizes change faster than ranges come again, most of those are passed over
         that would take the place of others."""
         if not self.surplus(capacity):
             return True
-        self._passed_over += 1
-        if self._passed_over <= self._pass_over:
+        if not self._attempts.is_due():
             return False
         reused, self._reused = self._reused, int(ranges.reused)
-        self._pass_over = 0 if reused != self._reused else min(2 * self._pass_over + 1, MOST_PASSED_OVER)
-        self._passed_over = 0
+        self._attempts.ended(reused != self._reused)
         return True
 
     @property
