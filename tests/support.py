@@ -6,6 +6,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -35,6 +36,16 @@ def device(int64: str | None = None) -> Device:
 def target(int64: str | None = None) -> Target:
     """The Target that was chosen; "pair" hides its 64-bit integers."""
     return device(int64).target
+
+
+def hardware(**changes: Any) -> Target:
+    """The Target that was chosen, as of a GPU's adapter, with these `changes`."""
+    return dataclasses.replace(target(), software=False, **changes)
+
+
+def labels(program: Program) -> list[str]:
+    """Of the kernels, in the order of the dispatches."""
+    return [program.kernels[it.kernel].label for it in program.dispatches]
 
 
 NO_NUMBER = re.compile(r"[/%] ?\(?0[uif]?\b(?!\.)")

@@ -16,14 +16,10 @@ from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
 from onnxruntime_ep_wgpu.program.tuning import Bound
 from tests import zoo
 from tests.compiler.attention_models import MASKS, SPELLINGS, Sizes, attention_model, expected, feeds
-from tests.support import Runner, compile_model, make_model, target
+from tests.support import Runner, compile_model, hardware, make_model, target
 
 F = np.float32
 LENGTHS = ((1, 1), (1, 300), (7, 64), (65, 7), (64, 65), (300, 65))
-
-
-def hardware(**changes):
-    return dataclasses.replace(target(), software=False, **changes)
 
 
 def flashes(program) -> int:

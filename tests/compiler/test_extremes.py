@@ -13,7 +13,7 @@ from onnxruntime_ep_wgpu.compiler.rewrite import engine
 from onnxruntime_ep_wgpu.compiler.rewrite.extremes import EXTREMES
 from onnxruntime_ep_wgpu.program.program import Program
 from tests.ops.compare import SPECIAL, expected, random
-from tests.support import Runner, compile_model, make_model
+from tests.support import Runner, compile_model, labels, make_model
 from tests.targets import OWN, Way, each
 
 F = np.float32
@@ -42,10 +42,6 @@ def compiled(model: onnx.ModelProto, patch: pytest.MonkeyPatch, *, apart: bool) 
             rounds = tuple(tuple(rule for rule in rules if rule is not EXTREMES) for rules in engine.ROUNDS)
             here.setattr(engine.rewrite, "__defaults__", (rounds,))
         return compile_model(model)
-
-
-def labels(program: Program) -> list[str]:
-    return [program.kernels[it.kernel].label for it in program.dispatches]
 
 
 def special(rows: int, columns: int, dtype: Any) -> np.ndarray:

@@ -22,14 +22,10 @@ from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import Target
 from tests.ops import test_group_query as group_query
 from tests.ops.compare import model, random
-from tests.support import Runner, compile_model, target
+from tests.support import Runner, compile_model, hardware, target
 
 F = np.float32
 LAYOUTS = {"heads first": (0, 1, 2, 3), "steps first": (0, 2, 1, 3), "elements before steps": (0, 1, 3, 2)}
-
-
-def hardware(**changes: object) -> Target:
-    return dataclasses.replace(target(), software=False, **changes)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from onnxruntime_ep_wgpu.compiler.rewrite import engine
 from onnxruntime_ep_wgpu.compiler.rewrite.picked import PICKED
 from onnxruntime_ep_wgpu.program.program import Program
 from tests.ops.compare import expected, random
-from tests.support import Runner, compile_model, make_model, target
+from tests.support import Runner, compile_model, labels, make_model, target
 from tests.targets import OWN, Way, each
 
 F, H = np.float32, np.float16
@@ -35,10 +35,6 @@ def embedded(
     ]
     weights = {"table": random(WORDS, HIDDEN, dtype=dtype), "gain": random(HIDDEN, seed=1, dtype=dtype)}
     return make_model(nodes, {"ids": (ids, ["batch", "steps"])}, weights, opset=23)
-
-
-def labels(program: Program) -> list[str]:
-    return [program.kernels[it.kernel].label for it in program.dispatches]
 
 
 def apart(model: onnx.ModelProto, patch: pytest.MonkeyPatch) -> Program:

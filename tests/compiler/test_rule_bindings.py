@@ -15,7 +15,7 @@ from onnxruntime_ep_wgpu.program.target import Target
 from tests.compiler import attention_models, test_squeeze_excite
 from tests.compiler.attention_models import Sizes
 from tests.compiler.test_spelled import INVERSES, SQUARES, expected, model, softmax
-from tests.support import Runner, compile_model, make_model, target
+from tests.support import Runner, compile_model, labels, make_model, target
 
 TOLERANCE = 1e-5
 WINDOWS = (1, 2, 3, 4, 5, 6, 7, 9, 12)  # that the largest tensor takes
@@ -30,7 +30,7 @@ def limited(nbytes: int, windows: int, buffers: int, software: bool) -> Target:
 def check(program: Program, on: Target, rule: str, label: str, want: np.ndarray, *given: np.ndarray) -> None:
     for dispatch in program.dispatches:
         assert len(dispatch.args) <= on.max_storage_buffers, program.kernels[dispatch.kernel].label
-    made = label in {program.kernels[it.kernel].label for it in program.dispatches}
+    made = label in set(labels(program))
     reasons = [it.reason for it in program.declined if it.rule == rule]
     # Without a reduction of whole rows, as when these are in parts, there is nothing for the rule.
     assert made or all("in one kernel: the adapter has 8" in it for it in reasons), reasons

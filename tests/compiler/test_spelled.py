@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import numpy as np
@@ -11,7 +10,7 @@ from onnx import TensorProto
 from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.compiler import kernels
-from tests.support import Runner, compile_model, make_model, target
+from tests.support import Runner, compile_model, hardware, labels, make_model, target
 
 F = np.float32
 SQUARES = {
@@ -25,10 +24,6 @@ INVERSES = {
     "one divided": [node("Sqrt", ["e"], ["s"]), node("Div", ["one", "s"], ["r"]), node("Mul", ["r", "d"], ["n"])],
     "inverse by Pow": [node("Pow", ["e", "minus_half"], ["r"]), node("Mul", ["d", "r"], ["n"])],
 }
-
-
-def hardware():
-    return dataclasses.replace(target(), software=False)
 
 
 def model(square, inverse, *, centred, affine=True, dtype=F, shape=(3, 5, 70), axes=(-1,), dynamic=False, wide=False):
@@ -74,10 +69,6 @@ def expected(x, made, *, centred, axes=(-1,)):
 
         y = y * to_array(weights["gain"]).astype(np.float64) + to_array(weights["bias"]).astype(np.float64)
     return y
-
-
-def labels(program):
-    return [program.kernels[it.kernel].label for it in program.dispatches]
 
 
 def check(monkeypatch, made, x, want, label, on, tolerance=4e-6):

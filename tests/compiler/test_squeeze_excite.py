@@ -19,7 +19,7 @@ from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import Target
 from tests import halves
 from tests.ops.compare import expected
-from tests.support import Runner, compile_model, make_model, target
+from tests.support import Runner, compile_model, labels, make_model, target
 from tests.targets import OWN, Way, each, using
 
 F = np.float32
@@ -120,10 +120,6 @@ def block(
     del made.graph.output[:]
     made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
     return made
-
-
-def labels(program: Program) -> list[str]:
-    return [program.kernels[it.kernel].label for it in program.dispatches]
 
 
 def reasons(program: Program) -> list[str]:

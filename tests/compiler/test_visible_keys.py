@@ -19,21 +19,13 @@ from onnxruntime_ep_wgpu.plugin.assign.report import kernels_of
 from onnxruntime_ep_wgpu.program.program import Program, Storage
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
 from tests.compiler.attention_models import SPELLINGS, Sizes, attention_model, expected, feeds
-from tests.support import Runner, compile_model, make_model, target
+from tests.support import Runner, compile_model, hardware, labels, make_model
 
 F = np.float32
 FOUND = "flash_attention (mask by position)"
 NO_BAND = "the constant that masks its scores does not leave each query a band of keys"
 LOWEST = {F: -3.4028234663852886e38, np.float16: -65504.0, ml_dtypes.bfloat16: -3.3895313892515355e38}
 TOLERANCE = {F: 4e-6, np.float16: 2e-3, ml_dtypes.bfloat16: 2e-2}
-
-
-def hardware(**changes):
-    return dataclasses.replace(target(), software=False, **changes)
-
-
-def labels(program: Program) -> list[str]:
-    return [program.kernels[it.kernel].label for it in program.dispatches]
 
 
 def masks_of(program: Program) -> list[str]:
