@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,14 @@ import onnxruntime as ort
 from onnx import TensorProto
 from onnx.helper import make_node as node
 
-from onnxruntime_ep_wgpu.api.web_export import export
+from onnxruntime_ep_wgpu.api.web_export import MATRICES, export
+from onnxruntime_ep_wgpu.api.web_files import write_folder
+from onnxruntime_ep_wgpu.compiler.tune import use
+from onnxruntime_ep_wgpu.compiler.tune.matrices import MatrixTile
 from onnxruntime_ep_wgpu.program.dtypes import DType, packed
+from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
 from tests.language import models as decoders
-from tests.support import make_model
+from tests.support import compile_model, make_model
 from tests.zoo import tiny
 
 from . import causal, flows, host, kernels
@@ -231,7 +235,25 @@ def write(folder: Path) -> None:
     write_plain(folder)
     write_apart(folder / "apart")
     write_endless(folder)
+    write_units(folder)
     kernels.write(folder)
+
+
+def write_units(folder: Path) -> None:
+    """units.onnx.wgpu, a product of halves by matrix units, which are calculated in plain WGSL, and one for adapters without units;
+    units.json has its samples."""
+    x, w = (_rng().normal(size=it).astype(H) for it in ((33, 40), (40, 21)))
+    model = make_model([node("MatMul", ["x", "w"], ["m"]), node("Relu", ["m"], ["y"])], {"x": (H, ["n", 40])}, {"w": w})
+    units = replace(
+        WEB_BASELINE, name="web-units", matrices=MATRICES, tuning=(use(MatrixTile(16, 16, 16, 1, 1)),)
+    )
+    programs = [compile_model(model, it) for it in (units, WEB_BASELINE)]
+    assert ["matrix_sum" in it.kernels[0].wgsl[0] for it in programs] == [True, False]
+    place = folder / "units.onnx.wgpu"
+    place.mkdir()
+    write_folder(place, programs, 1 << 14)
+    sample = Sample({"x": x}, {"y": np.maximum(x.astype(np.float64) @ w.astype(np.float64), 0).astype(H)})
+    (folder / "units.json").write_text(json.dumps([_described(sample)]))
 
 
 def write_endless(folder: Path) -> None:

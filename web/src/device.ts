@@ -11,8 +11,12 @@ import { reason } from './reason.js';
 
 export const USAGE = { MAP_READ: 1, COPY_SRC: 4, COPY_DST: 8, UNIFORM: 64, STORAGE: 128 } as const;
 /** Features and limits that are asked for where the adapter has them. */
-const MATRICES = 'chromium-experimental-subgroup-matrix' as GPUFeatureName;
-const FEATURES = ['shader-f16', 'subgroups', 'timestamp-query', MATRICES] as const;
+const STANDARD = 'subgroup-matrix' as GPUFeatureName;
+/** The same while it is Chromium's experiment, as Programs name it. */
+const MATRICES = `chromium-experimental-${STANDARD}` as GPUFeatureName;
+const FEATURES = ['shader-f16', 'subgroups', 'timestamp-query', MATRICES, STANDARD] as const;
+/** What the experiment has before the words of the standard. */
+const EXPERIMENT = /chromium(_experimental_|\.)(?=subgroup_matrix)/g;
 /** Dot products of bytes. Where Metal lies below, each becomes a dozen instructions. */
 const BYTES = 'packed_4x8_integer_dot_product';
 
@@ -30,6 +34,7 @@ export class Gpu {
   readonly limits: GPUSupportedLimits;
   /** Products that matrix units make. */
   readonly matrices: readonly MatrixUnit[];
+  readonly #multiplied = new Map<string, Promise<boolean>>();
   readonly queue: GPUQueue;
   /** The adapter calculates on the CPU. */
   readonly software: boolean;
@@ -53,7 +58,7 @@ export class Gpu {
     this.software = isFallbackAdapter ?? /swiftshader|llvmpipe/i.test(`${description} ${architecture}`);
     const own = !this.software && vendor && vendor !== 'apple' && globalThis.navigator?.gpu?.wgslLanguageFeatures?.has(BYTES);
     this.features = new Set([
-      ...(device.features as ReadonlySet<string>), ...(own ? ['integer-dots'] : []), ...(vendor === 'nvidia' ? ['discrete'] : []),
+      ...(device.features as ReadonlySet<string>), ...(device.features.has(STANDARD) ? [MATRICES] : []), ...(own ? ['integer-dots'] : []), ...(vendor === 'nvidia' ? ['discrete'] : []),
     ]); // prettier-ignore
     void device.lost.then((info) => {
       this.lost ??= info.message || info.reason || 'unknown reason';
@@ -206,7 +211,16 @@ export class Gpu {
     return pipeline;
   }
 
-  async #compile(code: string, layout: GPUPipelineLayout, label: string): Promise<GPUComputePipeline> {
+  /** Whether these units multiply as the device says, as kernels spell them; tried once. */
+  multiplies(units: readonly MatrixUnit[]): Promise<boolean> {
+    const key = `${units}`;
+    let found = this.#multiplied.get(key);
+    if (!found) this.#multiplied.set(key, (found = import('./matrices.js').then((it) => it.multiplies(this, units)).catch(() => false)));
+    return found;
+  }
+
+  async #compile(text: string, layout: GPUPipelineLayout, label: string): Promise<GPUComputePipeline> {
+    const code = this.device.features.has(MATRICES) ? text : text.replace(EXPERIMENT, '');
     const module = this.device.createShaderModule({ code, label });
     try {
       return await this.device.createComputePipelineAsync({ layout, label, compute: { module, entryPoint: 'main' } });
@@ -226,7 +240,7 @@ interface MatrixInfo {
 /** Those of a device whose subgroups all have one size, which a kernel for matrices counts on. */
 function matricesOf({ adapterInfo, features }: GPUDevice): MatrixUnit[] {
   const { subgroupMinSize, subgroupMaxSize } = adapterInfo ?? {};
-  if (!features.has(MATRICES) || !subgroupMinSize || subgroupMinSize !== subgroupMaxSize) return [];
+  if (!(features.has(MATRICES) || features.has(STANDARD)) || !subgroupMinSize || subgroupMinSize !== subgroupMaxSize) return [];
   return [...((adapterInfo as MatrixInfo).subgroupMatrixConfigs ?? [])].map((it) => [
     it.M, it.N, it.K, it.componentType, it.resultComponentType, subgroupMinSize,
   ]); // prettier-ignore

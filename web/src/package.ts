@@ -41,6 +41,8 @@ export interface Capabilities {
   readonly features: ReadonlySet<string>;
   readonly limits: GPUSupportedLimits;
   readonly matrices?: readonly MatrixUnit[];
+  /** Whether these multiply as the adapter says. */
+  multiplies?(units: readonly MatrixUnit[]): Promise<boolean>;
   /** The adapter calculates on the CPU. */
   readonly software: boolean;
 }
@@ -188,14 +190,24 @@ async function ofManifest(
   read: (entry: FileEntry) => Promise<Uint8Array>,
   open: () => Chunks,
 ): Promise<Package> {
-  const chosen = damaged(what, () => choose(manifest, has));
-  if (!chosen) throw new ProgramError(`${what} is damaged: it names no program`);
-  const { entry, number, target } = chosen;
-  fits(target, has, what);
+  const chosen = (matrices = has.matrices): Chosen => {
+    const found = damaged(what, () => choose(manifest, has, matrices));
+    if (!found) throw new ProgramError(`${what} is damaged: it names no program`);
+    fits(found.target, has, what);
+    return found;
+  };
+  let { entry, number, target } = chosen();
   const weights = open(); // on their way while the program is fetched, read and compiled
   try {
-    const name = `${what}, ${entry.file}`;
-    const program = readExport(text(await inflated(await read(entry), name)), number, target, name);
+    const textOf = async ({ file }: FileEntry): Promise<string> => text(await inflated(await read(entry), `${what}, ${file}`));
+    let json = textOf(entry);
+    json.catch(() => undefined); // told when it is waited for
+    if (target.matrices.length && has.multiplies && !(await has.multiplies(target.matrices))) {
+      const before = entry;
+      ({ entry, number, target } = chosen([]));
+      if (entry !== before) json = textOf(entry);
+    }
+    const program = readExport(await json, number, target, `${what}, ${entry.file}`);
     const { bytes: total, chunks } = manifest.weights;
     const stored = chunks.reduce((sum, it) => sum + weightBytes(it), 0);
     if (stored !== total || program.weights.some((it) => it.offset + it.bytes > total)) {
@@ -208,16 +220,22 @@ async function ofManifest(
   }
 }
 
+interface Chosen {
+  readonly entry: FileEntry;
+  readonly number: number;
+  readonly target: Target;
+}
+
 function isSize(it: unknown): boolean {
   return Number.isSafeInteger(it) && (it as number) >= 0;
 }
 
 /** The first that the adapter has everything for and that is made for its kind; the last one is for every adapter. */
-function choose({ programs }: Manifest, has: Capabilities): { entry: FileEntry; number: number; target: Target } | undefined {
+function choose({ programs }: Manifest, has: Capabilities, matrices: Capabilities['matrices']): Chosen | undefined {
   const all = programs.flatMap((entry) => [entry.targets ?? []].flat().map((it, number) => (
     { entry, number, target: targetOf({ ...BASELINE, ...it }) }
   ))); // prettier-ignore
-  return all.find(({ target: it }) => it.software === has.software && !lack(it, has.features, has.limits, has.matrices)) ?? all.at(-1);
+  return all.find(({ target: it }) => it.software === has.software && !lack(it, has.features, has.limits, matrices)) ?? all.at(-1);
 }
 
 /** Hands over the chunks of a folder; the first ones are asked for at once. */
