@@ -244,9 +244,7 @@ def write_units(folder: Path) -> None:
     units.json has its samples."""
     x, w = (_rng().normal(size=it).astype(H) for it in ((33, 40), (40, 21)))
     model = make_model([node("MatMul", ["x", "w"], ["m"]), node("Relu", ["m"], ["y"])], {"x": (H, ["n", 40])}, {"w": w})
-    units = replace(
-        WEB_BASELINE, name="web-units", matrices=MATRICES, tuning=(use(MatrixTile(16, 16, 16, 1, 1)),)
-    )
+    units = replace(WEB_BASELINE, name="web-units", matrices=MATRICES, tuning=(use(MatrixTile(16, 16, 16, 1, 1)),))
     programs = [compile_model(model, it) for it in (units, WEB_BASELINE)]
     assert ["matrix_sum" in it.kernels[0].wgsl[0] for it in programs] == [True, False]
     place = folder / "units.onnx.wgpu"
