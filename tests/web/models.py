@@ -137,7 +137,7 @@ def _conv() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
 
 
 def _growing() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
-    """A sequence that grows by one per run, with kernels that have variants."""
+    """A sequence that grows by one per run, and a short one, with kernels that have variants."""
     w = _rng().normal(size=(32, 32)).astype(F) / 6
     nodes = [
         node("MatMul", ["x", "w"], ["q"]),
@@ -147,7 +147,7 @@ def _growing() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:
         node("MatMul", ["p", "x"], ["y"]),
     ]
     x = _rng().normal(size=(80, 32)).astype(F)
-    return make_model(nodes, {"x": (F, ["n", 32])}, {"w": w}), [{"x": x[:n]} for n in range(28, 40)]
+    return make_model(nodes, {"x": (F, ["n", 32])}, {"w": w}), [{"x": x[:n]} for n in (*range(28, 40), 2)]
 
 
 def _chain() -> tuple[onnx.ModelProto, list[dict[str, Any]]]:

@@ -34,7 +34,6 @@ export class Gpu {
   readonly limits: GPUSupportedLimits;
   /** Products that matrix units make. */
   readonly matrices: readonly MatrixUnit[];
-  readonly #multiplied = new Map<string, Promise<boolean>>();
   readonly queue: GPUQueue;
   /** The adapter calculates on the CPU. */
   readonly software: boolean;
@@ -209,14 +208,6 @@ export class Gpu {
       this.#pipelines.set(key, pipeline);
     }
     return pipeline;
-  }
-
-  /** Whether these units multiply as the device says, as kernels spell them; tried once. */
-  multiplies(units: readonly MatrixUnit[]): Promise<boolean> {
-    const key = `${units}`;
-    let found = this.#multiplied.get(key);
-    if (!found) this.#multiplied.set(key, (found = import('./matrices.js').then((it) => it.multiplies(this, units)).catch(() => false)));
-    return found;
   }
 
   async #compile(text: string, layout: GPUPipelineLayout, label: string): Promise<GPUComputePipeline> {

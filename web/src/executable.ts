@@ -8,7 +8,7 @@ import { InputError, LimitError } from './errors.js';
 import { type Layout, Layouts } from './layout.js';
 import type { Package } from './package.js';
 import { Plan, nameOf, pipelinesOf } from './plan.js';
-import { evaluate, type Int } from './postfix.js';
+import { defined, evaluate, type Int, mentioned, needed } from './postfix.js';
 import { type Program, type Value, valueBytes } from './program.js';
 import type { OnProfile, Profiled } from './profile.js';
 import { ResultBuffers } from './results.js';
@@ -154,9 +154,12 @@ export class Executable {
     this.#made += 1;
     const grow = this.#grow;
     const like = grow && [...this.#plans.values()].findLast(({ plan }) => grow.isLike(plan, layout))?.plan;
-    const needed = like ? like.steps.map((it) => it.pipeline) : pipelinesOf(this.program, this.gpu, layout);
+    const { compiled } = this.gpu;
+    const pipelines = like ? like.steps.map((it) => it.pipeline) : pipelinesOf(this.program, this.gpu, layout);
+    const fresh = this.gpu.compiled > compiled;
     if (this.#made === 2) await this.#growing();
-    const plan = like && grow.hasRoom(like, layout) ? like : await this.#planFor(layout, await needed, like);
+    this.#grow?.follow(this, this.program, this.gpu, symbols, fresh, [mentioned, needed, defined, evaluate], () => !this.#released && !this.gpu.lost);
+    const plan = like && grow.hasRoom(like, layout) ? like : await this.#planFor(layout, await pipelines, like);
     const kept = (value: number): GPUBuffer => this.results.keep(`${key}|${value}`, layout.nbytes[value]!, nameOf(this.program, layout, value));
     const runs = new Runs(plan, layout, like?.layout.nbytes ?? [], key, kept, feeds);
     this.#touch(runs);
@@ -164,10 +167,9 @@ export class Executable {
     return runs;
   }
 
-  /** Shapes change, so sooner or later every variant is wanted: later shapes then wait for none, and plan little. */
+  /** Shapes change, so later ones compile ahead and plan little. */
   async #growing(): Promise<void> {
     const grow = (this.#grow = await import('./grow.js').catch(() => undefined)); // without it every shape has a plan of its own
-    void grow?.compileUsable(this.program, this.gpu, () => !this.#released && !this.gpu.lost);
     this.#layouts.parts = grow?.partsOf;
   }
 

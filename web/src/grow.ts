@@ -4,7 +4,8 @@
 import type { Gpu } from './device.js';
 import type { Layout, Parts } from './layout.js';
 import type { Plan } from './plan.js';
-import type { Postfix } from './postfix.js';
+import type * as postfix from './postfix.js';
+import type { Int, Postfix } from './postfix.js';
 import type { Dispatch, Program } from './program.js';
 
 /** By program and the names of symbols. */
@@ -51,18 +52,120 @@ export function hasRoom({ layout, buffers, owned, most }: Plan, { nbytes }: Layo
   return nbytes.every((it, value) => it === layout.nbytes[value] || it <= Math.min(most, (buffers.get(value) ?? owned.get(value))?.size ?? it));
 }
 
+// ---- kernels
+
+type Variant = readonly [kernel: number, variant: number];
+/** What the library calculates sizes with. */
+type Calculating = readonly [typeof postfix.mentioned, typeof postfix.needed, typeof postfix.defined, typeof postfix.evaluate];
+
+/** The sizes of a session's runs, and what is compiled for later ones. */
+interface Sizes {
+  symbols: readonly Int[];
+  /** Lines of sizes that are looked through, each from so many elements on. */
+  readonly lines: Map<string, number>;
+  /** Variants that the next sizes of a line take, nearest first, and those that any sizes may take. */
+  line: Variant[];
+  rest: Variant[] | undefined;
+  grows: boolean;
+  compiling: boolean;
+}
+const sizes = new WeakMap<object, Sizes>();
+
+/** Steps of a line that are looked through. */
+const FARTHEST = 2 ** 16;
+/** Kernels ask whether sizes are multiples of this, or of what divides it. */
+const MULTIPLE = 8;
+
 /**
- * Compiles all that some shape may take, while `going`: what stands behind a guard that always holds, or never, is not. One after
- * another, because a language model has a hundred: reading their texts at once keeps the thread, and what a run waits for would be
- * the last in the queue.
+ * Is told each new set of sizes of `session` from the second one on. Sizes that grow by one, as in steps of a text, are a line: what
+ * later steps of it take is compiled, and nothing else while they go on. Where sizes change in another way, and a run of these is the
+ * first that takes some kernel (`fresh`), what any sizes may take is. One after another, because a language model has a hundred: reading their texts at once keeps the thread, and what a run waits
+ * for would be the last in the queue.
  */
-export async function compileUsable(program: Program, gpu: Gpu, going: () => boolean): Promise<void> {
-  for (const { kernel, guards } of program.dispatches) {
-    const last = guards.findIndex((it) => typeof it !== 'object' && it);
-    for (const [variant, guard] of guards.entries()) {
-      if (!going()) return;
-      if (guard && (last < 0 || variant <= last)) await gpu.pipeline(program.kernels[kernel]!, variant).catch(() => undefined);
-    }
+export function follow(session: object, program: Program, gpu: Gpu, symbols: readonly Int[], fresh: boolean, by: Calculating, going: () => boolean): void {
+  const all = sizes.get(session);
+  if (!all) {
+    sizes.set(session, { symbols, lines: new Map(), line: [], rest: undefined, grows: false, compiling: false });
+    return;
   }
+  const steps = symbols.map((it, k) => Number(it) - Number(all.symbols[k]));
+  all.symbols = symbols;
+  all.grows = steps.every((it) => it === 0 || it === 1);
+  if (all.grows) {
+    const first = steps.indexOf(1);
+    const key = symbols.map((it, k) => (steps[k] ? Number(it) - Number(symbols[first]) : `=${it}`)).join();
+    const from = Number(symbols[first]);
+    if (!(all.lines.get(key)! <= from)) {
+      all.lines.set(key, from);
+      all.line = variantsOf(program, symbols, steps.map(Boolean), by);
+    }
+  } else if (fresh) all.rest ??= usable(program);
+  if (!all.compiling) void compile(all, program, gpu, going);
 }
 
+async function compile(all: Sizes, program: Program, gpu: Gpu, going: () => boolean): Promise<void> {
+  all.compiling = true;
+  for (let next; going() && (next = all.line.shift() ?? (all.grows ? undefined : all.rest?.shift())); ) {
+    await gpu.pipeline(program.kernels[next[0]]!, next[1]).catch(() => undefined);
+  }
+  all.compiling = false;
+}
+
+/** What some sizes may take: not what stands behind a guard that always holds, or never does. */
+function usable(program: Program): Variant[] {
+  return program.dispatches.flatMap(({ kernel, guards }) => {
+    const last = guards.findIndex((it) => typeof it !== 'object' && it);
+    return guards.flatMap((guard, variant): Variant[] => (guard && (last < 0 || variant <= last) ? [[kernel, variant]] : []));
+  });
+}
+
+/**
+ * What later steps of a line take, nearest first. Guards compare sizes, and ask for multiples: of the steps that are alike in these
+ * it looks at the first one and at doubles, and between two that differ.
+ */
+function variantsOf(
+  program: Program, symbols: readonly Int[], growing: readonly boolean[], [mentioned, needed, defined, evaluate]: Calculating,
+): Variant[] {
+  const names = new Set(program.symbols.flatMap(({ name }, k) => (growing[k] ? name : [])));
+  const changes = (it: Postfix): boolean => [...mentioned([it])].some((name) => names.has(name));
+  const definitions = needed(mentioned(program.dispatches.flatMap((it) => it.guards)), program.definitions);
+  const changed = definitions.filter(([name, it]) => changes(it) && names.add(name));
+  const dispatches = program.dispatches.filter((it) => it.guards.some(changes));
+  const guards = [...new Set(dispatches.flatMap((it) => it.guards))];
+  const known = defined(new Map(program.symbols.map(({ name }, k) => [name, symbols[k]!])), definitions);
+  const constant = guards.map((it) => (changes(it) ? undefined : Number(Boolean(evaluate(it, known)))));
+  const found = new Map<string, readonly [step: number, Variant]>();
+  const seen = new Map<string, number>();
+  /** Which guards hold after so many steps. */
+  const holding = (step: number): string => {
+    program.symbols.forEach(({ name }, k) => growing[k] && known.set(name, Number(symbols[k]) + step));
+    for (const [name, it] of changed) known.set(name, evaluate(it, known));
+    const held = guards.map((it, k) => constant[k] ?? Number(Boolean(evaluate(it, known)))).join('');
+    if (!(seen.get(held)! <= step)) seen.set(held, step);
+    return held;
+  };
+  const between = (first: number, atFirst: string, last: number, atLast: string): void => {
+    if (atFirst === atLast || last - first <= MULTIPLE) return;
+    const middle = first + Math.floor((last - first) / MULTIPLE / 2) * MULTIPLE;
+    const there = holding(middle);
+    between(first, atFirst, middle, there);
+    between(middle, there, last, atLast);
+  };
+  for (let like = 1; like <= MULTIPLE; like++) {
+    let [step, held] = [like, holding(like)];
+    for (let far = MULTIPLE; far < FARTHEST; far *= 2) {
+      const there = holding(like + far);
+      between(step, held, like + far, there);
+      [step, held] = [like + far, there];
+    }
+  }
+  const place = new Map(guards.map((it, k) => [it, k]));
+  for (const [held, step] of seen) {
+    for (const it of dispatches) {
+      const variant = it.guards.findIndex((guard) => held[place.get(guard)!] === '1');
+      const key = `${it.kernel},${variant}`;
+      if (variant >= 0 && !(found.get(key)?.[0]! <= step)) found.set(key, [step, [it.kernel, variant]]);
+    }
+  }
+  return [...found.values()].sort(([a], [b]) => a - b).map(([, it]) => it);
+}

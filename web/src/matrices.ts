@@ -48,9 +48,18 @@ fn main(@builtin(local_invocation_index) lane: u32) {
   };
 }
 
-/** Whether the device compiles all of them as kernels spell them, and they give what they should. Rejects where it is lost. */
+const tried = new WeakMap<Gpu, Map<string, Promise<boolean>>>();
+
+/** Whether the device compiles all of them as kernels spell them, and they give what they should; each is tried once. */
 export async function multiplies(gpu: Gpu, units: readonly MatrixUnit[]): Promise<boolean> {
-  return (await Promise.all(units.map((it) => isRight(gpu, it)))).every(Boolean);
+  const all = tried.get(gpu) ?? new Map<string, Promise<boolean>>();
+  tried.set(gpu, all);
+  const found = units.map((it) => {
+    const key = `${it}`;
+    if (!all.has(key)) all.set(key, isRight(gpu, it).catch(() => false));
+    return all.get(key);
+  });
+  return (await Promise.all(found)).every(Boolean);
 }
 
 async function isRight(gpu: Gpu, unit: MatrixUnit): Promise<boolean> {

@@ -229,7 +229,8 @@ export class Session implements InferenceSessionHandler {
 
 async function load(source: string | Uint8Array, options: Options, signal?: AbortSignal): Promise<Runner> {
   const gpu = options.device ? Gpu.of(options.device) : await sharedGpu();
-  const found = await openPackage(source, gpu, { signal });
+  const multiplies = (units: Gpu['matrices']): Promise<boolean> => import('./matrices.js').then((it) => it.multiplies(gpu, units), () => false);
+  const found = await openPackage(source, { ...gpu, multiplies }, { signal });
   const { onProgress } = options;
   const progress = onProgress && ((loaded: number) => onProgress({ loaded, total: found.total }));
   if (found.program.header?.['parts']) return (await import('./flow/flow.js')).opened(Executable, errors, found, gpu, progress, signal);

@@ -64,9 +64,11 @@ for (const name of ['causal', 'stateless']) {
       read.length = 0;
       for await (const token of generate(session, prompt, { maxNewTokens: 40 })) {
         found.push(token);
+        if (found.length === 3) await settled(); // what the third step queued is compiled one after another
         steps.push(compiled);
       }
       assert.deepEqual(found, expected.slice(0, 40));
+      assert.deepEqual(new Set(steps.slice(2)), new Set([compiled]));
       assert(steps[0] > before);
       assert.deepEqual(read, name === 'causal' ? [16, 16] : [16]); // one for the step that is on its way
       await settled();
