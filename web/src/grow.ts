@@ -61,7 +61,7 @@ type Calculating = readonly [typeof postfix.mentioned, typeof postfix.needed, ty
 /** The sizes of a session's runs, and what is compiled for later ones. */
 interface Sizes {
   symbols: readonly Int[];
-  /** Lines of sizes that are looked through, each from so many elements on. */
+  /** Lines of sizes, and from how many elements on each was looked through last. */
   readonly lines: Map<string, number>;
   /** Variants that the next sizes of a line take, nearest first, and those that any sizes may take. */
   line: Variant[];
@@ -71,8 +71,8 @@ interface Sizes {
 }
 const sizes = new WeakMap<object, Sizes>();
 
-/** Steps of a line that are looked through. */
-const FARTHEST = 2 ** 16;
+/** Steps of a line that are looked through at a time; after half of them the next ones are. */
+const FARTHEST = 2 ** 12;
 /** Kernels ask whether sizes are multiples of this, or of what divides it. */
 const MULTIPLE = 8;
 
@@ -95,7 +95,8 @@ export function follow(session: object, program: Program, gpu: Gpu, symbols: rea
     const first = steps.indexOf(1);
     const key = symbols.map((it, k) => (steps[k] ? Number(it) - Number(symbols[first]) : `=${it}`)).join();
     const from = Number(symbols[first]);
-    if (!(all.lines.get(key)! <= from)) {
+    const begun = all.lines.get(key) ?? Infinity;
+    if (from < begun || from >= begun + FARTHEST / 2) {
       all.lines.set(key, from);
       all.line = variantsOf(program, symbols, steps.map(Boolean), by);
     }

@@ -116,3 +116,14 @@ test('what is compiled for other sizes waits while they grow', async () => {
   await told(symbolsOf(program, 7, 0));
   assert(before < some && line < compiled.size / 2, `${before}, ${some}, ${line}, ${compiled.size}`);
 });
+
+test('of a long line the next steps are looked through before they come', async () => {
+  const { program, compiled, told } = await followed('growing.wgpu', TARGETS[1]);
+  const long = program.kernels.find(({ label }) => label.startsWith('softmax')).wgsl[0]; // of rows of 8193 and more
+  const seen = [];
+  for (let n = 10; n < 8193; n++) {
+    await told([n], n % 1024 < 8 ? 2000 : 1, false);
+    if (compiled.has(long)) seen.push(n);
+  }
+  assert(seen[0] > 4000 && seen[0] < 8000, `from ${seen[0]} on`);
+});
