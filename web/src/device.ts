@@ -6,17 +6,15 @@ import { env } from 'onnxruntime-common';
 import { DeviceError, OptionError, ProgramError, messageOf } from './errors.js';
 import { held } from './memory.js';
 import { preferenceOf } from './flags.js';
-import { type Kernel, LIMITS, type MatrixUnit } from './program.js';
+import { type Kernel, LIMITS } from './program.js';
 import { reason } from './reason.js';
 
 export const USAGE = { MAP_READ: 1, COPY_SRC: 4, COPY_DST: 8, UNIFORM: 64, STORAGE: 128 } as const;
 /** Features and limits that are asked for where the adapter has them. */
 const STANDARD = 'subgroup-matrix' as GPUFeatureName;
 /** The same while it is Chromium's experiment, as Programs name it. */
-const MATRICES = `chromium-experimental-${STANDARD}` as GPUFeatureName;
+export const MATRICES = `chromium-experimental-${STANDARD}` as GPUFeatureName;
 const FEATURES = ['shader-f16', 'subgroups', 'timestamp-query', MATRICES, STANDARD] as const;
-/** What the experiment has before the words of the standard. */
-const EXPERIMENT = /chromium(_experimental_|\.)(?=subgroup_matrix)/g;
 /** Dot products of bytes. Where Metal lies below, each becomes a dozen instructions. */
 const BYTES = 'packed_4x8_integer_dot_product';
 
@@ -32,8 +30,8 @@ export class Gpu {
    */
   readonly features: ReadonlySet<string>;
   readonly limits: GPUSupportedLimits;
-  /** Products that matrix units make. */
-  readonly matrices: readonly MatrixUnit[];
+  /** Kernels for matrix units as this browser spells them, where that is another way. */
+  spelled: ((code: string) => string) | undefined;
   readonly queue: GPUQueue;
   /** The adapter calculates on the CPU. */
   readonly software: boolean;
@@ -50,7 +48,6 @@ export class Gpu {
 
   private constructor(readonly device: GPUDevice) {
     this.limits = device.limits;
-    this.matrices = matricesOf(device);
     this.queue = device.queue;
     // Older browsers do not say; the name does.
     const { isFallbackAdapter, description, architecture, vendor } = device.adapterInfo ?? {};
@@ -211,7 +208,7 @@ export class Gpu {
   }
 
   async #compile(text: string, layout: GPUPipelineLayout, label: string): Promise<GPUComputePipeline> {
-    const code = this.device.features.has(MATRICES) ? text : text.replace(EXPERIMENT, '');
+    const code = this.spelled?.(text) ?? text;
     const module = this.device.createShaderModule({ code, label });
     try {
       return await this.device.createComputePipelineAsync({ layout, label, compute: { module, entryPoint: 'main' } });
@@ -221,20 +218,6 @@ export class Gpu {
       throw new ProgramError(`the kernel '${label}' does not compile${why ?? `: ${messageOf(error)}`}`, { cause: error });
     }
   }
-}
-
-// What Chromium says of them, which the types of the specification do not have yet.
-interface MatrixInfo {
-  readonly subgroupMatrixConfigs?: Iterable<{ M: number; N: number; K: number; componentType: string; resultComponentType: string }>;
-}
-
-/** Those of a device whose subgroups all have one size, which a kernel for matrices counts on. */
-function matricesOf({ adapterInfo, features }: GPUDevice): MatrixUnit[] {
-  const { subgroupMinSize, subgroupMaxSize } = adapterInfo ?? {};
-  if (!(features.has(MATRICES) || features.has(STANDARD)) || !subgroupMinSize || subgroupMinSize !== subgroupMaxSize) return [];
-  return [...((adapterInfo as MatrixInfo).subgroupMatrixConfigs ?? [])].map((it) => [
-    it.M, it.N, it.K, it.componentType, it.resultComponentType, subgroupMinSize,
-  ]); // prettier-ignore
 }
 
 /** The bindings with the uniform block, as a pipeline needs them. */

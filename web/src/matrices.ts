@@ -1,10 +1,11 @@
 // Whether matrix units multiply as an adapter says: drivers list some that give wrong products, and browsers spell them in several
-// ways while they are an experiment. In: a device and units that a Program needs. Out: whether all of them are right. What is compared
+// ways while they are an experiment. In: a device. Out: its units that are right. What is compared
 // is exact: products of small integers. Few adapters have units, so this is a file of its own, which imports nothing that the library has.
 
 import type { Gpu } from './device.js';
 import type { Kernel, MatrixUnit } from './format.js';
 
+const FEATURE = 'chromium-experimental-subgroup-matrix' as GPUFeatureName;
 const [COPY_SRC, STORAGE] = [4, 128]; // of GPUBufferUsage
 const LARGEST = 8; // of operands, by 17 of which they repeat
 const operand = (at: number): number => ((at * 7) % 17) - LARGEST;
@@ -48,23 +49,42 @@ fn main(@builtin(local_invocation_index) lane: u32) {
   };
 }
 
-const tried = new WeakMap<Gpu, Map<string, Promise<boolean>>>();
+// What Chromium says of them, which the types of the specification do not have yet.
+interface MatrixInfo {
+  readonly subgroupMatrixConfigs?: Iterable<{ M: number; N: number; K: number; componentType: string; resultComponentType: string }>;
+}
+const found = new WeakMap<Gpu, Promise<readonly MatrixUnit[]>>();
+/** What the experiment has before the words of the standard. */
+const EXPERIMENT = /chromium(_experimental_|\.)(?=subgroup_matrix)/g;
 
-/** Whether the device compiles all of them as kernels spell them, and they give what they should; each is tried once. */
-export async function multiplies(gpu: Gpu, units: readonly MatrixUnit[]): Promise<boolean> {
-  const all = tried.get(gpu) ?? new Map<string, Promise<boolean>>();
-  tried.set(gpu, all);
-  const found = units.map((it) => {
-    const key = `${it}`;
-    if (!all.has(key)) all.set(key, isRight(gpu, it).catch(() => false));
-    return all.get(key);
-  });
-  return (await Promise.all(found)).every(Boolean);
+/**
+ * The units of a device that kernels use, which compile as kernels spell them, and give what they should; tried once. None where
+ * subgroups have several sizes: a kernel for matrices counts on one.
+ */
+export function unitsOf(gpu: Gpu): Promise<readonly MatrixUnit[]> {
+  let units = found.get(gpu);
+  if (!units) found.set(gpu, (units = tried(gpu)));
+  return units;
+}
+
+async function tried(gpu: Gpu): Promise<readonly MatrixUnit[]> {
+  const { adapterInfo, features } = gpu.device;
+  const { subgroupMinSize, subgroupMaxSize } = adapterInfo ?? {};
+  if (!subgroupMinSize || subgroupMinSize !== subgroupMaxSize) return [];
+  if (!features.has(FEATURE)) gpu.spelled = (code) => code.replace(EXPERIMENT, '');
+  const units = [...((adapterInfo as MatrixInfo).subgroupMatrixConfigs ?? [])].map(
+    (it): MatrixUnit => [it.M, it.N, it.K, it.componentType, it.resultComponentType, subgroupMinSize],
+  );
+  const right = await Promise.all(units.map((it) => isUsed(it) && isRight(gpu, it).catch(() => false)));
+  return units.filter((_, k) => right[k]);
+}
+
+function isUsed([m, n, k, type, sum]: MatrixUnit): boolean {
+  return type === 'f16' && sum === 'f32' && !(m % 8 || n % 8 || k % 8);
 }
 
 async function isRight(gpu: Gpu, unit: MatrixUnit): Promise<boolean> {
-  const [m, n, k, type, sum] = unit;
-  if (type !== 'f16' || sum !== 'f32' || m % 8 || n % 8 || k % 8) return false; // no kernel uses it
+  const [m, n] = unit;
   const kernel = kernelOf(unit);
   const pipeline = await gpu.pipeline(kernel, 0);
   const bytes = 8 * m * n;

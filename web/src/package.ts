@@ -40,9 +40,8 @@ export interface Package {
 export interface Capabilities {
   readonly features: ReadonlySet<string>;
   readonly limits: GPUSupportedLimits;
-  readonly matrices?: readonly MatrixUnit[];
-  /** Whether these multiply as the adapter says. */
-  multiplies?(units: readonly MatrixUnit[]): Promise<boolean>;
+  /** Products that matrix units make; they are tried before. */
+  readonly matrices?: (() => Promise<readonly MatrixUnit[]>) | undefined;
   /** The adapter calculates on the CPU. */
   readonly software: boolean;
 }
@@ -190,24 +189,21 @@ async function ofManifest(
   read: (entry: FileEntry) => Promise<Uint8Array>,
   open: () => Chunks,
 ): Promise<Package> {
-  const chosen = (matrices = has.matrices): Chosen => {
-    const found = damaged(what, () => choose(manifest, has, matrices));
-    if (!found) throw new ProgramError(`${what} is damaged: it names no program`);
-    fits(found.target, has, what);
-    return found;
-  };
-  let { entry, number, target } = chosen();
+  const all = damaged(what, () => manifest.programs.flatMap((entry) => [entry.targets ?? []].flat().map((it, number) => (
+    { entry, number, target: targetOf({ ...BASELINE, ...it }) }
+  )))); // prettier-ignore
+  const units = all.some(({ target }) => target.matrices.length) ? await has.matrices?.() : undefined;
+  // The first that the adapter has everything for and that is made for its kind; the last one is for every adapter.
+  let chosen = all.find(({ target: it }) => it.software === has.software && !lack(it, has.features, has.limits, units));
+  if (!chosen) {
+    if (!(chosen = all.at(-1))) throw new ProgramError(`${what} is damaged: it names no program`);
+    fits(chosen.target, has, what);
+  }
+  const { entry, number, target } = chosen;
   const weights = open(); // on their way while the program is fetched, read and compiled
   try {
-    const textOf = async ({ file }: FileEntry): Promise<string> => text(await inflated(await read(entry), `${what}, ${file}`));
-    let json = textOf(entry);
-    json.catch(() => undefined); // told when it is waited for
-    if (target.matrices.length && has.multiplies && !(await has.multiplies(target.matrices))) {
-      const before = entry;
-      ({ entry, number, target } = chosen([]));
-      if (entry !== before) json = textOf(entry);
-    }
-    const program = readExport(await json, number, target, `${what}, ${entry.file}`);
+    const name = `${what}, ${entry.file}`;
+    const program = readExport(text(await inflated(await read(entry), name)), number, target, name);
     const { bytes: total, chunks } = manifest.weights;
     const stored = chunks.reduce((sum, it) => sum + weightBytes(it), 0);
     if (stored !== total || program.weights.some((it) => it.offset + it.bytes > total)) {
@@ -220,22 +216,8 @@ async function ofManifest(
   }
 }
 
-interface Chosen {
-  readonly entry: FileEntry;
-  readonly number: number;
-  readonly target: Target;
-}
-
 function isSize(it: unknown): boolean {
   return Number.isSafeInteger(it) && (it as number) >= 0;
-}
-
-/** The first that the adapter has everything for and that is made for its kind; the last one is for every adapter. */
-function choose({ programs }: Manifest, has: Capabilities, matrices: Capabilities['matrices']): Chosen | undefined {
-  const all = programs.flatMap((entry) => [entry.targets ?? []].flat().map((it, number) => (
-    { entry, number, target: targetOf({ ...BASELINE, ...it }) }
-  ))); // prettier-ignore
-  return all.find(({ target: it }) => it.software === has.software && !lack(it, has.features, has.limits, matrices)) ?? all.at(-1);
 }
 
 /** Hands over the chunks of a folder; the first ones are asked for at once. */
@@ -327,7 +309,7 @@ async function inflated(bytes: Uint8Array, what: string, size?: number): Promise
 }
 
 export function fits(target: Target, has: Capabilities, what: string): void {
-  const problem = lack(target, has.features, has.limits, has.matrices);
+  const problem = lack(target, has.features, has.limits);
   if (problem) throw new LimitError(`${what} ${problem}: export it for this target`);
 }
 

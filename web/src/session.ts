@@ -2,7 +2,7 @@
 
 import { type InferenceSession, type InferenceSessionHandler, type OnnxValue, Tensor, env } from 'onnxruntime-common';
 import type { Feed, Result } from './bound.js';
-import { Gpu, sharedGpu } from './device.js';
+import { Gpu, MATRICES, sharedGpu } from './device.js';
 import { type DType, nbytes, typedArray } from './dtypes.js';
 import * as errors from './errors.js';
 import { DeviceError, InputError, OptionError } from './errors.js';
@@ -229,8 +229,8 @@ export class Session implements InferenceSessionHandler {
 
 async function load(source: string | Uint8Array, options: Options, signal?: AbortSignal): Promise<Runner> {
   const gpu = options.device ? Gpu.of(options.device) : await sharedGpu();
-  const multiplies = (units: Gpu['matrices']): Promise<boolean> => import('./matrices.js').then((it) => it.multiplies(gpu, units), () => false);
-  const found = await openPackage(source, { ...gpu, multiplies }, { signal });
+  const matrices = gpu.features.has(MATRICES) ? () => import('./matrices.js').then((it) => it.unitsOf(gpu)) : undefined;
+  const found = await openPackage(source, { ...gpu, matrices }, { signal });
   const { onProgress } = options;
   const progress = onProgress && ((loaded: number) => onProgress({ loaded, total: found.total }));
   if (found.program.header?.['parts']) return (await import('./flow/flow.js')).opened(Executable, errors, found, gpu, progress, signal);

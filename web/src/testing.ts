@@ -4,7 +4,7 @@ export { Gpu, sharedGpu } from './device.js';
 export { memory } from './memory.js';
 export { Executable } from './executable.js';
 export { dtype, nbytes } from './dtypes.js';
-export { kernelOf, multiplies } from './matrices.js';
+export { kernelOf, unitsOf } from './matrices.js';
 export { flowOf, leaves } from './flow/format.js';
 export { generated } from './generate/loop.js';
 export { Sampler } from './generate/sample.js';

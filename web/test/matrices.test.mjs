@@ -14,7 +14,7 @@ const silent = await useDawn(['backend=null', 'enable-dawn-features=allow_unsafe
 const compiler = await (await silent.requestAdapter()).requestDevice({ requiredFeatures: ['shader-f16', 'subgroups', EXPERIMENT] });
 const gpu = await useDawn();
 const device = await (await gpu.requestAdapter()).requestDevice();
-const { Executable, Gpu, kernelOf, memory, multiplies, openPackage } = await internals('testing');
+const { Executable, Gpu, kernelOf, memory, openPackage, unitsOf } = await internals('testing');
 const ort = await import('../dist/ort.wgpu.mjs');
 let held;
 beforeEach(() => (held = memory()));
@@ -39,19 +39,16 @@ describe('which Program is taken', () => {
   const features = new Set(['shader-f16', 'subgroups', 'discrete', EXPERIMENT]);
   const [units, none] = ['web-large-f16-subgroups-discrete-matrices', /^web-large-f16/];
   const other = [[16, 8, 16, 'f16', 'f32', 32], [16, 16, 16, 'f16', 'f16', 32], [16, 16, 16, 'f16', 'f32', 64], [16, 16, 32, 'i8', 'i32', 32]];
-  for (const [what, its, matrices, right, tried, wanted] of [
-    ['units that are right', features, [...other, UNIT], true, true, units],
-    ['units that are wrong', features, [UNIT], false, true, none],
-    ['units of other sizes and types', features, other, true, false, none],
-    ['no units', features, [], true, false, none],
-    ['units of a device without the feature', new Set(['shader-f16', 'subgroups', 'discrete']), [UNIT], true, false, none],
-    ['a GPU whose memory is not its own', new Set(['shader-f16', 'subgroups', EXPERIMENT]), [UNIT], true, false, none],
+  for (const [what, its, matrices, wanted] of [
+    ['units that are right', features, [...other, UNIT], units],
+    ['units of other sizes and types', features, other, none],
+    ['no units', features, [], none],
+    ['a device without the feature', new Set(['shader-f16', 'subgroups', 'discrete']), undefined, none],
+    ['a GPU whose memory is not its own', new Set(['shader-f16', 'subgroups', EXPERIMENT]), [UNIT], none],
   ]) {
     test(what, async () => {
-      const asked = [];
-      const has = { features: its, limits, software: false, matrices, multiplies: async (units) => (asked.push(units), right) };
+      const has = { features: its, limits, software: false, matrices: matrices && (async () => matrices) };
       const { program } = await openPackage(bytesOf('half.wgpu'), has);
-      assert.deepEqual(asked, tried ? [[UNIT]] : []);
       assert[typeof wanted === 'string' ? 'equal' : 'match'](program.target.name, wanted);
       const texts = program.kernels.flatMap((it) => it.wgsl);
       assert.equal(texts.some((it) => it.includes('subgroupMatrixMultiplyAccumulate')), wanted === units);
@@ -60,7 +57,7 @@ describe('which Program is taken', () => {
 
   test('a model without products of halves has none', async () => {
     for (const file of ['reduced.wgpu', 'tiny.wgpu']) {
-      const { program } = await openPackage(bytesOf(file), { features, limits, software: false, matrices: [UNIT], multiplies: () => assert.fail('tried') });
+      const { program } = await openPackage(bytesOf(file), { features, limits, software: false, matrices: () => assert.fail('tried') });
       assert.doesNotMatch(program.target.name, /matrices/);
     }
   });
@@ -75,8 +72,9 @@ describe('whether units are right', () => {
     const sums = left.flatMap((row) => right[0].map((_, column) => row.reduce((sum, it, i) => sum + it * right[i][column], 0)));
     return Float32Array.from([...sums, ...sums].map(change));
   };
-  const tried = async (results, units = [UNIT], of = compiler) => {
-    const own = said(of, nvidia());
+  const tried = async (results, units = [UNIT], { of = compiler, ...more } = {}) => {
+    const subgroupMatrixConfigs = units.map(([M, N, K, componentType, resultComponentType]) => ({ M, N, K, componentType, resultComponentType }));
+    const own = said(of, nvidia({ subgroupMatrixConfigs, ...more }));
     const found = Gpu.of(own);
     const texts = [];
     own.createShaderModule = (it) => (texts.push(it.code), of.createShaderModule(it));
@@ -88,15 +86,15 @@ describe('whether units are right', () => {
       return of.createComputePipelineAsync({ layout, compute: { module, entryPoint: 'main' } });
     };
     if (results) found.read = async () => results.buffer;
-    const right = await multiplies(found, units);
-    assert.equal(await multiplies(found, units), right);
+    const right = await unitsOf(found);
+    assert.equal(await unitsOf(found), right);
     return [right, texts];
   };
 
   test('products that are exact, once', async () => {
     for (const unit of [UNIT, [8, 8, 8, 'f16', 'f32', 32], [16, 8, 16, 'f16', 'f32', 32]]) {
       const [right, texts] = await tried(resultsOf(unit), [unit]);
-      assert.equal(right, true);
+      assert.deepEqual(right, [unit]);
       assert.equal(texts.length, 1);
       assert.deepEqual(memory(), held);
     }
@@ -107,7 +105,7 @@ describe('whether units are right', () => {
     ['a second half that is not the first', resultsOf(UNIT, (it, k) => (k < 256 ? it : 0))],
   ]) {
     test(`${what}: they are not`, async () => {
-      assert.equal((await tried(results))[0], false);
+      assert.deepEqual((await tried(results))[0], []);
       assert.deepEqual(memory(), held);
     });
   }
@@ -115,14 +113,20 @@ describe('whether units are right', () => {
   test('a browser that spells them in another way has none', async () => {
     const without = await (await silent.requestAdapter()).requestDevice({ requiredFeatures: ['shader-f16'] });
     without.pushErrorScope('validation');
-    assert.equal((await tried(resultsOf(UNIT), [UNIT], without))[0], false);
+    assert.deepEqual((await tried(resultsOf(UNIT), [UNIT], { of: without }))[0], []);
     assert.match((await without.popErrorScope()).message, /subgroup_matrix/);
     without.destroy();
   });
 
   test('types that no kernel multiplies are not tried', async () => {
-    const [right, texts] = await tried(resultsOf(UNIT), [UNIT, [16, 16, 32, 'i8', 'i32', 32]]);
-    assert.deepEqual([right, texts.length], [false, 1]);
+    const [right, texts] = await tried(resultsOf(UNIT), [[16, 16, 32, 'i8', 'i32', 32], UNIT, [16, 16, 16, 'f16', 'f16', 32], [4, 4, 4, 'f16', 'f32', 32]]);
+    assert.deepEqual([right, texts.length], [[UNIT], 1]);
+  });
+
+  test('subgroups of several sizes have none', async () => {
+    for (const more of [{ subgroupMinSize: 16 }, { subgroupMinSize: undefined, subgroupMaxSize: undefined }]) {
+      assert.deepEqual(await tried(resultsOf(UNIT), [UNIT], more), [[], []]);
+    }
   });
 
   test('they are tried in the words of kernels', () => {
@@ -158,9 +162,9 @@ test('under the name of the standard kernels have its words', async () => {
     own.createShaderModule = ({ code }) => (texts.push(code), device.createShaderModule({ code: '' }));
     own.createComputePipelineAsync = async () => ({});
     const found = Gpu.of(own);
-    assert.deepEqual(found.matrices, [UNIT]);
     assert(found.features.has(EXPERIMENT));
-    await found.pipeline(kernelOf(UNIT), 0);
+    found.read = async () => new ArrayBuffer(0);
+    await unitsOf(found);
     assert.match(texts[0], new RegExp(`^enable f16;\nenable ${word};`));
     assert.equal(texts[0].includes('chromium'), word.includes('chromium'));
   }
@@ -168,13 +172,11 @@ test('under the name of the standard kernels have its words', async () => {
 
 test('a page runs the Program for units where they are right, and the other one elsewhere', async () => {
   const [{ feeds, wanted }] = samples(ort, 'units');
-  for (const [right, configs, name] of [[true, [config], 'web-units'], [false, [config], 'web-baseline'], [true, [{ ...config, N: 8 }], 'web-baseline']]) {
-    const found = Gpu.of(said(device, nvidia({ subgroupMatrixConfigs: configs }), [EXPERIMENT]));
-    const asked = [];
-    found.multiplies = async (units) => (asked.push(units), right);
+  for (const [units, name] of [[[UNIT], 'web-units'], [[], 'web-baseline'], [[[16, 8, 16, 'f16', 'f32', 32]], 'web-baseline']]) {
+    const found = Gpu.of(said(device, nvidia(), [EXPERIMENT]));
+    found.matrices = async () => units;
     const executable = await Executable.create(await openPackage(`${folder}/units.onnx.wgpu`, found), found);
     assert.equal(executable.program.target.name, name);
-    assert.deepEqual(asked, configs[0].N === 16 ? [[UNIT]] : []);
     const { data, dims } = feeds.x;
     const [{ bytes }] = await executable.run([{ dims, bytes: new Uint8Array(data.buffer, data.byteOffset, data.byteLength) }], ['cpu']);
     await assertSame(new ort.Tensor('float16', new data.constructor(bytes), wanted.y.dims), wanted.y);
