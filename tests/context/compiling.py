@@ -61,7 +61,7 @@ def compiled_beside(folder: Path, model: bytes, *, embedded: bool = False, **opt
 
 def what_was_compiled(session: Any) -> list[str]:
     """What of a session the compiler made: "" for a decision about a graph, else the name of a group."""
-    return state_of(session)._answers.compiled
+    return state_of(session)._compiler.compiled
 
 
 def contexts_in(model: Path | bytes) -> list[onnx.NodeProto]:

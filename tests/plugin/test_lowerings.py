@@ -138,7 +138,7 @@ def test_two_equal_bodies_know_the_ranks_that_one_of_them_found() -> None:
 def test_nothing_is_kept_when_a_session_is_made() -> None:
     for model in (models.chain(), models.mixed()):
         session = webgpu_ep.session(model)
-        assert not state_of(session)._answers._compiler.lowerings._kept
+        assert not state_of(session)._compiler._compiling.lowerings._kept
 
 
 def chain(weights: dict[str, np.ndarray]) -> onnx.ModelProto:

@@ -107,7 +107,7 @@ def test_a_stored_program_holds_no_numbers_of_a_session(
 ) -> None:
     monkeypatch.setenv(folder.VARIABLE, str(tmp_path / "cache"))
     first, second = webgpu_ep.session(noise(**how)), webgpu_ep.session(noise(**how))
-    assert state_of(first)._answers.compiled and not state_of(second)._answers.compiled
+    assert state_of(first)._compiler.compiled and not state_of(second)._compiler.compiled
     assert np.array_equal(run(first), run(second)) == bool(how)
 
 

@@ -1,4 +1,4 @@
-"""Models as ONNX Runtime shows them, and the answers that a session on some adapter would get: no adapter is needed."""
+"""Models as ONNX Runtime shows them, and the compiler that a session on some adapter would get: no adapter is needed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import onnx
 import onnx_ir as ir
 
 from onnxruntime_ep_wgpu.errors import WgpuEpError
-from onnxruntime_ep_wgpu.plugin.answers import Answers
 from onnxruntime_ep_wgpu.plugin.assign import subgraph
 from onnxruntime_ep_wgpu.plugin.assign.converted import converted
 from onnxruntime_ep_wgpu.plugin.assign.outcome import OwnKernel
 from onnxruntime_ep_wgpu.plugin.assign.shown import Constant, ShownAttribute, ShownGraph, ShownNode, ShownValue
+from onnxruntime_ep_wgpu.plugin.cached_compiler import CachedCompiler
 from onnxruntime_ep_wgpu.program.file import header
 from onnxruntime_ep_wgpu.program.settings import DEFAULT, CompileSettings
 from onnxruntime_ep_wgpu.program.target import Target
@@ -144,23 +144,25 @@ class Answer:
 
 
 def answer(asked: Asked, apart: bool = False) -> Answer:
-    """The answers to a session, which looks into the store that the environment says. `apart`: each group is compiled by itself,
+    """The compiler to a session, which looks into the store that the environment says. `apart`: each group is compiled by itself,
     and not as it was lowered for the claim."""
     told: list[tuple[str, bool]] = []
     source = asked.model.SerializeToString()
-    answers = Answers(asked.target, asked.settings, lambda: source, lambda line, aloud: told.append((line, aloud)))
-    found = _Answering(asked, answers, apart)
+    compiler = CachedCompiler(
+        asked.target, asked.settings, lambda: source, lambda line, aloud: told.append((line, aloud))
+    )
+    found = _Answering(asked, compiler, apart)
     graph = graph_of(asked.model)
     found.graph(graph, graph.opset_imports, None)
-    answers.end()
-    return Answer(found.claims, found.programs, answers.compiled, told)
+    compiler.end()
+    return Answer(found.claims, found.programs, compiler.compiled, told)
 
 
 class _Answering:
     """Asks about the graphs of a model, bodies first, as ONNX Runtime does."""
 
-    def __init__(self, asked: Asked, answers: Answers, apart: bool) -> None:
-        self._asked, self._answers, self._apart = asked, answers, apart
+    def __init__(self, asked: Asked, compiler: CachedCompiler, apart: bool) -> None:
+        self._asked, self._compiler, self._apart = asked, compiler, apart
         self.claims: list[Any] = []
         self.programs: list[Any] = []
 
@@ -173,9 +175,9 @@ class _Answering:
             if any(within) and seen.nodes[place].name not in self._asked.held:
                 single[place] = OwnKernel(node.op_type)
         assigned = ["OtherExecutionProvider" if node.name in self._asked.held else "" for node in seen]
-        claim = self._answers.claim(seen, parent, assigned, self._asked.forced, single)
+        claim = self._compiler.claim(seen, parent, assigned, self._asked.forced, single)
         if self._apart:
-            self._answers._compile().lowerings.clear()
+            self._compiler._compile().lowerings.clear()
         declared = frozenset(it.name for it in seen.inputs) if parent is None else frozenset[str]()
         whole = converted(seen)
         nodes = list(whole)
@@ -189,7 +191,7 @@ class _Answering:
 
     def _program(self, group: ShownGraph, name: str, declared: frozenset[str]) -> None:
         try:
-            answered = self._answers.program(group, name, declared)
+            answered = self._compiler.program(group, name, declared)
             stored, again = answered.stored, answered.specialise
         except (AssertionError, WgpuEpError) as error:  # which sessions are refused with, every time
             self.programs.append(str(error))

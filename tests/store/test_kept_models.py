@@ -98,7 +98,7 @@ def test_the_session_says_what_one_of_the_model_says(place: Folder, path: Path, 
     path.write_bytes(model())
     first = webgpu_ep.session(path)
     second = webgpu_ep.session(path)
-    assert not is_kept(first) and is_kept(second) and not state_of(second)._answers.compiled
+    assert not is_kept(first) and is_kept(second) and not state_of(second)._compiler.compiled
     assert says_of(first) == says_of(second)
     a, b = map(webgpu_ep.report, (first, second))
     assert (a.nodes, a.values, a.library, a.device) == (b.nodes, b.values, b.library, b.device)

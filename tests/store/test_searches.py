@@ -46,7 +46,7 @@ def session_of(model: onnx.ModelProto, **options: Any) -> Any:
 
 
 def compiled(session: Any) -> list[str]:
-    return state_of(session)._answers.compiled
+    return state_of(session)._compiler.compiled
 
 
 def test_a_second_process_imports_no_compiler(tmp_path: Path) -> None:

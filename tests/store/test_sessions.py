@@ -40,7 +40,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
 
 def compiled(session: Any) -> list[str]:
     """What of a session the compiler made."""
-    return state_of(session)._answers.compiled
+    return state_of(session)._compiler.compiled
 
 
 def twice(model: Any, **options: Any) -> Any:

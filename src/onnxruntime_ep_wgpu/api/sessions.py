@@ -175,7 +175,7 @@ def make(
             made = Session(fixed.model, settings, enable_fallback=0)
         except Exception as error:
             maker = watch.providers[-1] if watch.providers else None
-            writes = maker is not None and maker.state is not None and maker.state.contexts.enabled
+            writes = maker is not None and maker.state is not None and maker.state.ep_contexts.enabled
             if reason := without_provider(error, maker) or unwritten(error, writes):
                 raise reason from error
             raise

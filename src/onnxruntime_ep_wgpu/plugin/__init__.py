@@ -4,8 +4,8 @@
 * `session` (its device and compiled groups) with `sources` and `settings` (its options), `device_choice` (its adapter), `ahead`
   (what is done for it while ONNX Runtime reads the model).
 * `deciding` (what runs where) with `assign/` (which nodes, in which groups).
-* `answers` (claims and Programs), from `store/` (what earlier processes compiled), from `context/` (compiled models), or from
-  `compiling` (the compiler), which gets graphs that are `prepared`.
+* `cached_compiler` (claims and Programs), from `store/` (what earlier processes compiled), from `context/` (compiled models), or
+  from `compiling` (the compiler), which gets graphs that are `prepared`.
 * `group` (one as it runs, on any device) with `specialise` (for sizes beyond a limit) and `again` (of a stored one).
 * `node` (one per compiled group), `sized` (one with sizes that data decides), `fused` (which of the two).
 * `tensors` (where those of a run lie), `known` (those of earlier runs), `memo` (runs that C code repeats), `captures`, and `wrap`

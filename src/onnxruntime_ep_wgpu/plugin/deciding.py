@@ -16,7 +16,6 @@ from ..options import Options
 from ..runtime.product_types import matrix_types
 from . import watch
 from .abi import WARNING, Logger, Ort, address, file_text, text
-from .answers import Answers
 from .assign import graph as ort_graph
 from .assign.crossings import Crossings
 from .assign.decision import Claim
@@ -25,7 +24,8 @@ from .assign.forced import Forced
 from .assign.ort_format import CopyGuard
 from .assign.outcome import Alone, Elsewhere, Fused, Outcome, OwnKernel
 from .assign.report import AssignmentReport
-from .context.contexts import Contexts
+from .cached_compiler import CachedCompiler
+from .context.ep_contexts import EPContexts
 from .loops.decide import LOOP
 from .search.operators import is_search
 from .wrap import tool_waits
@@ -79,13 +79,14 @@ class Deciding:
         options: Options,
         logger: Logger,
         model: SessionModel,
-        answers: Answers,
-        contexts: Contexts,
+        compiler: CachedCompiler,
+        ep_contexts: EPContexts,
         assignment: AssignmentReport,
         copy_guard: CopyGuard,
     ) -> None:
         self._ort, self._name, self._logger, self._model = ort, name, logger, model
-        self._answers, self._contexts, self._assignment, self._copy_guard = answers, contexts, assignment, copy_guard
+        self._compiler, self._ep_contexts = compiler, ep_contexts
+        self._assignment, self._copy_guard = assignment, copy_guard
         self._captures = bool(options["enableGraphCapture"])
         self._forced = Forced(options["forceCpuNodeNames"])
         self.decided = self.in_a_body = False
@@ -112,7 +113,7 @@ class Deciding:
         self._model.path = path if self._model.kept is None else self._model.kept.path
         parent = ort_graph.read_parent(self._ort, handle)
         if parent is not None:
-            self._contexts.check_body(graph, parent, self._model.source())
+            self._ep_contexts.check_body(graph, parent, self._model.source())
             self._carry()
         self._check_empty_bodies(graph)
         self.in_a_body = parent is not None
@@ -122,7 +123,7 @@ class Deciding:
         self._other_providers |= not {*assigned} <= {"", self._name, "CPUExecutionProvider"}
         searches = self._searched(graph, parent, assigned)
         single: dict[int, Alone | OwnKernel | Elsewhere] = {place: it.outcome for place, it in searches.items()}
-        single |= self._contexts.outcomes(graph, assigned, self._model.path)
+        single |= self._ep_contexts.outcomes(graph, assigned, self._model.path)
         single |= self._controls(graph, parent, assigned, has_kernel)
         unrolled = self._unrolled(handle, graph, parent, assigned, single)
         decision = unrolled or self._decision(graph, parent, assigned, single)
@@ -142,12 +143,12 @@ class Deciding:
 
     def _check_empty_bodies(self, graph: ShownGraph) -> None:
         """ONNX Runtime asks nothing about a body without nodes, as of a branch that its optimiser made a constant of."""
-        if not self._contexts.enabled:
+        if not self._ep_contexts.enabled:
             return
         for node in (it for it in graph if it.has_body):
             for body in ort_graph.read_bodies(self._ort, node).values():
                 if not len(body):
-                    self._contexts.check_body(body, node, self._model.source())
+                    self._ep_contexts.check_body(body, node, self._model.source())
 
     def _controls(
         self, graph: ShownGraph, parent: ShownNode | None, assigned: Sequence[str], has_kernel: Callable[[Any], bool]
@@ -184,7 +185,7 @@ class Deciding:
         self.inputs = tuple(value.name for value in graph.inputs)
         self.outputs = tuple(value.name for value in graph.outputs)
         held = [place for place, name in enumerate(assigned) if name == self._name]
-        if line := self._contexts.decided(graph, decision, assigned):
+        if line := self._ep_contexts.decided(graph, decision, assigned):
             self._logger.log(WARNING, line)
         whole = any(len(group) == len(graph) for group in decision.groups)
         self._crossings = None if whole else Crossings(graph, decision.parts, held)
@@ -222,13 +223,13 @@ class Deciding:
     ) -> bool:
         """Whether a body, on which this was decided by itself, runs with all iterations of its Loop. Tools want to see each run of
         it, and compiled models have Programs for it."""
-        compiled = self._contexts.enabled or self._contexts.opened
+        compiled = self._ep_contexts.enabled or self._ep_contexts.opened
         if compiled or tool_waits() or self._captures or any(assigned) or self._forced.has(parent.name):
             return False
         if self.loops is None:
             from .loops.decide import Loops
 
-            self.loops = Loops(self._ort, self._answers, self._forced.among)
+            self.loops = Loops(self._ort, self._compiler, self._forced.among)
         return self.loops.takes(parent, graph, ort_graph.read(self._ort, handle), decision)
 
     def _decision(
@@ -241,32 +242,32 @@ class Deciding:
         """The decision about a graph, where `single` are outcomes of nodes by place that are known."""
         held = {place: Elsewhere(f"held by {it}") for place, it in enumerate(assigned) if it}
         known, forced = {**single, **held}, self._forced.among(graph)
-        if parent is None and len(known) == len(graph) and self._contexts.opened and not forced:
+        if parent is None and len(known) == len(graph) and self._ep_contexts.opened and not forced:
             return Claim(tuple(known[place] for place in range(len(graph))))
-        return self._answers.claim(graph, parent, assigned, forced, single)
+        return self._compiler.claim(graph, parent, assigned, forced, single)
 
     def _carry(self) -> None:
         """Takes what a compiled model has for its bodies, or begins to keep that of one that is written."""
-        written = self._contexts.enabled and not self._carrying
-        if written or self._contexts.open_around(self._model.source(), self._model.path):
+        written = self._ep_contexts.enabled and not self._carrying
+        if written or self._ep_contexts.open_around(self._model.source(), self._model.path):
             self._carrying = True
-            it = self._contexts
-            self._answers.carry(it.carried, it.made_for, written=written, foreign=it.foreign, checks=it.checking)
+            it = self._ep_contexts
+            self._compiler.carry(it.carried, it.made_for, written=written, foreign=it.foreign, checks=it.checking)
 
     def drops_constants(self, group: Sequence[Any]) -> bool:
         """Whether ONNX Runtime needs no constants of a group of OrtNodes of the graph that was decided on last."""
-        if self._contexts.enabled and self.in_a_body:
+        if self._ep_contexts.enabled and self.in_a_body:
             return False
-        return len(group) != 1 or address(group[0]) not in self._contexts.nodes
+        return len(group) != 1 or address(group[0]) not in self._ep_contexts.nodes
 
     def _searched(self, graph: ShownGraph, parent: ShownNode | None, assigned: Sequence[str]) -> dict[int, Decided]:
         """What was decided on nodes that generate text, by place."""
-        if not any(map(is_search, graph)) or self._contexts.enabled:
+        if not any(map(is_search, graph)) or self._ep_contexts.enabled:
             return {}
         if self.searches is None:
             from .search.decide import Searches
 
-            self.searches = Searches(self._ort, self._answers, self._forced.among, self._captures)
+            self.searches = Searches(self._ort, self._compiler, self._forced.among, self._captures)
         return self.searches.decide(graph, assigned, None if parent is None else refusal_within(parent))
 
     def crossings(self) -> frozenset[tuple[str, str]]:

@@ -207,13 +207,13 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
             state.compiled()
             if self.ort.version < _TELLS_OF_INITIALISATION:
                 state.making.end()
-        state.contexts.hand_out(context_nodes)
+        state.ep_contexts.hand_out(context_nodes)
         ComputeInfo.hand_out_all(made, out)
 
     @callback("GetCompiledModelCompatibilityInfo")
     def get_compiled_model_compatibility_info(self, _graph: Any) -> Any:
         """For which adapter, options and version a model is being compiled; "" for a session that compiles none."""
-        contexts = None if self.state is None else self.state.contexts
+        contexts = None if self.state is None else self.state.ep_contexts
         return self.ort.string(contexts.made_for.text() if contexts is not None and contexts.written else "")
 
     @callback("OnSessionInitializationEnd", since=_TELLS_OF_INITIALISATION)

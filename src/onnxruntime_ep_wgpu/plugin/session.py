@@ -26,15 +26,15 @@ from ..runtime.weight_sources import FilePlace, FromModel
 from ..telling import Telling
 from . import watch
 from .abi import INFO, WARNING, Logger, Ort, text
-from .answers import Answers
 from .assign import graph as ort_graph
 from .assign.decision import Claim
 from .assign.inferred import made_by
 from .assign.ort_format import CopyGuard
 from .assign.outcome import Fused
 from .assign.report import AssignmentReport
+from .cached_compiler import CachedCompiler
 from .captures import Captures, check_placements
-from .context.contexts import Contexts
+from .context.ep_contexts import EPContexts
 from .context.shared import nothing_shared
 from .deciding import Deciding, SessionModel
 from .device_choice import context_for, library_for
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from ..device import Adapter, Device
     from ..program.program import Program
     from .again import CompiledAgain
-    from .answers import Answer
     from .assign.shown import ShownGraph, ShownNode
+    from .cached_compiler import CompiledProgram
     from .context.asked import ContextOptions
     from .context.keeping import Keeping
     from .context.shared import Shared, SharedWeights
@@ -104,7 +104,7 @@ class SessionState:
         self._has_groups = False
         self.assignment = AssignmentReport(name, logger)
         self.captures = Captures(logger, ort.version >= 27) if options["enableGraphCapture"] else None
-        self.contexts = Contexts(
+        self.ep_contexts = EPContexts(
             ort,
             contexts,
             self.target,
@@ -119,7 +119,7 @@ class SessionState:
 
             self.keeping = Keeping()
         stored = not contexts.enabled and model.kept is None
-        answers = self._answers = Answers(self.target, self._compiling, model.source, self._tell, stored)
+        compiler = self._compiler = CachedCompiler(self.target, self._compiling, model.source, self._tell, stored)
         self.copy_guard = CopyGuard(
             name,
             copies,
@@ -130,7 +130,7 @@ class SessionState:
             ],
         )
         guard, report = self.copy_guard, self.assignment
-        self.deciding = Deciding(ort, name, options, logger, model, answers, self.contexts, report, guard)
+        self.deciding = Deciding(ort, name, options, logger, model, compiler, self.ep_contexts, report, guard)
         for line in options.warnings():
             logger.log(WARNING, line)
 
@@ -223,12 +223,12 @@ class SessionState:
             if len(graph) == 1 and loops.outcome(graph.nodes[0]) is not None:
                 return self._compile_loop(loops, graph.nodes[0], inputs, outputs)
         name = text(self.ort.get(self.ort.api.Node_GetName, fused, "const char *"))
-        opened = self.contexts.take(graph)
+        opened = self.ep_contexts.take(graph)
         # The body of a control-flow node is compiled before the main graph is known, and may read what nodes make.
         answer, graph = (
-            (self._answers.program(graph, name, frozenset(self.deciding.inputs)), graph)
+            (self._compiler.program(graph, name, frozenset(self.deciding.inputs)), graph)
             if opened is None
-            else self.contexts.answer(*opened, self._answers, outputs)
+            else self.ep_contexts.program(*opened, self._compiler, outputs)
         )
         self._read_ahead.begin(it.span for it in graph.in_files.values())  # of a context
         program, specialise = answer.stored.program, answer.specialise
@@ -237,17 +237,17 @@ class SessionState:
             from .context.content import renamed
 
             graph_inputs, graph_outputs = renamed(*opened, answer.stored)
-        elif self.contexts.enabled and self.deciding.in_a_body:
-            self.contexts.pass_by(name, inputs, outputs)
-        elif self.contexts.enabled:
+        elif self.ep_contexts.enabled and self.deciding.in_a_body:
+            self.ep_contexts.pass_by(name, inputs, outputs)
+        elif self.ep_contexts.enabled:
             values = inputs, outputs, frozenset(self.deciding.inputs)
-            self.contexts.write(name, graph, answer, *values, self._model.path, self._model.content())
+            self.ep_contexts.write(name, graph, answer, *values, self._model.path, self._model.content())
         if self._model.kept is not None:
             made = self._noted(graph, self._model.kept.nodes)
         source = self._weights(graph.in_files)
         if self.keeping is not None and opened is None:
-            self.keeping.compiled(graph, answer, name, (inputs, outputs), source, self.contexts.made_for)
-        weights = None if opened is None else self.contexts.shared(program, graph.in_files)
+            self.keeping.compiled(graph, answer, name, (inputs, outputs), source, self.ep_contexts.made_for)
+        weights = None if opened is None else self.ep_contexts.shared(program, graph.in_files)
         shared = nothing_shared if weights is None else weights.of_others(_sharing)
         group = self._group(program, specialise, source, shared, checked=answer.foreign)
         if weights is not None:
@@ -282,7 +282,7 @@ class SessionState:
             raise UnsupportedError(
                 "a compiled model has no nodes to run step by step: take the model that it was made from"
             )
-        return self._answers.converted(ort_graph.read(self.ort, handle))
+        return self._compiler.converted(ort_graph.read(self.ort, handle))
 
     def _compile_search(self, node: ShownNode, inputs: list[str], outputs: list[str]) -> ComputeInfo:
         """The only node of a graph, which generates text."""
@@ -294,10 +294,10 @@ class SessionState:
         # What nothing reads ONNX Runtime leaves out.
         made = [outputs.index(it.name) for it in node.outputs if it.name in outputs]
 
-        def program(attribute: str, graph: ShownGraph, name: str) -> Answer:
-            return self._answers.program_within(places[attribute], graph, name, frozenset(), cut_rows)
+        def program(attribute: str, graph: ShownGraph, name: str) -> CompiledProgram:
+            return self._compiler.program_within(places[attribute], graph, name, frozenset(), cut_rows)
 
-        def group(body: SearchBody, graph: ShownGraph, answer: Answer, shared: Shared) -> CompiledGroup:
+        def group(body: SearchBody, graph: ShownGraph, answer: CompiledProgram, shared: Shared) -> CompiledGroup:
             self.assignment.compiled(body.shown, answer.stored.program)
             return self._group(answer.stored.program, answer.specialise, self._weights(graph.in_files), shared)
 
@@ -310,7 +310,7 @@ class SessionState:
 
         self.assignment.declined(frozenset(it.name for it in node.outputs), f"unrolling: {loops.why_whole(node)}")
         body, graph, place = loops.body(node)
-        answer = self._answers.program_within(place, graph, f"{node.name}.body", frozenset(), as_it_is)
+        answer = self._compiler.program_within(place, graph, f"{node.name}.body", frozenset(), as_it_is)
         self.assignment.compiled(body.made, answer.stored.program)
         group = self._group(answer.stored.program, answer.specialise, self._weights(graph.in_files))
         return compiled_loop(self.ort, node, body, answer, group, inputs, outputs)
@@ -333,9 +333,9 @@ class SessionState:
 
     def compiled(self) -> None:
         """The groups of a graph are compiled: what was kept to compile them goes."""
-        self._answers.end()
+        self._compiler.end()
 
 
 def _sharing() -> list[SharedWeights]:
     """The weights of all sessions that share."""
-    return [weights for it in watch.live() if it.state is not None for weights in it.state.contexts.sharing]
+    return [weights for it in watch.live() if it.state is not None for weights in it.state.ep_contexts.sharing]

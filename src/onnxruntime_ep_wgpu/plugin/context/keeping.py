@@ -22,7 +22,7 @@ from .referred import Referring, UnsettledError
 if TYPE_CHECKING:
     from ...program.program import Program
     from ...runtime.weight_sources import Array, FromModel
-    from ..answers import Answer
+    from ..cached_compiler import CompiledProgram
     from .made_for import MadeFor
 
 
@@ -60,7 +60,7 @@ class Keeping:
     def compiled(
         self,
         graph: ShownGraph,
-        answer: Answer,
+        answer: CompiledProgram,
         name: str,
         ends: tuple[Sequence[str], Sequence[str]],
         model: FromModel,

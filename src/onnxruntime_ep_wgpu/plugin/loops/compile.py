@@ -17,7 +17,7 @@ from .node import LoopNode
 from .rounds import LoopStep
 
 if TYPE_CHECKING:
-    from ..answers import Answer
+    from ..cached_compiler import CompiledProgram
     from ..group import CompiledGroup
 
 
@@ -25,7 +25,7 @@ def compiled_loop(
     ort: Ort,
     node: ShownNode,
     body: LoopBody,
-    answer: Answer,
+    answer: CompiledProgram,
     group: CompiledGroup,
     inputs: list[str],
     outputs: list[str],

@@ -22,8 +22,8 @@ from .unrolled import trips_of, unroll
 
 if TYPE_CHECKING:
     from ..abi import Ort
-    from ..answers import Answers
     from ..assign.decision import Claim
+    from ..cached_compiler import CachedCompiler
     from ..store.stored import KeptUnder
 
 LOOP = Alone("loop")
@@ -40,8 +40,8 @@ class DecidedLoop:
 class Loops:
     """Decides for one session. `forced` are the names of the nodes of a graph that the user keeps away."""
 
-    def __init__(self, ort: Ort, answers: Answers, forced: Callable[[ShownGraph], Collection[str]]) -> None:
-        self._ort, self._answers, self._forced = ort, answers, forced
+    def __init__(self, ort: Ort, compiler: CachedCompiler, forced: Callable[[ShownGraph], Collection[str]]) -> None:
+        self._ort, self._compiler, self._forced = ort, compiler, forced
         self._known: dict[tuple[str, ...], DecidedLoop] = {}
         self._unrolled: set[tuple[str, ...]] = set()
 
@@ -53,14 +53,14 @@ class Loops:
             return False
         if not any(isinstance(it, Fused) for it in claim.outcomes):
             return False  # nothing calculates here
-        found = self._answers.found
+        found = self._compiler.found
         try:
             body = self._body_of(node, apart, found)
         except UnsupportedError:
             return False
         if not len(apart) or (body.condition and not _made_here(body.condition, graph, claim)):
             return False
-        whole, place = self._answers.whole(apart, as_it_is)
+        whole, place = self._compiler.whole(apart, as_it_is)
         if any(reason is not None for reason in whole.reasons):
             return False
         self._known[_key(node)] = DecidedLoop(place, found)

@@ -24,13 +24,13 @@ from .steps import SearchStep
 
 if TYPE_CHECKING:
     from ...device import Buffer, Device
-    from ..answers import Answer
+    from ..cached_compiler import CompiledProgram
     from ..context.shared import Shared
 
 # From the attribute of a body, its graph and its name to its Program.
-GiveProgram = Callable[[str, ShownGraph, str], "Answer"]
+GiveProgram = Callable[[str, ShownGraph, str], "CompiledProgram"]
 # From a body, its graph and its Program to what runs it.
-MakeGroup = Callable[[SearchBody, ShownGraph, "Answer", "Shared"], CompiledGroup]
+MakeGroup = Callable[[SearchBody, ShownGraph, "CompiledProgram", "Shared"], CompiledGroup]
 
 
 def compiled_search(ort: Ort, node: ShownNode, fused: FusedNode, program: GiveProgram, make: MakeGroup) -> SearchNode:

@@ -22,7 +22,7 @@ from .operators import is_search, search_of
 
 if TYPE_CHECKING:
     from ..abi import Ort
-    from ..answers import Answers
+    from ..cached_compiler import CachedCompiler
     from ..store.stored import KeptUnder
 
 SEARCH = Alone("search")
@@ -47,9 +47,9 @@ class Searches:
     """Decides for one session. `forced` are the names of the nodes of a graph that the user keeps away."""
 
     def __init__(
-        self, ort: Ort, answers: Answers, forced: Callable[[ShownGraph], Collection[str]], captures: bool
+        self, ort: Ort, compiler: CachedCompiler, forced: Callable[[ShownGraph], Collection[str]], captures: bool
     ) -> None:
-        self._ort, self._answers, self._forced, self._captures = ort, answers, forced, captures
+        self._ort, self._compiler, self._forced, self._captures = ort, compiler, forced, captures
         # What was decided, by what the answer depends on.
         self._known: dict[str, tuple[str | None, dict[str, KeptUnder]]] = {}
         self._places: dict[str, dict[str, KeptUnder]] = {}
@@ -93,7 +93,7 @@ class Searches:
         except UnsupportedError as error:
             return str(error)
         for name in bodies:
-            claim, places[name] = self._answers.whole(graphs[name], cut_rows)
+            claim, places[name] = self._compiler.whole(graphs[name], cut_rows)
             for inner, reason in zip(graphs[name], claim.reasons, strict=True):
                 if reason is not None:
                     return f"its {name} runs here whole or not at all: {inner.op_type} ({inner.name}): {reason}"

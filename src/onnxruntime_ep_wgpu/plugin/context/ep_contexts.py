@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from ...program.target import Target
     from ...runtime.weight_sources import FilePlace
     from ..abi import Ort
-    from ..answers import Answer, Answers
     from ..assign.decision import Claim
     from ..assign.shown import ShownGraph, ShownNode
+    from ..cached_compiler import CachedCompiler, CompiledProgram
     from .bodies import WrittenBodies
     from .content import GroupContext
     from .made_for import MadeFor
@@ -51,7 +51,7 @@ EXPANDED = (
 _Row = tuple[str, Sequence[str], Sequence[str], Mapping[str, "int | bytes"]]
 
 
-class Contexts:
+class EPContexts:
     """Those of one session, whose Programs are made for `target` with `settings`. It is `trusting` where the kernels of any context
     need no checks, and `checking` where those of a group can have them. `kept` is the only context of a model from the cache."""
 
@@ -164,9 +164,9 @@ class Contexts:
         (node,) = graph
         return node, self._read.pop(frozenset(it.name for it in node.outputs))
 
-    def answer(
-        self, node: ShownNode, context: GroupContext, answers: Answers, outputs: Collection[str]
-    ) -> tuple[Answer, ShownGraph]:
+    def program(
+        self, node: ShownNode, context: GroupContext, compiler: CachedCompiler, outputs: Collection[str]
+    ) -> tuple[CompiledProgram, ShownGraph]:
         """The Program of a node's context, and its graph; others read these of the node's outputs. Raises ModelError, and
         UnsupportedError for one that was made for something else and cannot be compiled."""
         try:
@@ -174,7 +174,7 @@ class Contexts:
             named = zip(context.outputs, node.outputs, strict=True)
             # ONNX Runtime's optimiser may have taken out those who read the others.
             unread = {name for name, it in named if it.name not in outputs}
-            return answers.of_context(context, self.made_for, node.name, foreign, self.checking, unread)
+            return compiler.of_context(context, self.made_for, node.name, foreign, self.checking, unread)
         except EntryError as error:
             raise damaged(node, error) from error
 
@@ -232,7 +232,7 @@ class Contexts:
         self,
         name: str,
         graph: ShownGraph,
-        answer: Answer,
+        answer: CompiledProgram,
         inputs: Sequence[str],
         outputs: Sequence[str],
         declared: frozenset[str],

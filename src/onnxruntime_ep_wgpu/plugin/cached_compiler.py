@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Answer:
+class CompiledProgram:
     """A Program, and what compiles it again. `names` are those of the graph's constants by the identity of their tensors, where the
     Program was compiled just now."""
 
@@ -50,7 +50,7 @@ class Answer:
     """Whether its kernels are of a context that this user did not make: they have to test every index."""
 
 
-class Answers:
+class CachedCompiler:
     """Those of one session. `source` gives the file name or the bytes of the model, `tell` says what is wrong with the store."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Answers:
         self._target, self._settings, self._source, self._tell = target, settings, source, tell
         self._stored = self._at = on_disk(target, settings, source, tell, stored)
         self._carried: Carried | None = None
-        self._compiler: Compiling | None = None
+        self._compiling: Compiling | None = None
         # Of graphs whose claims came from the store, for the compiler.
         self._found: list[tuple[GraphPlace, InferredTypes]] = []
         # What ONNX Runtime does not know of values, by what a group makes until it is compiled.
@@ -123,13 +123,15 @@ class Answers:
 
     def program_within(
         self, place: KeptUnder, graph: ShownGraph, name: str, declared: frozenset[str], prepare: Prepare
-    ) -> Answer:
+    ) -> CompiledProgram:
         """The Program of a group of a graph whose Programs are kept at a place."""
         self._at = self._stored
         with self._stored.within(place):
             return self.program(graph, name, declared, prepare)
 
-    def program(self, graph: ShownGraph, name: str, declared: frozenset[str], prepare: Prepare = as_it_is) -> Answer:
+    def program(
+        self, graph: ShownGraph, name: str, declared: frozenset[str], prepare: Prepare = as_it_is
+    ) -> CompiledProgram:
         """The Program of a group. `declared` are the inputs of the model; `prepare` changes the graph for the compiler."""
         # Not what its nodes make: a run may give an input another rank than was inferred, and lowering says what follows.
         fill_in(graph.inputs, self._inferred.get(made_by(graph), {}))
@@ -142,7 +144,7 @@ class Answers:
             _reorder(graph.inputs, known.inputs)
             _reorder(graph.outputs, known.outputs)
             foreign = carried is not None and carried.foreign
-            return Answer(known, self._later(graph, ties, name, declared, prepare), {}, ties, foreign)
+            return CompiledProgram(known, self._later(graph, ties, name, declared, prepare), {}, ties, foreign)
         self.compiled.append(name)
         with span("compile", name, nodes=len(graph)):
             found = self._compile().compile(graph, name, declared, ties, prepare)
@@ -151,7 +153,7 @@ class Answers:
             kept = self._at.keep_program(in_order, made, found.names, found.looked_at)
             if carried is not None and not kept:
                 carried.entries.missed = True
-        return Answer(made, found.specialise, found.names, ties)
+        return CompiledProgram(made, found.specialise, found.names, ties)
 
     def carry(self, entries: CarriedEntries, made_for: MadeFor, *, written: bool, foreign: bool, checks: bool) -> None:
         """Claims and Programs of bodies come from these entries of a compiled model from here on, or go there where it is
@@ -162,7 +164,7 @@ class Answers:
 
     def of_context(
         self, context: GroupContext, made_for: MadeFor, name: str, foreign: bool, checks: bool, unread: Collection[str]
-    ) -> tuple[Answer, ShownGraph]:
+    ) -> tuple[CompiledProgram, ShownGraph]:
         """The Program of a context, and the graph that it is of. One that was made for another adapter, other options or another
         version is compiled again, and so is one that has outputs which are `unread`, or is `foreign` where the session cannot have
         its kernels test every index (`checks`). Raises EntryError, ModelError for weights that are not what they were,
@@ -184,7 +186,7 @@ class Answers:
             if lacking is None:
                 _reorder(graph.inputs, known.inputs)
                 _reorder(graph.outputs, known.outputs)
-                return Answer(known, self._later(graph, ties, name, declared), {}, ties, foreign), graph
+                return CompiledProgram(known, self._later(graph, ties, name, declared), {}, ties, foreign), graph
             differs = f"another adapter: it {lacking}"
         message = f"the context of {name!r} was made for {differs}"
         self._tell(f"{message}: it is compiled again; compile the model again to begin sooner", True)
@@ -211,18 +213,18 @@ class Answers:
     def end(self) -> None:
         """The groups of a graph have their Programs: what was kept to compile them goes."""
         self._inferred.clear()
-        if self._compiler is not None:
-            self._compiler.clear()
+        if self._compiling is not None:
+            self._compiling.clear()
 
     def _compile(self) -> Compiling:
-        if self._compiler is None:
+        if self._compiling is None:
             from .compiling import Compiling
 
-            self._compiler = Compiling(self._target, self._settings, self._source)
+            self._compiling = Compiling(self._target, self._settings, self._source)
         for where, inferred in self._found:
-            self._compiler.remember(where, inferred)
+            self._compiling.remember(where, inferred)
         self._found.clear()
-        return self._compiler
+        return self._compiling
 
     def _specialiser(self, ties: Ties, name: str, declared: frozenset[str], prepare: Prepare) -> Make:
         """What compiles a group of the store again. It holds no session."""
