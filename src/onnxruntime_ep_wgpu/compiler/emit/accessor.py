@@ -13,43 +13,20 @@ from dataclasses import replace
 import numpy as np
 
 from ...program.dtypes import DType
-from ...records import dataclass
 from ..dims import Dim, product
 from ..ir import Map, Read, Tensor, View, packed_run, split_groups
-from ..ir.expression import factored, names_in
+from ..ir.expression import names_in
 from ..ir.kinds import WIDE
 from ..ir.signed_bytes import PADDING, bytes_of, windows_of
 from .expression import in_body, to_wgsl
+from .packed_runs import PackedRun, numbers, packed_run_of
 from .position import FunctionScope, Position
 from .scalar import Scalars
-from .storage import mantissas, signed_bytes, unpack, unpack4
+from .storage import signed_bytes, unpack, unpack4
 from .uniforms import UniformBlock
 from .value import TypedValue
 
 LETTERS = tuple("abcdefgh")  # names of an accessor's coordinates
-
-
-@dataclass(frozen=True)
-class _PackedRun:
-    """A run of elements of a map of packed weights: the members of a struct of its words and of what its operands have in common
-    for them, and the values of these; and of such a struct `it` the words, what is in common, and how elements are made: the
-    `rest` of the map's expression of them, which are `name` there, and a factor. `zero` is the zero point that the rest
-    subtracts, where it is known to be a whole number."""
-
-    node: Map
-    name: str
-    members: str
-    loaded: str
-    words: list[str]
-    same: Mapping[str, TypedValue]
-    rest: str
-    factor: str
-    zero: str | None
-
-    @property
-    def dtype(self) -> DType:
-        """Of an element in memory."""
-        return self.node.operands[self.name].view.dtype
 
 
 class Accessors:
@@ -346,12 +323,14 @@ class Accessors:
         position = self._position(read)
         scope = position.scope
         self.functions[f"{name}_t"] = f"struct {name}_t {{ scale: {kind}, v: array<vec4<{kind}>, {count}> }}"
-        packed: _PackedRun | None = None
+        packed: PackedRun | None = None
         if node is not None and packed_run(read):
-            packed = self._packed_run(node, self._shown(position, read.view), read.run)
+            packed = packed_run_of(
+                node, self._shown(position, read.view), read.run, self.scalars, self.element, self._word_of
+            )
             words, loaded = f"{name}_words_t", packed.loaded
             self.functions[words] = f"struct {words} {{ {packed.members} }}"
-            lines, texts = self._numbers(packed)
+            lines, texts = numbers(packed, self.scalars)
             lines.append(f"return {name}_t({packed.factor}, array({', '.join(texts)}));")
         else:
             *outer, last = LETTERS[: len(read.groups)]
@@ -372,55 +351,8 @@ class Accessors:
             made = [f"return {result}({packed.factor} * {factor!r}, array({', '.join(texts)}));"]
             self.functions[f"{name}_bytes_of"] = fn(f"{name}_bytes_of", f"it: {words}", made, result)
 
-    def _packed_run(self, node: Map, at: Position, run: int) -> _PackedRun:
-        """Of a map of packed weights: what is loaded for a run, and what becomes of it."""
-        same = {n: self.element(r.view, at) for n, r in node.operands.items() if not r.view.is_whole}
-        (name,) = (n for n, r in node.operands.items() if r.view.is_whole and not r.view.tensor.is_literal)
-        same |= {n: self.element(r.view, at) for n, r in node.operands.items() if n not in same and n != name}
-        rest, factor = factored(node.expression, frozenset(same))
-        tensor = node.operands[name].view.tensor
-        bits = tensor.dtype.bits
-        begin = at.scope.let("at", f"{at.number} / {32 // bits}u")
-        count = run * bits // 32
-        loads = [self.word(self.bind(tensor), f"{begin} + {k}u" if k else begin) for k in range(count)]
-        members = [f"words: array<u32, {count}>", *(f"{n}: {self.scalars.type(it.kind)}" for n, it in same.items())]
-        loaded = [f"array({', '.join(loads)})", *(it.text for it in same.values())]
-        same = {n: TypedValue(f"it.{n}", it.kind) for n, it in same.items()}
-        words = [f"it.words[{k}]" for k in range(count)]
-        factor = same[factor].text if factor else "1f"
-        zero = self._zero_point(rest, name, node, same)
-        return _PackedRun(node, name, ", ".join(members), ", ".join(loaded), words, same, rest, factor, zero)
-
-    def _numbers(self, run: _PackedRun) -> tuple[list[str], list[str]]:
-        """Statements, and the elements of a run in fours but for their factor."""
-        dtype, zero = run.dtype, run.zero
-        floats, excess, flip = mantissas(run.words, dtype)
-        lines, texts = [], []
-        for k, (text, beyond) in enumerate(zip(floats, excess, strict=True)):
-            if zero is not None:  # the two are subtracted at once, which is exact for whole numbers
-                lines.append(
-                    f"let z{k} = vec4<f32>({', '.join(map(repr, beyond))}) + vec4<f32>({zero} + {float(flip)!r});"
-                )
-                texts.append(f"({text} - z{k})")
-                continue
-            q = f"({text} - vec4<f32>({', '.join(repr(x + flip) for x in beyond)}))"
-            known = {**run.same, run.name: TypedValue(q, "f32", 4)}
-            texts.append(self.scalars.spread(to_wgsl(run.rest, known, run.node.constants, self.scalars, "f32")).text)
-        return lines, texts
-
-    def _zero_point(self, expression: str, name: str, node: Map, same: Mapping[str, TypedValue]) -> str | None:
-        """The zero point in `f32(name) - zero`, an f32, where it is known to be a whole number; else None."""
-        if expression == f"f32({name})":
-            return "0.0"
-        before, _, zero = expression.partition(" - ")
-        if before != f"f32({name})":
-            return None
-        if zero in node.constants and float(node.constants[zero]).is_integer():
-            return repr(float(node.constants[zero]))
-        operand = zero.removeprefix("f32(").removesuffix(")")
-        if operand in same and node.operands[operand].view.dtype.is_integer:
-            return f"f32({same[operand].text})"
-        return None
+    def _word_of(self, tensor: Tensor, index: str) -> str:
+        return self.word(self.bind(tensor), index)
 
     def _shown(self, position: Position, view: View) -> Position:
         at = position.through(view)
