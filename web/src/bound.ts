@@ -45,7 +45,7 @@ export class Bound {
   readonly results: readonly Result[];
   /** Bytes of a buffer that results in memory are read from. */
   bytes = 0;
-  /** Some of the buffers are callers', who may have destroyed them before the next run. */
+  /** Some of the buffers are callers', and may be destroyed before the next run. */
   readonly foreign: boolean;
   /** It ran like this, or binds what another run was right with. */
   sure: boolean;
@@ -212,7 +212,7 @@ export class Runs {
     return new Bound(this, feeds, places);
   }
 
-  /** Keeps what a run was right with: what is wrong with others, every run with them has to be told. */
+  /** Keeps what a run was right with: what is wrong with others is an error of every run with them. */
   keep(bound: Bound): void {
     if (this.plan.released || this.#kept.includes(bound)) return;
     bound.keep();

@@ -26,7 +26,7 @@ const known = new WeakMap<GPUDevice, Gpu>();
 export class Gpu {
   /**
    * Those of the device, `integer-dots` where it multiplies and adds four bytes in one instruction, and `discrete` where the GPU
-   * has memory of its own, as far as the vendor tells.
+   * has memory of its own, as far as the vendor shows.
    */
   readonly features: ReadonlySet<string>;
   readonly limits: GPUSupportedLimits;
@@ -40,7 +40,7 @@ export class Gpu {
   readonly #layouts = new Map<string, { group: GPUBindGroupLayout; pipeline: GPUPipelineLayout }>();
   readonly #pipelines = new Map<string, Promise<GPUComputePipeline>>();
   readonly #sizes = new WeakMap<GPUBuffer, number>();
-  /** The first buffer that there was no memory for, since that was told last; known once `#asked` is there. */
+  /** The first buffer that there was no memory for, since that was reported last; known once `#asked` is there. */
   #refused: string | undefined;
   #asked: Promise<void> | undefined;
   /** Pipelines compiled on this device. */
@@ -59,7 +59,7 @@ export class Gpu {
     void device.lost.then((info) => {
       this.lost ??= info.message || info.reason || 'unknown reason';
     });
-    // The promise tells that only after calls that follow.
+    // The promise is settled only after calls that follow.
     const destroy = device.destroy;
     device.destroy = (): undefined => {
       this.lost ??= 'it was destroyed';
@@ -139,13 +139,13 @@ export class Gpu {
     try {
       await buffer.mapAsync(1);
     } catch (error) {
-      // Nothing unmaps it meanwhile, so the device is lost, whether or not that is told yet.
+      // Nothing unmaps it meanwhile, so the device is lost, whether or not that is reported yet.
       if ((error as Error).name === 'AbortError') this.lost ??= messageOf(error);
       throw this.lost ? this.lostError() : new DeviceError(`results cannot be read: ${(await this.#noMemory()) ?? messageOf(error)}`, { cause: error });
     }
   }
 
-  /** Which buffer there was no memory for, told once. */
+  /** Which buffer there was no memory for, reported once. */
   async #noMemory(): Promise<string | undefined> {
     await this.#asked;
     const said = this.#refused;
@@ -200,7 +200,7 @@ export class Gpu {
     if (!pipeline) {
       this.compiled += 1;
       pipeline = this.#compile(code, this.layout(bindings).pipeline, kernel.label);
-      // Whoever awaits it sees the error; nobody may, when it is compiled ahead.
+      // A caller that awaits it gets the error; there is none when it is compiled ahead.
       pipeline.catch(() => this.#pipelines.delete(key));
       this.#pipelines.set(key, pipeline);
     }
@@ -251,7 +251,7 @@ export async function sharedGpu(): Promise<Gpu> {
   const asked = (current ??= request());
   try {
     const gpu = Gpu.of(await asked);
-    // A loss is told in a microtask of its own; let it be heard.
+    // A loss is reported in a microtask of its own, which has to run first.
     await Promise.resolve();
     if (!gpu.lost) return gpu;
   } catch (error) {

@@ -59,7 +59,7 @@ export class Executable {
   }
 
   /**
-   * Uploads the weights. `progress` is told how many bytes of them are there; `known` are the values of all symbols, where runs
+   * Uploads the weights. `progress` gets how many bytes of them are there; `known` are the values of all symbols, where runs
    * will have no others.
    */
   static async create(
@@ -261,7 +261,7 @@ export class Executable {
   /** Writes, encodes and submits a run. */
   #start(runs: Runs, feeds: readonly Feed[], wanted: readonly Wanted[], tell?: OnProfile): readonly Result[] | Promise<readonly Result[]> {
     const { plan, layout } = runs;
-    const taken: GPUBuffer[] = []; // buffers that are nobody's when the run fails
+    const taken: GPUBuffer[] = []; // buffers without an owner when the run fails
     let profiled: Profiled | undefined;
     try {
       plan.use(layout);
@@ -271,7 +271,7 @@ export class Executable {
       if (staging) taken.push(staging);
       profiled = tell?.on(this.gpu, plan.steps.length);
       let sure: Promise<void> | undefined;
-      // Who waits for results anyway hears of callers' buffers that are destroyed since they were bound.
+      // A run that waits for results anyway reports callers' buffers that are destroyed since they were bound.
       const submit = (): void => bound.submit(feeds, staging, profiled);
       if (bound.sure && !(staging && bound.foreign)) {
         submit();
@@ -301,7 +301,7 @@ export class Executable {
     sure: Promise<void> | undefined, taken: readonly GPUBuffer[],
   ): Promise<readonly Result[]> {
     const mapped = staging && this.gpu.map(staging);
-    mapped?.catch(() => undefined); // told below, when the run itself was taken
+    mapped?.catch(() => undefined); // reported below, when the run itself was taken
     try {
       if (sure) await sure;
       if (profiled) tell!.tell(await profiled.read(bound.layout), bound.layout);
@@ -321,7 +321,7 @@ export class Executable {
     profiled?.release();
   }
 
-  /** Takes back a buffer of a result that nobody uses any more. */
+  /** Takes back a buffer of a result that is not used any more. */
   recycle(buffer: GPUBuffer): void {
     this.results.recycle(buffer);
   }
@@ -338,7 +338,7 @@ export class Executable {
   }
 }
 
-/** Begins to compile what runs will need, while the weights arrive. Nobody waits: who needs a pipeline hears of its error. */
+/** Begins to compile what runs will need, while the weights arrive. Nothing waits: a run that needs a pipeline gets its error. */
 function compileAhead(program: Program, gpu: Gpu, known: readonly Int[] | undefined): void {
   if (known) {
     try {

@@ -20,7 +20,7 @@ export interface Way {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Looks for a file, or for the bytes of it that follow the first `from`. Raises ProgramError when nobody answers. */
+/** Looks for a file, or for the bytes of it that follow the first `from`. Raises ProgramError without an answer. */
 export async function find(uri: string, { signal }: Way = {}, from = 0): Promise<Found> {
   const local = localPath(uri);
   if (local !== undefined) return (await import('./disk.js')).onDisk(local);
@@ -181,7 +181,7 @@ async function openCache(uri: string): Promise<Cache | undefined> {
   }
 }
 
-/** Of a manifest, whose digest nobody knows before; versions differ in their queries. */
+/** Of a manifest, whose digest is not known before; versions differ in their queries. */
 const tagOf = (uri: string): string => `manifest${new URL(uri, globalThis.location?.href).search}`;
 
 function cacheKey(uri: string, tag: string): string {
@@ -190,7 +190,7 @@ function cacheKey(uri: string, tag: string): string {
   return url.href;
 }
 
-/** What is on its way into the cache; nobody waits for it but who has more, or clears it. */
+/** What is on its way into the cache; only later writes and clearing wait for it. */
 let kept: Promise<void> = Promise.resolve();
 
 async function keep(before: Promise<void>, cache: Cache, uri: string, tag: string, bytes: Uint8Array): Promise<void> {

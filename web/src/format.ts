@@ -3,7 +3,7 @@
 import type { DType } from './dtypes.js';
 import type { Postfix } from './postfix.js';
 
-/** Who owns the memory of a value: the caller (read, written), the session (weights, and what runs leave to runs), a plan. */
+/** The owner of a value's memory: the caller (read, written), the session (weights, and what runs leave to runs), a plan. */
 export type Storage = 'INPUT' | 'OUTPUT' | 'WEIGHT' | 'TEMP' | 'HOST' | 'STATE';
 
 /** A product that a subgroup makes together: m, n, k, the types of operands and sums, the invocations of the subgroup. */
@@ -107,7 +107,7 @@ export interface Program {
   /** An output that begins as an input, where both have one shape; by value number. */
   readonly aliases: readonly (readonly [output: number, input: number])[];
   readonly weights: readonly Weight[];
-  /** Of an export: what else its header has, which nobody has looked at, and the programs that it names. */
+  /** Of an export: what else its header has, which was not looked at, and the programs that it names. */
   readonly header?: Readonly<Record<string, unknown>>;
   readonly named?: (number: number) => Program;
 }

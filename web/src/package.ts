@@ -31,9 +31,9 @@ export interface Package {
   readonly program: Program;
   /** Bytes of all weights. */
   readonly total: number;
-  /** Hands over all weights; `arrived` is told how many of their bytes are there, while they arrive. */
+  /** Hands over all weights; `arrived` gets how many of their bytes are there, while they arrive. */
   weights(take: Take, arrived: Tell): Promise<void>;
-  /** Lets go of weights that nobody will take. */
+  /** Releases weights that will not be taken. */
   cancel(): void;
 }
 
@@ -72,7 +72,7 @@ export async function openPackage(source: string | Uint8Array, has: Capabilities
     // That of the last visit is opened while the server is asked for the present one, which decides.
     const last = isManifest ? await lastManifest(place) : undefined;
     const begun = last && ofFolder(place, last, has, way);
-    begun?.catch(() => undefined); // told when it is what decides
+    begun?.catch(() => undefined); // raised when it is what decides
     let found: Found;
     let bytes: Uint8Array | false;
     try {
@@ -93,7 +93,7 @@ export async function openPackage(source: string | Uint8Array, has: Capabilities
       return opened;
     }
     found.cancel();
-    // What was asked for is told first.
+    // What was asked for is reported first.
     tried[place === source ? 'unshift' : 'push']([place, bytes ? NO_FILE : found.status]);
   }
   throw notFound(tried[0]![0], tried.map(([place, status], k) => (k ? `nor can ${place}: ${status}` : status)).join('; '));
@@ -229,7 +229,7 @@ function chunksOf(uri: string, chunks: readonly Chunk[], ask: ReturnType<typeof 
   let [next, offset, all] = [0, 0, 0];
   const askAhead = (): void => {
     for (let k = asked.length; k < Math.min(next + AHEAD, chunks.length); k++) {
-      (asked[k] = ask(chunks[k]!)).catch(() => undefined); // told when its turn comes
+      (asked[k] = ask(chunks[k]!)).catch(() => undefined); // raised when its turn comes
     }
   };
   // A call for each chunk, because an async function keeps all that it ever named until it ends.

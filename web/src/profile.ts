@@ -21,7 +21,7 @@ export interface TimedDispatch {
 const MOST = 4096;
 const [COPY_SRC, QUERY_RESOLVE] = [4, 512]; // of GPUBufferUsage
 
-/** Measures the dispatches of a run, and is told how long each took. */
+/** Measures the dispatches of a run, and gets how long each took. */
 export interface OnProfile {
   /** Undefined where the device has no timestamps, or nothing runs. */
   on(gpu: Gpu, steps: number): Profiled | undefined;
@@ -35,7 +35,7 @@ interface Sink {
   readonly profiling?: { readonly ondata?: (data: never) => void };
 }
 
-/** What measures a run of a program with these inputs, and tells `sink`, or the console. */
+/** What measures a run of a program with these inputs, and reports to `sink`, or the console. */
 export function profiling(program: Program, feeds: readonly { readonly dims: readonly number[] }[], sink: Sink): OnProfile {
   return {
     on: (gpu, steps) => Profiled.on(gpu, steps),

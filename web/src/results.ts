@@ -1,5 +1,5 @@
 // Buffers that results leave a run in: on the device, or on their way to memory. Freed ones serve the next results; those of
-// results that stay in place are nobody else's until the session ends.
+// results that stay in place have no other owner until the session ends.
 
 import { type Gpu, USAGE } from './device.js';
 import { bindingBytes } from './plan.js';
@@ -78,7 +78,7 @@ export class ResultBuffers {
     }
   }
 
-  /** Frees what nobody has; what comes back later is freed then. */
+  /** Frees what is not in use; what comes back later is freed then. */
   release(): void {
     this.#released = true;
     const free = [...this.#free.values()].flat().map((it) => it.buffer);

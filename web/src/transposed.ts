@@ -39,7 +39,7 @@ export async function transposed(
   gpu: Gpu, weights: readonly Weight[], buffers: readonly GPUBuffer[], uploaded: (into: readonly GPUBuffer[]) => Promise<void>,
 ): Promise<void> {
   const pipeline = gpu.pipeline(KERNEL, 0);
-  pipeline.catch(() => undefined); // told when it is waited for
+  pipeline.catch(() => undefined); // raised when it is waited for
   const own: GPUBuffer[] = [];
   const made = (buffer: GPUBuffer): GPUBuffer => (own.push(buffer), buffer);
   try {

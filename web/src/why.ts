@@ -15,7 +15,7 @@ export async function withoutGpu(): Promise<string> {
   return `${insecure}): use a current browser, or in Node \`create\` of the package webgpu, or set env.webgpu.adapter`;
 }
 
-/** Why a browser fetches nothing, which it tells its console alone; undefined where no server answers. */
+/** Why a browser fetches nothing, which only its console has; undefined where no server answers. */
 export async function unfetched(uri: string): Promise<string | undefined> {
   const { location } = globalThis;
   const asking = { mode: 'no-cors', method: 'HEAD' } as const;

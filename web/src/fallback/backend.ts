@@ -14,13 +14,13 @@ export interface OnnxRuntimeWeb {
 }
 type Load = () => OnnxRuntimeWeb | Promise<OnnxRuntimeWeb | { readonly default: OnnxRuntimeWeb }>;
 
-// A name that an import map or Node resolves; bundlers would look for it where nobody wants it, if it were a text in `import()`.
+// A name that an import map or Node resolves; bundlers would look for it where it is not wanted, if it were a text in `import()`.
 const MODULE = ['onnxruntime-web', 'wasm'].join('/');
 let from: unknown = () => import(MODULE);
 
 /** What WebGPU cannot run here, and something else may. What is wrong with an export is no reason to run something else. */
 const REASONS = [errors.DeviceError, errors.LimitError, errors.NotExportedError];
-/** The first byte of exports, which WebGPU alone runs: transformers.js asks for `wasm`, where nobody says `device`. */
+/** The first byte of exports, which WebGPU alone runs: transformers.js asks for `wasm` without a `device`. */
 export const EXPORT = 119;
 
 /**

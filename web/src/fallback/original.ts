@@ -1,5 +1,5 @@
 // The ONNX model that an export's bytes were made of. In: bytes of a single file that `wgpu-ep export --with-onnx` wrote. Out: the
-// model's bytes. Of bytes nobody knows where they came from, so it is looked for beside every file of the export's name that this page
+// model's bytes. Where bytes came from is unknown, so it is looked for beside every file of the export's name that this page
 // has fetched, or that is in its caches; it is the model if its SHA-256 is the one that the export wrote.
 
 import { sha256 } from '../files.js';

@@ -20,7 +20,7 @@ const WHERE = "say where it is: executionProviders: ['webgpu', {name: 'wasm', mo
 
 /**
  * Opens the ONNX model of `source`, in WebAssembly, or on the WebGPU of onnxruntime-web where that has one and there is WebGPU;
- * `reason` is why ours does not run it. Raises OptionError when nobody says where the model is, ProgramError.
+ * `reason` is why ours does not run it. Raises OptionError when it is not known where the model is, ProgramError.
  */
 export async function open(
   ours: Ours, source: string | Uint8Array, options: InferenceSession.SessionOptions, from: unknown, reason?: Error,

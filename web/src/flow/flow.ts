@@ -1,6 +1,6 @@
 // A Flow on a device: its parts one after another, with results on the GPU between them. In: tensors in memory or in buffers. Out: the
 // same. Invariants: nothing is read back but conditions, numbers of rounds, and elements and sizes that decide shapes, where kernels
-// make them; who never opens such a model does not fetch this file, which imports nothing with state of the library's own.
+// make them; a page without such a model does not fetch this file, which imports nothing with state of the library's own.
 
 import type { Feed, Given, Result } from '../bound.js';
 import type { Gpu } from '../device.js';

@@ -18,7 +18,7 @@ export interface Part {
   readonly args: readonly number[];
   readonly results: readonly number[];
   readonly states: number;
-  /** Values that nobody reads behind it. */
+  /** Values that are not read behind it. */
   readonly last: readonly number[];
 }
 

@@ -48,7 +48,7 @@ export class Stacked {
     this.values.leave({ dims: [], buffer: before, holders: 1 });
   }
 
-  /** All rounds; without any an extent that the model does not tell is 0, as in ONNX Runtime. */
+  /** All rounds; without any an extent that the model does not state is 0, as in ONNX Runtime. */
   item(): Item {
     const dims = this.#dims ?? this.value.shape.map((it) => (typeof it === 'object' ? 0 : Math.max(0, Number(it))));
     const buffer = this.#buffer ?? this.values.take(0, `what a loop makes of '${this.value.name}'`);

@@ -1,5 +1,5 @@
 // Values between the parts of a run: in memory or on the GPU, each with how many hold it. In: the buffers of a session. Out: the same.
-// Invariant: a buffer goes back when nobody holds it, and all that are left when the run ends, well or not.
+// Invariant: a buffer goes back when nothing refers to it, and all that are left when the run ends, well or not.
 
 import type { Result } from '../bound.js';
 import type { Gpu } from '../device.js';
@@ -68,7 +68,7 @@ export class Values {
     this.results.recycle(buffer);
   }
 
-  /** Whether it is in a buffer of this run that nobody else holds. */
+  /** Whether it is in a buffer of this run without another reference. */
   isAlone(item: Item): boolean {
     return item.holders === 1 && this.#own.has(item.buffer!);
   }

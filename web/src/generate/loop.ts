@@ -194,7 +194,7 @@ export async function* generated(
     for (let total = longest; total < end && !texts.over; total++) {
       const read: Read = await (ahead ?? submit(total, true));
       ahead = undefined;
-      if (!alone && total + 1 < end) (ahead = submit(total + 1, false)).catch(() => undefined); // told when its turn comes
+      if (!alone && total + 1 < end) (ahead = submit(total + 1, false)).catch(() => undefined); // raised when its turn comes
       const tokens = await read();
       settings.signal?.throwIfAborted();
       if (tokens.includes(undefined)) throw model.wrong(`the model gives no numbers for token ${total}: its logits are all NaN`);

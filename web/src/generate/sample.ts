@@ -43,7 +43,7 @@ fn key(i: u32) -> u32 {
   if ((b & 0x7fffffffu) > 0x7f800000u) { return 0u; }
   return select(b | 0x80000000u, ~b, b >= 0x80000000u);
 }
-/** No model has a token without a number, so the first one stands in: who reads that there is none ends. */
+/** No model has a token without a number, so the first one stands in: a loop that reads that there is none ends. */
 fn choose(row: u32, chosen: u32) {
   token[row] = chosen;
   let id = select(chosen, 0u, chosen == ${NONE}u);

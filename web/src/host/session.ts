@@ -1,5 +1,5 @@
 // A session on an ONNX model of one node, in JavaScript. transformers.js makes such models of bytes for its pre- and
-// postprocessing: TopK, Resize, MatMul, Slice, DFT. They are too small for a GPU, and nobody exports them. In: bytes, and the
+// postprocessing: TopK, Resize, MatMul, Slice, DFT. They are too small for a GPU, and are not exported. In: bytes, and the
 // classes of the library, which fetches this file with the first of them. Out: a session, or undefined for other bytes.
 
 import type { InferenceSession, InferenceSessionHandler, OnnxValue, Tensor } from 'onnxruntime-common';

@@ -22,7 +22,7 @@ export interface Calls {
   run(session: number, feeds: SentTensors, fetches: SentTensors, options: InferenceSession.RunOptions, environment: Environment): SentTensors;
   warmup(session: number, inputs: Readonly<Record<string, readonly number[] | Sent>>): void;
   profile(session: number, on: boolean): void;
-  /** The tokens of each step are told. */
+  /** The tokens of each step are sent. */
   generate(session: number, texts: readonly (readonly number[])[], options: GenerateOptions, feeds: Readonly<Record<string, Sent>>): void;
   /** Ends the creation or the generation of that call. */
   cancel(id: number): void;
@@ -40,7 +40,7 @@ export interface Created {
   readonly outputs: readonly InferenceSession.ValueMetadata[];
 }
 
-/** Of env.webgpu, what a worker can be told. */
+/** Of env.webgpu, what a worker can get. */
 export interface Environment {
   readonly powerPreference: unknown;
   readonly forceFallbackAdapter: unknown;

@@ -1,7 +1,7 @@
 """What a session's configuration says of contexts: whether to write a compiled model, where, and what lies in it.
 
 In: ONNX Runtime's configuration entries of a session. Out: `ContextOptions`. ONNX Runtime checks the entries itself, and says where
-the compiled model goes when nobody does.
+the compiled model goes without them.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class CarriedEntries:
-    """Entries in memory, with what a folder of the cache offers. `missed` tells whether something could not be kept."""
+    """Entries in memory, with what a folder of the cache offers. `missed` says whether something could not be kept."""
 
     def __init__(self, entries: Mapping[str, bytes] | None = None) -> None:
         self.entries = dict(entries or {})

@@ -74,7 +74,7 @@ def entry_of(group: WrittenGroup, made_for: MadeFor, referring: Referring) -> En
 
 
 def digest_of(data: bytes) -> str:
-    """What tells the bytes of a context from all others."""
+    """What distinguishes the bytes of a context from all others."""
     return data[8:40].hex()
 
 

@@ -172,7 +172,7 @@ class EPContexts:
         try:
             foreign = self._is_foreign(context)
             named = zip(context.outputs, node.outputs, strict=True)
-            # ONNX Runtime's optimiser may have taken out those who read the others.
+            # ONNX Runtime's optimiser may have taken out the readers of the others.
             unread = {name for name, it in named if it.name not in outputs}
             return compiler.of_context(context, self.made_for, node.name, foreign, self.checking, unread)
         except EntryError as error:

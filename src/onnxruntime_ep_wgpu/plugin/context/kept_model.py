@@ -206,7 +206,7 @@ def _identity(path: str) -> Sequence[int]:
 
 
 def _looked_at(paths: Sequence[str]) -> _Files | None:
-    """None where somebody may be writing one of them. Raises OSError."""
+    """None where one of them may be being written. Raises OSError."""
     found = [(path, FileIdentity.settled(Path(path))) for path in paths]
     return (
         None if any(it is None for _, it in found) else [[path, *astuple(it)] for path, it in found if it is not None]

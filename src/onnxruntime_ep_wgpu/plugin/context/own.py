@@ -1,7 +1,7 @@
 """Which contexts this user made: their kernels need no checks. Of others they are text from anybody.
 
 In: the digest of a context. Out: whether it was written by a process of this user, on this machine. Invariant: what says so lies in
-the folder of the cache, which no other user can write to. Without a cache, or when an entry made room for others, it is nobody's.
+the folder of the cache, which no other user can write to. Without a cache, or when an entry made room for others, it has no owner.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Referring:
             apart = self._most_apart and name and it.raw.nbytes >= LEAST_APART
             return self._append_apart(it.raw) if apart else [self.append(it.raw.data)]
         if not self._lasting and found.identity is None:
-            raise UnsettledError(f"somebody is writing the file of {name!r}")
+            raise UnsettledError(f"the file of {name!r} is being written")
         return [number, found.span.offset, it.digest() if self._lasting else ""]
 
     def append(self, data: memoryview) -> int:
@@ -144,7 +144,7 @@ class Referred:
     def _opened(self, number: int) -> _File:
         location, nbytes, modified = self._files[number]
         if location == _APART and self._apart is not None:
-            # Whose it is, and that nothing was written since, the one who names it has found out.
+            # Whose it is, and that nothing was written since, the caller has found out.
             try:
                 settled = FileIdentity.settled(self._apart)
             except OSError as error:

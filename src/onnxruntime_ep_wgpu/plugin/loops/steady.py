@@ -179,7 +179,7 @@ class Steady:
             self._behind = 0
 
     def _numbered(self, count: int) -> Iterator[SteppedCopy]:
-        """The copies that tell iterations their numbers."""
+        """The copies that give iterations their numbers."""
         if self._body.number not in self._step.inputs:
             return
         every = self._memory.upload(

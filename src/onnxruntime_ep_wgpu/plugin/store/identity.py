@@ -1,7 +1,7 @@
 """What a claim or a Program depends on beside the graph: our own code, the libraries that compile with it, Target and settings.
 
-In: a Target and settings. Out: a text, equal where these are equal. Our files, and those of libraries, are told apart as make and
-git tell files apart: by size and times, which a stat says. Invariant: code that was changed is another identity. A process that
+In: a Target and settings. Out: a text, equal where these are equal. Our files, and those of libraries, are distinguished as by make
+and git: by size and times, which a stat says. Invariant: code that was changed is another identity. A process that
 began before a file was changed has none: it may run what is in the file, or what was.
 """
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 
 Tell = Callable[[str, bool], None]
-"""One line about what went wrong, and whether somebody should see it."""
+"""One line about what went wrong, and whether the log should have it."""
 Source = Callable[[], "str | bytes | None"]
 """The file name or the bytes of a model; None where neither is known."""
 
