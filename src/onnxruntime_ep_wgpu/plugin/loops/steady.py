@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...device.rounds import Round, SteppedCopy, run_rounds, stepped
+from ...device.stepping import LEAST, SteppedCopies
 from ...program.dtypes import DType
 from ...runtime.inputs import DeviceTensor
 
@@ -172,11 +173,23 @@ class Steady:
             two.append(Round(work.recording, [*before, *stepped(work.before)], copies))
         device = self._memory.device
         longest = executable.settings.per_submission
+        stepping = self._stepping(count) if any(it.before or it.after for it in two) else None
+        two = (stepping and stepping.rounds(two)) or two
         run_rounds(device.queue, executable.turn, two, rounds.number & 1, count, longest)
+        if stepping:
+            stepping.give()
         self._behind += count * max(1, len(self._works[0].recording))
         if self._behind > UNFINISHED:
             device.queue.wait()
             self._behind = 0
+
+    def _stepping(self, count: int) -> SteppedCopies | None:
+        """What makes dispatches of the copies of so many iterations, where there are enough."""
+        if count < LEAST:
+            return None
+        numbers = self._memory.kept("numbers", DType.UINT32, (2,), "the numbers of two iterations", False)
+        assert numbers.buffer is not None
+        return SteppedCopies(self._memory.device, numbers.buffer, count)
 
     def _numbered(self, count: int) -> Iterator[SteppedCopy]:
         """The copies that give iterations their numbers."""
