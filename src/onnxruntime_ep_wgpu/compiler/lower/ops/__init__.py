@@ -8,8 +8,8 @@ Of ONNX: `pointwise`, `shape`, `parts`, `filled`, `indexing`, `scatter`, `reduct
 `recurrent`, `random`.
 Of ONNX Runtime: `optimised`, `optimised_norms`, `blocks`, `blocks_lookup` and `blocks_beside` (weights of 2 to 8 bits), `experts`,
 `linear_attention`, `gates`, `gram_hashes`.
-Of `ai.onnx.ml`: `features`, `linear_models`, `support_vectors`, `trees` (`tree_nodes` checks them), and `learnt_scores`, what
-becomes of their scores.
+Of `ai.onnx.ml`: `features`, `linear_models`, `support_vectors`, `trees` (`tree_nodes` checks them, `tree_scores` walks them), and
+`learnt_scores`, what becomes of their scores.
 
 What families share: `choices` (attributes of a few words), `named_axes`, `activations`, `index` (indices out of tensors),
 `window` (sliding windows), `chunked_rows` (long or many rows), `sorting` and `scatter_along` (along an axis), `attend` (attention
