@@ -51,7 +51,7 @@ def appended(b: Builder, past: Operand, new: Operand, used: Operand, rows: Dim) 
     return present
 
 
-def rotated_and_appended(
+def appended_with_query(
     b: Builder, query: Operand, keys: tuple[Operand, Operand], values: tuple[Operand, Operand], used: Operand, rows: Dim
 ) -> list[Operand]:
     """Queries (batch, heads, steps, size) in memory, and the caches of keys and values, as `appended` makes them, of pairs of

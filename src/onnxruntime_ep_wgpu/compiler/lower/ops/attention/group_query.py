@@ -16,7 +16,7 @@ from ..choices import Flag
 from ..index import INDICES, Allowed, index32
 from ..normalise import rms_normalization
 from ..registry import FLOATS, MICROSOFT, op
-from .cache import appended, rotated_and_appended, started
+from .cache import appended, appended_with_query, started
 from .core import Direct, attend, merged, scale_of
 from .masks import Past, biased, hidden, present
 from .quantised_cache import HELD, QuantisedBy, quantised
@@ -112,7 +112,7 @@ def group_query_attention(
     if past_key is None or past_value is None:
         keys, values = started(b, k, rows), started(b, v, rows)
     elif do_rotary:
-        q, keys, values = rotated_and_appended(b, q, (new_k, past_key), (new_v, past_value), used, rows)
+        q, keys, values = appended_with_query(b, q, (new_k, past_key), (new_v, past_value), used, rows)
     else:
         keys, values = appended(b, past_key, new_k, used, rows), appended(b, past_value, new_v, used, rows)
     known_k, known_v = (it.read(b, x, query.dtype) if it else x for it, x in zip(in_cache, (keys, values), strict=True))
