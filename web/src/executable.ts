@@ -7,7 +7,7 @@ import { element } from './elements.js';
 import { InputError, LimitError } from './errors.js';
 import { type Layout, Layouts } from './layout.js';
 import type { Package } from './package.js';
-import { Plan, nameOf, pipelinesOf } from './plan.js';
+import { Plan, type Variant, nameOf, pipelinesOf, variantsOf } from './plan.js';
 import { defined, evaluate, type Int, mentioned, needed } from './postfix.js';
 import { type Program, type Value, valueBytes } from './program.js';
 import type { OnProfile, Profiled } from './profile.js';
@@ -15,6 +15,7 @@ import { ResultBuffers } from './results.js';
 import { Temps } from './temps.js';
 import { upload } from './upload.js';
 
+const SLICE = 4; // milliseconds that the thread is kept
 const MAX_PLANS = 32; // sets of input shapes whose plans are kept
 
 /** Where an output is wanted: as a run puts it, or in a new buffer. */
@@ -73,15 +74,15 @@ export class Executable {
       );
     }
     const weights: GPUBuffer[] = [];
+    const moving = program.weights.some((it) => it.matrices) && import('./transposed.js');
     const uploaded = (into: readonly GPUBuffer[]): Promise<void> => upload(from, gpu, into, progress, signal);
     try {
       await gpu.guarded('the weights do not fit on the device', () => {
         for (const it of program.weights) weights.push(gpu.storage(it.bytes, `the weight '${it.name}'`));
       });
-      const later = program.weights.some((it) => it.matrices) && (await import('./transposed.js'));
+      const later = await moving;
       const done = later ? later.transposed(gpu, program.weights, weights, uploaded) : uploaded(weights);
-      // This keeps the thread, while others read and check weights.
-      compileAhead(program, gpu, known);
+      void compileAhead(program, gpu, known);
       await done;
     } catch (error) {
       from.cancel();
@@ -338,21 +339,31 @@ export class Executable {
   }
 }
 
-/** Begins to compile what runs will need, while the weights arrive. Nothing waits: a run that needs a pipeline gets its error. */
-function compileAhead(program: Program, gpu: Gpu, known: readonly Int[] | undefined): void {
-  if (known) {
-    try {
-      void pipelinesOf(program, gpu, new Layouts(program).layout(known)).catch(() => undefined);
-    } catch {
-      // Sizes that the model does not take: its plan says so.
-    }
-    return;
+/**
+ * Begins to compile what runs will need, while the weights arrive. Nothing waits: a run that needs a pipeline gets its error. Where
+ * that keeps the thread, as in Node, weights have their turns.
+ */
+async function compileAhead(program: Program, gpu: Gpu, known: readonly Int[] | undefined): Promise<void> {
+  let begun = performance.now();
+  for (const it of wantedAhead(program, known)) {
+    void gpu.pipeline(...it).catch(() => undefined);
+    if (performance.now() - begun < SLICE) continue;
+    await new Promise((done) => setTimeout(done));
+    begun = performance.now();
   }
-  for (const kernel of program.kernels) {
+}
+
+function wantedAhead(program: Program, known: readonly Int[] | undefined): Variant[] {
+  try {
+    if (known) return variantsOf(program, new Layouts(program).layout(known));
+  } catch {
+    return []; // sizes that the model does not take: its plan says so
+  }
+  return program.kernels.flatMap((kernel): Variant[] => {
     const last = kernel.wgsl.length - 1;
     // Kernels of one variant are needed for any shape; on a software adapter the last of several serves nearly all shapes.
-    if (last === 0 || program.target.software) void gpu.pipeline(kernel, last).catch(() => undefined);
-  }
+    return last === 0 || program.target.software ? [[kernel, last]] : [];
+  });
 }
 
 /** A buffer with the numbers that a state begins with. */

@@ -46,6 +46,9 @@ export interface Capabilities {
   readonly software: boolean;
 }
 
+/** Those of a device that may be asked for while files arrive. */
+type Asked = Capabilities | Promise<Capabilities>;
+
 /** Bytes of weights; where the file has them deflated, `inflated` is their number. */
 interface Chunk extends FileEntry {
   readonly inflated?: number;
@@ -63,7 +66,7 @@ interface Manifest {
  * Opens an exported model for a device with these capabilities. Raises ProgramError, LimitError when these do not suffice, and
  * what a signal says that is aborted.
  */
-export async function openPackage(source: string | Uint8Array, has: Capabilities, way: Way = {}): Promise<Package> {
+export async function openPackage(source: string | Uint8Array, has: Asked, way: Way = {}): Promise<Package> {
   if (typeof source !== 'string') return ofBytes(source, 'the model', has);
   const tried: [place: string, status: string][] = [];
   const places = placesOf(source);
@@ -100,7 +103,7 @@ export async function openPackage(source: string | Uint8Array, has: Capabilities
 }
 
 /** What is there without a network. */
-async function ofLastVisit(places: readonly string[], has: Capabilities, way: Way): Promise<Package | undefined> {
+async function ofLastVisit(places: readonly string[], has: Asked, way: Way): Promise<Package | undefined> {
   for (const place of places) {
     const last = MANIFEST.test(place) && (await lastManifest(place));
     if (last) return ofFolder(place, last, has, way);
@@ -124,7 +127,7 @@ function placesOf(uri: string): string[] {
 
 // ---- bytes
 
-async function ofBytes(bytes: Uint8Array, what: string, has: Capabilities): Promise<Package> {
+async function ofBytes(bytes: Uint8Array, what: string, has: Asked): Promise<Package> {
   if (text(bytes.subarray(0, 8)) !== PACK) {
     const name = what.match(/[^/?#]+\.onnx(?=$|[?#])/)?.[0] ?? 'model.onnx';
     throw new NotExportedError(`${what} is not an exported model: make one with \`wgpu-ep export ${name}\``, bytes);
@@ -164,7 +167,7 @@ async function ofBytes(bytes: Uint8Array, what: string, has: Capabilities): Prom
 
 // ---- a folder, or the same in one file
 
-async function ofFolder(uri: string, json: Uint8Array, has: Capabilities, way: Way): Promise<Package> {
+async function ofFolder(uri: string, json: Uint8Array, has: Asked, way: Way): Promise<Package> {
   const manifest = parsed(json, uri);
   const address: Address = (file) => uri.replace(MANIFEST, (_, slash: string, query = '') => slash + file + query);
   const ask = asking(address, way);
@@ -185,10 +188,11 @@ interface Chunks {
 async function ofManifest(
   manifest: Manifest,
   what: string,
-  has: Capabilities,
+  asked: Asked,
   read: (entry: FileEntry) => Promise<Uint8Array>,
   open: () => Chunks,
 ): Promise<Package> {
+  const has = await asked;
   const all = damaged(what, () => manifest.programs.flatMap((entry) => [entry.targets ?? []].flat().map((it, number) => (
     { entry, number, target: targetOf({ ...BASELINE, ...it }) }
   )))); // prettier-ignore

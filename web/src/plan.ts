@@ -7,7 +7,7 @@ import { integerBytes } from './dtypes.js';
 import { LimitError } from './errors.js';
 import { type Layout, type Slots, type Step, slotsOf } from './layout.js';
 import type { Postfix } from './postfix.js';
-import type { BindingRange, Program } from './program.js';
+import type { BindingRange, Kernel, Program } from './program.js';
 import { ROOM, type Temps } from './temps.js';
 
 const UNIFORM_WORDS = 64; // where a block may begin
@@ -27,14 +27,23 @@ interface PlannedStep {
 /** The bind groups of all steps with one set of callers' buffers. */
 export type Groups = readonly GPUBindGroup[];
 
+export type Variant = readonly [kernel: Kernel, variant: number];
+
+/**
+ * The kernels of a layout's steps, those with the longest texts first. A run waits for all of them, and these take longest: none is
+ * left for the end, where other threads have no work.
+ */
+export function variantsOf(program: Program, { steps }: Layout): Variant[] {
+  return steps.map((it): Variant => variantOf(program, it)).sort((a, b) => textOf(b).length - textOf(a).length);
+}
+
+const variantOf = (program: Program, it: Step): Variant => [program.kernels[program.dispatches[it.dispatch]!.kernel]!, it.variant];
+const textOf = ([kernel, variant]: Variant): string => kernel.wgsl[variant]!;
+
 /** The pipelines of a layout's steps, compiled where they are new. Raises ProgramError. */
-export function pipelinesOf(program: Program, gpu: Gpu, { steps }: Layout): Promise<GPUComputePipeline[]> {
-  const all = steps.map((it) => [program.kernels[program.dispatches[it.dispatch]!.kernel]!, it.variant] as const);
-  const size = (k: number): number => all[k]![0].wgsl[all[k]![1]]!.length;
-  const made: Promise<GPUComputePipeline>[] = [];
-  // A run waits for all of them. Long texts take longest, so they begin first: none is left for the end, where other threads have no work.
-  for (const k of [...all.keys()].sort((a, b) => size(b) - size(a))) made[k] = gpu.pipeline(...all[k]!);
-  return Promise.all(made);
+export function pipelinesOf(program: Program, gpu: Gpu, layout: Layout): Promise<GPUComputePipeline[]> {
+  for (const it of variantsOf(program, layout)) void gpu.pipeline(...it).catch(() => undefined);
+  return Promise.all(layout.steps.map((it) => gpu.pipeline(...variantOf(program, it))));
 }
 
 export class Plan {

@@ -228,9 +228,14 @@ export class Session implements InferenceSessionHandler {
 }
 
 async function load(source: string | Uint8Array, options: Options, signal?: AbortSignal): Promise<Runner> {
-  const gpu = options.device ? Gpu.of(options.device) : await sharedGpu();
-  const matrices = gpu.features.has(MATRICES) ? () => import('./matrices.js').then((it) => it.unitsOf(gpu)) : undefined;
-  const found = await openPackage(source, { ...gpu, matrices }, { signal });
+  const asked = Promise.resolve(options.device ? Gpu.of(options.device) : sharedGpu());
+  const able = asked.then((gpu) => (
+    { ...gpu, matrices: gpu.features.has(MATRICES) ? () => import('./matrices.js').then((it) => it.unitsOf(gpu)) : undefined }
+  )); // prettier-ignore
+  able.catch(() => undefined); // told when files have arrived
+  // Without a device that is what is told, whatever is wrong with the model.
+  const found = await openPackage(source, able, { signal }).catch((error) => asked.then(() => { throw error; }));
+  const gpu = await asked;
   const { onProgress } = options;
   const progress = onProgress && ((loaded: number) => onProgress({ loaded, total: found.total }));
   if (found.program.header?.['parts']) return (await import('./flow/flow.js')).opened(Executable, errors, found, gpu, progress, signal);
