@@ -689,19 +689,61 @@ for (const [rows, overrides] of [[40, {}], [1, { rows: 1 }]]) {
   });
 }
 
+/** Values for the free dimensions of a model. */
+async function everySize(name) {
+  const free = await create(name);
+  const names = free.inputMetadata.flatMap(({ shape }) => shape.filter((it) => typeof it === 'string'));
+  await free.release();
+  return Object.fromEntries(names.map((it) => [it, 2]));
+}
+
 test('of kernels that the first run waits for, those with the longest texts are compiled first', async () => {
   const own = await (await navigator.gpu.requestAdapter()).requestDevice();
   const [module, lengths] = [own.createShaderModule, []];
   own.createShaderModule = (it) => (lengths.push(it.code.length), module.call(own, it));
-  const free = await create('tiny');
-  const freeDimensionOverrides = Object.fromEntries(free.inputMetadata.flatMap(({ shape }) => shape.filter((it) => typeof it === 'string').map((it) => [it, 2])));
-  await free.release();
+  const freeDimensionOverrides = await everySize('tiny');
   lengths.length = 0;
   const session = await create('tiny', { executionProviders: [{ name: 'webgpu', device: own }], freeDimensionOverrides });
   assert(new Set(lengths).size > 2, lengths.join());
   assert.deepEqual(lengths, lengths.toSorted((a, b) => b - a));
   await session.release();
   own.destroy();
+});
+
+test('weights have their turns while kernels are read, where that keeps the thread', async () => {
+  const own = await (await navigator.gpu.requestAdapter()).requestDevice();
+  const [module, write, order] = [own.createShaderModule, own.queue.writeBuffer, []];
+  own.createShaderModule = (it) => {
+    order.push('kernel');
+    for (const begun = performance.now(); performance.now() - begun < 20; );
+    return module.call(own, it);
+  };
+  own.queue.writeBuffer = (...them) => (order.push('weights'), write.apply(own.queue, them));
+  const session = await InferenceSession.create(`${server.url}tiny.onnx`, {
+    executionProviders: [{ name: 'webgpu', device: own }], freeDimensionOverrides: await everySize('tiny'),
+  });
+  const [first, last] = [order.indexOf('weights'), order.lastIndexOf('kernel')];
+  assert(first > order.indexOf('kernel') && first < last, order.join());
+  await session.release();
+  own.destroy();
+});
+
+test('an export is asked for while a device is', async () => {
+  const [adapter, shared, others] = [await navigator.gpu.requestAdapter(), await device(), await serve()];
+  const { adapter: before } = env.webgpu;
+  // The device comes once the manifest is asked for.
+  const manifest = new Promise((done) => (others.intercept = (path) => void (path.endsWith('manifest.json') && done())));
+  try {
+    env.webgpu.adapter = { features: adapter.features, limits: adapter.limits, requestDevice: (it) => manifest.then(() => adapter.requestDevice(it)) };
+    env.webgpu.device = undefined;
+    await (await InferenceSession.create(`${others.url}tiny.onnx`, { executionProviders: ['webgpu'] })).release();
+    assert.notEqual(await device(), shared);
+    (await device()).destroy();
+  } finally {
+    env.webgpu.adapter = before;
+    env.webgpu.device = shared;
+    others.close();
+  }
 });
 
 test('profiling tells the nanoseconds of every dispatch', () =>
