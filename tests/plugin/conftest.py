@@ -9,6 +9,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.plugin.memory.space import space as memory_space
 
 from .fakes import fake
@@ -51,3 +52,16 @@ def empty_pool() -> None:
     space = memory_space()
     for context in {it.owner.context for it in space._allocations.copy().values() if it.owner is not None}:
         space.end_pooling(context=context)
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
+    """The sizes, or values, for which groups are compiled once more."""
+    found: list[dict[str, int]] = []
+
+    def again(*given: Any) -> Any:
+        found.append(dict(given[-1]))
+        return compile_graph(*given)
+
+    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.specialise.compile_graph", again)
+    return found

@@ -13,7 +13,6 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.errors import UnsupportedError
 
 Feeds = dict[str, np.ndarray]
@@ -152,19 +151,6 @@ def test_threads_with_sizes_of_all_kinds_get_what_is_theirs(spelling: str) -> No
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(8)))
-
-
-@pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
-    """The sizes for which groups are compiled once more."""
-    found: list[dict[str, int]] = []
-
-    def again(*given: Any) -> Any:
-        found.append(dict(given[-1]))
-        return compile_graph(*given)
-
-    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.specialise.compile_graph", again)
-    return found
 
 
 def added(rows: int, other: int) -> Feeds:

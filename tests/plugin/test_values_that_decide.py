@@ -10,7 +10,6 @@ import pytest
 from onnx import TensorProto, helper
 
 import onnxruntime_ep_wgpu as wgpu
-from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.plugin.group import MAX_SPECIALISED
 from tests.ops.compare import model, random
 
@@ -100,19 +99,6 @@ def test_each_value_has_its_kernels(case: str, symbolic: bool) -> None:
         (got,), (want,) = ours.run(None, feeds), theirs.run(None, feeds)
         assert got.shape == want.shape
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
-
-
-@pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
-    """The values that graphs are compiled again for."""
-    found: list[dict[str, int]] = []
-
-    def again(*arguments: Any) -> Any:
-        found.append(dict(arguments[-1]))
-        return compile_graph(*arguments)
-
-    monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.specialise.compile_graph", again)
-    return found
 
 
 def test_values_are_compiled_for_once_whatever_the_sizes(compiled: list[dict[str, int]]) -> None:

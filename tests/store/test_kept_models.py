@@ -34,14 +34,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
-    monkeypatch.setenv(folder.VARIABLE, str(tmp_path / "cache"))
-    path = folder.folder_path()
-    assert path is not None
-    return Folder(path)
-
-
-@pytest.fixture
 def path(tmp_path: Path) -> Path:
     (tmp_path / "of").mkdir()
     made = tmp_path / "of" / "model.onnx"

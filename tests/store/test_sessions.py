@@ -30,14 +30,6 @@ RNG = np.random.default_rng(8)
 X = RNG.standard_normal((5, 8)).astype(F)
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
-    monkeypatch.setenv(folder.VARIABLE, str(tmp_path / "cache"))
-    path = folder.folder_path()
-    assert path is not None
-    return Folder(path)
-
-
 def compiled(session: Any) -> list[str]:
     """What of a session the compiler made."""
     return state_of(session)._compiler.compiled

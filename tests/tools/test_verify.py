@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 
@@ -12,9 +11,8 @@ import pytest
 from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu import cli
-from onnxruntime_ep_wgpu.compiler import compile
-from onnxruntime_ep_wgpu.plugin import compiling
 from tests.support import make_model
+from tests.tools.changed_kernels import change_kernels
 
 F = np.float32
 
@@ -45,19 +43,7 @@ def test_a_right_model_passes_and_says_what_was_left_to_the_cpu(model, capsys):
 
 
 def test_the_first_wrong_kernel_is_named_with_its_nodes(model, capsys, monkeypatch):
-    right = compile.compile_lowered
-
-    def wrong(*arguments):
-        program = right(*arguments)
-        kernels = (
-            dataclasses.replace(
-                k, wgsl=tuple(t.replace("y_put(row, finish(", "y_put(row, 9f + finish(") for t in k.wgsl)
-            )
-            for k in program.kernels
-        )
-        return dataclasses.replace(program, kernels=tuple(kernels))
-
-    monkeypatch.setattr(compiling, "compile_lowered", wrong)
+    change_kernels(monkeypatch, lambda text: text.replace("y_put(row, finish(", "y_put(row, 9f + finish("))
     code, found = verify(capsys, model, *ON_CPU)
     assert code == 1
     assert found["first_differing"]["nodes"] == ["third"]
@@ -83,17 +69,7 @@ def test_the_cpu_providers_error_is_not_ours(far_sigmoid, capsys):
 
 
 def test_a_kernel_that_is_further_off_than_the_cpu_provider_is_named(far_sigmoid, capsys, monkeypatch):
-    right = compile.compile_lowered
-
-    def wrong(*arguments):
-        program = right(*arguments)
-        kernels = (
-            dataclasses.replace(k, wgsl=tuple(re.sub(r"(?<!fn )\b(times_exp|exp)\(", r"\1(1.5f * ", t) for t in k.wgsl))
-            for k in program.kernels
-        )
-        return dataclasses.replace(program, kernels=tuple(kernels))
-
-    monkeypatch.setattr(compiling, "compile_lowered", wrong)
+    change_kernels(monkeypatch, lambda text: re.sub(r"(?<!fn )\b(times_exp|exp)\(", r"\1(1.5f * ", text))
     code, found = verify(capsys, far_sigmoid)
     assert code == 1 and found["first_differing"]["nodes"] == ["sub", "sigmoid"]
     assert found["first_differing"]["to_f64"] > found["first_differing"]["cpu_to_f64"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import re
@@ -16,9 +15,8 @@ from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.api.verify import Compared, _by_axes, _ComparedGroup
-from onnxruntime_ep_wgpu.compiler import compile
-from onnxruntime_ep_wgpu.plugin import compiling
 from tests.support import make_model
+from tests.tools.changed_kernels import change_kernels
 
 F = np.float32
 
@@ -40,19 +38,7 @@ def cancelled(tmp_path: Path) -> list[str]:
 
 def slightly_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every exponential of a kernel is off by 1e-4 of itself, which is below the tolerance."""
-    right = compile.compile_lowered
-
-    def wrong(*arguments: Any) -> Any:
-        program = right(*arguments)
-        kernels = (
-            dataclasses.replace(
-                k, wgsl=tuple(re.sub(r"(?<!fn )\b(times_exp|exp)\(", r"1.0001f * \1(", t) for t in k.wgsl)
-            )
-            for k in program.kernels
-        )
-        return dataclasses.replace(program, kernels=tuple(kernels))
-
-    monkeypatch.setattr(compiling, "compile_lowered", wrong)
+    change_kernels(monkeypatch, lambda text: re.sub(r"(?<!fn )\b(times_exp|exp)\(", r"1.0001f * \1(", text))
 
 
 def verify(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
