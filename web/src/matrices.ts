@@ -49,6 +49,9 @@ fn main(@builtin(local_invocation_index) lane: u32) {
   };
 }
 
+// Dawn for Node lists units with the adapter alone. Whether a device has them is tried anyway: these are what exports need.
+const UNLISTED = [{ M: 16, N: 16, K: 16, componentType: 'f16', resultComponentType: 'f32' }];
+
 // What Chromium says of them, which the types of the specification do not have yet.
 interface MatrixInfo {
   readonly subgroupMatrixConfigs?: Iterable<{ M: number; N: number; K: number; componentType: string; resultComponentType: string }>;
@@ -72,7 +75,8 @@ async function tried(gpu: Gpu): Promise<readonly MatrixUnit[]> {
   const { subgroupMinSize, subgroupMaxSize } = adapterInfo ?? {};
   if (!subgroupMinSize || subgroupMinSize !== subgroupMaxSize) return [];
   if (!features.has(FEATURE)) gpu.spelled = (code) => code.replace(EXPERIMENT, '');
-  const units = [...((adapterInfo as MatrixInfo).subgroupMatrixConfigs ?? [])].map(
+  const listed = [...((adapterInfo as MatrixInfo).subgroupMatrixConfigs ?? [])];
+  const units = (listed.length ? listed : UNLISTED).map(
     (it): MatrixUnit => [it.M, it.N, it.K, it.componentType, it.resultComponentType, subgroupMinSize],
   );
   const right = await Promise.all(units.map((it) => isUsed(it) && isRight(gpu, it).catch(() => false)));

@@ -232,10 +232,11 @@ async function load(source: string | Uint8Array, options: Options, signal?: Abor
   const able = asked.then((gpu) => (
     { ...gpu, matrices: gpu.features.has(MATRICES) ? () => import('./matrices.js').then((it) => it.unitsOf(gpu)) : undefined }
   )); // prettier-ignore
-  able.catch(() => undefined); // told when files have arrived
-  // Without a device that is what is told, whatever is wrong with the model.
-  const found = await openPackage(source, able, { signal }).catch((error) => asked.then(() => { throw error; }));
+  const opening = openPackage(source, able, { signal });
+  for (const it of [able, opening]) it.catch(() => undefined); // told below
+  // Without a device that is what is told, at once, whatever the model is.
   const gpu = await asked;
+  const found = await opening;
   const { onProgress } = options;
   const progress = onProgress && ((loaded: number) => onProgress({ loaded, total: found.total }));
   if (found.program.header?.['parts']) return (await import('./flow/flow.js')).opened(Executable, errors, found, gpu, progress, signal);

@@ -48,6 +48,15 @@ for (const [what, address] of [
   test(what, async () => right(await create(address())));
 }
 
+test('without WebGPU nothing waits for a server', async () => {
+  let end;
+  const broken = new Promise((done) => (end = done));
+  server.intercept = (path) => (path.endsWith('manifest.json') ? { body: '{', broken } : undefined);
+  await assert.rejects(InferenceSession.create(`${server.url}tiny.onnx`, { executionProviders: ['webgpu'] }), /there is no WebGPU here/);
+  end();
+  server.intercept = () => undefined;
+});
+
 test('a model that the provider names, by path, URL and bytes', async () => {
   for (const model of [path, pathToFileURL(path).href, bytesOf('tiny.onnx')]) await right(await create(bytesOf('tiny.wgpu'), { name: 'wasm', model }));
 });

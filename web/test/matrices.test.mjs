@@ -123,6 +123,14 @@ describe('whether units are right', () => {
     assert.deepEqual([right, texts.length], [[UNIT], 1]);
   });
 
+  test('what a device does not list is tried', async () => {
+    for (const subgroupMatrixConfigs of [undefined, []]) {
+      const [right, texts] = await tried(resultsOf(UNIT), [], { subgroupMatrixConfigs });
+      assert.deepEqual([right, texts.length], [[UNIT], 1]);
+    }
+    assert.deepEqual((await tried(undefined, [], { subgroupMatrixConfigs: [] }))[0], []);
+  });
+
   test('subgroups of several sizes have none', async () => {
     for (const more of [{ subgroupMinSize: 16 }, { subgroupMinSize: undefined, subgroupMaxSize: undefined }]) {
       assert.deepEqual(await tried(resultsOf(UNIT), [UNIT], more), [[], []]);
