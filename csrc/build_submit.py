@@ -82,7 +82,7 @@ ffibuilder.cdef(
       size_t copiers;
       ...;
     } Queue;
-    typedef ... Part;
+    typedef struct { uint64_t buffer, to, bytes; } Part;
     typedef struct { int64_t status; char text[...]; ...; } Answer;
     Answer *map_buffer(Queue *queue, uint64_t buffer, uint64_t mode, size_t length, uint64_t submitted);
     void answer_end(Answer *answer);

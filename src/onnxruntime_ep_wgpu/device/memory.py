@@ -184,14 +184,18 @@ class Memory:
             for _, _, target, _ in wanted:
                 ffi.release(target)  # see `upload`
 
-    def download_later(self, buffer: Buffer, offset: int, into: Any) -> Callable[[], None]:
+    def download_later(
+        self, buffer: Buffer, offset: int, into: Any, begin: Callable[[int], Callable[[], None]]
+    ) -> Callable[[], None]:
         """Like `download` of one range that is not empty, of what is there when all that was submitted so far has run. Gives what
-        waits for that, whatever is submitted in between; `into` is filled then."""
+        waits for that, whatever is submitted in between; `into` is filled then. C code counts what it reads: `begin` gets 0."""
         self._queue.check_not_lost()
         target = ffi.from_buffer("char[]", into, require_writable=True)
         try:
             _check_range(buffer, offset, len(target), "download")
-            finish = self.reader.later([(buffer, offset, target, len(target))])
+            small = None if offset else self.reader.small(buffer, target, len(target))
+            finish = small or self.reader.later([(buffer, offset, target, len(target))])
+            done = begin(0 if small else 1)
         except BaseException:
             ffi.release(target)
             raise
@@ -202,6 +206,7 @@ class Memory:
                     finish()
             finally:
                 ffi.release(target)  # see `upload`
+            done()
 
         return wait
 
