@@ -61,7 +61,7 @@ const TYPES = { '.js': 'text/javascript', '.mjs': 'text/javascript', '.json': 'a
 
 /**
  * Serves the fixtures at / and each of `mounts`, {'/path/': folder}. `log` lists the paths that were asked for, `queries` what stood behind them; `intercept(path)` may
- * give {status}, {headers}, {body} or {change} instead, a function of the text, and with {broken} an answer that breaks
+ * give, or promise, {status}, {headers}, {body} or {change} instead, a function of the text, and with {broken} an answer that breaks
  * off, after its body when that promise is resolved; `headers` go with every answer.
  */
 export async function serve({ mounts = {}, headers = {} } = {}) {
@@ -73,8 +73,8 @@ export async function serve({ mounts = {}, headers = {} } = {}) {
     state.queries.push(search);
     const mount = Object.keys(mounts).find((it) => path.startsWith(it));
     const file = mount ? mounts[mount] + path.slice(mount.length) : folder + path;
-    const instead = state.intercept(path, request);
     try {
+      const instead = await state.intercept(path, request);
       let body = instead?.body ?? (await readFile(file));
       if (instead?.change) body = instead.change(body.toString());
       if (instead?.broken && !body.length) return void request.socket.destroy();

@@ -167,8 +167,12 @@ test('a chunk that fails is asked for again, and one that breaks off goes on fro
   const ranges = [];
   const create = async (...answers) => {
     ranges.length = 0;
-    server.intercept = (path, request) => {
-      if (path === '/broken') return end?.(), { body: ' ' };
+    let go;
+    const broken = new Promise((resolve) => (go = resolve));
+    server.intercept = async (path, request) => {
+      if (path === '/broken') return go(), end?.(), { body: ' ' };
+      // Chunks behind it wait until then: what the page has seen is of this one, and of those before it.
+      if (path > CHUNK && path.endsWith('.bin')) await broken;
       if (path !== CHUNK) return FILES[path] && { body: FILES[path] };
       ranges.push(request.headers.range);
       return answers.shift();
