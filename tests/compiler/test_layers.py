@@ -37,7 +37,7 @@ class Rule(NamedTuple):
 
 # Vocabulary: files of the root that any part may use.
 WORDS = (
-    "errors fields lazily live names options platform process records registration rehearsal tabular telling threads trace"
+    "attempts errors fields lazily live names options platform process records registration rehearsal tabular telling threads trace"
     " writing"
 )
 RULES = {
@@ -45,6 +45,7 @@ RULES = {
     "writing": Rule("errors"),
     "fields": Rule(),
     "lazily": Rule(),
+    "attempts": Rule(),
     "live": Rule(),
     "names": Rule(),
     "records": Rule(),

@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.plugin import memo
+from onnxruntime_ep_wgpu import attempts
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
 
 from . import models
@@ -90,7 +90,7 @@ def test_a_run_that_is_ended_between_its_groups_raises_and_leaves_the_session_us
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Or C code does the third run, and calls nothing here.
-    monkeypatch.setattr(memo.Memos, "_is_due", lambda *_: False)
+    monkeypatch.setattr(attempts.Attempts, "is_due", lambda *_: False)
     made = session(models.chain(), forceCpuNodeNames="relu")
     options = ort.RunOptions()
     compute, calls = ComputeInfo.compute, []

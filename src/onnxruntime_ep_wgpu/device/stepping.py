@@ -34,7 +34,7 @@ class SteppedCopies:
     def __init__(self, device: Device, numbers: Buffer, count: int) -> None:
         self._device, self._numbers, self._count = device, numbers, count
         self._uniforms: list[Buffer] = []
-        device.upload(numbers, 0, array("I", [0, 0]))
+        device.memory.upload(numbers, 0, array("I", [0, 0]))
 
     def rounds(self, two: Sequence[Round]) -> list[Round] | None:
         """Iterations that have these dispatches in the place of copies."""

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._ort import ffi, lib
+from ..attempts import Attempts
 from ..device import depend
-from ..runtime.runs.attempts import Attempts
 from . import without_python
 from .abi import address
 from .memory import space as memory

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
+from ..attempts import Attempts
 from ..device import Device
 from ..errors import InputError, LimitError, OutOfMemoryError
 from ..program.dtypes import DType
@@ -18,7 +19,6 @@ from ..trace import listeners, span
 from . import checks
 from .inputs import DeviceTensor, InputChecks
 from .plans import PlannedRun, Plans
-from .runs.attempts import Attempts
 from .runs.growth import Growth, Steps, further, rising
 from .runs.key import Key
 

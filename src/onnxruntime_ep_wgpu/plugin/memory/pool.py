@@ -16,8 +16,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ..._ort import ffi, lib
+from ...attempts import Attempts
 from ...device.native import function_of
-from ...runtime.runs.attempts import Attempts
 
 if TYPE_CHECKING:
     from ...device import Context
