@@ -18,11 +18,13 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu import threads
 from onnxruntime_ep_wgpu.api.kept import says_of
 from onnxruntime_ep_wgpu.api.reports import state_of
 from onnxruntime_ep_wgpu.kept import entry, folder
 from onnxruntime_ep_wgpu.kept.folder import Folder
 from onnxruntime_ep_wgpu.plugin.context.kept_model import KIND, REFUSED
+from onnxruntime_ep_wgpu.threads import wait_behind
 from tests import patience
 from tests.context.compiling import WIDE, wide, wide_reference
 from tests.plugin import models
@@ -60,6 +62,7 @@ def kept(model: Path, **options: Any) -> Any:
 
 def entries(place: Folder) -> list[str]:
     """The names of all compiled models, and of models that are known to have none."""
+    wait_behind()
     kinds = {it.name: entry.read(place.read(it.name, used=False) or b"", None).kind for it in place.entries()}
     return [name for name, kind in kinds.items() if kind in (KIND, REFUSED)]
 
@@ -542,6 +545,52 @@ def test_a_process_that_is_killed_while_it_writes(
         for it in entries(place):
             place.remove(it)
     assert -signal.SIGKILL in ended
+
+
+BEHIND = """
+import _imp, os, sys, threading
+import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.kept.folder import Folder
+from onnxruntime_ep_wgpu.threads import wait_behind
+write, open_gate, events = Folder.write_apart, threading.Event(), []
+def gated(*given):
+    if threading.current_thread() is not threading.main_thread():
+        open_gate.wait()
+    done = write(*given)
+    events.append("written")
+    return done
+Folder.write_apart = gated
+webgpu_ep.session(sys.argv[1])
+events.append("made")
+child = os.fork() if hasattr(os, "fork") else 0
+if not child and hasattr(os, "fork"):
+    sys.exit()
+_imp.acquire_lock()  # as an interrupt may leave it
+open_gate.set()
+wait_behind()
+_imp.release_lock()
+print(*events, os.waitpid(child, 0)[1] if child else 0)
+"""
+
+
+def test_an_entry_is_written_behind_the_session(place: Folder, joined: Path) -> None:
+    """On a thread that imports nothing. A child that is forked meanwhile does not wait for it."""
+    done = patience.run([sys.executable, "-c", BEHIND, str(joined)], cwd=ROOT)
+    assert (done.returncode, done.stdout) == (0, "made written 0\n"), done.stderr
+    kept_now(joined)
+
+
+def test_an_entry_is_written_before_the_session_where_no_thread_can_be_begun(
+    place: Folder, joined: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threads, "begin_ahead", none)
+    monkeypatch.setattr(threads, "_behind", [])
+    webgpu_ep.session(joined)
+    assert not threads._behind and len(entries(place)) == 1
+    kept_now(joined)
 
 
 def test_a_process_that_ends_at_once_leaves_an_entry(place: Folder, joined: Path) -> None:

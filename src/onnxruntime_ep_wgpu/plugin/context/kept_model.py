@@ -27,6 +27,7 @@ from ...runtime.model_files import model_files
 from ...runtime.product_types import matrix_types
 from ...runtime.settings import RunSettings
 from ...runtime.weight_file import FileIdentity
+from ...threads import begin_behind, wait_behind
 from ..device_choice import context_for, library_for
 from ..settings import asked, settings_of
 from ..store.identity import code_identity
@@ -94,7 +95,9 @@ class KeptModels:
         return cls(Folder(place), path, key, adapter, options)
 
     def find(self) -> KeptModel | None:
-        """What is kept, for files that are as they were. Otherwise the files are looked at, for `keep`."""
+        """What is kept, for files that are as they were. Otherwise the files are looked at, for `keep`. What this process is
+        still writing is waited for."""
+        wait_behind()
         data = self._folder.read(self._key)
         with suppress(EntryError, OSError, WgpuEpError):
             entry = read(data or b"", self._key, KIND, REFUSED)
@@ -145,13 +148,18 @@ class KeptModels:
 
     def keep(self, made: MadeModel, matrices: frozenset[str] | None, says: Mapping[str, Any]) -> None:
         """Keeps what a session has made, which says this of itself: for the files that `find` looked at, if they are the same. It
-        may be interrupted anywhere: the entry comes last, and says which second file belongs to it."""
+        is written behind the session, on a thread that no interrupt comes to. A process may be killed anywhere: the entry comes
+        last, and says which second file belongs to it."""
         if self._elsewhere:
             self.refuse(_ELSEWHERE, MadeFor.read(made.context.content["made_for"]), matrices)
             return
-        files = self._before
-        if files is None:
-            return
+        if self._before is not None:
+            model = model_of_one(says["meta"], made.name, made.inputs, made.outputs, made.given, made.results)
+            begin_behind(partial(self._write_made, self._before, made, matrices, says, model))
+
+    def _write_made(
+        self, files: _Files, made: MadeModel, matrices: frozenset[str] | None, says: Mapping[str, Any], model: bytes
+    ) -> None:
         if made.apart:
             if not self._folder.write_apart(self._key, parts_apart(made.apart)):
                 return
@@ -160,7 +168,6 @@ class KeptModels:
                 files = [*files, [path, *_identity(path)]]
             except OSError:  # another process removed it
                 return
-        model = model_of_one(says["meta"], made.name, made.inputs, made.outputs, made.given, made.results)
         content = {
             "files": files,
             "apart": bool(made.apart),
