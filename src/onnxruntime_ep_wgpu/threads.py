@@ -1,7 +1,7 @@
 """Threads that do ahead what the caller does itself where nothing was begun, or behind it what nobody waits for.
 
-Invariants: no thread is begun that could wait for ever, and Python ends after what is done behind. An interrupt between two lines of Python's own code may leave the lock of
-all imports taken by the thread that it came to, and then no other one can import.
+Invariants: no thread is begun that could wait for ever, and Python ends after what is done behind. An interrupt between two lines of
+Python's own code may leave the lock of all imports taken by the thread that it came to, and then no other one can import.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import _thread
 import atexit
 import os
 from collections.abc import Callable
+from queue import SimpleQueue
 
-_behind: list[_thread.LockType] = []  # one for each thread that works behind, which has it until it is done
+_behind: list[SimpleQueue[None]] = []  # of threads that work behind: each gets something when its thread is done
 
 
 def begin_ahead(function: Callable[[], None]) -> bool:
@@ -25,31 +26,33 @@ def begin_ahead(function: Callable[[], None]) -> bool:
 
 def begin_behind(function: Callable[[], None]) -> None:
     """Begins to call a function, which imports nothing, on another thread. Where none can be begun it is called here."""
-    done = _thread.allocate_lock()
-    done.acquire()
+    done = SimpleQueue[None]()
 
     def work() -> None:
         try:
             function()
         finally:
-            done.release()
+            done.put(None)
 
     try:
         begun = begin_ahead(work)
     except RuntimeError:  # the system has no more threads, or Python ends
         begun = False
     if begun:
-        # An interrupt before this line costs a process that ends meanwhile what it works on, as if it were killed.
-        _behind[:] = [*(it for it in _behind if it.locked()), done]
+        _behind.append(done)
     else:
         function()
 
 
 def wait_behind() -> None:
-    """Returns when all is done that was begun behind before."""
-    for done in [*_behind]:
-        with done:  # which lets it go again, also where an interrupt comes
-            pass
+    """Returns when all is done that was begun behind before. Each thread is waited for once, so one whose wait is interrupted is
+    not waited for again: if Python ends then, what it does is left as if the process were killed."""
+    while _behind:
+        try:
+            done = _behind.pop()
+        except IndexError:  # another thread waits for it
+            return
+        done.get()
 
 
 atexit.register(wait_behind)
