@@ -1,7 +1,7 @@
 """Threads that do ahead what the caller does itself where nothing was begun, or behind it what nobody waits for.
 
-Invariants: no thread is begun that could wait for ever, and Python ends after what is done behind. An interrupt between two lines of
-Python's own code may leave the lock of all imports taken by the thread that it came to, and then no other one can import.
+Invariants: no thread is begun that could wait for ever, and Python ends after what is done behind. An interrupt between two lines
+of Python's own code may leave the lock of all imports taken by the thread that it came to, and then no other one can import.
 """
 
 from __future__ import annotations
