@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 from .. import rehearsal
 from ..records import dataclass
@@ -56,6 +55,26 @@ def in_words(milliseconds: Mapping[str, float]) -> str:
 Listener = Callable[[Progress], None]
 
 
+class _Part:
+    """A `with` around a part. It is no generator: one that an interrupt leaves open is closed by its destructor, which reports the
+    interrupt a second time."""
+
+    def __init__(self, making: Making, name: str) -> None:
+        self._making, self._name = making, name
+        self._before: list[str] = []
+
+    def __enter__(self) -> None:
+        self._before = self._making.begin_part(self._name)
+        try:
+            self._making.step(0, 0)
+        except BaseException:
+            self._making.end_part(self._before)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._making.end_part(self._before)
+
+
 class Making:
     """That of one session. `begun`: when it began, in seconds of `clock`; now by default."""
 
@@ -79,17 +98,20 @@ class Making:
 
     # ---- parts
 
-    @contextmanager
-    def part(self, name: str) -> Iterator[None]:
+    def part(self, name: str) -> _Part:
         """What the `with` does is this part."""
+        return _Part(self, name)
+
+    def begin_part(self, name: str) -> list[str]:
+        """The parts that were open before, for `end_part`."""
         self._passed()
         before, self._open = self._open, [*(it for it in self._open if it != READING), name]
-        try:
-            self.step(0, 0)
-            yield
-        finally:
-            self._passed()
-            self._open = [it for it in before if it != READING]
+        return before
+
+    def end_part(self, before: Sequence[str]) -> None:
+        """The innermost part is over."""
+        self._passed()
+        self._open = [it for it in before if it != READING]
 
     def _passed(self) -> None:
         now = self._clock()
