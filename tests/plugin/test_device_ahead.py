@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import onnxruntime as ort
@@ -9,7 +10,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.api.reports import state_of
-from onnxruntime_ep_wgpu.device import Context
+from onnxruntime_ep_wgpu.device import Context, contexts
 from onnxruntime_ep_wgpu.errors import DeviceError
 
 from . import models
@@ -47,6 +48,15 @@ def test_a_session_without_a_group_keeps_no_device(opened: list[int]) -> None:
     session = webgpu_ep.session(models.doubles(), deviceId=NUMBERS + 2, forceCpuNodeNames="double")
     context = state_of(session).context
     assert context.sessions == 1 and context.current() is None
+
+
+def test_a_thread_that_begins_late_opens_no_device(opened: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    late: list[Callable[[], None]] = []
+    monkeypatch.setattr(contexts, "begin_ahead", late.append)
+    session = webgpu_ep.session(models.doubles(), deviceId=NUMBERS + 4, forceCpuNodeNames="double")
+    for begin in late:
+        begin()
+    assert late and opened.count(NUMBERS + 4) == 1 and state_of(session).context.current() is None
 
 
 def test_a_device_that_cannot_be_opened_is_the_session_s_error(monkeypatch: pytest.MonkeyPatch) -> None:

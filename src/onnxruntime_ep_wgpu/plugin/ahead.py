@@ -67,11 +67,12 @@ class Ahead:
         with suppress(Exception):
             if context is not None:
                 self._member = context.join(settings_of(options, context.view), asked(options))
-                context.open_ahead()
+                opening = context.open_ahead()
                 if compiles:
                     from . import compiling as compiling  # with the compiler
 
                 context.device()
+                opening.end()  # one that has not begun yet would open another device, for a session that may keep none
         self._ended.put(None)
 
     def _context(self, options: Options) -> Context:
