@@ -53,8 +53,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def _nearest(text: str, names: Sequence[str]) -> str:
-    near = get_close_matches(text, names, 1)
-    return f"; did you mean {near[0]}?" if near else ""
+    bare = {name.lstrip("-"): name for name in names}  # dashes make no two options alike
+    near = get_close_matches(text.lstrip("-"), bare, 1)
+    return f"; did you mean {bare[near[0]]}?" if near else ""
 
 
 def commands() -> Iterator[tuple[str, str]]:

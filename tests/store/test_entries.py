@@ -293,13 +293,15 @@ def test_what_has_the_name_of_an_entry_is_replaced_and_not_written_to(kind: str,
         assert "a" * 64 in kept.problem
 
 
-@pytest.mark.parametrize("system", ["linux", "linux xdg", "linux xdg relative", "darwin", "win32", "off", "Off", "own"])
+@pytest.mark.parametrize(
+    "system", ["linux", "linux xdg", "linux xdg relative", "darwin", "win32", "off", "Off", "0", "own"]
+)
 def test_the_place_follows_the_rules_of_the_system(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", system.split()[0] if system in ("darwin", "win32") else "linux")
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.setenv("LOCALAPPDATA", "/profile")
     monkeypatch.setenv("XDG_CACHE_HOME", {"linux xdg": "/xdg", "linux xdg relative": "xdg"}.get(system, ""))
-    monkeypatch.setenv(folder.VARIABLE, {"off": "off", "Off": "Off", "own": "/own"}.get(system, ""))
+    monkeypatch.setenv(folder.VARIABLE, {"off": "off", "Off": "Off", "0": "0", "own": "/own"}.get(system, ""))
     name = "onnxruntime-ep-wgpu/programs"
     want = {
         **{

@@ -31,6 +31,8 @@ COLUMNS = ("node", "operator", "runs on", "kernel, or reason")
 SHOWN = 40
 """Rows that a printed report has at most."""
 
+_WITH_BODIES = ("If", "Loop", "Scan")
+
 # ONNX Runtime before this version knows only the names of its own providers.
 NAMES_SINCE = (1, 25)
 
@@ -43,7 +45,8 @@ def node_rows(nodes: Sequence[Placement]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     around = {node.within for node in nodes if node.on_webgpu}
     for node in nodes:
-        none = "those of its bodies" if node.name in around else "no kernel: a view, or known before the run"
+        has_bodies = node.name in around or node.op_type in _WITH_BODIES
+        none = "those of its bodies" if has_bodies else "no kernel: a view, or known before the run"
         kernel = ", ".join(node.kernels) or (none if node.on_webgpu else "")
         kernel += "".join(f"; not {it}" for it in node.declined)
         place = f"WebGPU {node.partition}" if node.on_webgpu else node.provider

@@ -37,7 +37,7 @@ _PARTIAL = re.compile(r"\.[0-9a-f]{40}\.[0-9a-f]{8}\.partial")
 def folder_path() -> str | None:
     """Where entries lie, by WGPU_EP_CACHE and the rules of the system; None where there is to be no cache."""
     asked = os.environ.get(VARIABLE, "").strip()
-    if asked.lower() == OFF:
+    if asked.lower() in (OFF, "0"):  # as other variables are turned off; `./0` is a folder
         return None
     if asked:
         place = os.path.expanduser(asked)

@@ -328,8 +328,11 @@ def _shape(name: str, text: str) -> tuple[int, ...]:
 
 
 def _made_up(rng: np.random.Generator, value: Any, shape: tuple[int, ...]) -> Any:
-    """Normal floats, integers 0 and 1 (valid as tokens, masks and indices), random bools."""
+    """Normal floats, integers 0 and 1 (valid as tokens and indices), random bools; ones for the integers of a mask, as of a text
+    without gaps."""
     if value.type not in NUMPY_TYPES:
         raise InputError(f"input {value.name!r} is {value.type}, which cannot be made up: give it with --input")
     dtype = np.dtype(NUMPY_TYPES[value.type])
+    if dtype.kind in "iu" and "mask" in value.name.lower():
+        return np.ones(shape, dtype)
     return (rng.standard_normal(shape) if dtype.kind == "f" else rng.integers(0, 2, shape)).astype(dtype)
