@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from ..dims import Dim, product, quotient
 from ..ir import Factor, Tensor, View, coalesce, distribute
-from .uniforms import UniformBlock
+from .uniforms import UniformBlock, literal
 from .value import TypedValue
 
 Extents = tuple[tuple[Dim, ...], ...]
@@ -209,7 +209,7 @@ class Position:
             return "0u"  # of an empty tensor: it is not read, and WGSL takes no division by a constant 0
         key = (coordinate, below, extent)
         if key not in self._digits:
-            size = f"{below}u" if repeats and isinstance(below, int) else self.scope.dim(below)
+            size = literal(below) if repeats and isinstance(below, int) else self.scope.dim(below)
             text = coordinate if below == 1 else f"{coordinate} / {size}"
             if extent is not None:
                 text = f"{text} % {self.scope.dim(extent)}"

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 
 from ..dims import Dim
 
+_LARGEST = 0xFFFFFFFF
 _MARK = re.compile(r"⟨(\d+)⟩")
+
+
+def literal(value: int) -> str:
+    """WGSL of type u32 for a known dim. What has more elements than u32 counts is empty where it is in a kernel at all, because
+    another of its sizes is 0: then any divisor does but 0. Runs in which it is not empty are refused before."""
+    return f"{min(value, _LARGEST) & _LARGEST}u"
 
 
 class UniformBlock:
@@ -28,7 +35,7 @@ class UniformBlock:
     def text(self, value: Dim) -> str:
         """WGSL of type u32 for a dim at one place."""
         if isinstance(value, int) and (value in (0, 1) or not self.shared):
-            return f"{value & 0xFFFFFFFF}u"
+            return literal(value)
         if not self.shared and value in self._marks:
             return self._marks[value]
         self._marks[value] = self.begin(value)
