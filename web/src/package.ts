@@ -201,7 +201,7 @@ async function ofManifest(
   let chosen = all.find(({ target: it }) => it.software === has.software && !lack(it, has.features, has.limits, units));
   if (!chosen) {
     if (!(chosen = all.at(-1))) throw new ProgramError(`${what} is damaged: it names no program`);
-    fits(chosen.target, has, what);
+    fits(chosen.target, has, what, units);
   }
   const { entry, number, target } = chosen;
   const weights = open(); // on their way while the program is fetched, read and compiled
@@ -312,8 +312,8 @@ async function inflated(bytes: Uint8Array, what: string, size?: number): Promise
   }
 }
 
-export function fits(target: Target, has: Capabilities, what: string): void {
-  const problem = lack(target, has.features, has.limits);
+export function fits(target: Target, has: Capabilities, what: string, units?: readonly MatrixUnit[]): void {
+  const problem = lack(target, has.features, has.limits, units);
   if (problem) throw new LimitError(`${what} ${problem}: export it for this target`);
 }
 

@@ -13,7 +13,7 @@ export function isSaved(bytes: Uint8Array): boolean {
 }
 
 /** Opens a saved Program, which messages call `what`. Raises ProgramError, LimitError. */
-export function openSaved(bytes: Uint8Array, what: string, has: Capabilities): Package {
+export async function openSaved(bytes: Uint8Array, what: string, has: Capabilities): Promise<Package> {
   if (bytes.byteLength < 16) throw wrongSize(what, bytes.byteLength, 16);
   const words = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const [version, length] = [words.getUint32(8, true), words.getUint32(12, true)];
@@ -23,7 +23,7 @@ export function openSaved(bytes: Uint8Array, what: string, has: Capabilities): P
   const program = readProgram(text(bytes.subarray(16, start)), what, start);
   const end = program.weights.reduce((most, it) => Math.max(most, it.offset + it.bytes), start);
   if (bytes.byteLength < end) throw wrongSize(what, bytes.byteLength, end);
-  fits(program.target, has, what);
+  fits(program.target, has, what, program.target.matrices.length ? await has.matrices?.() : undefined);
   return {
     program,
     total: end - start,

@@ -13,11 +13,11 @@ const has = {
   features: { has: () => true },
   limits: new Proxy({}, { get: (_, name) => (name.startsWith('min') ? 1 : Infinity) }),
   software: false,
-  matrices: [[16, 16, 16, 'f16', 'f32', 32], [8, 16, 32, 'u8', 'u32', 16]],
+  matrices: async () => [[16, 16, 16, 'f16', 'f32', 32], [8, 16, 32, 'u8', 'u32', 16]],
 };
 
 async function outcome(bytes) {
-  const { program, weights } = isSaved(bytes) ? openSaved(bytes, 'the program', has) : await openPackage(bytes, has);
+  const { program, weights } = await (isSaved(bytes) ? openSaved(bytes, 'the program', has) : openPackage(bytes, has));
   await weights(() => undefined);
   try {
     if (program.header) flowOf(program);

@@ -10,7 +10,7 @@ const gpu = await sharedGpu();
 for (const { program, inputs, output, runs } of JSON.parse(readFileSync(process.argv[2], 'utf8'))) {
   console.log(JSON.stringify({ start: program }));
   try {
-    const found = openSaved(new Uint8Array(readFileSync(program)), program, gpu);
+    const found = await openSaved(new Uint8Array(readFileSync(program)), program, gpu);
     const executable = await Executable.create(found, gpu);
     const feeds = inputs.map(({ file, dims }) => ({ dims, bytes: new Uint8Array(readFileSync(file)) }));
     let results;

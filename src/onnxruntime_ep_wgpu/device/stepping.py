@@ -38,14 +38,13 @@ class SteppedCopies:
 
     def rounds(self, two: Sequence[Round]) -> list[Round] | None:
         """Iterations that have these dispatches in the place of copies."""
+        if not all(self._fits(copy) for it in two for copy in (*it.before, *it.after)):
+            return None
         made = []
         for kind, it in enumerate(two):
-            groups = [_together(it.before), _together(it.after)]
-            if any(not self._fits(copy) for copy in (*it.before, *it.after)):
-                return None
-            groups[1] = groups[1] or [[]]  # what counts
-            before = [self._dispatch(kind, group, False) for group in groups[0]]
-            after = [self._dispatch(kind, group, group is groups[1][-1]) for group in groups[1]]
+            before = [self._dispatch(kind, group, False) for group in _together(it.before)]
+            *others, last = _together(it.after) or [[]]
+            after = [*(self._dispatch(kind, group, False) for group in others), self._dispatch(kind, last, True)]
             made.append(Round(Recording([*before, *it.recording, *after]), (), ()))
         return made
 

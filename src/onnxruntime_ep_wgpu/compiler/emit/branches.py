@@ -2,7 +2,7 @@
 
 Kernels call these functions many times, and drivers inline each call. SwiftShader's compiler takes twice as long for each `if` with
 two branches in a loop, and a `return` in the middle is one as well: a product of 6 KB with 40 such calls took gigabytes, and never
-ended. An `if` with one branch costs it nothing, and other compilers make the same of both.
+ended. An `if` with one branch costs it nothing.
 """
 
 from __future__ import annotations
