@@ -62,9 +62,9 @@ def run_case(name: str, provider: str) -> str:
         else:
             import onnxruntime_ep_wgpu
 
-            session = onnxruntime_ep_wgpu.session(
-                case.model, sess_options=settings, allow_cpu_only=True, **case.options
-            )
+            # One device serves every case: a driver takes longer to open one than most cases take.
+            options = {"preserveDevice": "1", **case.options}
+            session = onnxruntime_ep_wgpu.session(case.model, sess_options=settings, allow_cpu_only=True, **options)
         given = case.feeds or {}
         feeds = {it.name: fed(given[it.name]) if it.name in given else value_of(it) for it in session.get_inputs()}
         for _ in range(2):
