@@ -221,6 +221,24 @@ def test_the_report_has_the_kernels_of_a_loop_that_is_unrolled() -> None:
     assert node.kernels
 
 
+@pytest.mark.parametrize("trips", [None, 5])
+@pytest.mark.parametrize("name", CASES)
+def test_tools_see_what_a_session_does(name: str, trips: int | None) -> None:
+    """With all iterations here, and with them in the graph around the Loop."""
+    single = CASES[name] if trips is None else with_constants(CASES[name], trips)
+    nodes = webgpu_ep.report(webgpu_ep.session(single)).nodes
+    assert webgpu_ep.explain(single).report.nodes == nodes
+    x = np.random.default_rng(1).standard_normal((3, 4)).astype(np.float32)
+    feeds = {"x": x} | ({"m": np.array(5), "c": np.array(True)} if trips is None else {})
+    wanted = {it.name for it in ort.InferenceSession(single, providers=["CPUExecutionProvider"]).get_inputs()}
+    found = webgpu_ep.verify(single, {name: it for name, it in feeds.items() if name in wanted})
+    assert found.nodes == nodes
+    assert found.kernels or name == "a state that spreads once"
+    assert not found.differing
+    assert found.outputs
+    assert max(it.error for it in found.outputs) < 1e-5
+
+
 def test_a_loop_with_many_iterations_is_not_unrolled() -> None:
     single = with_constants(CASES["a state"], 1 + unrolled.MOST_NODES)
     session = webgpu_ep.session(single)

@@ -38,6 +38,11 @@ class StandIn:
         self.reference: Reference | None = None
         self.elements = 0  # of all values together, in the first run
 
+    @property
+    def executable(self) -> Any:
+        """That of the group."""
+        return self.live.executable
+
     def on_device(self) -> StandIn:
         """This group: it runs on one device only."""
         return self

@@ -307,6 +307,10 @@ def _with_every_value(graph: Any, folder: Path) -> Path:
     import onnx_ir as ir
 
     graph.outputs[:] = [v for node in graph for v in node.outputs if v.name and v.dtype is not None]
+    seen: set[str | None] = set()
+    for node in graph:  # the iterations of a Loop have its name, and ONNX Runtime takes a name once
+        node.name = None if node.name in seen else node.name
+        seen.add(node.name)
     path = folder / "group.onnx"
     with naming(path):
         folder.mkdir()

@@ -28,7 +28,6 @@ from .cached_compiler import CachedCompiler
 from .context.ep_contexts import EPContexts
 from .loops.decide import LOOP
 from .search.operators import is_search
-from .wrap import tool_waits
 
 if TYPE_CHECKING:
     from .assign.shown import ShownGraph, ShownNode
@@ -221,10 +220,10 @@ class Deciding:
     def _left_to_loop(
         self, parent: ShownNode, graph: ShownGraph, handle: Any, decision: Claim, assigned: Sequence[str]
     ) -> bool:
-        """Whether a body, on which this was decided by itself, runs with all iterations of its Loop. Tools want to see each run of
-        it, and compiled models have Programs for it."""
+        """Whether a body, on which this was decided by itself, runs with all iterations of its Loop. Compiled models have Programs
+        for it."""
         compiled = self._ep_contexts.enabled or self._ep_contexts.opened
-        if compiled or tool_waits() or self._captures or any(assigned) or self._forced.has(parent.name):
+        if compiled or self._captures or any(assigned) or self._forced.has(parent.name):
             return False
         if self.loops is None:
             from .loops.decide import Loops

@@ -76,7 +76,7 @@ class GroupOnDevice:
 
     @property
     def executable(self) -> Executable:
-        """What runs most sizes. Which one runs these inputs, a `Run` says."""
+        """What runs most sizes. Which one runs certain inputs, a `Run` says."""
         return self._now.executable
 
     @property

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import rehearsal
 from ..device import forget_errors
-from ..runtime.executable import Run
+from ..runtime.executable import Executable, Run
 from . import memo
 from .abi import Ort
 from .callbacks import CallbackTable, callback
@@ -34,6 +34,10 @@ class Runnable(Protocol):
 
     @property
     def device(self) -> Device: ...
+
+    @property
+    def executable(self) -> Executable:
+        """What runs most sizes. Which one runs certain inputs, a `Run` says."""
 
     def prepare(self, inputs: GivenInputs) -> Run:
         """A run with these inputs, which says what its outputs are before it is queued. Thread safe."""

@@ -277,12 +277,15 @@ class SessionState:
         return made_by(whole)
 
     def _read_again(self, handle: Any, of_context: bool) -> ir.Graph:
-        """The graph of a group, for tools that run it step by step. Raises UnsupportedError."""
+        """The graph of a group as it was compiled, for tools that run it step by step. Raises UnsupportedError."""
         if of_context:
             raise UnsupportedError(
                 "a compiled model has no nodes to run step by step: take the model that it was made from"
             )
-        return self._compiler.converted(ort_graph.read(self.ort, handle))
+        graph = ort_graph.read(self.ort, handle)
+        if self.deciding.loops is not None:
+            self.deciding.loops.unroll(graph, again=True)
+        return self._compiler.converted(graph)
 
     def _compile_search(self, node: ShownNode, inputs: list[str], outputs: list[str]) -> ComputeInfo:
         """The only node of a graph, which generates text."""
@@ -313,7 +316,8 @@ class SessionState:
         answer = self._compiler.program_within(place, graph, f"{node.name}.body", frozenset(), as_it_is)
         self.assignment.compiled(body.made, answer.stored.program)
         group = self._group(answer.stored.program, answer.specialise, self._weights(graph.in_files))
-        return compiled_loop(self.ort, node, body, answer, group, inputs, outputs)
+        tool = tool_around(group, lambda: self._compiler.converted(loops.body(node)[1]))
+        return compiled_loop(self.ort, node, body, answer, tool or group, inputs, outputs)
 
     def _group(
         self,

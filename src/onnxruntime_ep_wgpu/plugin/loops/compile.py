@@ -18,7 +18,7 @@ from .rounds import LoopStep
 
 if TYPE_CHECKING:
     from ..cached_compiler import CompiledProgram
-    from ..group import CompiledGroup
+    from ..node import RunnableGroup
 
 
 def compiled_loop(
@@ -26,7 +26,7 @@ def compiled_loop(
     node: ShownNode,
     body: LoopBody,
     answer: CompiledProgram,
-    group: CompiledGroup,
+    group: RunnableGroup,
     inputs: list[str],
     outputs: list[str],
 ) -> LoopNode:

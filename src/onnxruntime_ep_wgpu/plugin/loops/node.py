@@ -26,7 +26,7 @@ from .steady import rest
 
 if TYPE_CHECKING:
     from ...runtime.inputs import DeviceTensor
-    from ..group import GroupOnDevice
+    from ..node import Runnable
 
 Array = np.ndarray[Any, Any]
 
@@ -73,7 +73,7 @@ class LoopNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
         finally:
             tensors.close()
 
-    def _results(self, live: GroupOnDevice, memory: StepMemory, given: list[DeviceTensor]) -> list[DeviceTensor]:
+    def _results(self, live: Runnable, memory: StepMemory, given: list[DeviceTensor]) -> list[DeviceTensor]:
         """Final states and joined outputs."""
         trips, condition = (self._scalar(name, given) for name in self._read[:2])
         captured = {name: given[self._places[name]] for name in self._step.body.captured}

@@ -20,7 +20,7 @@ from .joined import Joined
 
 if TYPE_CHECKING:
     from ...runtime.executable import Run
-    from ..group import CompiledGroup, GroupOnDevice
+    from ..node import Runnable, RunnableGroup
     from ..step_memory import StepMemory
     from .body import LoopBody
 
@@ -45,7 +45,7 @@ class LoopStep:
 
     name: str
     body: LoopBody
-    group: CompiledGroup
+    group: RunnableGroup
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     sized: Mapping[int, int]
@@ -57,7 +57,7 @@ class Rounds:
     def __init__(
         self,
         step: LoopStep,
-        live: GroupOnDevice,
+        live: Runnable,
         memory: StepMemory,
         captured: Mapping[str, DeviceTensor],
         states: Sequence[DeviceTensor],

@@ -20,11 +20,11 @@ import numpy as np
 from ...device.rounds import Round, SteppedCopy, run_rounds, stepped
 from ...device.stepping import LEAST, SteppedCopies
 from ...program.dtypes import DType
+from ...runtime.executable import Run
 from ...runtime.inputs import DeviceTensor
 
 if TYPE_CHECKING:
     from ...device import Buffer, Copy, Submission
-    from ...runtime.executable import Run
     from .rounds import Result, Rounds
 
 ENCODED = 256  # iterations of one call, behind which an interrupt is met
@@ -35,8 +35,9 @@ _WORD = 4  # bytes: copies are of these
 
 
 def rest(rounds: Rounds, run: Run, results: Mapping[str, Result]) -> Steady | None:
-    """What makes all iterations that are left, where they are alike."""
-    return Steady(rounds, run, results) if _is_steady(rounds, run, results) else None
+    """What makes all iterations that are left, where they are alike and kernels run them."""
+    runs_here = isinstance(run, Run)  # else a tool calculates what it gives
+    return Steady(rounds, run, results) if runs_here and _is_steady(rounds, run, results) else None
 
 
 def _is_steady(rounds: Rounds, run: Run, results: Mapping[str, Result]) -> bool:
