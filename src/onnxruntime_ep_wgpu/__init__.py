@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from .errors import OptionError as OptionError
     from .errors import OutOfMemoryError as OutOfMemoryError
     from .errors import OutOfRangeError as OutOfRangeError
+    from .errors import PlaceTakenError as PlaceTakenError
     from .errors import PoolClosedError as PoolClosedError
     from .errors import ProgramError as ProgramError
     from .errors import QueueFullError as QueueFullError
@@ -85,8 +86,8 @@ _PLACES = {
     name: module
     for module, names in {
         "errors": "BatchError DeviceError DeviceLostError ForkError FreeSizeError InputError LimitError ModelChangedError"
-        " ModelError NonFiniteError OptionError OutOfMemoryError OutOfRangeError PoolClosedError ProgramError"
-        " QueueFullError ShaderError UnsupportedError WgpuEpError WriteError",
+        " ModelError NonFiniteError OptionError OutOfMemoryError OutOfRangeError PlaceTakenError"
+        " PoolClosedError ProgramError QueueFullError ShaderError UnsupportedError WgpuEpError WriteError",
         "names": "PROVIDER",
         "registration": "ProviderNameWarning",
         "options.types": "ProviderOptions",

@@ -140,6 +140,14 @@ class ProgramError(WgpuEpError):
     """A saved Program is damaged, of another format version, or made for another target."""
 
 
+class PlaceTakenError(WgpuEpError, FileExistsError):
+    """Something lies where a result is to be written, and it is not replaced. `reason` is the message without the `way` out."""
+
+    def __init__(self, reason: str = "", way: str = "remove it, or name another place") -> None:
+        super().__init__(f"{reason}: {way}")
+        self.reason = reason
+
+
 class WriteError(WgpuEpError, OSError):
     """A file cannot be written: names the file and the reason. What was there before is still there, and whole.
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .errors import OptionError, WriteError
+from .errors import OptionError, PlaceTakenError, WriteError
 
 _SHOWN = 40  # characters of a name in that of its unfinished file: all systems take four bytes for each
 
@@ -135,12 +135,18 @@ def append_file(file: BinaryIO, output: OutputFile) -> None:
     shutil.copyfileobj(file, output, 1 << 20)
 
 
+def taken(place: Path) -> None:
+    """Raises PlaceTakenError, whatever lies at a place."""
+    raise PlaceTakenError(f"{place} exists already")
+
+
 @contextmanager
-def appearing(place: str | os.PathLike[str]) -> Iterator[Path]:
+def appearing(place: str | os.PathLike[str], check: Callable[[Path], None] = taken) -> Iterator[Path]:
     """A temporary folder beside `place`. The file or folder of that name in it is `place` when the block ends.
 
-    So `place` appears whole or not at all, and on the disk. Raises OptionError where no folder can be made, WriteError about
-    `place` for whatever cannot be written in the block, FileExistsError when `place` came to be meanwhile.
+    So `place` appears whole or not at all, and on the disk. Where something lies there then, it is replaced if `check(place)` raises
+    nothing; a process that is killed between two renames leaves it in the temporary folder. Raises OptionError where no folder
+    can be made, WriteError about `place` for whatever cannot be written in the block, and what `check` raises.
     """
     import shutil
 
@@ -158,10 +164,19 @@ def appearing(place: str | os.PathLike[str]) -> Iterator[Path]:
         made = temporary / place.name
         with naming(place):
             _sync_all(made)
+        before = None
         if os.path.lexists(place):
-            raise FileExistsError(f"{place} exists already: remove it, or export to another place")
+            check(place)
+            before = temporary / f"{os.urandom(4).hex()}.before"
         with naming(place):
-            os.rename(made, place)
+            if before is not None:
+                os.rename(place, before)
+            try:
+                os.rename(made, place)
+            except BaseException:
+                if before is not None:
+                    os.rename(before, place)
+                raise
     except WriteError as error:
         raise WriteError.of(place, error.reason, error.errno) from error
     finally:

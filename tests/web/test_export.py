@@ -35,7 +35,7 @@ from onnxruntime_ep_wgpu.api.web_export import (
 from onnxruntime_ep_wgpu.api.web_files import FIRST_BYTES, GRAIN, MOST_INFLATED, _deflated, read_programs
 from onnxruntime_ep_wgpu.api.web_programs import encode, tight
 from onnxruntime_ep_wgpu.compiler.lower.lower_node import Lowering
-from onnxruntime_ep_wgpu.errors import ModelError, OptionError, ProgramError, UnsupportedError
+from onnxruntime_ep_wgpu.errors import ModelError, OptionError, PlaceTakenError, ProgramError, UnsupportedError
 from onnxruntime_ep_wgpu.program.file import from_header
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE, Target, lack
@@ -374,7 +374,8 @@ def test_wrong_arguments_are_errors_and_nothing_is_written(model: Path, tmp_path
     for error, arguments in (
         (FileNotFoundError, {"model": tmp_path / "none.onnx"}),
         (ProgramError, {"model": tmp_path / "text.onnx"}),
-        (FileExistsError, {"output": tmp_path / "text.onnx"}),
+        (PlaceTakenError, {"output": tmp_path / "text.onnx"}),
+        (PlaceTakenError, {"output": tmp_path / "text.onnx", "overwrite": True}),
         (FileNotFoundError, {"output": tmp_path / "none" / "model.wgpu"}),
         (OptionError, {"overrides": {"bach": 1}}),
         (OptionError, {"overrides": {"batch": 0}}),
@@ -462,9 +463,81 @@ def test_the_model_is_kept_beside_the_export(model: Path, hub: Path, tmp_path: P
         "sha256": hashlib.sha256(data).hexdigest(),
     }  # fmt: skip
     (tmp_path / "public" / "d.onnx").write_bytes(b"another")
-    with pytest.raises(FileExistsError, match=r"d\.onnx exists already, where the ONNX model is to be kept"):
-        webgpu_ep.export(model, tmp_path / "public" / "d.wgpu", single_file=True, with_onnx=True)
+    for overwrite in (False, True):
+        with pytest.raises(PlaceTakenError, match=r"d\.onnx exists already, where the ONNX model is to be kept"):
+            webgpu_ep.export(
+                model, tmp_path / "public" / "d.wgpu", single_file=True, with_onnx=True, overwrite=overwrite
+            )
     assert not (tmp_path / "public" / "d.wgpu").exists()
+    assert (tmp_path / "public" / "d.onnx").read_bytes() == b"another"
+
+
+@pytest.mark.parametrize("single_file", [False, True])
+def test_an_export_that_is_there_is_replaced_where_that_is_asked_for(
+    single_file: bool, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "out" / "m.wgpu"
+    place.parent.mkdir()
+    command = ["export", str(model), "--output", str(place), "--with-onnx", *["--single-file"] * single_file]
+    assert cli.main(command) == 0
+    assert cli.main(command) == 2
+    shown = capsys.readouterr().err
+    assert f"{place} exists already: --overwrite replaces an export, --output PATH names another place" in shown
+    changed = onnx.load(model)
+    changed.graph.name = "changed"
+    other = tmp_path / "other.onnx"
+    onnx.save(changed, other)
+    before = {it: it.read_bytes() for it in place.parent.rglob("*") if it.is_file()}
+    assert cli.main([*command, "--overwrite"]) == 0
+    assert {it: it.read_bytes() for it in place.parent.rglob("*") if it.is_file()} == before
+    found = webgpu_ep.export(other, place, single_file=not single_file, overwrite=True)
+    assert place.is_dir() == single_file and found.path == place
+    assert sorted(it.name for it in place.parent.iterdir()) == ["m.onnx", "m.wgpu"]
+    assert b'"name":"changed"' in (place / "manifest.json" if single_file else place).read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["a file beside", "a damaged manifest", "another manifest", "a link to nothing"])
+def test_what_no_export_wrote_is_not_replaced(kind: str, model: Path, tmp_path: Path) -> None:
+    place = webgpu_ep.export(model).path
+    if kind == "a file beside":
+        (place / "notes.txt").write_text("mine")
+    elif kind == "a damaged manifest":
+        (place / "manifest.json").write_bytes((place / "manifest.json").read_bytes()[:100])
+    elif kind == "another manifest":
+        (place / "manifest.json").write_text('{"name": "an extension"}')
+    else:
+        place.rename(tmp_path / "elsewhere")
+        place.symlink_to(tmp_path / "nothing")
+    before = {it: it.read_bytes() for it in tmp_path.rglob("*") if it.is_file()}
+    with pytest.raises(PlaceTakenError, match=r"is not replaced"):
+        webgpu_ep.export(model, overwrite=True)
+    assert {it: it.read_bytes() for it in tmp_path.rglob("*") if it.is_file()} == before
+
+
+def test_what_a_link_leads_to_is_not_replaced(model: Path, tmp_path: Path) -> None:
+    kept = webgpu_ep.export(model, tmp_path / "kept").path
+    before = {it: it.read_bytes() for it in kept.iterdir()}
+    (tmp_path / "link").symlink_to(kept)
+    changed = onnx.load(model)
+    changed.graph.name = "changed"
+    onnx.save(changed, model)
+    webgpu_ep.export(model, tmp_path / "link", overwrite=True)
+    assert {it: it.read_bytes() for it in kept.iterdir()} == before
+    assert not (tmp_path / "link").is_symlink()
+
+
+def test_a_folder_of_exports_is_replaced_where_it_has_nothing_else(hub: Path) -> None:
+    place = webgpu_ep.export_transformers(hub, with_onnx=True).path
+    with pytest.raises(PlaceTakenError, match=r"exists already"):
+        webgpu_ep.export_transformers(hub)
+    webgpu_ep.export_transformers(hub, overwrite=True)
+    assert not (place / "onnx" / "model.original.onnx").exists()
+    for strange in (place / "notes.txt", place / "onnx" / "mine.onnx", place / "config.json.d"):
+        strange.mkdir() if strange.suffix == ".d" else strange.write_text("mine")
+        with pytest.raises(PlaceTakenError, match=rf"no export wrote {strange}"):
+            webgpu_ep.export_transformers(hub, overwrite=True)
+        strange.rmdir() if strange.is_dir() else strange.unlink()
+    webgpu_ep.export_transformers(hub, overwrite=True)
 
 
 def test_a_kept_model_has_the_weights_of_other_files_in_it(model: Path, tmp_path: Path) -> None:
@@ -492,7 +565,8 @@ def test_a_wrong_folder_is_an_error_and_nothing_is_written(hub: Path, tmp_path: 
         (ProgramError, tmp_path, {}),
         (OptionError, hub, {"dtypes": ["q3"]}),
         (OptionError, hub, {"dtypes": ["q8"]}),
-        (FileExistsError, hub, {"output": tmp_path}),
+        (PlaceTakenError, hub, {"output": tmp_path}),
+        (PlaceTakenError, hub, {"output": tmp_path, "overwrite": True}),
         (FileNotFoundError, hub, {"output": tmp_path / "none" / "out"}),
     ):
         with pytest.raises(error):

@@ -146,6 +146,28 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert (place / "file").read_text() == "text" and only(place)
 
 
+def test_what_was_there_stays_when_the_new_one_cannot_take_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "made"
+    place.write_text("before")
+    rename = os.rename
+
+    def refused(source: Path, target: Path) -> None:
+        if target == place and source.name == "made":
+            raise OSError(28, "No space left on device")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", refused)
+    with pytest.raises(WriteError, match="No space left"), appearing(place, lambda _place: None) as folder:
+        (folder / "made").write_text("after")
+    assert place.read_text() == "before" and only(place)
+    monkeypatch.setattr(os, "rename", rename)
+    with appearing(place, lambda _place: None) as folder:
+        (folder / "made").write_text("after")
+    assert place.read_text() == "after" and only(place)
+
+
 @pytest.mark.parametrize("name", ["reduced", "packed", "files", "m.onnx", "\u4e2d" * 84])
 @pytest.mark.parametrize("single_file", [False, True])
 def test_an_export_may_have_any_name(name: str, single_file: bool, tmp_path: Path) -> None:

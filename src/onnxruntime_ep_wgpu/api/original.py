@@ -7,11 +7,13 @@ itself, as in the folders of transformers.js.
 
 from __future__ import annotations
 
+import filecmp
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import OptionError
+from ..errors import OptionError, PlaceTakenError
 from ..writing import appearing, copy_file, write_file
 
 _MOST = (1 << 31) - 1  # bytes of one message of protobuf
@@ -29,19 +31,22 @@ def original_of(place: Path) -> Path:
 def kept(source: Path, place: Path) -> Iterator[Path]:
     """The file that will be the ONNX model of the export `place` when the block ends: the model itself where that lies there.
 
-    Raises FileExistsError where another file does, ModelError, WriteError, and OptionError for a model too large for one file.
+    Raises PlaceTakenError where another file does, ModelError, WriteError, and OptionError for a model too large for one file.
     """
     target = original_of(place)
     if target.exists() and target.samefile(source):
         yield source
         return
-    if target.exists():
-        raise FileExistsError(
-            f"{target} exists already, where the ONNX model is to be kept: remove it, or export to another place"
-        )
-    with appearing(target) as temporary:
+
+    def check(there: Path) -> None:
+        if not (there.is_file() and filecmp.cmp(there, made, shallow=False)):
+            raise PlaceTakenError(f"{target} exists already, where the ONNX model is to be kept, and is another file")
+
+    with appearing(target, check) as temporary:
         made = temporary / target.name
         _write(source, made)
+        if os.path.lexists(target):
+            check(target)
         yield made
 
 

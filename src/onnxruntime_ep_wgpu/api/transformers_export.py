@@ -15,8 +15,9 @@ from pathlib import Path
 
 from ..errors import OptionError, ProgramError
 from ..records import dataclass
-from ..writing import appearing, copy_file, naming, write_file
+from ..writing import appearing, copy_file, naming, taken, write_file
 from .folder_files import fields_inside, file_inside
+from .overwriting import check_place, is_folder_of_exports
 from .web_export import CHUNK_BYTES, Exported, export
 
 _CONFIG = "config.json"
@@ -46,23 +47,22 @@ def export_transformers(
     overrides: Mapping[str, int] | None = None,
     chunk_bytes: int = CHUNK_BYTES,
     with_onnx: bool = False,
+    overwrite: bool = False,
 ) -> ExportedFolder:
     """Exports every model in `folder/onnx`, or those of some `dtypes` ("fp32", "q8", ...), to `output`, `folder.wgpu` by default.
 
     The configuration then says which dtype there is of each model, for pages that do not. `with_onnx` keeps the models beside their
-    exports, as `NAME.original.onnx`, for pages without WebGPU.
+    exports, as `NAME.original.onnx`, for pages without WebGPU. `overwrite` replaces what was exported there before.
 
     Raises UnsupportedError with the model and the nodes that WebGPU cannot run. Raises ModelError for a configuration with a field
-    of the wrong type, and for a link out of the folder. Raises OptionError, ProgramError, WriteError and FileExistsError too.
+    of the wrong type, and for a link out of the folder. Raises OptionError, ProgramError, WriteError and PlaceTakenError too.
     """
     source = Path(folder)
     chosen = _models(source, dtypes)
     place = Path(output) if output is not None else source.resolve().with_name(f"{source.resolve().name}.wgpu")
-    if place.exists():
-        raise FileExistsError(f"{place} exists already: remove it, or export to another place")
-    if not place.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {place.parent} to write {place.name} in")
-    with appearing(place) as temporary:
+    check = is_folder_of_exports([it.name for it in _copied(source)]) if overwrite else taken
+    check_place(place, check)
+    with appearing(place, check) as temporary:
         partial = temporary / place.name
         with naming(place):
             (partial / "onnx").mkdir(parents=True)
@@ -112,11 +112,15 @@ def _first_dtypes(models: list[Path]) -> dict[str, str]:
     return found
 
 
+def _copied(source: Path) -> list[Path]:
+    """The files that go along."""
+    files = (it for it in sorted(source.iterdir()) if it.is_file())
+    return [it for it in files if not it.name.startswith(".") and it.suffix not in FOREIGN]
+
+
 def _copy(source: Path, place: Path, dtypes: Mapping[str, str]) -> tuple[str, ...]:
     copied = []
-    for path in sorted(source.iterdir()):
-        if path.name.startswith(".") or path.suffix in FOREIGN or not path.is_file():
-            continue
+    for path in _copied(source):
         file_inside(source, path.name)
         if path.name == _CONFIG:
             _adapt(source, place / path.name, dtypes)

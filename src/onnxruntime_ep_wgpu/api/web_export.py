@@ -34,12 +34,13 @@ from ..program.target import (
     lack,
 )
 from ..records import dataclass
-from ..writing import appearing, naming
+from ..writing import appearing, naming, taken
 from .arguments import model_argument
 from .constants import calculate_constants
 from .free_dimensions import hindered, in_python, keys_of
 from .model_file import read_model
 from .original import kept, original_of
+from .overwriting import check_place, is_one_export
 from .precision import Precision, Reduced, reduce
 from .web_files import GRAIN, described, pack, write_folder
 
@@ -92,13 +93,14 @@ def export(
     precision: Precision | None = None,
     samples: Mapping[str, Any] | None = None,
     with_onnx: bool = False,
+    overwrite: bool = False,
 ) -> Exported:
     """Compiles a model for browsers and writes it to `output`, by default `model.onnx.wgpu/`, or `model.wgpu` as one file.
 
     `overrides` fixes free dimensions of inputs, by name or denotation, as in `session(free_dimensions=...)`. `precision`
     makes numbers smaller; `samples`, an array for each input, show what that costs, and what would overflow. `with_onnx` keeps the
-    model beside the export, where pages without WebGPU look for it (`original_of`). Raises
-    UnsupportedError naming the nodes that WebGPU cannot run, OptionError, WriteError, FileExistsError.
+    model beside the export, where pages without WebGPU look for it (`original_of`). `overwrite` replaces an export that is there.
+    Raises UnsupportedError naming the nodes that WebGPU cannot run, OptionError, WriteError, and PlaceTakenError for another file.
     """
     source = Path(str(model_argument(model, or_bytes=False)))
     if not source.exists():
@@ -106,10 +108,8 @@ def export(
     if chunk_bytes < GRAIN:
         raise OptionError(f"chunk_bytes is {chunk_bytes}, a chunk has at least {GRAIN} bytes")
     place = Path(output) if output is not None else _place(source, single_file)
-    if place.exists():
-        raise FileExistsError(f"{place} exists already: remove it, or export to another place")
-    if not place.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {place.parent} to write {place.name} in")
+    check = is_one_export if overwrite else taken
+    check_place(place, check)
     if precision is not None and not isinstance(precision, Precision):
         raise TypeError(
             f"precision: {cut(precision)} is not a Precision; pass Precision(halves=True) for halves, Precision(weight_bits=8) for"
@@ -126,7 +126,7 @@ def export(
         )
     sources = _sources(source)
     wanted = sum(Path(it).stat().st_size for it in sources)
-    with appearing(place) as temporary, kept(source, place) if with_onnx else nullcontext() as whole:
+    with appearing(place, check) as temporary, kept(source, place) if with_onnx else nullcontext() as whole:
         reduced = None
         if precision and samples is not None:
             made = reduce(source, precision, samples, _folder(temporary))

@@ -50,6 +50,16 @@ def is_export(path: Path) -> bool:
         return file.read(len(_PACK)) == _PACK
 
 
+def files_of(folder: Path) -> frozenset[str]:
+    """The names of an export's files in its folder; none but the manifest's where that is damaged."""
+    try:
+        manifest = parsed((folder / "manifest.json").read_bytes())
+        entries = [*manifest["programs"], *manifest["weights"]["chunks"]]
+        return frozenset({"manifest.json", *(str(it["file"]) for it in entries)})
+    except (ValueError, KeyError, TypeError, OSError, RecursionError):
+        return frozenset({"manifest.json"})
+
+
 def write_folder(
     folder: Path,
     programs: Sequence[Program | Flow],

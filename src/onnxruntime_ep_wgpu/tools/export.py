@@ -13,7 +13,7 @@ from ..api.precision import Precision, Reduced
 from ..api.transformers_export import SUFFIXES, export_transformers
 from ..api.web_export import CHUNK_BYTES, Exported, export
 from ..api.web_files import GRAIN
-from ..errors import FreeSizeError, OptionError
+from ..errors import FreeSizeError, OptionError, PlaceTakenError
 from ._model import add_input_arguments, add_override_argument, by_options, check_file, given_sizes, make_feeds
 from ._output import show_json, show_pairs, show_table
 
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dtype", action="append", metavar="NAME", help=f"with --transformers: only models of {', '.join(SUFFIXES)}"
     )
     parser.add_argument("--output", type=Path, metavar="PATH", help="where to write (MODEL.wgpu)")
+    parser.add_argument("--overwrite", action="store_true", help="replace what an export wrote there before")
     add_override_argument(parser)
     parser.add_argument("--single-file", action="store_true", help="write one file, whose bytes a session takes")
     parser.add_argument(
@@ -55,6 +56,9 @@ def main(args: argparse.Namespace) -> int:
         return _main(args)
     except FreeSizeError as error:
         raise FreeSizeError(error.reason, error.keys, by_options(error.keys)) from error
+    except PlaceTakenError as error:
+        ways = ["--overwrite replaces an export"] * (not args.overwrite) + ["--output PATH names another place"]
+        raise PlaceTakenError(error.reason, ", ".join(ways)) from error
 
 
 def _main(args: argparse.Namespace) -> int:
@@ -81,6 +85,7 @@ def _main(args: argparse.Namespace) -> int:
     found = export(
         args.model, args.output, overrides=overrides, single_file=args.single_file, chunk_bytes=chunk_bytes,
         precision=precision, samples=_samples(args, overrides) if precision else None, with_onnx=args.with_onnx,
+        overwrite=args.overwrite,
     )  # fmt: skip
     _tell_contradictions(found)
     if args.json:
@@ -145,6 +150,7 @@ def _folder(args: argparse.Namespace, overrides: dict[str, int], chunk_bytes: in
         overrides=overrides,
         chunk_bytes=chunk_bytes,
         with_onnx=args.with_onnx,
+        overwrite=args.overwrite,
     )
     for it in found.models:
         _tell_contradictions(it)
