@@ -38,10 +38,17 @@ class ArgumentsError(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong with the arguments in one line, and the nearest option where one is not known."""
+    """Says what is wrong with the arguments in one line, and the nearest command, option or choice where one is not known."""
 
     def error(self, message: str) -> NoReturn:
         raise ArgumentsError(f"{message} (see {self.prog} --help)")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            names = [str(it) for it in action.choices]
+            raise argparse.ArgumentError(
+                action, f"{value!r} is none of {', '.join(names)}{_nearest(str(value), names)}"
+            )
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         found, unknown = self.parse_known_args(args, namespace)
@@ -74,15 +81,12 @@ def parsers() -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
 
 
 def make_parser(argv: Sequence[str]) -> Parser:
-    """The parser of the command line `argv`. Raises ArgumentsError for a subcommand that is not there."""
+    """The parser of the command line `argv`."""
     parser = Parser(prog="wgpu-ep", description="Run and inspect ONNX models on WebGPU.")
     parser.add_argument("-V", "--version", action="version", version=f"%(prog)s {VERSION}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     called = next((word for word in argv if not word.startswith("-")), None)
-    known = dict(commands())
-    if called is not None and called not in known:
-        parser.error(f"there is no command {called!r}{_nearest(called, list(known))}; there are {', '.join(known)}")
-    for name, summary in known.items():
+    for name, summary in commands():
         command = subparsers.add_parser(name, help=summary, description=summary)
         command.add_argument("--json", action="store_true", help="print JSON")
         command.add_argument("--debug", action="store_true", help="show the traceback of an error")

@@ -206,7 +206,13 @@ def test_what_needs_no_model_imports_neither_numpy_nor_onnxruntime(line: str) ->
 
 @pytest.mark.parametrize(
     ("line", "nearest"),
-    [("exprot m.onnx", "did you mean export?"), ("run m.onnx --optoin a=b", "did you mean --option?")],
+    [
+        ("exprot m.onnx", "did you mean export?"),
+        ("run m.onnx --optoin a=b", "did you mean --option?"),
+        ("cache sizes", "did you mean size?"),
+        ("completion bahs", "did you mean bash?"),
+        ("export --transformers d --dtype fp61", "did you mean fp16?"),
+    ],
 )
 def test_the_nearest_name_is_suggested(line: str, nearest: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(line.split()) == 2

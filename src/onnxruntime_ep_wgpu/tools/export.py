@@ -32,7 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a model folder of transformers.js: config, tokenizer, onnx/*.onnx",
     )
     parser.add_argument(
-        "--dtype", action="append", metavar="NAME", help=f"with --transformers: only models of {', '.join(SUFFIXES)}"
+        "--dtype",
+        action="append",
+        metavar="NAME",
+        choices=SUFFIXES,
+        help=f"with --transformers: only models of {', '.join(SUFFIXES)}",
     )
     parser.add_argument("--output", type=Path, metavar="PATH", help="where to write (MODEL.wgpu)")
     parser.add_argument("--overwrite", action="store_true", help="replace what an export wrote there before")
