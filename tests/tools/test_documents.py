@@ -42,6 +42,15 @@ def test_the_python_api_is_what_docstrings_say():
     assert (ROOT / "docs" / "api.md").read_text() == document(), "run scripts/document_api.py"
 
 
+def test_what_is_not_on_pypi_is_not_installed_from_there() -> None:
+    """Lines for later say so."""
+    documents = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.py")]
+    lines = [line for it in documents for line in it.read_text().splitlines()]
+    named = [it for it in lines if re.search(r"pip install .*onnxruntime-ep-wgpu(?!-)", it)]
+    assert len(named) >= 2
+    assert [it for it in named if "PyPI" not in it] == []
+
+
 def headings(document: Path) -> set[str]:
     """As links name them."""
     found = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)

@@ -22,7 +22,7 @@ def library() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise ImportError("Ray is not installed: pip install 'onnxruntime-ep-wgpu[ray]'") from error
+        raise ImportError("Ray is not installed: pip install 'ray[data,serve]'") from error
     return ray
 
 

@@ -62,9 +62,7 @@ def _checks() -> Iterator[Finding]:
         "adapters", WARNING if software else OK, ", ".join(it.name for it in found),
         "only software adapters answer: a GPU needs the driver of its vendor" + _hidden() if software else "",
     )  # fmt: skip
-    yield _guarded(
-        "provider", _registration, "reinstall the package: pip install --force-reinstall onnxruntime-ep-wgpu"
-    )
+    yield _guarded("provider", _registration, "reinstall the package: pip install --force-reinstall . in a checkout")
     for adapter in found:
         name = f"run on {adapter.index}: {adapter.name}"
         yield _guarded(name, lambda adapter=adapter: _run(adapter), f"update the driver, {adapter.driver or 'unknown'}")  # type: ignore[misc]

@@ -26,7 +26,7 @@ from .owned import ObjectOwner
 
 NAME = "dawn"
 PACKAGE, WANTED = "wgpudawn", "0.32.0.4"
-INSTALL = f"pip install 'onnxruntime-ep-wgpu[dawn]', or pip install {PACKAGE}=={WANTED}"
+INSTALL = f"pip install {PACKAGE}=={WANTED}"
 # Matrix units are experimental to Dawn, and so is f16 on NVIDIA. Times of dispatches are wanted as the GPU gives them.
 _TOGGLES = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia")
 _NOT = ("timestamp_quantization",)
