@@ -144,9 +144,9 @@ def taken(place: Path) -> None:
 def appearing(place: str | os.PathLike[str], check: Callable[[Path], None] = taken) -> Iterator[Path]:
     """A temporary folder beside `place`. The file or folder of that name in it is `place` when the block ends.
 
-    So `place` appears whole or not at all, and on the disk. Where something lies there then, it is replaced if `check(place)` raises
-    nothing; a process that is killed between two renames leaves it in the temporary folder. Raises OptionError where no folder
-    can be made, WriteError about `place` for whatever cannot be written in the block, and what `check` raises.
+    So `place` appears whole or not at all, and on the disk. Where something lies there then, it is replaced if `check(place)`
+    raises nothing; a process that is killed between two renames leaves it in the temporary folder. Raises OptionError where no
+    folder can be made, WriteError about `place` for whatever cannot be written in the block, and what `check` raises.
     """
     import shutil
 

@@ -53,6 +53,85 @@ def test_sizes_are_those_of_the_usual_layouts(inputs, shapes):
     }
 
 
+def past(*dims):
+    return {f"past_key_values.0.{it}": dims for it in ("key", "value")}
+
+
+IDS, P = ("batch_size", "sequence_length"), "past_sequence_length"
+DECODERS = {
+    "a sum": {"input_ids": IDS, "attention_mask": ("batch_size", f"{P} + sequence_length"), **past("batch_size", 2, P, 64)},
+    "one more": {"input_ids": (None, 1), "attention_mask": (None, f"{P} + 1"), **past("batch_size", 2, P, 64)},
+    "a total": {
+        "input_ids": IDS, "attention_mask": ("batch_size", "total_sequence_length"), "position_ids": IDS,
+        **past("batch_size", 2, P, 64),
+    },
+    "a name of the mask": {
+        "input_ids": IDS, "attention_mask": ("batch_size", "attention_mask_sequence_length"), **past("batch_size", 2, P, 64)
+    },
+    "no names": {"input_ids": (1, None), "attention_mask": (1, None), **past(1, 2, None, 64)},
+    "symbols": {"input_ids": ("s0", "s1"), "attention_mask": ("s0", "s2"), **past("s0", 2, "s3", 64)},
+    "symbols of each": {
+        "input_ids": ("s0", "s1"), "attention_mask": ("s0", "s2"),
+        "past_key_0": ("s0", 2, "s3", 8), "past_value_0": ("s0", 2, "s4", 8),
+    },
+    "one token": {"input_ids": (1, 1), "attention_mask": ("b", "m"), **past("b", 4, "p", 64)},
+    "embeddings": {
+        "inputs_embeds": ("batch", "s", 512), "attention_mask": ("batch", "t"), "position_ids": (3, "batch", "s"),
+        "past_0": (2, "batch", 4, "p", 64),
+    },
+    "channels first": {"ids": ("b", "s"), "attention_mask": ("b", "t"), "past_key": ("bh", 64, "p"), "past_value": ("bh", "p", 64)},
+    "rows of a mask": {"input_ids": ("b", "s"), "attention_mask": ("b", 1, "q", "t"), "cache_k_0": ("b", "p", 2, 64)},
+}  # fmt: skip
+
+
+def lengths(shapes):
+    """What is cached, new and the total."""
+    first = next(it for it in shapes if "past" in it or "cache" in it)
+    cached = shapes[first][{3: -1, 4: -2, 5: -2}[len(shapes[first])] if "cache" not in first else 1]
+    new = next(shape[1] for name, shape in shapes.items() if "ids" in name or "embeds" in name)
+    return cached, new, shapes["attention_mask"][-1]
+
+
+@pytest.mark.parametrize("inputs", DECODERS.values(), ids=DECODERS)
+def test_what_a_decoder_has_cached_and_what_is_new_make_the_total(inputs):
+    cached, new, total = lengths(sizes(inputs, {}, {}).shapes)
+    assert cached == 128
+    assert new == (1 if inputs.get("input_ids", ("", ""))[1] == 1 else 128)
+    assert total == cached + new
+    for name, shape in inputs.items():
+        axis = {"attention_mask": -1, "input_ids": 1}.get(name)
+        if axis is not None and isinstance(shape[axis], str):
+            cached, new, total = lengths(sizes(inputs, {shape[axis]: 10}, {}).shapes)
+            assert total == cached + new
+            assert 10 in (new, total)
+    shape = tuple(7 if isinstance(it, str | None) else it for it in inputs["attention_mask"])
+    cached, new, total = lengths(sizes(inputs, {}, {"attention_mask": shape}).shapes)
+    assert (total, cached + new) == (7, 7)
+    if "rows" not in inputs:
+        caches = {name: it for name, it in sizes(inputs, {}, {}).shapes.items() if "past" in name or "cache" in name}
+        assert len({it.count(128) for it in caches.values()}) == 1
+
+
+def test_a_total_that_its_parts_exceed_is_refused():
+    with pytest.raises(InputError, match=r"total_sequence_length is 5, and is made of past_sequence_length=9 \+ new"):
+        sizes(DECODERS["a total"], {"total_sequence_length": 5, P: 9}, {})
+
+
+def test_what_no_decoder_has_is_not_taken_for_its_total():
+    """A mask of the text itself, of another text, of a picture, and of a model without a cache."""
+    shapes = sizes(
+        {
+            "input_ids": ("b", "s"), "attention_mask": ("b", "s"), "encoder_attention_mask": ("b", "encoder_sequence_length"),
+            "encoder_hidden_states": ("b", "encoder_sequence_length", 64), "pixel_attention_mask": ("b", "height", "width"),
+            **past("b", 2, P, 64),
+        }, {}, {},
+    ).shapes  # fmt: skip
+    assert shapes["attention_mask"] == shapes["encoder_attention_mask"] == (1, 128)
+    assert shapes["encoder_hidden_states"] == (1, 128, 64)
+    assert shapes["pixel_attention_mask"] == (1, 224, 224)
+    assert sizes({"ids": ("b", "s"), "mask": ("b", "t")}, {"s": 5}, {}).shapes["mask"] == (1, 128)
+
+
 def test_a_name_has_the_size_that_the_user_gave_in_every_input():
     assert sizes(BERT, {"sequence_length": 7}, {}).shapes["attention_mask"] == (1, 7)
     given = sizes(BERT, {}, {"input_ids": (2, 9)})

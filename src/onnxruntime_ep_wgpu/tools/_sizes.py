@@ -8,12 +8,13 @@ is not chosen, and nothing is chosen in silence.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ..errors import InputError
 from ..records import dataclass
+from ._decoders import LENGTH, Free, Shape, agreeing, free_in
 
-BATCH, CHANNELS, SEQUENCE, IMAGE, VOLUME = 1, 3, 128, 224, 32
+BATCH, CHANNELS, SEQUENCE, IMAGE, VOLUME = 1, 3, LENGTH, 224, 32
 # What exporters call dimensions; the first that fits counts.
 _MEANINGS = (
     (re.compile(r"past|cache|seq|len|tok|time|frame|text|word|context|ctx"), SEQUENCE),
@@ -24,8 +25,6 @@ _MEANINGS = (
 # What exporters call the states of recurrent layers, (layers, batch, features).
 _STATE = re.compile(r"state|hidden|cell|^[hc](_?\d|n|_n|_in)?$")
 _FEW = 4  # a fixed axis of at most so many is the channels of an image rather than heads or features
-
-Shape = Sequence["int | str | None"]
 
 
 @dataclass(frozen=True)
@@ -57,29 +56,28 @@ def sizes(inputs: Mapping[str, Shape], dims: Mapping[str, int], given: Mapping[s
     known = dict(dims)
     for name, whole in given.items():
         _learn(name, inputs[name], whole, known)
+    made_up = {name: shape for name, shape in inputs.items() if name not in given}
+    fixed = {(name, axis): size for name, whole in given.items() for axis, size in enumerate(whole)}
+    agreed = agreeing(inputs, dict[Free, int](known) | fixed)
     chosen: dict[str, int] = {}
-    made_up = {dim for name, shape in inputs.items() if name not in given for dim in shape}
-    missing = [name for name in names if name in made_up and name not in known]
-    for name in sorted(missing, key=_is_sum):
-        shape, axis = names[name]
-        chosen[name] = _by_sum(name, {**known, **chosen}) or _by_name(name) or _by_place(shape, axis)
-    known |= chosen
     placed: dict[tuple[str, int], int] = {}
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name, shape in inputs.items():
-        if name in given:
-            shapes[name] = tuple(given[name])
-            continue
+    shapes: dict[str, tuple[int, ...]] = {name: tuple(whole) for name, whole in given.items()}
+    for name, shape in made_up.items():
         full = []
-        for axis, dim in enumerate(shape):
-            if isinstance(dim, str):
-                full.append(known[dim])
-            elif dim is None or dim < 0:
-                full.append(placed.setdefault((name, axis), _by_place(shape, axis, name)))
+        for axis in range(len(shape)):
+            free = free_in(name, shape, axis)
+            if isinstance(free, int):
+                full.append(free)
+            elif isinstance(free, tuple):
+                full.append(placed.setdefault(free, agreed[free] if free in agreed else _by_place(shape, axis, name)))
+            elif free in known:
+                full.append(known[free])
             else:
-                full.append(dim)
+                first, at = names[free]
+                size = agreed[free] if free in agreed else _by_name(free) or _by_place(first, at)
+                full.append(chosen.setdefault(free, size))
         shapes[name] = tuple(full)
-    return Sizes(shapes, chosen, placed)
+    return Sizes({name: shapes[name] for name in inputs}, chosen, placed)
 
 
 def _learn(name: str, shape: Shape, given: Sequence[int], known: dict[str, int]) -> None:
@@ -92,26 +90,6 @@ def _learn(name: str, shape: Shape, given: Sequence[int], known: dict[str, int])
             raise InputError(f"input {name!r} has the shape {shown}: {dim} would be {size} and {known[dim]}")
         if isinstance(dim, int) and dim >= 0 and dim != size:
             raise InputError(f"input {name!r} has the shape {shown}, not {list(given)}")
-
-
-def _is_sum(name: str) -> bool:
-    return "+" in name or "total" in name.lower()
-
-
-def _by_sum(name: str, known: Mapping[str, int]) -> int | None:
-    """The size of "past_sequence_length + 1", or of a total of past and present; None for other names."""
-    terms = [term.strip() for term in name.split("+")]
-    if len(terms) > 1 and all(term.isdecimal() or term in known for term in terms):
-        return sum(int(term) if term.isdecimal() else known[term] for term in terms)
-    if "total" in name.lower():
-        past = _largest(size for dim, size in known.items() if "past" in dim and "+" not in dim)
-        present = _largest(size for dim, size in known.items() if "seq" in dim and "past" not in dim)
-        return past + present or None
-    return None
-
-
-def _largest(found: Iterable[int]) -> int:
-    return max(found, default=0)
 
 
 def _by_name(name: str) -> int | None:
