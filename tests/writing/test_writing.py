@@ -365,6 +365,8 @@ def test_nothing_else_writes_files() -> None:
         "writing.py: os.open(folder, os.O_RDONLY)",
         "writing.py: os.replace(partial, real)",
         "writing.py: os.rename(made, place)",
+        "writing.py: os.rename(place, before)",
+        "writing.py: os.rename(before, place)",
         # What has no other end.
         "cli.py: open(os.devnull, 'w')",
         "cli.py: os.open(os.devnull, os.O_WRONLY)",
