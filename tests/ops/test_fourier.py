@@ -15,7 +15,7 @@ from .compare import check, check_model, model, random
 
 F = np.float32
 # Without elements to spare, powers of two, a mixture, primes above the largest step.
-LENGTHS = [1, 2, 3, 16, 17, 30, 97, 256, 360, 1000]
+LENGTHS = [1, 2, 3, 10, 16, 17, 30, 97, 256, 360, 1000, 1024]
 
 
 def transformed(x: np.ndarray, axis: int, length: int | None, inverse: bool, onesided: bool) -> np.ndarray:

@@ -1,76 +1,179 @@
-// Fourier transforms that fit into workgroup memory, GROUP rows in each workgroup: elements are loaded once, a step for each factor
-// reads one half of the memory and stores the other one, and results are stored once. HALF and the roots are as in fourier_step. On
-// an H100 4,096 rows of 1,024 complex numbers take 0.075 ms, and 0.73 ms with a kernel for each step.
-var<workgroup> real: array<f32, 2u * $ROOM>;
-var<workgroup> imag: array<f32, 2u * $ROOM>;
+// Fourier transforms that fit into workgroup memory, GROUP rows in each workgroup. An invocation makes transforms of RADIX elements
+// in registers, as PART0 of PART1 elements each; between passes elements change places in workgroup memory. So each element is
+// loaded once and stored once, two complex numbers at a time where rows allow it (FOURS_IN, FOURS_OUT). HALF and the roots are as
+// in fourier_step. COS<n>_<k> and SIN<n>_<k> are the n-th roots of unity, whose sign of the angle is TURN.
+#if STEPS > 1
+var<workgroup> real: array<f32, $ROOM + $ROOM / 32u>;
+var<workgroup> imag: array<f32, $ROOM + $ROOM / 32u>;
+#end
 
 fn times(a: vec2f, b: vec2f) -> vec2f { return vec2f(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x); }
 fn root(k: u32) -> vec2f { return vec2f(roots_at(k, 0u), roots_at(k, 1u)); }
-fn value(at: u32) -> vec2f { return vec2f(real[at], imag[at]); }
-fn keep(at: u32, v: vec2f) {
-  real[at] = v.x;
-  imag[at] = v.y;
-}
+// Where an element is kept: lanes whose elements are a power of two apart meet in no bank of the memory.
+fn room(at: u32) -> u32 { return at + at / 32u; }
 
 fn kernel(w: u32, lane: u32) {
-  for (var i = lane; i < $ROOM * $PARTS; i += $WG) {
-    let k = i / $PARTS;
-    let c = i % $PARTS;
-    let row = w * $GROUP + k / $ALL;
-    let part = k % $ALL;
-#if HALF
-    let at = min(part, $ALL - part);
-    let sign = select(1f, select(select(1f, -1f, at != part), 0f, part == 0u || 2u * part == $ALL), c == 1u);
-#else
-    let at = part;
-    let sign = 1f;
-#end
-    let inside = at < $inputs && row < $rows;
-    let v = select(0f, sign * x_at(select(0u, row, inside), select(0u, at, inside), c), inside);
-    if (c == 0u) { real[k] = v; } else { imag[k] = v; }
-#if PARTS == 1
-    imag[k] = 0f;
-#end
-  }
 #for s STEPS
-  workgroupBarrier();
-  for (var i = lane; i < $ROOM / $RADIX#s; i += $WG) {
-    let unit = i % ($ALL / $RADIX#s);
-    let other = unit / $LENGTH#s;
-    let place = unit % $LENGTH#s;
-    let row = i / ($ALL / $RADIX#s) * $ALL;
-    let begin = $FROM#s + row + unit;
-    let end = $ROOM - $FROM#s + row + other * ($LENGTH#s * $RADIX#s) + place;
-#if RADIX#s == 4
-    let a = value(begin);
-    let b = times(value(begin + $ALL / 4u), root(place * $REST#s));
-    let c = times(value(begin + $ALL / 2u), root(2u * place * $REST#s));
-    let d = times(value(begin + 3u * ($ALL / 4u)), root(3u * place * $REST#s));
-    let even = a + c;
-    let odd = a - c;
-    let sum = b + d;
-    let apart = $TURN * vec2f(d.y - b.y, b.x - d.x);
-    keep(end, even + sum);
-    keep(end + $LENGTH#s, odd + apart);
-    keep(end + 2u * $LENGTH#s, even - sum);
-    keep(end + 3u * $LENGTH#s, odd - apart);
+  {
+#for u SHARE#s
+#if TWINS#s
+    let unit#u = (lane + #(#u // 2 * INVOCATIONS)u) * 2u + #(#u % 2)u;
 #else
-    for (var m = 0u; m < $RADIX#s; m++) {
-      var sum = value(begin);
-      for (var j = 1u; j < $RADIX#s; j++) {
-        let power = (j * (place + m * $LENGTH#s) * $REST#s) % $ALL;
-        sum += times(value(begin + j * ($ALL / $RADIX#s)), root(power));
+    let unit#u = lane + #(#u * INVOCATIONS)u;
+#end
+    let at#u = unit#u % $EACH#s;
+    let first#u = unit#u / $EACH#s * $ALL;
+#for j RADIX#s
+    var v#u_#j = vec2f();
+#end
+#end
+#for u SHARE#s
+    if (unit#u < $UNITS#s) {
+#if #s == 0
+      let row = w * $GROUP + unit#u / $EACH0;
+#if FOURS_IN
+#if #u % 2 == 0
+#for j RADIX0
+      let x#j = x_at4(min(row, $rows - 1u), 2u * (at#u + #ju * $EACH0));
+      v#u_#j = x#j.xy;
+      v#(#u + 1)_#j = x#j.zw;
+#end
+#end
+#else
+#for j RADIX0
+      {
+        let part = at#u + #ju * $EACH0;
+#if HALF
+        let at = min(part, $ALL - part);
+        let sign = select(select(1f, -1f, at != part), 0f, part == 0u || 2u * part == $ALL);
+#else
+        let at = part;
+        let sign = 1f;
+#end
+        let inside = at < $inputs && row < $rows;
+        let near = select(vec2u(), vec2u(row, at), inside);
+#if PARTS == 2
+        v#u_#j = select(vec2f(), vec2f(x_at(near.x, near.y, 0u), sign * x_at(near.x, near.y, 1u)), inside);
+#else
+        v#u_#j = vec2f(select(0f, x_at(near.x, near.y, 0u), inside), 0f);
+#end
       }
-      keep(end + m * $LENGTH#s, sum);
+#end
+#end
+#else
+#for j RADIX#s
+      v#u_#j = vec2f(real[room(first#u + at#u + #ju * $EACH#s)], imag[room(first#u + at#u + #ju * $EACH#s)]);
+#end
+      let place = at#u % $LENGTH#s * $REST#s;
+#for b PART#s_1
+#if #b > 0
+      let by#b = root(place * #bu);
+      v#u_#b = times(v#u_#b, by#b);
+#end
+#end
+#for a PART#s_0
+#if #a > 0
+      let far#a = root(place * #(#a * PART#s_1)u);
+      v#u_#(#a * PART#s_1) = times(v#u_#(#a * PART#s_1), far#a);
+#for b PART#s_1
+#if #b > 0
+      v#u_#(#a * PART#s_1 + #b) = times(v#u_#(#a * PART#s_1 + #b), times(far#a, by#b));
+#end
+#end
+#end
+#end
+#end
     }
 #end
+#for u SHARE#s
+#for g 2
+#for o APART#s_#g
+    {
+#for i PART#s_#g
+      let p#i = v#u_#(#o * (PART#s_1 if #g else 1) + #i * (1 if #g else PART#s_1));
+#end
+#if PART#s_#g == 1
+      let q0 = p0;
+#else
+#if PART#s_#g == 2
+      let q0 = p0 + p1;
+      let q1 = p0 - p1;
+#else
+#if PART#s_#g == 4
+      let even = p0 + p2;
+      let odd = p0 - p2;
+      let sum = p1 + p3;
+      let apart = $TURN * vec2f(p3.y - p1.y, p1.x - p3.x);
+      let q0 = even + sum;
+      let q1 = odd + apart;
+      let q2 = even - sum;
+      let q3 = odd - apart;
+#else
+#for m PART#s_#g
+      let q#m = #[times(p#i, vec2f(#(COS#(PART#s_#g)_#(#i * #m % PART#s_#g))f, #(SIN#(PART#s_#g)_#(#i * #m % PART#s_#g))f)) for i PART#s_#g by +];
+#end
+#end
+#end
+#end
+#for m PART#s_#g
+#if #g == 0 and #m * #o > 0
+      v#u_#(#o + #m * PART#s_1) = times(q#m, vec2f(#(COS#(RADIX#s)_#(#o * #m))f, #(SIN#(RADIX#s)_#(#o * #m))f));
+#else
+      v#u_#(#o * (PART#s_1 if #g else 1) + #m * (1 if #g else PART#s_1)) = q#m;
+#end
+#end
+    }
+#end
+#end
+#end
+#if #s < STEPS - 1
+#if #s > 0
+    workgroupBarrier();
+#end
+#for u SHARE#s
+    if (unit#u < $UNITS#s) {
+      let end = first#u + at#u / $LENGTH#s * ($LENGTH#s * $RADIX#s) + at#u % $LENGTH#s;
+#for a PART#s_0
+#for b PART#s_1
+      real[room(end + #(#a + #b * PART#s_0)u * $LENGTH#s)] = v#u_#(#a * PART#s_1 + #b).x;
+      imag[room(end + #(#a + #b * PART#s_0)u * $LENGTH#s)] = v#u_#(#a * PART#s_1 + #b).y;
+#end
+#end
+    }
+#end
+    workgroupBarrier();
+#else
+#for u SHARE#s
+    {
+      let row = w * $GROUP + unit#u / $EACH#s;
+      if (unit#u < $UNITS#s && row < $rows) {
+#for a PART#s_0
+#for b PART#s_1
+#if FOURS_OUT
+#if #u % 2 == 0
+        y_put4(row, 2u * (at#u + #(#a + #b * PART#s_0)u * $EACH#s), $SCALE * vec4f(v#u_#(#a * PART#s_1 + #b), v#(#u + 1)_#(#a * PART#s_1 + #b)));
+#end
+#else
+        put(row, at#u + #(#a + #b * PART#s_0)u * $EACH#s, $SCALE * v#u_#(#a * PART#s_1 + #b));
+#end
+#end
+#end
+      }
+    }
+#end
+#end
   }
 #end
-  workgroupBarrier();
-  for (var i = lane; i < $GROUP * $BINS * $RESULTS; i += $WG) {
-    let k = i / $RESULTS;
-    let row = w * $GROUP + k / $BINS;
-    let at = $LAST + k / $BINS * $ALL + k % $BINS;
-    if (row < $rows) { y_put(row, k % $BINS, i % $RESULTS, $SCALE * select(real[at], imag[at], i % $RESULTS == 1u)); }
-  }
 }
+#if not FOURS_OUT
+
+fn put(row: u32, bin: u32, v: vec2f) {
+#if BINS < ALL
+  if (bin >= $BINS) { return; }
+#end
+  y_put(row, bin, 0u, v.x);
+#if RESULTS == 2
+  y_put(row, bin, 1u, v.y);
+#end
+}
+#end

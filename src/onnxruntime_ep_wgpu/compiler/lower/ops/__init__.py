@@ -13,8 +13,8 @@ Of `ai.onnx.ml`: `features`, `linear_models`, `support_vectors`, `trees` (`tree_
 
 What families share: `choices` (attributes of a few words), `named_axes`, `activations`, `index` (indices out of tensors),
 `window` (sliding windows), `chunked_rows` (long or many rows), `sorting` and `scatter_along` (along an axis), `attend` (attention
-as a kernel); algorithms of one operator: `conv_bytes`, `conv_direct`, `conv_groups`, `conv_rows`, `depthwise`, and what they
-share: `plane` (windows over two axes as kernels see them) and `blocks_last` (blocks of an image whose channels are last);
+as a kernel); algorithms of one operator: `fourier_rows`, `conv_bytes`, `conv_direct`, `conv_groups`, `conv_rows`, `depthwise`,
+and what these share: `plane` (windows over two axes as kernels see them) and `blocks_last` (blocks of an image whose channels are last);
 `matmul` (products of matrices) and `byte_products` (of bytes less their zero points).
 """
 

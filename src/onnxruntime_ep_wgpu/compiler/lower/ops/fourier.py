@@ -10,23 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
-from ...dims import Dim, ceildiv, equal, floordiv, maximum, product
-from ...ir import Read, Variant
+from ...dims import Dim, equal, floordiv, maximum, product
 from ..builder import Builder, Operand
 from .choices import Flag
+from .fourier_rows import in_workgroups
 from .named_axes import axis_of, one_axis_of
 from .pointwise import type_of
 from .registry import FLOATS, INTEGERS, KnownShape, at_least, op
 
 MOST = 1 << 20
 """Elements of a transform: the table of roots takes 8 bytes each."""
-_SHORT = 1024  # elements of a workgroup: of several rows, where these are short
 MOST_RADIX = 16
 """A step of fewer parts reads less, and more steps store more. Prime factors above it are steps of their own."""
 
@@ -143,7 +141,7 @@ def _transformed(b: Builder, x: Operand, count: int, inverse: bool, onesided: bo
     roots = b.constant(np.stack([np.cos(angles), np.sin(angles)], -1).astype(np.float32))
     rows, inputs = x.shape[0], x.shape[1]
     scale = 1 / count if inverse else 1.0
-    if (found := _in_workgroups(b, x, roots, count, half, onesided, 1.0 if inverse else -1.0, scale)) is not None:
+    if (found := in_workgroups(b, x, roots, count, half, onesided, 1.0 if inverse else -1.0, scale)) is not None:
         return found
     state, length = b.reshape(x, (rows, inputs, 1, parts)), 1
     radices = _radices(count)
@@ -173,56 +171,6 @@ def _transformed(b: Builder, x: Operand, count: int, inverse: bool, onesided: bo
         )
         length = bins
     return b.reshape(state, (rows, *state.shape[2:]))
-
-
-def _in_workgroups(
-    b: Builder, x: Operand, roots: Operand, count: int, half: bool, onesided: bool, turn: float, scale: float
-) -> Operand | None:
-    """One kernel that loads and stores each element once, for lengths with small factors that fit into workgroup memory; None for
-    others. `turn` is the sign of the angles."""
-    radices = _small_radices(count)
-    group = max(1, _SHORT // count)
-    if radices is None or 16 * group * count > b.target.max_workgroup_storage:
-        return None
-    rows, inputs, parts = x.shape
-    assert isinstance(parts, int)
-    bins, results = count // 2 + 1 if onesided and not half else count, 1 if half else 2
-    constants: dict[str, Any] = {}
-    length = 1
-    for s, radix in enumerate(radices):
-        constants |= {f"RADIX{s}": radix, f"LENGTH{s}": length, f"REST{s}": count // (length * radix)}
-        constants[f"FROM{s}"] = s % 2 * group * count
-        length *= radix
-    return b.call(
-        "fourier_rows",
-        {"x": Read(x.view, (1, 1, 1)), "roots": Read(roots.view, (1, 1), reuse=True)},
-        {"y": (DType.FLOAT32, (rows, bins, results), (1, 1, 1))},
-        (Variant(ceildiv(rows, group), min(256, b.target.max_invocations)),),
-        parameters={"rows": rows, "inputs": inputs},
-        flops=rows * (5 * count * max(1, count.bit_length())),
-        STEPS=len(radices),
-        ROOM=group * count,
-        LAST=len(radices) % 2 * group * count,
-        GROUP=group,
-        ALL=count,
-        PARTS=parts,
-        BINS=bins,
-        RESULTS=results,
-        HALF=half,
-        TURN=turn,
-        SCALE=scale,
-        **constants,
-    )[0]
-
-
-def _small_radices(count: int) -> list[int] | None:
-    """Factors of `count`, which are 4, 2 and odd primes to 7; None where there are others, or none."""
-    found, left = [], count
-    for radix in (4, 2, 3, 5, 7):
-        while left % radix == 0:
-            found.append(radix)
-            left //= radix
-    return found if found and left == 1 else None
 
 
 def _radices(count: int) -> list[int]:
