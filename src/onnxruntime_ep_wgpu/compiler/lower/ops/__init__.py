@@ -11,10 +11,10 @@ Of ONNX Runtime: `optimised`, `optimised_norms`, `blocks`, `blocks_lookup` and `
 Of `ai.onnx.ml`: `features`, `linear_models`, `support_vectors`, `trees` (`tree_nodes` checks them, `tree_scores` walks them), and
 `learnt_scores`, what becomes of their scores.
 
-What families share: `choices` (attributes of a few words), `named_axes`, `activations`, `index` (indices out of tensors),
-`window` (sliding windows), `chunked_rows` (long or many rows), `sorting` and `scatter_along` (along an axis), `attend` (attention
-as a kernel); algorithms of one operator: `fourier_rows`, `conv_bytes`, `conv_direct`, `conv_groups`, `conv_rows`, `depthwise`,
-and what these share: `plane` (windows over two axes as kernels see them) and `blocks_last` (blocks of an image whose channels are last);
+What families share: `choices` (attributes of a few words), `named_axes`, `activations`, `index` (indices out of tensors), `window`
+(sliding windows), `chunked_rows` (long or many rows), `sorting` and `scatter_along` (along an axis), `attend` (attention as a
+kernel); algorithms of one operator: `fourier_rows`, `conv_bytes`, `conv_direct`, `conv_groups`, `conv_rows`, `depthwise`, and what
+these share: `plane` (windows over two axes as kernels see them) and `blocks_last` (blocks of an image whose channels are last);
 `matmul` (products of matrices) and `byte_products` (of bytes less their zero points).
 """
 
