@@ -1,7 +1,7 @@
 // Fourier transforms that fit into workgroup memory, GROUP rows in each workgroup. An invocation makes transforms of RADIX elements
 // in registers, as PART0 of PART1 elements each; between passes elements change places in workgroup memory. So each element is
-// loaded once and stored once, two complex numbers at a time where rows allow it (FOURS_IN, FOURS_OUT). HALF and the roots are as
-// in fourier_step. COS<n>_<k> and SIN<n>_<k> are the n-th roots of unity, whose sign of the angle is TURN.
+// loaded once and stored once, two complex numbers at a time where rows allow it (FOURS_IN, FOURS_OUT). WHOLE: a row has all elements.
+// HALF and the roots are as in fourier_step. COS<n>_<k> and SIN<n>_<k> are the n-th roots of unity, whose sign of the angle is TURN.
 #if STEPS > 1
 var<workgroup> real: array<f32, $ROOM + $ROOM / 32u>;
 var<workgroup> imag: array<f32, $ROOM + $ROOM / 32u>;
@@ -50,12 +50,21 @@ fn kernel(w: u32, lane: u32) {
         let at = part;
         let sign = 1f;
 #end
+#if WHOLE
+        let near = vec2u(min(row, $rows - 1u), at);
+#else
         let inside = at < $inputs && row < $rows;
         let near = select(vec2u(), vec2u(row, at), inside);
+#end
 #if PARTS == 2
-        v#u_#j = select(vec2f(), vec2f(x_at(near.x, near.y, 0u), sign * x_at(near.x, near.y, 1u)), inside);
+        let value = vec2f(x_at(near.x, near.y, 0u), sign * x_at(near.x, near.y, 1u));
 #else
-        v#u_#j = vec2f(select(0f, x_at(near.x, near.y, 0u), inside), 0f);
+        let value = vec2f(x_at(near.x, near.y, 0u), 0f);
+#end
+#if WHOLE
+        v#u_#j = value;
+#else
+        v#u_#j = select(vec2f(), value, inside);
 #end
       }
 #end

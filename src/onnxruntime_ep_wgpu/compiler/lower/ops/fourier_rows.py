@@ -40,11 +40,12 @@ def in_workgroups(
     assert isinstance(parts, int)
     bins, results = count // 2 + 1 if onesided and not half else count, 1 if half else 2
     fours_out = results == 2 and bins == count and 2 * passes[-1] <= _OF_LANE and count // passes[-1] % 2 == 0
+    whole = equal(inputs, count // 2 + 1 if half else count) == 1
     pairs = Read(x.view, (1, 2), vector=True)
     fours_in = (
         parts == 2
         and not half
-        and equal(inputs, count) == 1
+        and whole
         and 2 * passes[0] <= _OF_LANE
         and count // passes[0] % 2 == 0
         and pairs.loads_vectors
@@ -79,6 +80,7 @@ def in_workgroups(
         PARTS=parts,
         BINS=bins,
         RESULTS=results,
+        WHOLE=whole,
         FOURS_IN=fours_in,
         FOURS_OUT=fours_out,
         HALF=half,
