@@ -26,7 +26,7 @@ from onnxruntime_ep_wgpu.device.contexts import claim
 from onnxruntime_ep_wgpu.device.webgpu import libraries
 from onnxruntime_ep_wgpu.program.target import INTEGER_DOTS, SUBGROUP_MATRIX, MatrixUnit, Target, lack
 
-TARGETS = ("own", "gpu", "channels", "matrices", "software", "browser")
+TARGETS = ("own", "gpu", "channels", "matrices", "web-matrices", "software", "browser")
 INT64 = ("native", "pair")
 APART = 10_000_000
 """Contexts of one way have numbers below this, beyond all that tests give their own; those of the next one follow."""
@@ -35,7 +35,8 @@ APART = 10_000_000
 @dataclass(frozen=True)
 class Way:
     """`target`: the adapter's `own`, what a `gpu` offers, the same with the `channels` of all convolutions last in memory, or with
-    `matrices` of subgroups, which are multiplied in plain WGSL where the adapter has no units for them,
+    `matrices` of subgroups, which are multiplied in plain WGSL where the adapter has no units for them, or with `web-matrices`,
+    the same as the kernels of a browser have them,
     `software`, which long loops are split for, or `browser`, which has kernels for SwiftShader as well, and no subgroups; `int64`:
     `native`, or `pair` as on adapters that lack them. With `channels`, as in a browser, components of vectors are not stored
     alone."""
@@ -53,7 +54,7 @@ class Way:
     @property
     def is_gpu(self) -> bool:
         """Whether it runs the kernels of GPUs."""
-        return self.target in ("gpu", "channels", "matrices")
+        return self.target in ("gpu", "channels", "matrices", "web-matrices")
 
     def of(self, full: Target) -> Target:
         """What is left of, or claimed beyond, the Target of an adapter."""
@@ -69,13 +70,14 @@ class Way:
             return dataclasses.replace(full, features=features, software=software, tuning=tuning)
         return dataclasses.replace(
             full,
+            library="" if self.target == "web-matrices" else full.library,
             features=features,
             max_storage_buffers=min(full.max_storage_buffers, 8),
             max_invocations=min(full.max_invocations, 1024),
             max_workgroup_storage=min(full.max_workgroup_storage, 32 << 10),
             software=False,
             discrete=True,
-            matrices=full.matrices or UNITS if self.target == "matrices" else (),
+            matrices=full.matrices or UNITS if self.target in ("matrices", "web-matrices") else (),
             tuning=(*CHOICES.get(self.target, ()), *full.tuning),
         )
 
@@ -85,15 +87,12 @@ UNITS = (
     *(MatrixUnit(*it, "i8", "i32", 32) for it in ((16, 16, 32), (8, 16, 32))),
 )
 """As GPUs of different makers have."""
-CHOICES = {
-    "channels": (use(ChannelsLast(2)),),
-    # Larger tiles take software adapters long to compile.
-    "matrices": (
-        use(MatrixTile(16, 16, 16, 1, 1)),
-        use(ByteTile(16, 16, 32, 1, 1)),
-        use(FlashMatrices(16, 16, 1, 256)),
-    ),
-}
+_MATRICES = (  # larger tiles take software adapters long to compile
+    use(MatrixTile(16, 16, 16, 1, 1)),
+    use(ByteTile(16, 16, 32, 1, 1)),
+    use(FlashMatrices(16, 16, 1, 256)),
+)
+CHOICES = {"channels": (use(ChannelsLast(2)),), "matrices": _MATRICES, "web-matrices": _MATRICES}
 OWN = Way()
 EVERY_PAIR = (OWN, Way("own", "pair"), Way("gpu", "native"), Way("gpu", "pair"))
 WAYS = tuple(Way(target, int64) for target in TARGETS for int64 in INT64)

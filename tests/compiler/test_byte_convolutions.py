@@ -22,7 +22,7 @@ from tests.support import Runner, compile_model, make_model, target
 F = np.float32
 
 
-way = targets.each(targets.Way("matrices"))
+way = targets.each(targets.Way("matrices"), targets.Way("web-matrices"))
 
 
 def on_last() -> Target:

@@ -24,7 +24,7 @@ SMALL = ByteTile(16, 16, 32, 1, 1)
 TILES = (SMALL, ByteTile(32, 64, 64, 2, 2), ByteTile(64, 32, 64, 4, 1, 2), ByteTile(16, 32, 64, 1, 2, 1, 8, 16, 32))
 
 
-way = targets.each(targets.Way("matrices"))
+way = targets.each(targets.Way("matrices"), targets.Way("web-matrices"))
 
 
 def on(*choices: tune.base.Parameters) -> Target:

@@ -34,7 +34,7 @@ EVERYTHING = Case(2, 4, 2, 23, 37, 40, 24, left=9, right=3, softcap=3.0, mask="a
 PLAIN = Case(1, 2, 2, 20, 33, 32, 32, dtype=H)
 
 
-way = targets.each(targets.Way("matrices"))
+way = targets.each(targets.Way("matrices"), targets.Way("web-matrices"))
 
 
 def on(*choices: FlashMatrices | tune.attention.SplitKeys, **changes: object) -> Target:

@@ -4,6 +4,7 @@ none divides, whatever the operands are views of and whatever is fused around th
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import onnx
@@ -32,7 +33,7 @@ TILES = (
 SHAPES = [(1, 5, 7, 3), (1, 45, 96, 100), (2, 33, 30, 65), (3, 1, 16, 200)]
 
 
-way = targets.each(targets.Way("matrices"))
+way = targets.each(targets.Way("matrices"), targets.Way("web-matrices"))
 
 
 def on(*choices: MatrixTile | tune.products.SplitK) -> Target:
@@ -241,3 +242,23 @@ def test_tiles_as_many_as_a_gpu_takes_at_once_are_chosen_where_they_leave_few_co
 def test_a_tile_that_cannot_be_is_refused(numbers: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"MatrixTile|matrix unit"):
         MatrixTile(*numbers)
+
+
+def test_a_browser_sees_that_matrices_are_within_the_memory() -> None:
+    """A place in memory is `min` of what the kernel says and of the last one, which is a constant; native kernels have no `min`."""
+    model = product(("b", 45, 96), ("b", 96, 100))
+    tile = dataclasses.replace(on(MatrixTile(32, 64, 32, 2, 2)), features=target().features | {F16, SUBGROUP_MATRIX})
+    for library in ("", "dawn"):
+        program = compile_model(model, dataclasses.replace(tile, library=library))
+        texts = {text for kernel in program.kernels for text in kernel.wgsl if "matrix_sum" in text}
+        calls = [
+            line.strip()
+            for text in texts
+            for line in text[text.index("fn kernel") :].split("\n")
+            if re.search(r"\b(load_left|load_right\w*|put_matrix|subgroupMatrix(Load|Store))\b", line)
+        ]
+        assert calls
+        if library:
+            assert not any("subgroupMatrix" in it for it in calls)
+        else:
+            assert all(re.search(r"\(&matrix_memory, min\(.*, MEMORY - ", it) for it in calls), calls

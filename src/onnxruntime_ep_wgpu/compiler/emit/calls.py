@@ -81,6 +81,7 @@ def _texts(w: Writer, call: Call, variants: Sequence[Variant], eights: bool) -> 
             "INVOCATIONS": variant.workgroup_size,
             "COMPONENT_STORES": w.component_stores,
             "MATRIX_UNITS": w.matrix_units,
+            "BROWSER": w.browser,
         }
         text = substitute(preprocess(template, chosen), own)
         if w.subgroups:

@@ -51,6 +51,7 @@ class Writer:
         self.subgroups = self.counted or SUBGROUPS in target.features
         self.component_stores = COMPONENT_STORES in target.features
         self.matrix_units = SUBGROUP_MATRIX in target.features
+        self.browser = not target.library
         inner = group.anchor.inner.values() if group.anchor else ()
         maps = {n.output: n for n in (*group.nodes, *(it for i in inner for it in i.maps)) if isinstance(n, Map)}
         loads = group.loads

@@ -14,7 +14,7 @@ COUNT, TEST and EXPRESSION are Python over constants and numbers: `#if MODE == "
 `x_at(#[#("i#k" if #k == AXIS else "at#k") for k RANK])`. Out: the text without directives; `$NAME` of a constant or a dim is still
 there, because its type in WGSL is not decided here. Every kernel has the constants INVOCATIONS, those of a workgroup, and
 SUBGROUPS, whether the adapter has subgroups, COMPONENT_STORES, whether it stores components of vectors alone, and MATRIX_UNITS,
-whether it multiplies matrices of subgroups.
+whether it multiplies matrices of subgroups, and BROWSER, whether a browser compiles it, which checks every index.
 
 Arrays that a loop indexes stay in registers only when the shader's compiler unrolls that loop, and it stops to when the body is
 large; so such loops are written out. A body for any number of axes repeats lines for each of them.

@@ -33,6 +33,9 @@ const RISE = #(RISE)f;
 #else
 #include matrices_plain
 #end
+#if BROWSER
+#include matrices_within
+#end
 var<workgroup> rows: array<f32, $TILE_Q>;  // a factor for each query
 var<workgroup> raised: u32;  // whether sums have to be scaled down
 #if PARTS > 1

@@ -29,6 +29,9 @@ const MEMORY = max($BUFFERS * TILES_SIZE / $TOGETHER, $RESULTS / 4u);  // in 16 
 #else
 #include matrices_plain
 #end
+#if BROWSER
+#include matrices_within
+#end
 
 // What is 16 bytes along k from column `k` on: zeros from the end of k on, whatever lies in memory there.
 fn before_end(v: vec4<u32>, k: u32) -> vec4<u32> {
