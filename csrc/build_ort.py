@@ -54,7 +54,7 @@ typedef struct {
 size_t other_inputs(const Given *now, const Tensor *known, size_t count, size_t *others);
 size_t other_outputs(void *const *now, const Tensor *known, size_t count, size_t *others);
 typedef struct {
-  int64_t live, users, hits, last, graph, count;
+  int64_t live, users, hits, last, begun, graph, count;
   const Tensor *tensors;
   int (*run)(void *work, size_t number);
   void *work;
@@ -71,6 +71,17 @@ void begin_run(int64_t graph);
 void memo_begin(Memo *memo);
 int memo_end(Memo *memo);
 OrtStatus *compute(OrtNodeComputeInfo *this, void *state, OrtKernelContext *context);
+enum { MOST_CHAINED, ... };
+typedef struct { Node *node; Memo *memo; int64_t begun; size_t number; } PastRun;
+uint64_t past_runs(PastRun *out, size_t count);
+int are_all(const PastRun *runs, size_t count, void *const *addresses, size_t of_them, size_t results);
+typedef struct {
+  const PastRun *runs;
+  size_t count;
+  int (*submit)(void *chain, void *const *works, const size_t *numbers, size_t count);
+  void *chain;
+} ChainedRuns;
+int run_chained(const ChainedRuns *it);
 
 enum { POOLED, PYTHONS, USED, FREE, GONE, ... };
 typedef struct {

@@ -1,7 +1,7 @@
 """Declares the extension module `onnxruntime_ep_wgpu._submit`: what is called of WebGPU libraries without Python, and what they
 call in us (cffi, one binary for Python 3.11 and later).
 
-In: tickets.c, encode.c, submit.c, rounds.c, readback.c and copy.c; CALLBACKS. Out: `ffibuilder`, which setup.py names in
+In: tickets.c, encode.c, submit.c, rounds.c, readback.c, chain.c and copy.c; CALLBACKS. Out: `ffibuilder`, which setup.py names in
 `cffi_modules`. A callback is a C function `c_NAME` that asks the Python function `py_NAME` until that has answered
 (python_call.h). Its types are spelled without their header: handles are pointers, enumerations are int.
 """
@@ -125,6 +125,10 @@ ffibuilder.cdef(
       const uint64_t *dispatches, *before, *after;
       size_t count, befores, afters;
     } Round;
+    typedef struct { Queue *queue; Part written, read; uint64_t staging; Answer *answer; } Chain;
+    void chain_end(Chain *chain);
+    int submit_chain(void *chain, void *const *works, const size_t *numbers, size_t count);
+    int read_chain(Chain *chain);
     int run_rounds(Queue *queue, Turn *turn, const Round *two, uint64_t first, uint64_t count, size_t longest);
     void copy_bytes(uint64_t to, uint64_t from, size_t count, size_t threads);
     void provide_bytes(uint64_t to, size_t count, size_t threads);
@@ -136,11 +140,12 @@ ffibuilder.cdef('extern "Python" {\n' + _python_side + "\n}")
 ffibuilder.set_source(
     "onnxruntime_ep_wgpu._submit",
     '#include "tickets.c"\n#include "encode.c"\n#include "submit.c"\n#include "rounds.c"\n#include "readback.c"\n'
-    '#include "python_call.h"\n' + _source,
+    '#include "chain.c"\n#include "python_call.h"\n' + _source,
     include_dirs=[str(HERE)],
     depends=[
         str(HERE / name)
         for name in (
+            "chain.c",
             "copy.c",
             "encode.c",
             "outcomes.h",

@@ -31,4 +31,7 @@ typedef struct {
 enum { MOST_PARTS = 16 };
 typedef struct { uint64_t buffer, to, bytes; } Part;
 
+/* Runs that are submitted together (chain.c), at most. */
+enum { MOST_CHAINED = 8 };
+
 #endif

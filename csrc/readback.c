@@ -103,8 +103,8 @@ static Answer *download(Queue *queue, const Part *parts, size_t count) {
   return answer;
 }
 
-/* Waits for what `download` has queued and stores it. Whether it did. */
-static int downloaded(Queue *queue, Answer *answer, const Part *parts, size_t count) {
+/* Waits for an answer, which ends, about a staging buffer that holds parts one behind another, and stores them. Whether it did. */
+static int store_parts(Queue *queue, uint64_t staging, Answer *answer, const Part *parts, size_t count) {
   uint64_t spans[MOST_PARTS * SPAN_WORDS], place = 0;
   for (size_t i = 0; i < count; place += whole_words(parts[i++].bytes)) {
     const uint64_t span[SPAN_WORDS] = {place, parts[i].to, parts[i].bytes};
@@ -115,10 +115,15 @@ static int downloaded(Queue *queue, Answer *answer, const Part *parts, size_t co
   answer_end(answer);
   if (status != SUCCESS) return 0;
   queue_hold(queue); /* what destroys the device, and so unmaps its memory, has to take it as well */
-  int good = usable(queue) && copy_out(queue, queue->staging, place, spans, count);
+  int good = usable(queue) && copy_out(queue, staging, place, spans, count);
   queue_release(queue);
-  if (!good) return 0;
-  platform_add(&queue->downloads, (int64_t)count);
-  platform_write(&queue->reading, 0);
-  return 1;
+  if (good) platform_add(&queue->downloads, (int64_t)count);
+  return good;
+}
+
+/* Waits for what `download` has queued and stores it. Whether it did. */
+static int downloaded(Queue *queue, Answer *answer, const Part *parts, size_t count) {
+  int good = store_parts(queue, queue->staging, answer, parts, count);
+  if (good) platform_write(&queue->reading, 0);
+  return good;
 }

@@ -8,8 +8,9 @@
  * `live` before it looks at `users`, so one of both sees the other. An error here is no error, but of work that has begun: the Python
  * function does it again.
  */
-#include "without_python.h"
 #include "outcomes.h"
+#include "queue.h"
+#include "without_python.h"
 
 enum { LEFT_OUT = 0, MOST_AXES = 16 /* of a tensor that is known or in a memo; others are looked at in every run */ };
 
@@ -123,6 +124,7 @@ static size_t other_outputs(void *const *now, const Tensor *known, size_t count,
 /* One run, or a series of `count` with sizes that grow (program/series.py), which are counted in `run`. */
 typedef struct {
   int64_t live, users, hits, last;
+  int64_t begun;         /* how often this place has been made another memo */
   int64_t graph;         /* what a run has to have been begun as, where the session captures */
   int64_t count;
   const Tensor *tensors; /* inputs of the node, then outputs */
@@ -145,7 +147,10 @@ API_BEHIND_TABLE(Node);
 static PLATFORM_THREAD_LOCAL int64_t begun;
 static void begin_run(int64_t graph) { begun = graph; }
 
-static void memo_begin(Memo *memo) { platform_write(&memo->live, 1); }
+static void memo_begin(Memo *memo) {
+  platform_add(&memo->begun, 1);
+  platform_write(&memo->live, 1);
+}
 
 /* Ends a memo; whether no thread is using it, so that what it points to may go. To be asked again otherwise. */
 static int memo_end(Memo *memo) {
@@ -156,6 +161,26 @@ static int memo_end(Memo *memo) {
 static void leave(Node *node, unsigned *candidates, int number) {
   platform_add(&node->memos[number].users, -1);
   *candidates &= ~(1u << number);
+}
+
+static void note_hit(Node *node, Memo *memo) {
+  platform_add(&memo->hits, 1);
+  platform_write(&memo->last, platform_add(&node->hits, 1));
+}
+
+/* A run that C code has done, by its memo, which was `begun` so often; `node` is NULL for one that Python has done. */
+typedef struct {
+  Node *node;
+  Memo *memo;
+  int64_t begun;
+  size_t number;
+} PastRun;
+
+static PLATFORM_THREAD_LOCAL uint64_t past_count;
+static PLATFORM_THREAD_LOCAL PastRun past[MOST_CHAINED];
+
+static void note_run(Node *node, Memo *memo, int64_t number) {
+  past[past_count++ % MOST_CHAINED] = (PastRun){node, memo, memo != NULL ? memo->begun : 0, (size_t)number};
 }
 
 static int run_again(const Memo *memo, int64_t number) {
@@ -211,8 +236,8 @@ static int same_run(Node *node, OrtKernelContext *context, Memo **half) {
     if (outcome == REFUSED) {
       outcome = run_again(memo, numbers[k]);
       if (outcome == DONE) {
-        platform_add(&memo->hits, 1);
-        platform_write(&memo->last, platform_add(&node->hits, 1));
+        note_hit(node, memo);
+        note_run(node, memo, numbers[k]);
       } else if (outcome == BEGUN) {
         platform_add(&memo->users, 1);
         *half = memo;
@@ -230,8 +255,79 @@ static OrtStatus *compute(OrtNodeComputeInfo *this, void *state, OrtKernelContex
   int python = node->every && platform_add(&node->runs, 1) % node->every == 0;
   int outcome = !python && without_python() ? same_run(node, context, &half) : REFUSED;
   if (outcome == DONE) return NULL;
+  note_run(NULL, NULL, 0);
   if (outcome == REFUSED) return c_OrtNodeComputeInfo_Compute(this, state, context);
   OrtStatus *status = c_OrtNodeComputeInfo_Compute(this, half, context);
   platform_add(&half->users, -1);
   return status;
+}
+
+/* ---- runs in a chain: what a thread has done last, again and in one submission (chain.c) */
+
+/* How many runs this thread has done; `out` gets the last `count` of them. */
+static uint64_t past_runs(PastRun *out, size_t count) {
+  for (size_t k = 0; k < count; k++) out[k] = past[(past_count - count + k) % MOST_CHAINED];
+  return past_count;
+}
+
+static void leave_run(const PastRun *it) { platform_add(&it->memo->users, -1); }
+
+/* Whether a run can be done again where its tensors are: all that its memo was made of stands, which is in use then. */
+static int enter_run(const PastRun *it) {
+  Memo *memo = it->memo;
+  platform_add(&memo->users, 1);
+  int good = platform_read(&memo->live) && memo->begun == it->begun;
+  for (size_t i = 0; good && i < it->node->inputs + it->node->outputs; i++)
+    good = is_there(&memo->tensors[i], memo->tensors[i].data);
+  if (!good) leave_run(it);
+  return good;
+}
+
+static int is_among(const void *address, void *const *addresses, size_t count) {
+  for (size_t k = 0; k < count; k++)
+    if (addresses[k] == address) return 1;
+  return 0;
+}
+
+/* Whether runs read and write nothing but tensors at these addresses, and write all `results`, which are the first of them. So what else
+ * a session has done meanwhile matters to none of these. */
+static int are_all(const PastRun *runs, size_t count, void *const *addresses, size_t of_them, size_t results) {
+  int good = 1;
+  size_t written = 0;
+  for (size_t i = 0; good && i < count; i++) {
+    if (!enter_run(&runs[i])) return 0;
+    const Node *node = runs[i].node;
+    const Tensor *tensors = runs[i].memo->tensors;
+    for (size_t k = 0; good && k < node->inputs + node->outputs; k++)
+      good = tensors[k].data == NULL || is_among(tensors[k].data, addresses, of_them);
+    for (size_t k = 0; k < node->outputs; k++) written += is_among(tensors[node->inputs + k].data, addresses, results);
+    leave_run(&runs[i]);
+  }
+  return good && written == results;
+}
+
+/* What is done again. */
+typedef struct {
+  const PastRun *runs;
+  size_t count;
+  int (*submit)(void *chain, void *const *works, const size_t *numbers, size_t count);
+  void *chain;
+} ChainedRuns;
+
+/* Does all of it or nothing. Whether it did. */
+static int run_chained(const ChainedRuns *it) {
+  void *works[MOST_CHAINED] = {NULL};
+  size_t numbers[MOST_CHAINED] = {0}, entered = 0;
+  if (!without_python()) return 0;
+  while (entered < it->count && enter_run(&it->runs[entered])) {
+    works[entered] = it->runs[entered].memo->work;
+    numbers[entered] = it->runs[entered].number;
+    entered++;
+  }
+  int done = entered == it->count && it->submit(it->chain, works, numbers, entered) == DONE;
+  while (entered--) {
+    if (done) note_hit(it->runs[entered].node, it->runs[entered].memo);
+    leave_run(&it->runs[entered]);
+  }
+  return done;
 }

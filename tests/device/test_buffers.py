@@ -127,23 +127,6 @@ def test_a_download_that_nobody_waits_for_is_no_trouble(device: Device) -> None:
     assert get(device, buffer, np.zeros(64, np.uint8)).tolist() == [7] * 64
 
 
-def test_small_downloads_for_later_are_read_in_c(device: Device) -> None:
-    """One at a time, from a buffer's beginning; also behind one that nothing has waited for."""
-    buffer, result = device.buffer(64), np.zeros(64, np.uint8)
-    get(device, buffer, result)  # leaves its staging buffer to C code
-    before, _, room = device.queue.read_in_c
-    assert room >= 64
-    for number in (1, 2):
-        device.upload(buffer, 0, bytes([number]) * 64)
-        wait, other = (device.download_later(buffer, 0, it.data) for it in (result, np.zeros(64, np.uint8)))
-        wait()
-        assert result.tolist() == [number] * 64
-        device.download_later(buffer, 0, bytearray(64))
-        other()
-        gc.collect()
-    assert device.queue.read_in_c[0] - before == 4
-
-
 def test_empty_transfers_do_nothing(device: Device) -> None:
     buffer = device.buffer(0)
     device.upload(buffer, 0, b"")

@@ -16,9 +16,11 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.api.language import generate, state
 from onnxruntime_ep_wgpu.api.language.memory import AdapterMemory
+from onnxruntime_ep_wgpu.api.language.picker import Picker
 from onnxruntime_ep_wgpu.api.language.state import State
 from onnxruntime_ep_wgpu.cli import main
 from onnxruntime_ep_wgpu.errors import InputError, LimitError, ModelError, NonFiniteError
+from onnxruntime_ep_wgpu.plugin.chained import ChainedRuns
 from onnxruntime_ep_wgpu.runtime.binder import Binder
 
 from .models import Decoder, graph_of, growing_graph_of, write, write_growing
@@ -189,7 +191,8 @@ def test_a_step_that_runs_before_its_id_is_read_changes_no_text(
         return ids, caches.ids, caches.used.tolist()
 
     ahead = found()
-    monkeypatch.setattr(State, "ahead", lambda *_: None)
+    for kind in (Picker, State):
+        monkeypatch.setattr(kind, "ahead", lambda *_: None)
     if model.decoder.in_place:  # which has no other way to step
         monkeypatch.setattr(State, "step", _step_without_ahead)
     assert ahead == found()
@@ -218,21 +221,16 @@ def test_the_next_step_runs_while_an_id_is_on_its_way(
     model: webgpu_ep.LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    later, ahead = AdapterMemory.later, State.ahead
+    ahead, later, wait = Picker.ahead, AdapterMemory.later, ChainedRuns.wait
 
-    def noted(self: AdapterMemory, value: Any) -> Any:
-        get = later(self, value)
-        order.append("asked")
-        return lambda: (order.append("read"), get())[1]
+    def noted(wait: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: (order.append("read"), wait(*given))[1]
 
-    monkeypatch.setattr(AdapterMemory, "later", noted)
-    monkeypatch.setattr(State, "ahead", lambda *given: (order.append("step"), ahead(*given))[1])
-    list(model.tokens([PROMPTS[0]], max_new_tokens=4, ends=()))
-    again = ["asked", "step", "read"]
-    if model.decoder.in_place or model.decoder.keeps_rows:
-        assert order == ["asked", "read", "step", *again * 2, "asked", "read"], (
-            "the first id waits for none, the last has none"
-        )
+    monkeypatch.setattr(Picker, "ahead", lambda self: (order.append("ahead"), ahead(self))[1])
+    monkeypatch.setattr(AdapterMemory, "later", lambda self, value: noted(later(self, value)))
+    monkeypatch.setattr(ChainedRuns, "wait", noted(wait))
+    list(model.tokens([PROMPTS[0]], max_new_tokens=12, ends=()))
+    assert order == ["read", *["ahead", "read"] * 10, "read"], "the first id waits for none, the last has none"
 
 
 @pytest.mark.costly

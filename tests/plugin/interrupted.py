@@ -11,21 +11,25 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.api.language.state import State
 from onnxruntime_ep_wgpu.device import let_go
 from onnxruntime_ep_wgpu.plugin import watch
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
+from tests.language.models import Decoder, write
 from tests.plugin import models
 from tests.plugin.loss import device_of
 from tests.plugin.storms import uninterrupted
 
-ROWS = 40
+ROWS, TEXT = 40, 60
 LOST_BYTES = 1 << 20  # what thousands of interrupts may leave behind in all
 
 
@@ -88,6 +92,10 @@ class Work:
         ]
         self.data = np.random.default_rng(seed).standard_normal((ROWS, 8), np.float32)
         self.bound: dict[int, Any] = {}
+        with tempfile.TemporaryDirectory() as scratch:
+            self.decoder = webgpu_ep.LanguageModel(write(Decoder(layers=1, length=TEXT), Path(scratch)))
+        self.caches = State(self.decoder.decoder, 1)
+        self.ids = [5, *(it for _, it in self.decoder.tokens([[5]], ends=(), state=self.caches))]
 
     def check(self, session: Any, reference: Callable[[np.ndarray], np.ndarray], rows: int) -> None:
         x = self.data[:rows]
@@ -126,6 +134,16 @@ class Work:
             self.sessions[0][0].run_with_iobinding(binding)
         np.testing.assert_allclose(y.numpy(), self.sessions[0][1](self.data[:rows]), rtol=1e-4, atol=1e-4)
 
+    def text(self) -> None:
+        """A text that goes on from where an interrupt has left it, or before. C code submits most of its steps."""
+        self.caches.rewind(self.random.randrange(1, min(int(self.caches.used[0]) + 1, TEXT)))
+        (before,) = self.caches.ids
+        first = len(before)
+        assert before == self.ids[:first]
+        more = self.random.randrange(1, TEXT - first + 2)
+        text = self.decoder.tokens([self.ids[first:][:1]], ends=(), state=self.caches, max_new_tokens=more)
+        assert [it for _, it in text] == self.ids[first + 1 :][:more]
+
     def another_session(self) -> None:
         model, reference = self.random.choice(self.models)
         try:
@@ -137,7 +155,7 @@ class Work:
         self.check(session, reference, 3)
 
     def step(self) -> None:
-        often = [*[self.run] * 40, *[self.tensors] * 5, *[self.binding] * 5, *[self.repeated] * 10]
+        often = [*[self.run] * 40, *[self.tensors] * 5, *[self.binding] * 5, *[self.repeated] * 10, *[self.text] * 4]
         self.random.choice([*often, self.another_session])()
 
     def everything(self) -> None:
@@ -148,6 +166,7 @@ class Work:
         self.binding()
         for _ in range(8):
             self.repeated()
+            self.text()
         self.another_session()
 
 
@@ -168,6 +187,7 @@ def storm(bursts: int, sender: Sender, work: Work) -> None:
 
 
 def main(bursts: int, seed: int, whose: str) -> None:
+    ort.set_default_logger_severity(4)
     work = Work(whose, seed)
     for _ in range(2):
         work.everything()

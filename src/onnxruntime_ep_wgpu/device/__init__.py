@@ -8,9 +8,10 @@ several threads), `native` (C code that submits, waits and reads), `encoding` (d
 that the host maps), `readback` (memory to the host), `uploads` (much memory from it), `clock` and `timing` (when each
 dispatch ran), `scopes` (errors of one piece of work), `debugger` (captures for RenderDoc and others), `turn` (what
 may not be submitted in between), `queue` (what is submitted, and whether the device is lost), `work` (what C code
-submits), `rounds` (iterations that are submitted together), `stepping` (their copies as dispatches), `memory` (buffers,
-and bytes in and out), `device` (all of it, for the rest of the package), `contexts` (which sessions share a device),
-`borrowed` and `wgpu_py` (devices of the caller, made through wgpu-py), `peak` (what an adapter can do at best).
+submits), `chain` (works and a small readback as one submission), `rounds` (iterations that are submitted together),
+`stepping` (their copies as dispatches), `memory` (buffers, and bytes in and out), `device` (all of it, for the rest of
+the package), `contexts` (which sessions share a device), `borrowed` and `wgpu_py` (devices of the caller, made through
+wgpu-py), `peak` (what an adapter can do at best).
 """
 
 from __future__ import annotations

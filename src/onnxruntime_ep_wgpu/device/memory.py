@@ -184,18 +184,14 @@ class Memory:
             for _, _, target, _ in wanted:
                 ffi.release(target)  # see `upload`
 
-    def download_later(
-        self, buffer: Buffer, offset: int, into: Any, begin: Callable[[int], Callable[[], None]]
-    ) -> Callable[[], None]:
+    def download_later(self, buffer: Buffer, offset: int, into: Any) -> Callable[[], None]:
         """Like `download` of one range that is not empty, of what is there when all that was submitted so far has run. Gives what
-        waits for that, whatever is submitted in between; `into` is filled then. C code counts what it reads: `begin` gets 0."""
+        waits for that, whatever is submitted in between; `into` is filled then."""
         self._queue.check_not_lost()
         target = ffi.from_buffer("char[]", into, require_writable=True)
         try:
             _check_range(buffer, offset, len(target), "download")
-            small = None if offset else self.reader.small(buffer, target, len(target))
-            finish = small or self.reader.later([(buffer, offset, target, len(target))])
-            done = begin(0 if small else 1)
+            finish = self.reader.later([(buffer, offset, target, len(target))])
         except BaseException:
             ffi.release(target)
             raise
@@ -206,7 +202,6 @@ class Memory:
                     finish()
             finally:
                 ffi.release(target)  # see `upload`
-            done()
 
         return wait
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
-from ..errors import DeviceError
 from .buffers import Buffer
 from .cache import BufferCache
 from .encoding import encode_copies
@@ -71,27 +69,6 @@ class Reader:
 
         return finish
 
-    def small(self, buffer: Buffer, target: Any, nbytes: int) -> Callable[[], None] | None:
-        """What `later` gives, by C code, for the beginning of a buffer; None where C code has no staging buffer as large, or reads
-        already."""
-        words = self._queue.shared
-        if nbytes > words.staging_bytes:
-            return None
-        part = native.ffi.new("Part *", (address(buffer.handle), address(target), nbytes))
-        made = native.lib.download(words, part, 1)
-        if made == native.ffi.NULL:
-            return None
-        answer = native.ffi.gc(made, partial(_read_nowhere, self._queue, buffer, nbytes))
-
-        def finish() -> None:
-            self._queue.run_deferred()
-            native.ffi.gc(answer, None)
-            if not native.lib.downloaded(words, made, part, 1):
-                self._queue.look()
-                raise DeviceError(f"{buffer!r} cannot be read")
-
-        return finish
-
     def _start(self, spans: list[_Packed]) -> _Piece:
         length = spans[-1].place + spans[-1].length
         staging = self._staging.take(length, "a readback")
@@ -124,14 +101,6 @@ class Reader:
         native.lib.leave_staging(words, address(staging.handle), staging.size)
         self._left = [it for it in self._left if address(it.handle) == words.staging]
         return staging in self._left
-
-
-def _read_nowhere(queue: Queue, buffer: Buffer, nbytes: int, answer: Any) -> None:
-    """Ends a read that no caller waits for, so that the staging buffer is free."""
-    room = native.ffi.new("char[]", nbytes)
-    native.lib.downloaded(
-        queue.shared, answer, native.ffi.new("Part *", (address(buffer.handle), address(room), nbytes)), 1
-    )
 
 
 class _Packed(NamedTuple):

@@ -8,8 +8,8 @@
   from `compiling` (the compiler), which gets graphs that are `prepared`.
 * `group` (one as it runs, on any device) with `specialise` (for sizes beyond a limit) and `again` (of a stored one).
 * `node` (one per compiled group), `sized` (one with sizes that data decides), `fused` (which of the two).
-* `tensors` (where those of a run lie), `known` (those of earlier runs), `memo` (runs that C code repeats), `captures`, and `wrap`
-  (tools around groups).
+* `tensors` (where those of a run lie), `known` (those of earlier runs), `memo` (runs that C code repeats), `chained`
+  (several at once), `captures`, and `wrap` (tools around groups).
 * `memory/` and `allocator` (device addresses, copies between host and device), `without_python` (what C code gets to do the
   same), `profiler`.
 * `search/` (nodes that generate text, with their decoders), `loops/` (Loops with all of their iterations), `step_memory` (of runs

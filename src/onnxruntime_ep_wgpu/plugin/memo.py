@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .._ort import ffi, lib
 from ..attempts import Attempts
 from ..device import depend
+from ..live import LiveMap
 from . import without_python
 from .abi import address
 from .memory import space as memory
@@ -103,6 +104,7 @@ class Memos:
         # The places of the group's tensors among those of the node.
         self._numbers = [*signature.inputs, *(len(signature.input_names) + number for number in signature.outputs)]
         self._node, self._signature = node, signature
+        nodes.set(address(node), self)
         node.inputs, node.outputs = signature.counts
         node.captured = captured
         self._memos: list[Memo | None] = [None] * len(self._node.memos)
@@ -231,6 +233,10 @@ class Memos:
         for known in self._memos:
             if known is not None:
                 known.end()
+
+
+nodes: LiveMap[int, Memos] = LiveMap()
+"""By the address of the Node, which lasts as long as these."""
 
 
 def _that_fit(dtype: DType, first: Sequence[int], more: Sequence[int], room: int, most: int) -> int:

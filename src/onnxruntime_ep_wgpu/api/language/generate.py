@@ -7,13 +7,10 @@ texts = model.generate(["One prompt", "another"], temperature=0.8, top_p=0.9, se
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
-
-import numpy as np
 
 from ...errors import DeviceLostError, InputError, NonFiniteError, cut
 from ...options.types import ProviderOptions
@@ -22,6 +19,7 @@ from .arguments import count_argument, ids_argument, sampling_argument, text_arg
 from .decoder import Decoder
 from .folder import LONGEST, open_folder
 from .mask_trial import leaves_out_rows
+from .picker import Picker
 from .sampler import NAN, NOTHING, Sampling, model_of
 from .state import State
 from .text import Stream, Tokenizer
@@ -133,15 +131,19 @@ class LanguageModel:
         if len(prompts) != state.batch:
             raise InputError(f"{len(prompts)} prompts for caches of {state.batch}: pass as many, or no state")
         logits = state.prompt(prompts, CHUNK)
-        picker = _Picker(self, settings, state)
         most = self.decoder.rows - int(state.used.max()) + 1  # the last one is put into no cache
         count = most if max_new_tokens is None else min(max_new_tokens, most)
-        done = np.zeros(len(prompts), bool)
+        if not count:
+            return
+        done, ending = [False] * len(prompts), frozenset(self.folder.end if ends is None else ends)
+        picker = Picker(self.sampler(settings), settings, state)
+        picking = picker.pick(logits)
         for step in range(count):
-            picking, last = picker.pick(logits), step == count - 1
+            last = step == count - 1
             # The next step needs no more than what is on the device: it runs while the ids are on their way, and counts when the
             # text goes on. The first one is new to the device and takes long to submit: the first id does not wait for that.
-            following = None if last or step == 0 else state.ahead(picker.ids, picker.positions, picker.mask)
+            if step and not last:
+                picker.ahead()
             picked = picking()
             for row, token in enumerate(picked):
                 if done[row]:
@@ -151,19 +153,15 @@ class LanguageModel:
                         f"the logits of prompt {row} {_PROBLEMS[token]} after {step} new ids: look at the model, or at"
                         " what it was given"
                     )
-                if token in (self.folder.end if ends is None else ends):
+                if token in ending:
                     done[row] = True
                     continue
                 self.picked += 1
                 yield row, token
                 done[row] = bool(stopped) and stopped[row]()
-            if done.all() or last:
+            if last or False not in done:
                 return
-            if following is None:
-                logits = state.step(picked, picker.ids, picker.positions, picker.mask)
-            else:
-                state.took(picked)
-                logits = following
+            picking = picker.go_on(picked)
 
     def sampler(self, settings: Sampling) -> Any:
         """The session that picks ids for these settings."""
@@ -173,66 +171,6 @@ class LanguageModel:
             built = model_of(structure, decoder.kind, decoder.vocabulary, decoder.has_positions)
             self._samplers[structure] = session(built.SerializeToString(), **self._options)
         return self._samplers[structure]
-
-
-class _Picker:
-    """The tensors between decoder and sampler, which stay where they are: `ids`, `positions` and `mask` of the next step."""
-
-    def __init__(
-        self,
-        model: LanguageModel,
-        settings: Sampling,
-        state: State,
-    ) -> None:
-        batch, self._memory, self._state = state.batch, model.decoder.memory, state
-        self._sampler, self._settings = model.sampler(settings), settings
-        self.ids = self._memory.empty([batch, 1], np.int64)
-        self.positions = self._memory.empty([batch, 1], np.int64)
-        self._has_positions = model.decoder.has_positions
-        self.mask: Any = None
-        self._random = np.random.default_rng(secrets.randbits(64) if settings.seed is None else settings.seed)
-        # What steps carry on, twice: a step reads one and writes the other, in turns. In one place it would be copied first.
-        carried: dict[str, np.ndarray[Any, Any]] = {"lengths": state.used}
-        if settings.remembers:
-            seen = np.zeros((batch, model.decoder.vocabulary), np.float32)
-            for row, ids in zip(seen, state.ids, strict=True):
-                row[ids] = 1
-            carried["seen"] = seen
-        self._carried = [{name: self._memory.put(it) for name, it in carried.items()} for _ in range(2)]
-        self._given: tuple[Any, Any] = (None, None)  # logits and columns
-        self._bindings: list[Any] = []  # of the next step, and of the one after it
-
-    def pick(self, logits: Any) -> Callable[[], list[int]]:
-        """Picks the next id of every sequence, which stay on the device for the next step too; gives what waits for them."""
-        given = (logits, self._state.columns)
-        if any(a is not b for a, b in zip(given, self._given, strict=True)):
-            self._bindings = self._bound(*given)
-            self._given = given
-        binding = self._bindings[0]
-        if not self._settings.is_greedy:
-            uniform = self._random.random((self.ids.shape()[0], 1), np.float32)
-            binding.bind_cpu_input("uniform", uniform)
-        self._sampler.run_with_iobinding(binding)
-        for it in (self._bindings, self._carried):
-            it.reverse()
-        ids = self._memory.later(self.ids)
-        return lambda: [int(it) for it in ids()[:, 0]]
-
-    def _bound(self, logits: Any, columns: Any) -> list[Any]:
-        if columns is not self._given[1] or self.mask is None:
-            self.mask = self._memory.empty([self.ids.shape()[0], columns.shape()[0]], np.int64)
-        bindings = []
-        for reads, writes in zip(self._carried, reversed(self._carried), strict=True):
-            binding = self._sampler.io_binding()
-            for name, value in ({"logits": logits, "columns": columns} | reads).items():
-                binding.bind_ortvalue_input(name, value)
-            outputs = {"ids": self.ids, "mask": self.mask}
-            if self._has_positions:
-                outputs["positions"] = self.positions
-            for name, value in (outputs | {f"{name}_next": it for name, it in writes.items()}).items():
-                binding.bind_ortvalue_output(name, value)
-            bindings.append(binding)
-        return bindings
 
 
 class Chat:

@@ -11,8 +11,7 @@ step has run, so an interrupt leaves a state that can be used.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -21,7 +20,7 @@ from ...errors import InputError, LimitError
 from ...records import dataclass
 from .decoder import IDS, LOGITS, MASK, POSITIONS, Decoder
 from .kept_rows import KEPT
-from .memory import DEVICE
+from .memory import DEVICE, BoundRun
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Caches = dict[str, Any]
@@ -35,13 +34,13 @@ def round_rows(used: int) -> int:
     return few or -(-used // _ROUND) * _ROUND
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """Caches of so many rows, of which `used` (batch) of each sequence mean something."""
+class _Kept(NamedTuple):
+    """Caches of so many rows, of which `used` (batch) of each sequence mean something, `most` at most."""
 
     caches: Caches
     rows: int
     used: Array
+    most: int
 
 
 class State:
@@ -51,9 +50,9 @@ class State:
         self.decoder, self.batch = decoder, batch
         self._ids: list[list[int]] = [[] for _ in range(batch)]  # those that a run was begun with, too
         rows = decoder.rows if decoder.in_place else 0
-        self._kept = _Kept(self._new(rows), rows, np.zeros(batch, np.int64))
+        self._kept = _Kept(self._new(rows), rows, np.zeros(batch, np.int64), 0)
         self._columns: Any = None
-        self._steps: _Steps | None = None
+        self._steps: Steps | None = None
 
     @property
     def used(self) -> Array:
@@ -62,7 +61,7 @@ class State:
 
     @used.setter
     def used(self, used: Array) -> None:
-        self._kept = replace(self._kept, used=used)
+        self._kept = self._kept._replace(used=used, most=int(used.max()))
 
     @property
     def _rows(self) -> int:
@@ -137,7 +136,7 @@ class State:
             most = chunk if self.decoder.in_place else min(chunk, self.decoder.rows - self._rows)
             part, tokens = tokens[:, :most], tokens[:, most:]
             steps = part.shape[1]
-            after = int(self.used.max()) + steps
+            after = self._kept.most + steps
             logits = self.run_ids(part, np.full(self.batch, steps), after if tokens.size else self._room(after))
             if not tokens.size:
                 return logits
@@ -154,8 +153,8 @@ class State:
                     " tokenizer belong to it?"
                 )
         longest = max(map(len, ids))
-        if int(self.used.max()) + longest > self.decoder.rows:
-            used = f"with {int(self.used.max())} in the caches, " if self.used.any() else ""
+        if self._kept.most + longest > self.decoder.rows:
+            used = f"with {self._kept.most} in the caches, " if self.used.any() else ""
             raise LimitError(
                 f"{used}{longest} ids of the prompt are more than the {self.decoder.rows} that the caches have room for:"
                 f" {self._way_out()}"
@@ -193,17 +192,17 @@ class State:
         decoder = self.decoder
         if not decoder.keeps_rows:
             rows = self._rows + (0 if decoder.in_place else ids.shape()[1])
-        binding = self._bound(ids, mask, positions, rows, self._caches)
-        binding.bind_output(LOGITS, DEVICE, decoder.memory.number)
+        bound = self._bound(ids, mask, positions, rows, self._caches)
+        bound.binding.bind_output(LOGITS, DEVICE, decoder.memory.number)
         for name, present in decoder.caches.items():
             if decoder.in_place:
-                binding.bind_ortvalue_output(present, self._caches[name])
+                bound.write(present, self._caches[name])
             else:
-                binding.bind_output(present, DEVICE, decoder.memory.number)
-        decoder.session.run_with_iobinding(binding)
-        logits, *presents = binding.get_outputs()
+                bound.binding.bind_output(present, DEVICE, decoder.memory.number)
+        bound.run()
+        logits, *presents = bound.binding.get_outputs()
         caches = self._caches if decoder.in_place else dict(zip(self._caches, presents, strict=True))
-        self._kept = _Kept(caches, rows, after)
+        self._kept = _Kept(caches, rows, after, int(after.max()))
         return logits
 
     # ---- steps
@@ -214,7 +213,7 @@ class State:
 
         Nothing is bound where they are the same objects as in the step before, and caches as long.
         """
-        used = int(self.used.max())
+        used = self._kept.most
         if used >= self.decoder.rows:
             raise LimitError(f"the caches have room for {self.decoder.rows} ids: {self._way_out()}")
         logits = self.ahead(ids, positions, mask)
@@ -225,67 +224,71 @@ class State:
         self._steps = None
         return self.run(ids, mask, positions, self.used + 1, self._room(used + 1))
 
+    def next_step(self, ids: Any, positions: Any, mask: Any) -> Steps | None:
+        """The next one of steps that read these, bound; None where caches have no room."""
+        decoder, kept, steps, given = self.decoder, self._kept, self._steps, (ids, positions, mask)
+        if kept.most >= (decoder.rows if decoder.in_place else kept.rows if decoder.keeps_rows else 0):
+            return None
+        # What is compared has no equals but itself.
+        if steps is None or steps.given != given or steps.caches[steps.turn] is not kept.caches:
+            steps = self._steps = self._bind_steps(given)
+        return steps
+
     def ahead(self, ids: Any, positions: Any, mask: Any) -> Any:
         """What `step` gives, before the ids are known; None where caches have no room. It counts only once
         `took` says so: what it has written into caches means nothing until then."""
-        used = int(self.used.max())
-        if used >= (self.decoder.rows if self.decoder.in_place else self._rows if self.decoder.keeps_rows else 0):
+        steps = self.next_step(ids, positions, mask)
+        if steps is None:
             return None
-        given, steps = (ids, positions, mask), self._steps
-        if steps is None or not steps.are_of(given, self._caches):
-            steps = self._steps = self._bind_steps(given)
-        self.decoder.session.run_with_iobinding(steps.bindings[steps.turn])
+        steps.bound.run()
         return steps.logits
 
     def took(self, tokens: Sequence[int]) -> None:
         """The step that was run `ahead` was of these ids."""
-        self._begin([[it] for it in tokens])
-        steps = self._steps
+        kept, steps = self._kept, self._steps
         assert steps is not None
-        turn = (steps.turn + 1) % len(steps.bindings)
-        self._kept = replace(self._kept, caches=steps.caches[turn], used=self.used + 1)
+        self._begin([(it,) for it in tokens])
+        turn = (steps.turn + 1) % len(steps.every)
+        self._kept = _Kept(steps.caches[turn], kept.rows, kept.used + 1, kept.most + 1)
         steps.turn = turn  # which else is not that of the caches, so that steps are bound anew
 
-    def _bind_steps(self, given: tuple[Any, Any, Any]) -> _Steps:
+    def _bind_steps(self, given: tuple[Any, Any, Any]) -> Steps:
         decoder, (ids, positions, mask) = self.decoder, given
         dtype = onnx.helper.tensor_dtype_to_np_dtype(decoder.kind)
         logits = decoder.memory.empty([self.batch, 1, decoder.vocabulary], dtype)
         caches = [self._caches] if decoder.in_place else [self._caches, self._new(self._rows)]
-        bindings = []
+        every = []
         for reads, writes in zip(caches, reversed(caches), strict=True):
-            binding = self._bound(ids, mask, positions, self._rows, reads)
-            binding.bind_ortvalue_output(LOGITS, logits)
+            bound = self._bound(ids, mask, positions, self._rows, reads)
+            bound.write(LOGITS, logits)
             for name, present in decoder.caches.items():
-                binding.bind_ortvalue_output(present, writes[name])
-            bindings.append(binding)
-        return _Steps(given, caches, bindings, logits)
+                bound.write(present, writes[name])
+            every.append(bound)
+        return Steps(given, caches, every, logits)
 
-    def _bound(self, ids: Any, mask: Any, positions: Any, rows: int, caches: Caches) -> Any:
-        """A binding of what is read."""
+    def _bound(self, ids: Any, mask: Any, positions: Any, rows: int, caches: Caches) -> BoundRun:
+        """A run that reads these."""
         decoder = self.decoder
-        binding = decoder.session.io_binding()
-        binding.bind_ortvalue_input(IDS, ids)
-        binding.bind_ortvalue_input(MASK, mask)
+        inputs = {IDS: ids, MASK: mask}
         if decoder.has_positions:
-            binding.bind_ortvalue_input(POSITIONS, positions)
+            inputs[POSITIONS] = positions
         if decoder.takes_rows:
-            binding.bind_ortvalue_input(KEPT, decoder.memory.empty([rows], np.uint8))
-        for name, value in caches.items():
-            binding.bind_ortvalue_input(name, value)
-        return binding
+            inputs[KEPT] = decoder.memory.empty([rows], np.uint8)
+        return BoundRun(decoder.session, inputs | caches)
 
 
 @dataclass
-class _Steps:
+class Steps:
     """Steps with the same shapes. `given` is what they read beside caches, (ids, positions, mask); step `turn` reads caches[turn]
     and writes those of the next turn, which are the same ones in place."""
 
     given: tuple[Any, Any, Any]
     caches: list[Caches]
-    bindings: list[Any]
+    every: list[BoundRun]
     logits: Any
     turn: int = 0
 
-    def are_of(self, given: tuple[Any, Any, Any], caches: Caches) -> bool:
-        same = all(a is b for a, b in zip(given, self.given, strict=True))
-        return same and self.caches[self.turn] is caches
+    @property
+    def bound(self) -> BoundRun:
+        """The next one."""
+        return self.every[self.turn]

@@ -1,0 +1,100 @@
+"""Runs that follow each other again and again, as a decoder's step and what picks from its logits, for C code to do at once.
+
+In: the runs that C code has done on a thread (csrc/runs.c). Out: the same again in one submission, and a small tensor that is read
+behind them, without ONNX Runtime. Invariants: such runs read and write tensors of their caller alone, which stays where they are,
+and write all of its results: so no other node of their sessions matters. They are done again only while their memos stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .._ort import ffi, lib
+from ..device.chain import Chain
+from .abi import address
+from .memo import Memos, nodes
+from .memory import space as memory
+
+
+class Written(NamedTuple):
+    """Bytes of the host that the tensor at an address gets before each submission."""
+
+    at: int
+    source: int
+    nbytes: int
+
+
+class PastRuns(NamedTuple):
+    """Runs as C code has done them, `number` of them, and the owners of their nodes."""
+
+    rows: Any
+    number: int
+    owners: Sequence[Memos]
+
+
+def done() -> int:
+    """How many runs of compiled nodes this thread has done."""
+    return int(lib.past_runs(ffi.NULL, 0))
+
+
+def done_since(before: int) -> PastRuns | None:
+    """Those that this thread has done since then, in order; None where Python did one, or there are none or too many."""
+    count = done() - before
+    if not 0 < count <= lib.MOST_CHAINED:
+        return None
+    rows = ffi.new("PastRun[]", count)
+    lib.past_runs(rows, count)
+    owners = [it for it in (nodes.get(address(row.node)) for row in rows) if it is not None]
+    return PastRuns(rows, count, owners) if len(owners) == count else None
+
+
+class ChainedRuns:
+    """Runs of C code one behind another, with the 64-bit integers that are read behind them."""
+
+    __slots__ = ("_chain", "_count", "_kept", "_words")
+
+    def __init__(self, rows: Any, count: int, chain: Chain, kept: Sequence[Any]) -> None:
+        submit = ffi.cast("int (*)(void *, void *const *, const size_t *, size_t)", chain.function)
+        self._chain, self._count, self._kept = chain, len(chain.into), (rows, kept)
+        self._words = ffi.new("ChainedRuns *", (rows, count, submit, ffi.cast("void *", chain.number)))
+
+    def submit(self) -> bool:
+        """Does the runs again. Whether it did: if not, nothing has run, and they can be done by ONNX Runtime or never again."""
+        return bool(lib.run_chained(self._words))
+
+    def wait(self) -> list[int]:
+        """What was read behind the last ones. Raises DeviceError, DeviceLostError."""
+        self._chain.wait()
+        found: list[int] = ffi.unpack(self._chain.into, self._count)
+        return found
+
+
+def chained(
+    runs: Sequence[PastRuns],
+    results: Sequence[int],
+    others: Sequence[int],
+    read: int,
+    count: int,
+    written: Written | None,
+) -> ChainedRuns | None:
+    """Runs one behind another; None where they cannot be done so. `results` are the addresses of what their sessions make, `others`
+    those of what they read; `count` 64-bit integers at `read` are read behind them."""
+    number = sum(it.number for it in runs)
+    if number > lib.MOST_CHAINED:
+        return None
+    rows = ffi.new("PastRun[]", [row for it in runs for row in it.rows])
+    addresses = ffi.new("void *[]", [ffi.cast("void *", it) for it in (*results, *others)])
+    if not lib.are_all(rows, number, addresses, len(addresses), len(results)):
+        return None
+    into = ffi.new("int64_t[]", count)
+    device, (buffer, offset) = memory.space().read(read, ffi.sizeof(into))
+    first = None
+    if written is not None:
+        there, place = memory.space().write(written.at, written.nbytes)
+        if there is not device or place.offset:
+            return None
+        first = place.buffer, written.source, written.nbytes
+    if offset:
+        return None
+    return ChainedRuns(rows, number, Chain(device, buffer, into, first), [it.owners for it in runs])
