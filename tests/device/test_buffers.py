@@ -99,34 +99,6 @@ def test_what_is_written_in_parts_is_what_was_given(
     assert np.array_equal(result, data)
 
 
-@pytest.mark.parametrize(("offset", "nbytes"), [(0, 8), (3, 5), (8, 1), (0, 100)])
-def test_a_download_for_later_is_of_what_was_there_when_it_was_asked_for(
-    device: Device, offset: int, nbytes: int
-) -> None:
-    buffer, waits = device.buffer(128), []
-    results = [np.zeros(nbytes, np.uint8) for _ in range(4)]
-    before = device.counters["downloads"]
-    for number, result in enumerate(results):
-        device.upload(buffer, 0, bytes([number + 1]) * 128)
-        waits.append(device.download_later(buffer, offset, result.data))
-    device.upload(buffer, 0, bytes(128))
-    for number in (2, 0, 3, 1):  # in any order
-        waits[number]()
-        assert results[number].tolist() == [number + 1] * nbytes
-    assert device.counters["downloads"] - before == 4
-    with pytest.raises(DeviceError, match=r"download of 130 bytes at offset 0 leaves Buffer"):
-        device.download_later(buffer, 0, bytearray(130))
-
-
-def test_a_download_that_nobody_waits_for_is_no_trouble(device: Device) -> None:
-    buffer = device.buffer(64)
-    for _ in range(20):
-        device.download_later(buffer, 0, bytearray(64))
-    gc.collect()
-    device.upload(buffer, 0, bytes([7]) * 64)
-    assert get(device, buffer, np.zeros(64, np.uint8)).tolist() == [7] * 64
-
-
 def test_empty_transfers_do_nothing(device: Device) -> None:
     buffer = device.buffer(0)
     device.upload(buffer, 0, b"")

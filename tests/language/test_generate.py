@@ -15,7 +15,6 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.api.language import generate, state
-from onnxruntime_ep_wgpu.api.language.memory import AdapterMemory
 from onnxruntime_ep_wgpu.api.language.picker import Picker
 from onnxruntime_ep_wgpu.api.language.state import State
 from onnxruntime_ep_wgpu.cli import main
@@ -221,14 +220,9 @@ def test_the_next_step_runs_while_an_id_is_on_its_way(
     model: webgpu_ep.LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    ahead, later, wait = Picker.ahead, AdapterMemory.later, ChainedRuns.wait
-
-    def noted(wait: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *given: (order.append("read"), wait(*given))[1]
-
+    ahead, wait = Picker.ahead, ChainedRuns.wait
     monkeypatch.setattr(Picker, "ahead", lambda self: (order.append("ahead"), ahead(self))[1])
-    monkeypatch.setattr(AdapterMemory, "later", lambda self, value: noted(later(self, value)))
-    monkeypatch.setattr(ChainedRuns, "wait", noted(wait))
+    monkeypatch.setattr(ChainedRuns, "wait", lambda self: (order.append("read"), wait(self))[1])
     list(model.tokens([PROMPTS[0]], max_new_tokens=12, ends=()))
     assert order == ["read", *["ahead", "read"] * 10, "read"], "the first id waits for none, the last has none"
 

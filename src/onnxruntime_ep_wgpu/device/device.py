@@ -140,17 +140,6 @@ class Device:
         """Several downloads (buffer, offset, into) at the cost of about one."""
         self.memory.download(ranges, self._downloading)
 
-    def download_later(self, buffer: Buffer, offset: int, into: Any) -> Callable[[], None]:
-        """Queues a download (see `download`), which is not empty; gives what waits for it, and for nothing submitted after it."""
-        wait = self.memory.download_later(buffer, offset, into)
-        done = self._downloading(1)
-
-        def finish() -> None:
-            wait()
-            done()
-
-        return finish
-
     def _downloading(self, count: int) -> Callable[[], None]:
         self._count(downloads=count)
         waited = self._timer.unfinished()

@@ -184,27 +184,6 @@ class Memory:
             for _, _, target, _ in wanted:
                 ffi.release(target)  # see `upload`
 
-    def download_later(self, buffer: Buffer, offset: int, into: Any) -> Callable[[], None]:
-        """Like `download` of one range that is not empty, of what is there when all that was submitted so far has run. Gives what
-        waits for that, whatever is submitted in between; `into` is filled then."""
-        self._queue.check_not_lost()
-        target = ffi.from_buffer("char[]", into, require_writable=True)
-        try:
-            _check_range(buffer, offset, len(target), "download")
-            finish = self.reader.later([(buffer, offset, target, len(target))])
-        except BaseException:
-            ffi.release(target)
-            raise
-
-        def wait() -> None:
-            try:
-                with span("download", buffer.label or "tensor", bytes=len(target)):
-                    finish()
-            finally:
-                ffi.release(target)  # see `upload`
-
-        return wait
-
     def _download(
         self, wanted: Sequence[tuple[Buffer, int, Any, int]], begin: Callable[[int], Callable[[], None]]
     ) -> None:

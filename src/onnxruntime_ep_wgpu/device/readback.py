@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from .buffers import Buffer
@@ -57,17 +57,6 @@ class Reader:
                 self._finish(pieces.popleft())
         while pieces:
             self._finish(pieces.popleft())
-
-    def later(self, ranges: Iterable[Range]) -> Callable[[], None]:
-        """Queues copies of ranges, which are little, as they are when all that was submitted so far has run. Gives what waits for
-        these alone and copies them to host memory, which is there until then."""
-        pieces = [self._start(spans) for spans in _packed(ranges)]
-
-        def finish() -> None:
-            while pieces:
-                self._finish(pieces.pop(0))
-
-        return finish
 
     def _start(self, spans: list[_Packed]) -> _Piece:
         length = spans[-1].place + spans[-1].length

@@ -78,8 +78,8 @@ def chained(
     count: int,
     written: Written | None,
 ) -> ChainedRuns | None:
-    """Runs one behind another; None where they cannot be done so. `results` are the addresses of what their sessions make, `others`
-    those of what they read; `count` 64-bit integers at `read` are read behind them."""
+    """Runs one behind another, or none; None where they cannot be done so. `results` are the addresses of what their sessions make,
+    `others` those of what they read; `count` 64-bit integers at `read` are read behind them."""
     number = sum(it.number for it in runs)
     if number > lib.MOST_CHAINED:
         return None

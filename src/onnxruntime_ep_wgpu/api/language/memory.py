@@ -4,7 +4,7 @@ wrong in the provider, of its own type. And runs with such tensors, which stay w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,20 +44,11 @@ class AdapterMemory:
         device, (buffer, offset) = space.space().write(value.data_ptr(), array.nbytes)
         device.upload(buffer, offset, array)
 
-    def later(self, value: Any) -> Callable[[], np.ndarray[Any, Any]]:
-        """What a tensor of 64-bit integers, which is not empty, holds when all that runs so far has been done. Gives what waits for
-        that, and not for runs that begin in between, which may write to the tensor."""
-        from ...plugin.memory import space
-
-        found = np.empty(value.shape(), np.int64)
-        device, (buffer, offset) = space.space().read(value.data_ptr(), found.nbytes)
-        wait = device.download_later(buffer, offset, found.reshape(-1).view(np.uint8).data)
-
-        def get() -> np.ndarray[Any, Any]:
-            wait()
+    def read(self, value: Any) -> np.ndarray[Any, Any]:
+        """What a tensor holds when all that runs so far has been done."""
+        with RaisingWhatHappened() as watch, watch.lasts:
+            found: np.ndarray[Any, Any] = value.numpy()
             return found
-
-        return get
 
 
 class BoundRun:
@@ -87,8 +78,8 @@ class BoundRun:
 def chain(
     runs: Sequence[BoundRun], read: Any, written: tuple[Any, np.ndarray[Any, Any]] | None = None
 ) -> ChainedRuns | None:
-    """Runs whose outputs are all bound, one behind another, and the 64-bit integers of a tensor that are read behind them. None
-    where C code does not know them, or not all of them. `written`: a tensor, and the array that it gets before each time."""
+    """Runs whose outputs are all bound, one behind another, or none, and the 64-bit integers of a tensor that are read behind them.
+    None where C code does not know all of them. `written`: a tensor, and the array that it gets before each time."""
     from ...plugin import chained
 
     known = [it.known for it in runs if it.known is not None]

@@ -57,6 +57,7 @@ class Picker:
         self._steps: Steps | None = None  # of which these are, by what they are of
         self._chains: dict[tuple[BoundRun, BoundRun], ChainedRuns] = {}
         self._tries = _TRIES
+        self._reading = chain((), self.ids)
 
     def pick(self, logits: Any) -> Picking:
         """Picks the next id of every sequence, which stay on the device for the next step too."""
@@ -69,8 +70,10 @@ class Picker:
             self._memory.write(self._uniform, self._drawn)
         self._turns[self._turn].run()
         self._picked()
-        ids = self._memory.later(self.ids)
-        return lambda: ids()[:, 0].tolist()
+        if self._reading is not None and self._reading.submit():
+            return self._reading.wait
+        found: list[int] = self._memory.read(self.ids)[:, 0].tolist()
+        return lambda: found
 
     def ahead(self) -> None:
         """Begins the next step, before the ids that were picked last are known, if caches have room."""
