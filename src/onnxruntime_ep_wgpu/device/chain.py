@@ -39,6 +39,7 @@ class Chain:
         """Returns when `into` is what the submission has read. Raises DeviceError, DeviceLostError."""
         if process.forked:
             process.check_not_forked()
+        self._device.queue.run_deferred()
         if not native.lib.read_chain(self._words):
             self._device.queue.look()
             raise DeviceError(f"{self._buffer!r} cannot be read")
