@@ -31,6 +31,8 @@ DIFFERENCES = f"""\
 * **MaxUnpool with `output_shape`**: indices count through the result that the node would have without it, and zeros are added at
   the ends of that. The ONNX reference says so, and the suite. The CPU provider counts through the larger result, which puts the
   same elements elsewhere. Without `output_shape` both agree.
+* **Pools with `auto_pad` SAME and steps that leave out more than two elements**: the first window begins at the first element, as
+  that of a convolution does. Of the CPU provider it begins behind, because the padding is less than nothing.
 * **Resize with `align_corners` and scales that make a fraction of an element**: corners are those of whole elements, here and from
   the CPU provider. The suite aligns the fraction, in two cases.
 * **Resize with `antialias` of int8**: elements below 0 are numbers as others. The CPU provider gives 0 for them. Of an axis that

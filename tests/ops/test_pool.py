@@ -29,6 +29,14 @@ def test_windows(op: str, window: dict[str, Any], symbolic: bool) -> None:
     check(op, random(2, 3, 9, 11), symbolic=symbolic, rtol=1e-4, **window)
 
 
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_the_only_window_may_end_outside_where_sizes_are_rounded_up(op: str, symbolic: bool) -> None:
+    window: dict[str, Any] = {"kernel_shape": [3, 2], "dilations": [2, 1], "strides": [3, 2], "pads": [1, 0, 1, 0]}
+    for rows in (1, 2, 3) if op == "AveragePool" else (2, 3):  # of one row no element is in it, and a mean of none is 0
+        check(op, random(2, 3, rows, 5), symbolic=symbolic, ceil_mode=1, **window)
+
+
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_average_that_counts_the_padding(window: dict[str, Any]) -> None:
     check("AveragePool", random(2, 3, 9, 11), count_include_pad=1, **window)

@@ -101,6 +101,20 @@ def test_region_of_interest(mode: str) -> None:
     )
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_an_axis_outside_the_region_keeps_its_elements_however_long_it_is(mode: str, symbolic: bool) -> None:
+    """With 70,000 pictures positions in f32 would lie between two of them."""
+    _resize(
+        random(70_000, 1, 2, 3),
+        sizes=[70_000, 1, 2, 2],
+        roi=[0, 0, 0, 0.2, 1, 1, 1, 0.7],
+        mode=mode,
+        symbolic=symbolic,
+        coordinate_transformation_mode="tf_crop_and_resize",
+    )
+
+
 # What f32 makes of these products is not their whole part: 225 times 0.52, or 69 times 7/23.
 @pytest.mark.parametrize(
     "extent, scale", [(225, 0.52), (450, 0.52), (69, 7 / 23), (71, 7 / 23), (323, 3 / 19), (58, 15 / 29)]

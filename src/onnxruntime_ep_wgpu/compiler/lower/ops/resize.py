@@ -54,6 +54,11 @@ class _Scaled:
     start: float = 0.0  # the region of interest, as parts of the extent
     end: float = 1.0
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the region is all of the axis."""
+        return (self.start, self.end) == (0.0, 1.0)
+
 
 @op("Resize", since=11, types=ANY, keeps_format=True)
 def resize(
@@ -99,8 +104,8 @@ def resize(
         scaled = [
             _Scaled(s.axis, s.inputs, s.outputs, s.scale, region[k], region[half + k]) for k, s in enumerate(scaled)
         ]
-    else:
-        scaled = [s for s in scaled if s.outputs != s.inputs or s.scale not in (None, 1.0)]
+    # An axis that is left as it is has no places: in f32 those of a long one are not whole numbers.
+    scaled = [it for it in scaled if it.outputs != it.inputs or it.scale not in (None, 1.0) or not it.is_whole]
     transform = _Transform(coordinate_transformation_mode, nearest_mode, extrapolation_value)
     how = _Interpolation(mode, cubic_coeff_a, bool(exclude_outside), bool(antialias))
     return _resized(b, x, scaled, how, transform)

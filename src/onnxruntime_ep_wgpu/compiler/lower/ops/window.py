@@ -145,8 +145,9 @@ def window(
             ends[k] = total - begins[k]
         else:
             room = extent + begins[k] + ends[k] - span
+            least = 1 - strides[k] if ceil_mode else 0  # a window that begins inside counts, though it ends outside
             b.require(
-                less_equal(0, room),
+                less_equal(least, room),
                 f"a window of {{}} is larger than the {{}} elements and their padding along spatial axis {k}",
                 span,
                 extent,

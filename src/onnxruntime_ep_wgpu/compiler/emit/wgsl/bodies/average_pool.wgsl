@@ -26,7 +26,7 @@
   }
 #end
 #if PADDED
-  return total / count;
+  return total / max(count, 1f);  // a window may have nothing of the image
 #else
   return total / #(TAPS)f;
 #end

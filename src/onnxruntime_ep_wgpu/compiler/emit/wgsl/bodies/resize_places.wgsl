@@ -32,7 +32,13 @@
 #if MODE == "tf_crop_and_resize"
   let last#k = f32($in#k) - 1f;
   let step#k = f32(o#k) * #(END#k - START#k)f * last#k / (f32($out#k) - 1f);
-  let place#k = select(#((START#k + END#k) / 2)f * last#k, #(START#k)f * last#k + step#k, $out#k > 1u);
+#if START#k == 0 and END#k == 1
+  // In f32 the product of a long axis is no whole number.
+  let begun#k = select(step#k, f32(o#k), $in#k == $out#k);
+#else
+  let begun#k = #(START#k)f * last#k + step#k;
+#end
+  let place#k = select(#((START#k + END#k) / 2)f * last#k, begun#k, $out#k > 1u);
   if (place#k < 0f || place#k > last#k) { return $out_t(#(EXTRAPOLATION)f); }
 #end
 #end
