@@ -119,6 +119,17 @@ CASES = {
         + loop("m, c, one", ", float[A,4] s", ", float[B,4] s1", f"s1 = Add (s, x) {GO}"),
         "float[M,4] y",
     ),
+    "a state that nothing reads": model(
+        "r = Neg (x)"
+        + loop(
+            "m, c, x, r",
+            STATE + ", float[N,4] u",
+            NEXT + ", float[N,4] u1",
+            f"s1 = Identity (u) u1 = Tanh (u) {GO}",
+            "y, z",
+        ),
+        f"{Y}, float[N,4] z",
+    ),
     "rows of bytes": model(
         loop(
             "m, c, x",

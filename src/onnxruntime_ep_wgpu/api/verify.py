@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -167,7 +167,10 @@ def compared(
         groups: list[_ComparedGroup] = []
 
         def keep(group: Any, read_graph: Callable[[], Any]) -> _ComparedGroup:
-            groups.append(_ComparedGroup(group, _with_every_value(read_graph(), Path(folder) / str(len(groups)))))
+            program = group.on_device().executable.program
+            given = {program.values[value].name for value in program.inputs}
+            path = _with_every_value(read_graph(), given, Path(folder) / str(len(groups)))
+            groups.append(_ComparedGroup(group, path))
             return groups[-1]
 
         with wrapping(keep):
@@ -302,10 +305,17 @@ def _uncompared(name: str, want: Any, got: Any) -> str:
     return f"is stored as {got.dtype} {list(got.shape)}, in the model it is {want.dtype} {list(want.shape)}"
 
 
-def _with_every_value(graph: Any, folder: Path) -> Path:
-    """A file of the group whose outputs are all of its values; weights lie beside it, so that their size does not matter."""
+def _with_every_value(graph: Any, given: Collection[str], folder: Path) -> Path:
+    """A file of the group whose outputs are all of its values that depend on the inputs `given`; nothing that runs needs others.
+    Weights lie beside it, so that their size does not matter."""
     import onnx_ir as ir
 
+    unknown = {it for it in graph.inputs if it.name not in given}
+    for node in list(graph):
+        if not unknown.isdisjoint((*node.inputs, *node.meta.get("implicit_inputs", ()))):
+            unknown.update(node.outputs)
+            graph.remove(node)
+    graph.inputs[:] = [it for it in graph.inputs if it not in unknown]
     graph.outputs[:] = [v for node in graph for v in node.outputs if v.name and v.dtype is not None]
     seen: set[str | None] = set()
     for node in graph:  # the iterations of a Loop have its name, and ONNX Runtime takes a name once
