@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,14 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.api.reports import state_of
 from onnxruntime_ep_wgpu.device import Device, adapters, choice, context_of
 from onnxruntime_ep_wgpu.device.adapters import Adapter
 from onnxruntime_ep_wgpu.device.choice import automatic, checked_matrices
-from onnxruntime_ep_wgpu.plugin import watch
+from onnxruntime_ep_wgpu.plugin import device_choice, watch
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from onnxruntime_ep_wgpu.program.target import SUBGROUP_MATRIX, MatrixUnit
+from tests.language.models import Decoder, write
 from tests.plugin import models
 from tests.plugin.loss import lose
 
@@ -97,8 +100,6 @@ def test_sessions_with_one_device_id_have_a_device_per_library() -> None:
 
 
 def device_of(session: Any) -> Device:
-    from onnxruntime_ep_wgpu.api.reports import state_of
-
     device: Device = state_of(session).device()
     return device
 
@@ -131,6 +132,30 @@ def test_a_result_lies_on_the_sessions_own_device(library: str) -> None:
     session.run_with_iobinding(binding)
     (y,) = binding.get_outputs()
     assert memory.space().read(y.data_ptr(), X.nbytes).device is device_of(session)
+
+
+def test_memory_that_is_no_sessions_lies_where_the_newest_session_does(library: str) -> None:
+    before = ort.OrtValue.ortvalue_from_numpy(X, "webgpu", 0)
+    session = session_of(library)
+    x, y = (ort.OrtValue.ortvalue_from_numpy(X, "webgpu", 0) for _ in range(2))
+    assert memory.space().read(x.data_ptr(), X.nbytes).device is device_of(session)
+    bind(session, x, y)
+    expected = y.numpy()
+    bind(session, before, y)  # which is moved
+    np.testing.assert_array_equal(y.numpy(), expected)
+    assert memory.space().read(before.data_ptr(), X.nbytes).device is device_of(session)
+
+
+def test_what_picks_tokens_runs_where_the_decoder_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own model would take another library: each token's logits would go from one device to the other."""
+    names = iter(["dawn"])
+    monkeypatch.setattr(
+        device_choice, "automatic", lambda *_: choice.LibraryChoice(next(names, "wgpu-native"), "a test")
+    )
+    model = webgpu_ep.LanguageModel(write(Decoder("fp32"), tmp_path))
+    for how in ({}, {"temperature": 0.9, "seed": 1}):
+        assert [it for _, it in model.tokens([[1, 2, 3]], max_new_tokens=5, ends=(), **how)]
+    assert [state_of(it).library.name for it in (model.decoder.session, *model._samplers.values())] == ["dawn"] * 3
 
 
 def test_a_captured_run_is_replayed(library: str) -> None:

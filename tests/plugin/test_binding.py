@@ -10,13 +10,14 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
+from onnxruntime_ep_wgpu.device import Device, adapters, context_of
 from onnxruntime_ep_wgpu.plugin.abi import NULL, Logger
 from onnxruntime_ep_wgpu.plugin.assign.ort_format import CopyGuard
 from onnxruntime_ep_wgpu.plugin.callbacks import held
 from onnxruntime_ep_wgpu.plugin.group import CompiledGroup
-from onnxruntime_ep_wgpu.plugin.memory import pool
+from onnxruntime_ep_wgpu.plugin.memory import allocation, pool
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
-from onnxruntime_ep_wgpu.plugin.memory.allocation import Located
+from onnxruntime_ep_wgpu.plugin.memory.allocation import Located, copy
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
 from onnxruntime_ep_wgpu.plugin.provider import Provider
 from tests import patience
@@ -28,6 +29,11 @@ from .tensors import empty, on_device
 RNG = np.random.default_rng(2)
 X = RNG.standard_normal((5, 8), np.float32)
 OpenSession = Callable[..., ort.InferenceSession]
+
+
+def device_of(value: ort.OrtValue) -> Device:
+    """Where a tensor lies."""
+    return memory.space().read(value.data_ptr(), 1).device
 
 
 def test_inputs_and_outputs_are_bound_to_device_tensors(open_session: OpenSession) -> None:
@@ -105,26 +111,66 @@ def test_sessions_hand_tensors_to_each_other(open_session: OpenSession) -> None:
     np.testing.assert_allclose(end.numpy(), models.chain_reference(X * X), rtol=1e-4, atol=1e-3)
 
 
-def test_tensors_of_another_device_are_brought_over(open_session: OpenSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory that belongs to no session lies on one device; a session on another one still gets its values, and says so once."""
+def test_tensors_of_another_device_move_to_the_session_that_uses_them(
+    open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory that belongs to no session lies on one device. A session on another one has it moved once: no later run copies it."""
     lines: list[str] = []
     monkeypatch.setattr(Logger, "log", lambda self, level, line: lines.append(line))
-    other = open_session(models.square(), {"deviceId": "7"})
+    session = open_session(models.square(), {"deviceId": "7"})
     x, y = on_device(X), empty([5, 8])
-    here = open_session(models.square())
-    x2, y2 = on_device(X), empty([5, 8])
-    for session in (other, here):
-        for a, b in ((x, y), (x2, y2), (x, y2)):
-            binding = session.io_binding()
-            binding.bind_ortvalue_input("x", a)
-            binding.bind_ortvalue_output("y", b)
+    assert device_of(x) is not context_of(adapters()[0], 7).device()
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", x)
+    binding.bind_ortvalue_output("y", y)
+    moved: list[int] = []
+
+    def noted(source: Located, destination: Located, nbytes: int) -> None:
+        moved.append(nbytes)
+        copy(source, destination, nbytes)
+
+    monkeypatch.setattr(allocation, "copy", noted)
+    for _ in range(3):
+        session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(y.numpy(), X * X)
+    assert moved == [x.numpy().nbytes] and not any("is not the session's" in it for it in lines)
+    assert device_of(x) is device_of(y) is context_of(adapters()[0], 7).device()
+    np.testing.assert_array_equal(x.numpy(), X)
+
+
+def test_tensors_that_sessions_on_two_devices_use_are_copied_and_the_log_says_so(
+    open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(Logger, "log", lambda self, level, line: lines.append(line))
+    sessions = [open_session(models.square(), {"deviceId": "7"}), open_session(models.square())]
+    x, y = on_device(X), empty([5, 8])
+    bindings = [it.io_binding() for it in sessions]
+    for binding in bindings:
+        binding.bind_ortvalue_input("x", x)
+        binding.bind_ortvalue_output("y", y)
+    for _ in range(6):
+        for session, binding in zip(sessions, bindings, strict=True):
             session.run_with_iobinding(binding)
-            np.testing.assert_array_equal(b.numpy(), X * X)
+            np.testing.assert_array_equal(y.numpy(), X * X)
+            np.testing.assert_array_equal(x.numpy(), X)
     (said,) = (line for line in lines if "is not the session's" in line)
     assert said.startswith("input 'x' lies on a device of wgpu-native") and "each run copies it" in said
 
 
-def test_a_group_whose_results_have_sizes_from_data_says_that_it_copies(
+@pytest.mark.parametrize("part", range(3))
+def test_a_part_of_a_tensor_moves_with_the_rest_of_it(devices: list[Any], part: int) -> None:
+    """ONNX Runtime puts several tensors into one allocation, some of which lie in one buffer."""
+    whole = np.arange(3 * X.size, dtype=X.dtype)
+    value = on_device(whole)
+    at, nbytes = value.data_ptr() + part * X.nbytes, X.nbytes
+    there = context_of(adapters()[0], 7).device()
+    found = memory.space().move(at, nbytes, there, "a part", keeps=False)
+    assert found is not None and found.device is there
+    np.testing.assert_array_equal(value.numpy(), whole)
+
+
+def test_a_group_whose_results_have_sizes_from_data_moves_them_too(
     open_session: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines: list[str] = []
@@ -132,12 +178,14 @@ def test_a_group_whose_results_have_sizes_from_data_says_that_it_copies(
     nodes = [models.node("NonZero", ["x"], ["y"], "places")]
     built = models.model(nodes, [("x", models.FLOAT, ["A", "B"])], [("y", models.INT64, [2, "N"])])
     binding = (session := open_session(built, {"deviceId": "7"})).io_binding()
-    binding.bind_ortvalue_input("x", on_device(X))
+    x = on_device(X)
+    binding.bind_ortvalue_input("x", x)
     binding.bind_output("y", "cpu")
     for _ in range(2):
         session.run_with_iobinding(binding)
     np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], np.nonzero(X))
-    assert sum("is not the session's" in line for line in lines) == 1
+    assert device_of(x) is context_of(adapters()[0], 7).device()
+    assert not any("is not the session's" in it for it in lines)
 
 
 def test_small_tensors_from_the_host_are_known_on_the_host(

@@ -226,11 +226,21 @@ def test_a_run_without_capture_takes_any_binding() -> None:
         close(Bound(session, X[:rows]).run(-1), X[:rows])
 
 
-def test_tensors_of_another_device_are_copied_wherever_they_lie() -> None:
-    """Tensors made by name lie on the adapter's shared device, the session runs on one of its own."""
-    session = captured(deviceId=OWN)
-    for rows in (5, 5, 3):
-        close(Bound(session, X[:rows]).run(), X[:rows])
+def test_tensors_of_another_device_move_to_the_session_wherever_they_lay() -> None:
+    """Tensors made by name lie on the adapter's shared device, the session runs on one of its own. Captured there they stay, also
+    for another session, which copies them."""
+    session, other = captured(deviceId=OWN), webgpu_ep.session(models.chain())
+    bound = Bound(session, X)
+    binding = other.io_binding()
+    binding.bind_ortvalue_input("x", bound.x)
+    binding.bind_ortvalue_output("y", bound.y)
+    for factor in range(1, 10):
+        bound.x.update_inplace(X * factor)
+        close(bound.run(), X * factor)
+        if factor > 2:
+            bound.x.update_inplace(X * -factor)
+            other.run_with_iobinding(binding)
+            close(bound.y.numpy(), X * -factor)
 
 
 # Creation

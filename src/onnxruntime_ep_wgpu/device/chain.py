@@ -16,7 +16,7 @@ from .native import function_of, native
 from .webgpu.header import address
 
 
-class Chain:
+class DeviceChain:
     """Fills `into` with the beginning of a buffer, behind the work. Before that, the bytes at an address of the host are written to
     the beginning of another one: `written` (buffer, address, bytes)."""
 

@@ -21,12 +21,25 @@ if TYPE_CHECKING:
 
 
 class Allocator(CallbackTable, struct="OrtAllocator"):
-    """Memory on the device of a context, which is opened when it is first used."""
+    """Memory on the device of a context, which is opened when it is first used. `is_shared`: it is no session's."""
 
-    def __init__(self, ort: Ort, info: Any, context: Context) -> None:
+    def __init__(self, ort: Ort, info: Any, context: Context, *, is_shared: bool = False) -> None:
         super().__init__(ort)
-        self._info, self._opener = info, context.device
+        self._info, self._opener, self.is_shared = info, context.device, is_shared
         self._owner = pool.Owner(context)
+        self._owner.number = address(self.pointer)
+
+    @property
+    def context(self) -> Context:
+        """Where new memory lies."""
+        return self._owner.context
+
+    def follow(self, context: Context) -> None:
+        """New memory lies on the device of this context; what was freed on the one before is not used again."""
+        before = self._owner
+        before.number = 0
+        memory.space().end_pooling(owner=before)
+        self._opener, self._owner = context.device, pool.Owner(context)
         self._owner.number = address(self.pointer)
 
     def release(self) -> None:

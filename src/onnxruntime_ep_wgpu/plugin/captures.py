@@ -170,6 +170,9 @@ class CapturedNode:
         kept = tuple([at != 0 and space.number(at) <= current.newest for at in addresses])
         # Memory of the session's own, with the values that the model gives its inputs, stays in place in any case.
         if any(is_kept for number, is_kept in enumerate(kept) if number not in self._defaults):
+            for at, is_kept in zip(addresses, kept, strict=True):
+                if is_kept:
+                    space.stay(at)  # whatever sessions on other devices do with it
             submission = self._run_captured(graph, current.graph, run, run.places(outputs), kept)
         else:
             submission = run.submit(outputs)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .._ort import ffi, lib
-from ..device.chain import Chain
+from ..device.chain import DeviceChain
 from .abi import address
 from .memo import Memos, nodes
 from .memory import space as memory
@@ -54,7 +54,7 @@ class ChainedRuns:
 
     __slots__ = ("_chain", "_count", "_kept", "_words")
 
-    def __init__(self, rows: Any, count: int, chain: Chain, kept: Sequence[Any]) -> None:
+    def __init__(self, rows: Any, count: int, chain: DeviceChain, kept: Sequence[Any]) -> None:
         submit = ffi.cast("int (*)(void *, void *const *, const size_t *, size_t)", chain.function)
         self._chain, self._count, self._kept = chain, len(chain.into), (rows, kept)
         self._words = ffi.new("ChainedRuns *", (rows, count, submit, ffi.cast("void *", chain.number)))
@@ -97,4 +97,4 @@ def chained(
         first = place.buffer, written.source, written.nbytes
     if offset:
         return None
-    return ChainedRuns(rows, number, Chain(device, buffer, into, first), [it.owners for it in runs])
+    return ChainedRuns(rows, number, DeviceChain(device, buffer, into, first), [it.owners for it in runs])

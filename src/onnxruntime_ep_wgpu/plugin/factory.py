@@ -82,6 +82,8 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
         self._on: dict[int, list[Adapter]] = {}  # the adapters by the addresses of ONNX Runtime's hardware devices
         self._users: LiveSet[CallbackTable] = LiveSet()
         self._released = False
+        # By adapter: the context that memory which is no session's lies on, once there was a session.
+        self._followed: dict[int, Context] = {}
 
     @callback("GetName")
     def get_name(self) -> Any:
@@ -218,7 +220,9 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
             names = ", ".join(repr(adapter.name) for adapter in passed)
             log.log(INFO, f"{len(passed)} devices were passed ({names}); the session runs on {chosen.name!r}: {why}")
         contexts = ContextOptions.of(entries_of(self.ort, session))
-        return SessionState(self.ort, self.name, chosen, options, contexts, log, copies)
+        state = SessionState(self.ort, self.name, chosen, options, contexts, log, copies)
+        self._follow(state.context)
+        return state
 
     @callback("ReleaseEp", device=True)
     def release_ep(self, provider: Any) -> None:
@@ -234,11 +238,28 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
         shared one.
         """
         number = self.ort.ep.MemoryDevice_GetDeviceId(self.ort.ep.MemoryInfo_GetMemoryDevice(info))
+        is_shared = False
         if context is None or context.adapter.index != number:
-            context = shared_context(adapters()[number])
-        allocator = Allocator(self.ort, info, context)
+            is_shared, context = True, self._followed.get(number) or shared_context(adapters()[number])
+        allocator = Allocator(self.ort, info, context, is_shared=is_shared)
         self._users.add(allocator)
         return allocator
+
+    def _follow(self, context: Context) -> None:
+        """A session has begun on this context: new memory that is no session's lies there, where no session would copy it, unless
+        WGPU_EP_LIBRARY says where."""
+        if context.number or libraries.asked() != libraries.AUTO:
+            return
+        number = context.adapter.index
+        self._followed[number] = context
+        for it in self._users:
+            if (
+                isinstance(it, Allocator)
+                and it.is_shared
+                and it.context.adapter.index == number
+                and it.context is not context
+            ):
+                it.follow(context)
 
     @callback("ReleaseAllocator", device=True)
     def release_allocator(self, allocator: Any) -> None:

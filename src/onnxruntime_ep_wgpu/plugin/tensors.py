@@ -94,8 +94,11 @@ class Tensors:
             raise DeviceError(f"no memory for {what} of shape {shape}: ONNX Runtime passed a null pointer")
         if self._space.owns(at):
             found = self._space.read(at, nbytes, what)
+            theirs = found.device
+            if theirs is not self._device:
+                found = self._space.move(at, nbytes, self._device, what, keeps=True) or found
             if found.device is not self._device:
-                self._node.warn_of_copies(what, found.device, self._device)
+                self._node.warn_of_copies(what, theirs, self._device)
                 here = self.scratch(nbytes, what)
                 allocation.copy(found, here, nbytes)
                 found = here
@@ -140,6 +143,8 @@ class Tensors:
             raise DeviceError(f"no memory for {what} of shape {shape}, {nbytes} bytes")
         if self._space.owns(at):
             found = self._space.write(at, nbytes, what)
+            if found.device is not self._device:
+                found = self._space.move(at, nbytes, self._device, what, keeps=False) or found
             if found.device is self._device:
                 self.addresses[-1] = at
                 known.note_output(index, DeviceTensor(dtype, shape, *found.place), at)

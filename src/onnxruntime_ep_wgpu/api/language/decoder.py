@@ -16,6 +16,7 @@ import onnx
 
 from ...errors import ModelError
 from ...options.types import ProviderOptions
+from ..reports import state_of
 from .kept_rows import keep_rows
 from .last_row import names_read, of_last_row
 from .mask_reach import reaches_scores
@@ -78,6 +79,7 @@ class Decoder:
         of_last_row(structure, LOGITS)
         self.session = session_of(structure, path, options)
         self.memory = memory_of(options)
+        self.library = state_of(self.session).library.name  # the WebGPU library
 
     @property
     def has_positions(self) -> bool:

@@ -169,7 +169,9 @@ class LanguageModel:
         if structure not in self._samplers:
             decoder = self.decoder
             built = model_of(structure, decoder.kind, decoder.vocabulary, decoder.has_positions)
-            self._samplers[structure] = session(built.SerializeToString(), **self._options)
+            # On the device of the decoder, whose library may be one that the sampler alone would not take.
+            there: dict[str, Any] = {**self._options, "webgpuLibrary": decoder.library}
+            self._samplers[structure] = session(built.SerializeToString(), **there)
         return self._samplers[structure]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from .memory import BoundRun, chain
 from .sampler import Sampling
-from .state import State, Steps
+from .state import BoundSteps, State
 
 if TYPE_CHECKING:
     from ...plugin.chained import ChainedRuns
@@ -54,7 +54,7 @@ class Picker:
         # The next step where it has begun: what waits for its ids, or its logits.
         self._picking: Picking | None = None
         self._logits: Any = None
-        self._steps: Steps | None = None  # of which these are, by what they are of
+        self._steps: BoundSteps | None = None  # of which these are, by what they are of
         self._chains: dict[tuple[BoundRun, BoundRun], ChainedRuns] = {}
         self._tries = _TRIES
         self._reading = chain((), self.ids)
@@ -113,7 +113,7 @@ class Picker:
         self._is_drawn = False
         self._turn ^= 1
 
-    def _chain(self, steps: Steps, both: tuple[BoundRun, BoundRun]) -> ChainedRuns | None:
+    def _chain(self, steps: BoundSteps, both: tuple[BoundRun, BoundRun]) -> ChainedRuns | None:
         """A step and what picks from its logits, as C code does both at once; None where it does not know them."""
         if not self._tries or None in (it.known for it in both) or both[1].inputs["logits"] is not steps.logits:
             return None

@@ -52,7 +52,7 @@ class State:
         rows = decoder.rows if decoder.in_place else 0
         self._kept = _Kept(self._new(rows), rows, np.zeros(batch, np.int64), 0)
         self._columns: Any = None
-        self._steps: Steps | None = None
+        self._steps: BoundSteps | None = None
 
     @property
     def used(self) -> Array:
@@ -224,7 +224,7 @@ class State:
         self._steps = None
         return self.run(ids, mask, positions, self.used + 1, self._room(used + 1))
 
-    def next_step(self, ids: Any, positions: Any, mask: Any) -> Steps | None:
+    def next_step(self, ids: Any, positions: Any, mask: Any) -> BoundSteps | None:
         """The next one of steps that read these, bound; None where caches have no room."""
         decoder, kept, steps, given = self.decoder, self._kept, self._steps, (ids, positions, mask)
         if kept.most >= (decoder.rows if decoder.in_place else kept.rows if decoder.keeps_rows else 0):
@@ -252,7 +252,7 @@ class State:
         self._kept = _Kept(steps.caches[turn], kept.rows, kept.used + 1, kept.most + 1)
         steps.turn = turn  # which else is not that of the caches, so that steps are bound anew
 
-    def _bind_steps(self, given: tuple[Any, Any, Any]) -> Steps:
+    def _bind_steps(self, given: tuple[Any, Any, Any]) -> BoundSteps:
         decoder, (ids, positions, mask) = self.decoder, given
         dtype = onnx.helper.tensor_dtype_to_np_dtype(decoder.kind)
         logits = decoder.memory.empty([self.batch, 1, decoder.vocabulary], dtype)
@@ -264,7 +264,7 @@ class State:
             for name, present in decoder.caches.items():
                 bound.write(present, writes[name])
             every.append(bound)
-        return Steps(given, caches, every, logits)
+        return BoundSteps(given, caches, every, logits)
 
     def _bound(self, ids: Any, mask: Any, positions: Any, rows: int, caches: Caches) -> BoundRun:
         """A run that reads these."""
@@ -278,7 +278,7 @@ class State:
 
 
 @dataclass
-class Steps:
+class BoundSteps:
     """Steps with the same shapes. `given` is what they read beside caches, (ids, positions, mask); step `turn` reads caches[turn]
     and writes those of the next turn, which are the same ones in place."""
 

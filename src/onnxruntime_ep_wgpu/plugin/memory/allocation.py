@@ -53,6 +53,9 @@ class Piece(NamedTuple):
     device: Device
 
 
+# A tensor that sessions on several devices use in turns is copied in each run, wherever it lies.
+_MOST_MOVES = 4
+
 # What a mark of a range counts, see `Allocation`.
 PLACE, VALUE = 0, 1
 
@@ -92,6 +95,7 @@ class Allocation:
         "_lock",
         "_mirrored_at",
         "_mirrors",
+        "_moves",
         "_opener",
         "_pieces",
         "capacity",
@@ -119,6 +123,7 @@ class Allocation:
         self._mirrors: dict[int, bytes] = {}
         self._mirrored_at = marks[VALUE]
         self._lent = False
+        self._moves = 0  # to other devices
         self._lock = threading.Lock()
         self.fills = 0  # uploads by Python
 
@@ -219,6 +224,30 @@ class Allocation:
             left = [part for piece in self._pieces for part in _outside(piece, low, max(high, end))]
             self._lie_in(*left, Piece(low, high, buffer, 0, device))
         return Located(device, Place(buffer, offset - low))
+
+    def move(self, offset: int, nbytes: int, device: Device, what: str, *, keeps: bool) -> Located | None:
+        """The tensor at a range lies on `device` from here on, where a session uses it that would copy it in each run; with `keeps`
+        what it holds goes there too. None where it stays: it is lent, in no single piece, captured, or went to and fro."""
+        self.range.take_back(pool.USED)
+        piece = next((it for it in self._pieces if it.start <= offset and offset + nbytes <= it.end), None)
+        if piece is None or piece.device.lost or self._lent or self._moves >= _MOST_MOVES:
+            return None
+        held = min(piece.end, self.range.size) - piece.start  # the rest of its buffer holds nothing
+        buffer = device.caches.storage.take(piece.end - piece.start, f"{what} of {nbytes} bytes")
+        if keeps or held > nbytes:
+            copy(Located(piece.device, Place(piece.buffer, piece.base)), Located(device, Place(buffer, 0)), held)
+        with self._lock:
+            if piece not in self._pieces:  # another thread was faster
+                device.caches.storage.give(buffer)
+                return None
+            self.device, self._moves = device, self._moves + 1
+            others = [it for it in self._pieces if it is not piece]
+            self._lie_in(*others, Piece(piece.start, piece.end, buffer, 0, device))
+        return Located(device, Place(buffer, offset - piece.start))
+
+    def stay(self) -> None:
+        """From here on `move` leaves it where it is."""
+        self._moves = _MOST_MOVES
 
     def release(self) -> None:
         """Lets go of all buffers, which are used again. For finalisers: no lock is taken."""

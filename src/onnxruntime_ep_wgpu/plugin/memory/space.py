@@ -172,9 +172,11 @@ class AddressSpace:
         """An allocator ends, or the last session of a context: what waits in the pool goes, and the rest when it is freed. Before
         it, the owner or the context was told (`Owner.pools`)."""
         lib.end_some()
+        device = None if context is None else context.current()
         for allocation in self._allocations.copy().values():
             its = allocation.owner
-            if its is not None and (its is owner or its.context is context):
+            there = device is not None and allocation.device is device  # a tensor that was moved there
+            if its is not None and (its is owner or its.context is context or there):
                 allocation.range.take_back(pool.USED | pool.FREE)
             if allocation.range.state == pool.GONE:
                 self._forget(allocation)
@@ -219,6 +221,16 @@ class AddressSpace:
         """Where a range lies, to overwrite it; its host copy is dropped. Raises like `read`."""
         allocation, offset = self._find(address, nbytes)
         return allocation.write(offset, nbytes, what)
+
+    def move(self, address: int, nbytes: int, device: Device, what: str, *, keeps: bool) -> Located | None:
+        """A tensor lies on `device` from here on; None where it cannot. See `Allocation.move`."""
+        allocation, offset = self._find(address, nbytes)
+        return allocation.move(offset, nbytes, device, what, keeps=keeps)
+
+    def stay(self, address: int) -> None:
+        """From here on `move` leaves what is allocated there on its device."""
+        allocation, _ = self._find(address, 0)
+        allocation.stay()
 
     def set_mirror(self, address: int, data: bytes) -> None:
         """Keeps a host copy of bytes that were just uploaded."""
