@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from onnxruntime_ep_wgpu.plugin import memo
 from . import models
 
 MEMORY = AdapterMemory(0)
+ONES = np.ones((64, 64), np.float32)
 X = np.random.default_rng(0).standard_normal((3, 8), np.float32)
 
 
@@ -79,6 +81,30 @@ def test_runs_that_python_has_done_make_no_chain(session: ort.InferenceSession) 
     run.write("y", y)
     run.run()
     assert run.known is None and chain([run], ids) is None
+
+
+def test_a_chain_comes_between_no_parts_of_a_run() -> None:
+    """They keep what is between their nodes in the same buffers."""
+    session = webgpu_ep.session(models.slow())
+    tensors = [(MEMORY.put(it), MEMORY.empty(it.shape, np.float32)) for it in (ONES, 2 * ONES)]
+    run, other = (known(session, *it) for it in tensors)
+    made, ended = chain([other], MEMORY.put(np.array([1]))), threading.Event()
+    assert made is not None
+
+    def submit() -> None:
+        while not ended.is_set():
+            assert made.submit() and made.wait() == [1]
+
+    thread = threading.Thread(target=submit)
+    thread.start()
+    try:
+        for _ in range(50):
+            run.run()
+            np.testing.assert_array_equal(MEMORY.read(tensors[0][1]), ONES)
+    finally:
+        ended.set()
+        thread.join()
+    np.testing.assert_array_equal(MEMORY.read(tensors[1][1]), 2 * ONES)
 
 
 @pytest.mark.parametrize("how", ["the memo ends", "its place is another memo", "a host copy", "the session ends"])
