@@ -158,6 +158,38 @@ def test_tensors_that_sessions_on_two_devices_use_are_copied_and_the_log_says_so
     assert said.startswith("input 'x' lies on a device of wgpu-native") and "each run copies it" in said
 
 
+def test_threads_on_two_devices_read_a_tensor_while_it_moves(open_session: OpenSession) -> None:
+    """Its buffer before is no other tensor's as long as a run on another thread may read it. Beside them others take buffers."""
+    sessions = [open_session(models.square(), {"deviceId": "7"}), open_session(models.square())]
+    wrong: list[np.ndarray] = []
+
+    def read(session: ort.InferenceSession, x: ort.OrtValue) -> None:
+        binding, y = session.io_binding(), empty([5, 8])
+        binding.bind_ortvalue_input("x", x)
+        binding.bind_ortvalue_output("y", y)
+        for _ in range(4):
+            session.run_with_iobinding(binding)
+            check(y.numpy(), X)
+
+    def take(session: ort.InferenceSession) -> None:
+        for factor in range(2, 6):
+            check(session.run(None, {"x": X * factor})[0], X * factor)
+
+    def check(got: np.ndarray, x: np.ndarray) -> None:
+        if not np.array_equal(got, x * x):
+            wrong.append(got)
+
+    for _ in range(10):
+        shared = on_device(X)
+        threads = [threading.Thread(target=read, args=(it, shared)) for it in sessions]
+        threads += [threading.Thread(target=take, args=(it,)) for it in sessions]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+
+
 @pytest.mark.parametrize("part", range(3))
 def test_a_part_of_a_tensor_moves_with_the_rest_of_it(devices: list[Any], part: int) -> None:
     """ONNX Runtime puts several tensors into one allocation, some of which lie in one buffer."""

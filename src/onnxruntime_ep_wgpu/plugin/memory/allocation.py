@@ -242,7 +242,8 @@ class Allocation:
                 return None
             self.device, self._moves = device, self._moves + 1
             others = [it for it in self._pieces if it is not piece]
-            self._lie_in(*others, Piece(piece.start, piece.end, buffer, 0, device))
+            # No other tensor gets the buffer that it had: a run on another thread may have looked before, and uses it soon.
+            self._change_pieces((*others, Piece(piece.start, piece.end, buffer, 0, device)))
         return Located(device, Place(buffer, offset - piece.start))
 
     def stay(self) -> None:
@@ -385,11 +386,15 @@ class Allocation:
 
     def _lie_in(self, *pieces: Piece) -> None:
         """From here on it lies in these, and buffers that it had are used again."""
+        _recycle(self._change_pieces(pieces), pieces)
+
+    def _change_pieces(self, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+        """From here on it lies in these. Gives those before."""
         self.marks[PLACE] += 1
         old, self._pieces = self._pieces, pieces
         self.marks[PLACE] += 1
         self.range.take_back(pool.USED)  # a thread that looked before may have left it to C code (`leave_to_c`)
-        _recycle(old, pieces)
+        return old
 
 
 def _keeps_sizes(device: Device) -> bool:
