@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import threading
 from typing import Any
@@ -15,6 +16,9 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.plugin import watch
 from onnxruntime_ep_wgpu.plugin.loops import steady, unrolled
+from onnxruntime_ep_wgpu.plugin.loops.joined import Joined
+from onnxruntime_ep_wgpu.plugin.step_memory import StepMemory
+from onnxruntime_ep_wgpu.program.dtypes import DType
 
 Feeds = dict[str, Any]
 GO = "c1 = Identity (c0)"
@@ -288,6 +292,58 @@ def test_a_condition_is_read_once_for_many_short_iterations(monkeypatch: pytest.
     feeds = {"x": np.ones((3, 4), np.float32), "c": np.array(True), "m": np.array(320)}
     session.run(None, feeds)
     assert counted(session, feeds)["downloads"] < 20
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_memory_for_rows_is_for_those_that_may_come(once: bool) -> None:
+    """Rows of 40 MB, of which 64 are beyond what a buffer of a software adapter holds."""
+    early = "top = ReduceMax <keepdims = 0> (s1) most = Constant <value = float {3}> () last = Cast <to = 1> (i)"
+    ends = "c1 = Constant <value = bool {0}> ()" if once else f"{early} far = Max (top, last) c1 = Less (far, most)"
+    single = model(
+        loop(
+            "m, c, x", STATE, NEXT + ", float[A,B,C] o", f"{STEP} wide = Expand (s, size) o = Neg (wide) {ends}", "y, z"
+        ),
+        "float[N,4] y, float[K,A,B,C] z",
+        "float[N,4] x, int64 m, bool c, int64[3] size",
+    )
+    x = np.arange(4, dtype=np.float32)[None] / 4
+    feeds = {"x": x, "m": np.array(1000), "c": np.array(True), "size": np.array([2_500_000, 1, 4])}
+    session = webgpu_ep.session(single)
+    assert not webgpu_ep.report(session).on_cpu
+    _, z = session.run(None, feeds)
+    assert z.shape == (1 if once else 4, 2_500_000, 1, 4)
+    np.testing.assert_array_equal(z[0], np.broadcast_to(-x, z.shape[1:]))
+
+
+def test_iterations_behind_the_end_of_a_loop_need_no_memory_that_there_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """12 rows are made. A buffer holds 13, and a batch that follows the first 7 iterations would have 8."""
+    monkeypatch.setattr(steady, "SHORT", math.inf)
+    nodes = f"{STEP} {BELOW.replace('{1.3}', '{1000}')} o = Neg (s)".replace("c1 =", "low =")
+    count = "twelve = Constant <value = int64 {11}> () early = Less (i, twelve) c1 = And (low, early)"
+    session = webgpu_ep.session(model(loop("m, c, x", STATE, NEXT + ROW, f"{nodes} {count}", "y, z"), YZ))
+    device = next(it.state for it in watch.live() if it.state is not None).device()
+    rows, reserve = [], Joined.reserve
+    monkeypatch.setattr(device, "target", dataclasses.replace(device.target, max_buffer_bytes=13 * 3 * 4 * 4))
+    monkeypatch.setattr(Joined, "reserve", lambda self, *given: rows.append(given[3]) or reserve(self, *given))
+    x = np.ones((3, 4), np.float32)
+    _, z = session.run(None, {"x": x, "c": np.array(True), "m": np.array(100)})
+    assert len(z) == 12
+    assert max(rows) == 13
+
+
+def test_memory_for_rows_doubles_up_to_what_a_buffer_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = webgpu_ep.session(CASES["a state"])
+    device = next(it.state for it in watch.live() if it.state is not None).device()
+    monkeypatch.setattr(device, "target", dataclasses.replace(device.target, max_buffer_bytes=8 * 140))
+    rooms = []
+    with StepMemory(device) as memory:
+        tensor = memory.tensor
+        monkeypatch.setattr(memory, "tensor", lambda *given: rooms.append(given[1][0]) or tensor(*given))
+        joined = Joined(memory, "rows", None, False)
+        for rows in (1, 65, 129, 141):
+            joined.reserve(DType.FLOAT32, (2,), 0, rows)
+    assert rooms == [64, 128, 140, 141], "the last one is refused where it is made, if the device refuses it"
+    assert session.get_inputs()
 
 
 def test_runs_of_several_threads_do_not_mix() -> None:

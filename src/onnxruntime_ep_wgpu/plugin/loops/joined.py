@@ -1,4 +1,5 @@
-"""A joined output of a Loop while its rows are made: memory with room for rows, which doubles where their number is not known.
+"""A joined output of a Loop while its rows are made: memory with room for rows, which doubles where their number is not known,
+up to what the device allows.
 
 In: rows, one from each iteration. Out: the copies that put them there, and the output. Invariant: all rows have one type and shape.
 Rows that are no whole words of memory, which nothing is copied to on a device, go by way of the host.
@@ -18,15 +19,15 @@ if TYPE_CHECKING:
     from ...program.dtypes import DType
     from ..step_memory import StepMemory
 
-FIRST_ROOM = 64  # rows
+FIRST_ROOM, FIRST_BYTES = 64, 16 << 20  # rows, of at most so many bytes together
 _WORD = 4  # bytes
 
 
 class Joined:
-    """One output, called `what`. `rows` is how many rows there will be, None where that is not known."""
+    """One output, called `what`. `rows` is how many rows there may be, None for any number; `all_come` where there will be."""
 
-    def __init__(self, memory: StepMemory, what: str, rows: int | None) -> None:
-        self._memory, self._what, self._rows = memory, what, rows
+    def __init__(self, memory: StepMemory, what: str, rows: int | None, all_come: bool) -> None:
+        self._memory, self._what, self._rows, self._all_come = memory, what, rows, all_come
         self._row: tuple[DType, tuple[int, ...]] | None = None
         self._buffer: Buffer | None = None
         self._room = 0
@@ -42,13 +43,29 @@ class Joined:
         nbytes = dtype.nbytes(math.prod(shape))
         if rows <= self._room or not nbytes:
             return
-        room = self._rows or max(FIRST_ROOM, 2 * self._room, rows)
+        room = max(rows, self._wanted(nbytes))
         grown = self._memory.tensor(dtype, (room, *shape), f"{self._what}, {room} rows of {list(shape)},")
         old, self._buffer, self._room = self._buffer, grown.buffer, room
         if old is not None and grown.buffer is not None:
             if done:
                 self._memory.device.copy(old, 0, grown.buffer, 0, done * nbytes)
             self._memory.give([DeviceTensor(dtype, shape, old)])
+
+    def _wanted(self, nbytes: int) -> int:
+        """For how many rows of so many bytes there should be room next."""
+        if self._all_come and self._rows is not None:
+            return self._rows
+        room = min(2 * self._room or min(FIRST_ROOM, FIRST_BYTES // nbytes), self._most(nbytes))
+        return room if self._rows is None else min(room, self._rows)
+
+    def _most(self, nbytes: int) -> int:
+        """How many rows of so many bytes a buffer holds."""
+        return self._memory.device.target.max_buffer_bytes // nbytes
+
+    def left(self, dtype: DType, shape: tuple[int, ...], done: int, wanted: int) -> int:
+        """How many of the rows that are wanted have room behind those that are `done`; one at least, which is refused elsewhere."""
+        nbytes = dtype.nbytes(math.prod(shape))
+        return max(1, min(wanted, self._most(nbytes) - done)) if nbytes else wanted
 
     def add(self, number: int, row: DeviceTensor) -> list[Copy]:
         """The copy that puts a row in its place. Raises InputError for one that differs from others."""

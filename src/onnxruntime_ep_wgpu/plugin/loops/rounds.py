@@ -67,8 +67,11 @@ class Rounds:
         """`trips` is the greatest number of iterations, None for any; `rest` makes all that are left where they are alike."""
         self.step, self.memory, self.captured = step, memory, captured
         self.states, self.trips, self.number = list(states), trips, 0
-        self._live, self._rest, known = live, rest, None if step.body.condition else trips
-        self.rows = [Joined(memory, f"joined result {k} of {step.name!r}", known) for k in range(len(step.body.rows))]
+        self._live, self._rest = live, rest
+        all_come = not (step.body.condition or step.body.once)
+        self.rows = [
+            Joined(memory, f"joined result {k} of {step.name!r}", trips, all_come) for k in range(len(step.body.rows))
+        ]
 
     def run(self) -> None:
         """All iterations. An interrupt leaves what the last one made."""

@@ -25,6 +25,7 @@ from ...runtime.inputs import DeviceTensor
 
 if TYPE_CHECKING:
     from ...device import Buffer, Copy, Submission
+    from .joined import Joined
     from .rounds import Result, Rounds
 
 ENCODED = 256  # iterations of one call, behind which an interrupt is met
@@ -127,6 +128,8 @@ class Steady:
         """A batch of iterations, until the condition ends them. Whether another one follows."""
         rounds, device = self._rounds, self._memory.device
         count = 1 if self._run.executable.has_states else min(self._batch, left)
+        for joined, row in self._joined():  # what follows the end of the Loop needs no memory that there is not
+            count = joined.left(row.dtype, row.shape, rounds.number, count)
         begun = time.perf_counter()
         flags = self._memory.kept("conditions", DType.UINT32, (MOST_BATCHED,), "conditions", False)
         assert flags.buffer is not None
@@ -152,13 +155,17 @@ class Steady:
             self._batch = min(2 * self._batch, MOST_BATCHED)
         return all(continues)
 
+    def _joined(self) -> Iterator[tuple[Joined, DeviceTensor]]:
+        """The joined outputs, with tensors like their rows."""
+        states = dict(zip(self._body.states, self._rounds.states, strict=True))
+        for joined, name in zip(self._rounds.rows, self._body.rows, strict=True):
+            yield joined, self._places[0].get(name) or states[name]
+
     def _submit(self, count: int, flags: Buffer | None = None) -> None:
         """Queues so many iterations, whose conditions go to `flags`."""
         rounds, executable = self._rounds, self._run.executable
         before = [*self._numbered(count)]
-        states = dict(zip(self._body.states, rounds.states, strict=True))
-        for joined, name in zip(rounds.rows, self._body.rows, strict=True):
-            row = self._places[0].get(name) or states[name]
+        for joined, row in self._joined():
             joined.reserve(row.dtype, row.shape, rounds.number, rounds.number + count)
         two = []
         for turn, work in enumerate(self._works):
