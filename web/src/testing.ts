@@ -6,6 +6,7 @@ export { Executable } from './executable.js';
 export { dtype, nbytes } from './dtypes.js';
 export { kernelOf, unitsOf } from './matrices.js';
 export { flowOf, leaves } from './flow/format.js';
+export { Stacked } from './flow/stacked.js';
 export { generated } from './generate/loop.js';
 export { Sampler } from './generate/sample.js';
 export { Layouts, slotsOf } from './layout.js';

@@ -6,7 +6,7 @@ import { assertSame, bytesOf, samples } from './fixtures.mjs';
 import { internals, useDawn } from './internals.mjs';
 
 await useDawn();
-const { flowOf, leaves } = await internals('testing');
+const { flowOf, leaves, Stacked } = await internals('testing');
 const ort = await import('../dist/ort.wgpu.mjs');
 const { InferenceSession, Tensor, memory, warmup } = ort;
 const open = (name, more = {}) => InferenceSession.create(bytesOf(`${name}.wgpu`), { executionProviders: ['webgpu'], ...more });
@@ -32,6 +32,25 @@ async function counted(prototype, name, work) {
   }
   return calls;
 }
+
+test('room for rounds side by side is for some at first, and for those that a buffer holds', () => {
+  const taken = [], encoder = { copyBufferToBuffer() {}, finish() {} }, megabyte = 1 << 20;
+  const gpu = {
+    limits: { maxBufferSize: 100 * megabyte }, write() {}, device: { createCommandEncoder: () => encoder }, queue: { submit() {} },
+  };
+  const values = { gpu, take: (bytes) => taken.push(bytes / megabyte), leave() {} };
+  const rooms = (size, most, count) => {
+    taken.length = 0;
+    const rounds = new Stacked(values, { name: 'r', dtype: { bits: 8 }, shape: [] }, most);
+    for (let k = 0; k < count; k++) rounds.add({ dims: [size * megabyte], bytes: new Uint8Array(0), holders: 1 });
+    return taken.map((it) => it / size);
+  };
+  assert.deepEqual(rooms(12, 1000, 8), [1, 2, 4, 8]);
+  assert.deepEqual(rooms(40, 3, 2), [1, 2]);
+  assert.deepEqual(rooms(3, 1000, 33), [5, 10, 20, 33]);
+  assert.deepEqual(rooms(1, 10, 10), [10]);
+  assert.deepEqual(rooms(60, 1000, 2), [1, 2], 'what no buffer holds is refused where it is made');
+});
 
 describe('results', () => {
   for (const [name, all] of [['branch', branch], ['rounds', rounds], ['found', found]]) {

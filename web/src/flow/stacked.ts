@@ -7,7 +7,7 @@ import type { Item, Values } from './values.js';
 
 /** Rounds that there is room for at first, where more may come. */
 const FIRST = 16;
-/** Bytes up to which there is room for all rounds that may come. */
+/** Bytes up to which there is room for all rounds that may come, and at first for some. */
 const AT_ONCE = 1 << 24;
 
 export class Stacked {
@@ -39,8 +39,9 @@ export class Stacked {
   }
 
   #grow(): void {
-    const all = this.most * this.#bytes <= AT_ONCE ? this.most : FIRST;
-    this.#room = Math.min(this.most, Math.max(all, 2 * this.#room));
+    const first = this.most * this.#bytes <= AT_ONCE ? this.most : Math.min(FIRST, Math.floor(AT_ONCE / this.#bytes));
+    const held = Math.floor(this.values.gpu.limits.maxBufferSize / this.#bytes);
+    this.#room = Math.max(this.#rounds + 1, Math.min(this.most, held, Math.max(first, 2 * this.#room)));
     const before = this.#buffer;
     this.#buffer = this.values.take(this.#room * this.#bytes, `what a loop makes of '${this.value.name}'`);
     if (!before) return;
