@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.errors import DeviceLostError
 from tests import patience
+from tests.plugin import models
 from tests.plugin.loss import device_of, lose
 
 from .models import Decoder, write, write_growing
@@ -69,6 +71,20 @@ def test_the_next_text_is_right(model: webgpu_ep.LanguageModel) -> None:
             model.generate(["Hello", "Hi"], **HOW)
         for _ in range(3):
             assert model.generate(["Hello", "Hi"], **HOW) == wanted
+
+
+def test_the_next_text_is_right_beside_a_session_on_the_shared_device(model: webgpu_ep.LanguageModel) -> None:
+    """Memory that is no session's is kept for its next user there, and moves to the model's device when the model uses it."""
+    beside = webgpu_ep.session(models.square())
+    wanted = model.generate(["Hello", "Hi"], **HOW)
+    assert wanted == model.generate(["Hello", "Hi"], **HOW)
+    _lose()
+    with pytest.raises(DeviceLostError):
+        model.generate(["Hello", "Hi"], **HOW)
+    for _ in range(3):
+        assert model.generate(["Hello", "Hi"], **HOW) == wanted
+    x = np.ones((5, 8), np.float32)
+    np.testing.assert_array_equal(beside.run(None, {"x": x})[0], x)
 
 
 @pytest.mark.parametrize(

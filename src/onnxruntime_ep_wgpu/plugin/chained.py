@@ -7,6 +7,7 @@ and write all of its results: so no other node of their sessions matters. They a
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from ..device.chain import DeviceChain
 from .abi import address
 from .memo import Memos, nodes
 from .memory import space as memory
+from .memory.allocation import PLACE
 
 
 class Written(NamedTuple):
@@ -50,18 +52,27 @@ def done_since(before: int) -> PastRuns | None:
 
 
 class ChainedRuns:
-    """Runs of C code one behind another, with the 64-bit integers that are read behind them."""
+    """Runs of C code one behind another, with the 64-bit integers that are read behind them. `place` is the mark of these when they
+    were found in the chain's buffer."""
 
-    __slots__ = ("_chain", "_count", "_kept", "_words")
+    __slots__ = ("_chain", "_count", "_kept", "_marks", "_place", "_words")
 
-    def __init__(self, rows: Any, count: int, chain: DeviceChain, kept: Sequence[Any]) -> None:
+    def __init__(
+        self, rows: Any, count: int, chain: DeviceChain, marks: array[int], place: int, kept: Sequence[Any]
+    ) -> None:
+        self._marks, self._place = marks, place
         submit = ffi.cast("int (*)(void *, void *const *, const size_t *, size_t)", chain.function)
         self._chain, self._count, self._kept = chain, len(chain.into), (rows, kept)
         self._words = ffi.new("ChainedRuns *", (rows, count, submit, ffi.cast("void *", chain.number)))
 
+    @property
+    def stands(self) -> bool:
+        """Whether what is read lies where it did."""
+        return self._marks[PLACE] == self._place
+
     def submit(self) -> bool:
         """Does the runs again. Whether it did: if not, nothing has run, and they can be done by ONNX Runtime or never again."""
-        return bool(lib.run_chained(self._words))
+        return self.stands and bool(lib.run_chained(self._words))
 
     def wait(self) -> list[int]:
         """What was read behind the last ones. Raises DeviceError, DeviceLostError."""
@@ -88,13 +99,19 @@ def chained(
     if not lib.are_all(rows, number, addresses, len(addresses), len(results)):
         return None
     into = ffi.new("int64_t[]", count)
-    device, (buffer, offset) = memory.space().read(read, ffi.sizeof(into))
+    space = memory.space()
+    space.read(read, ffi.sizeof(into))  # from here on it lies in one piece
+    marked = space.marked(read, ffi.sizeof(into))
+    if marked.at is None:
+        return None
+    device, (buffer, offset) = marked.at
     first = None
     if written is not None:
-        there, place = memory.space().write(written.at, written.nbytes)
+        there, place = space.write(written.at, written.nbytes)
         if there is not device or place.offset:
             return None
         first = place.buffer, written.source, written.nbytes
     if offset:
         return None
-    return ChainedRuns(rows, number, DeviceChain(device, buffer, into, first), [it.owners for it in runs])
+    owners = [it.owners for it in runs]
+    return ChainedRuns(rows, number, DeviceChain(device, buffer, into, first), marked.marks, marked.place, owners)

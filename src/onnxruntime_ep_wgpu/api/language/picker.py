@@ -57,7 +57,7 @@ class Picker:
         self._steps: BoundSteps | None = None  # of which these are, by what they are of
         self._chains: dict[tuple[BoundRun, BoundRun], ChainedRuns] = {}
         self._tries = _TRIES
-        self._reading = chain((), self.ids)
+        self._reading: ChainedRuns | None = None  # the ids alone, where they lie
 
     def pick(self, logits: Any) -> Picking:
         """Picks the next id of every sequence, which stay on the device for the next step too."""
@@ -70,6 +70,8 @@ class Picker:
             self._memory.write(self._uniform, self._drawn)
         self._turns[self._turn].run()
         self._picked()
+        if self._reading is None or not self._reading.stands:
+            self._reading = chain((), self.ids)
         if self._reading is not None and self._reading.submit():
             return self._reading.wait
         found: list[int] = self._memory.read(self.ids)[:, 0].tolist()
