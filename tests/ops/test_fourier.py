@@ -116,3 +116,11 @@ def test_what_is_no_transform_is_refused() -> None:
     ):
         with pytest.raises(UnsupportedError):
             check_model(model("DFT", [x], opset=20, **how), [x], want=[])
+
+
+@pytest.mark.parametrize("length", [it for it in LENGTHS if it % 2 == 0])
+def test_half_of_the_frequency_is_real_for_real_numbers(length: int) -> None:
+    """A sum of elements as they are, and of none that was rounded on the way."""
+    x = random(3, length, 1)
+    (found,) = support.run_model(model("DFT", [x], opset=20), x)
+    np.testing.assert_array_equal(found[:, [0, length // 2], 1], 0)

@@ -58,5 +58,5 @@ def test_a_gpu_that_is_not_there_is_an_error(number: str, found: list[Any], seen
 @pytest.mark.parametrize("make", [Predictor, application])
 def test_without_ray_it_is_said_how_to_install_it(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r"pip install 'onnxruntime-ep-wgpu\[ray\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'ray\[data,serve\]'"):
         make(models.chain())

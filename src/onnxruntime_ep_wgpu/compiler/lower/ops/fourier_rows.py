@@ -17,10 +17,10 @@ from ..builder import Builder, Operand
 _SHORT = 1024  # elements of a workgroup: of several rows, where these are short
 _OF_LANE = 16  # elements that an invocation has in registers
 _PARTS = {
-    2: (2, 1), 3: (3, 1), 4: (4, 1), 5: (5, 1), 6: (3, 2), 7: (7, 1), 8: (4, 2), 9: (3, 3), 10: (5, 2), 12: (4, 3), 14: (7, 2),
+    2: (2, 1), 3: (3, 1), 4: (4, 1), 5: (5, 1), 6: (3, 2), 7: (7, 1), 8: (4, 2), 9: (3, 3), 10: (5, 2), 12: (3, 4), 14: (7, 2),
     15: (5, 3), 16: (4, 4),
 }  # fmt: skip
-"""Elements of a pass in registers, as products of two small transforms."""
+"""Elements of a pass in registers, as products of two small transforms, the second one of even size where one is."""
 
 
 def in_workgroups(
@@ -92,16 +92,19 @@ def in_workgroups(
 
 @cache
 def _passes(count: int) -> tuple[int, ...] | None:
-    """Factors of `count` that _PARTS has, as few as there are, and the smallest of these; the largest is not the first or the
-    last if there are three, because these load and store two elements at a time. None where there are none.
+    """Factors of `count` that _PARTS has, as few as there are, and the smallest of these. The last one is even if `count` is, so
+    that the element at half of `count` is a sum of elements as they are, and real for real ones. The largest of three is between
+    the others, which load and store two elements at a time. None where there are none.
 
     Rows of at most 64 elements have none above 8: more rows are loaded at the same time, whose elements lie together.
     """
     found = _fewest(count, 16 if count > 64 else 8)
     if not found:
         return None
-    first, *others = sorted(found)
-    return (first, *others[1:], *others[:1])
+    last = min(found, key=lambda radix: (radix % 2, radix))
+    others = sorted(found)
+    others.remove(last)
+    return (*others, last)
 
 
 @cache
