@@ -170,16 +170,19 @@ class CapturedNode:
         kept = tuple([at != 0 and space.number(at) <= current.newest for at in addresses])
         # Memory of the session's own, with the values that the model gives its inputs, stays in place in any case.
         if any(is_kept for number, is_kept in enumerate(kept) if number not in self._defaults):
-            for at, is_kept in zip(addresses, kept, strict=True):
-                if is_kept:
-                    space.stay(at)  # whatever sessions on other devices do with it
-            submission = self._run_captured(graph, current.graph, run, run.places(outputs), kept)
+            submission = self._run_captured(graph, current.graph, run, run.places(outputs), addresses, kept)
         else:
             submission = run.submit(outputs)
         return (submission, current.number) if current.number else (None, 0)
 
     def _run_captured(
-        self, graph: _Graph, graph_id: int, run: Run, places: Sequence[Place | None], kept: tuple[bool, ...]
+        self,
+        graph: _Graph,
+        graph_id: int,
+        run: Run,
+        places: Sequence[Place | None],
+        addresses: Sequence[int],
+        kept: tuple[bool, ...],
     ) -> Submission | None:
         """The captured run with these tensors in place; captured now when it is the first."""
         capture = graph.runs.get((self, kept))
@@ -190,6 +193,9 @@ class CapturedNode:
                     f"graph {graph_id} has been captured with {len(known)} sets of tensors in place, which is the most for one id: "
                     f"use another {RUN_KEY}; {self._captures.ways_out(graph_id)}"
                 )
+            for at, is_kept in zip(addresses, kept, strict=True):
+                if is_kept:
+                    memory.space().stay(at)  # whatever sessions on other devices do with it
             made = run.executable.capture(run.plan, places, kept)
             capture = graph.runs.setdefault((self, kept), made)  # another thread may have been faster
             if capture is made:
