@@ -193,9 +193,13 @@ def main(bursts: int, seed: int, whose: str) -> None:
         work.everything()
     before, live = held(), len(watch.live())
     sender = Sender(seed)
-    uninterrupted(lambda: storm(bursts, sender, work))
-    uninterrupted(sender.sent)
-    uninterrupted(work.everything)  # the last ones may come while it does
+
+    def stormy() -> None:
+        storm(bursts, sender, work)
+        sender.sent()
+        work.everything()  # the last interrupts may come while it does
+
+    uninterrupted(stormy)  # one call: between two of them an interrupt would end this process
     work.everything()
     after = held()
     assert len(watch.live()) == live, (len(watch.live()), live)
