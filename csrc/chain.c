@@ -19,24 +19,14 @@ static void chain_end(Chain *chain) {
 
 /* The command buffer of works, which share a pass where no copies come between, and of the copy that is read. */
 static uint64_t commands_of_chain(const Chain *chain, Work *const *works, size_t count) {
-  const Queue *queue = chain->queue;
-  const uint64_t *functions = queue->functions;
   const uint64_t last[COPY_WORDS] = {chain->read.buffer, 0, chain->staging, 0, whole_words(chain->read.bytes)};
-  handle encoder = POINTER(create_encoder, functions[CREATE_ENCODER])(POINTER(handle, queue->device), NULL), pass = NULL;
+  Encoder to = begin_encoder(chain->queue->functions, chain->queue->device);
   for (size_t i = 0; i < count; i++) {
     const Work *it = works[i];
-    if (pass != NULL && it->before) end_pass(functions, pass), pass = NULL;
-    copy_rows(functions, encoder, it->copies, it->before);
-    if (pass == NULL && it->count) pass = POINTER(begin_pass, functions[BEGIN_PASS])(encoder, NULL);
-    if (it->count) dispatch_rows(functions, pass, it->dispatches, it->count);
-    if (pass != NULL && it->after) end_pass(functions, pass), pass = NULL;
-    copy_rows(functions, encoder, it->copies + it->before * COPY_WORDS, it->after);
+    encode_rows(&to, it->copies, it->before, it->after, it->dispatches, it->count);
   }
-  if (pass != NULL) end_pass(functions, pass);
-  copy_rows(functions, encoder, last, 1);
-  uint64_t commands = finish(functions, (uint64_t)(uintptr_t)encoder);
-  POINTER(use, functions[RELEASE_ENCODER])(encoder);
-  return commands;
+  encode_copies(&to, last, 1);
+  return end_encoder(&to);
 }
 
 /* Takes the turns of works, each once and in the order of their addresses: no other code has two. How many. */

@@ -14,34 +14,28 @@ typedef struct {
   size_t count, befores, afters;
 } Round;
 
-static void stepped_copies(const uint64_t *functions, handle encoder, const uint64_t *rows, size_t count, uint64_t number) {
-  copy_buffer copy = POINTER(copy_buffer, functions[COPY_BUFFER]);
+/* Copies of iteration `number`: each is one of encode.c. */
+static void encode_stepped(Encoder *to, const uint64_t *rows, size_t count, uint64_t number) {
   for (size_t i = 0; i < count; i++) {
     const uint64_t *row = rows + i * STEPPED_WORDS;
-    copy(encoder, POINTER(handle, row[0]), row[1] + number * row[2], POINTER(handle, row[3]), row[4] + number * row[5], row[6]);
+    const uint64_t copy[COPY_WORDS] = {row[0], row[1] + number * row[2], row[3], row[4] + number * row[5], row[6]};
+    encode_copies(to, copy, 1);
   }
 }
 
 /* Encodes iterations from number `*next` to `end`, until there are `most` dispatches. The command buffer, or 0 when the library
  * complained. */
 static uint64_t encode_rounds(const Queue *queue, const Round *two, uint64_t first, uint64_t *next, uint64_t end, size_t most) {
-  const uint64_t *functions = queue->functions;
   uint64_t complaints = complaints_of_thread();
-  handle encoder = POINTER(create_encoder, functions[CREATE_ENCODER])(POINTER(handle, queue->device), NULL), pass = NULL;
+  Encoder to = begin_encoder(queue->functions, queue->device);
   for (size_t encoded = 0; *next < end && encoded < most; ++*next) {
     const Round *it = &two[(first + *next) & 1];
-    if (pass != NULL && it->befores) end_pass(functions, pass), pass = NULL;
-    stepped_copies(functions, encoder, it->before, it->befores, *next);
-    if (pass == NULL) pass = POINTER(begin_pass, functions[BEGIN_PASS])(encoder, NULL);
-    dispatch_rows(functions, pass, it->dispatches, it->count);
-    if (it->afters) end_pass(functions, pass), pass = NULL;
-    stepped_copies(functions, encoder, it->after, it->afters, *next);
+    encode_stepped(&to, it->before, it->befores, *next);
+    encode_dispatches(&to, it->dispatches, it->count);
+    encode_stepped(&to, it->after, it->afters, *next);
     encoded += it->count + it->befores + it->afters + 1;
   }
-  if (pass != NULL) end_pass(functions, pass);
-  uint64_t commands = finish(functions, (uint64_t)(uintptr_t)encoder);
-  POINTER(use, functions[RELEASE_ENCODER])(encoder);
-  return unless_refused(queue, complaints, commands, RELEASE_COMMANDS);
+  return unless_refused(queue, complaints, end_encoder(&to), RELEASE_COMMANDS);
 }
 
 /* Submits `count` iterations, the first of which is of the kind `first` in turn. Parts grow, as those of a run do, to about `longest`
