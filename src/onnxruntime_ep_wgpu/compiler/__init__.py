@@ -1,11 +1,16 @@
-"""ONNX graph to Program; touches no device.
+"""Compiles an ONNX graph to a Program. Touches no device.
 
-In the order data flows: `compile` (the list of stages); `graph/` (the ONNX graph: constants, functions, types), `lower/` (to the
-lowered graph, `ir/` over `dims/`) with what operators and rules make alike (`nodes/`); `kernels` (which groups of nodes are
-kernels) after `passes/` and `rewrite/`; `tune/` (which algorithm and tile) and `emit/` (WGSL).
+The stages, in the order data flows:
 
-Imports point one way: `compile`, `emit/`, `lower/`, `kernels`, `rewrite/`, `passes/`, `nodes/`, `graph/`, `tune/`, `ir/`, `dims/`,
-`templates/` (what files of WGSL declare).
+- `compile`: the list of stages.
+- `graph/`: the ONNX graph with its constants, functions and types.
+- `lower/`: lowers it to `ir/` with sizes in `dims/`; `nodes/` makes the nodes that operators and rules share.
+- `kernels`: which groups of nodes become kernels, after `passes/` and `rewrite/`.
+- `tune/`: which algorithm and tile a kernel uses.
+- `emit/`: the WGSL.
+
+Imports point one way: `compile`, `emit/`, `lower/`, `kernels`, `rewrite/`, `passes/`, `nodes/`, `graph/`, `tune/`, `ir/`,
+`dims/`, `templates/` (reads the declarations of WGSL files).
 """
 
 from ..lazily import OF_ONNX_IR, executed_when_used

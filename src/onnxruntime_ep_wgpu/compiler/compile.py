@@ -1,4 +1,4 @@
-"""A graph to a Program, read from top to bottom as the list of stages."""
+"""Compiles a graph to a Program. The functions list the stages from top to bottom."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ def compile_graph(
     settings: CompileSettings = DEFAULT,
     values: Mapping[str, int] | None = None,
 ) -> p.Program:
-    """Compiles a graph whose nodes all can run; raises UnsupportedError or ModelError naming the node otherwise.
+    """Compiles a graph in which every node can run. Otherwise raises UnsupportedError or ModelError with the name of the node.
 
-    Constants are folded, functions expanded and views composed while lowering; initializers stay references until they are
-    uploaded. `values` fixes symbols of the graph, as a Program for other values names them.
+    Lowering folds constants, expands functions and composes views. Initializers stay references until upload. `values` fixes
+    symbols of the graph; a Program for other values has the same names.
     """
     return compile_lowered(lower(graph, opset_imports, target, settings, values), target, name)
 
 
 def compile_lowered(lowered: LoweredGraph, target: Target, name: str = "") -> p.Program:
-    """The Program of a lowered graph, which it changes: one can be compiled once. Raises UnsupportedError."""
+    """Returns the Program of a lowered graph. This modifies the graph, so a graph can be compiled only once. Raises
+    UnsupportedError."""
     (program,) = compile_for([target], lowered, name)
     return program
 
 
 def compile_for(targets: Sequence[Target], lowered: LoweredGraph, name: str = "") -> list[p.Program]:
-    """Like `compile_lowered`, for Targets that graphs are lowered alike for (`Target.lowered`)."""
+    """Like `compile_lowered`, for several Targets with the same lowering (`Target.lowered`)."""
     if len({it.lowered for it in targets}) != 1:
         raise ValueError(f"graphs are not lowered alike for {', '.join(it.name for it in targets)}")
     lowered, groups = kernels_of(lowered, targets[0])
@@ -51,7 +52,7 @@ def compile_for(targets: Sequence[Target], lowered: LoweredGraph, name: str = ""
 
 
 class _Values:
-    """Numbers the tensors and weights of a program in the order they are met."""
+    """Numbers the tensors and weights of a program in order of first use."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
@@ -111,7 +112,7 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Fus
         p.Assertion(values.of(a.values), names.of(a.low), names.of(a.high), a.what, a.origin)
         for a in lowered.assertions
     )
-    # An element of an input that no shape, size, check or index needs is no symbol: its value may be any.
+    # An element of an input is a symbol only if a shape, size, check or index needs its value.
     symbols = tuple(p.Symbol(*s) for s in lowered.symbols if s[0] in names.symbols)
     definitions = tuple(names.definitions)
     checks = tuple(
@@ -139,14 +140,15 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Fus
 
 
 def _runs_at_all(group: FusedGroup) -> Dim:
-    """0 in runs where all that a kernel stores is empty, else 1. Of a tensor that lies in another the plan cannot know."""
+    """Returns 0 in runs where all stored results are empty, else 1. The plan cannot derive this for a tensor placed in another
+    one."""
     if group.anchor is None or not any(tensor.place for tensor in group.stores):
-        return 1  # a kernel of maps has no workgroup then
+        return 1  # a kernel of maps has zero workgroups then
     return less(0, sum((tensor.size for tensor in group.stores), start=0))
 
 
 def _message(message: Message, names: Names, known: set[str]) -> tuple[str, tuple[Postfix, ...]]:
-    """A message with its dims in postfix form; one that needs a symbol that the Program lacks is said as text."""
+    """Returns a message with its dims in postfix form. A dim with a symbol that the Program lacks becomes text."""
     shown, dims = [], []
     for dim in message.dims:
         if symbols_of(dim) <= known:

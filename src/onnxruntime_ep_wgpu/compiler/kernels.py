@@ -1,7 +1,7 @@
-"""A lowered graph to the groups of nodes that are its kernels, and what of them no adapter could have in memory.
+"""Splits a lowered graph into the groups of nodes that become kernels, and finds results that exceed every adapter's limits.
 
-In: a lowered graph, which is changed: it becomes kernels once. Out: its groups in running order. Only here is it known which
-values are stored, so only here can a limit of memory be held against one.
+In: a lowered graph, which is modified, so a graph can be split only once. Out: its groups in running order. Only this stage
+determines which values are stored, so only this stage can check them against limits of memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .rewrite import rewrite
 
 
 def kernels_of(lowered: LoweredGraph, target: Target) -> tuple[LoweredGraph, list[FusedGroup]]:
-    """The graph as its kernels have it, and these."""
+    """Returns the graph after all passes, and its kernels."""
     lowered = remove_dead(take_apart(remove_dead(share(lowered))))
     lowered = rewrite(lowered, target)
     lowered = remove_dead(place_joins(lowered, target))
@@ -33,8 +33,12 @@ def kernels_of(lowered: LoweredGraph, target: Target) -> tuple[LoweredGraph, lis
 
 
 def beyond_limits(groups: list[FusedGroup], target: Target) -> frozenset[str]:
-    """The ONNX nodes, by name, whose results kernels store and no buffer holds, that have more elements than a kernel counts,
-    or whose kernel needs more bindings than there are."""
+    """Returns the names of ONNX nodes that exceed a limit. Such a node has:
+
+    - a stored result that no buffer can hold,
+    - a result with more elements than a kernel can count,
+    - or a kernel that needs more bindings than the target has.
+    """
     found: set[str] = set()
     for group in groups:
         if group.placement(group.stores, target).bindings > target.max_storage_buffers:

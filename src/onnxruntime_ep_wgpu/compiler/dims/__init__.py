@@ -1,11 +1,11 @@
-"""Dimensions while a graph is lowered: integers, or exact expressions over named symbols.
+"""Dimensions during lowering: integers, or exact expressions over named symbols.
 
-`nodes` holds the expressions, polynomials in canonical form; `intervals`, `samples` and `bounds` what is known of their values;
-`functions` what a polynomial cannot say (floor division, minimum, broadcasting...), each brought to its simplest form;
-`naming` their way into a Program, which needs nothing of this to be evaluated (see `postfix`).
+- `nodes`: the expressions, which are polynomials in canonical form.
+- `intervals`, `samples`, `bounds`: facts about their values.
+- `functions`: operations beyond polynomials (floor division, minimum, broadcasting...), each reduced to its simplest form.
+- `naming`: their conversion for a Program, which evaluates them without this package (see `postfix`).
 
-Symbols stand for dimensions or elements of small integer inputs. A dimension is never negative; 0 and 1 are as good as
-any other.
+Symbols stand for dimensions, or for elements of small integer inputs. A dimension is never negative; 0 and 1 are not special.
 """
 
 from .bounds import limits, may_be, nonnegative

@@ -1,13 +1,16 @@
-"""Which expressions cannot be negative, whatever the values of their symbols.
+"""Proves that expressions cannot be negative, for any values of their symbols.
 
-In: a dim. Out: True when that is proved, False when it is not. A proof replaces one atom after the other by something that
-makes the whole no larger: `max(a, b)` by one of a and b, `k * (x // k)` by `x - k + 1`, a comparison by 0, or, where its sign
-is the other one, `min(a, b)` by one of a and b, `k * (x // k)` by x; a choice between values by each of them. What is left is
-a polynomial whose terms are seen not to be negative. Short proofs are tried first, and none for what is negative for one of a
-few values that every node carries (`nodes.Sample`).
+In: a dim. Out: True if there is a proof, else False. A proof repeatedly replaces an atom so that the whole does not grow:
 
-Invariants: sound for every value of the symbols, zero and one included; the answer depends on the expression alone; a
-proof takes at most MOST_STEPS replacements.
+- `max(a, b)` by a or b; `k * (x // k)` by `x - k + 1`; a comparison by 0;
+- with a negative coefficient, `min(a, b)` by a or b, and `k * (x // k)` by x;
+- a choice between values by each of them.
+
+The rest is a polynomial with terms that are obviously not negative. Short proofs are tried first. No proof is tried for an
+expression that is negative for one of the sample values of every node (`nodes.Sample`).
+
+Invariants: the result is sound for every value of the symbols, including zero and one. It depends only on the expression. A proof
+takes at most MOST_STEPS replacements.
 """
 
 from __future__ import annotations
@@ -19,9 +22,9 @@ from .intervals import Interval
 from .nodes import RULES, Atom, Dim, Expr, Monomial, Operation, interval, product, terms_of
 
 MOST_STEPS = 48
-DEEPEST = 6  # replacements one after the other
+DEEPEST = 6  # consecutive replacements
 
-# Lists of expressions, none larger than what they replace for any values: it is not negative when all of a list are not.
+# Lists of expressions that are never larger than the one they replace. It is not negative if all expressions of a list are not.
 _Ways = Iterator[list[Dim]]
 
 
@@ -30,7 +33,7 @@ class _Spent(Exception):
 
 
 def nonnegative(dim: Dim) -> bool:
-    """True when it is proved that the value is never negative."""
+    """Returns True if there is a proof that the value is never negative."""
     if not isinstance(dim, Expr):
         return dim >= 0
     if dim.proved is None:
@@ -44,7 +47,7 @@ RULES.nonnegative = nonnegative
 class _Proof:
     def __init__(self) -> None:
         self.steps = 0
-        self.cut = False  # whether the last search ended for its depth
+        self.cut = False  # whether the last search ended at its depth limit
 
     def found(self, dim: Dim) -> bool:
         try:
@@ -86,7 +89,7 @@ class _Proof:
 
 
 def _can_be(dim: Expr) -> bool:
-    """False when a negative term has nothing that could outweigh it: no positive term, and no atom to replace."""
+    """Returns False if no proof can exist: all terms are negative, and there is no atom to replace."""
     if all(c <= 0 and all(x.interval[0] >= 0 for x in m) for m, c in dim.terms):
         return any(isinstance(x, Operation) for m, _ in dim.terms for x in m)
     return True
@@ -97,7 +100,7 @@ def _term(monomial: Monomial, coefficient: int) -> Dim:
 
 
 def _smaller(atom: Operation, c: int, others: Dim, rest: Dim) -> _Ways:
-    """For `rest + c * atom * others`, where others is not negative, what is smaller."""
+    """Yields smaller expressions for `rest + c * atom * others`, where others is not negative."""
     args = atom.args
     if atom.op in ("min", "max"):
         if (atom.op == "min") == (c < 0):  # each argument is a bound
@@ -112,14 +115,14 @@ def _smaller(atom: Operation, c: int, others: Dim, rest: Dim) -> _Ways:
             shared = gcd(c, k)
             bound = x if c < 0 else x - (k - 1)
             scale = k // shared
-            # An integer is not negative when `scale` times it is above -scale.
+            # An integer is not negative if `scale` times it is above -scale.
             yield [rest * scale + (c // shared) * others * bound + (scale - 1)]
     elif atom.op in ("<", "<=", "=="):
         yield [rest + (c * others if c < 0 else 0)]
 
 
 def limits(dim: Dim) -> Interval:
-    """The least and the largest value that a dim is known to have."""
+    """Returns the least and the largest known value of a dim."""
     low, high = interval(dim)
     if isinstance(dim, Expr):
         low = 0 if low < 0 and nonnegative(dim) else low
@@ -128,7 +131,7 @@ def limits(dim: Dim) -> Interval:
 
 
 def may_be(dim: Dim, value: int) -> bool:
-    """False when the dim never has this value: it lies outside the interval or between the multiples that occur."""
+    """Returns False if the dim never has this value: it is outside of the interval, or between the possible multiples."""
     if not isinstance(dim, Expr):
         return bool(dim == value)
     low, high = limits(dim)
@@ -138,6 +141,6 @@ def may_be(dim: Dim, value: int) -> bool:
 
 
 def atoms(dim: Dim) -> Iterator[Atom]:
-    """The atoms of the polynomial itself, not those within calls."""
+    """Yields the atoms of the polynomial itself, without those inside of calls."""
     for monomial, _ in terms_of(dim):
         yield from monomial

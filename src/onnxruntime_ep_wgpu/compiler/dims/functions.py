@@ -1,8 +1,8 @@
-"""Operations on dims that a polynomial cannot say, each brought to its simplest form.
+"""Operations on dims beyond polynomials, each reduced to its simplest form.
 
-Rules are right for every value of the symbols: a dimension may be 0 or 1, an element of an input may be negative. Operands
-that broadcast are an exception that is checked elsewhere: when a plan is made, those that do not fit are refused
-(`Builder.expand`), so the rules of `broadcast` may assume that they do.
+Rules hold for every value of the symbols: a dimension may be 0 or 1, an element of an input may be negative. Broadcasting
+operands are an exception: a plan rejects those that do not fit (`Builder.expand`), so the rules of `broadcast` may assume that
+they fit.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ...program.postfix import OPERATIONS, f32_bits
 from .bounds import nonnegative
 from .nodes import RULES, Dim, Expr, Operation, Terms, call, from_terms, interval, quotient, terms_of
 
-LARGEST = 2**31 - 1  # no dimension reaches it; ONNX uses larger numbers for "to the end"
+LARGEST = 2**31 - 1  # above every dimension; ONNX uses larger numbers for "to the end"
 EXACT_NUMERATOR = 32  # a quarter, a half, three halves: times any extent up to 2**19 this is exact in f32
 MOST_ARGUMENTS = 8  # of minimum, maximum and broadcast; further ones nest
-KEPT = 4096  # results of each function: layers of a network ask for the same ones; typed, since True is equal to 1 and is no dim
+KEPT = 4096  # cached results per function, since layers of a network repeat them; typed, because True equals 1 and is no dim
 
 
 def _call(op: str, *args: Dim) -> Dim:
@@ -28,7 +28,7 @@ def _call(op: str, *args: Dim) -> Dim:
 
 
 def _only_call(dim: Dim, op: str) -> Operation | None:
-    """The call when the dim is one call of `op` and nothing else."""
+    """Returns the call if the dim is a single call of `op`."""
     if isinstance(dim, Expr) and len(dim.terms) == 1:
         monomial, coefficient = dim.terms[0]
         if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Operation) and monomial[0].op == op:
@@ -47,8 +47,11 @@ def _sort_key(dim: Dim) -> tuple[bool, int | str]:
 def floordiv(a: Dim, b: Dim) -> Dim:
     """Division rounded towards minus infinity. The divisor is not zero.
 
-    By a constant it is in lowest terms: multiples of the divisor are divided by themselves, so that (n - 1) // 2 + 1 and
-    (n + 1) // 2 are the same dim, factors that all terms share are cancelled, and (n // 2 + 1) // 2 is (n + 2) // 4.
+    Division by a constant is reduced to lowest terms:
+
+    - Multiples of the divisor are divided separately, so that (n - 1) // 2 + 1 and (n + 1) // 2 are the same dim.
+    - Factors shared by all terms are cancelled.
+    - Nested divisions are merged: (n // 2 + 1) // 2 is (n + 2) // 4.
     """
     exact = quotient(a, b)
     if exact is not None:
@@ -58,7 +61,7 @@ def floordiv(a: Dim, b: Dim) -> Dim:
     whole = from_terms({m: c // b for m, c in a.terms if not m or c % b == 0})
     rest = a - whole * b
     low, high = interval(rest)
-    if low // b == high // b:  # also where only a constant is left
+    if low // b == high // b:  # also if only a constant is left
         return whole + int(low // b)
     assert isinstance(rest, Expr)
     nested = _nested(rest)
@@ -70,13 +73,13 @@ def floordiv(a: Dim, b: Dim) -> Dim:
     shared = gcd(b, *(c for m, c in rest.terms if m))
     if shared > 1:
         return whole + floordiv(from_terms({m: c // shared for m, c in rest.terms}), b // shared)
-    if rest.terms[0][1] < 0:  # rounded up and negated, as lengths that are padded to a multiple are written
+    if rest.terms[0][1] < 0:  # rounded up and negated, the usual form of lengths padded to a multiple
         return whole - floordiv(b - 1 - rest, b)
     return whole + call("//", rest, b)
 
 
 def _nested(dim: Expr) -> tuple[Operation, Dim] | None:
-    """(x // k, others) when the dim is x // k + others with a constant k and no other such term."""
+    """Returns (x // k, others) if the dim is x // k + others with a constant k and no other such term."""
     found = [
         (m[0], ((m, c),))
         for m, c in dim.terms
@@ -90,7 +93,7 @@ def _nested(dim: Expr) -> tuple[Operation, Dim] | None:
 
 
 def truncdiv(a: Dim, b: Dim) -> Dim:
-    """Division rounded towards zero, as ONNX divides integers. The divisor is not zero."""
+    """Division rounded towards zero, like integer division in ONNX. The divisor is not zero."""
     exact = quotient(a, b)
     if exact is not None:
         return exact
@@ -102,8 +105,10 @@ def ceildiv(a: Dim, b: int) -> Dim:
 
 
 def scaled(extent: Dim, scale: float) -> Dim:
-    """An extent times an f32 above 0, rounded as f32 rounds and then down. Not the product with a fraction like 13/25, which is
-    117 for an extent of 225: f32 makes it 116."""
+    """Returns an extent times an f32 above 0, rounded as f32 and then down.
+
+    This differs from the product with a fraction: 225 * 13/25 is 117, but f32 gives 116.
+    """
     numerator, denominator = scale.as_integer_ratio()
     if not isinstance(extent, int) and (denominator == 1 or numerator <= EXACT_NUMERATOR):
         return floordiv(extent * numerator, denominator)
@@ -111,8 +116,10 @@ def scaled(extent: Dim, scale: float) -> Dim:
 
 
 def mod(a: Dim, b: Dim) -> Dim:
-    """The remainder of `floordiv`, with the sign of b, which is not zero. Of a constant it is written as a - b * (a // b), so
-    that a length padded to a multiple is seen to be one."""
+    """The remainder of `floordiv`, with the sign of b, which is not zero.
+
+    For a constant b it is written as a - b * (a // b). A length padded to a multiple is then recognised as one.
+    """
     if isinstance(b, int) and b != 0:
         return a - b * floordiv(a, b)
     return 0 if quotient(a, b) is not None else _call("%", a, b)
@@ -132,7 +139,7 @@ def maximum(a: Dim, b: Dim) -> Dim:
 
 
 def _extreme(op: str, a: Dim, b: Dim, wins: Callable[[Dim, Dim], bool]) -> Dim:
-    """The arguments without those that another one always beats, in one call where they nest."""
+    """Returns the arguments without those that another one always beats. Nested calls are merged into one."""
     pending: list[Dim] = [x for it in (a, b) for x in _arguments(op, it)]
     kept: list[Dim] = []
     for x in pending:
@@ -155,8 +162,7 @@ def _arguments(op: str, dim: Dim) -> tuple[Dim, ...]:
 
 
 def _sides(a: Dim, b: Dim) -> tuple[Dim, Dim]:
-    """Two dims that compare as a and b do: what both have is left out, terms and factors, and each term stands where it
-    is positive."""
+    """Returns two dims that compare like a and b: common terms and factors are removed, and every term is positive."""
     difference = terms_of(a - b)
     factor = gcd(*(c for _, c in difference))
     left: Terms = tuple((m, c // factor) for m, c in difference if c > 0)
@@ -166,7 +172,7 @@ def _sides(a: Dim, b: Dim) -> tuple[Dim, Dim]:
 
 @lru_cache(maxsize=KEPT, typed=True)
 def less(a: Dim, b: Dim) -> Dim:
-    """1 when a < b, else 0."""
+    """1 if a < b, else 0."""
     if nonnegative(a - b):
         return 0
     return 1 if nonnegative(b - a - 1) else _call("<", *_sides(a, b))
@@ -197,14 +203,14 @@ def equal(a: Dim, b: Dim) -> Dim:
 
 @lru_cache(maxsize=KEPT, typed=True)
 def select(condition: Dim, yes: Dim, no: Dim) -> Dim:
-    """`yes` when the condition is not 0."""
+    """`yes` if the condition is not 0, else `no`."""
     if yes == no:
         return yes
     if isinstance(condition, int):
         return yes if condition else no
     comparison = _only_call(condition, "<") or _only_call(condition, "<=")
     if comparison is not None:
-        # "a when a < b, else b", also where terms of the comparison were left out on both sides.
+        # Recognises "a if a < b else b", also after common terms of the comparison were removed.
         low, high = comparison.args
         if low - high == yes - no:
             return minimum(yes, no)
@@ -224,15 +230,18 @@ def _is_truth(dim: Dim) -> bool:
 
 @lru_cache(maxsize=KEPT, typed=True)
 def broadcast(a: Dim, b: Dim) -> Dim:
-    """The dimension of two operands that broadcast: the one that is not 1. All operands of nested broadcasts are the
-    arguments of one call, each once, so layers that add the same operands again have the same dim."""
+    """Returns the dimension of two broadcasting operands: the one that is not 1.
+
+    The operands of nested broadcasts become the arguments of one call, without duplicates. So layers that add the same operands
+    again have the same dim.
+    """
     parts = list(dict.fromkeys(x for it in (a, b) for x in _arguments("bcast", it) if x != 1))
     if not parts:
         return 1
     constant = next((x for x in parts if isinstance(x, int)), None)
     if constant is not None:
         return constant
-    # A slice of a longer table: it is either as long as another part or too short, which is checked when a plan is made.
+    # A slice of a longer table is either as long as another part or too short; a plan checks this.
     parts = [x for x in parts if not any(_is_cut(x, y) for y in parts)]
     if len(parts) > MOST_ARGUMENTS:
         parts = [b] if _has(b, a) else [a] if _has(a, b) else [a, b]
@@ -244,7 +253,7 @@ def _has(dim: Dim, part: Dim) -> bool:
 
 
 def _is_cut(a: Dim, b: Dim) -> bool:
-    """True when `a` is min(b, a constant above 1)."""
+    """Returns True if `a` is min(b, a constant above 1)."""
     limits = _arguments("min", a)
     return len(limits) == 2 and b in limits and any(isinstance(x, int) and x > 1 for x in limits)
 

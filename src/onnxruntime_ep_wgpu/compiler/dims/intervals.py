@@ -1,7 +1,7 @@
-"""Intervals of values, and what operations make of them: [low, high], where a bound is an integer or infinite.
+"""Intervals of values and their arithmetic: [low, high], where a bound is an integer or infinite.
 
-Every node of an expression has the interval of its values when it is made, from those of its parts, so asking costs
-nothing. Invariant: every value lies in its interval; nothing wraps. A bound beyond LIMIT counts as infinite.
+Every node of an expression computes the interval of its values at construction, from its parts, so lookups are free. Invariant:
+every value is in its interval; nothing wraps. A bound beyond LIMIT counts as infinite.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Interval = tuple[End, End]
 
 LIMIT = 2**256
 SMALL = 2**120
-SCALED = 2**63  # a larger number is not scaled by f32
-ELEMENT: Interval = (-(2**63), 2**63 - 1)  # an element of an integer input, whose type is not known
+SCALED = 2**63  # scaling by f32 stops at this number
+ELEMENT: Interval = (-(2**63), 2**63 - 1)  # an element of an integer input of unknown type
 DIMENSION: Interval = (0, 2**31 - 2)
 MOST_ELEMENTS = 2**47
-"""A product of dimensions counts elements of something, and no machine addresses more of them."""
+"""A product of dimensions counts elements, and no machine addresses more of them."""
 
 
 def _bounded(value: End) -> End:
@@ -41,7 +41,7 @@ def times(a: Interval, b: Interval) -> Interval:
 
 
 def counted(a: Interval, b: Interval) -> Interval:
-    """The product of two numbers of elements."""
+    """Returns the product of two element counts."""
     high = _times(a[1], b[1])
     return _times(a[0], b[0]), min(high, max(MOST_ELEMENTS, b[1]))
 
@@ -53,7 +53,7 @@ def _floor(a: End, b: End) -> End:
 
 
 def of_call(op: str, args: Sequence[Interval]) -> Interval:
-    """The interval of an operation that is no polynomial; see `postfix.OPERATIONS`."""
+    """Returns the interval of an operation beyond polynomials; see `postfix.OPERATIONS`."""
     if op in ("<", "<=", "=="):
         return 0, 1
     if op == "min":
@@ -66,10 +66,10 @@ def of_call(op: str, args: Sequence[Interval]) -> Interval:
     (low, high), (least, most) = args
     if op == "scaled":
         return 0, OPERATIONS[op](int(high), int(least)) if high <= SCALED else inf
-    if op == "%":  # has the sign of the divisor; by 0 it is 0
+    if op == "%":  # has the sign of the divisor; is 0 for divisor 0
         within = (min(least + 1, 0), max(most - 1, 0))
         return (0, min(high, within[1])) if low >= 0 and least >= 0 else within
-    size = max(abs(low), abs(high))  # a quotient; by 0 it is 0
+    size = max(abs(low), abs(high))  # a quotient; is 0 for divisor 0
     if least > 0:
         return (_floor(low, least) if low < 0 else 0), max(_floor(high, least), 0)
     return (0, size) if low >= 0 and least >= 0 else (-size, size)

@@ -1,8 +1,8 @@
-"""Dims into postfix form, with names for what is long: the last thing that the algebra does for a Program.
+"""Converts dims to postfix form, with names for long parts: the last step of the algebra for a Program.
 
-In: dims, one after the other. Out: for each a postfix expression of at most about LONGEST tokens, the definitions that
-they use, each before its users, and the symbols. Every part is visited once, so the work and the text are linear in the
-number of different parts, however many ways lead to them.
+In: dims, one after the other. Out: for each a postfix expression of at most about LONGEST tokens; the definitions these use, each
+in front of its users; and the symbols. Every part is visited once, so work and text are linear in the number of distinct parts,
+regardless of how often each part is used.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ...program.postfix import Postfix
 from .bounds import atoms
 from .nodes import Atom, Dim, DimSymbol, Expr, Operation
 
-LONGEST = 32  # tokens of an expression that has no name; half as many for a call, which several expressions may share
+LONGEST = 32  # tokens of an expression without a name; half as many for a call, since several expressions may share it
 
 _Tokens = tuple[int | str, ...]
 
 
 class Names:
-    """What has been asked for so far. `definitions`: (name, expression) pairs; `symbols`: the names of all symbols read."""
+    """All dims so far. `definitions`: (name, expression) pairs; `symbols`: the names of all symbols read."""
 
     def __init__(self, longest: float = LONGEST) -> None:
         self.longest = longest
@@ -28,7 +28,7 @@ class Names:
         self._tokens: dict[Atom | Expr, _Tokens] = {}
 
     def of(self, dim: Dim) -> Postfix:
-        """The postfix form of a dim; equal dims have equal forms."""
+        """Returns the postfix form of a dim; equal dims have equal forms."""
         if not isinstance(dim, Expr):
             return int(dim)
         if dim in self._tokens:
@@ -53,7 +53,7 @@ class Names:
         return (f"${name}",)
 
     def _text(self, node: Atom | Expr) -> _Tokens:
-        """The tokens of a node whose parts have theirs."""
+        """Returns the tokens of a node; its parts already have tokens."""
         if isinstance(node, DimSymbol):
             self.symbols.setdefault(node.name)
             return (f"${node.name}",)
@@ -88,7 +88,7 @@ def _parts(node: Atom | Expr) -> Iterator[Atom | Expr]:
 
 
 def symbols_of(dim: Dim) -> set[str]:
-    """The names of the symbols in a dim."""
+    """Returns the names of the symbols in a dim."""
     found: set[str] = set()
     seen: set[Atom | Expr] = set()
     pending: list[Atom | Expr] = [dim] if isinstance(dim, Expr) else []
@@ -103,5 +103,5 @@ def symbols_of(dim: Dim) -> set[str]:
 
 
 def to_postfix(dim: Dim) -> Postfix:
-    """`batch * 12 + 1` becomes ("$batch", 12, "*", 1, "+"); an int stays an int. For small dims: nothing gets a name."""
+    """`batch * 12 + 1` becomes ("$batch", 12, "*", 1, "+"); an int stays an int. For small dims: no part gets a name."""
     return Names(float("inf")).of(dim)

@@ -1,11 +1,10 @@
-"""Expressions over symbols: polynomials in canonical form, whose atoms are symbols and calls.
+"""Expressions over symbols: polynomials in canonical form with symbols and calls as atoms.
 
-Invariant: there is one object for each expression (they are interned), so two dims are equal exactly when they are the same
-object, a comparison or a hash costs the same at any depth, and what an algorithm learns of a shared part it learns once.
-Nothing here, and nothing that works on nodes, walks an expression as a tree: layers of a network share their dims, and the
-tree of such an expression doubles with every layer.
+Invariant: each expression is one object (expressions are interned). So two dims are equal exactly if they are the same object.
+Comparison and hash cost the same at any depth, and an algorithm processes a shared part once. No code in this file, and none that
+works on nodes, walks an expression as a tree. Layers of a network share their dims, and such a tree doubles with every layer.
 
-A polynomial of many terms is multiplied as one factor, so that the number of terms does not grow with the depth of a graph.
+A polynomial with many terms is multiplied as one factor, so that the number of terms does not grow with the depth of a graph.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from .intervals import ELEMENT as ANY_ELEMENT
 from .samples import Sample
 
 Dim = Union[int, "Expr"]
-"""Nothing else: a float would round where a shape may not, and an integer of numpy wraps."""
+"""No other types: a float would round where a shape must not, and a numpy integer wraps."""
 Atom = Union["DimSymbol", "Operation"]
 Monomial = tuple[Atom, ...]
 Terms = tuple[tuple[Monomial, int], ...]
 
-MOST_TERMS = 24  # of a polynomial, and half of it the factors of a monomial; longer ones become parts that have a name
+MOST_TERMS = 24  # of a polynomial; a monomial has at most half as many factors; longer ones become named parts
 _SHOWN = 240  # characters of an expression in messages
 
 
 class Rules:
-    """What expressions need of the files that know expressions: `functions` and `bounds` put theirs here when they are loaded,
-    which the package sees to."""
+    """Functions that expressions need from files which import this one. `functions` and `bounds` register theirs when the package
+    loads."""
 
     floordiv: Callable[[Dim, Dim], Dim]
     mod: Callable[[Dim, Dim], Dim]
@@ -61,9 +60,9 @@ class DimSymbol:
 
 
 class Operation:
-    """An operation that a polynomial cannot express; "=" is its one argument, kept as a part with a name.
+    """An operation that a polynomial cannot express. "=" has one argument and makes it a named part.
 
-    `sort_key` sorts calls the same way in every process, from what they say.
+    `sort_key` sorts calls in the same way in every process, based on their content.
     """
 
     __slots__ = ("__weakref__", "args", "interval", "op", "reads_elements", "samples", "sort_key")
@@ -84,7 +83,7 @@ class Operation:
 class Expr:
     """A polynomial: ((monomial, coefficient), ...), monomials sorted, never a plain constant.
 
-    `interval` holds every value; `bounds` sees more of the sign.
+    `interval` contains every value; `bounds` can prove more about the sign.
     """
 
     __slots__ = ("__weakref__", "_samples", "_sort_key", "interval", "proved", "reads_elements", "terms")
@@ -93,7 +92,8 @@ class Expr:
         self.terms = terms
         self.reads_elements: bool = any(x.reads_elements for m, _ in terms for x in m)
         self.interval = _interval(terms)
-        self.proved: bool | None = True if self.interval[0] >= 0 else None  # not to be negative; see `bounds`
+        # whether it is proved not to be negative; see `bounds`
+        self.proved: bool | None = True if self.interval[0] >= 0 else None
         self._sort_key = ""
         self._samples: Sample | None = None
 
@@ -152,17 +152,17 @@ class Expr:
 _KINDS = frozenset((int, Expr))
 
 
-# ---- one object for each expression
+# ---- interning
 
 _known: LiveMap[tuple[Any, ...], Any] = LiveMap()
-_adding = threading.Lock()  # two threads that made the same node would make two that are not equal
+_adding = threading.Lock()  # without it, two threads could make two objects for one node, which would not be equal
 
 
 def _interned(kind: Callable[..., Any], *arguments: Any) -> Any:
     key = (kind, *arguments)
     found = _known.get(key)
     if found is None:
-        made = kind(*arguments)  # which may ask for other nodes
+        made = kind(*arguments)  # may intern other nodes
         with _adding:
             found = _known.get(key)
             if found is None:
@@ -177,12 +177,12 @@ def _expr(terms: Terms) -> Expr:
 
 
 def symbol(name: str, within: Interval | None = None) -> Expr:
-    """A symbol, whose values are `within`: by its name those of a dimension, or any 64-bit integers."""
+    """Returns a symbol with values in `within`. By default the name decides: a dimension, or any 64-bit integer."""
     return Expr.of(_interned(DimSymbol, name, within))
 
 
 def call(op: str, *args: Dim) -> Expr:
-    """The call as an expression; the arguments are already in the order and form that it has."""
+    """Returns the call as an expression. The arguments must already be in canonical order and form."""
     return Expr.of(_interned(Operation, op, args))
 
 
@@ -190,12 +190,12 @@ def call(op: str, *args: Dim) -> Expr:
 
 
 def _text(dim: Dim) -> str:
-    """What a message says of a dim; long expressions are cut."""
+    """Returns a dim as text for messages; long expressions are cut."""
     return _cut(dim, _SHOWN)
 
 
 def _cut(dim: Dim, room: int) -> str:
-    """The text in about `room` characters; what does not fit is "..."."""
+    """Returns the text in about `room` characters, with "..." for omitted parts."""
     if not isinstance(dim, Expr):
         return str(dim)
     parts: list[str] = []
@@ -230,11 +230,11 @@ def _atom_text(atom: Atom, room: int) -> str:
     return f"{atom.op}({', '.join(texts)})"
 
 
-# ---- what is known of a node when it is made
+# ---- facts computed at construction
 
 
 def interval(dim: Dim) -> Interval:
-    """An interval that holds every value of a dim."""
+    """Returns an interval that contains every value of a dim."""
     return dim.interval if isinstance(dim, Expr) else (dim, dim)
 
 
@@ -243,7 +243,9 @@ def _interval(terms: Terms) -> Interval:
     for monomial, coefficient in terms:
         if len(monomial) == 1:
             low, high = monomial[0].interval
-            if low > -SMALL and high < SMALL and -SMALL < coefficient < SMALL:  # the usual case, without the care
+            if (
+                low > -SMALL and high < SMALL and -SMALL < coefficient < SMALL
+            ):  # the common case, without overflow checks
                 ends = (
                     (low * coefficient, high * coefficient)
                     if coefficient > 0
@@ -272,12 +274,12 @@ def _is_nonnegative(op: str, args: tuple[Dim, ...]) -> bool:
 
 
 def reads_elements(dim: Dim) -> bool:
-    """True when the value depends on elements of an input, which may be negative and must be known to make a plan."""
+    """Returns True if the value depends on elements of an input. These may be negative, and a plan needs their values."""
     return isinstance(dim, Expr) and dim.reads_elements
 
 
 def are_dims(values: Iterable[object]) -> bool:
-    """Whether these are dims, by their types."""
+    """Returns whether all values are dims, by their types."""
     return _KINDS.issuperset(map(type, values))
 
 
@@ -302,7 +304,7 @@ def from_terms(terms: dict[Monomial, int]) -> Dim:
 
 
 def opaque(value: Dim) -> Dim:
-    """The value as one atom, which the algebra does not look into."""
+    """Returns the value as one atom that the algebra does not expand."""
     if not isinstance(value, Expr) or (
         len(value.terms) == 1 and value.terms[0][1] == 1 and len(value.terms[0][0]) == 1
     ):
@@ -349,7 +351,7 @@ def _product(a: Dim, b: Dim) -> Dim:
 
 
 def quotient(a: Dim, b: Dim) -> Dim | None:
-    """a / b when it divides for every value of the symbols, else None."""
+    """Returns a / b if b divides a for every value of the symbols, else None."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b if b and a % b == 0 else None
     return _quotient(a, b)
@@ -357,7 +359,7 @@ def quotient(a: Dim, b: Dim) -> Dim | None:
 
 @lru_cache(maxsize=16384, typed=True)
 def _quotient(a: Dim, b: Dim) -> Dim | None:
-    """Long division of polynomials without a rest."""
+    """Long division of polynomials without remainder."""
     divisor = terms_of(b)
     if not divisor:
         return None

@@ -1,7 +1,7 @@
-"""Values of a node for a few values of its symbols, which disprove a wrong guess about an expression at once.
+"""Sample values of a node for a few values of its symbols. They disprove a wrong guess about an expression at once.
 
-In: the samples of a node's parts. Out: its own. They are the same in every process: what is negative for one of them is not
-proved to be anything else. None where a value is too large to be worth keeping, or is divided by zero.
+In: the samples of a node's parts. Out: its own samples. They are the same in every process. If one is negative, no proof of the
+opposite is tried. A sample is None if the value is too large to keep, or is divided by zero.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def of_number(value: int) -> Sample:
 
 
 def of_name(name: str, signed: bool) -> tuple[int, ...]:
-    """A few values for a symbol, negative ones among them when it is `signed`."""
+    """Returns a few values for a symbol, including negative ones if it is `signed`."""
     chance = crc32(name.encode())
     if signed:
         return -(1 + chance % 5), chance % 3, 1000 + chance % 997
@@ -30,7 +30,7 @@ def of_name(name: str, signed: bool) -> tuple[int, ...]:
 
 
 def of_terms(terms: Iterable[tuple[Iterable[Sample], int]]) -> Sample:
-    """Those of a polynomial: per term the samples of its factors, and the coefficient."""
+    """Returns the samples of a polynomial, given the samples of the factors and the coefficient of each term."""
     totals: list[int | None] = [0] * COUNT
     for factors, coefficient in terms:
         product: list[int | None] = [coefficient] * COUNT
@@ -41,7 +41,7 @@ def of_terms(terms: Iterable[tuple[Iterable[Sample], int]]) -> Sample:
 
 
 def of_call(op: str, args: Sequence[Sample]) -> Sample:
-    """Those of an operation that is no polynomial; see `postfix.OPERATIONS`."""
+    """Returns the samples of an operation beyond polynomials; see `postfix.OPERATIONS`."""
     if op == "=":
         return args[0]
     out: list[int | None] = []

@@ -1,6 +1,11 @@
-"""The ONNX graph before it is lowered: what is constant, what operators mean, and what was read of its constants.
+"""The ONNX graph before lowering: its constants, the meaning of its operators, and which constants were read.
 
-`schemas` (which version of an operator a model means), `fold` (which nodes are constants), `expand` (operators that ONNX
-defines by others), `tied` (constants that are one in memory), `facts` (which constants were looked at), `inference/` (types and
-shapes of what is not lowered). Nothing here depends on which operators have kernels.
+- `schemas`: the version of an operator that a model uses.
+- `fold`: which nodes are constants.
+- `expand`: operators that ONNX defines by other operators.
+- `tied`: constants that share memory.
+- `facts`: constants that the compiler read.
+- `inference/`: types and shapes of nodes that are not lowered.
+
+Nothing here depends on which operators have kernels.
 """

@@ -1,4 +1,4 @@
-"""The body of an operator that ONNX defines as a function of other operators (48 of about 200)."""
+"""The bodies of operators that ONNX defines as functions of other operators (48 of about 200)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .schemas import schema_of
 
 @dataclass(frozen=True)
 class FunctionBody:
-    """Nodes with their own values: `inputs` are the formal parameters, `outputs` the results, None for one left out."""
+    """Nodes with their own values: `inputs` are the formal parameters, `outputs` the results, None for an omitted one."""
 
     inputs: tuple[ir.Value, ...]
     outputs: tuple[ir.Value | None, ...]
@@ -24,7 +24,7 @@ class FunctionBody:
 
 
 def function_body(node: ir.Node, domain: str, opset: int, input_types: list[int]) -> FunctionBody | None:
-    """The ONNX function body of a node, its attributes substituted, or None when the operator has none.
+    """Returns the ONNX function body of a node with substituted attributes, or None if the operator has none.
 
     `input_types` are ONNX element type codes, 0 for an absent input; bodies may depend on them.
     """
@@ -37,7 +37,7 @@ def function_body(node: ir.Node, domain: str, opset: int, input_types: list[int]
     results = list(proto.output)
     produced = {name for step in proto.node for name in step.output} | set(proto.input)
     del proto.output[:]
-    proto.output.extend(name for name in results if name in produced)  # a body leaves out results that nothing wants
+    proto.output.extend(name for name in results if name in produced)  # a body omits unused results
     function = ir.serde.deserialize_function(proto)
     given = {a.name: a for a in node.attributes.values()}
     for step in function:

@@ -1,8 +1,8 @@
-"""Which constants of a graph the compiler looked at: what a Program depends on beyond the graph's structure.
+"""Records which constants of a graph the compiler read. A Program depends on these, besides the structure of the graph.
 
-In: the memory of constants. Out: tensors of onnx_ir that note what reads their elements, and the names of those that were read.
-Invariant: the elements of such a tensor cannot be had without a note, but by `unnoted`. Type and shape are no facts of this kind:
-they are part of the graph.
+In: the memory of constants. Out: onnx_ir tensors that record reads of their elements, and the names of those that were read.
+Invariant: reading elements always leaves a record, except through `unnoted`. Type and shape are not facts: they are part of the
+graph.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ _READING = ("numpy", "numpy_packed", "raw", "__array__", "__dlpack__", "tobytes"
 
 
 class _Noted(ir.Tensor[Array]):
-    """A tensor whose elements are not read without a note."""
+    """A tensor that records reads of its elements."""
 
     __slots__ = ("facts",)
     facts: Facts
 
 
 class _NotedPacked(ir.PackedTensor[Array]):
-    """The same of elements narrower than a byte."""
+    """A packed tensor, with elements narrower than a byte, that records reads of its elements."""
 
     __slots__ = ("facts",)
     facts: Facts
 
 
 class Facts:
-    """The constants of one graph that were looked at, by name."""
+    """The names of the constants of one graph that were read."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
 
     def constant(self, raw: Array, dtype: ir.DataType, shape: tuple[int, ...], name: str) -> ir.TensorProtocol:
-        """A constant over its memory, the bytes `raw`, which are not copied."""
+        """Returns a constant backed by the bytes `raw`, without a copy."""
         made: _Noted | _NotedPacked
         if dtype.bitwidth < 8:
             made = _NotedPacked(raw, dtype, shape=ir.Shape(shape), name=name)
@@ -52,31 +52,33 @@ class Facts:
 
 
 def unnoted(tensor: ir.TensorProtocol) -> Array:
-    """The elements of a tensor, packed where they are narrower than a byte. The caller sees to it that what follows from them is
-    part of a key in another way."""
+    """Returns the elements of a tensor without a record. Elements narrower than a byte are packed.
+
+    The caller must make the results of this read part of a key in another way.
+    """
     if isinstance(tensor, ir.PackedTensor):
         return ir.PackedTensor.numpy_packed(tensor)
     return ir.Tensor.numpy(tensor) if isinstance(tensor, ir.Tensor) else tensor.numpy()
 
 
 def begin(graph: ir.Graph, facts: Facts) -> None:
-    """Says of a graph where its facts are noted."""
+    """Attaches the record of reads to a graph."""
     graph.meta[_KEY] = facts
 
 
 def looked_at(graph: ir.Graph) -> frozenset[str]:
-    """The constants of a graph that were looked at so far, by name; all that it has where that is not noted."""
+    """Returns the names of the constants of a graph that were read so far. Without a record these are all constants."""
     facts = graph.meta.get(_KEY)
     return frozenset(graph.initializers if facts is None else facts.names)
 
 
 def facts_of(graph: ir.Graph) -> Mapping[str, str]:
-    """Digests of these, by name."""
+    """Returns digests of the constants that were read, by name."""
     return digests(graph, looked_at(graph))
 
 
 def digests(graph: ir.Graph, names: Iterable[str]) -> dict[str, str]:
-    """Digests of the constants of these names that the graph has."""
+    """Returns digests of the named constants that the graph has."""
     found = {name: graph.initializers[name].const_value for name in sorted(names) if name in graph.initializers}
     return {
         name: hashlib.sha256(np.ascontiguousarray(unnoted(it)).reshape(-1).view(np.uint8).data).hexdigest()

@@ -1,12 +1,12 @@
-"""Constant folding: what a few plain operators make of constants becomes a constant itself, where that is no larger.
+"""Constant folding: a few plain operators on constants become constants, unless these are larger.
 
-In: an ONNX graph, which stays as it is. Out: which nodes need not be lowered, and the constants that take their place.
-Invariant: folding never makes weights grow. A node stays when its
-result has more bytes than the constants that disappear with it: integer weights stay integers, which products dequantise
-where they load them, and weights with another reader are not kept twice.
+In: an ONNX graph, which is not modified. Out: the nodes that need no lowering, and the constants that replace them. Invariant:
+folding never increases the size of weights. A node stays if its result has more bytes than the constants that disappear with it.
+So integer weights stay integers, which products dequantise on load. Weights with another reader are not duplicated.
 
-onnx's reference evaluator calculates. It is trusted only with operators for which it is numpy's indexing or one rounded
-operation; for others it differs from onnxruntime in places (integer division and remainders, casts that overflow, ties).
+onnx's reference evaluator computes the results. It is used only for operators that it implements as numpy indexing or as one
+rounded operation. For others it differs from onnxruntime in some cases (integer division and remainders, overflowing casts,
+ties).
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from ...records import dataclass
 
 Array = np.ndarray[Any, Any]
 
-ALWAYS_FOLDED_BYTES = 1024  # whatever it replaces: such a result costs less than a kernel that makes it
-LARGEST_STEP_BYTES = 64 << 20  # of what is calculated on the way to a smaller result
+ALWAYS_FOLDED_BYTES = 1024  # for any result: one of this size costs less than a kernel
+LARGEST_STEP_BYTES = 64 << 20  # per intermediate result of a smaller final one
 
 _MOVING = frozenset(
     {"Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose"}
     | {"Unsqueeze", "Constant", "ConstantOfShape"}
 )
-_CALCULATING = frozenset({"Abs", "Add", "Cos", "Div", "Exp", "Log", "Mul", "Neg", "Sin", "Sqrt", "Sub"})  # of floats
+_CALCULATING = frozenset({"Abs", "Add", "Cos", "Div", "Exp", "Log", "Mul", "Neg", "Sin", "Sqrt", "Sub"})  # floats only
 FOLDED = _MOVING | _CALCULATING
-"""The operators of constants that are calculated here."""
+"""The operators on constants that are folded."""
 
 
 @dataclass(frozen=True)
 class Folded:
-    """What folding makes of a graph: `nodes` are not lowered, `constants` are what those that stay read of them."""
+    """The result of folding: `nodes` are not lowered, `constants` are their results that other nodes read."""
 
     nodes: frozenset[ir.Node]
     constants: dict[ir.Value, ir.TensorProtocol]
 
 
 def fold_constants(graph: ir.Graph, opset_imports: Mapping[str, int]) -> Folded:
-    """Calculates the results of constant nodes."""
+    """Computes the results of constant nodes."""
     folding = _Folding(graph, opset_imports)
     for node in reversed(list(graph)):
         folding.visit(node)
@@ -53,12 +53,12 @@ def fold_constants(graph: ir.Graph, opset_imports: Mapping[str, int]) -> Folded:
 
 
 def _goes_forward(steps: ir.Value | None) -> bool:
-    """Whether the steps of a slice are positive: only then do numpy and ONNX clamp its bounds alike."""
+    """Returns whether the steps of a slice are positive. Only then do numpy and ONNX clamp its bounds in the same way."""
     return steps is None or (steps.const_value is not None and bool((steps.const_value.numpy() > 0).all()))
 
 
 class _Folding:
-    """Decides from the readers to what they read, so that a large step on the way to a small result is never kept."""
+    """Decides from readers to producers, so that a large intermediate result of a small final one is never kept."""
 
     def __init__(self, graph: ir.Graph, opset_imports: Mapping[str, int]) -> None:
         self._opsets = opset_imports
@@ -71,7 +71,7 @@ class _Folding:
         self._folded: dict[ir.Node, list[Array]] = {}
 
     def _is_constant(self, node: ir.Node) -> bool:
-        """True for a node that can be calculated here, though not that it is worth it."""
+        """Returns True for a node that can be computed here, even if folding it does not pay."""
         if node.domain not in ("", "ai.onnx") or node.op_type not in FOLDED:
             return False
         inputs = [v for v in node.inputs if v is not None]
@@ -80,12 +80,12 @@ class _Folding:
         return all(v.const_value is not None or v.producer() in self._constant for v in inputs)
 
     def visit(self, node: ir.Node) -> None:
-        """Folds the node when a node that stays reads it; called for every node after its readers."""
+        """Folds the node if a node that stays reads it. Must be called for every node after its readers."""
         if node not in self._constant or not self._outputs.isdisjoint(node.outputs):
             return
         readers = [use.node for value in node.outputs for use in value.uses()]
         if readers and all(reader in self._folded for reader in readers):
-            self._folded[node] = []  # nothing reads it any more
+            self._folded[node] = []  # all readers are folded
             return
         budget = max(ALWAYS_FOLDED_BYTES, self._disappearing(node))
         if _stated_bytes(node.outputs) > budget:
@@ -95,7 +95,7 @@ class _Folding:
             self._folded[node] = results
 
     def _disappearing(self, node: ir.Node) -> int:
-        """Bytes of the constants that only this node reads, directly or through nodes that only it reads."""
+        """Returns the bytes of constants with only this node as reader, directly or through nodes that only it reads."""
         cone, pending = {node}, [node]
         leaves: set[ir.Value] = set()
         while pending:
@@ -113,7 +113,7 @@ class _Folding:
         return sum(int(c.nbytes) for c in constants) + sum(int(t.nbytes) for t in made_of)
 
     def _results(self, node: ir.Node) -> list[Array] | None:
-        """The node's results; None when a step on the way is too large, or the evaluator does not know it."""
+        """Returns the node's results, or None if an intermediate result is too large or the evaluator lacks the operator."""
         pending = [node]
         while pending:
             current = pending[-1]
@@ -159,7 +159,7 @@ class _Folding:
 
 
 def _producers(node: ir.Node) -> Iterable[ir.Node]:
-    """The nodes that make this one's inputs, without those of constants."""
+    """Yields the producers of this node's inputs, except for constants."""
     for value in node.inputs:
         producer = value.producer() if value is not None and value.const_value is None else None
         if producer is not None:
@@ -167,7 +167,7 @@ def _producers(node: ir.Node) -> Iterable[ir.Node]:
 
 
 def _stated_bytes(values: Iterable[ir.Value]) -> int:
-    """Bytes of the values whose type and shape the model states."""
+    """Returns the bytes of the values with a known type and shape."""
     total = 0
     for value in values:
         dims = [d for d in value.shape if isinstance(d, int)] if value.shape is not None else []
@@ -177,8 +177,11 @@ def _stated_bytes(values: Iterable[ir.Value]) -> int:
 
 
 def _least_bytes(node: ir.Node, inputs: list[Array]) -> int:
-    """About how many bytes a result has that may be much larger than what it is made of; numbers of the model's text decide. 0 for
-    other results."""
+    """Returns a lower estimate of the bytes of a result that may be much larger than its inputs, because numbers in the model
+    decide it.
+
+    Returns 0 for other operators.
+    """
     if not inputs:
         return 0
     (x, *others), operator = inputs, node.op_type
@@ -197,12 +200,12 @@ def _least_bytes(node: ir.Node, inputs: list[Array]) -> int:
         if operator in _CALCULATING:
             return x.itemsize * math.prod(np.broadcast_shapes(*(it.shape for it in inputs)))
     except (ValueError, IndexError, TypeError):
-        return 0  # malformed: the evaluator refuses it
+        return 0  # malformed; the evaluator rejects it
     return 0
 
 
 def _calculated(node: ir.Node, feeds: Mapping[str, Array], opsets: Mapping[str, int]) -> list[Array] | None:
-    """What onnx's reference evaluator makes of one node; None when it refuses."""
+    """Returns the results of onnx's reference evaluator for one node, or None if it fails."""
     from onnx.reference import ReferenceEvaluator
 
     proto = onnx.NodeProto.FromString(ir.to_proto(node).SerializeToString())
@@ -216,6 +219,6 @@ def _calculated(node: ir.Node, feeds: Mapping[str, Array], opsets: Mapping[str, 
     try:
         results = ReferenceEvaluator(model).run(None, dict(feeds))
     except (RuntimeError, NotImplementedError, ValueError, TypeError, IndexError, AttributeError):
-        # Malformed nodes and types that numpy lacks: lowering says what is wrong, if anything is.
+        # Malformed nodes, and types that numpy lacks: lowering reports the error, if there is one.
         return None
     return [np.asarray(r) for r in results] if all(isinstance(r, (np.ndarray, np.generic)) for r in results) else None

@@ -1,7 +1,7 @@
-"""The ties of a graph of onnx_ir (`program/ties.py`), looked for once for a graph and the groups that are cut out of it.
+"""The ties of an onnx_ir graph (`program/ties.py`), computed once for a graph and the groups cut out of it.
 
-In: an ONNX graph. Out: which of its constants are looked at through another one. What is tied is part of the key of what is
-compiled: looking for it is no fact of every constant.
+In: an ONNX graph. Out: which of its constants are read through another one. Ties are part of the key of a compiled group, so the
+search for ties does not record a fact about every constant.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ _KEY = "tied constants"
 
 
 def ties_of(graph: ir.Graph) -> Ties:
-    """What is tied in a graph; looked for once."""
+    """Returns the ties in a graph; computed once."""
     if _KEY not in graph.meta:
         graph.meta[_KEY] = ties_among(_candidates(graph))
     return graph.meta[_KEY]  # type: ignore[no-any-return]
 
 
 def hand_on(ties: Ties, graph: ir.Graph) -> None:
-    """Says of a graph with the same constants, or some of them, what is tied in it."""
+    """Passes the ties on to a graph with the same constants or a subset of them."""
     constants = graph.initializers
     graph.meta[_KEY] = {name: tie for name, tie in ties.items() if name in constants and tie.of in constants}
 
 
 def places_of(ties: Ties, graph: ir.Graph) -> dict[str, int]:
-    """Where in memory the constants of ties are."""
+    """Returns the memory addresses of the constants in ties."""
     names = {*ties, *(tie.of for tie in ties.values())}
     found = {name: graph.initializers[name].const_value for name in names}
     return {name: _elements(it).ctypes.data for name, it in found.items() if it is not None}
 
 
 def hold(ties: Ties, graph: ir.Graph, places: Mapping[str, int]) -> bool:
-    """Whether these constants are tied in a graph that has all of them; as before where they are at the same `places`."""
+    """Returns whether these ties hold in a graph that has all of their constants. Equal `places` imply this."""
     if places == places_of(ties, graph):
         return True
     for name, tie in ties.items():

@@ -1,7 +1,14 @@
-"""The lowered graph: `view` (tensors, how they are looked at, what a node is), `body` (what a map reads where), `graph` (the kinds
-of nodes). `expression` is the language of pointwise maps, over `kinds`, the types of its values; `floats` are types that are only
-stored. `signed_bytes` says which integers matrix units can multiply as bytes, `binding_ranges` how tensors larger than a binding
-are bound."""
+"""The lowered graph.
+
+- `view`: tensors, views and the base class of nodes.
+- `body`: the body of a map and the elements it reads.
+- `graph`: the kinds of nodes.
+- `expression`: the language of pointwise maps.
+- `kinds`: the types of values in expressions.
+- `floats`: types that only exist in memory.
+- `signed_bytes`: integers that matrix units can multiply as bytes.
+- `binding_ranges`: how tensors larger than a binding are bound.
+"""
 
 from ..templates.preprocess import Constant
 from .body import Body, Element

@@ -1,12 +1,13 @@
-"""Binding ranges: how a tensor that is larger than a binding is bound.
+"""Binding ranges: how a tensor larger than a binding is bound.
 
-In: what a kernel reads and stores, and the target's limit. Out: per tensor the ranges of its memory that are bindings.
-Invariant: a range begins at a multiple of RANGE_GRAIN, which every adapter can bind and every element size divides.
+In: the tensors that a kernel reads and stores, and the target's limit. Out: per tensor the ranges of its memory that are
+bindings. Invariant: a range begins at a multiple of RANGE_GRAIN, which every adapter can bind and every element size divides.
 
-A tensor within the limit is bound whole. Of a larger one a kernel binds what its views can reach, in consecutive ranges
-between which its accessors choose. A kernel of maps is dispatched for one part of its elements after the other instead: of
-each tensor that is stored, or read at the same places, one range moves along.
-Only sizes that are known when a graph is compiled get ranges; for others it is compiled again (`specialise.py`).
+A tensor within the limit is bound whole. Of a larger tensor, a kernel binds the elements that its views can reach, as consecutive
+ranges. Its accessors select the range. A kernel of maps is instead dispatched once per part of its elements. One range then moves
+along each tensor that is stored, or read at the same index.
+
+Only sizes known at compile time get ranges. For others the graph is compiled again (`specialise.py`).
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ from .graph import MOST_ELEMENTS, REPETITION, Map
 from .view import Node, Read, Storage, Tensor, View
 
 RANGE_GRAIN = 256  # bytes
-PART_GRAIN = 512  # elements: whole workgroups, whatever share of a word an element has
+PART_GRAIN = 512  # elements; a part is whole workgroups, for any element size below a word
 
 
 def is_storable(tensor: Tensor, target: Target) -> bool:
-    """Whether a buffer holds the tensor, or its size is not known."""
+    """Returns whether a buffer can hold the tensor. An unknown size counts as storable."""
     size = nbytes(tensor.memory)
     return size is None or size <= target.max_buffer_bytes
 
 
 def is_countable(tensor: Tensor) -> bool:
-    """Whether kernels have a number for each element of the tensor, or its size is not known."""
+    """Returns whether kernels can number each element of the tensor. An unknown size counts as countable."""
     return not isinstance(tensor.size, int) or tensor.size < MOST_ELEMENTS
 
 
 @dataclass(frozen=True)
 class BindingRange:
-    """A binding's range of a tensor's memory, in bytes."""
+    """A range of a tensor's memory that is one binding, in bytes."""
 
     offset: Dim
     nbytes: Dim
@@ -45,10 +46,10 @@ class BindingRange:
 
 @dataclass
 class KernelBindings:
-    """What a kernel binds: the ranges of each tensor, none for one that is bound whole.
+    """The bindings of a kernel: the ranges of each tensor; none for a tensor that is bound whole.
 
-    With `part` the kernel is dispatched once for every so many elements of its results, and each of `moving` tensors has one
-    range on the part.
+    With `part`, the kernel is dispatched once per `part` elements of its results. Each tensor of `moving` then has one range per
+    part.
     """
 
     ranges: dict[Tensor, tuple[BindingRange, ...]] = field(default_factory=dict)
@@ -61,13 +62,13 @@ class KernelBindings:
 
 
 def nbytes(tensor: Tensor) -> int | None:
-    """Bytes of a tensor whose size is known, else None."""
+    """Returns the bytes of a tensor of known size, else None."""
     size = tensor.size
     return tensor.dtype.nbytes(size) if isinstance(size, int) else None
 
 
 def is_large(tensor: Tensor, target: Target) -> bool:
-    """Whether the tensor is known not to fit into a binding."""
+    """Returns whether the tensor is known to exceed a binding."""
     size = nbytes(tensor)
     return size is not None and size > target.max_binding_bytes
 
@@ -75,7 +76,7 @@ def is_large(tensor: Tensor, target: Target) -> bool:
 def placed(
     nodes: Sequence[Node], loads: Mapping[Tensor, Iterable[View]], stores: Sequence[Tensor], target: Target
 ) -> KernelBindings:
-    """How a kernel of these nodes binds what it reads, each through some views, and then what it stores."""
+    """Returns how a kernel of these nodes binds the tensors it loads, each through some views, and then the tensors it stores."""
     out = KernelBindings()
     whole = [t for t in stores if t.place is None]
     large = {t for t in [*loads, *whole] if is_large(t, target)}
@@ -97,8 +98,10 @@ def placed(
 
 
 def of_node(node: Node, target: Target, calculated: bool = False) -> KernelBindings:
-    """How a kernel of this node alone binds its operands and results; `calculated`: with those operands calculated in it that
-    are no more than a way to read weights."""
+    """Returns how a kernel of this node alone binds its operands and results.
+
+    With `calculated`, the kernel includes operands that only decode weights.
+    """
     loads: dict[Tensor, list[View]] = {}
     for read in node.reads:
         maker = read.tensor.producer
@@ -110,7 +113,8 @@ def of_node(node: Node, target: Target, calculated: bool = False) -> KernelBindi
 
 
 def is_way_to_read(node: Map) -> bool:
-    """Whether a map is of weights alone and inline: its readers calculate it, and its result is in no memory."""
+    """Returns whether a map only decodes weights: it is inline and reads only weights. Its readers compute it, and it is never
+    stored."""
     return node.inline and of_weights(node.operands.values())
 
 
@@ -119,7 +123,7 @@ def of_weights(reads: Iterable[Read]) -> bool:
 
 
 def _in_step(nodes: Sequence[Node], loads: Iterable[Tensor], stores: Sequence[Tensor]) -> list[Tensor]:
-    """The loads that a kernel of maps reads only where it stores: element by element, through whole views."""
+    """Returns the loads that a kernel of maps reads only where it stores: element by element, through whole views."""
     inside = {t: node for node in nodes for t in node.outputs}
     elsewhere: set[Tensor] = set()
     pending = [(tensor, True) for tensor in stores]
@@ -139,7 +143,7 @@ def _in_step(nodes: Sequence[Node], loads: Iterable[Tensor], stores: Sequence[Te
 
 
 def parts(stores: Iterable[Tensor], part: int) -> int:
-    """Dispatches of a kernel that computes `part` elements in each; 1 when `part` is 0."""
+    """Returns the number of dispatches of a kernel that computes `part` elements in each, or 1 if `part` is 0."""
     if not part:
         return 1
     (size,) = {t.size for t in stores}
@@ -154,8 +158,10 @@ def _moving(tensor: Tensor, part: int) -> BindingRange:
 
 
 def _fixed(tensor: Tensor, views: Iterable[View], target: Target) -> tuple[BindingRange, ...]:
-    """Consecutive ranges on all that the views reach, or the whole tensor when it is stored. Of more than an adapter binds there is
-    one too many: a model's text says how large a tensor is, and may name any size."""
+    """Returns consecutive ranges that cover all elements the views reach, or the whole tensor if it is stored.
+
+    The list ends one range beyond the target's limit, since a model file may claim any size.
+    """
     size, bits = nbytes(tensor), tensor.dtype.bits
     assert size is not None
     reached = [reach(view) for view in views]
@@ -167,13 +173,13 @@ def _fixed(tensor: Tensor, views: Iterable[View], target: Target) -> tuple[Bindi
 
 
 def reached_bits(*views: View) -> int:
-    """Bits of memory between the first and the last element that views of one tensor of known size show."""
+    """Returns the bits of memory between the first and the last element that views of one tensor of known size show."""
     ends = [reach(view) for view in views]
     return (max(high for _, high in ends) - min(low for low, _ in ends)) * views[0].dtype.bits
 
 
 def reach(view: View) -> tuple[int, int]:
-    """The first element that a view shows, and the one after the last; all of the tensor where that is not known."""
+    """Returns the first element that a view shows, and the one behind the last. Returns the whole tensor if that is unknown."""
     size = view.tensor.size
     low = high = view.offset
     for factor in view.factors:

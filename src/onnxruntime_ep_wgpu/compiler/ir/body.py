@@ -1,7 +1,7 @@
-"""The body of a map: WGSL statements with a slot wherever they read an element of an operand.
+"""The body of a map: WGSL statements with a slot at each read of an operand's element.
 
-In: text that reads by `<name>_at(coordinates...)`, without directives. Out: text and slots, which know operand and coordinates.
-Invariant: code that asks what a body reads, or changes that, looks at slots; the text between them is never looked at again.
+In: text without directives that reads by `<name>_at(coordinates...)`. Out: text and slots with their operand and coordinates.
+Invariant: code that inspects or changes the reads of a body uses the slots, and never parses the text between them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _RETURN = re.compile(r"\breturn $")
 
 @dataclass(frozen=True)
 class Element:
-    """A slot: the element of an operand at coordinates, which are WGSL and may read elements too. A `returned` one is the
-    statement that returns it, and not only a value."""
+    """A slot: the element of an operand at coordinates. These are WGSL and may contain slots. A `returned` slot is the whole
+    return statement, not only a value."""
 
     operand: str
     coordinates: tuple[Body, ...]
@@ -31,26 +31,26 @@ class Element:
 
 @dataclass(frozen=True)
 class Body:
-    """Statements of a map, or a part of them, with what they read in place. Without parts it is that of a pointwise map."""
+    """The statements of a map, or part of them, as text and slots. A pointwise map has an empty body."""
 
     parts: tuple[str | Element, ...] = ()
 
     @staticmethod
     def made(body: str, constants: Mapping[str, Constant], names: Collection[str] = ()) -> Body:
-        """`body` is the name of a file in `wgsl/bodies/`, or a text; its directives are about `constants`, and about those that it
-        declares, of operands and parameters called `names`.
+        """Returns a body from a file of `wgsl/bodies/`, by name, or from a text. Directives use `constants`, and those that the
+        text declares.
 
-        Raises what `preprocess` raises.
+        `names` are the operands and parameters. Raises the errors of `preprocess`.
         """
         return Body.of(preprocess(*declared(map_body(body) if body.isidentifier() else body, constants, names)))
 
     @staticmethod
     def of(text: str) -> Body:
-        """The body of a text. Raises ValueError for parentheses that do not match."""
+        """Returns the body of a text. Raises ValueError for unbalanced parentheses."""
         return _body(text)
 
     def elements(self, operand: str) -> Iterator[Element]:
-        """The slots of an operand."""
+        """Yields the slots of an operand."""
         for it in self.parts:
             if isinstance(it, Element):
                 if it.operand == operand:
@@ -59,7 +59,7 @@ class Body:
                     yield from coordinate.elements(operand)
 
     def changed(self, operand: str, change: Callable[[Element], Body]) -> Body:
-        """The body with something else in the place of each slot of an operand."""
+        """Returns the body with each slot of an operand replaced."""
 
         def now(part: str | Element) -> tuple[str | Element, ...]:
             if isinstance(part, str):
@@ -71,7 +71,7 @@ class Body:
         return Body(tuple(chain.from_iterable(map(now, self.parts))))
 
     def text(self, accessor: Callable[[str], str]) -> str:
-        """WGSL, with the functions that `accessor` names for operands in the slots."""
+        """Returns the WGSL. `accessor` maps an operand to the name of the function that reads it."""
 
         def shown(part: str | Element) -> str:
             if isinstance(part, str):
@@ -95,7 +95,7 @@ def _body(text: str) -> Body:
 
 
 def _coordinates(text: str, begin: int) -> tuple[tuple[Body, ...], int]:
-    """What is separated by commas from `begin` up to the parenthesis that ends it, and where that has ended."""
+    """Returns the comma-separated parts from `begin` to the closing parenthesis, and the position behind that."""
     found: list[Body] = []
     depth = 1
     for at in range(begin, len(text)):

@@ -1,10 +1,10 @@
-"""Expressions of pointwise operators, in Python syntax: what they mean is what their operands' kinds have.
+"""Expressions of pointwise operators, in Python syntax. The kinds of the operands define their meaning.
 
-`where(x >= 0, x, alpha * x)` means the same for every element type: operators and functions are looked up by the type of
-their operands, and a literal takes the type of what it meets. Casts are calls named after the type, `f32(x)`.
+`where(x >= 0, x, alpha * x)` works for every element type. The kind of the operands selects operators and functions. A literal
+takes the kind of the other operand. Casts are calls with the name of the kind, `f32(x)`.
 
-In: an expression, and `Operations` on values of some class, which have kinds. Out: a value. `emit/` has operations that write
-WGSL; those of `Checked` write nothing, so that what has no meaning is refused when a node is lowered.
+In: an expression, and `Operations` on values of some class with kinds. Out: a value. The operations in `emit/` write WGSL. Those
+of `Checked` write nothing, so that lowering can reject an invalid expression.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BINARY = {
 }
 _COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 _NOT_FINITE = {"infinity": float("inf"), "nan": float("nan")}
-_ARITY = {"where": 3, **dict.fromkeys(KINDS, 1)}  # of what is no function of a type
+_ARITY = {"where": 3, **dict.fromkeys(KINDS, 1)}  # for names that are not functions of a kind
 
 
 @lru_cache(maxsize=1024)
@@ -41,13 +41,13 @@ def parse(expression: str) -> ast.expr:
 
 @lru_cache(maxsize=1024)
 def names_in(expression: str) -> frozenset[str]:
-    """The operands, constants and functions that an expression mentions."""
+    """Returns the operands, constants and functions that an expression mentions."""
     return frozenset(node.id for node in ast.walk(parse(expression)) if isinstance(node, ast.Name))
 
 
 @lru_cache(maxsize=1024)
 def factored(expression: str, names: frozenset[str]) -> tuple[str, str]:
-    """A product `rest * name` as (rest, name), for one of `names`; anything else as (expression, "")."""
+    """Splits a product `rest * name` into (rest, name) for one of `names`. Returns (expression, "") for anything else."""
     tree = parse(expression)
     if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Mult):
         for factor, rest in ((tree.right, tree.left), (tree.left, tree.right)):
@@ -57,7 +57,7 @@ def factored(expression: str, names: frozenset[str]) -> tuple[str, str]:
 
 
 def spelled(value: float | int | bool) -> str:
-    """A number as an expression."""
+    """Returns a number as an expression."""
     return repr(value).replace("inf", "infinity")
 
 
@@ -70,7 +70,7 @@ V = TypeVar("V", bound=Typed)
 
 
 class Operations(Protocol[V]):
-    """Operations on values; two operands are of one kind. Each raises TypeError for what their kind does not have."""
+    """Operations on values. Two operands have the same kind. Each raises TypeError if the kind lacks the operation."""
 
     def literal(self, value: float | int | bool, kind: str) -> V: ...
     def boolean(self, value: bool) -> V: ...
@@ -88,9 +88,9 @@ class Operations(Protocol[V]):
 def evaluated(
     expression: str, names: Mapping[str, V], constants: Mapping[str, Constant], operations: Operations[V], kind: str
 ) -> V:
-    """The value of an expression whose result has compute type `kind`; `names` are operands, `constants` attribute values.
+    """Returns the value of an expression with the result kind `kind`. `names` are operands, `constants` attribute values.
 
-    Raises TypeError for what has no meaning: a name, a function or an operator that the types do not have.
+    Raises TypeError for an unknown name, function or operator.
     """
     try:
         found = _Evaluation(names, constants, operations).of(parse(expression))
@@ -110,9 +110,9 @@ def check_expression(
     int64: str,
     kind: str,
 ) -> None:
-    """Raises TypeError for an expression that has no meaning; operands are (name, kind), constants (name, type, value).
+    """Raises TypeError for an invalid expression. Operands are (name, kind), constants (name, type, value).
 
-    The type of a constant is there because True equals 1.
+    The type of a constant is part of the cache key because True equals 1.
     """
     names = {name: OfKind(of) for name, of in kinds}
     evaluated(expression, names, {name: value for name, _, value in constants}, Checked(int64), kind)
@@ -120,7 +120,7 @@ def check_expression(
 
 @dataclass(frozen=True)
 class _Literal:
-    """A number that has not met a typed operand yet."""
+    """A number without a kind so far."""
 
     value: float | int
     kind: ClassVar[str] = "literal"
@@ -201,7 +201,7 @@ class _Evaluation(Generic[V]):
         return self.operations.function(name, self._together(*args))
 
     def _together(self, *nodes: ast.expr) -> list[V]:
-        """Operands of one type: literals become the type of the others, floats when there are none."""
+        """Returns operands of one kind. Literals take the kind of the others, or f32 if there are none."""
         values = [self.of(n) for n in nodes]
         kinds = {v.kind for v in values if not isinstance(v, _Literal)}
         if len(kinds) > 1:
@@ -212,13 +212,13 @@ class _Evaluation(Generic[V]):
 
 @dataclass(frozen=True)
 class OfKind:
-    """A value of which nothing but the kind is known."""
+    """A value with only a kind."""
 
     kind: str
 
 
 class Checked(Kinds):
-    """Operations that find the kinds of results."""
+    """Operations that only determine the kinds of results."""
 
     def literal(self, value: float | int | bool, kind: str) -> OfKind:
         self.check_literal(value, kind)

@@ -1,4 +1,4 @@
-"""Floats that are only stored: those of 8 and 4 bits, and the expression of a number rounded to one, or to a half."""
+"""Floats that exist only in memory, with 8 and 4 bits, and the expression that rounds a number to one of them or to a half."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ...records import dataclass
 
 @dataclass(frozen=True)
 class Minifloat:
-    """A float of at most 8 bits. Its `digits` follow the point; `least` is the exponent of its least normal number.
+    """A float of at most 8 bits. `digits` counts the fraction bits; `least` is the exponent of the smallest normal number.
 
-    `infinity` and `nan` are bits, None when it has none; a NaN that would be minus zero is the only one, and larger bits
-    than `nan` are NaN too otherwise.
+    `infinity` and `nan` are bit patterns, None if there is none. If `nan` is the pattern of minus zero, it is the only NaN.
+    Otherwise larger patterns are NaN too.
     """
 
     digits: int
@@ -31,9 +31,9 @@ MINIFLOATS = {
 
 
 def rounded(value: str, dtype: DType, saturate: bool = True) -> str:
-    """The expression of an f32 value rounded to a float type, for where a model asks for it inside a fused chain.
+    """Returns the expression of an f32 value rounded to a float type, for rounding inside of a fused chain.
 
-    What is too large for a minifloat becomes its largest number or, without `saturate`, infinity or NaN.
+    A value too large for a minifloat becomes its largest number or, without `saturate`, infinity or NaN.
     """
     names = {DType.FLOAT16: "half", DType.BFLOAT16: "bfloat"}
     if dtype in MINIFLOATS:

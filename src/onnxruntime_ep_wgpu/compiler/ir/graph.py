@@ -1,11 +1,12 @@
 """The lowered graph: the kinds of node, which together express every operator.
 
-A `Map` computes one output element from its index: pointwise expressions, gathers, pads, pooling windows. It has no
-workgroup and can be inlined into the kernel that reads it or into the store of the kernel that feeds it. A `Call` is a
-cooperative kernel from `wgsl/` (matrix product, reduction, normalisation) that reads and writes through accessors. A
-`Join` computes nothing: it says which tensors lie side by side in a larger one, where the kernels that make them store them; a
-`Pad` says so of one tensor, and what is around it.
-Views are not nodes: they are how operands are looked at.
+- A `Map` computes one output element from its index: pointwise expressions, gathers, pads, pooling windows. It has no workgroup.
+  It can be inlined into the kernel that reads it, or into the store of the kernel in front of it.
+- A `Call` is a cooperative kernel from `wgsl/` (matrix product, reduction, normalisation). It reads and writes through accessors.
+- A `Join` computes nothing. It places tensors next to each other in a larger one, where their kernels store them.
+- A `Pad` places one tensor in a larger one, with fill around it.
+
+Views are not nodes; an operand is read through a view.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ from ..templates.preprocess import Constant, declared
 from .body import Body
 from .view import Node, Read, Storage, Tensor, View, distribute, split_groups
 
-MAX_COST = 160  # scalar operations in one kernel; a 200-operation kernel takes seconds to compile on lavapipe
-MAX_INLINED_COST = 24  # of a map that each of its readers calculates for itself
+MAX_COST = 160  # scalar operations in one kernel; a kernel with 200 operations takes seconds to compile on lavapipe
+MAX_INLINED_COST = 24  # of a map that each of its readers calculates again
 MOST_ELEMENTS = 1 << 32  # of a tensor: kernels count in u32
 REPETITION = symbol(program.REPETITION)
 
 
 def packed_run(read: Read) -> int:
-    """Of packed weights which a map makes real numbers of: how many elements along the last coordinate are the longest run of
-    words, at most 16 bytes, that has the same parameters and a multiple of its length everywhere before it. 0 for others."""
+    """Returns the length of the longest run along the last coordinate of packed weights that can be unpacked together.
+
+    A map converts the weights to real numbers. A run is whole words, at most 16 bytes, with the same quantisation parameters. Its
+    length divides the position of every run. Returns 0 for other operands.
+    """
     node, view = read.view.tensor.producer, read.view
     if not (isinstance(node, Map) and node.inline and node.is_pointwise and node.output.dtype.compute == "f32"):
         return 0
@@ -47,7 +51,7 @@ def packed_run(read: Read) -> int:
     if len(whole) != 1 or whole[0].dtype.bits > 8 or not whole[0].dtype.is_integer:
         return 0
     maker = whole[0].tensor.producer
-    if isinstance(maker, Map) and maker.inline:  # in no memory
+    if isinstance(maker, Map) and maker.inline:  # not in memory
         return 0
     blocks = [it.factors[-1] for it in operands if it is not whole[0] and it.factors]
     if any(block.stride != 0 for block in blocks):
@@ -62,8 +66,10 @@ def packed_run(read: Read) -> int:
 
 @dataclass(frozen=True)
 class Function:
-    """A function that a template calls, or the body of a map has as `$NAME`, given as an expression over parameters: (name, compute
-    type) pairs. In a body these are its variables."""
+    """A function that a template calls, or that the body of a map uses as `$NAME`: an expression over `parameters`.
+
+    The parameters are (name, compute type) pairs. In a body they are its variables.
+    """
 
     parameters: tuple[tuple[str, str], ...]
     expression: str
@@ -72,8 +78,10 @@ class Function:
 
 @dataclass(frozen=True)
 class Bits:
-    """What a variable of a body has to do with an element of `dtype`, which is narrower than a word: the bits of this element,
-    where it is to be `packed`, else the element that has these bits."""
+    """A conversion between a variable of a body and an element of `dtype`, which is narrower than a word.
+
+    If `packed`, it gives the bits of the element; otherwise the element with the bits in the variable.
+    """
 
     variable: str
     dtype: DType
@@ -82,17 +90,20 @@ class Bits:
 
 @dataclass(eq=False)
 class Map(Node):
-    """One output element from elements of the operands.
+    """Computes one output element from elements of the operands.
 
-    Pointwise: `expression` in Python syntax over the names of operands and parameters; every operand view has the output's shape.
-    Otherwise `body` has WGSL, the statements of a function of the output's coordinates (named by `coordinates`, grouped
-    by `groups`), and slots where it reads operands; it returns the element.
+    Pointwise: `expression` uses Python syntax over the names of operands and parameters; every operand view has the output's
+    shape.
 
-    `inline` marks what is not worth memory of its own, such as the matrix of windows that a convolution multiplies, or a
-    narrow integer less its zero point: its one reader computes it where it loads elements, even when it loads them more
-    than once (`is_read_again`). `neighbours`: every four elements along the last coordinate, from a multiple of 4 on, are made
-    of four neighbours of each operand by the same statements, so that its text makes them all where they are one vector.
-    `iterations` counts those of the body's loops, 0 without any.
+    Otherwise `body` contains WGSL, the statements of a function that returns the element. Its arguments are the output's
+    coordinates (named by `coordinates`, grouped by `groups`). Slots read operands.
+
+    - `inline` marks a result that is not worth memory, such as the matrix of windows that a convolution multiplies, or a narrow
+      integer minus its zero point. Its only reader computes it on load, even if it loads elements more than once
+      (`is_read_again`).
+    - `neighbours`: the same statements compute every aligned four elements along the last coordinate from four neighbours of each
+      operand. So one execution of the text computes all four if these are one vector.
+    - `iterations` counts the iterations of loops in the body, 0 without loops.
     """
 
     output: Tensor
@@ -120,8 +131,10 @@ class Map(Node):
 
 
 def is_read_again(node: Node, read: Read) -> bool:
-    """Whether a kernel of the node reads an element of this operand more than a few times: because the node does or, as an
-    inline map is calculated where it is read, because one of its readers does."""
+    """Returns whether a kernel of the node reads an element of this operand more than a few times.
+
+    Either the node itself does, or one of its readers does, since an inline map is calculated where it is read.
+    """
     if read.reuse or not (isinstance(node, Map) and node.inline):
         return read.reuse
     for reader in node.output.users:
@@ -135,10 +148,10 @@ def is_read_again(node: Node, read: Read) -> bool:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run a Call: taken when `guard` is not 0. `workgroups` counts them; constants and parameters add to the Call's.
+    """One way to run a Call, used if `guard` is not 0. Its constants and parameters extend those of the Call.
 
-    `template` is another algorithm than the Call's, which has the same operands and results. `product_bytes`, of a kernel that
-    can make several matrix products of one operand: how much workgroup memory they share, and how much each of them takes besides.
+    `template` selects another algorithm with the same operands and results. `product_bytes` belongs to a kernel that can compute
+    several matrix products of one operand: the workgroup memory that the products share, and that of each product.
     """
 
     workgroups: Dim
@@ -151,7 +164,7 @@ class Variant:
 
     @property
     def by_matrices(self) -> bool:
-        """Whether it multiplies matrices of subgroups."""
+        """Whether it multiplies matrices with subgroup matrix operations."""
         return any(name == "UNIT_M" for name, _ in self.constants)
 
 
@@ -159,13 +172,15 @@ class Variant:
 class Write:
     """A result of a Call and the coordinate groups of its store accessor `<name>_put(coordinates..., value)`.
 
-    With `vector` the template stores by `<name>_put4(coordinates..., value)` alone: the elements from the last coordinate, a
-    multiple of 4, to the next three, less those beyond its end. With `largest` it does so by `<name>_max(coordinates..., value)`
-    alone, an atomic operation: the largest of what is stored there, and of what was there before, stays; an i32. The accessor is
-    given an element of each tensor in `also`, of the same shape, behind that of this one: maps may be fused in which these meet. Of
-    `squares` the second tensor gets the sum of squares of each four elements of the first, which is this result or follows it; that
-    needs `in_fours`, and is no map, because a map makes an element from elements of one index. With `by_matrices` the variants of a
-    call that multiply matrices of subgroups store like those with `vector`.
+    - `vector`: the template stores only by `<name>_put4(coordinates..., value)`. This stores four elements from the last
+      coordinate on, which is a multiple of 4, except for those beyond its end.
+    - `largest`: the template stores only by `<name>_max(coordinates..., value)`. This atomic operation on an i32 keeps the
+      maximum of the new and the previous value.
+    - `also`: tensors of the same shape. The accessor gets an element of each behind that of `tensor`. Fused maps can combine
+      them.
+    - `squares`: the second tensor gets the sum of squares of each four elements of the first, which is this result or a map of
+      it. This needs `in_fours`. It is no map, because a map computes an element from elements of one index.
+    - `by_matrices`: variants with subgroup matrices store like those with `vector`.
     """
 
     tensor: Tensor
@@ -178,16 +193,16 @@ class Write:
 
     @property
     def in_fours(self) -> bool:
-        """Whether what is stored at a time is always four elements, at a multiple of 4: whole words of narrow types too."""
+        """Whether each store writes four elements at a multiple of 4, and so whole words of narrow types."""
         return self.vector and quotient(product(split_groups(self.tensor.shape, self.groups)[-1]), 4) is not None
 
 
 @dataclass(frozen=True)
 class Inner:
-    """Pointwise maps in the middle of a Call: its template calls `<name>(coordinates..., v)` for what they make of v.
+    """Pointwise maps in the middle of a Call. Its template calls `<name>(coordinates..., v)` to apply them to v.
 
-    `source` is the tensor that v would be an element of and `result` what the maps end with; neither is in memory.
-    `groups` are those of the coordinates over the axes of `source`.
+    v takes the role of an element of `source`; the last map computes `result`. Neither is in memory. `groups` are those of the
+    coordinates over the axes of `source`.
     """
 
     source: Tensor
@@ -197,13 +212,13 @@ class Inner:
 
     @property
     def operands(self) -> list[View]:
-        """What the maps read besides each other's results."""
+        """The operands of the maps, without each other's results."""
         own = {self.source, *(it.output for it in self.maps)}
         return [view for it in self.maps for view in it.reads if view.tensor not in own]
 
     @property
     def is_countable(self) -> bool:
-        """Whether no number of an element is beyond what kernels count to: there are not so many, or all is read by coordinates."""
+        """Whether kernels can count all elements: either there are few enough, or all operands are read by coordinates."""
         if not isinstance(self.source.size, int) or self.source.size < MOST_ELEMENTS:
             return True
         extents = tuple(map(product, split_groups(self.source.shape, self.groups)))
@@ -212,15 +227,18 @@ class Inner:
 
 @dataclass(eq=False)
 class Call(Node):
-    """A cooperative kernel: `template` names a file in wgsl/ whose function `kernel(w, lane)` runs once per workgroup.
+    """A cooperative kernel: `template` names a file in wgsl/ with a function `kernel(w, lane)` that runs once per workgroup.
 
-    `flops` is the arithmetic that its definition asks for, 0 where memory is what it is about. It is dispatched `repeats`
-    times, at least once; its parameters may count the dispatches by `REPETITION`, from 0. What one dispatch leaves to the
-    next are the `loop_carried` results: always in memory, and read through `<name>_at(...)` too. What the maps of `inner` read is
-    among the operands, so that code which asks what a Call reads need not know of them. What a Call does not
-    store of a result in `onto` is what that tensor has there, whose place is the result's memory. An operand may show a result,
-    one that is `updated`: its template reads no element of it that any invocation stores. `note` shows users what a rule has made
-    of it that its template does not.
+    - `flops`: the arithmetic that its definition requires, 0 if memory bounds it.
+    - `repeats`: the number of dispatches, at least one. Parameters may use their index as `REPETITION`, from 0.
+    - `loop_carried`: results passed from one dispatch to the next. They are always in memory, and `<name>_at(...)` reads them.
+    - `inner`: maps inside of the kernel. `operands` includes their operands, so code that inspects the reads of a Call can ignore
+      them.
+    - `onto`: tensors that provide the elements of a result that the Call does not store. Such a tensor shares the result's
+      memory.
+    - `note`: shows users what a rule added to the template.
+
+    An operand may show a result, which is then `updated`: the template reads no element of it that any invocation stores.
     """
 
     template: str
@@ -240,29 +258,29 @@ class Call(Node):
 
     @property
     def names(self) -> frozenset[str]:
-        """What its template may ask for: operands, results and parameters."""
+        """The names that its template may use: operands, results and parameters."""
         return frozenset((*self.operands, *self.results, *self.parameters))
 
     def constant(self, name: str) -> Constant:
-        """The value of a constant, which the template may declare. Raises KeyError for another one."""
+        """Returns the value of a constant; its default may come from the template. Raises KeyError for an unknown name."""
         return declared(template(self.template), self.constants, self.names)[1][name]
 
     @property
     def label(self) -> str:
-        """What the kernel is called: its template, and its note."""
+        """The display name of the kernel: its template and its note."""
         units = "matrix units" if any(it.by_matrices for it in self.variants) else ""
         detail = ", ".join(filter(None, (self.note, units)))
         return f"{self.template} ({detail})" if detail else self.template
 
     @property
     def updated(self) -> list[Tensor]:
-        """The results of which it reads, as operands, what was there before."""
+        """The results with previous elements that it reads as operands."""
         own = [write.tensor for write in self.results.values()]
         return [it for it in own if any(view.tensor is it for view in self.reads)]
 
     @property
     def stays(self) -> list[Tensor]:
-        """The results that must be in memory although nothing else may read them."""
+        """The results that must be in memory even without other readers."""
         return [self.results[name].tensor for name in self.loop_carried]
 
     @property
@@ -273,8 +291,11 @@ class Call(Node):
 
 @dataclass(eq=False)
 class Join(Node):
-    """Tensors side by side along `axis` of `output`. `passes/place.py` decides how: as a map, or stored in place by the
-    kernels that make them. What is left of it then has as operands what lies in `output`, and has no kernel."""
+    """Tensors next to each other along `axis` of `output`.
+
+    `passes/place.py` turns it into a map, or lets the kernels of the operands store them in place. A placed join has operands
+    that are parts of `output`, and no kernel.
+    """
 
     output: Tensor
     operands: dict[str, Read]
@@ -283,7 +304,7 @@ class Join(Node):
 
     @property
     def is_placed(self) -> bool:
-        """Whether its operands lie in its output."""
+        """Whether its operands are placed in its output."""
         return all(view.tensor.place is not None for view in self.reads)
 
     @property
@@ -293,10 +314,10 @@ class Join(Node):
 
 @dataclass(eq=False)
 class Pad(Node):
-    """The operand `x` inside of `output`, from element `begins` of each axis on, and `fill`, one element, around it.
+    """The operand `x` inside of `output`, from element `begins` of each axis on, with `fill`, one element, around it.
 
-    `passes/place.py` decides how: as a map, or stored in place by the kernel that makes x, and filled around that by another
-    one. Its result is a Join of these then.
+    `passes/place.py` turns it into a map, or places both: the kernel of x stores x, and another one stores the fill. The result
+    is then a Join of these.
     """
 
     output: Tensor
@@ -311,7 +332,8 @@ class Pad(Node):
 
 @dataclass(frozen=True)
 class DataAssertion:
-    """Every element of `values`, integers, is from `low` to `high`, else outside `what`; `origin` relies on it."""
+    """Asserts that every element of `values`, integers, is from `low` to `high`; otherwise it is outside of `what`. `origin`
+    requires this."""
 
     values: Tensor
     low: Dim
@@ -322,7 +344,7 @@ class DataAssertion:
 
 @dataclass(frozen=True)
 class Message:
-    """A text with a place `{}` for each of `dims`, which are known when it is said; whether it is about a limit."""
+    """A text with a placeholder `{}` for each of `dims`, which are known when it is shown. `limit`: it is about a limit."""
 
     text: str
     dims: tuple[Dim, ...] = ()
@@ -337,15 +359,15 @@ class LoweredGraph:
     inputs: list[Tensor]
     outputs: list[Tensor]
     nodes: list[Node]
-    checks: list[tuple[Dim, Message]]  # must not be 0 when a plan is made; the message says what is wrong
+    checks: list[tuple[Dim, Message]]  # each must not be 0 when a plan is made; the message explains the error
     operators: dict[str, str]  # of the ONNX nodes by name, as in `origin`
-    assertions: list[DataAssertion] = field(default_factory=list)  # about data; looked at by runs that check everything
-    declined: list[program.Declined] = field(default_factory=list)  # by rules of rewrite/, and passes/one_row/
+    assertions: list[DataAssertion] = field(default_factory=list)  # about data; evaluated by runs with full checks
+    declined: list[program.Declined] = field(default_factory=list)  # by rules of rewrite/ and by passes/one_row/
     aliases: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # as `Program.aliases`
     sized: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # as `Program.sized`
 
     def weights(self) -> list[Tensor]:
-        """The weights that nodes read or assertions are about, each once."""
+        """Returns the weights that nodes or assertions read, without duplicates."""
         tensors = [view.tensor for node in self.nodes for view in node.reads]
         tensors += [assertion.values for assertion in self.assertions]
         return [it for it in dict.fromkeys(tensors) if it.storage is Storage.WEIGHT]

@@ -1,8 +1,7 @@
-"""The compute types, called kinds, and what each of them has: operators, functions and conversions.
+"""The compute types, called kinds, with the operators, functions and conversions of each.
 
-In: an operation and the kinds of its operands. Out: the kind of its result; TypeError for what a kind does not have: the operators
-of `_ALLOWED`, and functions that are neither builtins of WGSL nor definitions of the prelude. How an operation is written is in
-`emit/scalar.py`.
+In: an operation and the kinds of its operands. Out: the kind of its result. Raises TypeError if a kind lacks the operation.
+`_ALLOWED` lists the operators. Functions are builtins of WGSL or definitions of the prelude. `emit/scalar.py` writes the WGSL.
 """
 
 from __future__ import annotations
@@ -14,13 +13,14 @@ from ..templates.functions import signature
 LONG = ("i64", "u64")
 DOUBLE = "f64"
 WIDE = (*LONG, DOUBLE)
-"""Kinds of 64 bits, of which there are no vectors."""
+"""Kinds of 64 bits. They have no vectors."""
 WIDEST = "i128"
-"""What reductions of integers combine: sums, functions and conversions, which keep the low bits. No tensor has it."""
+"""The accumulator of integer reductions. It has sums, functions and conversions, which keep the low bits. No tensor has this
+kind."""
 KINDS = ("f32", "i32", "u32", *WIDE, WIDEST, "bool")
 OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "rem", "&": "and", "|": "or", "^": "xor"}
 _ALLOWED = {"f32": "+-*/%", DOUBLE: "+-*/%", "bool": "&|", WIDEST: "+"}  # of the operators; integers have all
-# Functions whose WGSL builtin is exact enough, by kind.
+# Functions with a WGSL builtin that is exact enough, by kind.
 _BUILTINS = {
     "f32": {"sqrt", "floor", "ceil", "trunc", "abs"},
     "i32": {"abs", "min", "max"},
@@ -29,7 +29,7 @@ _BUILTINS = {
     "u64": set(),
 }
 _ARGUMENTS = {"min": 2, "max": 2}  # of builtins; the others have one
-# What a function gives that is neither its own kind nor what its text says.
+# The result kind of a function, if it is neither its own kind nor determined by its declaration.
 _RESULTS = {("ordered", DOUBLE): "u64"}
 
 
@@ -42,13 +42,13 @@ class Called(NamedTuple):
 
 
 class Kinds:
-    """What kinds have; `int64` is "native" or "pair"."""
+    """The operations of kinds. `int64` is "native" or "pair"."""
 
     def __init__(self, int64: str) -> None:
         self.pairs = int64 == "pair"
 
     def type(self, kind: str, width: int = 1) -> str:
-        """The WGSL type. Raises TypeError for four wide integers, which are no vector."""
+        """Returns the WGSL type. Raises TypeError for vectors of wide kinds, which do not exist."""
         if width == 4:
             if kind in (*WIDE, WIDEST):
                 raise TypeError(f"{kind} has no vec4")
@@ -58,11 +58,11 @@ class Kinds:
         return "vec2<u32>" if self._in_words(kind) else kind
 
     def _in_words(self, kind: str) -> bool:
-        """Whether a kind is two words in WGSL, the low one first."""
+        """Returns whether a kind is two words in WGSL, the low one first."""
         return kind == DOUBLE or (kind in LONG and self.pairs)
 
     def check_literal(self, value: float | int | bool, kind: str) -> None:
-        """Of a number with digits after the point there is no integer."""
+        """Raises TypeError for an integer with a fraction."""
         if kind not in ("bool", "f32", DOUBLE) and isinstance(value, float) and not value.is_integer():
             raise TypeError(f"{value} is no {kind}")
 
@@ -87,7 +87,8 @@ class Kinds:
             raise TypeError(f"a condition is {kind}")
 
     def check_conversion(self, source: str, kind: str) -> None:
-        """By ONNX Cast's rules: truncate towards zero, wrap integers."""
+        """Raises TypeError for a conversion that does not exist. Conversions follow ONNX Cast: truncate towards zero, wrap
+        integers."""
         if source == kind or source == "bool":
             return
         if kind == "bool":
@@ -99,7 +100,7 @@ class Kinds:
                 raise TypeError(f"{source} is no {kind}")
 
     def called(self, name: str, kind: str, count: int) -> Called:
-        """The function of this name for `count` arguments of a kind: a builtin of WGSL or `<name>_<kind>` of the prelude."""
+        """Returns the function of this name for `count` arguments of a kind: a WGSL builtin or `<name>_<kind>` of the prelude."""
         if name in _BUILTINS.get(kind, ()):
             wanted, found = _ARGUMENTS.get(name, 1), Called(name, kind, True)
         else:

@@ -1,7 +1,8 @@
-"""Integers of 32 bits that are signed bytes in memory, but for their first bit where that is unsigned.
+"""Integers of 32 bits that are signed bytes in memory. For unsigned bytes the top bit is inverted.
 
-In: a tensor that maps make of bytes. Out: what reads these. Invariant: what multiplies bytes sees the very numbers of the maps;
-zero points that would take nine bits are no part of them (`lower/ops/byte_products.py`).
+In: a tensor that maps compute from bytes. Out: the bytes, windows and readers of such a tensor. Invariant: a multiplication of
+the bytes uses exactly the numbers of the maps. Zero points that would need nine bits are not part of them
+(`lower/ops/byte_products.py`).
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from .graph import Call, Map
 from .view import Node, Read, Tensor, View
 
 EXPRESSIONS = {DType.INT8: "i32(x)", DType.UINT8: "i32(x) - 128"}
-"""The map of each type of bytes to numbers from -128 to 127."""
+"""The map of each byte type to numbers from -128 to 127."""
 SIGNED = "SIGNED"
-"""The constant of a map that is made so that units multiply the bytes."""
+"""The constant that marks a map for multiplication of bytes by matrix units."""
 PADDING = "PADDING"
-"""The constant of a map of windows that says what pads them."""
+"""The constant of a map of windows with the value of their padding."""
 
 
 def bytes_of(tensor: Tensor) -> View | None:
-    """The bytes that an inline map makes these numbers of; None where it does something else."""
+    """Returns the bytes that an inline map converts to these numbers, or None."""
     node = tensor.producer
     if not (isinstance(node, Map) and node.inline and SIGNED in node.constants):
         return None
@@ -30,7 +31,7 @@ def bytes_of(tensor: Tensor) -> View | None:
 
 
 def windows_of(tensor: Tensor) -> Map | None:
-    """The map that makes these numbers windows of an image of signed bytes; None where something else does."""
+    """Returns the map that arranges signed bytes of an image as windows with these numbers, or None."""
     node = tensor.producer
     if isinstance(node, Map) and node.inline and PADDING in node.constants and tensor.dtype is DType.INT32:
         return node if all(bytes_of(view.tensor) is not None for view in node.reads) else None
@@ -38,12 +39,12 @@ def windows_of(tensor: Tensor) -> Map | None:
 
 
 def are_bytes(tensor: Tensor) -> bool:
-    """Whether matrix units for signed bytes can multiply these numbers."""
+    """Returns whether matrix units for signed bytes can multiply these numbers."""
     return bytes_of(tensor) is not None or windows_of(tensor) is not None
 
 
 def sources(read: Read) -> Iterator[tuple[Tensor, bool]]:
-    """The bytes that an operand of a product is made of, and whether sixteen neighbours of it are sixteen of them in memory."""
+    """Yields the bytes that an operand of a product comes from, and whether sixteen neighbours of it are adjacent in memory."""
     if (view := bytes_of(read.view.tensor)) is not None:
         yield view.tensor, read.loads_together(16)
     elif (windows := windows_of(read.view.tensor)) is not None:
@@ -53,7 +54,7 @@ def sources(read: Read) -> Iterator[tuple[Tensor, bool]]:
 
 
 def are_multiplied(tensor: Tensor) -> bool:
-    """Whether matrix units multiply the bytes that a map makes these numbers of, and nothing else reads these."""
+    """Returns whether matrix units multiply the bytes behind these numbers, and the numbers have no other reader."""
     if bytes_of(tensor) is None or len(tensor.users) != 1:
         return False
     (reader,) = tensor.users

@@ -1,9 +1,10 @@
-"""Tensors of a lowered graph, and views: how a consumer looks at a tensor, and what every node has of both.
+"""Tensors of a lowered graph; views, through which operands are read; and the base class of nodes.
 
-A `View` maps the elements of a logical shape onto flat indices of a tensor, as numpy's strides do, with symbolic
-extents. Each logical axis has zero or more factors (extent, stride), outermost first, so that a reshape which merges
-transposed axes stays a view. Transpose, Slice, Expand, Reshape, Squeeze and Split never move data: they make views, and
-the code generator turns a view into index arithmetic of the kernel that reads through it.
+A `View` maps the elements of a logical shape to flat indices of a tensor, like numpy strides, with symbolic extents. Each logical
+axis has zero or more factors (extent, stride), outermost first. So a reshape that merges transposed axes stays a view.
+
+Transpose, Slice, Expand, Reshape, Squeeze and Split never move data: they become views. The code generator turns a view into
+index arithmetic of the kernel that reads through it.
 """
 
 from __future__ import annotations
@@ -32,31 +33,31 @@ class Tensor:
     producer: Node | None = None
     data: Any = None
     elements: tuple[Dim, ...] = ()
-    kept: bool = False  # in memory even when no kernel reads it there
+    kept: bool = False  # in memory even if no kernel reads it
     users: list[Node] = field(default_factory=list)
-    place: View | None = None  # where its elements lie in another tensor, whose memory it is a part of
+    place: View | None = None  # the elements of another tensor that are its memory
 
     def __post_init__(self) -> None:
         assert are_dims(self.shape), f"the shape {self.shape} of {self.name!r} holds what is no dim"
 
     @property
     def memory(self) -> Tensor:
-        """The tensor whose memory its elements are in: mostly itself."""
+        """The tensor that owns the memory of its elements: usually itself."""
         return self if self.place is None else self.place.tensor
 
     @cached_property
     def size(self) -> Dim:
-        """Number of elements."""
+        """The number of elements."""
         return product(self.shape)
 
     @property
     def is_literal(self) -> bool:
-        """A weight of one element is part of a kernel's text, which saves a binding."""
+        """Whether it is a weight of one element. Kernels include such a weight as text, which saves a binding."""
         return self.storage is Storage.WEIGHT and self.size == 1 and self.dtype.compute is not None
 
     @property
     def is_stored(self) -> bool:
-        """Whether more than the kernels of the graph look at it."""
+        """Whether it is read outside of the graph's kernels."""
         return self.kept or self.storage in (Storage.OUTPUT, Storage.STATE)
 
     def __repr__(self) -> str:
@@ -75,7 +76,7 @@ Axis = tuple[Factor, ...]
 
 
 def coalesce(factors: Sequence[Factor]) -> list[Factor]:
-    """The fewest factors that give the same indices: no extent of 1, neighbours merged where contiguous."""
+    """Returns the fewest factors with the same indices: without extents of 1, and with contiguous neighbours merged."""
     out: list[Factor] = []
     for f in factors:
         if f.extent == 1:
@@ -89,7 +90,7 @@ def coalesce(factors: Sequence[Factor]) -> list[Factor]:
 
 @dataclass(frozen=True)
 class View:
-    """Elements of `tensor` in the order of a logical shape, one entry of `axes` per logical axis."""
+    """Elements of `tensor` in the order of a logical shape, with one entry of `axes` per logical axis."""
 
     tensor: Tensor
     shape: Shape
@@ -127,7 +128,7 @@ class View:
 
     @cached_property
     def is_whole(self) -> bool:
-        """True when element i of the view is element i of the tensor, for all its elements."""
+        """Whether element i of the view is element i of the tensor, for all its elements."""
         factors = self.factors
         return (
             self.offset == 0
@@ -137,7 +138,7 @@ class View:
 
     @property
     def permutation(self) -> tuple[int, ...] | None:
-        """The order in which it shows the axes of its tensor; None where it does more than permute them."""
+        """The order in which it shows the axes of its tensor, or None if it is not only a permutation."""
         whole = View.of(self.tensor)
         left, order = list(range(whole.rank)), []
         for shown in zip(self.shape, self.axes, strict=True):
@@ -154,7 +155,7 @@ class View:
         )
 
     def reshape(self, shape: Shape) -> View | None:
-        """The same elements in another shape of the same size, or None when that needs a copy."""
+        """Returns the same elements in another shape of the same size, or None if that needs a copy."""
         if shape == self.shape:
             return self
         if self.is_whole:
@@ -163,12 +164,12 @@ class View:
         return None if axes is None else View(self.tensor, shape, axes, self.offset)
 
     def taken_as(self, shape: Shape) -> View:
-        """A whole view in another shape, which has the same size in every run that uses it, which is not checked here."""
+        """Returns a whole view in another shape. The sizes must be equal in every run that uses it; this is not checked here."""
         assert self.is_whole
         return View._rows(self.tensor, shape)
 
     def slice(self, axis: int, start: Dim, step: int, length: Dim) -> View | None:
-        """`length` elements of one axis from `start` in steps of `step` (may be negative); None when it needs a copy."""
+        """Returns `length` elements of one axis from `start` in steps of `step` (may be negative), or None if that needs a copy."""
         shape = (*self.shape[:axis], length, *self.shape[axis + 1 :])
         if start == 0 and step == 1 and length == self.shape[axis]:
             return self
@@ -185,8 +186,10 @@ class View:
         return View(self.tensor, shape, (*self.axes[:axis], new, *self.axes[axis + 1 :]), self.offset + start * stride)
 
     def stored_as(self, place: View) -> tuple[View, View] | None:
-        """For elements that shall lie where `place`, of this shape, has them: this view's tensor in its own order, and the
-        place of that. None when this view does not show every element of its tensor exactly once."""
+        """Returns this view's tensor in its own order, and the place of that, for elements that shall be stored at `place`.
+
+        `place` has the shape of this view. Returns None if the view does not show every element of its tensor exactly once.
+        """
         if self.is_whole:
             return self, place
         digits: list[tuple[Factor, Dim]] = []  # of the index into this tensor, with the strides in the other one
@@ -213,7 +216,7 @@ class View:
         return View._rows(self.tensor, shape), View(place.tensor, shape, axes, place.offset)
 
     def expand(self, shape: Shape) -> View:
-        """Broadcast to `shape` by the rules of numpy; an extent that may be 1 at run time gets a conditional stride."""
+        """Broadcasts to `shape` by the rules of numpy. An extent that may be 1 at run time gets a conditional stride."""
         missing = len(shape) - self.rank
         axes: list[Axis] = [(Factor(d, 0),) if d != 1 else () for d in shape[:missing]]
         for have, want, axis in zip(self.shape, shape[missing:], self.axes, strict=True):
@@ -228,8 +231,11 @@ class View:
 
     @property
     def fours(self) -> tuple[Dim, ...] | None:
-        """What must be multiples of 4 so that every four elements, counted from a multiple of 4, are neighbours in memory from
-        such a place on, or one element; None where they never are."""
+        """The dims that must be multiples of 4 so that every aligned four elements are aligned neighbours in memory, or one
+        element.
+
+        None if they never are.
+        """
         factors = self.factors
         if not factors:
             return ()
@@ -242,7 +248,7 @@ class View:
 
 
 def distribute(factors: Sequence[Factor], shape: Shape) -> tuple[Axis, ...] | None:
-    """Hands the factors, outermost first, to the axes of `shape`, splitting a factor where an axis ends inside it."""
+    """Distributes the factors, outermost first, over the axes of `shape`. Splits a factor if an axis ends inside of it."""
     axes: list[Axis] = []
     rest = list(factors)
     for extent in shape:
@@ -269,7 +275,7 @@ def distribute(factors: Sequence[Factor], shape: Shape) -> tuple[Axis, ...] | No
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """The common shape of operands that broadcast; mismatches of symbolic dims are checked when a plan is made."""
+    """Returns the broadcast shape of operands. Mismatches of symbolic dims are checked when a plan is made."""
     rank = max(map(len, shapes))
     padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
     out: list[Dim] = []
@@ -283,13 +289,14 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 
 @dataclass(frozen=True)
 class Read:
-    """An operand: the view, and into how many coordinates its axes are grouped for the accessor.
+    """An operand: a view, and how its axes are grouped to coordinates of the accessor.
 
-    `groups=(2, 1)` gives `x_at(a, b)`, where a counts over the first two axes and b over the third. `reuse` says that a
-    kernel reads an element more than a few times, so that an expensive producer must not be recomputed there. `vector`
-    asks for `x_at4(a, b)` too, the elements b to b + 3, b a multiple of 4: one load where the layout allows it. `run` asks
-    for `x_run(a, b)`: so many elements from b on, a multiple of it, as vec4s `v` that have a factor `scale` in common. `here`:
-    a map with a body reads it at its own coordinates alone, if at all.
+    `groups=(2, 1)` gives `x_at(a, b)`, where a counts over the first two axes and b over the third.
+
+    - `reuse`: a kernel reads an element more than a few times, so an expensive producer must not be recomputed there.
+    - `vector`: adds `x_at4(a, b)`, the elements b to b + 3, with b a multiple of 4. It is one load if the layout allows it.
+    - `run`: adds `x_run(a, b)`, that many elements from b on, a multiple of it, as vec4s `v` with a common factor `scale`.
+    - `here`: a map with a body reads the operand only at its own coordinates, if at all.
     """
 
     view: View
@@ -305,11 +312,11 @@ class Read:
 
     @property
     def loads_vectors(self) -> bool:
-        """True when four neighbours of the last coordinate lie together in memory, at a multiple of four."""
+        """Whether four neighbours along the last coordinate are adjacent in memory, at a multiple of four."""
         return self.loads_together(4)
 
     def loads_together(self, count: int) -> bool:
-        """The same of `count` neighbours."""
+        """Like `loads_vectors`, for `count` neighbours."""
         inner = self.view.rank - self.groups[-1]
         outer = [f for axis in self.view.axes[:inner] for f in axis]
         last = coalesce([f for axis in self.view.axes[inner:] for f in axis])
@@ -334,9 +341,9 @@ def split_groups(shape: tuple[Dim, ...], groups: tuple[int, ...]) -> tuple[tuple
 
 
 class Node:
-    """What makes tensors of tensors; what kinds there are is in `graph`. Nodes are equal when they are the same object.
+    """The base class of nodes, which compute tensors from tensors; `graph` has the kinds. Nodes compare by identity.
 
-    `origin` names the ONNX nodes that it calculates, or a part of.
+    `origin` names the ONNX nodes that it calculates, whole or in part.
     """
 
     operands: dict[str, Read]
@@ -349,5 +356,5 @@ class Node:
 
     @property
     def outputs(self) -> list[Tensor]:
-        """The tensors that it makes."""
+        """The tensors that it computes."""
         raise NotImplementedError

@@ -1,5 +1,7 @@
-"""Nodes of the lowered graph that several stages make: operators, rules and passes.
+"""Makes nodes of the lowered graph for several stages: operators, rules and passes.
 
-`flash` (attention as calls) and `row_kernels` (kernels over rows); `joins` and `pads` (as maps, or in memory) over
-`coordinates`; `divide` (nodes that need more bindings than there are, as several nodes).
+- `flash`: attention as calls.
+- `row_kernels`: kernels over rows.
+- `joins`, `pads`: as maps or in memory, over `coordinates`.
+- `divide`: splits nodes that need more bindings than the target has.
 """

@@ -1,4 +1,5 @@
-"""Coordinates of a body that treats some axes by themselves: one for each, and one for every run of others between them."""
+"""Coordinates of a body that handles some axes separately: one coordinate for each, and one for each run of other axes between
+them."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Collection
 
 
 def apart(rank: int, axes: Collection[int]) -> tuple[list[int], dict[int, int]]:
-    """Over how many axes each coordinate counts, and the number of the coordinate for each of `axes`."""
+    """Returns how many axes each coordinate counts over, and the number of the coordinate of each axis in `axes`."""
     groups: list[int] = []
     numbers: dict[int, int] = {}
     for axis in range(rank):
@@ -20,5 +21,5 @@ def apart(rank: int, axes: Collection[int]) -> tuple[list[int], dict[int, int]]:
 
 
 def named(prefix: str, groups: Collection[object]) -> tuple[str, ...]:
-    """The names of so many coordinates: `prefix` and their numbers."""
+    """Returns one name per coordinate: `prefix` and its number."""
     return tuple(f"{prefix}{k}" for k in range(len(groups)))

@@ -1,12 +1,11 @@
-"""Dividing: a node whose tensors are so large that its kernel has not enough bindings becomes several nodes.
+"""Dividing: a node with tensors so large that its kernel lacks bindings becomes several nodes.
 
-In: a map. Out: nodes each of which binds what there is, and which make the same result. Invariant: every node that comes out
-fits, else BindingsError is raised, which names the tensors. Calls are divided where operators make them (`ops/chunked_rows.py`,
-`ops/matmul.py`).
+In: a map. Out: nodes that fit the available bindings and compute the same result. Invariant: every returned node fits. Otherwise
+BindingsError names the tensors. Operators divide their calls themselves (`ops/chunked_rows.py`, `ops/matmul.py`).
 
-A map is divided along an axis of its result, where that makes it reach less of its operands, and each part is stored where it
-belongs. What only picks elements of one operand, as Gather and Pad do, takes one page of the operand after the other: a map
-gives the elements that are in its page and leaves the others as they were.
+A map is divided along an axis of its result if each part then reaches less of its operands. Each part is stored in place. A map
+that only selects elements of one operand, like Gather and Pad, processes one page of the operand after the other. The map of a
+page computes the elements in this page, and copies the others.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ MOST_PARTS = 1024  # of one map
 
 
 class BindingsError(UnsupportedError):
-    """A kernel needs more bindings than there are."""
+    """A kernel needs more bindings than the target has."""
 
 
 def too_many_bindings(node: Node, target: Target) -> str | None:
-    """Why a kernel of just this node has not enough bindings; None when it has."""
+    """Returns why a kernel of only this node lacks bindings, or None."""
     bound = list(dict.fromkeys([*(v.tensor for v in node.reads), *node.outputs]))
     large = [t for t in bound if is_large(t.memory, target)]
     if not large and len(bound) <= target.max_storage_buffers:
@@ -48,7 +47,7 @@ def too_many_bindings(node: Node, target: Target) -> str | None:
 
 
 def check_bindings(node: Node, target: Target) -> None:
-    """Raises BindingsError when a kernel of just this node has not enough bindings."""
+    """Raises BindingsError if a kernel of only this node lacks bindings."""
     reason = too_many_bindings(node, target)
     if reason is not None:
         raise BindingsError(reason)
@@ -59,7 +58,7 @@ def is_bindable(node: Node, target: Target) -> bool:
 
 
 def divided(node: Map, target: Target) -> list[Map | Join]:
-    """Nodes that make the output of a map: itself where it fits. Raises BindingsError when nothing helps."""
+    """Returns nodes that compute the output of a map: the map itself if it fits. Raises BindingsError if no division fits."""
     try:
         check_bindings(node, target)
         return [node]
@@ -78,7 +77,7 @@ def divided(node: Map, target: Target) -> list[Map | Join]:
 
 
 def placed_copies(view: View, place: View, origin: tuple[str, ...], target: Target) -> list[Map]:
-    """Maps that store what a view shows at a place, a part of a large tensor. Raises BindingsError."""
+    """Returns maps that store the elements of a view at a place in a large tensor. Raises BindingsError."""
     output = Tensor(view.dtype, view.shape, place=place)
     output.producer = node = Map(output, {"x": Read(view, (view.rank,))}, expression="x", origin=origin)
     parts = _parts(node, target)
@@ -89,15 +88,17 @@ def placed_copies(view: View, place: View, origin: tuple[str, ...], target: Targ
 
 
 def joined(output: Tensor, parts: list[Map], origin: tuple[str, ...]) -> Join:
-    """What `output` is when these maps, each of which stores a part of it, have run."""
+    """Returns the join of maps that each store a part of `output`."""
     operands = {f"x{k}": Read(View.of(part.output), (len(part.output.shape),)) for k, part in enumerate(parts)}
     output.producer = join = Join(output, operands, 0, origin)
     return join
 
 
 def least_reach(options: Sequence[Sequence[tuple[View, int | None]]]) -> int | None:
-    """Which of several ways to halve operands and results, each along the axis that is given with it, leaves least to reach. None
-    without any."""
+    """Returns the number of the option that reaches least memory, or None.
+
+    An option halves operands and results, each along the axis given with it.
+    """
     best: tuple[int, int] | None = None
     for number, option in enumerate(options):
         extents = {view.shape[axis] for view, axis in option if axis is not None}
@@ -106,7 +107,7 @@ def least_reach(options: Sequence[Sequence[tuple[View, int | None]]]) -> int | N
             continue
         halves = [view if axis is None else view.slice(axis, 0, 1, extent // 2) for view, axis in option]
         if all(half is not None for half in halves):
-            # Sizes that only a run has do not count: it is compiled again where it is large.
+            # Sizes unknown at compile time do not count: the graph is compiled again for runs with large sizes.
             found = sum(reached_bits(half) for half in halves if half and nbytes(half.tensor) is not None)
             best = min(best or (found, number), (found, number))
     return best[1] if best is not None else None
@@ -116,7 +117,7 @@ def least_reach(options: Sequence[Sequence[tuple[View, int | None]]]) -> int | N
 
 
 def _parts(node: Map, target: Target) -> list[Map] | None:
-    """Maps that fit, each of which stores a part of the output; None when that is not to be had."""
+    """Returns maps that fit and each store a part of the output, or None if that is impossible."""
     pending, done = [node], list[Map]()
     while pending:
         if len(pending) + len(done) > MOST_PARTS:
@@ -134,7 +135,7 @@ def _parts(node: Map, target: Target) -> list[Map] | None:
 
 
 def _reached(node: Node) -> int:
-    """Bits between the first and the last element that a node reads or stores of each tensor."""
+    """Returns the sum over all tensors of the bits between the first and the last element that a node reads or stores."""
     views = [*node.reads, *(t.place or View.of(t) for t in node.outputs)]
     total = 0
     for tensor in {view.tensor for view in views}:
@@ -154,7 +155,7 @@ def _halves(node: Map, axis: int, target: Target) -> list[Map] | None:
         return None
     lanes = elements_per_word(node.output.dtype, target)
     inner = product(node.output.shape[axis + 1 :])
-    if lanes > 1 and isinstance(inner, int):  # a part has words of its own
+    if lanes > 1 and isinstance(inner, int):  # a part consists of whole words
         step = lanes // math.gcd(inner, lanes)
         half = half // step * step
         if not half:
@@ -167,7 +168,7 @@ def _halves(node: Map, axis: int, target: Target) -> list[Map] | None:
 
 
 def _inside(view: View, axis: int) -> int:
-    """Of how many elements of an axis a view can only show all or none in one piece."""
+    """Returns the size of blocks along an axis that a view cannot split."""
     inner = product(factor.extent for factor in coalesce(view.axes[axis])[1:])
     return inner if isinstance(inner, int) else 1
 
@@ -177,7 +178,7 @@ def _owns_words(place: View | None, lanes: int) -> bool:
 
 
 def _part(node: Map, axis: int, start: int, length: int) -> Map | None:
-    """The map of a part of the output, along one axis; None where an operand has no view of that."""
+    """Returns the map of a part of the output along one axis, or None if an operand has no such view."""
     shape = node.output.shape
     place = (node.output.place or View.of(node.output)).slice(axis, start, 1, length)
     if place is None:
@@ -202,14 +203,16 @@ def _part(node: Map, axis: int, start: int, length: int) -> Map | None:
 def _part_of_body(
     node: Map, axis: int, start: int, length: int
 ) -> tuple[Body, tuple[str, ...], dict[str, Read]] | None:
-    """The body for a part of one coordinate's range: it counts from the beginning of the part, and so do the operands that
-    are read at that coordinate and no other."""
+    """Returns the body for a part of one coordinate's range. The coordinate counts from the beginning of the part.
+
+    Operands that are read only at this coordinate also begin there.
+    """
     group, first = 0, 0
     while first + node.groups[group] <= axis:
         first += node.groups[group]
         group += 1
     if any(d != 1 for d in node.output.shape[first:axis]):
-        return None  # a range of an inner axis is no range of the coordinate
+        return None  # a range of an inner axis is not contiguous in the coordinate
     extents = node.output.shape[first : first + node.groups[group]]
     name = node.coordinates[group]
     own = f"{name}_"
@@ -236,7 +239,7 @@ def _part_of_body(
 
 
 def _moved(element: Element, group: int, to: str) -> Body:
-    """The element at another coordinate of one group."""
+    """Returns the element with a different coordinate of one group."""
     coordinates = list(element.coordinates)
     coordinates[group] = Body((to,))
     return Body((replace(element, coordinates=tuple(coordinates)),))
@@ -246,8 +249,10 @@ def _moved(element: Element, group: int, to: str) -> Body:
 
 
 def _pages(node: Map, target: Target) -> list[Map] | None:
-    """Maps each of which reads one page of an operand that only gives results, and takes the other elements from the map
-    before it."""
+    """Returns maps that each read one page of an operand and copy the other elements from the map in front.
+
+    The body may use elements of the operand only as results.
+    """
     ranges = of_node(node, target).ranges
     counts = {name: len(ranges.get(read.view.tensor, ())) for name, read in node.operands.items()}
     for name in sorted(counts, key=counts.__getitem__, reverse=True):
@@ -260,7 +265,7 @@ def _pages(node: Map, target: Target) -> list[Map] | None:
 
 
 def _paged(node: Map, name: str, read: Read, target: Target) -> list[Map] | None:
-    strides = []  # of the axis that each coordinate counts first
+    strides = []  # of the outermost axis of each coordinate
     first = 0
     for count in read.groups:
         axis = next((k for k in range(first, first + count) if read.view.shape[k] != 1), None)

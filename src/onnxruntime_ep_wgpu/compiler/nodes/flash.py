@@ -1,10 +1,10 @@
-"""Attention as nodes: a kernel that never has its scores in memory, and where few rows would leave a GPU idle a second one.
+"""Attention as nodes: a kernel that never stores its scores, and a second kernel where few rows would leave a GPU idle.
 
-In: an `Attention`, from the rule that finds it in a graph or from an operator that is one. Out: the nodes that write its
-result. A row is a query of a head; rows of heads that share keys and values are rows of one batch, which loads these once.
+In: an `Attention`, from a rule that finds it in a graph or from an attention operator. Out: the nodes that write its result. A
+row is a query of a head. Heads that share keys and values form one batch, which loads these once.
 
-Where rows are few the keys of each are cut into parts for a workgroup each: it stores its results relative to the highest score
-that it met, which a map puts together ("Flash-Decoding", Dao et al., 2023).
+If rows are few, the keys of each row are split between workgroups. Each stores its results relative to its highest score. A map
+combines them ("Flash-Decoding", Dao et al., 2023).
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from ..ir import MAX_COST, Body, Call, Constant, Inner, Map, Node, Read, Tensor,
 from ..ir.binding_ranges import is_storable
 from ..tune import WIDEST_HEAD, flash_splits, flash_variants
 
-UNBOUNDED = 1 << 30  # keys on a side of a query that sees all of them
+UNBOUNDED = 1 << 30  # keys on one side of a query that sees all keys there
 _FEW_KEYS = 512
-_PARTS_AT_ONCE = 8  # that the map behind loads together
-_HELD_COST = 16  # operations on a score, up to which those of an invocation are written out
+_PARTS_AT_ONCE = 8  # loaded together by the map behind
+_HELD_COST = 16  # operations on a score; up to this many, the text repeats them for each score of an invocation
 
 
 def better_in_memory(scores: Tensor, target: Target) -> str | None:
-    """Why scores are written out before anything else is looked at, or None."""
+    """Returns why scores should be stored, before any other check, or None."""
     if target.software and is_storable(scores, target):
         return "on software adapters scores in memory are as fast"
     return None
 
 
 def wrong_heads(*sizes: Dim) -> str | None:
-    """Why there is no kernel for heads of so many elements, or None."""
+    """Returns why no kernel exists for heads of these sizes, or None."""
     for size in sizes:
         if not isinstance(size, int) or not 0 < size <= WIDEST_HEAD:
             return f"a head has {size} elements, the kernel has a constant number up to {WIDEST_HEAD}"
@@ -40,7 +40,7 @@ def wrong_heads(*sizes: Dim) -> str | None:
 
 
 def wrong_inner(inner: Inner) -> str | None:
-    """Why these maps cannot be in the middle of the kernel, or None."""
+    """Returns why these maps cannot become inner maps of the kernel, or None."""
     if not inner.is_countable:
         return f"{inner.source.size} scores are more than kernels count to, and a mask takes the number of each"
     cost = sum(it.cost for it in inner.maps)
@@ -53,13 +53,15 @@ def wrong_inner(inner: Inner) -> str | None:
 class Attention:
     """y = softmax(inner(q k^T)) v.
 
-    `q` is read by (batch, row, element), `k` and `v` by (batch, key, element); `inner` maps scores by (batch, row, key), or
-    (batch, key, row) with `keys_first`; `y` is written by (batch, row, element), or (batch, element, row) with `values_first`.
-
-    Rows are `steps` queries of one head after those of another. Query i stands at position `starts[batch]`, or `start`, or
-    such that the last one is at the last key, + i. It sees keys from `left` before it to `right` behind it, None for all, below
-    `ends[batch]` and `starts[batch]` + `behind`; both are i32. `sink` (batch, row) is a score of a key without a value.
-    MASKED, a row that sees nothing gets zeros instead of NaN.
+    - `q` is read by (batch, row, element), `k` and `v` by (batch, key, element).
+    - `inner` maps scores by (batch, row, key), or (batch, key, row) with `keys_first`.
+    - `y` is written by (batch, row, element), or (batch, element, row) with `values_first`.
+    - Rows are `steps` queries of one head after those of another.
+    - Query i stands at position `starts[batch]` + i, or `start` + i. If `start` is None, the last query stands at the last key.
+    - A query sees keys from `left` before it to `right` behind it, None for all of them. It sees only keys below `ends[batch]`,
+      and below `starts[batch]` + `behind`. `starts` and `ends` are i32.
+    - `sink` (batch, row) is a score of a key without a value.
+    - With `masked`, a row without visible keys becomes zeros instead of NaN.
     """
 
     q: Read
@@ -87,16 +89,17 @@ class Attention:
     origin: tuple[str, ...] = field(default=())
 
     def splits(self, target: Target) -> Dim:
-        """Into how many parts the keys of each row are cut.
+        """Returns the number of parts into which the keys of each row are split.
 
-        Where rows and keys of a run are not known, they are when these may be far more: behind a past, or of another sequence.
+        If rows and keys are unknown, the run decides, provided that keys may outnumber rows: after a past, or in another
+        sequence.
         """
         found = flash_splits(self.batch, self.rows, self.keys, self.size, self.value_size, target)
         few = self.keys == self.steps or (isinstance(self.keys, int) and self.keys <= _FEW_KEYS)
         return 1 if few and not isinstance(found, int) else found
 
     def nodes(self, target: Target) -> list[Node]:
-        """The call, and where the keys are cut into parts the map behind it that writes `y`."""
+        """Returns the call, and if the keys are split, the map behind it that writes `y`."""
         splits = self.splits(target)
         if splits == 1:
             return [self._call({"y": self.y}, splits, target)]
@@ -104,7 +107,7 @@ class Attention:
         parts = Tensor(DType.FLOAT32, (*shape, self.value_size))
         levels = Tensor(
             DType.FLOAT32, (*shape, 3)
-        )  # the highest score, the sum of weights, and how many parts have keys
+        )  # the highest score, the sum of weights, and the number of parts with keys
         groups = (1, 1, 1, 1)
         call = self._call({"y": Write(parts, groups), "levels": Write(levels, groups)}, splits, target)
         for tensor in (parts, levels):
@@ -181,7 +184,7 @@ class Attention:
 
 
 def by_position(call: Call, inner: Inner, *, start: int, left: int | None, right: int | None, flops: Dim) -> Call:
-    """A call that had no position, with `inner` between its products, whose queries see keys as `Attention` says it."""
+    """Returns a call without positions as one with positions and new inner maps. `Attention` defines which keys a query sees."""
     operands = {name: read for name, read in call.operands.items() if name not in _beside(call.inner["scored"])}
     return replace(
         call,
@@ -199,11 +202,11 @@ def _window(left: int | None, right: int | None) -> dict[str, Dim]:
 
 
 def _is_held(inner: Inner) -> bool:
-    """Whether the scores of an invocation are in variables of their own."""
+    """Whether the scores of an invocation are separate variables."""
     return sum(it.cost for it in inner.maps) <= _HELD_COST
 
 
 def _beside(inner: Inner) -> dict[str, Read]:
-    """What maps read beside the scores; an element of a smaller tensor is read again and again."""
+    """Returns the operands of the inner maps. Elements of a smaller tensor are read repeatedly."""
     views = dict.fromkeys(inner.operands)
     return {f"inner{at}": Read(it, (it.rank,), reuse=it.size != it.tensor.size) for at, it in enumerate(views)}

@@ -1,6 +1,8 @@
-"""A join as maps: each element picks its operand by the coordinate along the axis. Elements of many operands are picked in
-steps, so that no kernel needs more bindings than there are. What another join has side by side already, at the begin or at the
-end, is one operand."""
+"""A join as maps: each element selects its operand by the coordinate along the axis.
+
+Many operands are selected in steps, so that no kernel lacks bindings. Operands at the beginning or end that another join already
+stores next to each other are read from it as one operand.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from ..ir import Body, Join, Map, Read, Tensor, View
 
 
 def picked(join: Join, target: Target) -> Iterator[Map]:
-    """The maps, in order; the last one makes the output."""
+    """Yields the maps, in order; the last one computes the output."""
     most, axis = _most(target), join.axis
     views = [read.view for read in join.operands.values()]
     while len(views) > 1:
@@ -33,7 +35,7 @@ def picked(join: Join, target: Target) -> Iterator[Map]:
 
 
 def count_of_maps(operands: int, target: Target) -> int:
-    """How many maps `picked` makes of so many operands."""
+    """Returns how many maps `picked` yields for a number of operands."""
     most, maps = _most(target), 0
     while operands > 1:
         full, rest = divmod(operands, most)
@@ -47,9 +49,10 @@ def _most(target: Target) -> int:
 
 
 class Shared:
-    """Joins of which a later one begins or ends with all operands: each layer of a DenseNet joins what all layers before it made.
+    """Joins with all operands of an earlier join at their beginning or end. Each layer of a DenseNet joins the results of all
+    previous layers.
 
-    Operands are looked up one by one from either end, in time proportional to their number.
+    A lookup follows the operands from either end, in time proportional to their number.
     """
 
     def __init__(self, joins: Sequence[Join]) -> None:
@@ -68,9 +71,9 @@ class Shared:
                     whole.setdefault(step, join)
 
     def shortened(self, join: Join, usable: set[Join], target: Target) -> tuple[Join, Join | None]:
-        """The join of the fewest operands that is the same, and the one of `usable` that it reads instead of its operands.
+        """Returns the equal join with the fewest operands, and the join of `usable` that it reads in place of some operands.
 
-        Only where that saves a map: it may cost one, because an operand with other readers has to be stored.
+        It does so only if that saves a map. An operand with other readers must be stored, which may cost a map.
         """
         count = len(join.operands)
         among = [it for it in self._within[join] if it[1] in usable and len(it[1].operands) < count]

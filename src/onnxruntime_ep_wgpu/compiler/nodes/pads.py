@@ -1,8 +1,8 @@
-"""A constant pad: as a map, which each element of the result asks where it is, or as what is around its operand in memory.
+"""A constant pad: as a map, which checks the position of each element, or as fill around its operand in memory.
 
-In: a `Pad`. Out: the map; or for a pad whose operand is stored where it belongs, the `strips` around it and a call that fills
-them, with those of other pads in the same tensor. Strips lie before and behind the operand along the first axis, over the
-whole of the others, then along the next axis between these, so that each element is in one of them.
+In: a `Pad`. Out: the map; or, if the operand is stored in place, the `strips` around it and a call that fills them. The call also
+fills strips of other pads in the same tensor. Strips lie before and behind the operand along the first axis, over the whole of the
+other axes. Then they lie along the next axis between these, and so on, so that each element is in exactly one strip.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..ir import Body, Call, Constant, Map, Pad, Read, Tensor, Variant, View, Wr
 from .coordinates import apart, named
 
 _WORKGROUP = 64
-_MOST_STRIPS = 32  # of a kernel, whose text has a function for each
+_MOST_STRIPS = 32  # per kernel; the text has a function for each
 
 
 def padding(pad: Pad) -> Map:
-    """The map that makes the result."""
+    """Returns the map that computes the result."""
     x, shape = pad.operands["x"].view, pad.output.shape
     axes = [a for a in range(x.rank) if x.shape[a] != shape[a] or pad.begins[a] != 0]
     groups, numbers = apart(x.rank, axes)
@@ -41,7 +41,7 @@ def padding(pad: Pad) -> Map:
 
 
 def inside(pad: Pad, place: View) -> View:
-    """Where the operand lies, when the result lies at `place`."""
+    """Returns the place of the operand if the result is at `place`."""
     for axis, (begin, extent) in enumerate(zip(pad.begins, pad.operands["x"].view.shape, strict=True)):
         place = _cut(place, axis, begin, extent)
     return place
@@ -56,7 +56,7 @@ class Strip:
 
 
 def strips(pad: Pad, place: View) -> list[Strip]:
-    """What is around the operand, when the result lies at `place`."""
+    """Returns the strips around the operand if the result is at `place`."""
     out = []
     for axis, (begin, extent) in enumerate(zip(pad.begins, pad.operands["x"].view.shape, strict=True)):
         end = begin + extent
@@ -68,7 +68,7 @@ def strips(pad: Pad, place: View) -> list[Strip]:
 
 
 def filled(around: Sequence[Strip], origin: tuple[str, ...], target: Target) -> list[Call]:
-    """Calls that fill strips of one tensor: one, unless they are very many."""
+    """Returns calls that fill strips of one tensor. Usually one call is enough."""
     calls: list[Call] = []
     begin, buffers = 0, set[Tensor]()
     for end, strip in enumerate(around, 1):
@@ -100,5 +100,5 @@ def _filled(around: Sequence[Strip], origin: tuple[str, ...]) -> Call:
 
 def _cut(place: View, axis: int, start: Dim, length: Dim) -> View:
     part = place.slice(axis, start, 1, length)
-    assert part is not None  # an axis that is cut has one stride (`passes/place.py` asks)
+    assert part is not None  # an axis that is cut has one stride (checked by `passes/place.py`)
     return part

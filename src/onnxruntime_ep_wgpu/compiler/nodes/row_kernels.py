@@ -1,7 +1,7 @@
-"""Kernels over rows as calls, for both kinds of makers: operators (`ops/normalise.py`) and the rules that find them spelled out
-(`rewrite/spelled.py`). Constants that a template declares by itself are not here.
+"""Kernels over rows as calls, for operators (`ops/normalise.py`) and for the rules that find them written out
+(`rewrite/spelled.py`). Constants that a template declares itself are omitted.
 
-`x` is read by (row, column); a row has as many elements as the axes of its second group.
+`x` is read by (row, column). A row has the elements of the axes in its second group.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def layer_norm(
     centred: bool,
     origin: tuple[str, ...],
 ) -> Call:
-    """`results` are "y", and of "mean" and "inverse" deviation those that are wanted; `gain` and `bias` have the axes of a row."""
+    """Returns a call with the results "y", and "mean" and "inverse" deviation if requested. `gain` and `bias` have the axes of a
+    row."""
     constants: dict[str, Constant] = {"EPSILON": float(epsilon), "CENTRED": centred}
     operands = {"x": x, "gain": Read(gain, (gain.rank,)), "bias": Read(bias, (bias.rank,))}
     return _rows("layer_norm", operands, results, target, constants, origin)
@@ -41,7 +42,7 @@ def softmax(
     sink: Read | None = None,
     origin: tuple[str, ...],
 ) -> Call:
-    """`masked`: a row without a finite element is 0; `sink`: one more number of each row counts in its sum alone."""
+    """Returns the call. `masked`: a row without finite elements becomes 0. `sink`: one more number per row enters only the sum."""
     constants: dict[str, Constant] = {"LOGARITHM": logarithm, "MASKED": masked}
     return _rows("softmax", {"x": x, **({"sink": sink} if sink else {})}, {"y": y}, target, constants, origin)
 

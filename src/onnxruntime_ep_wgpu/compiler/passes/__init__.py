@@ -1,5 +1,12 @@
-"""Passes over the lowered graph, one per file, in the order a graph meets them: `share` (each map once), `apart` (readers
-that calculate weights for themselves), `dead` (what nothing reads goes), `place` (joins and pads in memory), `alias` (outputs
-that begin as an input), `fuse` (groups that are kernels), `one_row/` (kernels for a token alone); `order` puts nodes behind what
-they read, `cost` says what a kernel has to do.
+"""Passes over the lowered graph, one per file, in the order a graph passes through them:
+
+- `share`: merges equal maps.
+- `apart`: gives each reader of weights its own calculation of them.
+- `dead`: removes nodes without readers.
+- `place`: decides how joins and pads are stored in memory.
+- `alias`: finds outputs that begin as an input.
+- `fuse`: groups nodes into kernels.
+- `one_row/`: adds kernels for a single token.
+
+`order` sorts nodes behind the nodes they read. `cost` counts the work of a kernel.
 """

@@ -1,9 +1,10 @@
-"""Updates in place: outputs that begin as an input, of which kernels store only what is new.
+"""Updates in place: an output begins as an input, and kernels store only the new elements.
 
-In: a graph whose tensors know their users, with Calls that store `onto` what another kernel made. Out: the same graph with
-`aliases`. Where that other kernel copies an input of the graph to an output, the host does so in runs in which both have one
-shape, and leaves the copy out where they are one place; the kernel then runs for other shapes alone, as when a cache grows.
-Invariant: nothing else reads such an input, because it may change.
+In: a graph with `users` in its tensors, and with Calls that store `onto` the result of another kernel. Out: the same graph with
+`aliases`. The other kernel copies an input of the graph to an output. The host makes this copy instead in runs where both have
+the same shape, and skips it where both are the same memory. The kernel then runs only for other shapes, as when a cache grows.
+
+Invariant: no other node reads such an input, because it may change.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ..ir import Call, LoweredGraph, Node, Storage, Tensor
 
 
 def alias_updates(graph: LoweredGraph) -> LoweredGraph:
-    """The graph with its aliases; kernels that never run because of them are gone."""
+    """Returns the graph with its aliases, without the kernels that never run because of them."""
     aliases: list[tuple[Tensor, Tensor]] = []
     gone: set[Node] = set()
     for node in graph.nodes:
@@ -37,7 +38,8 @@ def alias_updates(graph: LoweredGraph) -> LoweredGraph:
 
 
 def _source(begun: Tensor, result: Tensor) -> Tensor | None:
-    """The input that a kernel copies to what begins an output; None where an update in place would not be the same."""
+    """Returns the input that a kernel copies to the beginning of an output, or None where an update in place would change
+    results."""
     copying = begun.producer
     if result.storage is not Storage.OUTPUT or not isinstance(copying, Call) or len(copying.operands) != 1:
         return None

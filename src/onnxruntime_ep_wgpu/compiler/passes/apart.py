@@ -1,7 +1,8 @@
-"""Quantised weights that have several readers, as an embedding has that is the last product too: each calculates for itself
-what it reads of them, so that they are in memory as they are and never as real numbers.
+"""Gives each reader of quantised weights its own calculation of them, as for an embedding that is also the last product.
 
-In: the lowered graph, with `users`. Out: the same with a map of its own for every reader; run `remove_dead` afterwards.
+The weights then stay quantised in memory and are never stored as real numbers.
+
+In: the lowered graph, with `users`. Out: the same graph with one map per reader. Run `remove_dead` afterwards.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ..ir.binding_ranges import is_way_to_read
 
 
 def take_apart(graph: LoweredGraph) -> LoweredGraph:
-    """The graph with a copy of each inline map of weights alone per reader."""
+    """Returns the graph with one copy per reader of each inline map that reads only weights."""
     taken: set[Tensor] = set()
     nodes: list[Node] = []
     for node in graph.nodes:

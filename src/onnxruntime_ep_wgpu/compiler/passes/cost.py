@@ -1,8 +1,8 @@
-"""What a kernel has to do: arithmetic and memory traffic. In: a fused group. Out: both as dims, for profiles.
+"""The work of a kernel: arithmetic operations and memory traffic. In: a fused group. Out: both as dims, for profiles.
 
-Invariant: counted is what the operators ask for, not how a kernel goes about it: a value that is calculated twice counts
-once, and an element that is read again counts as if it came from a cache. So the rates that follow are what a user gets
-for the time, never more than the hardware did.
+Invariant: the counts describe the operators, not the algorithm of the kernel. A value that is calculated twice counts once. An
+element that is read again counts as a cache hit. So the resulting rates are the useful ones, and never exceed what the hardware
+did.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _FREE = (*KINDS, "narrow")
 
 
 def operations(group: FusedGroup) -> Dim:
-    """Arithmetic operations; a multiplication and an addition are two.
+    """Returns the number of arithmetic operations. A multiply-add counts as two.
 
-    A Call says itself (0 where it does not know), pointwise maps count the operators and functions of their expression,
-    and other maps, which move data, count nothing.
+    A Call declares its own count (0 if unknown). A pointwise map counts the operators and functions of its expression. Other maps
+    only move data and count as 0.
     """
     total: Dim = 0
     for node in group.nodes:
@@ -53,7 +53,8 @@ def _per_element(expression: str) -> int:
 
 
 def traffic(group: FusedGroup) -> Dim:
-    """Bytes read and written: each stored result once, and of each tensor read what is looked at, at most all of it."""
+    """Returns the bytes read and written. Each stored result counts once. Of each tensor the elements read count, at most all of
+    it."""
     inside = {tensor for node in group.nodes for tensor in node.outputs}
     read: dict[Tensor, Dim] = {}
     for node in group.nodes:
@@ -71,7 +72,8 @@ def traffic(group: FusedGroup) -> Dim:
 
 
 def _looked_at(node: Node, operand: Read) -> Dim:
-    """Elements of an operand: a map that does not use them again reads one per element of its result, as Gather does."""
+    """Returns how many elements of an operand are read. A map without reuse reads one element per element of its result, like
+    Gather."""
     if isinstance(node, Map) and not operand.reuse:
         return minimum(operand.view.size, node.output.size)
     return operand.view.size

@@ -1,4 +1,4 @@
-"""Dead code: nodes of a lowered graph on which no element of an output depends."""
+"""Dead code: nodes of a lowered graph that no element of an output depends on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..ir import Call, LoweredGraph, Node, Tensor
 
 
 def remove_dead(graph: LoweredGraph) -> LoweredGraph:
-    """The graph with only the nodes its outputs need; sets `users` of every tensor anew, the nodes that read it."""
+    """Returns the graph with only the nodes that its outputs need. Recomputes `users` of every tensor: the nodes that read it."""
     needed = {*graph.outputs, *(it.values for it in graph.assertions)}
     kept: list[tuple[Node, list[Tensor]]] = []
     later: set[Node] = set()
@@ -29,5 +29,5 @@ def remove_dead(graph: LoweredGraph) -> LoweredGraph:
 
 
 def used(node: Node) -> list[Tensor]:
-    """What a node reads, and what it stores onto."""
+    """Returns the tensors that a node reads, and those it stores onto."""
     return [*(view.tensor for view in node.reads), *(node.onto.values() if isinstance(node, Call) else ())]

@@ -1,8 +1,11 @@
-"""Fusion: which maps share a kernel with the call or the maps around them.
+"""Fusion: decides which maps share a kernel with a call or with other maps.
 
-One rule about accessors, not one per pair of operators. A map joins the group that computes one of its operands when it
-reads that operand at its own index, so its value can be computed where the operand is stored (an epilogue, or one kernel
-for a chain of maps). A map that only a call reads once joins the call (a prologue), and so does one marked `inline`.
+One rule about accessors replaces a rule per pair of operators:
+
+- Epilogue: a map joins the group that computes one of its operands if it reads that operand at its own index. Its value is then
+  computed where the operand would be stored. A chain of maps becomes one kernel in the same way.
+- Prologue: a map joins a call if only that call reads it, once. A map marked `inline` joins too.
+
 Groups never form a cycle, never bind more buffers than the target allows, and stay small enough to compile quickly.
 """
 
@@ -15,12 +18,12 @@ from ..ir import MAX_COST, MAX_INLINED_COST, Call, Join, LoweredGraph, Map, Node
 from ..ir.binding_ranges import KernelBindings, is_large, is_storable, is_way_to_read, placed
 from ..ir.signed_bytes import are_multiplied
 
-MOST_BETWEEN = 256  # groups looked at to find that two can be one, so that the work is linear in the size of a graph
+MOST_BETWEEN = 256  # groups visited by one search for a cycle; keeps the work linear in the size of the graph
 
 
 @dataclass(eq=False)
 class FusedGroup:
-    """Nodes of one kernel. `stores` are the results that must be in memory, filled in when fusion is finished."""
+    """The nodes of one kernel. `stores` lists the results that must be in memory; it is set when fusion is finished."""
 
     nodes: list[Node]
     anchor: Call | None = None
@@ -35,18 +38,18 @@ class FusedGroup:
 
     @property
     def origin(self) -> tuple[str, ...]:
-        """Names of the ONNX nodes in it, in order, each once."""
+        """The names of the ONNX nodes of the group, in order, without duplicates."""
         return tuple(dict.fromkeys(name for n in self.nodes for name in n.origin))
 
     def needs(self) -> list[Tensor]:
-        """What other kernels must have stored before."""
+        """Returns the tensors that other kernels must store before this kernel runs."""
         inside = {t for n in self.nodes for t in n.outputs}
         reads = [v.tensor for n in self.nodes for v in n.reads if v.tensor not in inside]
         return list(dict.fromkeys([*reads, *(self.anchor.onto.values() if self.anchor else ())]))
 
     @property
     def loads(self) -> dict[Tensor, list[View]]:
-        """What the kernel binds to read, and how it looks at it."""
+        """The tensors that the kernel binds for reading, each with the views through which it reads them."""
         inside = {t for n in self.nodes for t in n.outputs}
         out: dict[Tensor, list[View]] = {}
         for node in self.nodes:
@@ -57,7 +60,7 @@ class FusedGroup:
         return out
 
     def placement(self, stores: list[Tensor], target: Target) -> KernelBindings:
-        """How the kernel binds what it reads and `stores`."""
+        """Returns how the kernel binds the tensors it reads and `stores`."""
         return placed(self.nodes, self.loads, stores, target)
 
 
@@ -77,7 +80,7 @@ class _Fusion:
                 self._join_producers(node)
         for node in self.graph.nodes:
             if isinstance(node, Map) and elements_per_word(node.output.dtype, self.target) > 1:
-                self._join_producers(node)  # now that it is known whether a narrow result is stored
+                self._join_producers(node)  # only now is it decided whether a narrow result is stored
         if any(it.multiplies_bytes for it in self.target.matrices):
             for node in self.graph.nodes:
                 self._leave_to_reader(node)
@@ -101,9 +104,12 @@ class _Fusion:
                 self._merge(theirs, ours)
 
     def _belongs_to_reader(self, node: Map, operand: Tensor) -> bool:
-        """True when only a call reads the node, each element once, and what the node reads is in memory anyway: the
-        square of x is then computed where it is summed, which saves writing it. And when it makes integers of bytes that matrix
-        units multiply as bytes."""
+        """Returns whether the node should be computed in its reader instead of in its producer.
+
+        This holds if only a call reads the node, each element once, and the operand of the node is stored anyway. For example,
+        the square of x is computed where it is summed, which saves a write. It also holds if the node converts bytes to integers
+        and a matrix unit multiplies those bytes.
+        """
         if node.output.is_stored or node.cost > MAX_INLINED_COST or len(node.output.users) != 1:
             return False
         (reader,) = node.output.users
@@ -113,8 +119,12 @@ class _Fusion:
         return isinstance(reader, Call) and len(reads) == 1 and not reads[0].reuse and operand.users != [node]
 
     def _leave_to_reader(self, node: Node) -> None:
-        """Takes an inline map of narrow integers out of the kernel that makes these, if it is all that another one reads element by
-        element: they are stored as they are, a quarter of what the map makes. Where products take bytes, memory is what is left."""
+        """Moves an inline map of narrow integers out of the kernel that makes these integers, if one reader reads it element by
+        element.
+
+        The narrow integers are then stored as they are, in a quarter of the bytes. Memory traffic is the bottleneck where
+        products take bytes.
+        """
         if not isinstance(node, Map) or not (node.inline and node.is_pointwise) or node.output.is_stored:
             return
         group, read = self.group[node], [view.tensor for view in node.reads if not view.tensor.is_literal]
@@ -146,7 +156,7 @@ class _Fusion:
         nodes = [*theirs.nodes, *ours.nodes]
         anchor = ours.anchor or theirs.anchor
         if anchor and anchor.onto:
-            return False  # it stores some elements of its result, and readers of that need all
+            return False  # it stores some elements of its result, and readers need all of them
         if sum(n.cost for n in nodes if isinstance(n, Map)) > MAX_COST or not self._in_step(nodes, anchor):
             return False
         stored = self._stored(nodes)
@@ -158,13 +168,14 @@ class _Fusion:
         return self._binds(merged, stored) and not self._cycle(ours, theirs)
 
     def _stores(self, call: Call, tensor: Tensor) -> bool:
-        """True when a call can store a result that follows its own: a narrow one needs the owner of the whole word."""
+        """Returns whether a call can store a result of its epilogue. A narrow result needs all elements of a word in one
+        invocation."""
         together = elements_per_word(tensor.dtype, self.target)
         in_fours = tensor.place is None and all(write.in_fours for write in call.results.values())
         return together == 1 or (in_fours and together <= 4)
 
     def _binds(self, group: FusedGroup, stored: list[Tensor]) -> bool:
-        """True when a kernel of the group needs no more bindings than there are."""
+        """Returns whether a kernel of the group needs no more bindings than the target has."""
         loads = self._with_ways_to_read(group.loads)
         if self._has_large:
             needed = placed(group.nodes, loads, stored, self.target).bindings
@@ -173,9 +184,12 @@ class _Fusion:
         return needed <= self.target.max_storage_buffers
 
     def _with_ways_to_read(self, loads: dict[Tensor, list[View]]) -> dict[Tensor, list[View]]:
-        """What is loaded once all is calculated here that is to be in no memory: ways to read weights, to which what joins first
-        must leave the bindings, because else the weights would be written to memory as real numbers in every run, and maps
-        that no buffer holds."""
+        """Returns what a kernel loads after it absorbs every map that should not be stored.
+
+        These are maps that only decode weights, and maps with a result that no buffer can hold. They need bindings of their own, so
+        maps that join first must leave bindings for them. Otherwise the decoded weights would be stored as real numbers in every
+        run.
+        """
         out: dict[Tensor, list[View]] = {}
         for tensor, views in loads.items():
             maker = tensor.producer
@@ -197,19 +211,21 @@ class _Fusion:
         return out
 
     def _loops_fit(self, nodes: list[Node], stored: list[Tensor]) -> bool:
-        """True when an invocation, which computes whole words of every result, ends before a software adapter ends it."""
+        """Returns whether an invocation finishes its loops before a software adapter aborts it. It computes whole words of every
+        result."""
         looping = [n for n in nodes if isinstance(n, Map) and n.iterations != 0]
         most = self.target.longest_loop
         if not looping or most is None:
             return True
         together = max(elements_per_word(t.dtype, self.target) for t in stored)
         if len(looping) == 1 and together <= elements_per_word(looping[0].output.dtype, self.target):
-            return True  # as it was lowered
+            return True  # same as in the lowered graph
         total = together * sum((n.iterations for n in looping[1:]), looping[0].iterations)
         return isinstance(total, int) and total <= most
 
     def _in_step(self, nodes: list[Node], anchor: Call | None) -> bool:
-        """Every read of a result of the group is at the reader's own index, and follows what the call stores together."""
+        """Returns whether the group reads each of its own results at the reader's index, and follows at most one write of the
+        call."""
         writes = anchor.results.values() if anchor else ()
         results = {tensor: write.tensor for write in writes for tensor in (write.tensor, *write.also)}
         inside = {t for n in nodes for t in n.outputs}
@@ -230,10 +246,12 @@ class _Fusion:
         return True
 
     def _absorb_producers(self, node: Node) -> None:
-        """Maps that only this node reads move into its kernel when nothing is computed more than once or twice. A result that no
-        buffer holds is calculated where it is read, whatever that costs, and by each reader for itself."""
+        """Moves maps that only this node reads into its kernel, if little is computed more than once.
+
+        A result that no buffer can hold is calculated where it is read, at any cost, and separately for each reader.
+        """
         if isinstance(node, Join) or node not in self.group:
-            return  # what a join has is stored by others
+            return  # other kernels store the operands of a join
         for read in node.operands.values():
             producer = read.view.tensor.producer
             if not isinstance(producer, Map) or producer not in self.group:
@@ -267,24 +285,24 @@ class _Fusion:
                 self._merge(ours, theirs)
                 self.group[node].inlined |= inlined
                 for copy in reversed(theirs.nodes if not is_own else ()):
-                    self._absorb_producers(copy)  # which the graph does not have
+                    self._absorb_producers(copy)  # the graph does not contain the copy
 
     def _is_private(self, group: FusedGroup, node: Node) -> bool:
-        """True when `node` is the only reader, outside the group, of the one result that leaves it."""
+        """Returns whether `node` is the only reader, outside of the group, of the only result that leaves the group."""
         stored = self._stored(group.nodes)
         if len(stored) != 1 or stored[0].is_stored or len(stored[0].users) > len(group.nodes) + 1:
             return False  # a tensor may have as many readers as the graph has nodes
         inside = set(group.nodes)
         return [user for user in stored[0].users if user not in inside] == [node]
 
-    # ---- results that no buffer holds
+    # ---- results that no buffer can hold
 
     def _may_have_a_copy(self, tensor: Tensor, reader: Node) -> bool:
-        """Whether a reader can calculate the tensor for itself: not where maps in its middle say by themselves what they read."""
+        """Returns whether a reader can have its own calculation of the tensor. A call with inner maps or `onto` cannot."""
         return not tensor.is_stored and not (isinstance(reader, Call) and (reader.inner or reader.onto))
 
     def _needed_for(self, tensor: Tensor, group: FusedGroup) -> FusedGroup:
-        """The maps of a group that calculate `tensor`."""
+        """Returns the maps of a group that `tensor` depends on."""
         needed = {tensor}
         nodes = []
         for node in reversed(group.nodes):
@@ -294,7 +312,7 @@ class _Fusion:
         return FusedGroup(nodes[::-1], first=group.first, last=group.last)
 
     def _copy(self, group: FusedGroup, tensor: Tensor, reader: Node) -> FusedGroup:
-        """A copy of maps that calculate `tensor`, for `reader` alone; of the maps themselves those stay that others read."""
+        """Returns a copy, for `reader` only, of the maps that calculate `tensor`. Originals without other readers are removed."""
         made: dict[Tensor, Tensor] = {}
         copied = FusedGroup([], first=group.first, last=group.last)
         for node in group.nodes:
@@ -312,7 +330,7 @@ class _Fusion:
         return copied
 
     def _leave(self, reader: Node, tensor: Tensor) -> None:
-        """A node reads a tensor no more; a map that nothing reads any more is taken out of its group."""
+        """Removes a node from the readers of a tensor. A map without readers is removed from its group."""
         tensor.users.remove(reader)
         maker = tensor.producer
         if isinstance(maker, Map) and maker in self.group and not tensor.users and not tensor.is_stored:
@@ -341,13 +359,14 @@ class _Fusion:
         return list(dict.fromkeys(self.group[t.producer] for t in group.needs() if t.producer in self.group))
 
     def _cycle(self, a: FusedGroup, b: FusedGroup) -> bool:
-        """True when some third group must run between the two."""
+        """Returns whether a third group must run between the two."""
         return self._reaches(a, b) or self._reaches(b, a)
 
     def _reaches(self, late: FusedGroup, early: FusedGroup) -> bool:
-        """Whether `late` needs a third group that needs `early`; assumed of groups that are too far apart to find out.
+        """Returns whether `late` needs a third group that needs `early`. Returns True if the groups are too far apart to
+        determine this.
 
-        A kernel for both would also keep what `early` reads in memory for as long.
+        A kernel for such distant groups would also extend the lifetime of the operands of `early`.
         """
         pending = [g for g in self._before(late) if g is not early and g is not late]
         seen = set(pending)
@@ -368,7 +387,7 @@ class _Fusion:
         return False
 
     def _ordered(self) -> list[FusedGroup]:
-        """Groups in an order that respects data flow, as near to the graph's order as possible."""
+        """Returns the groups in an order that respects data flow and stays close to the graph's order."""
         out: list[FusedGroup] = []
         done: set[FusedGroup] = set()
 
@@ -394,7 +413,7 @@ class _Fusion:
 
 
 def _reading(operands: dict[str, Read], made: dict[Tensor, Tensor]) -> dict[str, Read]:
-    """The operands with tensors of `made` instead of those they are copies of."""
+    """Returns the operands with each tensor replaced by its copy in `made`."""
     return {
         name: replace(read, view=replace(read.view, tensor=made.get(read.view.tensor, read.view.tensor)))
         for name, read in operands.items()
@@ -402,5 +421,5 @@ def _reading(operands: dict[str, Read], made: dict[Tensor, Tensor]) -> dict[str,
 
 
 def fuse(graph: LoweredGraph, target: Target) -> list[FusedGroup]:
-    """Kernels-to-be in running order; every tensor that another group or the caller reads is stored by exactly one."""
+    """Returns the groups in running order. Exactly one group stores each tensor that another group or the caller reads."""
     return _Fusion(graph, target).run()

@@ -1,7 +1,7 @@
-"""The order of nodes: each one behind those that make what it reads.
+"""Orders nodes topologically: each one behind the producers of its operands.
 
-In: nodes of a lowered graph, each with tensors that know what makes them. Out: the same nodes in an order in which they can run, as
-near to theirs as that allows; or a circle of them, which no order can run.
+In: nodes of a lowered graph; their tensors have producers. Out: the same nodes in a valid order that stays close to the given
+one, or a cycle, for which no order exists.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .dead import used
 
 
 def in_order(nodes: Sequence[Node]) -> tuple[list[Node], Collection[Node]]:
-    """The nodes, of which those that others need sooner have moved before these; and those of a circle, if there is one."""
+    """Returns the nodes in order, and the nodes of a cycle if there is one. A node moves only in front of a node that needs it."""
     all_of_them, placed = set(nodes), dict[Node, None]()
     for node in nodes:
         path = {node: _missing(node, all_of_them, placed)} if node not in placed else {}
@@ -31,6 +31,6 @@ def in_order(nodes: Sequence[Node]) -> tuple[list[Node], Collection[Node]]:
 
 
 def _missing(node: Node, among: Collection[Node], placed: Collection[Node]) -> list[Node]:
-    """What makes what a node reads, and has no place yet; the first one at the end."""
+    """Returns the producers of a node's operands that have no position yet, the first one last."""
     made_by = dict.fromkeys(tensor.producer for tensor in used(node))
     return [it for it in reversed(made_by) if it is not None and it in among and it not in placed]

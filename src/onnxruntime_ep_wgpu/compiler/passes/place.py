@@ -1,17 +1,20 @@
-"""Placing: how tensors come to lie side by side in one, as Concat wants them, or inside of one, as Pad does.
+"""Placement: stores tensors next to each other in one tensor for Concat, or inside of a larger one for Pad.
 
-In: a graph without dead nodes, whose tensors know their users. Out: the same graph in which every `Join` is either a map
-that picks its operand by the coordinate, or has operands that lie in its output: a copy of each original operand whose
-`Tensor.place` says where. Fusion computes such a copy where the operand is computed, so a kernel stores its result there.
-A `Pad` is a map too, or such a join of its operand and what fills the memory around it, which is one dispatch.
+In: a graph without dead nodes, with `users`. Out: the same graph, in which every `Join` is one of two things:
 
-A join is a map where that takes fewer dispatches, as when the kernel that reads it computes it on the way (the halves that
-a rotary embedding swaps), and where kernels cannot store parts: elements that share a word with those of another
-kernel (for tensors of more than a binding the builder made maps). A join that only another one reads lies in that one's output.
+- a map that selects its operand by the coordinate;
+- a join of tensors placed in its output: copies of the operands, with their location in `Tensor.place`. Fusion computes such a
+  copy where the operand is computed, so a kernel stores its result there.
 
-A kernel stores its result in as many joins as it has bindings left for; in those beyond, a part would be a dispatch. So a value
-that many joins read, as in a DenseNet, lies in a few of them, and the others are maps, which read a join that is theirs to
-the last operand as one tensor.
+A `Pad` becomes a map, or such a join of its operand and the fill around it, which is one dispatch.
+
+A join becomes a map if that takes fewer dispatches, as when its reader's kernel computes it (the swapped halves of a rotary
+embedding). It also becomes a map if kernels cannot store the parts: elements share a word with elements of another kernel. (The
+builder already made maps for tensors larger than a binding.) A join with another join as its only reader is placed in that one.
+
+A kernel stores its result in as many joins as it has bindings for. Each further part would be a dispatch. So a value that many
+joins read, as in a DenseNet, is placed in a few of them. The other joins are maps. Such a map reads a placed join with the same
+operands, except for the last ones, as one tensor.
 """
 
 from __future__ import annotations
@@ -27,13 +30,13 @@ from ..ir import MAX_INLINED_COST, Call, Join, LoweredGraph, Map, Node, Pad, Rea
 from ..nodes.joins import Shared, count_of_maps, picked
 from ..nodes.pads import Strip, filled, inside, padding, strips
 
-LARGE = 1 << 20  # elements; a GPU does not move as many in the time that a dispatch more takes
-_FAR = 8  # maps between a kernel and an operand that it may compute on the way; and pads one within the other
+LARGE = 1 << 20  # elements; moving this many takes a GPU longer than one more dispatch
+_FAR = 8  # maps between a kernel and an operand that it may inline; also the depth of nested pads
 
 
 @dataclass(frozen=True)
 class _Part:
-    """An operand and where it shall lie. `kernel`: that of the call or map which runs anyway and can store it there."""
+    """An operand and its place. `kernel`: the call or map that runs in any case and can store the operand there, if any."""
 
     view: View
     place: View
@@ -42,15 +45,14 @@ class _Part:
 
 @dataclass
 class _Plan:
-    """What would lie in a tensor: operands, what fills the rest, and the joins and pads that would lie there with all that is
-    theirs."""
+    """A possible layout of one tensor: operands, fill, and the nested joins and pads that would be placed in it."""
 
     parts: list[_Part] = field(default_factory=list)
     strips: list[Strip] = field(default_factory=list)
     inner: list[Join | Pad] = field(default_factory=list)
 
     def sides(self, node: Join | Pad, place: View) -> list[tuple[View, View]]:
-        """The operands of a node that lies at `place`, and where each is then; adds what fills the rest."""
+        """Returns the operands of a node placed at `place`, each with its own place. Adds the strips of fill."""
         if isinstance(node, Join):
             return [(read.view, there) for read, there in _sides(node, place)]
         self.strips += strips(node, place)
@@ -63,10 +65,10 @@ class _Placer:
         self.instead: dict[Node, list[Node]] = {}
         joins = [node for node in graph.nodes if isinstance(node, Join) and not node.is_placed]
         self.undecided, self.shared = set(joins), Shared(joins)
-        self.stores: Counter[Node] = Counter()  # in joins, by the kernel of a call or map
+        self.stores: Counter[Node] = Counter()  # in joins, counted per call or map
 
     def run(self) -> LoweredGraph:
-        for node in reversed(self.graph.nodes):  # the outer one of two joins says where the inner one's operands lie
+        for node in reversed(self.graph.nodes):  # an outer join determines where the operands of an inner one are
             if node in self.instead or not self._is_undecided(node):
                 continue
             assert isinstance(node, (Join, Pad))
@@ -107,9 +109,10 @@ class _Placer:
         return plan
 
     def _lies_in_another(self, view: View) -> bool:
-        """Whether a view shows a join that its reader alone needs, so that it lies in that one's place with all that is its own.
+        """Returns whether a view shows a join with a single reader, which can be placed inside of that reader with all of its
+        operands.
 
-        A pad of what no kernel makes is better a map, which stores it in one dispatch.
+        A pad of a tensor that no kernel makes stays a map, which stores it in one dispatch.
         """
         for _ in range(_FAR):
             producer = view.tensor.producer
@@ -124,19 +127,19 @@ class _Placer:
         return False
 
     def _storing(self, tensor: Tensor, stores: Counter[Node]) -> Node | None:
-        """What makes a tensor, where its kernel can store it in one more join than the `stores`, to which it adds that."""
+        """Returns the producer of a tensor if its kernel can store it in one more join, and counts that join in `stores`."""
         anchor = self._anchor(tensor)
         kernel = anchor or tensor.producer
         if kernel is None or (anchor is not None and elements_per_word(tensor.dtype, self.target) > 1):
             return None
-        # The first takes the place of a tensor of its own.
+        # The first join replaces the tensor's own buffer.
         if stores[kernel] > 0 and stores[kernel] + self._bindings(tensor, kernel) >= self.target.max_storage_buffers:
             return None
         stores[kernel] += 1
         return kernel
 
     def _bindings(self, tensor: Tensor, kernel: Node) -> int:
-        """What the kernel of a tensor binds besides parts of joins, at most: also what is fused behind it."""
+        """Returns an upper bound of what the kernel of a tensor binds besides parts of joins, including maps fused behind it."""
         bound: set[Tensor] = set(kernel.outputs) | {tensor}
         pending = [*kernel.outputs, tensor]
         bound.update(view.tensor for view in kernel.reads)
@@ -150,7 +153,7 @@ class _Placer:
         return len(bound)
 
     def _picked(self, join: Join) -> list[Node]:
-        """Maps that make the join, out of another one where it can."""
+        """Returns maps that compute the join, from another join where possible."""
         short, other = self.shared.shortened(join, self.undecided, self.target)
         maps = list(picked(short, self.target))
         if other is not None:
@@ -161,8 +164,10 @@ class _Placer:
         return not tensor.is_stored and len(tensor.users) == 1
 
     def _is_stored(self, node: Join | Pad, plan: _Plan) -> bool:
-        """Whether the kernels that make the operands, one more for each of the others, and those that fill the rest, store
-        all in place."""
+        """Returns whether placing the node is cheaper than a map.
+
+        It compares dispatches: one for each operand that no kernel can store in place, and those for the fill.
+        """
         if not all(self._owns_words(part.place) for part in plan.parts):
             return False
         if plan.strips and elements_per_word(node.output.dtype, self.target) > 1:
@@ -175,7 +180,7 @@ class _Placer:
         return more <= 0 or (isinstance(moved, int) and moved >= more * LARGE)
 
     def _owns_words(self, place: View) -> bool:
-        """True when no word has elements of a part and of another one."""
+        """Returns whether no word contains elements of both this part and another one."""
         lanes = elements_per_word(place.dtype, self.target)
         if lanes == 1:
             return True
@@ -184,7 +189,7 @@ class _Placer:
         return quotient(place.size, lanes) is not None or place.offset + place.size == place.tensor.size
 
     def _is_computed_by_a_reader(self, tensor: Tensor) -> bool:
-        """Whether a map of it would need no kernel of its own."""
+        """Returns whether a map for the tensor would need no kernel of its own."""
         if tensor.is_stored:
             return False
         for user in tensor.users:
@@ -197,7 +202,7 @@ class _Placer:
         return False
 
     def _anchor(self, tensor: Tensor) -> Call | None:
-        """The call whose kernel computes a tensor, if fusion does not prevent it: itself or through maps of its result."""
+        """Returns the call that a tensor is computed in, directly or through maps of its result, unless fusion prevents it."""
         pending, at = [tensor], 0
         while at < len(pending) and at < _FAR:
             producer = pending[at].producer
@@ -209,7 +214,7 @@ class _Placer:
         return None
 
     def _is_made_by_a_kernel(self, tensor: Tensor) -> bool:
-        """Whether the tensor would be computed and stored by a kernel even if a map picked its elements."""
+        """Returns whether a kernel would compute and store the tensor even if a map selected its elements."""
         producer = tensor.producer
         if not isinstance(producer, Map):
             return isinstance(producer, Call)
@@ -218,7 +223,7 @@ class _Placer:
         return has_readers or too_much or self._anchor(tensor) is not None
 
     def _placed(self, node: Join | Pad, plan: _Plan) -> list[Node]:
-        """A copy of every part, in its place, what fills the rest, and the join of them."""
+        """Returns a copy of every part in its place, the fill, and the join of them."""
         nodes: list[Node] = []
         for part in plan.parts:
             tensor = Tensor(node.output.dtype, part.place.shape, place=part.place)
@@ -234,8 +239,10 @@ class _Placer:
 
 
 def _has_sides(node: Join | Pad, place: View) -> bool:
-    """Whether the parts of a node that lies at `place` are views: an axis of several strides, as of a reshape of what lies in
-    another tensor, is not cut."""
+    """Returns whether the parts of a node placed at `place` are views.
+
+    An axis with several strides cannot be cut. Such an axis comes from a reshape of a tensor placed in another one.
+    """
     if isinstance(node, Join):
         cut = [node.axis]
     else:
@@ -245,7 +252,7 @@ def _has_sides(node: Join | Pad, place: View) -> bool:
 
 
 def _sides(join: Join, place: View) -> Iterator[tuple[Read, View]]:
-    """The operands of a join that lies at `place`, and where each is then."""
+    """Yields the operands of a join placed at `place`, each with its own place."""
     start: Dim = 0
     for read in join.operands.values():
         extent = read.view.shape[join.axis]
@@ -256,5 +263,5 @@ def _sides(join: Join, place: View) -> Iterator[tuple[Read, View]]:
 
 
 def place_joins(graph: LoweredGraph, target: Target) -> LoweredGraph:
-    """The graph with every join decided. `remove_dead` comes before it, for the users, and after it."""
+    """Returns the graph with every join decided. Run `remove_dead` before it, to set the users, and after it."""
     return _Placer(graph, target).run()

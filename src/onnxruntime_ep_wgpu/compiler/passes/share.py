@@ -1,4 +1,4 @@
-"""Sharing: maps, joins and pads that make the same become one, as when every reader of a tensor dequantises it for itself."""
+"""Sharing: merges equal maps, joins and pads, as when every reader of a tensor has its own dequantisation."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from ..ir.signed_bytes import SIGNED
 
 
 def share(graph: LoweredGraph) -> LoweredGraph:
-    """The graph without maps, joins and pads that an earlier one equals; run it before `remove_dead`, which notes the readers of
-    each tensor.
+    """Returns the graph without maps, joins and pads that equal an earlier one. Run it before `remove_dead`, which sets `users`.
 
-    A result that the caller receives keeps a node of its own.
+    A result that the caller receives keeps its own node.
     """
     first: dict[Hashable, Map | Join | Pad] = {}
     instead: dict[Tensor, Tensor] = {}
@@ -43,15 +42,19 @@ def share(graph: LoweredGraph) -> LoweredGraph:
 
 
 def _is_worth_memory(node: Map) -> bool:
-    """False for what each reader had better compute itself; the kernel before can store, in place of its result, a map of it. Bytes
-    that matrix units multiply stay bytes there."""
+    """Returns False for a map that each reader should compute itself, because the kernel in front can store a map of its result
+    instead.
+
+    Bytes that matrix units multiply stay bytes.
+    """
     if not node.inline:
         return True
     return node.is_pointwise and SIGNED not in node.constants and any(view.tensor.producer for view in node.reads)
 
 
 def _meaning(node: Map | Join | Pad) -> Hashable:
-    """What decides the elements of a result; constants by their text, because 0.0 equals -0.0 and 1."""
+    """Returns a key of everything that determines the elements of a result. Constants enter as text, because 0.0 equals -0.0 and
+    1."""
     operands: tuple[tuple[str, Read], ...] = tuple(node.operands.items())
     if isinstance(node, Join):
         return operands, node.axis

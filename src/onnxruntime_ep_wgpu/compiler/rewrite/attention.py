@@ -1,8 +1,8 @@
-"""Attention: a product, maps, a softmax over keys, another product; to one kernel that never has the scores in memory.
+"""Fuses attention: a product, maps, a softmax over keys, another product. The kernel never stores the scores.
 
-What exporters spell in dozens of ways (scales on queries, on keys or on scores; additive and boolean masks; caps; casts;
-heads split and merged; keys given transposed; heads that share keys) is one thing here: scales, masks, caps and casts are
-maps on the scores, and become the inner maps of `flash_attention`; all others are views of the operands.
+Exporters write this in dozens of ways: scales on queries, keys or scores; additive and boolean masks; soft caps; casts; heads
+split and merged; transposed keys; shared heads. Here all are one form. Scales, masks, caps and casts are maps on the scores. They
+become the inner maps of `flash_attention`. The others are views of the operands.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .visible_keys import Unmasked, unmasked
 
 
 def attention(soft: Call, target: Target) -> MatchResult:
-    """The `flash_attention` that a softmax is part of."""
+    """Returns the `flash_attention` that contains a softmax."""
     reader = only_reader(soft.results["y"].tensor, PRODUCTS)
     if not isinstance(reader, SoleReader):
         return reader
@@ -42,9 +42,9 @@ def attention(soft: Call, target: Target) -> MatchResult:
 
 
 class _Attention:
-    """The parts of an attention, found around a softmax: batch b, queries m, keys n, and the sides of both products.
+    """The parts of an attention around a softmax: batch b, queries m, keys n, and the sides of both products.
 
-    A product may have its sides exchanged, and then its matrices are transposed: `keys_first` and `values_first`.
+    The two sides of a product may be exchanged, which transposes its matrices: `keys_first` and `values_first`.
     """
 
     def __init__(self, soft: Call, chain: Chain, reader: SoleReader) -> None:
@@ -80,11 +80,11 @@ class _Attention:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """What the kernel stands for; casts of the weights are dead without it."""
+        """The nodes that the kernel replaces. Casts of the weights become dead with them."""
         return (self.first, *self.chain.maps, self.soft, self.second)
 
     def reason(self, target: Target) -> str | None:
-        """Why there is no such kernel, or None."""
+        """Returns why these parts form no kernel, or None."""
         if self.chain.other_readers(self.soft):
             return "the scores have another reader"
         if not self.ordered or self.row != self.keys:
@@ -102,12 +102,12 @@ class _Attention:
             return reason
         assert isinstance(self.size, int) and isinstance(self.value_size, int)
         if isinstance(unmasked(self._inner(), self.queries, self.keys, keys_first=self.keys_first), Unmasked):
-            return None  # keys that are hidden by position are not loaded
+            return None  # the kernel does not load keys that are hidden by position
         dtype = factor(self.first, self.sides[0]).view.dtype
         return written_out(self.batch, self.queries, self.keys, self.size, self.value_size, target, dtype)
 
     def _sink(self) -> Read | None:
-        """What the softmax has as a sink, by (batch, row)."""
+        """Returns the sink of the softmax by (batch, row), or None."""
         if not self.soft.constant("SINK"):
             return None
         view = self.soft.operands["sink"].view
@@ -117,7 +117,7 @@ class _Attention:
         return None if seen is None else Read(seen, (batch, rows), reuse=True)
 
     def _escapes(self) -> bool:
-        """Whether a map between reads a score of another place than its own."""
+        """Returns whether a map between the products reads a score at another index than its own."""
         inside = set(self.chain.tensors)
         return any(v.tensor in inside and not in_step(it, v) for it in self.chain.maps for v in it.reads)
 
@@ -125,7 +125,7 @@ class _Attention:
         return Inner(self.chain.source, self.chain.result, self.chain.maps, self.first.results["y"].groups)
 
     def made(self, target: Target) -> list[Node]:
-        """What stands in the place of `nodes`."""
+        """Returns the nodes that replace `nodes`."""
         (q, q_scale), (k, k_scale) = (_vectors(self.first, side) for side in self.sides)
         source, maps = self.chain.source, list(self.chain.maps)
         for scale in (k_scale, q_scale):
@@ -156,22 +156,22 @@ class _Attention:
 
 
 Scale = tuple[str, str, Map]
-"""The expression of a multiplication or division, the name of the operand that is the same everywhere, and its map."""
+"""The expression of a multiplication or division, the name of the uniform operand, and the map."""
 
 
 def _sizes(write: Write) -> tuple[Dim, Dim, Dim]:
-    """Batch, rows and columns of a product."""
+    """Returns the batch, rows and columns of a product."""
     return matrix_sizes(View.of(write.tensor), write.groups)
 
 
 def _vectors(call: Call, side: str) -> tuple[Read, Scale | None]:
-    """An operand of the first product as (batch, queries or keys, elements), before its scale, and that scale."""
+    """Returns an operand of the first product as (batch, queries or keys, elements), before its scale, and that scale."""
     read, scale = _unscaled(factor(call, side), call)
     return (exchanged(read) if side == "b" else _read(read.view, read.groups)), scale
 
 
 def _values(call: Call, side: str) -> Read:
-    """An operand of the second product as (batch, keys, elements)."""
+    """Returns an operand of the second product as (batch, keys, elements)."""
     read = factor(call, side)
     return exchanged(read) if side == "a" else _read(read.view, read.groups)
 
@@ -180,11 +180,11 @@ def _read(view: View, groups: tuple[int, ...]) -> Read:
     return Read(view, groups, reuse=True, vector=True)
 
 
-# ---- scales of queries or keys, which are as well scales of scores
+# ---- scales of queries or keys, which are applied to the scores instead
 
 
 def _unscaled(read: Read, reader: Call) -> tuple[Read, Scale | None]:
-    """The operand before it was multiplied by one number, and that multiplication; it saves a copy in memory."""
+    """Returns the operand before its multiplication by one number, and that multiplication. This saves a copy in memory."""
     tensor = read.view.tensor
     node = tensor.producer
     if not isinstance(node, Map) or tensor.is_stored or tensor.users != [reader] or tensor.dtype.compute != "f32":
@@ -210,7 +210,7 @@ def _unscaled(read: Read, reader: Call) -> tuple[Read, Scale | None]:
 
 
 def _scaled(scores: Tensor, scale: Scale) -> Map:
-    """The map that makes scores out of those of operands that were not scaled."""
+    """Returns the map that scales scores of unscaled operands."""
     expression, name, node = scale
     bare = Tensor(scores.dtype, scores.shape)
     number = node.operands[name].view

@@ -1,7 +1,7 @@
-"""Constants that say by position which keys a query sees: the causal mask of a decoder, a sliding window.
+"""Detects constants that define which keys a query sees by position: a causal mask, or a sliding window.
 
-In: how a constant is looked at by heads, queries and keys, and what it is where a key is seen. Out: the `Band` of keys that it
-leaves each query, and the largest number outside of it. A constant that layers share is looked at once.
+In: a view of a constant by heads, queries and keys, and its value for visible keys. Out: the `Band` of visible keys per query,
+and the largest number outside of it. A constant that several layers share is analysed once.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ...records import dataclass
 from ..ir import Factor, Tensor, View, coalesce
 
 Matrix = np.ndarray[Any, Any]
-# Elements that are looked at together: others may be many, and the first of them that is no band's ends it.
+# Elements compared at a time. A tensor may be large; the search ends at the first block that is not part of a band.
 _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
 class Band:
-    """Query i sees the keys from i + `first` to i + `last`, of those that there are, and at least one."""
+    """Query i sees the existing keys from i + `first` to i + `last`, and at least one."""
 
     first: int
     last: int
 
     def scores(self, queries: int, keys: int) -> int:
-        """How many of them it leaves."""
+        """Returns the number of visible pairs of a query and a key."""
         at = np.arange(queries)
         return int((np.minimum(at + self.last, keys - 1) - np.maximum(at + self.first, 0) + 1).sum())
 
@@ -40,8 +40,11 @@ _known: Known[Tensor, dict[Hashable, _Found]] = Known()
 
 
 def band_of(constant: View, seen: float | bool) -> _Found:
-    """The band in which a view (heads, queries, keys) of a weight is `seen`, and the largest number outside of it, NaN where
-    there is one. None for what is no band, is not the same one in all heads, or leaves a query no key."""
+    """Returns the band in which a view (heads, queries, keys) of a weight equals `seen`, and the largest number outside of it.
+
+    That number is NaN if there is a NaN. Returns None if the view is no band, differs between heads, or hides all keys of a
+    query.
+    """
     known = _known.get(constant.tensor)
     if known is None:
         known = {}
@@ -65,7 +68,7 @@ def _found(constant: View, seen: float | bool) -> _Found:
 
 
 def _matrices(constant: View) -> Iterator[Matrix]:
-    """Queries by keys, each once that heads have in common; nothing of a view that numpy does not have."""
+    """Yields matrices of queries by keys, one per distinct head. Yields none for a view that numpy cannot represent."""
     heads, *axes = map(coalesce, constant.axes)
     factors = [it for it in heads if it.stride != 0] + [axis[0] if axis else Factor(1, 0) for axis in axes]
     extents = [it.extent for it in factors if isinstance(it.extent, int)]
@@ -80,7 +83,7 @@ def _matrices(constant: View) -> Iterator[Matrix]:
 
 
 def _at_the_ends(matrix: Matrix, seen: float | bool) -> Band | None:
-    """The band that the first and the last query are in."""
+    """Returns the band defined by the first and the last query."""
     first, last = matrix[0] == seen, matrix[-1] == seen
     if not first.any() or not last.any():
         return None
@@ -89,7 +92,7 @@ def _at_the_ends(matrix: Matrix, seen: float | bool) -> Band | None:
 
 
 def _outside(matrix: Matrix, seen: float | bool, band: Band) -> float | None:
-    """The largest number outside of a band, None where it is not just what is seen."""
+    """Returns the largest number outside of a band, or None if the visible elements are not exactly the band."""
     queries, keys = matrix.shape
     largest = -math.inf
     step = max(1, _BLOCK // keys)

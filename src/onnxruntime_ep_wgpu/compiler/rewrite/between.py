@@ -1,4 +1,4 @@
-"""What lies between two calls: maps that work element by element, and the other readers of their results."""
+"""The nodes between two calls: elementwise maps, and other readers of their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..ir import Call, Map, Node, Tensor, View
 
 @dataclass(frozen=True)
 class Chain:
-    """Maps, in an order that respects data flow, that make `result` from elements of `source` at the same places."""
+    """Maps, in an order that respects data flow, that compute `result` from elements of `source` at the same index."""
 
     source: Tensor
     result: Tensor
@@ -24,13 +24,13 @@ class Chain:
         return (self.source, *(it.output for it in self.maps))
 
     def other_readers(self, call: Call) -> bool:
-        """Whether anybody besides the maps and `call` looks at what lies between."""
+        """Returns whether anything besides the maps and `call` reads a tensor of the chain."""
         inside = {call, *self.maps}
         return any(tensor.is_stored or not inside.issuperset(tensor.users) for tensor in self.tensors)
 
 
 def chains_back(result: Tensor, templates: tuple[str, ...]) -> Iterator[Chain]:
-    """The chains to `result` from a result of each call of one of the templates, nearest call first."""
+    """Yields the chains to `result` from a result of each call of one of the templates, nearest call first."""
     for source in _sources(result, templates):
         memo: dict[Tensor, bool] = {source: True}
         maps: list[Map] = []
@@ -39,7 +39,7 @@ def chains_back(result: Tensor, templates: tuple[str, ...]) -> Iterator[Chain]:
 
 
 def in_step(node: Map, view: View) -> bool:
-    """Whether a map reads an operand at its own index."""
+    """Returns whether a map reads an operand at its own index."""
     return node.is_pointwise and view.is_whole and view.size == node.output.size
 
 
@@ -59,7 +59,7 @@ def _sources(result: Tensor, templates: tuple[str, ...]) -> list[Tensor]:
 
 
 def _depends(tensor: Tensor, memo: dict[Tensor, bool], maps: list[Map]) -> bool:
-    """Whether a tensor is calculated in step from the source, which `memo` has; its maps are appended in order."""
+    """Returns whether a tensor depends elementwise on the source, which `memo` contains. Appends its maps in order."""
     pending = [(tensor, False)]
     while pending:
         tensor, complete = pending.pop()
@@ -81,9 +81,9 @@ def _depends(tensor: Tensor, memo: dict[Tensor, bool], maps: list[Map]) -> bool:
 
 @dataclass(frozen=True)
 class SoleReader:
-    """The call that alone reads a tensor, as its operand `name`; casts in between are left out.
+    """The only call that reads a tensor, as its operand `name`. Casts in between are skipped.
 
-    `nan_is_zero`: a map in between puts zeros in the place of NaN.
+    `nan_is_zero`: a map in between replaces NaN by zero.
     """
 
     call: Call
@@ -92,7 +92,10 @@ class SoleReader:
 
 
 def only_reader(tensor: Tensor, templates: tuple[str, ...]) -> SoleReader | str | None:
-    """The call of one of the templates that alone reads the tensor, or its casts; None when no such call reads it at all."""
+    """Returns the call of one of the templates that is the only reader of the tensor, also through casts; otherwise the reason.
+
+    Returns None if no such call reads the tensor.
+    """
     nan_is_zero = False
     while True:
         users = list(dict.fromkeys(tensor.users))
@@ -118,12 +121,12 @@ def only_reader(tensor: Tensor, templates: tuple[str, ...]) -> SoleReader | str 
         return SoleReader(user, names[0], nan_is_zero)
 
 
-# Casts between floats; a weight is rounded less when it stays where it is.
+# Casts between floats. Without them a weight is rounded less.
 CASTS = frozenset({"x", "f32(x)", "half(f32(x))", "bfloat(f32(x))"})
 
 
 def _nan_guard(tensor: Tensor, users: list[Node]) -> Tensor | None:
-    """The result of `where(isnan(x), 0, x)`, as exporters put it behind a softmax."""
+    """Returns the result of `where(isnan(x), 0, x)`, which exporters put behind a softmax."""
     if len(users) != 2 or tensor.is_stored:
         return None
     test, choice = sorted(users, key=lambda u: not (isinstance(u, Map) and u.expression == "isnan(x)"))
@@ -144,7 +147,7 @@ def _nan_guard(tensor: Tensor, users: list[Node]) -> Tensor | None:
 
 
 def literal(view: View) -> float | None:
-    """The number that a view shows everywhere, where it is a constant of one element."""
+    """Returns the number that a view shows at every index, if its tensor is a constant of one element."""
     if not view.tensor.is_literal:
         return None
     data = view.tensor.data
@@ -152,11 +155,11 @@ def literal(view: View) -> float | None:
 
 
 def same_everywhere(view: View) -> bool:
-    """Whether a view shows one element at all places."""
+    """Returns whether a view shows the same element at every index."""
     return all(factor.stride == 0 for factor in view.factors)
 
 
 def swapped(view: View, batch: Dim, rows: Dim, columns: Dim) -> bool:
-    """Whether a view shows the matrices (batch, rows, columns) of its tensor with the last two axes exchanged."""
+    """Returns whether a view shows the matrices (batch, rows, columns) of its tensor with the last two axes exchanged."""
     matrices = View.of(view.tensor).reshape((batch, rows, columns))
     return matrices is not None and view.offset == 0 and matrices.permute((0, 2, 1)).factors == view.factors

@@ -1,10 +1,13 @@
-"""Asks every rule about every call of a lowered graph.
+"""Applies every rule to every call of a lowered graph.
 
-In: a graph without dead nodes, whose tensors have their readers. Out: the graph with what the rules put in place, again
-without dead nodes, and with the reasons of rules that declined. Rules are asked in rounds, of which each sees what those before
-it made. Invariants: in a round a node is replaced once, and a rule looks at the graph as it was before; what is put in place
-fits into the bindings of the target and stands behind what it reads, neither of which a rule has to ask; a rule that is too late
-for its nodes says so.
+In: a graph without dead nodes, with `users`. Out: the graph with all replacements, again without dead nodes, and with the reasons
+of rules that declined. Rules run in rounds; each round sees the results of the rounds before.
+
+Invariants:
+
+- A round replaces a node at most once, and its rules see the graph as it was before the round.
+- A replacement fits the target's bindings and stands behind its operands. The engine checks both, not the rules.
+- A match with nodes that another rule replaced is recorded as declined.
 """
 
 from __future__ import annotations
@@ -38,14 +41,14 @@ ROUNDS: tuple[Round, ...] = (
 
 
 def rewrite(graph: LoweredGraph, target: Target, rounds: tuple[Round, ...] = ROUNDS) -> LoweredGraph:
-    """The graph with the algorithms that the rules know."""
+    """Returns the graph after all rules."""
     for rules in rounds:
         graph = _rewritten(graph, target, rules)
     return graph
 
 
 def _reason(found: Replace, taken: set[Node], target: Target) -> str | None:
-    """Why a replacement cannot be put in place, whichever rule found it."""
+    """Returns why a replacement cannot be applied, independent of the rule."""
     if not taken.isdisjoint(found.nodes):
         return "another kernel is made of some of its nodes"
     return next((reason for node in found.instead if (reason := too_many_bindings(node, target))), None)
@@ -77,7 +80,7 @@ def _rewritten(graph: LoweredGraph, target: Target, rules: Round) -> LoweredGrap
 
 
 def _with(graph: LoweredGraph, found: Sequence[tuple[Rule, Call, Replace]]) -> tuple[list[Node], Collection[Node]]:
-    """The graph's nodes with these replacements, each behind what it reads; and nodes that then read each other in a circle."""
+    """Returns the nodes of the graph with these replacements, in order, and the nodes of a cycle that the replacements cause."""
     position = {node: place for place, node in enumerate(graph.nodes)}
     instead = {max(it.nodes, key=position.__getitem__): it.instead for _, _, it in found}
     for node in (*graph.nodes, *(it for them in instead.values() for it in them)):

@@ -1,7 +1,8 @@
-"""The best of rows and where it is: one kernel, where a graph asks for both.
+"""The extremes of rows and their indices in one kernel, if a graph needs both.
 
-In: a call that finds the place of the largest, or least, of each row, and a reduction to that of the same rows. Out: the first one,
-which stores both. They differ in a NaN: the extreme of a row that has one is NaN, and no NaN but the first element is a place.
+In: a call that finds the index of the largest or smallest element of each row, and a reduction of the same rows to that extreme.
+Out: the first call, which stores both results. They treat NaN differently: a NaN makes the extreme NaN, but its index counts only
+if it is the first element.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _COMBINES = {"x > y": "max(x, y)", "x < y": "min(x, y)"}
 
 
 def extremes(call: Call, target: Target) -> MatchResult:
-    """Places and extremes in one call, or None where only places are asked for."""
+    """Returns one call for indices and extremes, or None if a graph needs only the indices."""
     read, write, better = call.operands["x"], call.results["y"], call.functions["better"]
     for other in read.view.tensor.users:
         if not isinstance(other, Call) or other.template != "reduce" or other.operands["x"] != read:

@@ -1,8 +1,9 @@
-"""Images that are scaled by what is made of their averages: a product of few columns scales them where it loads them.
+"""Images scaled by a gate, a value computed from their averages: a product with few columns scales them on load.
 
-In: a product whose rows a map makes of an image and of something smaller that is made of that image, as squeeze-and-excitation
-does. So no kernel that makes either can make the result, and the map would be one of its own. Out: the same, with a map that is
-`inline`. The product reads an element once for each tile of columns; the choice `gated_rows` says up to how many columns.
+In: a product with rows from a map that combines an image with a smaller tensor computed from that image, as in
+squeeze-and-excitation. No kernel that makes either of them can make the result, so the map would be a kernel of its own. Out: the
+same product, with an `inline` map. It scales each element once per tile of columns. The choice `gated_rows` limits the number of
+columns.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from .between import in_step
 from .operands import factor, matrix_sizes
 from .rule import MatchResult, Replace, Rule
 
-MOST_COST = 4  # operations for an element, which each tile of columns repeats
-MOST_BEFORE = 32  # nodes that are looked at to find what a gate is made of
+MOST_COST = 4  # operations per element, repeated for each tile of columns
+MOST_BEFORE = 32  # nodes visited to find the source of a gate
 
 
 def gated(call: Call, target: Target) -> MatchResult:
-    """The product that scales its rows itself, or None where no gate is before it."""
+    """Returns the product that scales its rows itself, or None if no gate is in front of it."""
     read = call.operands["a"]
     tensor, node = read.view.tensor, read.view.tensor.producer
     if not isinstance(node, Map) or not node.is_pointwise or node.inline or node.cost > MOST_COST:
@@ -47,7 +48,7 @@ def gated(call: Call, target: Target) -> MatchResult:
 
 
 def _is_made_of(tensor: Tensor, source: Tensor) -> bool:
-    """Whether nodes near before a tensor read `source`."""
+    """Returns whether a node close in front of a tensor reads `source`."""
     pending, seen = [tensor], {tensor}
     for _ in range(MOST_BEFORE):
         if not pending:
@@ -62,7 +63,7 @@ def _is_made_of(tensor: Tensor, source: Tensor) -> bool:
 
 
 def _shows_fours(view: View) -> bool:
-    """Whether every four elements are four neighbours in memory."""
+    """Returns whether every four elements are four neighbours in memory."""
     factors = view.factors
     return bool(factors) and factors[-1].stride == 1 and all(quotient(it, 4) is not None for it in view.fours or (1,))
 

@@ -1,4 +1,4 @@
-"""Matrix products, which several templates make: their operands as matrices, whichever template reads them how."""
+"""The operands of matrix products as matrices, independent of the template that reads them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from ..ir import Call, Read, View
 
 
 def factor(call: Call, side: str) -> Read:
-    """The operand "a" of a product as (batch, m, k), or "b" as (batch, k, n)."""
+    """Returns the operand "a" of a product as (batch, m, k), or "b" as (batch, k, n)."""
     read = call.operands[side]
     return exchanged(read) if side == "b" and call.constants["TRANSPOSED"] else read
 
 
 def exchanged(read: Read) -> Read:
-    """The same matrices with rows and columns exchanged."""
+    """Returns the same matrices with rows and columns exchanged."""
     first, second, third = read.groups
     axes = range(read.view.rank)
     order = [*axes[:first], *axes[first + second :], *axes[first : first + second]]
@@ -21,6 +21,6 @@ def exchanged(read: Read) -> Read:
 
 
 def matrix_sizes(view: View, groups: tuple[int, ...]) -> tuple[Dim, Dim, Dim]:
-    """Batch, rows and columns."""
+    """Returns batch, rows and columns."""
     first, second = groups[0], groups[0] + groups[1]
     return product(view.shape[:first]), product(view.shape[first:second]), product(view.shape[second:])

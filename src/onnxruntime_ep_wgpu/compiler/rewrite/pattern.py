@@ -1,13 +1,14 @@
-"""Patterns of what a graph spells with maps, and with reductions of rows: written once, as Python writes expressions.
+"""Patterns that match maps and row reductions, written as Python expressions.
 
     SOFTMAX = Pattern(
         {"result": "powers / total", "total": "row_sum(powers)", "powers": "exp(x - row_max(x))"}, anchor="total", ...
-    )
 
-A name with an expression is a part, and `|` is between its alternatives; any other name is a variable. A part or a variable is the
-same tensor wherever it stands, and the variables in `numbers` are constants of one element. Factors and summands may be exchanged.
-One map or several may calculate an expression, and conversions to f32 between them are left out, since all is calculated in f32.
-Invariant: a map reads an operand at its own place, or a number of each row in all columns of the row.
+A name with an expression is a part; `|` separates its alternatives. Any other name is a variable. Each part or variable is the
+same tensor at every occurrence. The variables in `numbers` are constants of one element. Factors and summands may be exchanged.
+
+One map or several may calculate an expression. Conversions to f32 between them are skipped, since all arithmetic is in f32.
+
+Invariant: a map reads an operand at its own index, or reads one number per row in all columns of the row.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class RowReduction:
 
     @staticmethod
     def of(node: Node | None) -> RowReduction | None:
-        """The reduction that a call is, when it is one of whole rows by itself."""
+        """Returns the reduction of a call that reduces whole rows and does nothing else."""
         if not isinstance(node, Call) or node.template != "reduce":
             return None
         functions, read = node.functions, node.operands["x"]
@@ -51,7 +52,7 @@ class RowReduction:
         if not read.view.is_whole or read.view.dtype.compute != "f32":
             return None
         if node.parameters["count"] != node.parameters["columns"]:
-            return None  # of parts
+            return None  # a reduction of parts of rows
         kind = {("x", "x + y"): _SUMS.get(finish), ("rank(x)", "max(x, y)"): "row_max"}.get((prepare, combine))
         return RowReduction(kind, read.view.tensor, read.groups[0], node) if kind else None
 
@@ -64,14 +65,14 @@ class RowReduction:
         return product(self.call.operands["x"].view.shape[self.kept :])
 
     def shows(self, view: View) -> bool:
-        """Whether a view has a number of each row in all of its columns."""
+        """Returns whether a view shows one number per row in all columns of the row."""
         column = View.of(view.tensor).reshape((self.rows, 1))
         return column is not None and column.expand((self.rows, self.columns)).factors == view.factors
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a pattern stands for: tensors of its parts and variables, numbers, and the nodes, each behind those that it reads."""
+    """A match: the tensors of parts and variables, the numbers, and the nodes, each behind its operands."""
 
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -83,9 +84,11 @@ class Found:
 
 @dataclass(frozen=True)
 class Pattern:
-    """The `anchor` is the part that a reduction makes, `result` the last one. Between them each tensor has one reader. Where one of
-    the parts in `certain` is found and no result, `reasons` say why: of the part that was not where it has to be, or of the part
-    that has `another reader`."""
+    """`anchor` is the part that a reduction computes, `result` the last part. Each tensor between them has one reader.
+
+    If a part of `certain` matches but the result does not, `reasons` explains the failure. Its keys are the part that did not
+    match, or `another reader` for a part with a second reader.
+    """
 
     parts: Mapping[str, str]
     anchor: str
@@ -94,7 +97,7 @@ class Pattern:
     numbers: tuple[str, ...] = ()
 
     def around(self, call: Call) -> Found | str | None:
-        """What is around a reduction, the reason why it is not this, or None for something else."""
+        """Returns the match around a reduction, the reason for a failed match, or None if the reduction is no candidate."""
         rows = RowReduction.of(call)
         if rows is None:
             return None
@@ -117,7 +120,7 @@ class Pattern:
 
 
 class _Search:
-    """`failed`: the first part that was not where an alternative has it."""
+    """One search. `failed`: the first part that did not match an alternative."""
 
     def __init__(self, pattern: Pattern, rows: RowReduction) -> None:
         self.pattern, self.rows, self.failed = pattern, rows, ""
@@ -143,7 +146,7 @@ class _Search:
         self.failed = self.failed or name
 
     def _narrow(self, tensor: Tensor) -> tuple[Tensor, list[Map]]:
-        """A tensor before it was only converted to f32, which its reader does as it loads; and conversions of numbers of rows."""
+        """Returns a tensor before conversions to f32, which its reader applies on load, and the conversions of per-row numbers."""
         casts: list[Map] = []
         while isinstance(node := tensor.producer, Map) and node.expression in _CASTS:
             view = node.operands["x"].view
@@ -165,7 +168,7 @@ class _Search:
             yield from (then.behind(node) for then in self._expression(it, node, parse(node.expression), found))
 
     def _expression(self, it: ast.expr, node: Map, of: ast.expr, found: Found) -> Iterator[Found]:
-        """Where a part `of` a map's expression is what `it` says."""
+        """Yields matches of `it` with a part `of` the expression of a map."""
         (kind, ours), (same, theirs) = _opened(it), _opened(of)
         if same == "f32":
             yield from self._expression(it, node, theirs[0], found)
@@ -201,7 +204,7 @@ class _Search:
 
 
 def _opened(it: ast.expr) -> tuple[str, list[ast.expr]]:
-    """What kind of expression it is: its function, signs or number; and what it is of."""
+    """Returns the kind of an expression (its function, operators or number) and its operands."""
     if isinstance(it, ast.Call):
         return ast.unparse(it.func), it.args
     if isinstance(it, ast.Constant):

@@ -1,8 +1,8 @@
-"""Rows that are picked for a norm and for others, as embeddings of tokens are: the norm picks them where it reads them, and stores
-them for the others.
+"""Gathered rows, such as embeddings of tokens, with a norm and other readers: the norm gathers the rows and stores them for the
+others.
 
-In: a norm of what a map picks, Gather or one like it. Out: the norm, with what it normalises as a result more. A token's rows are
-few, and a kernel that waits for another one costs more than reading them twice.
+In: a norm of the result of Gather or a similar map. Out: the norm with the gathered rows as an additional result. The rows of a
+token are few. Waiting for another kernel costs more than reading them twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .rule import MatchResult, Replace, Rule, origin_of
 
 
 def picked(call: Call, target: Target) -> MatchResult:
-    """The norm that picks its rows itself, or None where no map picks them for it."""
+    """Returns the norm that gathers its rows itself, or None if no map gathers them."""
     read, write = call.operands["x"], call.results["y"]
     tensor, node = read.view.tensor, read.view.tensor.producer
     if not isinstance(node, Map) or node.is_pointwise or node.inline or node.iterations != 0:
@@ -27,7 +27,7 @@ def picked(call: Call, target: Target) -> MatchResult:
     if write.tensor.shape != tensor.shape or write.groups != read.groups:
         return None
     if elements_per_word(tensor.dtype, target) > 1 or any(is_large(view.tensor, target) for view in node.reads):
-        return None  # invocations would share a word; one binding does not hold a table
+        return None  # invocations would share a word, or one binding could not hold a table
     before = {it.output: it for it in map(_narrowing, node.operands.values()) if it is not None}
     copies = {tensor: _inline(it) for tensor, it in before.items()}
     copy = _inline(node)
@@ -44,7 +44,7 @@ def picked(call: Call, target: Target) -> MatchResult:
 
 
 def _narrowing(read: Read) -> Map | None:
-    """What makes indices of integers, for one reader alone: it is no more work for each of several reads."""
+    """Returns the map that converts indices for this reader only. Repeating it at each of several reads costs nothing extra."""
     node = read.view.tensor.producer
     if not isinstance(node, Map) or len(node.output.users) != 1 or node.output.is_stored:
         return None
@@ -56,7 +56,7 @@ def _inline(node: Map) -> Map:
 
 
 def _reading(read: Read, instead: Mapping[Tensor, Map]) -> Read:
-    """The same of the results of others."""
+    """Returns the read with its tensor replaced by the result of a copy."""
     made = instead.get(read.view.tensor)
     return read if made is None else replace(read, view=replace(read.view, tensor=made.output))
 

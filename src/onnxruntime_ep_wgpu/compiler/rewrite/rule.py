@@ -1,4 +1,4 @@
-"""What a rule is: a function of one call of a lowered graph, and what it may answer."""
+"""The type of a rule: a function of one call of a lowered graph, and its possible results."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..ir import Call, Node
 
 @dataclass(frozen=True)
 class Replace:
-    """`instead` stands where `nodes` stood and writes the tensors that they gave to the rest of the graph.
+    """Replaces `nodes` by `instead`, which writes the tensors that the rest of the graph reads from `nodes`.
 
-    So no reader changes. Those of `nodes` that nothing reads afterwards are dead. Where exactly it stands the engine finds: behind
-    what it reads, before what reads it.
+    So no reader changes. Those of `nodes` without readers are dead afterwards. The engine chooses the position of `instead`:
+    behind its operands, in front of its readers.
     """
 
     nodes: tuple[Node, ...]
@@ -22,12 +22,12 @@ class Replace:
 
 
 MatchResult = Replace | str | None
-"""A replacement; the reason why there is none, which `explain` shows; None when the call is nothing for the rule."""
+"""A replacement; the reason why there is none, which `explain` shows; or None if the rule does not apply to the call."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """`match` is asked about every call of the template `anchor`, of a graph whose tensors know their users."""
+    """A rule. `match` is called with every call of the template `anchor`, in a graph with `users`."""
 
     name: str
     anchor: str
@@ -35,5 +35,5 @@ class Rule:
 
 
 def origin_of(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """Names of the ONNX nodes that nodes are made of, in order, each once."""
+    """Returns the names of the ONNX nodes that the nodes come from, in order, without duplicates."""
     return tuple(dict.fromkeys(name for node in nodes for name in node.origin))

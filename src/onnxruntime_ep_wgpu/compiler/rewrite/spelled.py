@@ -1,7 +1,7 @@
-"""Normalisations and softmax that a graph spells out with reductions, as exporters do that lack the operator: one kernel.
+"""Fuses normalisations and softmax that a graph writes out with reductions, as exporters do that lack the operator.
 
-The reductions are over the last axes. What follows, gain and bias above all, stays as maps, which fusion puts where the kernel
-stores; types between are what they are, since everything is calculated in f32.
+The reductions are over the last axes. Gain, bias and other maps behind them stay maps, and fusion moves them into the store.
+Intermediate types do not matter, since all arithmetic is in f32.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SOFTMAX = Pattern(
 
 
 def normalisation(call: Call, target: Target) -> MatchResult:
-    """The `layer_norm` whose mean of squares a reduction is."""
+    """Returns the `layer_norm` that contains a reduction as its mean of squares."""
     rows = _rows(_NORMALISATION, call)
     if not isinstance(rows, _Rows):
         return rows
@@ -69,7 +69,7 @@ def normalisation(call: Call, target: Target) -> MatchResult:
 
 
 def softmax(call: Call, target: Target) -> MatchResult:
-    """The softmax whose sum of exponentials a reduction is."""
+    """Returns the softmax that contains a reduction as its sum of exponentials."""
     rows = _rows(_SOFTMAX, call)
     if not isinstance(rows, _Rows):
         return rows
@@ -79,7 +79,7 @@ def softmax(call: Call, target: Target) -> MatchResult:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows `x` that a kernel reads, where it stores them, and the map `after` it, to the type that the graph has."""
+    """The rows `x` that a kernel reads, where it stores them, and the map `after` it that converts to the type of the graph."""
 
     found: Found
     x: Read
@@ -88,7 +88,7 @@ class _Rows:
 
 
 def _rows(pattern: Pattern, call: Call) -> _Rows | str | None:
-    """What a pattern finds around a reduction, as rows."""
+    """Returns the match of a pattern around a reduction, as rows."""
     found = pattern.around(call)
     if not isinstance(found, Found):
         return found

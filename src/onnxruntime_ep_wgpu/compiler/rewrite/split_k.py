@@ -1,9 +1,9 @@
-"""Products with too few tiles to keep a GPU busy, cut along k: the same kernel for a part of it, and a map that adds their
-results ("split-K").
+"""Products with too few tiles to occupy a GPU, split along k: the same kernel for parts of k, and a map that adds the partial
+sums ("split-K").
 
-In: a product whose sizes are known and the choice `matmul_parts` (`docs/tuning.md`). Out: the product, whose workgroups have a part
-of k each, and the sum, into which whatever follows the product is fused. The partial sums are in memory as f32, or i32; a
-workgroup has a shorter loop, and more of them run at once.
+In: a product of known size, and the choice `matmul_parts` (`docs/tuning.md`). Out: the product, in which each workgroup computes
+one part of k, and the sum. Fusion adds the maps behind the product to the sum. The partial sums are stored as f32 or i32. Each
+workgroup has a shorter loop, and more workgroups run concurrently.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .rule import MatchResult, Replace, Rule
 
 
 def split_k(call: Call, target: Target) -> MatchResult:
-    """The sum of products over splits of k, or None where there is one, or the weights are unpacked a run at a time."""
+    """Returns the sum of products over splits of k, or None if there is only one, or if weights are unpacked in runs."""
     result = call.results["y"]
     batch, m, n = matrix_sizes(View.of(result.tensor), result.groups)
     k = call.parameters["k"]
@@ -34,7 +34,7 @@ def split_k(call: Call, target: Target) -> MatchResult:
         return None
     dtype, other = (call.operands[side].view.tensor.dtype for side in "ab")
     transposed = bool(call.constants["TRANSPOSED"])
-    # Of sizes that are known there is one variant.
+    # Known sizes have exactly one variant.
     template, (tile,) = matmul_variants(
         splits * batch, m, n, k, target, dtype, transposed=transposed, other=other, of_bytes=of_bytes
     )
@@ -55,15 +55,15 @@ def split_k(call: Call, target: Target) -> MatchResult:
 
 
 def _step(variant: Variant) -> int:
-    """How much of k its workgroups take at a time."""
+    """Returns how much of k a workgroup processes per iteration."""
     constants = dict(variant.constants)
     return int(constants["SLICES"]) * int(constants["TILE_K"])
 
 
 def _at(sums: Tensor, split: int) -> View:
-    """One of the partial sums."""
+    """Returns one of the partial sums."""
     view = View.of(sums).slice(0, split, 1, 1)
-    assert view is not None  # of a whole tensor
+    assert view is not None  # a view of a whole tensor
     whole = view.reshape(sums.shape[1:])
     assert whole is not None
     return whole

@@ -1,9 +1,11 @@
 """Squeeze-and-excitation: the average of an image's channels and two small products behind it, in one kernel.
 
-In: a product of few weights, whose rows maps make of those of another one, which are made of an image by a reduction over its
-positions. Out: a `squeeze_excite`, which writes the result of the second product, so that what follows is fused into it; the maps
-between are its `inner` ones. The choice `squeeze_excite` says whether, and whether the average is in it too: then neighbours in
-memory have to be channels, and nothing else may read it. Products of other rows than images', of which there may be many, stay.
+In: a product with few weights. Maps compute its rows from those of another product. The rows of that product come from an image,
+through a reduction over its positions. Out: a `squeeze_excite`, which writes the result of the second product, so that maps
+behind it can be fused. The maps between become its `inner` maps.
+
+The choice `squeeze_excite` decides whether to fuse, and whether to include the average. Including it requires that neighbours in
+memory are channels and that the average has no other reader. Products with other rows than images may have many rows, and stay.
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ from .rule import MatchResult, Replace, Rule, origin_of
 
 @dataclass(frozen=True)
 class _Product:
-    """A product as rows by weights: `x` is read by (row, nothing, element), `weights` by (column, element), and `y` is written by
-    (row, column)."""
+    """A product of rows and weights.
+
+    `x` is read by (row, none, element), `weights` by (column, element), and `y` is written by (row, column).
+    """
 
     call: Call
     x: Read
@@ -47,7 +51,7 @@ class _Product:
 
 
 def squeeze_excite(call: Call, target: Target) -> MatchResult:
-    """The block that ends with this product, or None where it ends none."""
+    """Returns the block that ends with this product, or None."""
     for second in _with_weights(call):
         for between in chains_back(second.x.view.tensor, PRODUCTS):
             assert isinstance(between.source.producer, Call)
@@ -60,8 +64,10 @@ def squeeze_excite(call: Call, target: Target) -> MatchResult:
 
 
 def _with_weights(call: Call) -> Iterator[_Product]:
-    """How a product can be one of rows by weights, which are either operand. Those of a convolution of images without
-    positions are its left one, once for each image."""
+    """Yields the ways to see a product as rows by weights. Either operand may be the weights.
+
+    The weights of a convolution of images without positions are its left operand, repeated for each image.
+    """
     result, left, right = call.results["y"], factor(call, "a"), factor(call, "b")
     batch, m, n = result.groups
     weights = _without(right, batch)
@@ -79,7 +85,7 @@ def _with_weights(call: Call) -> Iterator[_Product]:
 
 
 def _without(read: Read, batch: int) -> Read | None:
-    """An operand (batch, ...) that is the same for all of the batch, of one of it."""
+    """Returns an operand (batch, ...) without its batch, if it is the same for the whole batch."""
     view = read.view
     if any(factor.stride != 0 for axis in view.axes[:batch] for factor in axis):
         return None
@@ -89,7 +95,7 @@ def _without(read: Read, batch: int) -> Read | None:
 
 @dataclass(frozen=True)
 class _Block:
-    """`first` and `second`, with the maps `between` them, and those from a reduction to the first."""
+    """The products `first` and `second`, the maps `between` them, and the maps `before` the first one, behind a reduction."""
 
     first: _Product
     second: _Product
@@ -98,7 +104,7 @@ class _Block:
 
     @property
     def matches(self) -> bool:
-        """Whether rows are the same ones everywhere, and of a number of elements that is known."""
+        """Whether the row counts match and the number of elements per row is known."""
         first, second = self.first, self.second
         return (
             all(isinstance(it, int) and it > 0 for it in (first.depth, second.depth, second.columns))
@@ -108,7 +114,7 @@ class _Block:
         )
 
     def reason(self) -> str | None:
-        """Why there is no such kernel, whatever is chosen."""
+        """Returns why these parts form no kernel, independent of any choice."""
         if self.between.other_readers(self.second.call):
             return "what the first product makes has another reader"
         weights = (self.first.weights.view.tensor, self.second.weights.view.tensor)
@@ -176,7 +182,7 @@ class _Block:
         return Inner(self.before.source, self.before.result, self.before.maps, (image.groups[0], image.groups[2]))
 
     def _image(self) -> Read | None:
-        """What is summed, by (row, position, element), where the kernel can do so."""
+        """Returns the summed tensor by (row, position, element), or None if the kernel cannot sum it."""
         functions, read = self.reduction.functions, _unconverted(self.reduction.operands["x"])
         sums = [functions[name].expression for name in ("identity", "prepare", "combine")] == ["-0.0", "x", "x + y"]
         if not sums or functions["combine"].result != "f32" or self.before.other_readers(self.first.call):
@@ -194,7 +200,7 @@ class _Block:
 
 
 def _unconverted(read: Read) -> Read:
-    """An operand of narrow floats as it lies in memory: it is converted as it is loaded, and can be loaded in fours."""
+    """Returns an operand of narrow floats as it is in memory. A load converts it, and can load four elements."""
     view, node = read.view, read.view.tensor.producer
     if isinstance(node, Map) and node.expression in ("x", "f32(x)"):
         source = node.operands["x"].view
@@ -204,7 +210,7 @@ def _unconverted(read: Read) -> Read:
 
 
 def _wrong(inner: Inner) -> str | None:
-    """Why these maps cannot be in the middle of the kernel, or None."""
+    """Returns why these maps cannot become inner maps of the kernel, or None."""
     inside = {inner.source, *(it.output for it in inner.maps)}
     if any(view.tensor in inside and not in_step(it, view) for it in inner.maps for view in it.reads):
         return "what the first product makes is read at other places than its own"
@@ -216,7 +222,7 @@ def _wrong(inner: Inner) -> str | None:
 
 
 def _beside(name: str, inner: Inner) -> Iterator[tuple[str, Read]]:
-    """What maps read beside the values between; an element of a smaller tensor is read again."""
+    """Yields the other operands of the inner maps. Elements of a smaller tensor are read repeatedly."""
     for at, view in enumerate(dict.fromkeys(inner.operands)):
         yield f"{name}{at}", Read(view, (view.rank,), reuse=view.size != view.tensor.size)
 

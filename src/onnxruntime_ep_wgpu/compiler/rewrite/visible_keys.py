@@ -1,14 +1,22 @@
-"""Attention whose mask says which keys a query sees by position alone: the kernel gets the positions, and has no mask.
+"""Attention with a mask that depends only on positions: the kernel gets the positions instead of the mask.
 
-In: a call that adds a constant to its scores, or puts a number in their place where a constant says so, as exporters spell a
-causal mask or a sliding window. Out: the call without that, which does not load the keys that no query of a workgroup sees.
+In: a call that adds a constant to its scores, or replaces scores by a number where a constant selects it. Exporters write causal
+masks and sliding windows in these ways. Out: the call without the mask. It does not load keys that no query of a workgroup sees.
 
-Invariant: for finite scores no weight changes. The constant is exactly 0 where a key is seen, each query sees one, and a hidden
-score is so far below all of these that its weight is 0 in f32. With minus infinity it always is. With the lowest number of a
-type it is where scores are less than about half of that: those of f16 are when the model scales a product of f16 down, and not
-when it scales queries and keys; those of f32 are taken to be (`_MOST`). A hidden score that is NaN or infinite is not looked
-at, although its sum with the mask may be NaN. Operators with bounds for the keys that a query sees do not load the others either,
-and what a mask is there for is that nothing of what follows a token is in its result.
+Invariant: for finite scores no weight changes. This requires that
+
+- the constant is exactly 0 for visible keys,
+- each query sees at least one key,
+- and a hidden score is so far below all visible ones that its weight is 0 in f32.
+
+With minus infinity the last condition always holds. With the lowest number of a type it holds for scores below about half of its
+magnitude:
+
+- Scores in f16 satisfy it if the model scales a product in f16 down, and not if it scales queries and keys.
+- Scores in f32 are assumed to satisfy it (`_MOST`).
+
+A hidden score that is NaN or infinite is ignored, although its sum with the mask may be NaN. Operators with bounds for visible
+keys do not load the others either. The purpose of a mask is that later tokens do not affect a result.
 """
 
 from __future__ import annotations
@@ -29,9 +37,9 @@ from .between import CASTS, literal
 from .rule import MatchResult, Replace, Rule
 
 _MOST = 2.0**126
-"""What scores of f32 are taken to be below, a quarter of the largest number: of a product beyond, it depends on the order of
-its sum whether it is infinite."""
-_UNROUNDED = 0.99  # of a difference between numbers that were rounded to any type
+"""The assumed bound of f32 scores: a quarter of the largest number. Beyond it, the order of summation decides whether a product
+overflows."""
+_UNROUNDED = 0.99  # of a difference between numbers rounded to any type
 _NO_WEIGHT = 104.0  # exp(-104) is 0 in f32
 
 _SUM = re.compile(r"(\w+) \+ (\w+)")
@@ -40,7 +48,7 @@ _SCALED = re.compile(r"(\w+) ([*/]) (\w+)")
 
 
 def visible_keys(call: Call, target: Target) -> MatchResult:
-    """The attention without its mask, or None where it has no constant one, or says positions already."""
+    """Returns the attention without its mask, or None if it has no constant mask or already uses positions."""
     queries, keys, constant = call.parameters["steps"], call.parameters["keys"], call.constant
     if constant("BANDED") or constant("BEHIND") or not constant("STARTED"):
         return None
@@ -63,15 +71,18 @@ def visible_keys(call: Call, target: Target) -> MatchResult:
 
 @dataclass(frozen=True)
 class Unmasked:
-    """The maps between the products of an attention without its mask, and what that said."""
+    """The maps between the products of an attention without its mask, and the band that the mask defined."""
 
     inner: Inner
     band: Band
 
 
 def unmasked(inner: Inner, queries: Dim, keys: Dim, *, keys_first: bool) -> Unmasked | str | None:
-    """Scores are, for any number of heads, those of `queries` by `keys`, or the other way round with `keys_first`. The reason why
-    a constant has to stay; None where there is none, as in graphs of unknown sizes, which calculate their masks."""
+    """Returns the maps without a constant mask, the reason why a constant has to stay, or None if there is none.
+
+    Scores are `queries` by `keys` for any number of heads, or `keys` by `queries` with `keys_first`. Graphs of unknown sizes
+    calculate their masks.
+    """
     if not isinstance(queries, int) or not isinstance(keys, int) or inner.source.size == 0:
         return None
     reason: str | None = None
@@ -93,7 +104,8 @@ _NO_BAND = "the constant that masks its scores does not leave each query a band 
 
 @dataclass(frozen=True)
 class _Mask:
-    """A map that hides `scores`, its operand, where a constant is not `seen`: it adds the constant, or has `instead` there."""
+    """A map that hides its operand `scores` where a constant is not `seen`. It adds the constant, or replaces the score by
+    `instead`."""
 
     node: Map
     scores: str
@@ -103,7 +115,7 @@ class _Mask:
 
 
 def _mask(node: Map, inner: Inner) -> _Mask | None:
-    """How a map hides scores by a constant of several numbers; None for a map that does not."""
+    """Returns how a map hides scores by a constant of several numbers, or None."""
     views = {name: read.view for name, read in node.operands.items()}
     scores = [name for name, view in views.items() if view.tensor in _inside(inner)]
     if len(scores) != 1:
@@ -131,7 +143,7 @@ def _is_constant(view: View) -> bool:
 
 
 def _number(node: Map, name: str) -> float | None:
-    """The number that a name of an expression stands for, None where it is none."""
+    """Returns the number that a name in an expression stands for, or None."""
     if name in node.operands:
         return literal(node.operands[name].view)
     value = node.constants.get(name)
@@ -139,7 +151,7 @@ def _number(node: Map, name: str) -> float | None:
 
 
 def _band(mask: _Mask, queries: int, keys: int, keys_first: bool) -> tuple[Band, float] | None:
-    """The band of keys that a mask leaves each query, and the largest number that hides a score."""
+    """Returns the band of keys that each query sees, and the largest number that hides a score."""
     rows = (keys, queries) if keys_first else (queries, keys)
     constant = mask.constant.reshape((floordiv(mask.node.output.size, queries * keys), *rows))
     if constant is None:
@@ -151,7 +163,7 @@ def _band(mask: _Mask, queries: int, keys: int, keys_first: bool) -> tuple[Band,
 
 
 def _too_close(mask: _Mask, hidden: float, inner: Inner) -> str | None:
-    """Why a hidden score may have a weight, or None."""
+    """Returns why a hidden score may have a weight, or None."""
     changed = _changed_behind(mask, hidden, inner)
     if changed is not None or hidden == -math.inf:
         return changed
@@ -164,7 +176,7 @@ def _too_close(mask: _Mask, hidden: float, inner: Inner) -> str | None:
 
 
 def _changed_behind(mask: _Mask, hidden: float, inner: Inner) -> str | None:
-    """Why what is hidden may not be so at the softmax, or None: casts may follow, and sums that leave infinity as it is."""
+    """Returns why a hidden score may be visible at the softmax, or None. Casts may follow, and sums that preserve infinity."""
     tensor, inside = mask.node.output, _inside(inner)
     while tensor is not inner.result:
         readers = [it for it in inner.maps if any(view.tensor is tensor for view in it.reads)]
@@ -178,7 +190,7 @@ def _changed_behind(mask: _Mask, hidden: float, inner: Inner) -> str | None:
 
 
 def _limits(inner: Inner) -> Mapping[Tensor, float]:
-    """Below what finite scores are at each step, as far as that is known: what is added to them may be as low as a mask."""
+    """Returns known upper bounds of the magnitude of finite scores at each step. Added values may be as low as a mask."""
     limits = {inner.source: _most(inner.source.dtype)}
     for node in inner.maps:
         limit = _limit(node, limits)
@@ -192,7 +204,7 @@ def _most(dtype: DType) -> float:
 
 
 def _limit(node: Map, limits: Mapping[Tensor, float]) -> float | None:
-    """Below what the results of a map are, None where that is not known."""
+    """Returns an upper bound of the magnitude of a map's results, or None if unknown."""
     if node.expression == "tanh(x)":
         return 1.0
     if node.expression == "c * tanh(x / c)":

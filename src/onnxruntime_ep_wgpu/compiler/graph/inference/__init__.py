@@ -1,6 +1,8 @@
-"""Types and shapes of what nodes make that are not lowered: without a rank, nothing that reads it could run here.
+"""Types and shapes of the results of nodes that are not lowered. Without a known rank, no node behind them could run here.
 
-`value_info` is what is known of a tensor; `nodes` asks what a node makes: the table of patterns for operators of ONNX Runtime and
-of ONNX's `ai.onnx.ml` (`contrib`, `ml`, in the notation of `pattern`), else ONNX's own inference (`standard`, which asks
-`onnx_inference`). `bodies` is about If, Loop and Scan, whose bodies say what they make.
+- `value_info`: the known type and shape of a tensor.
+- `nodes`: the results of a node.
+- `contrib`, `ml`: tables of patterns for ONNX Runtime's operators and ONNX's `ai.onnx.ml`, in the notation of `pattern`.
+- `standard`: ONNX's own inference (`onnx_inference`) for all other operators.
+- `bodies`: If, Loop and Scan, from the results of their bodies.
 """

@@ -1,9 +1,9 @@
-"""What If, Loop and Scan make: what their bodies make.
+"""The results of If, Loop and Scan, from the results of their bodies.
 
-In: a node, what is known of its operands, and a way to ask what a body makes of its inputs. Out: what enters each body, and what
-the node makes. A state of a loop has a rank where the body keeps the one that it begins with: what is known of the initial value
-is assumed of the state, the body says what it makes of that, and what both have in common is assumed next, until nothing changes.
-Invariant: what is said of a state holds in every iteration, the result of none included.
+In: a node, the known types of its operands, and a function that infers a body. Out: the inputs of each body, and the results of
+the node. The state of a loop has a rank if the body preserves the initial rank. The inference is a fixed point iteration: it
+assumes the initial value, infers the body, and assumes next what both have in common, until nothing changes. Invariant: the
+result holds in every iteration, also for a loop without iterations.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ....records import dataclass
 from .value_info import UNKNOWN, ValueInfo, joined
 
 Run = Callable[[str, Sequence[ValueInfo]], Sequence[ValueInfo] | None]
-"""What the body in an attribute makes, for what is known of its inputs; None when that is unknown."""
+"""Infers the results of the body in an attribute from its inputs. None if unknown."""
 
 Known = Callable[[ir.Value], ValueInfo]
 Control = Callable[[ir.Node, Sequence[ValueInfo], Known, str | None], Sequence[ValueInfo] | None]
-"""What a node with bodies makes, for what is known of its operands and of the graph that it is in; None when nothing is. The last
-argument names the branch of an If that runs in every run."""
+"""Infers the results of a node with bodies from its operands and the values of its graph. None if unknown. The last argument
+names the branch that an If takes in every run."""
 
 _ROUNDS = 4  # a state that changes for longer has no known rank
 
@@ -32,14 +32,14 @@ _CONDITION = ValueInfo(ir.DataType.BOOL, ())
 
 @dataclass(frozen=True)
 class Solved:
-    """`results` of the node; `inputs` of the body of a loop."""
+    """The `results` of the node, and the `inputs` of a loop's body."""
 
     results: Sequence[ValueInfo] = ()
     inputs: Sequence[ValueInfo] = field(default=())
 
 
 def solved(node: ir.Node, operands: Sequence[ValueInfo], run: Run, branch: str | None = None) -> Solved | None:
-    """None when nothing is known, or for a node without a body. `branch` is that of an If that runs in every run."""
+    """Returns None if nothing is known, or for a node without a body. `branch` is the branch that an If takes in every run."""
     if node.domain not in ("", "ai.onnx"):
         return None
     if node.op_type == "If":
@@ -83,7 +83,7 @@ def _scan(node: ir.Node, operands: Sequence[ValueInfo], run: Run) -> Solved | No
 def _kept(
     initial: Sequence[ValueInfo], run: Callable[[Sequence[ValueInfo]], Sequence[ValueInfo] | None]
 ) -> tuple[Sequence[ValueInfo], Sequence[ValueInfo]] | None:
-    """What holds of states in all iterations, and what a body makes of them, the states first."""
+    """Returns what holds for the states in all iterations, and the results of the body, the states first."""
     assumed, rounds = list(initial), 0
     while (made := run(assumed)) is not None and len(made) >= len(assumed):
         both = list(map(joined, assumed, made))
@@ -101,7 +101,7 @@ def has_body(node: ir.Node) -> bool:
 
 
 def axes_of(node: ir.Node, name: str, count: int) -> Sequence[int]:
-    """`count` axes or directions of a Scan, by default 0."""
+    """Returns `count` axes or directions of a Scan, by default 0."""
     attribute = node.attributes.get(name)
     axes = list(attribute.as_ints()) if attribute is not None else []
     return axes if len(axes) == count else [0] * count

@@ -1,6 +1,7 @@
-"""What operators of ONNX Runtime's domain `com.microsoft` make that do not run here: patterns of shapes (see `pattern`).
+"""Results of operators of ONNX Runtime's domain `com.microsoft` that do not run here, as patterns of shapes (see `pattern`).
 
-ONNX Runtime infers most of them, where it knows their operands. Operators that are lowered have none: lowering says what they make.
+ONNX Runtime infers most of them if it knows their operands. Lowered operators need no pattern, since lowering determines their
+results.
 """
 
 from __future__ import annotations

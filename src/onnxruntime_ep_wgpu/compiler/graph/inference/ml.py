@@ -1,7 +1,7 @@
-"""What the operators of ONNX's domain `ai.onnx.ml` make: patterns of shapes (see `pattern`), and the types that attributes decide.
+"""Results of operators of ONNX's domain `ai.onnx.ml`: patterns of shapes (see `pattern`), and types that attributes decide.
 
-For half of them ONNX infers nothing, for others a type alone. A pattern says what ONNX Runtime's kernel makes: one row of numbers
-is taken for a batch of one.
+ONNX infers nothing for half of them, and only a type for others. A pattern describes the result of ONNX Runtime's kernel, which
+treats one row of numbers as a batch of one.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def _class(node: ir.Node, _operands: Sequence[ValueInfo]) -> ir.DataType:
 
 
 def _other(_node: ir.Node, operands: Sequence[ValueInfo]) -> ir.DataType | None:
-    """Texts become numbers, and numbers texts."""
+    """Maps text to numbers, and numbers to text."""
     given = operands[0].dtype if operands else None
     return given and (ir.DataType.INT64 if given == ir.DataType.STRING else ir.DataType.STRING)
 
 
 def _encoded(node: ir.Node, operands: Sequence[ValueInfo]) -> ir.DataType | None:
-    if _given(node, "classes_strings"):  # of version 1
+    if _given(node, "classes_strings"):  # version 1
         return _other(node, operands)
     tensor = node.attributes.get("values_tensor")
     if tensor is not None:
@@ -67,7 +67,7 @@ def _cast(node: ir.Node, _operands: Sequence[ValueInfo]) -> ir.DataType | None:
 
 
 def _element(_node: ir.Node, _operands: Sequence[ValueInfo]) -> None:
-    """Of a map, which is no tensor."""
+    """The result depends on a map, which is no tensor."""
 
 
 def _given(node: ir.Node, name: str) -> bool:

@@ -1,7 +1,7 @@
-"""What a node makes that is not lowered, as far as it is known before a run.
+"""The results of a node that is not lowered, as far as they are known before a run.
 
-In: a node, and what is known of its operands. Out: what is known of each result. Invariant: what is said of a type or a rank is
-true of every run; a node of which nothing is known says nothing.
+In: a node, and the known types of its operands. Out: the known type and shape of each result. Invariant: a returned type or rank
+holds in every run. For an unknown node all results are unknown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TABLES = {"ai.onnx.ml": ml, "com.microsoft": contrib}
 
 
 def results(node: ir.Node, opsets: Mapping[str, int], operands: Sequence[ValueInfo]) -> list[ValueInfo]:
-    """One for each output of the node. `operands` are as many as it has inputs."""
+    """Returns one entry per output of the node. `operands` has one entry per input."""
     domain, _ = version_of(node.domain, opsets)
     table = _TABLES.get(domain)
     text = table.PATTERNS.get(node.op_type) if table is not None else None

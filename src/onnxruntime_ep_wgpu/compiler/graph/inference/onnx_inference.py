@@ -1,8 +1,8 @@
-"""What onnx infers of the results of one node, and what it has against the node.
+"""onnx's inference for the results of one node, and its checks of the node.
 
-In: a node, the versions of its operators, the types of its inputs. Out: types of its outputs by name, or Refused with onnx's words.
-Invariant: no node ends the process or raises anything else. onnx's inference looks at what an operator says of itself after it has
-used it, here and there: those places are looked at before.
+In: a node, the versions of its operators, the types of its inputs. Out: types of its outputs by name, or Refused with onnx's
+message. Invariant: no node terminates the process or raises any other error. onnx's inference uses some attributes before it
+checks them; this file checks those first.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ _REFUSALS = (
     checker.ValidationError, shape_inference.InferenceError,
     RuntimeError, ValueError, TypeError, IndexError, OverflowError, MemoryError,
 )  # fmt: skip
-"""onnx's own, and what C++ raises of types that there are not, attributes of another kind and lists that are too short."""
+"""onnx's own errors, and those that C++ raises for nonexistent types, attributes of a wrong kind, and lists that are too short.
+"""
 
 
 _TERMS = re.compile(rb"(?:[A-Za-z, ]|\.\.\.)*(?:->.*)?", re.DOTALL)
-"""Equations of Einsum whose left side onnx comes to the end of."""
+"""Einsum equations with a left side that onnx can parse to its end."""
 
 
 class Refused(Exception):
-    """onnx has something against the node."""
+    """onnx rejects the node."""
 
 
 def results(
     node: ir.Node, opsets: Mapping[str, int], types: Mapping[str, onnx.TypeProto], *, checked: bool = False
 ) -> dict[str, onnx.TypeProto]:
-    """Types of the outputs that onnx infers, by name. `types` are those of all inputs that have a name.
+    """Returns the output types that onnx infers, by name. `types` are those of all named inputs.
 
-    With `checked` attributes and numbers of inputs are looked at too. Raises Refused, also where onnx knows no such operator.
+    With `checked`, attributes and the number of inputs are checked too. Raises Refused, also for an operator that onnx lacks.
     """
     domain, opset = version_of(node.domain, opsets)
     schema = schema_of(node.op_type, domain, opset)
@@ -64,7 +65,8 @@ def results(
 
 
 def refusal(node: ir.Node, opsets: Mapping[str, int]) -> str | None:
-    """What onnx has against the attributes and the numbers of inputs and outputs of a node, whatever its inputs are."""
+    """Returns onnx's error about the attributes, or the number of inputs and outputs, of a node. This is independent of input
+    types."""
     domain, opset = version_of(node.domain, opsets)
     context = checker.C.CheckerContext()
     context.ir_version, context.opset_imports = onnx.IR_VERSION, {**opsets, domain: opset}
@@ -85,7 +87,7 @@ def _words(error: Exception) -> str:
 
 
 def _bounds(proto: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> None:
-    """Raises ValueError for what onnx (1.23.2) uses as a position, or waits for the end of, before it looks at it."""
+    """Raises ValueError for values that onnx (1.23.2) uses as an index or a loop end before it checks them."""
     for it in proto.attribute:
         if proto.op_type == "Einsum" and it.name == "equation" and not _TERMS.fullmatch(it.s):
             raise ValueError(f"the equation {cut(it.s.decode(errors='replace'))} is none")
@@ -105,7 +107,7 @@ def _bounds(proto: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> None:
 
 
 def _constants(node: ir.Node) -> dict[str, onnx.TensorProto]:
-    """The inputs whose values are known and small, by name."""
+    """Returns the inputs with known, small values, by name."""
     values = {it.name: it.const_value for it in node.inputs if it is not None and it.name}
     return {
         name: ir.serde.serialize_tensor(it)

@@ -1,14 +1,21 @@
-"""Shapes of results as patterns of shapes of operands: `"bnm,bmk->bnk"`, as einsum writes sums.
+"""Result shapes as patterns over operand shapes: `"bnm,bmk->bnk"`, in the style of einsum.
 
-In: a pattern, a node, and what is known of its operands. Out: what is known of its results. A letter is one extent. One that no
-operand has is decided by the run. `...` stands for any number of axes, `~` for as many axes whose extents the run decides, a
-digit for itself, `{name}` for an attribute's number, and `()` for a scalar.
+In: a pattern, a node, and the known types of its operands. Out: the known types of its results. The tokens are:
 
-    "...,c->...c"            one operand with an axis more
-    "nc->n:INT64 nk:0"       two results; a type is one of ONNX, the number of an operand, or `@` and a name of `TYPES`
-    "c->1k; nc->nk"          cases, by the rank of the operands; what all say is known where no rank is
+- a letter: one extent; the run decides it if no operand has it
+- `...`: any number of axes
+- `~`: as many axes, with extents that the run decides
+- a digit: this extent
+- `{name}`: the number in an attribute
+- `()`: a scalar
 
-An operand of another rank than its pattern says nothing of extents. A result has operand 0's type where no type is written.
+Examples:
+
+- `"...,c->...c"`: one operand with an additional axis.
+- `"nc->n:INT64 nk:0"`: two results. A type is an ONNX type, the number of an operand, or `@` and a name of `TYPES`.
+- `"c->1k; nc->nk"`: cases, by the rank of the operands. Without a known rank, the facts common to all cases hold.
+
+An operand with another rank than its pattern provides no extents. A result without a type has the type of operand 0.
 """
 
 from __future__ import annotations
@@ -39,7 +46,7 @@ class _Case(NamedTuple):
 
 
 def results(pattern: str, node: ir.Node, operands: Sequence[ValueInfo], types: Mapping[str, TypeOf]) -> list[ValueInfo]:
-    """What is known of a node's results by a pattern."""
+    """Returns the known types of a node's results by a pattern."""
     cases = _cases(pattern)
     fitting = [case for case in cases if _fits(case, operands)] or cases
     first, *others = (_results(case, node, operands, types) for case in fitting)
@@ -62,7 +69,7 @@ def _cases(pattern: str) -> tuple[_Case, ...]:
 
 
 def _fits(case: _Case, operands: Sequence[ValueInfo]) -> bool:
-    """Whether the ranks of operands may be those of a case."""
+    """Returns whether the ranks of operands may match a case."""
     return all(
         info.shape is None or not axes or _bound(axes, info.shape) is not None
         for axes, info in zip(case.operands, operands, strict=False)
@@ -70,7 +77,7 @@ def _fits(case: _Case, operands: Sequence[ValueInfo]) -> bool:
 
 
 def _bound(axes: tuple[str, ...], shape: Shape) -> dict[str, Shape] | None:
-    """The extents that each token stands for; None where the rank is another."""
+    """Returns the extents that each token stands for, or None if the rank differs."""
     if REST not in axes:
         return {axis: (extent,) for axis, extent in zip(axes, shape, strict=True)} if len(axes) == len(shape) else None
     rest = len(shape) - (len(axes) - 1)

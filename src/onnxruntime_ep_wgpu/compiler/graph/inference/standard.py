@@ -1,7 +1,7 @@
-"""What an operator of ONNX makes, as ONNX infers it: for those that do not run here, behind what ONNX Runtime infers nothing of.
+"""ONNX's inference for operators that do not run here, used behind nodes that ONNX Runtime infers nothing for.
 
-In: a node, the version of its operators, and what is known of its operands. Out: what is known of its results. ONNX Runtime has
-asked the same, without what is known here.
+In: a node, the version of its operators, and the known types of its operands. Out: the known types of its results. ONNX Runtime
+already ran the same inference, but with fewer known operands.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TYPES = {int(it) for it in ir.DataType} - {0}
 
 
 def results(node: ir.Node, opsets: Mapping[str, int], operands: Sequence[ValueInfo]) -> list[ValueInfo]:
-    """Nothing is known of the results of an operator that ONNX does not have, or that it refuses."""
+    """Returns the results of a node; all are unknown for an operator that ONNX lacks or a node that it rejects."""
     unknown = [UNKNOWN for _ in node.outputs]
     given = {it.name: info for it, info in zip(node.inputs, operands, strict=True) if it is not None and it.name}
     bodies = any(it.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for it in node.attributes.values())

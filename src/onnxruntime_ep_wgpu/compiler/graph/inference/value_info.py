@@ -1,6 +1,6 @@
-"""What is known of a tensor before a run: its element type and its shape, as far as they are known.
+"""The element type and shape of a tensor, as far as they are known before a run.
 
-Invariant: a type and a rank hold in every run. Extents are hints, as ONNX Runtime's are: a run may show otherwise.
+Invariant: a type and a rank hold in every run. Extents are hints, as in ONNX Runtime: a run may have others.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import onnx_ir as ir
 from ....records import dataclass
 
 Extent = int | str | None
-"""A number, the name of an extent that the run decides, or None for one without a name."""
+"""A number, the name of an extent that the run decides, or None for an unnamed one."""
 
 Shape = tuple[Extent, ...]
 
 
 @dataclass(frozen=True)
 class ValueInfo:
-    """`dtype` is None for an unknown type, or for what is no tensor; `shape` is None for an unknown rank."""
+    """`dtype` is None for an unknown type or a value that is no tensor; `shape` is None for an unknown rank."""
 
     dtype: ir.DataType | None = None
     shape: Shape | None = None
@@ -34,7 +34,7 @@ UNKNOWN = ValueInfo()
 
 
 def of_value(value: ir.Value) -> ValueInfo:
-    """What a graph says of a value."""
+    """Returns the type and shape of a value as stated in the graph."""
     if value.dtype is None:
         return UNKNOWN
     return ValueInfo(value.dtype, None if value.shape is None else tuple(map(_extent, value.shape)))
@@ -47,18 +47,18 @@ def _extent(dim: int | ir.SymbolicDim) -> Extent:
 
 
 def label_of(dim: int | ir.SymbolicDim) -> str | None:
-    """The name of an extent that the run decides. Names that say nothing ("?", a number) must not make two extents equal."""
+    """Returns the name of an extent that the run decides. Meaningless names ("?", a number) must not make two extents equal."""
     label = dim.value if isinstance(dim, ir.SymbolicDim) else None
     return label if isinstance(label, str) and label.isidentifier() else None
 
 
 def merged(first: ValueInfo, second: ValueInfo) -> ValueInfo:
-    """What is known of a tensor by two sources. The first one is believed."""
+    """Merges two descriptions of the same tensor. The first one has priority."""
     return ValueInfo(first.dtype or second.dtype, second.shape if first.shape is None else first.shape)
 
 
 def joined(first: ValueInfo, second: ValueInfo) -> ValueInfo:
-    """What holds of a tensor that is the one or the other."""
+    """Returns what holds for both of two tensors."""
     dtype = first.dtype if first.dtype == second.dtype else None
     if first.shape is None or second.shape is None or len(first.shape) != len(second.shape):
         return ValueInfo(dtype)
@@ -66,7 +66,7 @@ def joined(first: ValueInfo, second: ValueInfo) -> ValueInfo:
 
 
 def fill(graph: ir.Graph, known: Mapping[str, ValueInfo]) -> dict[str, ValueInfo]:
-    """Gives the values of a graph the types and shapes that it does not state, by name. Returns those."""
+    """Adds missing types and shapes to the values of a graph, by name. Returns the added ones."""
     found: dict[str, ValueInfo] = {}
     if known:
         for value in {*graph.inputs, *(it for node in graph for it in (*node.inputs, *node.outputs) if it is not None)}:
@@ -77,7 +77,7 @@ def fill(graph: ir.Graph, known: Mapping[str, ValueInfo]) -> dict[str, ValueInfo
 
 
 def _fill(value: ir.Value, info: ValueInfo) -> bool:
-    """Whether something was not known."""
+    """Returns whether anything was added."""
     dtype, shape = value.type is None and info.dtype is not None, value.shape is None and info.shape is not None
     if dtype and info.dtype is not None:
         value.type = ir.TensorType(info.dtype)

@@ -1,18 +1,23 @@
-"""Products and attention of one row, as a token of a decoder has: kernels for that size alone, each in place of several that wait
-for each other.
+"""Kernels for products and attention of one row, such as one token of a decoder. Each replaces several dependent dispatches.
 
-In: groups in running order, finished. Out: the same, and beside some products the kernel that runs when they have one row; what it
-stands for does not run then. A dispatch that waits for another one costs more than it does in so small a model, so
+In: groups in running order, finished. Out: the same groups, and in front of some products a kernel that runs if they have one
+row; the replaced groups do not run then. In a product this small, waiting for another dispatch costs more than the arithmetic.
+Therefore:
 
-- products of one operand with as many columns are one kernel: gate and up, whose results meet in its epilogue, keys and values;
-- a root mean square between products is in these: the one before stores its rows times the gain, and sums of squares of every
-  four elements, and those behind multiply their sums by what follows from the latter.
+- Products of the same operand with equal numbers of columns become one kernel. Examples are gate and up, which meet in the
+  epilogue, and keys and values.
+- A root mean square between products becomes part of them. The product in front stores its rows times the gain, and sums of
+  squares of every four elements. The products behind scale their sums with a factor computed from these.
 
-For more rows everything stays as it is: products are bound by arithmetic there, and their tiles want their operands as they are.
-Invariant: a group is replaced only where its kernel fits into the target's bindings, and all that it stored is stored.
+For more rows nothing changes: arithmetic bounds such products, and their tiles need unmodified operands.
 
-`find` decides about products, and says why not; `product` and `norms` say what a kernel is made of, `assembled` makes it. `appends`
-does all of this for attention; `dependencies` has which group waits for which.
+Invariant: a group is replaced only if its kernel fits into the target's bindings and stores all results of the group.
+
+- `find`: selects products, and records the reason where none can be replaced.
+- `product` and `norms`: the parts of a kernel.
+- `assembled`: assembles the kernel.
+- `appends`: does all of this for attention.
+- `dependencies`: the data dependencies between groups.
 """
 
 from .appends import append_within

@@ -1,9 +1,15 @@
-"""Attention that appends the only new row to the caches of keys and values: a kernel in place of two that wait for each other.
+"""Attention that appends the single new row to its KV cache: one kernel instead of two dependent ones.
 
-In: groups in running order, finished. Out: the same, and before each attention of caches to which others append the kernel that
-runs when one row is new. It reads the new row where that comes from, rotated on the way and rounded as a cache has it, the other
-rows from the caches, and stores the new one there; so a query is in no memory either. For more rows everything stays as it is.
-Invariant: an element of a cache that a dispatch stores is used by none of its invocations (`flash_rows.wgsl`).
+In: groups in running order, finished. Out: the same groups. In front of each attention with a cache that other kernels append to
+stands a kernel that runs if one row is new. This kernel:
+
+- reads the new row from its source, applies the rotary embedding, and rounds it as the cache does,
+- reads all other rows from the caches,
+- stores the new row in the caches.
+
+So the query needs no memory either. For more rows nothing changes.
+
+Invariant: no invocation of a dispatch reads an element of a cache that this dispatch stores (`flash_rows.wgsl`).
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ from .dependencies import RULE, Dependencies, check_stored, leave_out
 
 @dataclass(frozen=True)
 class _Rows:
-    """New rows (batch, heads, steps, size) that a kernel stores as `result`: behind a past, `in_cache`, or by themselves."""
+    """New rows (batch, heads, steps, size) that a kernel stores as `result`. `in_cache`: they are stored behind past rows."""
 
     group: FusedGroup
     result: str
@@ -35,7 +41,7 @@ class _Rows:
 
 @dataclass(frozen=True)
 class _Append:
-    """The kernel that runs where `one` is 1, instead of an attention and of those that append for it."""
+    """A kernel that runs if `one` is 1, instead of an attention and the groups that append for it."""
 
     kernel: FusedGroup
     one: Dim
@@ -43,7 +49,7 @@ class _Append:
 
 
 def append_within(groups: list[FusedGroup], target: Target) -> tuple[list[FusedGroup], list[Declined]]:
-    """The groups with kernels that append, and why some attention does not."""
+    """Returns the groups with kernels that append, and the reasons where an attention got none."""
     dependencies = Dependencies.of(groups)
     alone: dict[FusedGroup, Dim] = {}
     never: dict[FusedGroup, Dim] = {}
@@ -67,7 +73,7 @@ def append_within(groups: list[FusedGroup], target: Target) -> tuple[list[FusedG
 
 
 def _append_of(group: FusedGroup, dependencies: Dependencies, target: Target) -> _Append | str | None:
-    """The kernel that appends, why there is none, or None for what is no attention of a cache with new rows."""
+    """Returns the kernel that appends, the reason why there is none, or None if the group is no attention with new cache rows."""
     call = group.anchor
     if call is None or call.template != "flash_attention":
         return None
@@ -93,7 +99,7 @@ def _append_of(group: FusedGroup, dependencies: Dependencies, target: Target) ->
 
 
 def _appending(call: Call, inside: Mapping[Tensor, Map], dependencies: Dependencies) -> list[FusedGroup]:
-    """The groups that append what an attention reads, also through maps that it calculates."""
+    """Returns the groups that append to the operands of an attention, directly or through maps inside of its kernel."""
     found: list[FusedGroup] = []
     pending = [call.operands[name].view.tensor for name in ("q", "k", "v")]
     while pending:
@@ -107,7 +113,7 @@ def _appending(call: Call, inside: Mapping[Tensor, Map], dependencies: Dependenc
 
 
 def _rows_of(group: FusedGroup) -> dict[Tensor, _Rows]:
-    """What a kernel that appends stores, and of what."""
+    """Returns the new rows that an appending kernel stores, by the tensor they are stored in."""
     call = group.anchor
     assert call is not None
     numbers = {name: name.removeprefix("y") for name in call.results}
@@ -120,8 +126,10 @@ def _rows_of(group: FusedGroup) -> dict[Tensor, _Rows]:
 
 
 def _elsewhere(call: Call, past: View, steps: Dim) -> str | None:
-    """Why an attention is not the one for which rows are appended, or None: the kernel loads no row behind the new one, which it
-    takes for the last that is there, at the place of its query."""
+    """Returns why the rows of an attention do not match the appended rows, or None.
+
+    The kernel assumes that the new row is the last one and is at the position of its query. It loads no row behind it.
+    """
     starts = call.operands.get("starts")
     if starts is None or starts.view.tensor is not past.tensor or "ends" in call.operands:
         return "it reads the caches from and to other rows than those that are appended say"
@@ -131,7 +139,7 @@ def _elsewhere(call: Call, past: View, steps: Dim) -> str | None:
 
 
 def _misplaced(group: FusedGroup, rows: Mapping[Tensor, _Rows], dependencies: Dependencies) -> str | None:
-    """Why an attention cannot store these rows, or None."""
+    """Returns why an attention cannot store these rows, or None."""
     call = group.anchor
     assert call is not None
     views = {name: call.operands[name].view for name in ("q", "k", "v")}
@@ -154,7 +162,7 @@ def _misplaced(group: FusedGroup, rows: Mapping[Tensor, _Rows], dependencies: De
 
 
 def _kernel(group: FusedGroup, rows: Mapping[Tensor, _Rows], past: View, steps: Dim, one: Dim) -> FusedGroup:
-    """The attention with what was stored for it before."""
+    """Returns the attention kernel that includes the groups which append for it."""
     call = group.anchor
     assert call is not None
     maps: list[Map] = []
@@ -181,7 +189,7 @@ def _kernel(group: FusedGroup, rows: Mapping[Tensor, _Rows], past: View, steps: 
     operands["past"] = Read(past, (1,), reuse=True)
     variants = [replace(it, workgroups=it.workgroups * one) for it in call.variants if it.template == "flash_rows"]
     heads = quotient(parameters["rows"], steps)
-    if heads is not None:  # of one step each, which spares divisions before the first load
+    if heads is not None:  # each head has one step, which saves divisions before the first load
         behind = parameters["behind"]
         parameters |= {"rows": heads, "steps": 1, "behind": 1 if behind == steps else behind}
         tiles = [ceildiv(heads, int(dict(it.constants)["ROWS"])) for it in variants]
@@ -189,7 +197,7 @@ def _kernel(group: FusedGroup, rows: Mapping[Tensor, _Rows], past: View, steps: 
             replace(it, parameters=tuple((dict(it.parameters) | {"tiles_q": n}).items()))
             for it, n in zip(variants, tiles, strict=True)
         ]
-    variants[-1] = replace(variants[-1], guard=1)  # another one of these has a guard that holds where `one` does
+    variants[-1] = replace(variants[-1], guard=1)  # if no other guard holds, `one` guarantees this one
     made = replace(
         call,
         operands=operands,
@@ -207,12 +215,12 @@ def _kernel(group: FusedGroup, rows: Mapping[Tensor, _Rows], past: View, steps: 
 
 
 def _as_stored(rows: _Rows, tensor: Tensor, maps: list[Map]) -> View:
-    """New rows as readers of them in memory see them; the map that rounds them is appended to `maps`."""
+    """Returns the new rows as a reader would load them from memory. Appends the map that rounds them to `maps`."""
     view, dtype = rows.new, tensor.dtype
     made = view.tensor
     if dtype.bits >= 32 or made.producer not in rows.group.inlined:
         return view
-    # In its order in memory, so that a coordinate of rows stays one of what makes them.
+    # Uses the order in memory, so that coordinates of rows match those of the producer.
     text, rank = rounded(f"{dtype.compute}(x)", dtype), len(made.shape)
     maps.append(Map(Tensor(dtype, made.shape), {"x": Read(View.of(made), (rank,))}, text, inline=True))
     maps[-1].output.producer = maps[-1]

@@ -1,4 +1,4 @@
-"""The kernel for one row, as a group, and whether it fits into a target."""
+"""Assembles the kernel for one row as a group, and checks whether it fits a target."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .product import OneRowProduct
 
 
 def kernel_of(row: OneRowProduct) -> FusedGroup:
-    """The kernel for one row."""
+    """Returns the kernel for one row."""
     call, group, inlined = row.call, row.group, set(row.group.inlined)
     nodes: list[Node] = [it for it in group.nodes if it is not call]
     stores = [*group.stores, *row.stores]
@@ -41,7 +41,7 @@ def kernel_of(row: OneRowProduct) -> FusedGroup:
         call,
         operands=operands,
         results={"y": write},
-        # Other runs have more rows, for which there is nothing to do here.
+        # Runs with more rows need no workgroups of this kernel.
         variants=(replace(row.variant, guard=1, workgroups=row.variant.workgroups * row.one),),
         constants=constants,
         origin=tuple(dict.fromkeys(origin)),
@@ -52,13 +52,13 @@ def kernel_of(row: OneRowProduct) -> FusedGroup:
 
 
 def misfit(group: FusedGroup, target: Target) -> str | None:
-    """Why there is no such kernel on a target, or None."""
+    """Returns why the kernel does not fit a target, or None."""
     call = group.anchor
     assert call is not None
     (variant,) = call.variants
     assert variant.product_bytes is not None
     shared, each = variant.product_bytes
-    scale = 4 * variant.workgroup_size if "squares" in call.operands else 0  # of `a_scale`, a number of each invocation
+    scale = 4 * variant.workgroup_size if "squares" in call.operands else 0  # for `a_scale`: one number per invocation
     memory = shared + int(call.constants["PRODUCTS"]) * each + scale
     if memory > target.max_workgroup_storage:
         return f"the kernel would take {memory} bytes of workgroup memory, and the adapter has {target.max_workgroup_storage}"
@@ -66,7 +66,7 @@ def misfit(group: FusedGroup, target: Target) -> str | None:
 
 
 def misfit_of_bindings(group: FusedGroup, target: Target) -> str | None:
-    """Why a kernel for one row cannot be on a target that binds so few tensors, or None."""
+    """Returns why the kernel needs more bindings than a target has, or None."""
     bindings = group.placement(group.stores, target).bindings
     if bindings > target.max_storage_buffers:
         return f"the kernel would bind {bindings} tensors, and the adapter has {target.max_storage_buffers} bindings"

@@ -1,5 +1,5 @@
-"""Which group stores what a group of a Program loads, whether that has run when another group begins, and what does not run at
-all with one row."""
+"""Data dependencies between the groups of a Program: which group stores a tensor, which groups load it, and which of them are
+left out in runs with one row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RULE = "one_row"
 
 @dataclass(frozen=True)
 class Dependencies:
-    """Groups in the order in which they run, and which of them stores a tensor and load it."""
+    """The groups in running order, the group that stores each tensor, and the groups that load it."""
 
     position: Mapping[FusedGroup, int]
     stored_by: Mapping[Tensor, FusedGroup]
@@ -32,14 +32,17 @@ class Dependencies:
         return Dependencies(position, {tensor: group for group in position for tensor in group.stores}, loaded_by)
 
     def is_ready(self, group: FusedGroup, before: FusedGroup | Tensor) -> bool:
-        """Whether what a group needs is stored before another group runs, or before the one that stores a tensor, but for that."""
+        """Returns whether everything that a group needs is stored before `before` runs.
+
+        For a tensor this is the group that stores it, and the tensor itself is exempt.
+        """
         at = self.position[self.stored_by[before] if isinstance(before, Tensor) else before]
         needed = (it for it in group.needs() if it in self.stored_by and it is not before)
         return all(self.position[self.stored_by[it]] < at for it in needed)
 
 
 def leave_out(group: FusedGroup, one: Dim, own: Variant | None = None) -> None:
-    """The group does not run where `one` is 1; of its variants `own` is for such runs alone."""
+    """Stops the group from running where `one` is 1. Drops the variant `own`, which only such runs use."""
     call = group.anchor
     assert call is not None
     variants = [it for it in call.variants if it is not own] or list(call.variants)
@@ -49,9 +52,10 @@ def leave_out(group: FusedGroup, one: Dim, own: Variant | None = None) -> None:
 def check_stored(
     groups: Iterable[FusedGroup], alone: Mapping[FusedGroup, Dim], never: Mapping[FusedGroup, Dim]
 ) -> None:
-    """What a kernel loads in a run of one row, another one that runs then has stored: an error here is one of this package.
+    """Asserts that a run of one row loads only tensors that a kernel of the same run has stored. A failure is a bug in this
+    package.
 
-    `alone` run only where a dim is 1, `never` only where it is not.
+    Groups of `alone` run only where their dim is 1, groups of `never` only where it is not.
     """
     groups = list(groups)
     made_here = {tensor for group in groups for tensor in group.stores}

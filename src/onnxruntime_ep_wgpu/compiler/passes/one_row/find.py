@@ -1,4 +1,4 @@
-"""Which groups the kernels for one row stand for, or why some of them stay."""
+"""Selects the groups that kernels for one row replace, and records why others stay."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from .product import OneRowProduct, in_step, row_product_of
 
 @dataclass(frozen=True)
 class Change:
-    """Products as they are from now on; those of `taken` are made by the kernels of others."""
+    """Products with their new parts. Kernels of other products replace those of `taken`."""
 
     products: tuple[OneRowProduct, ...]
     taken: tuple[FusedGroup, ...] = ()
 
 
 Settled = Change | str | None
-"""What was found about a group; the reason why there is nothing; None when it is nothing for a kernel of one row."""
+"""A change for a group, the reason why there is none, or None if the group is no candidate for a kernel of one row."""
 
 
 def of_one_row(groups: list[FusedGroup], target: Target) -> tuple[list[FusedGroup], list[Declined]]:
-    """The groups with kernels for one row, each before that which it stands for; and what could have been one, and is not."""
+    """Returns the groups with kernels for one row, each in front of the group it replaces, and the reasons for rejected
+    candidates."""
     rows = {row.group: row for group in groups if (row := row_product_of(group)) is not None}
     if not rows:
         return groups, []
@@ -61,8 +62,11 @@ def of_one_row(groups: list[FusedGroup], target: Target) -> tuple[list[FusedGrou
 
 
 class _Search:
-    """What is found in the groups of a graph. As with rules of `rewrite/`, the search changes nothing: `settle` alone puts in
-    place what was found, where the target has room for the kernels, or says why not."""
+    """The search over the groups of a graph.
+
+    As with rules in `rewrite/`, the search itself changes nothing. Only `settle` applies a change, if the kernels fit the target,
+    or records the reason why it does not.
+    """
 
     def __init__(self, rows: dict[FusedGroup, OneRowProduct], dependencies: Dependencies, target: Target) -> None:
         self.rows, self.dependencies, self._target = rows, dependencies, target
@@ -70,7 +74,7 @@ class _Search:
         self.declined: list[Declined] = []
 
     def settle(self, group: FusedGroup, answer: Settled, what: str = "") -> None:
-        """`what` is what cannot be had of the group then, before the reason."""
+        """Applies a change or records why it is rejected. `what` is put in front of the reason: the fusion that fails."""
         if isinstance(answer, Change):
             kernels = (kernel_of(it) for it in answer.products if it.group not in self.taken)
             answer = next((problem for it in kernels if (problem := misfit(it, self._target))), answer)
@@ -82,14 +86,14 @@ class _Search:
             self.declined.append(Declined(RULE, what + answer, group.anchor.origin))
 
     def pair_those_that_wait(self) -> None:
-        """A product whose epilogue waits for another one makes that too."""
+        """Merges a product into the kernel of the product that waits for it in its epilogue."""
         for group in self.rows:
             other = self._waited_for(self.rows[group])
             if other is not None:
                 self._pair(group, other, ())
 
     def pair_those_of_one_operand(self) -> None:
-        """A product makes those that run later and are of the same operand and size."""
+        """Merges later products into the kernel of an earlier one with the same operand and size."""
         of_operand: dict[Tensor, list[FusedGroup]] = defaultdict(list)
         for group, row in self.rows.items():
             of_operand[row.call.operands["a"].view.tensor].append(group)
@@ -104,13 +108,13 @@ class _Search:
                     self._pair(first, group, tuple(group.stores))
 
     def _pair(self, group: FusedGroup, other: FusedGroup, stores: tuple[Tensor, ...]) -> None:
-        """A product becomes part of another one's kernel, which then stores these tensors too."""
+        """Merges `other` into the kernel of `group`, which then also stores `stores`."""
         row = self.rows[group]
         together = replace(row, others=(*row.others, other), stores=(*row.stores, *stores))
         self.settle(other, Change((together,), taken=(other,)), _not_one_with(group))
 
     def _waited_for(self, row: OneRowProduct) -> FusedGroup | None:
-        """The product for which the epilogue of this one waits alone, of the same operand and size."""
+        """Returns the product that only the epilogue of this one waits for, if both have the same operand and size."""
         for tensor in row.group.loads:
             other = self.rows.get(self.dependencies.stored_by.get(tensor, row.group))
             if other is None or other is row or other.others or not _alike(other.call, row.call):
@@ -126,7 +130,7 @@ class _Search:
         return None
 
     def passed(self, group: FusedGroup) -> Settled:
-        """What passes in place of a norm from the product before it to its readers."""
+        """Returns the change that replaces a norm with values passed from the product in front of it to its readers."""
         readers = [self.rows.get(it) for tensor in group.stores for it in self.dependencies.loaded_by.get(tensor, ())]
         known = [it for it in readers if it is not None]
         norm = norm_of(group) if known else None
@@ -152,7 +156,7 @@ def _not_one_with(group: FusedGroup) -> str:
 
 
 def _alike(one: Call, other: Call) -> bool:
-    """Whether two products are of the same operand, and differ in weights alone."""
+    """Returns whether two products have the same operand and differ only in their weights."""
     return (
         one.operands["a"] == other.operands["a"]
         and _shape_of_weights(one) == _shape_of_weights(other)
@@ -163,6 +167,6 @@ def _alike(one: Call, other: Call) -> bool:
 
 
 def _shape_of_weights(call: Call) -> tuple[object, ...]:
-    """How a product looks at its weights, whichever they are."""
+    """Returns how a product accesses its weights, independent of the tensor."""
     read = call.operands["b"]
     return read.view.shape, read.view.axes, read.view.offset, read.groups, read.vector, read.run, read.view.dtype

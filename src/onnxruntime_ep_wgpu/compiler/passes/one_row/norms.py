@@ -1,4 +1,4 @@
-"""Root mean squares between products of one row, which become part of these."""
+"""Root mean squares between products of one row, which become part of these products."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .product import Between, Norm, OneRowProduct, in_step
 
 
 def is_norm(group: FusedGroup) -> bool:
-    """Whether the kernel of a group is a root mean square of rows."""
+    """Returns whether the kernel of a group is a root mean square of rows."""
     call = group.anchor
     return call is not None and call.template == "layer_norm" and not call.constants["CENTRED"]
 
 
 def norm_of(group: FusedGroup) -> Norm | str:
-    """A group that is a root mean square of rows, maps that multiply it, and nothing else; or what it is besides."""
+    """Returns the norm of a group that has only a root mean square of rows and maps that scale it; otherwise the reason."""
     call = group.anchor
     assert call is not None
     if set(call.results) != {"y"} or len(group.stores) != 1:
@@ -45,7 +45,7 @@ def _number(literal: Tensor) -> float:
 
 
 def _is_linear(node: Map, inside: set[Tensor]) -> bool:
-    """Whether a map makes twice as much of twice the norm, but for rounding: a conversion, or a product with something else."""
+    """Returns whether a map is linear in the norm, up to rounding: a conversion, or a product with another operand."""
     if not node.is_pointwise or node.output.dtype.compute != "f32":
         return False
     own = [name for name, read in node.operands.items() if read.view.tensor in inside]
@@ -61,7 +61,7 @@ def _is_linear(node: Map, inside: set[Tensor]) -> bool:
 
 
 def keeps_apart(norm: Norm, first: OneRowProduct, readers: list[OneRowProduct]) -> str | None:
-    """Why a norm cannot be part of the product before it, `first`, and of those that read it; None where it can."""
+    """Returns why a norm cannot become part of the product in front, `first`, and of the products that read it, or None."""
     write, columns = first.call.results["y"], norm.call.parameters["columns"]
     if not write.in_fours or quotient(columns, 16) is None:
         return f"rows of {columns} elements are not known to be multiples of 16"
@@ -74,14 +74,15 @@ def keeps_apart(norm: Norm, first: OneRowProduct, readers: list[OneRowProduct]) 
 
 
 def _multiplies_rows(row: OneRowProduct, y: Tensor, columns: Dim) -> bool:
-    """Whether a product reads y once, whole rows as they are, and nothing else in its kernel does."""
+    """Returns whether a product reads y once, as whole rows, and nothing else in its kernel reads y."""
     read = row.call.operands["a"]
     whole = read.view.tensor is y and read.view.is_whole and equal(row.call.parameters["k"], columns) == 1
     return whole and len(row.group.loads[y]) == 1
 
 
 def between_of(norm: Norm) -> Between:
-    """The norm's own maps, of x times the gain instead of the norm, and in f32: of those a number may be large."""
+    """Returns the maps of the norm, applied to x times the gain instead of the norm. They use f32, since such numbers may be
+    large."""
     x, call = norm.x, norm.call
     rank = len(x.shape)
     operands = {"x": View.of(x), "gain": call.operands["gain"].view.expand(x.shape)}

@@ -1,4 +1,4 @@
-"""What the kernel for one row of a product is made of."""
+"""The parts of a kernel for one row of a product."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..fuse import FusedGroup
 
 @dataclass(frozen=True, eq=False)
 class Norm:
-    """A root mean square of rows of `x`, whose result `y` all of its readers multiply. `maps` make y of what is normalised."""
+    """A root mean square of rows of `x`. All readers of its result `y` are products. `maps` compute y from the normalised rows."""
 
     group: FusedGroup
     call: Call
@@ -23,8 +23,10 @@ class Norm:
 
 @dataclass(frozen=True, eq=False)
 class Between:
-    """What passes from a product to those behind it in place of a norm: rows of x times the gain, in f32, the maps that make them,
-    and sums of squares of every four elements of x."""
+    """The values that replace a norm between a product and the products behind it.
+
+    `scaled`: rows of x times the gain, in f32, computed by `maps`. `squares`: sums of squares of every four elements of x.
+    """
 
     norm: Norm
     scaled: Tensor
@@ -34,9 +36,13 @@ class Between:
 
 @dataclass(frozen=True)
 class OneRowProduct:
-    """What the kernel for one row of a product is made of. `one` is 1 in runs with one row. `others`: the products that it makes
-    too, and `stores` what it stores for them; `before` and `behind`: what passes in place of the norms of its operand and of a
-    result that it stores."""
+    """The parts of a kernel for one row of a product.
+
+    - `one` is 1 in runs with one row.
+    - `others`: the products merged into this kernel; `stores`: their results that it stores.
+    - `before`: replaces the norm of its operand.
+    - `behind`: replaces the norm of its result.
+    """
 
     group: FusedGroup
     call: Call
@@ -52,12 +58,12 @@ class OneRowProduct:
 
     @property
     def is_alone(self) -> bool:
-        """Whether its kernel would be the product's own."""
+        """Whether the kernel would contain only the product itself."""
         return not (self.others or self.before or self.behind)
 
 
 def row_product_of(group: FusedGroup) -> OneRowProduct | None:
-    """What a kernel for one row may be made of, where the product has one that can make several."""
+    """Returns the parts of a kernel for one row, if the product has a variant that can compute several products."""
     call = group.anchor
     if call is None or call.template not in PRODUCTS or call.inner or call.onto or call.repeats != 1:
         return None
@@ -68,6 +74,6 @@ def row_product_of(group: FusedGroup) -> OneRowProduct | None:
 
 
 def in_step(node: Node, tensor: Tensor) -> bool:
-    """Whether all that a map reads of a tensor is read at its own index."""
+    """Returns whether a map reads a tensor only at its own index."""
     views = [view for view in node.reads if view.tensor is tensor]
     return isinstance(node, Map) and node.is_pointwise and all(v.is_whole and v.size == node.output.size for v in views)
