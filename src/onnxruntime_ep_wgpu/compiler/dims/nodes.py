@@ -243,9 +243,7 @@ def _interval(terms: Terms) -> Interval:
     for monomial, coefficient in terms:
         if len(monomial) == 1:
             low, high = monomial[0].interval
-            if (
-                low > -SMALL and high < SMALL and -SMALL < coefficient < SMALL
-            ):  # the common case, without overflow checks
+            if low > -SMALL and high < SMALL and -SMALL < coefficient < SMALL:  # common; needs no overflow checks
                 ends = (
                     (low * coefficient, high * coefficient)
                     if coefficient > 0

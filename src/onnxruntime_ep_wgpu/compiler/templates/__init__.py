@@ -1,5 +1,7 @@
-"""WGSL as it is in files, before it is generated code: what kernels and bodies of maps declare.
+"""WGSL files before code generation: the declarations of kernels and of bodies of maps.
 
-`files` reads `emit/wgsl/`; `preprocess` carries out directives, and `inline` writes small functions out where they are called;
-`functions` are those of the prelude, with their types.
+- `files`: reads `emit/wgsl/`.
+- `preprocess`: executes directives.
+- `inline`: inlines small functions into their callers.
+- `functions`: the functions of the prelude and their types.
 """

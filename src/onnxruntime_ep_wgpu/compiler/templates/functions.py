@@ -1,4 +1,4 @@
-"""The functions that `wgsl/prelude/` declares: their texts, what each mentions, and their types."""
+"""The functions declared in `wgsl/prelude/`: their text, the names they mention, and their types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SCALARS = ("f32", "i32", "u32", "bool")
 
 @cache
 def definitions(pairs: bool) -> dict[str, tuple[str, frozenset[str]]]:
-    """Name to (text, names it mentions) for every top-level function or variable of the prelude."""
+    """Returns (text, names it mentions) by name for every top-level function or variable of the prelude."""
     out: dict[str, tuple[str, frozenset[str]]] = {}
     files = ["float", "functions", "minifloat", "int64_pair", "int128", "float64", "random", "workgroup", "subgroups"]
     for file in files if pairs else [*files, "int64_native"]:
@@ -29,12 +29,12 @@ def definitions(pairs: bool) -> dict[str, tuple[str, frozenset[str]]]:
 
 
 def vector(name: str) -> str:
-    """The name of a function for four elements, which has vec4 where the one for single elements has scalars."""
+    """Returns the name of the variant of a function for four elements, with vec4 in place of scalars."""
     return f"{name}_x4"
 
 
 def _twin(code: str) -> str | None:
-    """The function for four elements, or None for what is no function of scalars."""
+    """Returns the variant for four elements, or None if it is not a function of scalars."""
     head = re.match(r"fn (\w+)\(([^)]*)\) -> (f32|i32|u32|bool) ", code)
     parameters = [p.split(": ") for p in head[2].split(", ")] if head and head[2] else []
     if head is None or not parameters or any(kind not in _SCALARS for _, kind in parameters):
@@ -46,7 +46,7 @@ def _twin(code: str) -> str | None:
 
 @dataclass(frozen=True)
 class Signature:
-    """The types of a function's parameters and of its result, as WGSL has them."""
+    """The WGSL types of a function's parameters and result."""
 
     parameters: tuple[str, ...]
     result: str
@@ -54,7 +54,7 @@ class Signature:
 
 @cache
 def signature(name: str, pairs: bool) -> Signature | None:
-    """The signature of a function of the prelude; None when it has no such function, or one without a result."""
+    """Returns the signature of a prelude function, or None if there is no such function or it has no result."""
     code, _ = definitions(pairs).get(name, ("", None))
     head = re.match(r"fn \w+\(([^)]*)\) -> ([\w<>]+)", code)
     if head is None:

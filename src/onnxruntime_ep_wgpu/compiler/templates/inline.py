@@ -1,11 +1,14 @@
-"""Functions of a text that are written out where they are called.
+"""Inlines functions of a text into their callers.
 
     #inline at_row(row, k) rows[(row) * 4u + (k)]
 
-In: a text with such lines, one for each. Out: the text without them, and `(rows[(i + 1u) * 4u + (k)])` for `at_row(i + 1u, k)`.
-A browser's compiler proves that an index is within its array from what it sees of one function; what is a parameter may be
-anything, and is clamped, which costs an instruction for each load, and the vectors that four loads together would have been.
-An argument is in the text as often as its parameter is: it is to be a name, or cheap.
+In: a text with such lines, one per function. Out: the text without them, with `(rows[(i + 1u) * 4u + (k)])` for `at_row(i + 1u,
+k)`.
+
+A browser's compiler proves that an index is within its array from what it sees in one function. A parameter may have any value,
+so its index is clamped. That costs an instruction per load, and prevents merging four loads into a vector.
+
+An argument is repeated at each use of its parameter, so it should be a name or cheap.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ class _Inline:
 
 
 def inlined(text: str) -> str:
-    """The text with its calls written out. Raises ValueError for a call with another number of arguments."""
+    """Returns the text with its calls inlined. Raises ValueError for a wrong number of arguments."""
     if "#inline " not in text:
         return text
     known: dict[str, _Inline] = {}
@@ -45,7 +48,7 @@ def inlined(text: str) -> str:
 
 
 def _written_out(line: str, known: dict[str, _Inline]) -> str:
-    """A line with the calls that are in it, those in arguments first."""
+    """Returns a line with its calls inlined, those in arguments first."""
     out, at = "", 0
     for word in _WORD.finditer(line):
         inline = known.get(word[0])
@@ -60,7 +63,7 @@ def _written_out(line: str, known: dict[str, _Inline]) -> str:
 
 
 def _arguments(line: str, begin: int) -> tuple[list[str], int]:
-    """What stands between the parentheses that open at `begin`, and where they are closed."""
+    """Returns the arguments between the parentheses that open at `begin`, and the position behind the closing one."""
     depth, arguments, start = 0, [], begin + 1
     for at in range(begin, len(line)):
         depth += (line[at] in "([") - (line[at] in ")]")

@@ -1,23 +1,30 @@
-"""What the text of a kernel says to the compiler, before WGSL sees it: lines that are repeated or chosen.
+"""Executes the directives in the text of a kernel: lines that are repeated or selected.
 
-In: text and the constants of a kernel. Lines of the text may be directives, and parts of a line too:
+In: text and the constants of a kernel. Lines, or parts of them, may be directives:
 
-    #for k COUNT ... #end            the lines COUNT times, `#k` the number of the repetition: `sum#k` names a variable
+    #for k COUNT ... #end            repeats the lines COUNT times; `#k` is the index: `sum#k` names a variable
     #for k COUNT down ... #end       the same from COUNT - 1 to 0
-    #if TEST ... #else ... #end      the lines before `#else` where TEST holds, else those behind it, if there are any
-    #[at#k for k COUNT]              at0, at1 and so on; with `by &&` that stands between them instead of a comma
+    #if TEST ... #else ... #end      the lines before `#else` if TEST holds, else those behind it, if any
+    #[at#k for k COUNT]              at0, at1 and so on; with `by &&` that separates them instead of a comma
     #(EXPRESSION)                    a number, or a text; `#(EXPRESSION)f` is an f32, which may be infinite or NaN
-    #inline f(a, b) TEXT             `f(x, y)` is TEXT with x and y from here on: `inline`
-    #default NAME EXPRESSION         the constant NAME of a kernel that was given none: `declared`
+    #inline f(a, b) TEXT             from here on `f(x, y)` is TEXT with x and y: see `inline`
+    #default NAME EXPRESSION         the default of the constant NAME: see `declared`
 
-COUNT, TEST and EXPRESSION are Python over constants and numbers: `#if MODE == "linear"`, `v#(#c * STRIDE + 1)`,
-`x_at(#[#("i#k" if #k == AXIS else "at#k") for k RANK])`. Out: the text without directives; `$NAME` of a constant or a dim is still
-there, because its type in WGSL is not decided here. Every kernel has the constants INVOCATIONS, those of a workgroup, and
-SUBGROUPS, whether the adapter has subgroups, COMPONENT_STORES, whether it stores components of vectors alone, and MATRIX_UNITS,
-whether it multiplies matrices of subgroups, and BROWSER, whether a browser compiles it, which checks every index.
+COUNT, TEST and EXPRESSION are Python over constants and numbers: `#if MODE == "linear"`, `v#(#c * STRIDE + 1)`, `x_at(#[#("i#k"
+if #k == AXIS else "at#k") for k RANK])`.
 
-Arrays that a loop indexes stay in registers only when the shader's compiler unrolls that loop, and it stops to when the body is
-large; so such loops are written out. A body for any number of axes repeats lines for each of them.
+Out: the text without directives. `$NAME` of a constant or a dim remains, because its WGSL type is decided later.
+
+Every kernel has these constants:
+
+- INVOCATIONS: the invocations of a workgroup.
+- SUBGROUPS: whether the adapter has subgroups.
+- COMPONENT_STORES: whether a store to one component of a vector writes only that component.
+- MATRIX_UNITS: whether the adapter has subgroup matrices.
+- BROWSER: whether a browser compiles the kernel, and so checks every index.
+
+Arrays indexed by a loop stay in registers only if the shader compiler unrolls that loop, which it does not for large bodies. So
+such loops are unrolled here. A body for any number of axes repeats lines for each axis.
 """
 
 from __future__ import annotations
@@ -34,7 +41,7 @@ from .inline import inlined
 
 Constant = int | float | str | bool
 
-# Sizes of a model decide about repetitions in places. Texts that a driver takes a second for have some thousand lines.
+# The sizes of a model determine some repetition counts. Some thousand lines take a driver a second.
 MOST_REPETITIONS = 4096
 MOST_LINES = 1 << 16
 
@@ -48,8 +55,10 @@ _EXPRESSION = re.compile(r"#\((?P<text>[^()]*(?:\([^()]*\)[^()]*)*)\)(?P<real>f\
 def declared(
     text: str, constants: Mapping[str, Constant], names: Collection[str] = ()
 ) -> tuple[str, dict[str, Constant]]:
-    """The text without its lines `#default`, and the constants with those that are only declared there. An expression may ask
-    `has("x")`: whether x is among `names`, those of operands, results and parameters."""
+    """Returns the text without its lines `#default`, and the constants including these defaults.
+
+    An expression may use `has("x")`: whether x is in `names`, the operands, results and parameters.
+    """
     found, defaults = _declarations(text)
     known = dict(constants)
     for name, code in defaults:
@@ -60,14 +69,17 @@ def declared(
 
 @cache
 def _declarations(text: str) -> tuple[str, tuple[tuple[str, CodeType], ...]]:
-    """A text without its defaults, and these in their order."""
+    """Returns a text without its defaults, and these in their order."""
     defaults = tuple((it["name"], _code(it["value"])) for it in _DEFAULT.finditer(text))
     return (_DEFAULT.sub("", text), defaults) if defaults else (text, ())
 
 
 def preprocess(text: str, constants: Mapping[str, Constant]) -> str:
-    """The text without directives. Raises UnsupportedError for a text that would be too long, ValueError for blocks that do not
-    match and KeyError for an unknown constant."""
+    """Returns the text without directives.
+
+    Raises UnsupportedError for a text that would be too long, ValueError for unbalanced blocks, and KeyError for an unknown
+    constant.
+    """
     return _preprocessed(text, frozenset(constants.items())) if "#" in text else text
 
 
@@ -77,7 +89,7 @@ def _preprocessed(text: str, constants: frozenset[tuple[str, Constant]]) -> str:
 
 
 def _expanded(lines: list[str], constants: Mapping[str, Constant]) -> list[str]:
-    """Blocks from the outside in, so that what is inside sees the numbers of the loops around it."""
+    """Expands blocks from the outside in, so that inner ones see the indices of outer loops."""
     out: list[str] = []
     at = 0
     while at < len(lines):
@@ -106,7 +118,7 @@ def _directive(line: str) -> re.Match[str] | None:
 
 
 def _block(lines: list[str], begin: int) -> tuple[int | None, int]:
-    """Where the block that begins at a line has its `#else`, if it has one, and its `#end`."""
+    """Returns the lines of the `#else`, if any, and of the `#end` of the block that begins at a line."""
     depth, otherwise = 0, None
     for at in range(begin, len(lines)):
         found = _directive(lines[at])
@@ -135,15 +147,15 @@ def _repeated(loop: str, lines: list[str], constants: Mapping[str, Constant]) ->
 
 
 def _divided(line: str) -> tuple[str, str]:
-    """A line before and behind where it may have numbers of repetitions: the word of a directive, as `#end` in a loop over e, is
-    none."""
+    """Splits a line before the part that may contain loop indices. The word of a directive is excluded, as in `#end` inside of a
+    loop over e."""
     found = _directive(line)
     begin = found.start("rest") if found is not None else 0 if "#" in line else len(line)
     return line[:begin], line[begin:]
 
 
 def _filled(line: str, constants: Mapping[str, Constant]) -> str:
-    """A line with its lists and numbers written out."""
+    """Returns a line with its lists and expressions evaluated."""
     if "#" not in line:
         return line
 
@@ -157,14 +169,14 @@ def _filled(line: str, constants: Mapping[str, Constant]) -> str:
 
 
 def _calculated(text: str, constants: Mapping[str, Constant]) -> str:
-    """A text with its expressions calculated."""
+    """Returns a text with its expressions evaluated."""
 
     def written(found: re.Match[str]) -> str:
         value, real = _evaluated(found["text"], constants), found["real"] or ""
         if real and isinstance(value, float):
             with np.errstate(over="ignore"):
                 rounded = np.float32(value)
-            if not np.isfinite(rounded):  # WGSL has no literal of it
+            if not np.isfinite(rounded):  # WGSL has no literal for it
                 return f"float_bits({int(rounded.view(np.uint32)):#x}u)"
         return f"{value}{real}"
 
@@ -183,7 +195,7 @@ def _count(text: str, constants: Mapping[str, Constant]) -> int:
 
 
 def _evaluated(text: str, constants: Mapping[str, Constant]) -> Constant:
-    """A constant, or what is calculated of constants. The text is part of this package, never a user's."""
+    """Returns a constant, or the value of an expression over constants. The text is part of this package, never from a user."""
     text = _calculated(text, constants)
     if text in constants:
         return constants[text]

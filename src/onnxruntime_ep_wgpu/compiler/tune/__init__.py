@@ -1,8 +1,10 @@
-"""Which algorithm, tile and grid a kernel has. What can be chosen is a class per kernel: `products`, `matrices`, `convolutions`,
-`attention`, `flash_matrices`, `squeeze`, `rows`, `maps` (`base`: what they have in common, and the table of them). `shipped` is
-what is chosen by default, `variants` makes variants for sizes and a Target. `docs/tuning.md` is the user's view.
+"""Chooses the algorithm, tile and grid of each kernel.
 
-A new class needs a choice in `shipped`, and graphs in `api/tuning_classes.py` by which `wgpu-ep tune` measures it.
+The possible choices are one class per kernel, in `products`, `matrices`, `convolutions`, `attention`, `flash_matrices`,
+`squeeze`, `rows` and `maps`. `base` has their common parts and the table of all classes. `shipped` has the default choices.
+`variants` makes variants for sizes and a Target. `docs/tuning.md` is the user's view.
+
+A new class needs a choice in `shipped`, and graphs in `api/tuning_classes.py` with which `wgpu-ep tune` measures it.
 """
 
 from . import attention, convolutions, flash_matrices, maps, matrices, products, rows, squeeze

@@ -1,4 +1,4 @@
-"""What can be chosen for kernels of attention, and whether it is one kernel at all."""
+"""Choices for attention kernels, and whether attention is a single kernel."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from ..dims import Dim, ceildiv, floordiv, maximum, minimum, quotient
 from ..ir import Variant
 from .base import Parameters, constants
 
-_SHARES = 32  # of the keys at most, whose sums are added up in the end
-_UNDER_WAY = 8  # loads of four elements that an invocation makes at a time, of keys and of values
+_SHARES = 32  # upper bound of the shares of the keys that are summed separately
+_UNDER_WAY = 8  # loads of four elements in flight per invocation, of keys and of values
 
 
 @dataclass(frozen=True)
 class FlashShape:
-    """Attention of `rows` rows of each of `batch` heads of keys: elements of a query and of a result are `size` and `value_size`;
-    each of `splits` workgroups takes a part of the keys. `unrolled`: steps of products may be written out."""
+    """Attention of `rows` rows for each of `batch` heads of keys.
+
+    Queries have `size` elements, results `value_size`. Each of `splits` workgroups processes a part of the keys. `unrolled`:
+    steps of products may be unrolled.
+    """
 
     batch: Dim
     rows: Dim
@@ -31,7 +34,7 @@ class FlashShape:
 
 @dataclass(frozen=True)
 class FlashForm(Parameters):
-    """A kernel that never has its scores in memory; `template`: where it is not that of the Call."""
+    """A kernel that never stores its scores. `template`: its file, if it is not that of the Call."""
 
     template: ClassVar[str] = ""
     about: ClassVar[Mapping[str, str]] = {
@@ -46,11 +49,11 @@ class FlashForm(Parameters):
 
     @property
     def queries(self) -> int:
-        """Rows of a workgroup."""
+        """The rows of a workgroup."""
         raise NotImplementedError
 
     def variant(self, shape: FlashShape, guard: Dim) -> Variant:
-        """The kernel for such an attention."""
+        """Returns the kernel for an attention of this shape."""
         tiles_q = ceildiv(shape.rows, self.queries)
         chosen = constants(**self._constants(shape), SIZE_WHOLE=quotient(shape.size, 4) is not None)
         count = shape.batch * tiles_q * shape.splits
@@ -63,9 +66,9 @@ class FlashForm(Parameters):
 
 @dataclass(frozen=True)
 class FlashTile(FlashForm):
-    """Attention by workgroups of `slices` groups of `threads_x` x `threads_y` invocations, each of which sums 4 `rows4` queries by
-    4 `columns4` keys, and `values4` times 4 elements of results; `depth` elements of queries and keys are in workgroup memory at a
-    time, and `keys` rows of values."""
+    """Attention by workgroups of `slices` groups of `threads_x` x `threads_y` invocations. Each invocation accumulates 4 `rows4`
+    queries by 4 `columns4` keys, and `values4` times 4 elements of results. Workgroup memory holds `depth` elements of queries
+    and keys at a time, and `keys` rows of values."""
 
     kernel: ClassVar[str] = "flash_attention"
     about: ClassVar[Mapping[str, str]] = {**FlashForm.about, "workgroups": "of all tiles and splits"}
@@ -112,11 +115,11 @@ class FlashTile(FlashForm):
 
     @property
     def unrolled(self) -> int:
-        """Steps of a product that are written out."""
+        """The unrolled steps of a product."""
         return gcd(8, self.depth, self.keys)
 
     def iterations(self, size: int) -> int:
-        """Of the loops of an invocation for each `tile_k` keys of heads of `size` elements, at most."""
+        """Returns the maximum loop iterations of an invocation per `tile_k` keys, for heads of `size` elements."""
         threads = self.threads_x * self.threads_y
         scores = -(-size // self.depth) * (1 + self.depth)
         parts = 4 * threads // self.queries
@@ -126,7 +129,7 @@ class FlashTile(FlashForm):
 
     @property
     def iterations_at_end(self) -> int:
-        """Of the loops that an invocation has besides, at most."""
+        """The maximum loop iterations of an invocation besides those."""
         stored = 1 + self.slices + self.queries * 4 * self.threads_x
         return self.slices * self.invocations + self.values4 * stored
 
@@ -160,14 +163,14 @@ class FlashTile(FlashForm):
         }
 
     def _loads(self, operand: str, fours: int) -> Mapping[str, int]:
-        """Of each invocation for so many in a tile of an operand, and whether all of them load as many."""
+        """Returns the loads of each invocation for `fours` vectors of a tile, and whether all invocations load equally many."""
         threads = self.threads_x * self.threads_y
         return {f"{operand}_LOADS": -(-fours // threads), f"{operand}_EVENLY": fours % threads == 0}
 
 
 @dataclass(frozen=True)
 class FlashRows(FlashForm):
-    """Attention of at most `rows` rows, of heads of at most `widest` elements, where reading keys and values takes the time."""
+    """Attention of at most `rows` rows, of heads of at most `widest` elements, bound by reading keys and values."""
 
     kernel: ClassVar[str] = "flash_rows"
     template: ClassVar[str] = "flash_rows"
@@ -196,7 +199,7 @@ class FlashRows(FlashForm):
 
     @property
     def keys(self) -> int:
-        """Keys at a time at most, each row's by an invocation of its own."""
+        """The maximum number of keys at a time. Each row has its own invocation per key."""
         return self.invocations // self.rows
 
     @property
@@ -205,7 +208,7 @@ class FlashRows(FlashForm):
 
     @property
     def workgroup_bytes(self) -> int:
-        rows = (self.rows + 1) * 4 * -(-self.widest // 4)  # the queries, and where it appends a key
+        rows = (self.rows + 1) * 4 * -(-self.widest // 4)  # the queries, and the appended key
         products = max(8 * (self.keys * self.rows + 4), min(self.rows, 2) * 4 * self.invocations)
         return 4 * (rows + products + 2 * self.invocations + self.invocations // 4 + 3 * self.rows)
 
@@ -235,8 +238,8 @@ class FlashRows(FlashForm):
 
 @dataclass(frozen=True)
 class SplitKeys(Parameters):
-    """Parts into which the keys of an attention are cut, of at least `keys` each, so that `workgroups` workgroups are busy with
-    `rows` rows each."""
+    """Splits the keys of an attention into parts of at least `keys`, so that `workgroups` workgroups with `rows` rows each are
+    busy."""
 
     kernel: ClassVar[str] = "flash_parts"
     about: ClassVar[Mapping[str, str]] = {it: FlashForm.about[it] for it in ("batch", "rows", "keys")}
@@ -252,7 +255,7 @@ class SplitKeys(Parameters):
         return cls(256, 8, 64), cls(1024, 8, 64), cls(512, 8, 256)
 
     def splits(self, batch: Dim, rows: Dim, keys: Dim) -> Dim:
-        """The parts of the keys."""
+        """Returns the number of parts."""
         workgroups = maximum(1, batch * ceildiv(rows, self.rows))
         parts = minimum(floordiv(self.workgroups, workgroups), ceildiv(keys, self.keys))
         return maximum(1, parts)
@@ -260,7 +263,7 @@ class SplitKeys(Parameters):
 
 @dataclass(frozen=True)
 class AttentionForm(Parameters):
-    """Attention without keys that are hidden by position: `fused`, 1 for one kernel, whose scores are never in memory, or 0 for
+    """Attention without keys that are hidden by position. `fused` is 1 for one kernel, which never stores its scores, or 0 for
     products and a softmax."""
 
     kernel: ClassVar[str] = "attention"

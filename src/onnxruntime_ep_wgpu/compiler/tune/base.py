@@ -1,7 +1,7 @@
-"""What all that can be chosen for kernels has in common, and the table of it: `KERNELS`.
+"""The base classes of all choices for kernels, and their table, `KERNELS`.
 
-In: the numbers of a `Choice`. Out: the parameters, with what they take of a workgroup; or a ValueError. A class of parameters that
-names its `kernel` is in `KERNELS` by that, and nowhere else listed.
+In: the numbers of a `Choice`. Out: the parameters, and the workgroup resources they need; or a ValueError. A class of parameters
+that defines `kernel` registers itself in `KERNELS`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ KERNELS: dict[str, type[Parameters]] = {}
 
 @dataclass(frozen=True)
 class Parameters:
-    """What is chosen for a kernel, all numbers; `kernel` is its name in tables, whose bounds may be about the quantities of
-    shapes that `about` explains, "" for a name that says it. The docstring of a class is its row of `docs/tuning.md`
-    (`scripts/document_tuning.py`)."""
+    """The numbers chosen for a kernel. `kernel` is its name in tables.
+
+    The bounds in a table are about quantities of shapes. `about` explains these; "" marks a self-explanatory name. The docstring
+    of a class is its row of `docs/tuning.md` (`scripts/document_tuning.py`).
+    """
 
     kernel: ClassVar[str] = ""
     about: ClassVar[Mapping[str, str]] = {}
@@ -40,26 +42,26 @@ class Parameters:
 
     @classmethod
     def candidates(cls) -> tuple[Self, ...]:
-        """What is worth measuring on an adapter, besides what is shipped."""
+        """Returns what is worth measuring on an adapter, besides the shipped choices."""
         return ()
 
     @property
     def invocations(self) -> int:
-        """Of a workgroup."""
+        """The invocations of a workgroup."""
         return 1
 
     @property
     def workgroup_bytes(self) -> int:
-        """Memory of a workgroup, where a choice can make it too much."""
+        """The workgroup memory in bytes, if a choice can make it too large."""
         return 0
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
-        """The shapes for which a kernel with these parameters is right, whatever a table says."""
+        """The shapes for which a kernel with these parameters is correct, independent of any table."""
         return ()
 
     def quantities(self, sizes: Mapping[str, Dim]) -> Mapping[str, Dim]:
-        """Those of the shapes that the choice itself gives."""
+        """Returns quantities of shapes that depend on the choice itself."""
         return {}
 
     def _require(self, holds: bool, what: str) -> None:
@@ -72,7 +74,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Workgroups(Parameters):
-    """What is chosen for a kernel with `workgroup` invocations in a workgroup."""
+    """The parameters of a kernel with `workgroup` invocations in a workgroup."""
 
     workgroup: int
 
@@ -82,18 +84,18 @@ class Workgroups(Parameters):
 
 
 def constants(**values: Constant) -> tuple[tuple[str, Constant], ...]:
-    """The constants of a Variant."""
+    """Returns the constants of a Variant."""
     return tuple(values.items())
 
 
 def use(parameters: Parameters, *bounds: Bound, dtype: DType | None = None) -> Choice:
-    """The choice of these parameters."""
+    """Returns the choice of these parameters."""
     values = tuple(sorted(asdict(parameters).items()))
     return Choice(parameters.kernel, values, bounds, dtype.label if dtype else "")
 
 
 def class_of(choice: Choice) -> type[Parameters]:
-    """What can be chosen for its kernel; raises ValueError when it names none."""
+    """Returns the class of parameters for the kernel of a choice. Raises ValueError for an unknown kernel."""
     found = KERNELS.get(choice.kernel)
     if found is None:
         raise ValueError(f"{choice}: no kernel {choice.kernel!r} can be tuned; known: {', '.join(KERNELS)}")
@@ -102,7 +104,7 @@ def class_of(choice: Choice) -> type[Parameters]:
 
 @cache
 def parameters_of(choice: Choice) -> Parameters:
-    """The parameters of a choice; raises ValueError when it names no kernel, or not what can be chosen for it."""
+    """Returns the parameters of a choice. Raises ValueError for an unknown kernel or invalid parameters."""
     kernel = class_of(choice)
     unknown = {it.quantity for it in choice.bounds} - set(kernel.about)
     if unknown:

@@ -1,4 +1,4 @@
-"""What can be chosen for convolutions that are read from the image; others are products."""
+"""Choices for convolutions that read from the image directly. All other convolutions are products."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .base import Parameters, Workgroups, constants
 
 @dataclass(frozen=True)
 class ConvolutionShape:
-    """`images` (a batch, times groups) of `outputs` channels of `pixels` results each."""
+    """`images` (batch times groups) of `outputs` channels with `pixels` results each."""
 
     images: Dim
     outputs: int
@@ -22,8 +22,10 @@ class ConvolutionShape:
 
 @dataclass(frozen=True)
 class ConvolutionForm(Parameters):
-    """A kernel that reads a convolution from the image: `pixels` results of some channels per invocation. `in_fours`: it loads the
-    weights of four of these at a time."""
+    """A kernel that reads a convolution from the image. Each invocation computes `pixels` results of some channels.
+
+    `in_fours`: it loads the weights of four channels at a time.
+    """
 
     about: ClassVar[Mapping[str, str]] = {"pixels": "of a result"}
     in_fours: ClassVar[bool] = False
@@ -34,11 +36,11 @@ class ConvolutionForm(Parameters):
 
     @property
     def output_channels(self) -> int:
-        """Of an invocation."""
+        """The output channels of an invocation."""
         raise NotImplementedError
 
     def variant(self, shape: ConvolutionShape, guard: Dim) -> Variant:
-        """The kernel for such a convolution."""
+        """Returns the kernel for a convolution of this shape."""
         tiles = ceildiv(shape.pixels, self.invocations * self.pixels)
         channel_tiles = -(-shape.outputs // self.output_channels)
         chosen = constants(PIXELS=self.pixels, CHANNELS=self.output_channels, channel_tiles=channel_tiles)
@@ -63,8 +65,8 @@ class DirectConvolution(ConvolutionForm):
 
 @dataclass(frozen=True)
 class RegisterConvolution(ConvolutionForm):
-    """A convolution read from the image, one element at a time: each of `lanes` invocations sums `pixels` results of `channels`
-    channels in variables; on SwiftShader."""
+    """A convolution read from the image, one element at a time. Each of `lanes` invocations accumulates `pixels` results of
+    `channels` channels in variables; on SwiftShader."""
 
     kernel: ClassVar[str] = "conv_registers"
     channels: int
@@ -81,8 +83,8 @@ class RegisterConvolution(ConvolutionForm):
 
 @dataclass(frozen=True)
 class Depthwise(Workgroups):
-    """Depthwise convolutions: workgroups of `workgroup` invocations; `shared`, 1 where each stays in one plane, whose weights it
-    then loads once, or 0."""
+    """Depthwise convolutions by workgroups of `workgroup` invocations. With `shared` 1, each workgroup stays in one plane and
+    loads its weights once; otherwise `shared` is 0."""
 
     kernel: ClassVar[str] = "depthwise"
     shared: int
@@ -97,8 +99,8 @@ class Depthwise(Workgroups):
 
 @dataclass(frozen=True)
 class DepthwiseLast(Workgroups):
-    """Depthwise convolutions of images whose channels are last in memory: workgroups of `workgroup` invocations, each of which
-    makes four channels of some positions."""
+    """Depthwise convolutions of channels-last images by workgroups of `workgroup` invocations. Each invocation computes four
+    channels of some positions."""
 
     kernel: ClassVar[str] = "depthwise_last"
 
@@ -112,8 +114,8 @@ class DepthwiseLast(Workgroups):
 
 @dataclass(frozen=True)
 class GroupedLast(Workgroups):
-    """Convolutions in groups of images whose channels are last: workgroups of `workgroup` invocations, each of which computes four
-    channels of at most `columns` positions, of fewer where windows are apart."""
+    """Grouped convolutions of channels-last images by workgroups of `workgroup` invocations. Each invocation computes four
+    channels of at most `columns` positions, or fewer with strides."""
 
     kernel: ClassVar[str] = "grouped_last"
     columns: int
@@ -126,15 +128,15 @@ class GroupedLast(Workgroups):
         return cls(64, 8), cls(64, 2)
 
     def columns_of(self, width: Dim, stride: int) -> int:
-        """Positions of an invocation in rows of `width`, which they share evenly where it is known."""
+        """Returns the positions per invocation in rows of `width`. A known width is shared evenly."""
         most = max(1, self.columns // stride)
         return -(-width // -(-width // most)) if isinstance(width, int) and width > 0 else most
 
 
 @dataclass(frozen=True)
 class ChannelsLast(Parameters):
-    """Which convolutions make images whose channels are last in memory: `convolutions` 0, none, 1, those that read
-    each other's at least four times as often as others do, or 2, all of one group or of a channel each."""
+    """Which convolutions produce channels-last images. `convolutions` is 0 for none. It is 1 for those that read each other's
+    images at least four times as often as others do. It is 2 for all that have one group, or one channel per group."""
 
     kernel: ClassVar[str] = "channels_last"
     about: ClassVar[Mapping[str, str]] = {"discrete": "1 for a GPU with memory of its own"}

@@ -1,4 +1,4 @@
-"""What can be chosen for attention by matrix units, or by what does the same in plain WGSL."""
+"""Choices for attention with matrix units, or with their emulation in plain WGSL."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ...records import dataclass
 from ..dims import Dim, ceildiv
 from .attention import FlashForm, FlashShape
 
-PAD = 8  # halves behind each row of a tile in workgroup memory, so that rows begin in other banks
-RISE = 8  # of a score above the base of its row, from which on the base rises: exp(8) is a half
+PAD = 8  # halves behind each row of a tile in workgroup memory, so that rows begin in different banks
+RISE = 8  # the base of a row rises when a score exceeds it by this; exp(8) fits in a half
 
 
 @dataclass(frozen=True)
 class FlashMatrices(FlashForm):
-    """Attention of halves by workgroups of `subgroups` subgroups, which share `tile_q` queries evenly, and have `tile_k` keys at a
-    time; heads have at most `widest` elements. `held`: 1 where matrices of queries stay in registers, 0 where they are loaded for
-    each tile. Units are of `unit_m`, `unit_n` and `unit_k`; the adapter has such units for subgroups of `subgroup`.
+    """Attention of halves by workgroups of `subgroups` subgroups. These share `tile_q` queries evenly, and process `tile_k` keys
+    at a time. Heads have at most `widest` elements. `held` is 1 if matrices of queries stay in registers, 0 if each tile loads
+    them again. Units are of `unit_m`, `unit_n` and `unit_k`; the adapter has such units for subgroups of `subgroup`.
 
     Raises ValueError for a tile that its subgroups cannot share evenly.
     """
@@ -62,7 +62,7 @@ class FlashMatrices(FlashForm):
             *(cls(64, 64, 4, widest) for widest in (64, 128)),
             *(cls(tile_q, 16, 4, 64) for tile_q in (64, 128)),
             *(cls(32, keys, 2, 128) for keys in (32, 64)),
-            # Units of other makers: Apple's, AMD's and Intel's.
+            # Units of other vendors: Apple, AMD and Intel.
             *(cls(64, 32, 4, widest, 1, 8, 8, 8, 32) for widest in (64, 128)),
             cls(64, 32, 4, 128, 1, 16, 16, 16, 64),
             *(cls(64, 32, 4, 128, 1, 8, 16, 16, lanes) for lanes in (16, 32)),
@@ -87,12 +87,12 @@ class FlashMatrices(FlashForm):
 
     @property
     def rows(self) -> int:
-        """Of a subgroup."""
+        """The rows of a subgroup."""
         return self.tile_q // self.subgroups
 
     @property
     def parts(self) -> int:
-        """Invocations that share a row."""
+        """The invocations that share a row."""
         return self.subgroup // self.rows
 
     @property
@@ -139,6 +139,6 @@ class FlashMatrices(FlashForm):
         }
 
     def _loads(self, operand: str, eights: int) -> Mapping[str, int]:
-        """Of each invocation for so many in a tile of an operand, and whether all of them load as many."""
+        """Returns the loads of each invocation for `eights` runs of a tile, and whether all invocations load equally many."""
         evenly = eights % self.invocations == 0
         return {f"{operand}_LOADS": -(-eights // self.invocations), f"{operand}_EVENLY": evenly}

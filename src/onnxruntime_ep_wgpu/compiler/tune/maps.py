@@ -1,4 +1,4 @@
-"""What can be chosen for kernels of maps."""
+"""Choices for kernels of maps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_STEPS = 256
 
 @dataclass(frozen=True)
 class MapShape:
-    """How a kernel of maps is cut: `workgroup` invocations, each of which does its work in `steps` steps of a workgroup."""
+    """The grid of a kernel of maps: `workgroup` invocations, each with `steps` steps of a workgroup."""
 
     workgroup: int
     steps: int = 1
@@ -23,7 +23,7 @@ class MapShape:
 
 @dataclass(frozen=True)
 class Grid(Workgroups):
-    """Maps: workgroups of `workgroup` invocations, which take `steps` steps, or as many as `elements` per invocation need."""
+    """Maps by workgroups of `workgroup` invocations, which take `steps` steps, or as many as `elements` per invocation need."""
 
     kernel: ClassVar[str] = "map"
     about: ClassVar[Mapping[str, str]] = {"size": "elements of the result"}
@@ -41,7 +41,7 @@ class Grid(Workgroups):
         return cls(128), cls(64, 4), cls(256, 2), cls(256, 4)
 
     def shape(self, width: int, guard: Dim) -> MapShape:
-        """That of a kernel whose invocations make `width` elements in a step."""
+        """Returns the grid of a kernel with invocations that compute `width` elements per step."""
         return MapShape(self.workgroup, max(self.steps, self.elements // width), guard)
 
 

@@ -1,4 +1,4 @@
-"""What can be chosen for a product by matrix units, or by what does the same in plain WGSL."""
+"""Choices for products with matrix units, or with their emulation in plain WGSL."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..dims import Dim, ceildiv, floordiv, maximum, quotient
 from ..ir import Variant
 from .products import ProductShape, TiledProduct
 
-PAD_BYTES = 16  # behind each row of a tile in workgroup memory, so that rows begin in other banks
+PAD_BYTES = 16  # behind each row of a tile in workgroup memory, so that rows begin in different banks
 
 
 @dataclass(frozen=True)
 class MatrixTile(TiledProduct):
-    """A tile of `m` x `n` results of a product of halves from `k` columns at a time, of which there are `buffers` in workgroup
-    memory. `rows` x `columns` subgroups share it, which multiply matrices of `unit_m`, `unit_n` and `unit_k`; the adapter has
-    such units for subgroups of `subgroup`.
+    """A tile of `m` x `n` results of a product of halves, from `k` columns at a time. Workgroup memory has `buffers` such tiles
+    of operands. `rows` x `columns` subgroups share the tile and multiply matrices of `unit_m`, `unit_n` and `unit_k`; the adapter
+    has such units for subgroups of `subgroup`.
 
     Raises ValueError for a tile that its subgroups cannot share evenly.
     """
@@ -69,7 +69,7 @@ class MatrixTile(TiledProduct):
             cls(128, 64, 32, 2, 2),
             cls(128, 64, 64, 4, 2),
             cls(16, 64, 128, 1, 2),
-            # Units of other makers: Apple's, AMD's and Intel's.
+            # Units of other vendors: Apple, AMD and Intel.
             *(cls(64, 64, 32, 2, 2, 1, 8, 8, 8, 32), cls(32, 32, 32, 1, 2, 1, 8, 8, 8, 32)),
             cls(64, 64, 32, 2, 2, 1, 16, 16, 16, 64),
             *(cls(64, 64, 32, 2, 2, 1, 8, 16, 16, lanes) for lanes in (16, 32)),
@@ -85,7 +85,7 @@ class MatrixTile(TiledProduct):
 
     @property
     def pad(self) -> int:
-        """Operands behind each row of a tile."""
+        """The padding in operands behind each row of a tile."""
         return PAD_BYTES * self.unit.together // 16
 
     @property
@@ -94,8 +94,8 @@ class MatrixTile(TiledProduct):
 
     @property
     def staged(self) -> tuple[int, int]:
-        """Units below and beside each other of a subgroup's results that are in workgroup memory at a time: as many as take the
-        place of the tiles."""
+        """The units of a subgroup's results, down and across, that are in workgroup memory at a time: as many as fit in place of
+        the tiles."""
         below, beside = self.m // self.rows // self.unit_m, self.n // self.columns // self.unit_n
         fitting = (
             (tall, wide)
@@ -106,12 +106,12 @@ class MatrixTile(TiledProduct):
         return max(fitting, key=lambda both: (both[0] * both[1], both[1]), default=(1, 1))
 
     def _results(self, tall: int, wide: int) -> int:
-        """Of all subgroups."""
+        """Returns the elements of results of all subgroups."""
         return self.rows * self.columns * tall * self.unit_m * (wide * self.unit_n + 4)
 
     @property
     def tile_bytes(self) -> int:
-        """At most: the other operand may lie either way."""
+        """An upper bound, since the other operand may have either order."""
         pad, width = self.pad, 16 // self.unit.together
         other = max(self.n * (self.k + pad), self.k * (self.n + pad))
         return width * self.buffers * (self.m * (self.k + pad) + other)
@@ -167,9 +167,9 @@ class MatrixTile(TiledProduct):
 
 @dataclass(frozen=True)
 class ByteTile(MatrixTile):
-    """Matrix units again, of signed bytes that are summed exactly in i32: a tile of `m` x `n` results from `k` columns at a time,
-    of which there are `buffers` in workgroup memory; `rows` x `columns` subgroups of `subgroup` with matrices of `unit_m`, `unit_n`
-    and `unit_k`."""
+    """Matrix units for signed bytes, which are accumulated exactly in i32. A tile of `m` x `n` results, from `k` columns at a
+    time, with `buffers` buffers in workgroup memory. `rows` x `columns` subgroups of `subgroup` multiply matrices of `unit_m`,
+    `unit_n` and `unit_k`."""
 
     kernel: ClassVar[str] = "matmul_bytes"
     operand: ClassVar[str] = "i8"
@@ -184,7 +184,7 @@ class ByteTile(MatrixTile):
             cls(128, 128, 128, 2, 2),
             cls(128, 64, 128, 2, 2),
             cls(32, 64, 128, 1, 2),
-            # Units of other makers.
+            # Units of other vendors.
             *(cls(64, 64, 64, 2, 2, 1, 8, 16, 32, lanes) for lanes in (16, 32)),
             cls(64, 64, 64, 2, 2, 1, 16, 16, 16, 64),
         )
@@ -194,8 +194,8 @@ class ByteTile(MatrixTile):
 
 
 def units(target: Target, *dtypes: DType | None, of_bytes: bool = False) -> dict[str, Dim]:
-    """What bounds of choices ask about the units of a target that multiply operands of these types, or with `of_bytes` signed
-    bytes."""
+    """Returns quantities for bounds about a target's matrix units: those for operands of these types, or with `of_bytes` for
+    signed bytes."""
     of_halves = all(it is DType.FLOAT16 for it in dtypes)
     fitting = (
         it for it in target.matrices if (it.multiplies_bytes if of_bytes else of_halves and it.multiplies_halves)

@@ -1,4 +1,4 @@
-"""What can be chosen for a matrix product: one class per kernel, each of which makes the variant that runs it."""
+"""Choices for matrix products: one class per kernel, which makes the variant that runs it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from ..dims import Dim, ceildiv, quotient
 from ..ir import Constant, Variant
 from .base import KERNELS, Parameters, constants
 
-MOST_TOGETHER = 64  # packed weights: four words of two bits each
-MOST_SPLITS = 16  # of k: the results of each are one more operand of the map that adds them
+MOST_TOGETHER = 64  # packed weights: four words with elements of two bits
+MOST_SPLITS = 16  # of k; each is one more operand of the map that adds the results
 
 
 @dataclass(frozen=True)
 class ProductShape:
-    """A product (batch, m, k) by (batch, k, n). Elements of the other operand take `bits`; of packed weights `longest` can be
-    unpacked together, 0 for others. RUN4 of all variants is a quarter of `run`."""
+    """A product (batch, m, k) by (batch, k, n).
+
+    Elements of the other operand have `bits` bits. `longest` packed weights can be unpacked together, 0 for other operands. RUN4
+    of all variants is a quarter of `run`.
+    """
 
     batch: Dim
     m: Dim
@@ -38,8 +41,11 @@ class ProductShape:
 
 @dataclass(frozen=True)
 class ProductForm(Parameters):
-    """A kernel for products. `general`: it serves every shape, and names the Call; others are variants of one that does, even where
-    they are the only ones if they have the name of that `call`."""
+    """A kernel for products.
+
+    `general`: it supports every shape, and its name is that of the Call. Other kernels are variants of a general one. A kernel
+    that names a `call` may also be the only variant.
+    """
 
     general: ClassVar[bool] = False
     call: ClassVar[str] = ""
@@ -57,16 +63,16 @@ class ProductForm(Parameters):
     }
 
     def variant(self, shape: ProductShape, guard: Dim) -> Variant:
-        """The kernel for such a product."""
+        """Returns the kernel for a product of this shape."""
         raise NotImplementedError
 
     def run(self, shape: ProductShape) -> int:
-        """How many packed weights it unpacks together; 0 where it loads them one by one."""
+        """Returns how many packed weights it unpacks together, or 0 if it loads them one by one."""
         return 0
 
     @property
     def longest_run(self) -> int:
-        """How many packed weights it can unpack together at most, where others of the same product unpack more."""
+        """The maximum number of packed weights it can unpack together, if other variants of the same product unpack more."""
         return MOST_TOGETHER
 
 
@@ -85,7 +91,7 @@ class TiledProduct(ProductForm):
         return min(shape.longest, 32 // shape.bits)
 
     def _tiled(self, shape: ProductShape, guard: Dim, template: str, **chosen: Constant) -> Variant:
-        """The variant with these constants; `template` is the file of one that is not of the Call's name, else ""."""
+        """Returns the variant with these constants. `template` is its file if that differs from the Call's name, else ""."""
         tiles_m, tiles_n = ceildiv(shape.m, self.m), ceildiv(shape.n, self.n)
         tiles = (("tiles_m", tiles_m), ("tiles_n", tiles_n))
         count = shape.batch * tiles_m * tiles_n
@@ -94,8 +100,8 @@ class TiledProduct(ProductForm):
 
 @dataclass(frozen=True)
 class Tile(TiledProduct):
-    """A tile of `m` x `n` results of a product from `k` columns at a time; an invocation computes `rows` x `columns` of it.
-    `slices` groups of invocations split k between them; `unrolled` steps of k are written out.
+    """A tile of `m` x `n` results of a product from `k` columns at a time. An invocation computes `rows` x `columns` of it.
+    `slices` groups of invocations split k between them. Loops unroll `unrolled` steps of k.
 
     Raises ValueError for a tile that its invocations cannot share evenly.
     """
@@ -128,7 +134,7 @@ class Tile(TiledProduct):
 
     @property
     def per_slice(self) -> int:
-        """Invocations that share a slice of k."""
+        """The invocations that share a slice of k."""
         return self.m * self.n // (self.rows * self.columns)
 
     @property
@@ -140,7 +146,7 @@ class Tile(TiledProduct):
         return 4 * max(self.slices * self.k * (self.m + self.n), self.invocations * self.columns)
 
     def variant(self, shape: ProductShape, guard: Dim) -> Variant:
-        """Packed weights are loaded a run at a time where a tile's invocations can share them evenly, others four at a time."""
+        """Loads packed weights one run at a time if a tile's invocations can share them evenly. Loads others four at a time."""
         run = shape.run
         packed = bool(run) and self.k % run == 0 == self.n * self.k // run % self.per_slice
         return self._tiled(
@@ -169,11 +175,11 @@ class Tile(TiledProduct):
 
 @dataclass(frozen=True)
 class DotTile(TiledProduct):
-    """A tile of `m` x `n` results of rows that are rounded to 8 bits, 32 columns of k at a time, by packed weights; an invocation
+    """A tile of `m` x `n` results of rows rounded to 8 bits, by packed weights, from 32 columns of k at a time. An invocation
     computes `rows` x `columns` of it."""
 
     kernel: ClassVar[str] = "matmul_dots"
-    group: ClassVar[int] = 32  # as most blocks of weights have
+    group: ClassVar[int] = 32  # the block size of most weights
     rows: int
     columns: int
 
@@ -196,7 +202,7 @@ class DotTile(TiledProduct):
 
     @property
     def lanes(self) -> int:
-        """Invocations that share a row of a."""
+        """The invocations that share a row of a."""
         return self.invocations // self.m
 
     @property
@@ -236,11 +242,11 @@ class DotTile(TiledProduct):
 
 @dataclass(frozen=True)
 class FewRows(ProductForm):
-    """A kernel for few rows, bound by reading the other operand, which can make several products of one operand."""
+    """A kernel for few rows, bound by reading the other operand. It can compute several products of one operand."""
 
     @property
     def product_bytes(self) -> tuple[int, int]:
-        """Of workgroup memory: what they share, and what each takes besides."""
+        """The workgroup memory in bytes that the products share, and that of each product."""
         raise NotImplementedError
 
     @property
@@ -250,8 +256,8 @@ class FewRows(ProductForm):
 
 @dataclass(frozen=True)
 class RowProduct(FewRows):
-    """A product of at most `rows` rows: a workgroup of `threads` invocations sums 4 x `columns4` columns of them, its invocations
-    parts of k, `steps` rows of the other operand at a time."""
+    """A product of at most `rows` rows. A workgroup of `threads` invocations accumulates 4 x `columns4` columns. Its invocations
+    split k, and read `steps` rows of the other operand at a time."""
 
     kernel: ClassVar[str] = "matvec"
     rows: int
@@ -261,7 +267,7 @@ class RowProduct(FewRows):
 
     def __post_init__(self) -> None:
         self._require(self.rows > 0 < self.steps, "rows and steps are at least 1")
-        # A subgroup's sums of four columns are those of its first four invocations.
+        # The first four invocations of a subgroup receive its sums of four columns.
         self._require(
             self.threads > 3 and self.threads & (self.threads - 1) == 0, "threads are a power of two from 4 on"
         )
@@ -300,9 +306,10 @@ class RowProduct(FewRows):
 
 @dataclass(frozen=True)
 class PackedRows(FewRows):
-    """A product by packed weights that lie along k, of `rows` rows at a time and at most `tiles` times that: an invocation sums
-    four columns, which `parts` of a workgroup share, `columns` times; it unpacks at most `words` words of each at a time, in
-    `steps` places. With `dots` 1 it rounds rows to 8 bits and multiplies bytes."""
+    """A product by packed weights that are contiguous along k, with `rows` rows at a time and at most `tiles` times as many in
+    all. An invocation accumulates four columns; `parts` invocations share them, and a workgroup has `columns` such groups. It
+    unpacks at most `words` words of each column at a time, at `steps` positions. With `dots` 1 it rounds rows to 8 bits and
+    multiplies bytes."""
 
     kernel: ClassVar[str] = "packed_rows"
     rows: int
@@ -318,7 +325,7 @@ class PackedRows(FewRows):
         self._require(self.dots in (0, 1), "dots is 0 or 1")
         self._require(self.parts & (self.parts - 1) == 0, "parts are a power of two")
         self._require(self.parts > 3 or self.columns > 1, "one column of invocations has at least 4 parts")
-        # As the longest run of one scale, of which they are then a part.
+        # Like the longest run with one scale, which contains them.
         self._require(self.words & (self.words - 1) == 0, "words are a power of two")
 
     @classmethod
@@ -346,7 +353,7 @@ class PackedRows(FewRows):
         chosen = constants(
             ROWS=self.rows,
             PARTS=self.parts,
-            ALONE=self.tiles == 1 == shape.batch,  # as `bounds` says
+            ALONE=self.tiles == 1 == shape.batch,  # see `bounds`
             STEPS=self.steps,
             RUN4=shape.run // 4,
             DOTS=self.dots * 8 // shape.bits,
@@ -361,7 +368,7 @@ class PackedRows(FewRows):
 
 @dataclass(frozen=True)
 class DirectProduct(ProductForm):
-    """A product whose operands are read where they lie, `rows` x 64 results per workgroup of 8; on software adapters."""
+    """A product that reads its operands from memory directly, `rows` x 64 results per workgroup of 8; on software adapters."""
 
     kernel: ClassVar[str] = "matmul_direct"
     general: ClassVar[bool] = True
@@ -382,8 +389,8 @@ class DirectProduct(ProductForm):
 
 @dataclass(frozen=True)
 class RegisterProduct(ProductForm):
-    """A product whose operands are read where they lie, one element at a time: each of `lanes` invocations sums `rows` x `columns`
-    results in variables; on SwiftShader."""
+    """A product that reads its operands from memory directly, one element at a time. Each of `lanes` invocations accumulates
+    `rows` x `columns` results in variables; on SwiftShader."""
 
     kernel: ClassVar[str] = "matmul_registers"
     rows: int
@@ -406,8 +413,8 @@ class RegisterProduct(ProductForm):
 
 @dataclass(frozen=True)
 class SplitK(Parameters):
-    """Parts into which k of a product is cut, which are added afterwards: as many as `tiles` tiles of 64 x 64 results in all need,
-    of at least `columns` each; only where all sizes are known when the graph is compiled."""
+    """Splits k of a product into parts, which are added afterwards. All parts together have at most `tiles` tiles of 64 x 64
+    results. Each part has at least `columns` columns. Requires that all sizes are known at compile time."""
 
     kernel: ClassVar[str] = "matmul_parts"
     about: ClassVar[Mapping[str, str]] = {
@@ -433,7 +440,7 @@ class SplitK(Parameters):
         return {"tiles": sizes["batch"] * ceildiv(sizes["m"], 64) * ceildiv(sizes["n"], 64)}
 
     def splits(self, batch: int, m: int, n: int, k: int) -> int:
-        """The parts of k."""
+        """Returns the number of parts."""
         tiles = batch * -(-m // 64) * -(-n // 64)
         return max(1, min(self.tiles // tiles, k // self.columns, MOST_SPLITS)) if tiles else 1
 

@@ -1,4 +1,4 @@
-"""What can be chosen for kernels that treat rows: normalisations, reductions, softmax."""
+"""Choices for kernels that process rows: normalisations, reductions, softmax."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .base import Parameters, constants
 
 @dataclass(frozen=True)
 class RowForm(Parameters):
-    """Rows shared by `lanes` invocations each, `rows` of them to a workgroup."""
+    """`lanes` invocations share each row; a workgroup has `rows` rows."""
 
     about: ClassVar[Mapping[str, str]] = {"rows": "", "columns": ""}
     lanes: int
@@ -29,17 +29,17 @@ class RowForm(Parameters):
 
     @property
     def workgroup_bytes(self) -> int:
-        """Of `argmax` with extremes of 64 bits, which takes most."""
+        """The memory that `argmax` needs with extremes of 64 bits, the largest of all."""
         return 20 * self.invocations if self.lanes > 1 else 0
 
     def variant(self, rows: Dim, guard: Dim) -> Variant:
-        """The kernel for so many rows."""
+        """Returns the kernel for a number of rows."""
         return Variant(ceildiv(rows, self.rows), self.invocations, guard, constants(LANES=self.lanes, ROWS=self.rows))
 
 
 @dataclass(frozen=True)
 class Rows(RowForm):
-    """Normalisations, reductions, softmax: `lanes` invocations share a row, and `rows` of them a workgroup."""
+    """Normalisations, reductions, softmax: `lanes` invocations share a row, and a workgroup has `rows` rows."""
 
     kernel: ClassVar[str] = "rows"
 
@@ -50,8 +50,8 @@ class Rows(RowForm):
 
 @dataclass(frozen=True)
 class RowsAcross(RowForm):
-    """Rows whose neighbours, not whose columns, are neighbours in memory: `lanes` invocations share one, and `rows` of them a
-    workgroup. With an invocation each those of a workgroup load together."""
+    """Rows with columns that are not adjacent in memory; instead, neighbouring rows are adjacent. `lanes` invocations share a
+    row, and a workgroup has `rows` rows. With one invocation per row, those of a workgroup load together."""
 
     kernel: ClassVar[str] = "rows_across"
 
@@ -62,8 +62,8 @@ class RowsAcross(RowForm):
 
 @dataclass(frozen=True)
 class ColumnSplits(Parameters):
-    """Parts into which long rows across are cut, which are reduced by themselves first: as many as `busy` invocations in all need,
-    of at least `columns` elements each; only where all sizes are known when the graph is compiled."""
+    """Splits long rows across memory into parts, which are reduced first. All rows together have at most `busy` parts, with at
+    least `columns` elements each. Requires that all sizes are known at compile time."""
 
     kernel: ClassVar[str] = "parts_across"
     about: ClassVar[Mapping[str, str]] = {"elements": "of all rows", "columns": "elements of a row"}
@@ -78,6 +78,6 @@ class ColumnSplits(Parameters):
         return cls(1 << 16, 64), cls(1 << 17, 64), cls(1 << 19, 64)
 
     def splits(self, rows: int, columns: int) -> int:
-        """The parts of each row, which are all of one size."""
+        """Returns the number of parts of each row, which have equal sizes."""
         most = min(self.busy // rows, columns // self.columns) if rows else 1
         return max((parts for parts in range(1, most + 1) if columns % parts == 0), default=1)

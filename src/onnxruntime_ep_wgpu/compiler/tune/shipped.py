@@ -1,7 +1,7 @@
-"""The choices that the package has, tried after a Target's own; each table ends with what serves every shape.
+"""The choices of the package, tried after those of a Target. Each table ends with a choice for every shape.
 
-For any GPU, and measured on an H200 where a comment says so. A software adapter has its own, which also keep loops within what
-its drivers run; so no user's choices are asked there.
+They are for any GPU, and measured on an H200 or H100 where a comment states it. Software adapters have their own table, which
+also limits loops to what their drivers support. There the choices of users are ignored.
 """
 
 from __future__ import annotations
@@ -18,23 +18,32 @@ from .products import DirectProduct, DotTile, PackedRows, RegisterProduct, RowPr
 from .rows import ColumnSplits, Rows, RowsAcross
 from .squeeze import GatedRows, SqueezeExcite
 
-_LONG = Bound("k", 256)  # with a shorter k most parts of a workgroup would idle
+_LONG = Bound("k", 256)  # with a shorter k, most of a workgroup's shares would be idle
 _MANY = Bound("n", 4096, None, known=True)
 _AS_IS = Bound("transposed", None, 0)
 _NARROW = (Bound("bits", None, 8), _AS_IS)
 _TO_16_BITS = Bound("bits", None, 16)
 _WORDS, _PLAIN = Bound("packed", 1), Bound("packed", None, 0)
 _WIDE = Bound("n", 65)
-_ONCE, _TWICE, _THRICE = (112, 132), (216, 264), (370, 396)  # workgroups of an H200
+_ONCE, _TWICE, _THRICE = (112, 132), (216, 264), (370, 396)  # workgroups of an H200: 1, 2 or 3 rounds
 _EXACTLY = {1: (), 2: (Bound("m", None, 2, known=True),), 4: ()}
 
-# Matrix units. Little workgroup memory is worth more than the next tile in it, so all tiles have one buffer. On an H100, driver
-# 580, f16, in TFLOP/s of dispatches one after the other on a warm card: 295 for 4096 x 4096 x 4096 (278 with tiles of 128 x 128,
-# 239 of 256 x 128, 181 with two buffers), 227 for 4096 x 3072 x 768 (208 and 193), 230 for 1536 x 768 x 3072 (144; 171 of 64 x
-# 128), 147 for 1024 x 1024 x 1024 (94). Where tiles are just as many as its 132 units take at once, once or twice, nothing is
-# left over: 64 us for 4096 x 768 x 2304 (79 with 128 x 128), 14 for 1576 x 768 x 768 (19), 29 for 1576 x 768 x 2304 (36 with 64 x
-# 128), 41 for 1576 x 3072 x 768 (58), 16 for 512 x 768 x 3072 (20). 32 rows by 2048 x 8192 take 16 us, 64 by 2048 x 2048 9.8. Of
-# 4 bits 1024 x 2048 x 8192 takes 0.142 ms (0.79 without units), 64 x 2048 x 8192 0.020 (0.110).
+# Matrix units. Less workgroup memory is worth more than a second buffer, so all tiles have one buffer.
+#
+# Speed on an H100 (driver 580, f16, dispatches back to back on a warm card). Other tiles in brackets.
+#     4096 x 4096 x 4096: 295 TFLOP/s (278 with tiles of 128 x 128, 239 with 256 x 128, 181 with two buffers).
+#     4096 x 3072 x 768: 227 (208 and 193).
+#     1536 x 768 x 3072: 230 (144; 171 with 64 x 128).
+#     1024 x 1024 x 1024: 147 (94).
+# If the number of tiles matches what its 132 units run at once, or in two rounds, no unit idles.
+#     4096 x 768 x 2304: 64 us (79 with 128 x 128).
+#     1576 x 768 x 768: 14 us (19).
+#     1576 x 768 x 2304: 29 us (36 with 64 x 128).
+#     1576 x 3072 x 768: 41 us (58).
+#     512 x 768 x 3072: 16 us (20).
+#     32 x 2048 x 8192: 16 us.
+#     64 x 2048 x 2048: 9.8 us.
+# With weights of 4 bits, 1024 x 2048 x 8192 takes 0.142 ms (0.79 without units). 64 x 2048 x 8192 takes 0.020 (0.110).
 _MANY_ROWS = Bound("m", 17)
 _SHORT = Bound("k", None, 64, known=True)
 _MATRICES = (
@@ -56,24 +65,28 @@ _MATRICES = (
     # The channels of large images.
     use(MatrixTile(64, 64, 32, 2, 2), _MANY_ROWS, Bound("n", None, 64), Bound("workgroups", 264)),
     use(MatrixTile(64, 64, 64, 2, 2), _MANY_ROWS),
-    use(MatrixTile(64, 64, 32, 2, 2), _MANY_ROWS),  # within 16 KiB of workgroup memory
-    # Of bytes an H100 makes 463 to 470 TOP/s of 4096 x 4096 x 4096 (31 without units), 290 of 4096 x 768 x 3072 (30). Of as much
-    # work at a time 128 columns are 1.2 to 1.4 times as fast as 64, but for a k that has no more.
+    use(MatrixTile(64, 64, 32, 2, 2), _MANY_ROWS),  # fits 16 KiB of workgroup memory
+    # For bytes an H100 reaches 463 to 470 TOP/s with 4096 x 4096 x 4096 (31 without units). With 4096 x 768 x 3072 it reaches 290
+    # (30). With equal work per step, 128 columns are 1.2 to 1.4 times as fast as 64, unless k has no more.
     use(ByteTile(32, 32, 128, 1, 2), Bound("m", 17, 64)),
     use(ByteTile(128, 128, 64, 2, 4), _MANY_ROWS, _WIDE, _SHORT, Bound("workgroups", 132)),
     use(ByteTile(128, 128, 128, 2, 4), _MANY_ROWS, _WIDE, Bound("workgroups", 70)),
     use(ByteTile(64, 128, 128, 1, 4), _MANY_ROWS, _WIDE, Bound("workgroups", 96)),
     use(ByteTile(64, 64, 64, 2, 2), _MANY_ROWS, _SHORT),
     use(ByteTile(64, 64, 128, 2, 2), _MANY_ROWS),
-    use(ByteTile(64, 64, 64, 2, 2), _MANY_ROWS),  # within 16 KiB of workgroup memory
+    use(ByteTile(64, 64, 64, 2, 2), _MANY_ROWS),  # fits 16 KiB of workgroup memory
 )
 
-# Attention on an H100, driver 580, f16, without units in brackets, by heads x queries x keys x elements: 0.113 ms for 16 x 2048 x
-# 2048 x 64 (0.587; 0.171 with tiles of 64 queries), 0.436 for 32 x 4096 x 4096 x 64, causal (2.98; 0.489), 0.024 for 96 x 197 x 197
-# x 64 (0.092; with tiles of 128 0.026), 0.027 for 384 x 128 x 128 x 64 (0.079; 0.031), 0.053 for 32 x 1024 x 1024 x 64, causal
-# (0.299; 0.059), 0.120 for 32 x 1024 x 1024 x 128 (0.535). Tiles of 64 keys, or of fewer queries for each subgroup, are slower, but
-# where few workgroups leave a GPU idle. Keys and values in tiles of their own, both under way, need fewer barriers, and are slower
-# too: 0.149 and 0.176 ms for the first and the last of these.
+# Attention on an H100 (driver 580, f16), by heads x queries x keys x elements. Without units in brackets.
+#     16 x 2048 x 2048 x 64: 0.113 ms (0.587; 0.171 with tiles of 64 queries).
+#     32 x 4096 x 4096 x 64, causal: 0.436 ms (2.98; 0.489).
+#     96 x 197 x 197 x 64: 0.024 ms (0.092; 0.026 with tiles of 128).
+#     384 x 128 x 128 x 64: 0.027 ms (0.079; 0.031).
+#     32 x 1024 x 1024 x 64, causal: 0.053 ms (0.299; 0.059).
+#     32 x 1024 x 1024 x 128: 0.120 ms (0.535).
+# Tiles of 64 keys, or of fewer queries per subgroup, are slower, except where few workgroups leave a GPU idle. Separate tiles for
+# keys and values, both in flight, need fewer barriers. They are slower too: 0.149 and 0.176 ms for the first and the last of
+# these.
 _FLASH_MATRICES = tuple(
     use(FlashMatrices(*it), *(bounds or (Bound("rows", 17),)))
     for it, bounds in (
@@ -82,19 +95,19 @@ _FLASH_MATRICES = tuple(
         ((32, 64, 2, 64), ()),
         ((64, 32, 4, 128), ()),
         ((64, 32, 4, 256), ()),
-        ((32, 32, 2, 64), ()),  # within 16 KiB of workgroup memory
+        ((32, 32, 2, 64), ()),  # fits 16 KiB of workgroup memory
         ((32, 16, 2, 128), ()),
         ((16, 16, 1, 256), ()),
     )
 )
 
-# Of packed weights an invocation unpacks a word at a time, so that neighbours read neighbours, of the other operand too; as
-# many share a column as it has words, so that a short column is read at once. Where columns alone keep an H200 busy, fewer
-# share one: 30 us for 1 x 2048 x 32768 of 4 bits instead of 39.
+# An invocation unpacks packed weights one word at a time, so that neighbours read neighbours, also of the other operand. A column
+# is shared by as many invocations as it has words, so that a short column is read at once. If columns alone occupy an H200, fewer
+# invocations share one: 30 us for 1 x 2048 x 32768 with weights of 4 bits instead of 39.
 _PACKED = (
-    # Of a row that is rounded to 8 bits, whose run every invocation rounds again: with timestamps, which take 5.5 us, gate and up
-    # of 2048 x 8192 in one kernel 14.0 us (18.3 without rounding), 8192 x 2048 10.9 (13.7), 2048 x 2048 7.7 (8.4), 2048 x 32768
-    # 21.7 (26.4).
+    # One row rounded to 8 bits. Every invocation rounds its run again. Times include the 5.5 us of timestamps; without rounding
+    # in brackets. Gate and up of 2048 x 8192 in one kernel take 14.0 us (18.3), 8192 x 2048 takes 10.9 (13.7). 2048 x 2048 takes
+    # 7.7 (8.4), 2048 x 32768 takes 21.7 (26.4).
     use(PackedRows(1, 32, 1, 1, 1, dots=1), Bound("n", 16384, None, known=True), Bound("words", None, 256)),
     use(PackedRows(1, 128, 1, 1, 1, dots=1), Bound("n", 8192, None, known=True), Bound("words", 128, 256)),
     *(
@@ -109,17 +122,19 @@ _PACKED = (
         for rows, steps in ((1, 1), (2, 2), (4, 1))
         for parts in (256, 128, 64, 32)
     ),
-    # More rows eight at a time, which read the weights from a cache again: 23 us for 8 x 2048 x 8192 of 4 bits, 68 for 32 and
-    # 122 for 64 x 8192 x 2048 (tiles: 76, 84 and 178).
+    # More rows are processed eight at a time, which read the weights from a cache again. With weights of 4 bits, 8 x 2048 x 8192
+    # takes 23 us (tiles: 76). 32 x 8192 x 2048 takes 68 (84), and 64 x 8192 x 2048 takes 122 (178).
     use(PackedRows(8, 64, 1, 1, 1, tiles=4), Bound("words", 512)),
     use(PackedRows(8, 32, 1, 1, 1, tiles=16), Bound("n", None, 4095, known=True)),
     use(PackedRows(8, 32, 1, 1, 1, tiles=8)),
 )
 
-# A product of few rows is bound by reading the other operand: neighbours shall load 32 bytes together at least, and there
-# shall be some hundred workgroups of many invocations. With bench/rows.py on an H200, one row by 4096 x 11008 takes 88 us in
-# f32 and 33 in f16 (128 and 50 with 256 invocations each), by 8192 x 2048 in f16 14 (24), and transposed 12 (24). Of halves
-# more rows are asked for at once: two products of 2048 x 8192 in one kernel take 28.5 us (30.6), 2048 x 32768 takes 41 (51).
+# A product of few rows is bound by reading the other operand. Neighbours should load at least 32 bytes together, and there should
+# be some hundred workgroups of many invocations.
+#
+# With bench/rows.py on an H200, one row by 4096 x 11008 takes 88 us in f32 and 33 in f16 (128 and 50 with 256 invocations each).
+# By 8192 x 2048 in f16 it takes 14 (24), and transposed 12 (24). For halves more rows are loaded at a time: two products of 2048
+# x 8192 in one kernel take 28.5 us (30.6), 2048 x 32768 takes 41 (51).
 _ROWS = tuple(
     use(RowProduct(rows, columns4, steps, threads), *_EXACTLY[rows], _LONG, *bounds)
     for rows in (1, 2, 4)
@@ -132,7 +147,8 @@ _ROWS = tuple(
         (8, 4, 512, (_TO_16_BITS, _MANY)),
         (8, 2, 512, (_MANY,)),
         (4, 2, 512, ()),
-        (16, 2, 256, (_AS_IS, Bound("n", 8192, None, known=True))),  # for adapters of 256 invocations, as the next ones
+        # for adapters with at most 256 invocations, like the next ones
+        (16, 2, 256, (_AS_IS, Bound("n", 8192, None, known=True))),
         (16, 2, 256, _NARROW),
         (8, 2, 256, ()),
     )
@@ -142,22 +158,25 @@ GPU: Choices = (
     *_MATRICES,
     *_PACKED,
     *_ROWS,
-    # Many rows that are rounded: 0.49 ms for 1024 x 8192 x 2048 of 4 bits (0.52 with tiles of 128 x 128, 0.64 of 64 x 64, 0.79
-    # without rounding), 0.21 for 1024 x 2048 x 3072 (0.27, 0.215, 0.33).
+    # Many rounded rows. 1024 x 8192 x 2048 with weights of 4 bits takes 0.49 ms. Tiles of 128 x 128 take 0.52, tiles of 64 x 64
+    # take 0.64, and without rounding it takes 0.79. 1024 x 2048 x 3072 takes 0.21 ms (0.27, 0.215, 0.33).
     use(DotTile(64, 128, 8, 8), Bound("workgroups", 96)),
     use(DotTile(64, 64, 8, 4), Bound("workgroups", 96)),
-    # Largest first, each from as many workgroups on as keep the GPU busy; the smallest serves what is left. Measured with
-    # bench/kernels.py on an H200, in TFLOP/s: 47 for 4096 x 4096 x 4096, 33 for 1024 (22 with tiles of 64 x 64), 38 for
-    # 1576 x 768 x 3072 (27), and for 48 x 1536 x 384 four times the speed of a 32 x 32 tile without slices.
-    # Where the largest are just as many as its 132 units take at once or twice, nothing is left over: 0.40 ms for 512 x 2048 x
-    # 8192 of f16 (0.48 with the next tile), 0.82 for 1024 x 8192 x 2048 (0.90), 0.145 for 1576 x 768 x 2304 (0.154).
-    # Of packed weights whole words are fetched, which these share evenly: 0.82 ms for 1024 x 2048 x 8192 and 1024 x 8192 x 2048 of
-    # 4 bits (0.84 and 0.90 with the third tile), 3.2 ms for 4096 x 2048 x 8192 (of f16: 3.1).
+    # The largest tiles come first, each if there are enough workgroups to occupy the GPU. The smallest one serves the rest.
+    # Measured with bench/kernels.py on an H200: 47 TFLOP/s for 4096 x 4096 x 4096, 33 for 1024 (22 with tiles of 64 x 64). 1576 x
+    # 768 x 3072 reaches 38 (27). 48 x 1536 x 384 has four times the speed of a 32 x 32 tile without slices.
+    #
+    # If the number of the largest tiles matches what its 132 units run at once, or in two rounds, no unit idles. 512 x 2048 x
+    # 8192 in f16 takes 0.40 ms (0.48 with the next tile). 1024 x 8192 x 2048 takes 0.82 (0.90), and 1576 x 768 x 2304 takes 0.145
+    # (0.154).
+    #
+    # Packed weights are loaded in whole words, which these tiles share evenly. With weights of 4 bits, 1024 x 2048 x 8192 and
+    # 1024 x 8192 x 2048 take 0.82 ms (0.84 and 0.90 with the third tile). 4096 x 2048 x 8192 takes 3.2 ms (in f16: 3.1).
     *(use(Tile(128, 128, 32, 8, 8, 1, unrolled=32), _WORDS, Bound("workgroups", *it)) for it in (_ONCE, (216, None))),
     use(Tile(128, 64, 16, 8, 8, 1, unrolled=16), _WORDS, Bound("workgroups", 256)),
     use(Tile(64, 128, 16, 8, 8, 1, unrolled=16), _WORDS, Bound("workgroups", 120)),
-    # Few tiles of a short k, as of the 1 x 1 convolutions of small images, in twice as many workgroups: 0.78 ms for ShuffleNet v2,
-    # batch 16 (0.84), 2.63 for RegNetY-1.6GF, batch 8 (2.70), 1.14 for MobileNet v3, batch 16 (1.17).
+    # Few tiles with a short k, such as 1 x 1 convolutions of small images, use twice as many workgroups. ShuffleNet v2, batch 16,
+    # takes 0.78 ms (0.84), RegNetY-1.6GF, batch 8, takes 2.63 (2.70), MobileNet v3, batch 16, takes 1.14 (1.17).
     use(
         Tile(32, 64, 16, 4, 8, 2, unrolled=16),
         _PLAIN,
@@ -170,54 +189,55 @@ GPU: Choices = (
     ),
     use(Tile(64, 64, 16, 8, 8, 2, unrolled=16), _PLAIN, _WIDE, Bound("workgroups", *_THRICE)),
     use(Tile(64, 128, 8, 8, 8, 1, unrolled=8), _PLAIN, _WIDE, Bound("workgroups", 256)),
-    # Few columns, as the channels of large images: 106 us for 50176 x 576 x 64 (112).
+    # Few columns, such as the channels of large images: 106 us for 50176 x 576 x 64 (112).
     use(Tile(64, 64, 8, 8, 8, 1, unrolled=8), _PLAIN, Bound("n", 33, 64), Bound("workgroups", 512)),
-    # With a short k more invocations with fewer sums each, behind whose loads of a residual others are busy: 1.09 ms for MobileNet
-    # v3, batch 16 (1.20), 0.75 for ShuffleNet v2 (0.83), 2.75 for RegNetY-1.6GF, batch 8 (2.82).
+    # With a short k, more invocations with fewer sums each hide the loads of a residual. MobileNet v3, batch 16, takes 1.09 ms
+    # (1.20), ShuffleNet v2 takes 0.75 (0.83), RegNetY-1.6GF, batch 8, takes 2.75 (2.82).
     use(Tile(64, 64, 16, 4, 4, 1, unrolled=16), _PLAIN, Bound("k", None, 255, known=True), Bound("workgroups", 96)),
     use(Tile(64, 64, 16, 8, 8, 2, unrolled=16), Bound("workgroups", 96)),
     use(Tile(32, 64, 16, 4, 4, 2), Bound("workgroups", 96)),
     use(Tile(16, 32, 16, 4, 4, 8)),
-    use(Tile(16, 32, 16, 4, 4, 4)),  # within 16 KiB of workgroup memory
-    # Products of few tiles leave most of a large GPU idle. On an H200, in parts: 0.21 ms for 1576 x 3072 x 768 (0.32), ResNet-50,
-    # batch 16, takes 6.1 ms (7.4), GPT-2 with 512 tokens 5.3 (6.5); with 1500 tiles 5.9 and 5.7. What they write is little
-    # beside what a GPU with memory of its own reads; others have fewer units to keep busy.
-    # Those whose tiles fit are not cut: 0.064 ms for 512 x 768 x 3072 (0.073), 0.098 for 12544 x 1152 x 128 (0.105).
-    # 512 x 768 x 768 takes 8 us of an H100's matrix units at once and 13 in parts.
-    # Of bytes 784 x 4608 x 512 takes 27 us at once and 37 in two parts.
+    use(Tile(16, 32, 16, 4, 4, 4)),  # fits 16 KiB of workgroup memory
+    # Products with few tiles leave most of a large GPU idle. On an H200, split into parts: 0.21 ms for 1576 x 3072 x 768 (0.32).
+    # ResNet-50, batch 16, takes 6.1 ms (7.4), GPT-2 with 512 tokens 5.3 (6.5); with 1500 tiles 5.9 and 5.7. The extra writes are
+    # small compared to what a GPU with its own memory reads. Other GPUs have fewer units to occupy.
+    #
+    # A product with matching tiles is not split: 0.064 ms for 512 x 768 x 3072 (0.073), 0.098 for 12544 x 1152 x 128 (0.105). 512
+    # x 768 x 768 takes 8 us of an H100's matrix units at once and 13 in parts. For bytes, 784 x 4608 x 512 takes 27 us at once
+    # and 37 in two parts.
     use(SplitK(1, 1), Bound("matrices", 2)),
     use(SplitK(1, 1), Bound("matrices", 1), Bound("tiles", 132)),
     use(SplitK(264, 1536), Bound("matrices", 1)),
     use(SplitK(1, 1), Bound("discrete", 1), Bound("tiles", *_THRICE)),
     use(SplitK(1100, 256), Bound("discrete", 1)),
     use(SplitK(96, 512)),
-    # An H200 sums 8192 x 8192 f32 over the first axis in 1.57 ms with a workgroup per row, which loads a line of memory for
-    # each element. It runs 270,000 invocations at once.
+    # An H200 sums 8192 x 8192 f32 over the first axis in 1.57 ms with a workgroup per row, which loads a cache line for each
+    # element. It runs 270,000 invocations at once.
     use(RowsAcross(1, 256), Bound("rows", 1 << 13)),
-    # Rows of less, as of images of 14 x 14, take as long at once as the two dispatches: RegNetY 2.9 ms instead of 3.0.
+    # Shorter rows, such as images of 14 x 14, are as fast in one dispatch as in two: RegNetY takes 2.9 ms instead of 3.0.
     use(ColumnSplits(1 << 18, 64), Bound("elements", 1 << 18, known=True), Bound("columns", 256, known=True)),
-    # An invocation per short row, a workgroup per long one, and the largest for few of these, which would leave a GPU waiting for
-    # loads: the logits of a token are one row.
+    # One invocation per short row, one workgroup per long one. Few long rows, such as the logits of a token, use the largest
+    # workgroups, since a GPU would otherwise wait for loads.
     use(Rows(1, 64), Bound("columns", None, 32)),
     use(Rows(1024, 1), Bound("columns", 4096), Bound("rows", None, 64)),
     use(Rows(1024, 1), Bound("columns", 16384), Bound("rows", None, 132)),
     use(Rows(256, 1), Bound("columns", 2048)),
     use(Rows(64, 1)),
-    # GPUs are bound by launching workgroups when these do little: an H200 makes 8192 x 8192 f32 at 0.79 TB/s with 64 elements
-    # in each, 2.97 with 1024, 3.85 with 2048 in two steps. Small tensors rather need every workgroup that they can get.
+    # Workgroups with little work make a GPU bound by launching them. An H200 computes 8192 x 8192 f32 at 0.79 TB/s with 64
+    # elements per workgroup, 2.97 with 1024, 3.85 with 2048 in two steps. Small tensors need as many workgroups as possible.
     use(Grid(256, 2, 8), Bound("size", 1 << 22)),
     use(Grid(256), Bound("size", 1 << 18, known=True)),
     use(Grid(64)),
     use(Vectors(4)),
-    # ResNet-50, batch 16, on an H200: 4.8 ms, and 6.0 with the channels first.
+    # ResNet-50, batch 16, on an H200: 4.8 ms, and 6.0 with channels first.
     use(ChannelsLast(1), Bound("discrete", 1)),
     use(Depthwise(64, 0)),
     use(DepthwiseLast(64)),
-    # RegNetY-1.6GF, batch 8, on an H200: 2.8 ms, and 3.1 as products with the channels first.
+    # RegNetY-1.6GF, batch 8, on an H200: 2.8 ms, and 3.1 as products with channels first.
     use(GroupedLast(64, 4)),
-    # Weights are read from a cache by each workgroup, an image by those of its row. On an H200 RegNetY-1.6GF, batch 8, takes 2.29
-    # ms with 2 of them for an image (2.52 as reductions and products; where all blocks are such, 2.33 with 1, 2.29 with 2 and 2.25
-    # with 4), EfficientNet-B0, batch 16, 1.59 (1.88).
+    # Each workgroup reads the weights from a cache; the workgroups of a row read its image. On an H200 RegNetY-1.6GF, batch 8,
+    # takes 2.29 ms with 2 workgroups per image (2.52 as reductions and products). With all blocks fused it takes 2.33 with 1,
+    # 2.29 with 2 and 2.25 with 4. EfficientNet-B0, batch 16, takes 1.59 (1.88).
     *(
         use(
             SqueezeExcite(fused, threads, splits),
@@ -225,17 +245,18 @@ GPU: Choices = (
             Bound("weights", None, 1 << 17),
             *((Bound("image", None, 1 << 17, known=True),) if fused == 3 else ()),
         )
-        for threads in (1024, 256)  # for adapters of 256 invocations
+        for threads in (1024, 256)  # for adapters with at most 256 invocations
         for splits, rows in ((4, 8), (2, 256))
         for fused in (3, 2)
     ),
-    # 2.35 and 1.67 ms where a kernel of its own scales the image.
+    # 2.35 and 1.67 ms with a separate kernel that scales the image.
     use(GatedRows(1), Bound("n", None, 512)),
-    # Written out it costs memory and four times the scores in traffic: 0.56 ms for heads of 128 in f32 on an H200 (32 x 1024 x
-    # 1024, driver 580.159.04), as the fused kernel, and 0.77 for heads of 64 (16 x 2048 x 2048), where that takes 0.59.
+    # Without fusion, attention needs memory and four times the scores in traffic. On an H200, driver 580.159.04, heads of 128 in
+    # f32 (32 x 1024 x 1024) take 0.56 ms, like the fused kernel. Heads of 64 (16 x 2048 x 2048) take 0.77, where the fused one
+    # takes 0.59.
     use(AttentionForm(1)),
-    # Attention. Few rows have little to do for each key, and need as many workgroups as read at once.
-    # What puts the parts together takes as long for 64 of them as the attention itself: with 8 heads of 4,000 keys 26 us (32).
+    # Attention. Few rows have little work per key, and need as many workgroups as can load concurrently. The map that combines
+    # the parts takes as long for 64 of them as the attention itself: with 8 heads of 4,000 keys 26 us (32).
     use(SplitKeys(256, 8, 128), Bound("rows", None, 8), Bound("batch", None, 15)),
     use(SplitKeys(512, 8, 64), Bound("rows", None, 8)),
     use(SplitKeys(512, 8, 1024)),
@@ -243,20 +264,20 @@ GPU: Choices = (
     use(FlashRows(2, 256), Bound("per", 2)),
     use(FlashRows(4, 256), Bound("per", 3)),
     use(FlashRows(8, 256)),
-    use(FlashRows(8, 128)),  # within 16 KiB of workgroup memory
+    use(FlashRows(8, 128)),  # fits 16 KiB of workgroup memory
     use(FlashRows(4, 256)),
     # Matrix units.
     *_FLASH_MATRICES,
-    # Tiles for narrow heads first; of each width those that need more workgroups first, and
-    # last what fits into 16 KiB of workgroup memory. Wider heads keep fewer queries.
+    # Tiles for narrow heads come first. For each width, those that need more workgroups come first, and those that fit 16 KiB of
+    # workgroup memory last. Wider heads have fewer queries per tile.
     use(FlashTile(8, 16, 2, 1, 1, 1, 16, 32), Bound("workgroups", 256)),
     use(FlashTile(8, 8, 1, 1, 1, 2, 8, 16), Bound("workgroups", 96)),
     use(FlashTile(8, 2, 1, 1, 1, 4, 16, 32)),
     use(FlashTile(8, 8, 1, 1, 1, 2, 8, 16)),
-    # Heads of 64 on an H200: 0.96 ms instead of 1.47 with the 128 invocations below (16 x 2048 x 2048), 0.073 instead of 0.097
-    # with the second (12 x 512 x 512), 0.122 instead of 0.205 (384 x 128 x 128).
+    # Heads of 64 on an H200. 16 x 2048 x 2048 takes 0.96 ms, and 1.47 with the 128 invocations below. 12 x 512 x 512 takes 0.073
+    # (0.097 with the second tile), 384 x 128 x 128 takes 0.122 (0.205).
     use(FlashTile(16, 16, 2, 1, 1, 1, 16, 32), Bound("workgroups", 224)),
-    # GPT-2 of halves, 512 tokens: 4.5 ms instead of 4.6.
+    # GPT-2 in halves, 512 tokens: 4.5 ms instead of 4.6.
     use(FlashTile(16, 4, 1, 1, 1, 1, 16, 32), Bound("workgroups", 256, 512), dtype=DType.FLOAT16),
     use(FlashTile(16, 16, 1, 1, 1, 1, 32, 64), Bound("workgroups", 64)),
     use(FlashTile(16, 8, 2, 1, 1, 1, 16, 32), Bound("workgroups", 256)),
@@ -285,28 +306,28 @@ GPU: Choices = (
 )
 
 SOFTWARE: Choices = (
-    # One invocation for four columns: the parameters of blocks are worth most there, and nothing has to be summed up.
+    # One invocation per four columns: reusing the parameters of blocks is worth most there, and no reduction is needed.
     use(PackedRows(1, 1, 16, 1, 4)),
     use(PackedRows(4, 1, 16, 1, 4)),
-    # On lavapipe loads cost more than arithmetic and workgroup memory is no faster than the cache, so operands are read
-    # directly: 16 GFLOP/s on two cores where the best tile in workgroup memory gave 7 (45 x 384 x 1536, Mesa 22.3).
+    # On lavapipe loads cost more than arithmetic, and workgroup memory is no faster than the cache. So operands are read
+    # directly: 16 GFLOP/s on two cores, where the best tile in workgroup memory reached 7 (45 x 384 x 1536, Mesa 22.3).
     use(DirectProduct(4), Bound("m", None, 4)),
     use(DirectProduct(8)),
-    # An invocation per row is fastest as soon as there are enough rows for both cores' lanes.
+    # One invocation per row is fastest once there are enough rows for the lanes of both cores.
     use(Rows(1, 16), Bound("columns", None, 4096), Bound("rows", 32)),
     use(Rows(1024, 1), Bound("columns", 1 << 20)),
     use(Rows(256, 1), Bound("columns", 65536)),
     use(Rows(64, 1)),
-    # It makes vectors of its own, of neighbouring invocations.
+    # It forms its own vectors, from neighbouring invocations.
     use(Grid(64)),
     use(Vectors(1)),
     use(DirectConvolution(2), Bound("pixels", None, 128)),
     use(DirectConvolution(8)),
-    # What a whole workgroup agrees on, the weights of its plane, is loaded once.
+    # Values that are uniform in a workgroup, such as the weights of its plane, are loaded once.
     use(Depthwise(8, 1)),
     use(DepthwiseLast(8)),
-    # Attention whose scores no buffer holds.
-    use(AttentionForm(1)),  # asked for where scores cannot be stored
+    # Attention with scores that no buffer can hold.
+    use(AttentionForm(1)),  # used only if scores cannot be stored
     *(use(FlashTile(8, 2, 1, 1, values4, 1, 8, 16), Bound("rows", None, 8)) for values4 in (1, 2, 4, 8)),
     use(FlashTile(8, 8, 1, 1, 1, 1, 8, 16)),
     use(FlashTile(8, 8, 1, 1, 2, 1, 8, 16)),
@@ -314,10 +335,10 @@ SOFTWARE: Choices = (
     use(FlashTile(8, 8, 1, 1, 8, 1, 8, 4)),
 )
 
-# What a Target for browsers without a GPU has before those: SwiftShader, whose loads take one element at a time and whose
-# barriers take a second to compile. Four invocations are its vector. 64 x 384 x 1536 takes 48 ms of a CPU with 8 x 8 sums, 39
-# with 16 x 8, which compile twice as long, 67 with 8 x 4, and 185 in `matmul_direct`. What is last serves nearly every run: it is
-# compiled while weights are on their way (`web/src/executable.ts`).
+# A Target for browsers without a GPU tries these first: SwiftShader loads one element at a time, and takes a second to compile a
+# barrier. Its vectors are four invocations. 64 x 384 x 1536 takes 48 ms of a CPU with 8 x 8 sums. It takes 39 with 16 x 8, which
+# compile twice as long, 67 with 8 x 4, and 185 in `matmul_direct`. The last choices serve nearly every run. They are compiled
+# while weights are loading (`web/src/executable.ts`).
 SWIFTSHADER: Choices = (
     use(PackedRows(1, 1, 16, 1, 4)),
     use(PackedRows(4, 1, 16, 1, 4)),
@@ -330,7 +351,7 @@ SWIFTSHADER: Choices = (
 
 
 def check_choices(choices: Choices) -> None:
-    """Raises ValueError for the first choice that cannot be one of a target's."""
+    """Raises ValueError for the first choice that a target cannot have."""
     for choice in choices:
         parameters_of(choice)
         if choice.kernel not in {it.kernel for it in GPU}:

@@ -1,4 +1,4 @@
-"""What can be chosen for squeeze-and-excitation blocks: the average of an image and the two small products behind it."""
+"""Choices for squeeze-and-excitation blocks: the average of an image and the two small products behind it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .base import Parameters, constants
 
 @dataclass(frozen=True)
 class ExcitationShape:
-    """`rows` rows of `depth` elements, as many as `hidden` and then `columns` results of each."""
+    """`rows` rows of `depth` elements, with `hidden` and then `columns` results per row."""
 
     rows: Dim
     depth: int
@@ -26,18 +26,18 @@ class ExcitationShape:
         return self.hidden * (self.depth + self.columns)
 
     def row(self, splits: int) -> int:
-        """Elements in workgroup memory: of a row, or of the results of one of `splits` workgroups."""
+        """Returns the elements in workgroup memory: those of a row, or of the results of one of `splits` workgroups."""
         return max(self.depth + -self.depth % 4, self.part(splits))
 
     def part(self, splits: int) -> int:
-        """Results of a workgroup, whole fours."""
+        """Returns the results of a workgroup, rounded up to a multiple of four."""
         return 4 * -(-self.columns // (4 * splits))
 
 
 @dataclass(frozen=True)
 class SqueezeExcite(Parameters):
-    """Squeeze-and-excitation blocks: how many of the average and the two products behind it are `fused` in one kernel, 3, 2 or 0;
-    `splits` workgroups of `threads` invocations make the results of a row, each of them all that these are made of"""
+    """Squeeze-and-excitation blocks. `fused` is how many of the average and the two products behind it are in one kernel, 3, 2 or
+    0. `splits` workgroups of `threads` invocations compute the results of a row; each repeats the steps in front of these."""
 
     kernel: ClassVar[str] = "squeeze_excite"
     about: ClassVar[Mapping[str, str]] = {
@@ -68,15 +68,15 @@ class SqueezeExcite(Parameters):
         return (*image, Bound("storage", 16 * self.threads))
 
     def variant(self, shape: ExcitationShape) -> Variant:
-        """The kernel for such a block."""
+        """Returns the kernel for a block of this shape."""
         chosen = constants(SPLITS=self.splits, N1=shape.part(self.splits), ROW=shape.row(self.splits))
         return Variant(shape.rows * self.splits, self.threads, 1, chosen)
 
 
 @dataclass(frozen=True)
 class GatedRows(Parameters):
-    """Products whose rows are an image scaled by what is made of it: `inlined`, 1 where they scale it as they load it, or 0 where a
-    map does so first"""
+    """Products with rows of an image scaled by a gate, which is computed from the image. `inlined` is 1 if they scale on load, or
+    0 if a map does so first."""
 
     kernel: ClassVar[str] = "gated_rows"
     about: ClassVar[Mapping[str, str]] = {"batch": "", "m": "", "n": "", "k": ""}

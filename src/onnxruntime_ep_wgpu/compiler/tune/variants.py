@@ -1,9 +1,11 @@
-"""Which algorithm, tile and grid a kernel has, by class of shapes: of each kernel the choices of a Target before those that are
-shipped.
+"""The algorithm, tile and grid of each kernel by class of shapes. The choices of a Target come before the shipped ones of the
+same kernel.
 
-In: sizes, dims as they are known, and a Target. Out: variants, first to last. Invariants: what does not fit into the target is
-passed over; the same target always gives the same variants; a choice of a Target takes no shape from a kernel that is tried
-before its own.
+In: sizes, as dims, and a Target. Out: variants in the order in which they are tried. Invariants:
+
+- Variants that exceed the target's limits are skipped.
+- The same target always gives the same variants.
+- A choice of a Target never replaces a kernel that is tried before its own.
 """
 
 from __future__ import annotations
@@ -35,15 +37,17 @@ WIDEST_HEAD = max(it.widest for it in map(parameters_of, GPU) if isinstance(it, 
 Form = TypeVar("Form", bound=Parameters)
 _noted: ContextVar[set[str] | None] = ContextVar("noted", default=None)
 _ORDER = {kernel: at for at, kernel in enumerate(dict.fromkeys(it.kernel for it in (*GPU, *SWIFTSHADER, *SOFTWARE)))}
-"""Of kernels, in which they are tried: what is only for some shapes is before what is for every one."""
+"""The order in which kernels are tried: those for some shapes come before those for all shapes."""
 
 
 @lru_cache(256)
 def _tried(
     choices: Choices, software: bool, invocations: int, workgroup_bytes: int, form: type[Form], dtype: str
 ) -> tuple[tuple[Choice, Form], ...]:
-    """What there is for kernels of this form and elements of this type, and takes no more of a workgroup: the choices of a
-    Target before what is shipped for the same kernel."""
+    """Returns the choices for kernels of this form and elements of this type that fit the workgroup limits.
+
+    The choices of a Target come before the shipped ones of the same kernel.
+    """
     found = [(it, parameters_of(it)) for it in (*choices, *(SOFTWARE if software else GPU))]
     return tuple(
         (choice, it)
@@ -57,7 +61,7 @@ def _tried(
 
 @contextmanager
 def noting_kernels() -> Iterator[set[str]]:
-    """The kernels of which a form is chosen during the `with`, on this thread."""
+    """Yields the set of kernels for which a form is chosen during the `with`, on this thread."""
     found: set[str] = set()
     token = _noted.set(found)
     try:
@@ -69,7 +73,7 @@ def noting_kernels() -> Iterator[set[str]]:
 def _chosen(
     target: Target, sizes: Mapping[str, Dim], form: type[Form], dtype: DType | None = None
 ) -> tuple[tuple[Dim, Form], ...]:
-    """The guards and parameters of what can be taken for kernels of this form, up to the first that always is."""
+    """Returns guards and parameters for kernels of this form, up to the first that always applies."""
     most = target.max_invocations, target.max_workgroup_storage
     label, shape = dtype.label if dtype else "", tuple(sizes.items())
     found = _guarded(target.tuning, target.software, *most, form, label, shape)  # type: ignore[arg-type]  # types are hashable
@@ -89,8 +93,8 @@ def _guarded(
     dtype: str,
     shape: tuple[tuple[str, Dim], ...],
 ) -> tuple[tuple[Dim, Form], ...]:
-    """`_chosen`, once for the layers of a network, whose shapes are the same: conditions of sizes that runs decide cost as much as
-    all else that lowers a product."""
+    """`_chosen`, cached, since the layers of a network have equal shapes. Conditions on sizes that runs decide are as expensive
+    as the rest of lowering a product."""
     sizes = dict(shape)
     found: list[tuple[Dim, Form]] = []
     tried = _tried(choices, software, invocations, workgroup_bytes, form, dtype)  # type: ignore[arg-type]  # as above
@@ -99,7 +103,7 @@ def _guarded(
         if guard == 0 or any(guard == earlier for earlier, _ in found):
             continue
         if guard == 1 and found and found[-1][1] == parameters:
-            found.pop()  # taken in any case
+            found.pop()  # used in any case
         found.append((guard, parameters))
         if guard == 1:
             break
@@ -107,7 +111,7 @@ def _guarded(
 
 
 def _guard(bounds: tuple[Bound, ...], sizes: Mapping[str, Dim]) -> Dim:
-    """1 where all bounds hold, else 0; 0 for a quantity that is not there, or has to be known and is not."""
+    """Returns 1 if all bounds hold, else 0. A missing quantity, or an unknown one that must be known, gives 0."""
     open_bounds: list[tuple[Bound, Dim]] = []
     for bound in bounds:
         size = sizes.get(bound.quantity)
@@ -129,12 +133,12 @@ def _guard(bounds: tuple[Bound, ...], sizes: Mapping[str, Dim]) -> Dim:
 
 
 def maps_in_fours(target: Target) -> bool:
-    """Whether maps load, calculate and store four elements at a time."""
+    """Returns whether maps load, calculate and store four elements at a time."""
     return any(it.width == 4 for _, it in _chosen(target, {}, Vectors))
 
 
 def map_shapes(size: Dim, width: int, part: int, target: Target) -> tuple[MapShape, ...]:
-    """Of `size` elements, of which an invocation makes `width` in a step; the last one serves every size that is left.
+    """Returns grids for `size` elements, with `width` elements per invocation and step. The last one serves all remaining sizes.
 
     The elements of a `part` of a tensor must be whole workgroups (`binding_ranges.PART_GRAIN`).
     """
@@ -144,18 +148,21 @@ def map_shapes(size: Dim, width: int, part: int, target: Target) -> tuple[MapSha
 
 
 def row_variants(rows: Dim, columns: Dim, target: Target) -> tuple[Variant, ...]:
-    """Kernels that treat `rows` rows of `columns` elements."""
+    """Returns kernels for `rows` rows of `columns` elements."""
     return tuple(it.variant(rows, guard) for guard, it in _chosen(target, {"rows": rows, "columns": columns}, Rows))
 
 
 def across_variants(rows: Dim, columns: Dim, target: Target) -> tuple[Variant, ...]:
-    """Kernels for rows whose neighbours, not whose columns, are neighbours in memory."""
+    """Returns kernels for rows with columns that are not adjacent in memory, while neighbouring rows are."""
     return tuple(it.variant(rows, guard) for guard, it in _chosen(target, {"rows": rows, "columns": columns}, RowForm))
 
 
 def column_splits(rows: Dim, columns: Dim, target: Target) -> int:
-    """Into how many parts such rows are cut, which are reduced by themselves first, so that a GPU is busy. 1 for sizes that
-    are not known, and for less than every invocation has one element of, where another dispatch costs more than it saves."""
+    """Returns the number of parts into which such rows are split, which are reduced first, to occupy a GPU.
+
+    Returns 1 for unknown sizes. It also does for less than one element per invocation, where another dispatch costs more than it
+    saves.
+    """
     if not isinstance(rows, int) or not isinstance(columns, int):
         return 1
     sizes: dict[str, Dim] = {"elements": rows * columns, "columns": columns}
@@ -177,13 +184,14 @@ def matmul_variants(
     other: DType | None = None,
     of_bytes: bool = False,
 ) -> tuple[str, tuple[Variant, ...]]:
-    """Template and variants of a matrix product: (batch, m, k) by (batch, k, n), of elements of type `dtype`, those of the other
-    operand of type `other`.
+    """Returns the template and variants of a matrix product: (batch, m, k) of type `dtype` by (batch, k, n) of type `other`.
 
-    `transposed`: the other operand is read as (batch, n, k), because neighbours in k are neighbours in memory. Its elements
-    take `bits` there; of packed weights so many as `longest` can be unpacked together. RUN4 of the variants that do is a
-    quarter of how many they ask for, and the same for all of them. With `rounded`, rows may be rounded to 8 bits. `of_bytes`: both
-    operands are integers that are signed bytes in memory (`ir/signed_bytes.py`).
+    - `transposed`: the other operand is read as (batch, n, k), because neighbours in k are adjacent in memory.
+    - `bits`: the bits of its elements. `longest` packed weights can be unpacked together.
+    - `rounded`: rows may be rounded to 8 bits.
+    - `of_bytes`: both operands are integers that are signed bytes in memory (`ir/signed_bytes.py`).
+
+    RUN4 of the variants that unpack weights is a quarter of the weights they unpack together. It is the same for all of them.
     """
     sizes: dict[str, Dim] = {"batch": batch, "m": m, "n": n, "k": k, "transposed": int(transposed), "bits": bits}
     sizes |= {"packed": longest * bits // 32, "dots": 0, **units(target, dtype, other, of_bytes=of_bytes)}
@@ -197,7 +205,7 @@ def matmul_variants(
 def _product_variants(
     shape: ProductShape, chosen: tuple[tuple[Dim, ProductForm], ...]
 ) -> tuple[str, tuple[Variant, ...]]:
-    """Template and variants, once for the layers of a network: they are the same objects too."""
+    """Returns template and variants, cached for the layers of a network, which then share the same objects."""
     template, variants = "", list[Variant]()
     run = next((run for _, it in chosen if (run := it.run(shape))), 0)
     shape = replace(shape, run=min(run, *(it.longest_run for _, it in chosen)))
@@ -208,7 +216,7 @@ def _product_variants(
 
 
 def k_splits(batch: Dim, m: Dim, n: Dim, k: Dim, target: Target, *, matrices: int = 0) -> int:
-    """Into how many parts k is cut, so that a GPU is busy; 1 for sizes that are not known. `matrices`: as `SplitK` has it."""
+    """Returns the number of parts into which k is split to occupy a GPU, or 1 for unknown sizes. `matrices`: see `SplitK`."""
     if not (isinstance(batch, int) and isinstance(m, int) and isinstance(n, int) and isinstance(k, int)):
         return 1
     sizes: dict[str, Dim] = {"batch": batch, "m": m, "n": n, "k": k, "discrete": int(target.discrete)}
@@ -217,43 +225,49 @@ def k_splits(batch: Dim, m: Dim, n: Dim, k: Dim, target: Target, *, matrices: in
 
 
 def expert_rows(k: int, bits: int, longest: int, target: Target) -> tuple[int, int, int]:
-    """For rows with weights of their own, of `bits` each in memory: how many an invocation takes at a time, the invocations that
-    share four columns, and those of a workgroup. Of packed weights `longest` can be unpacked together, 0 for others."""
+    """For rows with separate weights, of `bits` bits each in memory. `longest` packed weights can be unpacked together, 0 for
+    others.
+
+    Returns how many weights an invocation processes at a time, the invocations that share four columns, and those of a workgroup.
+    """
     sizes: dict[str, Dim] = {"m": 1, "k": k, "packed": max(1, longest * bits // 32), "words": -(-k * bits // 32)}
     for _, it in _chosen(target, sizes, PackedRows):
         return min(longest, it.words * 32 // bits) or 4, it.parts, it.invocations
-    return 4, 1, 1  # a table always has one
+    return 4, 1, 1  # every table has one
 
 
 def channels_last(target: Target) -> int:
-    """Which convolutions make images whose channels are last in memory, as `ChannelsLast` says."""
+    """Returns which convolutions produce channels-last images; see `ChannelsLast`."""
     return next((it.convolutions for _, it in _chosen(target, {"discrete": int(target.discrete)}, ChannelsLast)), 0)
 
 
 def direct_convolutions(pixels: Dim, target: Target) -> tuple[tuple[Dim, ConvolutionForm], ...]:
-    """Guards and forms of a convolution that is read from the image, all of one kernel; () where it is not."""
+    """Returns guards and forms of a convolution that reads from the image, all of one kernel, or () if it does not."""
     forms = _chosen(target, {"pixels": pixels}, ConvolutionForm)
     return tuple((guard, it) for guard, it in forms if it.kernel == forms[0][1].kernel)
 
 
 def depthwise(target: Target) -> Depthwise:
-    """How depthwise convolutions run."""
-    return next(it for _, it in _chosen(target, {}, Depthwise))  # a table always has one
+    """Returns the form of depthwise convolutions."""
+    return next(it for _, it in _chosen(target, {}, Depthwise))  # every table has one
 
 
 def depthwise_last(target: Target) -> DepthwiseLast:
-    """How those of images whose channels are last in memory run."""
-    return next(it for _, it in _chosen(target, {}, DepthwiseLast))  # a table always has one
+    """Returns the form of depthwise convolutions of channels-last images."""
+    return next(it for _, it in _chosen(target, {}, DepthwiseLast))  # every table has one
 
 
 def grouped_last(target: Target) -> GroupedLast | None:
-    """How convolutions in groups of images whose channels are last run; None on software adapters, which have no such kernel."""
+    """Returns the form of grouped convolutions of channels-last images, or None on software adapters, which have no such kernel."""
     return next((it for _, it in _chosen(target, {}, GroupedLast)), None)
 
 
 def squeeze_excite(shape: ExcitationShape, image: Dim | None, target: Target) -> SqueezeExcite | None:
-    """How such a block runs, whose rows are averages of `image` elements each, None where others read them; None where it is
-    products. What only a run decides is no reason against it."""
+    """Returns the form of such a block, or None if it should be separate products. Conditions that only a run decides do not
+    prevent it.
+
+    Its rows are averages of `image` elements each. `image` is None if the averages have other readers.
+    """
     sizes: dict[str, Dim] = {"rows": shape.rows, "weights": shape.weights}
     sizes |= {"storage": target.max_workgroup_storage - 4 * (shape.row(1) + shape.hidden + 3)}
     sizes |= {} if image is None else {"image": image}
@@ -262,7 +276,7 @@ def squeeze_excite(shape: ExcitationShape, image: Dim | None, target: Target) ->
 
 
 def scales_rows(batch: Dim, m: Dim, n: Dim, k: Dim, target: Target) -> bool:
-    """Whether a product scales its rows as it loads them. What only a run decides is no reason against it."""
+    """Returns whether a product scales its rows on load. Conditions that only a run decides do not prevent it."""
     sizes: dict[str, Dim] = {"batch": batch, "m": m, "n": n, "k": k}
     return any(it.inlined for _, it in _chosen(target, sizes, GatedRows)[:1])
 
@@ -270,14 +284,17 @@ def scales_rows(batch: Dim, m: Dim, n: Dim, k: Dim, target: Target) -> bool:
 def written_out(
     batch: Dim, rows: Dim, keys: Dim, size: Dim, value_size: Dim, target: Target, dtype: DType
 ) -> str | None:
-    """Why attention of `rows` queries of each of `batch` heads, of elements of type `dtype`, is products and a softmax, or None
-    where it is one kernel, as it is wherever a buffer does not hold the scores."""
+    """Returns why attention should be products and a softmax, or None if it should be one kernel.
+
+    It has `rows` queries for each of `batch` heads, with elements of type `dtype`. It is always one kernel if no buffer can hold
+    the scores.
+    """
     sizes: dict[str, Dim] = {"batch": batch, "rows": rows, "keys": keys, "size": size, "value_size": value_size}
     scores = 4 * batch * rows * keys
     if isinstance(scores, int) and scores > target.max_buffer_bytes:
         return None
     sizes["scores_per_binding"] = floordiv(target.max_binding_bytes, maximum(1, scores))
-    # What only a run decides is no reason to have scores in memory.
+    # A condition that only a run decides is no reason to store scores.
     form = next((it for guard, it in _chosen(target, sizes, AttentionForm, dtype) if guard == 1), None)
     if form is not None and form.fused:
         return None
@@ -288,13 +305,16 @@ def written_out(
 
 
 def flash_splits(batch: Dim, rows: Dim, keys: Dim, size: int, value_size: int, target: Target) -> Dim:
-    """Into how many parts the keys of `batch` heads are cut, so that there are workgroups enough, or on a software adapter so that
-    no loop is too long. 1 where that needs none."""
+    """Returns the number of parts into which the keys of `batch` heads are split, or 1 if no split is needed.
+
+    The parts provide enough workgroups, and on a software adapter limit the length of loops.
+    """
     if target.longest_loop is not None:
         sizes: dict[str, Dim] = {"batch": batch, "rows": rows, "splits": 1, "value_size": value_size}
         tiles = [it for _, it in _chosen(target, sizes, FlashTile)]
         turns = ((target.longest_loop - it.iterations_at_end) // it.iterations(size) for it in tiles)
-        most = min(max(1, turn) * it.tile_k for it, turn in zip(tiles, turns, strict=True))  # whichever a run has
+        # for any of them, since the run decides which is used
+        most = min(max(1, turn) * it.tile_k for it, turn in zip(tiles, turns, strict=True))
         return ceildiv(keys, most)
     splits: Dim = 1
     for guard, it in reversed(_chosen(target, {"batch": batch, "rows": rows, "keys": keys}, SplitKeys)):
@@ -313,9 +333,12 @@ def flash_variants(
     target: Target,
     dtypes: tuple[DType | None, ...] = (None,),
 ) -> tuple[Variant, ...]:
-    """Variants of `flash_attention` for `batch` heads of keys and `rows` rows, `steps` for each head of queries, with `size`
-    elements of a query and `value_size` of a result, at most WIDEST_HEAD; each of `splits` workgroups takes a part of the keys.
-    Queries, keys and values have these `dtypes`, where it matters. Never empty: the smallest tiles fit into every adapter."""
+    """Returns the variants of `flash_attention` for `batch` heads of keys and `rows` rows, `steps` per head of queries. Never
+    empty: the smallest tiles fit every adapter.
+
+    Queries have `size` elements and results `value_size`, at most WIDEST_HEAD. Each of `splits` workgroups processes a part of
+    the keys. `dtypes` are the types of queries, keys and values, where these matter.
+    """
     per = floordiv(rows, steps) if steps != 0 else 1
     sizes: dict[str, Dim] = {"batch": batch, "rows": rows, "per": per, "keys": keys, "splits": splits}
     sizes |= {"size": size, "value_size": value_size, **units(target, *dtypes)}
@@ -325,5 +348,5 @@ def flash_variants(
 
 @lru_cache(512)
 def _flash_variants(shape: FlashShape, chosen: tuple[tuple[Dim, FlashForm], ...]) -> tuple[Variant, ...]:
-    """Like `_product_variants`."""
+    """Cached, like `_product_variants`."""
     return tuple(it.variant(shape, guard) for guard, it in chosen)
