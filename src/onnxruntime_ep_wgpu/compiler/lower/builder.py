@@ -1,4 +1,5 @@
-"""The builder with which an operator's lowering function appends nodes to the lowered graph, from operands to operands."""
+"""The builder: an operator's lowering function calls it to append nodes to the lowered graph. Arguments and results are
+operands."""
 
 from __future__ import annotations
 
@@ -45,39 +46,39 @@ from .operand import Operand as Operand
 from .requirements import Requirements
 from .weights import Weights
 
-MOST_NODES = 2048  # of one ONNX node
+MOST_NODES = 2048  # the limit for one ONNX node
 
 
 class Builder(Requirements):
-    """Appends lowered nodes for one graph, and what they require."""
+    """Appends lowered nodes for one graph, and collects what they require."""
 
     def __init__(self, target: Target, settings: CompileSettings = DEFAULT, limits: Limits | None = None) -> None:
         super().__init__(target, settings, limits or Limits())
         self.nodes: list[Node] = []
-        self._begun = 0  # how many nodes there were before those of the ONNX node that is lowered
+        self._begun = 0  # the number of nodes before the current ONNX node was lowered
         self.weights = Weights(self)
         self.formats = MemoryFormats()
         self.dequantized: dict[View, Dequantized] = {}
 
-    # ---- what has been appended
+    # ---- appended nodes
 
     def begin(self, origin: tuple[str, ...]) -> None:
-        """What is appended from here on belongs to the ONNX node of this name."""
+        """Nodes appended from here on belong to the ONNX node of this name."""
         self.origin, self._begun = origin, len(self.nodes)
 
     def _keep(self, *nodes: Node) -> None:
-        """Raises UnsupportedError for more nodes than any sizes that fit are divided into: a model's text names sizes, and some
-        hundred bytes of it may ask for millions of kernels."""
+        """Appends nodes. Raises UnsupportedError above `MOST_NODES`, which no division of sizes that fit reaches. A model of
+        some hundred bytes can declare sizes that take millions of kernels."""
         self.nodes += nodes
         if len(self.nodes) - self._begun > MOST_NODES:
             raise UnsupportedError(f"its sizes take more than {MOST_NODES} kernels")
 
     def mark(self) -> tuple[int, int, int]:
-        """The state to which `undo` goes back."""
+        """Returns the current state, for `undo`."""
         return len(self.nodes), len(self.checks), len(self.assertions)
 
     def undo(self, mark: tuple[int, int, int]) -> None:
-        """Takes back the nodes, checks and assertions that were appended after `mark`."""
+        """Removes the nodes, checks and assertions that were appended after `mark`."""
         del self.nodes[mark[0] :], self.assertions[mark[2] :]
         while len(self.checks) > mark[1]:
             self.checks.popitem()
@@ -85,17 +86,18 @@ class Builder(Requirements):
     # ---- values
 
     def constant(self, value: Any, name: str = "") -> Operand:
-        """A weight: a numpy array, or an onnx_ir tensor that is read when the program is loaded on a device."""
+        """Returns a weight for a numpy array, or for an onnx_ir tensor, which is read when the program is loaded on a device."""
         return self.weights.constant(value, name)
 
     def host(self, dtype: DType, values: Any) -> Operand:
-        """A known host value from dims; a numpy object array or nested sequence."""
+        """Returns a known host value. `values` are dims: a numpy object array or a nested sequence."""
         array = np.empty(np.shape(values), object)
         array[...] = values
         return Operand(dtype, array.shape, host=lambda: array, known=True)
 
     def expect(self, values: Operand, low: Dim, high: Dim, what: str) -> None:
-        """Data that is outside `what` when it is not from `low` to `high`: an error of runs that check everything."""
+        """Asserts that every element is from `low` to `high`. Otherwise the data is outside `what`, an error in runs that
+        check everything."""
         if not self.settings.with_assertions:
             return
         tensor = values.view.tensor
@@ -105,7 +107,7 @@ class Builder(Requirements):
         self.assertions.append(DataAssertion(tensor, low, high, what, self.origin))
 
     def name(self, x: Operand, name: str) -> None:
-        """Names the tensor that holds exactly this value, in whatever order of memory; the first name stays."""
+        """Names the tensor that contains exactly this value, in any memory order. The first name stays."""
         x.name(name)
         if x.is_on_device:
             self.formats.name(x, name)
@@ -113,20 +115,20 @@ class Builder(Requirements):
     # ---- views
 
     def view(self, x: Operand, view: View | None) -> Operand:
-        """`view` of x as an operand; when it is None the caller's operation needs a copy that was not made."""
+        """Returns `view` of x as an operand. The caller passes None only if it forgot a copy that its operation needs."""
         assert view is not None
         return Operand(x.dtype, view.shape, view)
 
     def copy(self, x: Operand) -> Operand:
-        """x in row-major order."""
+        """Returns x in row-major order."""
         return x if x.view.is_whole else self.stored(x)
 
     def contiguous(self, x: Operand) -> Operand:
-        """x in row-major order; of a weight whose axes are permuted the device gets that, so that nothing is copied there."""
+        """Returns x in row-major order. A weight with permuted axes is uploaded in that order, so the device copies nothing."""
         return x if x.view.is_whole else self.weights.contiguous(x) or self.stored(x)
 
     def stored(self, x: Operand) -> Operand:
-        """x in row-major order in a tensor of its own."""
+        """Returns x in row-major order, stored in a new tensor."""
         reads = {"x": Read(x.view, (x.rank,))}
         return self._append(Map(self._tensor(x.dtype, x.shape), reads, expression="x"))
 
@@ -135,7 +137,7 @@ class Builder(Requirements):
         return self.view(x, view)
 
     def assumed(self, x: Operand, shape: Shape) -> Operand:
-        """x in a shape with numbers that `assume` gave for extents."""
+        """Returns x in a shape with the extents that `assume` returned as numbers."""
         return x if shape == x.shape else self.view(x, self.copy(x).view.taken_as(shape))
 
     def permute(self, x: Operand, permutation: Sequence[int]) -> Operand:
@@ -162,11 +164,11 @@ class Builder(Requirements):
             view = self.copy(x).view
         return self.view(x, view.expand(shape))
 
-    # ---- sizes that data decides
+    # ---- data-dependent sizes
 
     def sized(self, data: Operand, shape: Sequence[Dim | Operand]) -> Operand:
-        """A result of this shape, whose extents may be elements on the device. Its elements are the first ones of `data`,
-        row-major. Its operator says with `sized` what data decides."""
+        """Returns a result of this shape, in which extents may be elements on the device. Its elements are the first ones of
+        `data` in row-major order. The operator declares with `sized` which size depends on data."""
         parts = [
             self.cast(it, DType.INT64) if isinstance(it, Operand) else self.host(DType.INT64, [it]) for it in shape
         ]
@@ -176,23 +178,25 @@ class Builder(Requirements):
         dims = tuple(symbol(f"{name}.{k}") if isinstance(it, Operand) else it for k, it in enumerate(shape))
         return Operand(data.dtype, dims, self.reshape(data, (data.size,)).view, sized=extents)
 
-    # ---- memory between runs
+    # ---- state between runs
 
     def state(self, numbers: Sequence[int] = ()) -> Tensor:
-        """Four u32 that stay from run to run, for a kernel that stores them: `numbers` before the first run, random bits where
-        there are none. They have one name for whatever sizes a graph is compiled, so that all of its Programs have them."""
+        """Returns a tensor of four u32 that keeps its content from run to run, for a kernel that stores it. Before the first
+        run it contains `numbers`, or random bits if there are none. The name does not depend on the sizes that the graph is
+        compiled for, so all Programs of a graph share it."""
         known = {it.name for node in self.nodes for it in node.outputs if it.storage is Storage.STATE}
-        names = (f"{self.origin[0]}.state{k}" for k in itertools.count())  # nodes may have one name
+        names = (f"{self.origin[0]}.state{k}" for k in itertools.count())  # several nodes may have the same name
         name = next(it for it in names if it not in known)
         return Tensor(DType.UINT32, (4,), Storage.STATE, name, elements=tuple(numbers))
 
     # ---- nodes
 
     def cast(self, x: Operand, dtype: DType) -> Operand:
-        """x in another type, converted as WGSL does; x itself where that is its own. Integers wrap to fewer bits."""
+        """Returns x in another type, converted as in WGSL; x itself if it already has this type. Integers wrap when they lose
+        bits."""
         if x.dtype is dtype:
             return x
-        # A plain "x" copies bits: it wraps nothing.
+        # A plain "x" copies bits, without wrapping.
         expression = "x" if x.dtype.compute == dtype.compute == "f32" else f"{dtype.compute}(x)"
         return self.pointwise(expression, {"x": x}, dtype)
 
@@ -208,9 +212,9 @@ class Builder(Requirements):
         parameters: Mapping[str, Dim] | None = None,
         **constants: Constant,
     ) -> Operand:
-        """output[i] = expression(operands[i]); operands broadcast to `shape` or to their common shape.
+        """Computes output[i] = expression(operands[i]). Operands broadcast to `shape` or to their common shape.
 
-        The expression may have `parameters`, dims that are i32 in it. For `inline` see `Map`.
+        The expression may use `parameters`, dims that are i32 in it. For `inline` see `Map`.
         """
         shape = shape if shape is not None else broadcast_shapes(*(x.shape for x in operands.values()))
         kinds = {n: x.dtype.compute or "" for n, x in operands.items()} | dict.fromkeys(parameters or (), "i32")
@@ -240,18 +244,20 @@ class Builder(Requirements):
         iterations: Dim = 0,
         **constants: Constant,
     ) -> Operand:
-        """output[coordinates] = the value that `body` returns; operands are read by `<name>_at(coordinates)`.
+        """Computes output[coordinates] = the value that `body` returns. It reads operands by `<name>_at(coordinates)`.
 
-        `body` is the name of a file in `wgsl/bodies/`, or a text of up to three statements. `constants` and `parameters` are what
-        its directives (see `templates/preprocess.py`) and its `$NAME` are about, and `functions` what the
-        `$NAME` of an expression is.
-        `reuse` says that elements of the operands are read more than once over the whole output; for `inline`, `neighbours` and
-        `iterations` see `Map`. A body of single axes makes its result in the memory order of an operand as large.
+        `body` is the name of a file in `wgsl/bodies/`, or a text of up to three statements. Its directives (see
+        `templates/preprocess.py`) and its `$NAME` refer to `constants` and `parameters`. `functions` are the expressions that
+        a `$NAME` can refer to.
+
+        `reuse`: the output as a whole reads elements of the operands more than once. For `inline`, `neighbours` and
+        `iterations` see `Map`. If all groups are single axes, the result has the memory order of an operand of the same
+        shape.
         """
         for function in (functions or {}).values():
             if isinstance(function, Function):
                 self._check_expression(function.expression, dict(function.parameters), {}, function.result)
-        # An invocation computes all the elements that share a word.
+        # One invocation computes all the elements that share a word.
         self.bound_loop(iterations * elements_per_word(dtype, self.target), "a loop of {} steps", iterations)
         reads = {n: Read(x.view, tuple(g), reuse) for n, (x, g) in operands.items()}
         by_axes = len(shape) > 2 and all(g == 1 for g in groups)
@@ -293,10 +299,10 @@ class Builder(Requirements):
         note: str = "",
         **constants: Constant,
     ) -> list[Operand]:
-        """A cooperative kernel; results are (dtype, shape, coordinate groups of the store accessor).
+        """Appends a cooperative kernel. `results` are (dtype, shape, coordinate groups of the store accessor).
 
-        For `repeats`, `loop_carried`, `note` and `onto`, of results of kernels that nothing else reads, see `Call`; `vectors` says
-        that its template stores by `<name>_put4`, and `largest` of which results it does so by `<name>_max`.
+        For `repeats`, `loop_carried` and `note` see `Call`, and for `onto` too, which is for results of kernels that nothing
+        else reads. `vectors`: the template stores by `<name>_put4`. `largest`: the results that it stores by `<name>_max`.
         """
         for function in (functions or {}).values():
             self._check_expression(function.expression, dict(function.parameters), {}, function.result)
@@ -321,11 +327,11 @@ class Builder(Requirements):
     def write(
         self, dtype: DType, shape: Shape, groups: Sequence[int], *, vectors: bool = False, largest: bool = False
     ) -> Write:
-        """A result of a call that is about to be made."""
+        """Returns a result for a call that the caller is about to create."""
         return Write(self._tensor(dtype, shape), tuple(groups), vectors, largest)
 
     def add(self, node: Call) -> list[Operand]:
-        """Appends a call, whose results are tensors of `write`."""
+        """Appends a call with results from `write`."""
         for name, begun in node.onto.items():
             begun.place = View.of(node.results[name].tensor)
         self.check_bindings(node)
@@ -337,12 +343,13 @@ class Builder(Requirements):
     def _check_expression(
         self, expression: str, kinds: Mapping[str, str], constants: Mapping[str, Constant], result: str
     ) -> None:
-        """What lowers can be written: an expression that has no meaning for its types is refused here."""
+        """Raises UnsupportedError for an expression that is not valid for its types, so that everything that lowers can be
+        emitted."""
         values = tuple((name, type(value).__name__, value) for name, value in constants.items())
         check_expression(expression, tuple(kinds.items()), values, self.target.int64, result)
 
     def join(self, xs: Sequence[Operand], axis: int, shape: Shape) -> Operand:
-        """The operands side by side along an axis, which gives `shape`."""
+        """Returns the operands concatenated along an axis. `shape` is the shape of the result."""
         formats = {self.formats.of([x.view]) for x in xs}
         if len(formats) == 1 and (memory := formats.pop()).permutation:
             return memory.seen(
@@ -360,12 +367,12 @@ class Builder(Requirements):
         steps = list(picked(join, self.target))
         if elements_per_word(output.dtype, self.target) == 1 and not all(is_bindable(it, self.target) for it in steps):
             return self.beside(xs, axis)
-        return [self._append(step) for step in steps][-1]  # a kernel that moves along
+        return [self._append(step) for step in steps][-1]  # a kernel with a moving binding range
 
     def pad(self, x: Operand, fill: Operand, begins: Sequence[Dim], shape: Shape) -> Operand:
-        """x inside of `shape`, from `begins` on, and around it `fill`, one element of its type.
+        """Returns x placed in `shape` at the offset `begins`. The rest is `fill`, one element of its type.
 
-        Where x may reach beyond the result, in some run or in any, a part of it is left out.
+        If x extends beyond the result, in some or all runs, the part outside is left out.
         """
         memory = self.formats.of([x.view])
         if memory.permutation:
@@ -385,21 +392,22 @@ class Builder(Requirements):
         return self._append(pad)
 
     def beside(self, xs: Sequence[Operand], axis: int) -> Operand:
-        """The results of kernels that make parts of a large tensor, side by side along an axis; each is stored in place."""
+        """Returns the results of kernels that compute parts of a large tensor, concatenated along an axis. Each is stored in
+        place."""
         extent = sum((x.shape[axis] for x in xs), start=0)
         output = self._tensor(xs[0].dtype, (*xs[0].shape[:axis], extent, *xs[0].shape[axis + 1 :]))
         parts: list[Map] = []
         start: Dim = 0
         for x in xs:
             place = View.of(output).slice(axis, start, 1, x.shape[axis])
-            assert place is not None  # of a whole tensor
+            assert place is not None  # it is a view of a whole tensor
             parts += placed_copies(x.view, place, self.origin, self.target)
             start = start + x.shape[axis]
         self._keep(*parts, joined(output, parts, self.origin))
         return Operand(output.dtype, output.shape, View.of(output))
 
     def append(self, nodes: Sequence[Node]) -> None:
-        """Appends nodes that were made elsewhere. Their results have them as producers from now on."""
+        """Appends nodes that were created elsewhere, and sets them as the producers of their results."""
         for node in nodes:
             self.check_bindings(node)
             for tensor in node.outputs:

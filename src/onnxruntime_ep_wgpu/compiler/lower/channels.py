@@ -1,14 +1,20 @@
-"""Which convolutions of a graph make images whose channels are last in memory, a memory format that `memory_format.py` hands on.
+"""Decides which convolutions of a graph store their images channels-last. `memory_format.py` propagates the layout.
 
-In: an ONNX graph. Out: its convolutions that do, where `channels_last` is chosen for the target, and the transposes whose results
-they take as such images. What convolutions hand on to each other, through operators that leave the order of memory as it is, has
-one order: that which its readers want. Convolutions read windows of neighbouring channels nearly twice as fast, and a transpose
-that puts the channels last, as before a LayerNorm, is nothing then; every other reader, and the caller, wants the order of ONNX.
-Invariant: any answer is right, so whatever a node is like, there is one.
+In: an ONNX graph. Out: the convolutions that use the layout, where `channels_last` is chosen for the target. The result also
+contains the transposes that these convolutions read as channels-last images.
 
-This is decided before lowering and is no rule of the lowered graph, because lowering depends on it: which kernel a convolution or
-a pool becomes, in which order all that is made of its result has its axes, and in which the device gets weights. What an
-operator does about images it declares itself (`chooses_format`, `keeps_format`, `any_format` in `ops/registry.py`).
+Convolutions that pass images to each other, through operators that keep the memory order, share one layout: the one that most
+readers prefer. Convolutions read windows of neighbouring channels nearly twice as fast. A transpose that moves the channels
+to the end, as before a LayerNorm, then costs nothing. Every other reader, and the caller, prefers the order of ONNX.
+Invariant: layout never affects results, so every node is accepted.
+
+The decision comes before lowering, and is no rule of the lowered graph, because lowering depends on it:
+
+* the kernel of a convolution or a pool,
+* the axis order of everything computed from its result,
+* the order in which weights are uploaded.
+
+Each operator declares how it handles images (`chooses_format`, `keeps_format`, `any_format` in `ops/registry.py`).
 """
 
 from __future__ import annotations
@@ -20,13 +26,14 @@ import onnx_ir as ir
 from .ops import conv_groups, host, registry
 
 READERS_PER_OTHER = 4
-"""How many readers have to want the channels last for each other one, which reads them across then. Not measured closely: on an
-H200 DenseNet, VGG and MobileNet, with 20 and more for each, gain 5 to 25 %; ViT and ShuffleNet, with fewer than 1, lose."""
+"""The number of readers that prefer channels-last for each other reader, which then reads with strides. Not measured closely.
+On an H200, DenseNet, VGG and MobileNet have 20 and more per other reader, and gain 5 to 25 %. ViT and ShuffleNet have fewer
+than 1, and lose."""
 
 
 def channels_last_in(graph: ir.Graph, every: bool = False) -> frozenset[ir.Node]:
-    """The convolutions whose results have their channels last, `every` one or those whose readers want it, and the transposes that
-    make what these read of what has them last."""
+    """Returns the convolutions with channels-last results, and the transposes of such tensors that these convolutions read.
+    With `every`, all convolutions qualify, else those with enough readers that prefer the layout."""
     found: set[ir.Node] = set()
     seen: set[ir.Node] = set()
     for node in graph:
@@ -42,7 +49,7 @@ def channels_last_in(graph: ir.Graph, every: bool = False) -> frozenset[ir.Node]
 
 
 def _together(first: ir.Node) -> set[ir.Node]:
-    """Convolutions, and what follows them, that hand images on to each other."""
+    """Returns the convolutions and the layout-preserving nodes that are connected to `first` by images."""
     found, pending = {first}, [first]
     while pending:
         node = pending.pop()
@@ -54,7 +61,7 @@ def _together(first: ir.Node) -> set[ir.Node]:
 
 
 def _makers(node: ir.Node) -> Iterator[ir.Node]:
-    """The nodes that make the images that a node reads."""
+    """The producers of the images that a node reads."""
     for number, value in enumerate(node.inputs):
         if _is_convolution(node) and not _reads_image(node, number):
             continue
@@ -64,13 +71,14 @@ def _makers(node: ir.Node) -> Iterator[ir.Node]:
 
 
 def _hands_on(node: ir.Node) -> bool:
-    """Whether the result lies as what it is made of."""
+    """Whether the result has the layout of the operands."""
     operator = registry.declared(node.op_type, node.domain)
     return (operator is not None and operator.keeps_format) or _is_convolution(node)
 
 
 def _is_convolution(node: ir.Node) -> bool:
-    """Of one group, or of a channel or whole vectors of channels each; others read a part of a vector at a time."""
+    """Whether it is a convolution with one group, or with groups of one channel or of whole vectors of channels. Others read
+    part of a vector at a time."""
     operator = registry.declared(node.op_type, node.domain)
     if operator is None or not operator.chooses_format or len(node.inputs) < 2:
         return False
@@ -95,7 +103,7 @@ def _puts_channels_second(node: ir.Node) -> bool:
 
 
 def _transposes(node: ir.Node) -> tuple[int, ...]:
-    """How a node orders the axes of an image; () for others."""
+    """The permutation of an image's axes by a transpose; () for other nodes."""
     perm = node.attributes.get("perm")
     if node.op_type != "Transpose" or node.domain not in ("", "ai.onnx") or perm is None:
         return ()
@@ -104,20 +112,20 @@ def _transposes(node: ir.Node) -> tuple[int, ...]:
 
 
 def _reads_image(convolution: ir.Node, number: int) -> bool:
-    """Whether an input is an image: what it convolves, and what FusedConv adds."""
+    """Whether an input is an image: the input of the convolution, or the tensor that FusedConv adds."""
     operator = registry.declared(convolution.op_type, convolution.domain)
     return operator is not None and operator.operands[number] in operator.chooses_format
 
 
 def _reads_any(node: ir.Node) -> bool:
-    """Whether it reads images in any memory format equally well."""
+    """Whether the node reads images in any memory format equally well."""
     operator = registry.declared(node.op_type, node.domain)
     return host.reads_shape_alone(node.op_type, node.domain) or (operator is not None and operator.any_format)
 
 
 def _readers(together: set[ir.Node]) -> tuple[int, int]:
-    """How often nodes with the channels last read what these nodes make, and how often others do, or these read what others
-    make."""
+    """Returns two counts of edges: those that prefer channels-last, and those that prefer the order of ONNX. The latter
+    include the images from other producers that these nodes read."""
     wanted = others = 0
     for node in together:
         for value in node.outputs:

@@ -1,9 +1,12 @@
-"""The inputs of a graph as operands. Their extents are symbols, and so are elements of small integers, and bits of short
-inputs of floats: a run gives them values.
+"""The inputs of a graph as operands. These are symbols, which get their values from a run:
 
-In: values of the ONNX graph that no node makes, and values of symbols that are known already. Out: operands, the tensors behind
-them and the symbols, each with the input and the axis or element that gives it. Invariant: extents are one symbol only where the
-model gives them one name, which is none that says nothing ("?", a number).
+* unknown extents,
+* elements of small integer inputs,
+* bits of short float inputs.
+
+In: values of the ONNX graph that no node produces, and values of symbols that are already known. Out: operands, their
+tensors, and the symbols, each with its input and the axis or element that defines it. Invariant: extents share a symbol only
+if the model gives them the same name. Placeholders ("?", a number) are not names.
 """
 
 from __future__ import annotations
@@ -25,22 +28,23 @@ from ..ir import Storage, Tensor, View
 from .operand import LARGEST_HOST_VALUE, Operand
 from .requirements import Requirements
 
-MOST_FLOATS = 64  # of an input whose bits decide: scales and regions are this short
+MOST_FLOATS = 64  # of an input with bits that decide something: scales and regions are this short
 _BITS = {DType.FLOAT32: DType.UINT32, DType.FLOAT16: DType.UINT16}
 
 
 class GraphInputs:
-    """Those of one graph. `fixed` gives values to symbols, by label."""
+    """The inputs of one graph. `fixed` maps labels of symbols to values."""
 
     def __init__(self, requirements: Requirements, fixed: Mapping[str, int]) -> None:
         self._check_size, self._fixed = requirements.check_size, fixed
         self._reads_conditions = requirements.settings.reads_conditions
         self.tensors: list[Tensor] = []
         self.symbols: dict[str, tuple[str, int, int, bool]] = {}
-        self.names: dict[Dim, str] = {}  # of extents, as the model has them
+        self.names: dict[Dim, str] = {}  # of extents, as in the model
 
     def operand(self, value: ir.Value, info: ValueInfo | None = None) -> Operand:
-        """An input of the graph, or a value that a node on another provider produces. `info` is what is known of it."""
+        """Returns the operand for an input of the graph, or for a value that a node on another provider produces. `info` is
+        its known type and shape."""
         info = info or of_value(value)
         if value.type is not None and not isinstance(value.type, ir.TensorType):
             raise UnsupportedError(f"{value.name!r} is not a tensor")
@@ -92,12 +96,12 @@ class GraphInputs:
 
 
 def extent_label(name: str, axis: int, dim: Any) -> str:
-    """What an extent of the input `name` that the run decides is called, alone or with others that the model calls the same."""
+    """The label of an extent of the input `name` that the run decides: the model's name for it, which other extents may share."""
     return label_of(dim) or unnamed(name, axis)
 
 
 def unnamed(name: str, axis: int) -> str:
-    """What an extent of the input `name` is called that the model gives no name."""
+    """The label of an extent of the input `name` that has no name in the model."""
     return f"{name}.shape[{axis}]"
 
 

@@ -1,9 +1,9 @@
-"""Which results are held to the limits of memory while a graph is lowered.
+"""Decides which results must fit the limits of memory while a graph is lowered.
 
-What fusion computes where it is read, or a rule of `rewrite/` does without, is in no memory: the scores of an attention may be
-larger than every buffer. Which results these are is known when the kernels are. So a graph is lowered without such
-limits first; if a node would have met one, its kernels say which results they store, and it is lowered again with the others
-free. A graph that is within all limits, as nearly every one is, is lowered once.
+A result is not stored if fusion recomputes it in its readers, or if a rule of `rewrite/` removes it. Attention scores may
+thus be larger than every buffer. The stored results are known only after the kernels are. So a graph is first lowered without
+these limits. If a node exceeds one, its kernels show which results they store, and the graph is lowered again with the limits
+for those alone. A graph within all limits, as nearly every graph is, is lowered once.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ Result = TypeVar("Result")
 
 
 class Limits:
-    """`free`: the ONNX nodes, by name, whose results no kernel stores; None for all, as long as that is not known. `met` are
-    those that met a limit and were free."""
+    """The ONNX nodes that are exempt from the limits of memory.
+
+    `free`: the names of nodes with results that no kernel stores; None exempts all nodes, until this is known. `met`: the
+    names of exempt nodes that exceeded a limit.
+    """
 
     def __init__(self, free: frozenset[str] | None = frozenset()) -> None:
         self.free = free
         self.met: set[str] = set()
 
     def hold(self, origin: tuple[str, ...]) -> bool:
-        """Whether a node that meets a limit now is held to it."""
+        """Whether the limit applies to a node that exceeds it now."""
         if self.free is not None and not self.free.issuperset(origin):
             return True
         self.met.update(origin)
@@ -35,15 +38,15 @@ class Limits:
 
 
 def within_limits(lowered: Callable[[Limits], tuple[Result, LoweredGraph | None]], target: Target) -> Result:
-    """What `lowered` gives when everything that is stored, and nothing else, is held to the limits of memory.
+    """Returns the result of `lowered` when the limits of memory apply to all stored results, and to nothing else.
 
-    It gives a graph too, or None where a node was refused, and each part of the graph is lowered by itself then.
+    `lowered` also returns a graph. It returns None if a node was refused; then each part of the graph is lowered separately.
     """
     limits = Limits(None)
     result, graph = lowered(limits)
     free = frozenset(limits.met)
     while free and graph is not None:
-        stored = beyond_limits(kernels_of(graph, target)[1], target)  # the graph is used up
+        stored = beyond_limits(kernels_of(graph, target)[1], target)  # this consumes the graph
         if limits.free is not None and free.isdisjoint(stored):
             return lowered(limits)[0]
         limits = Limits(free := free - stored)

@@ -1,7 +1,8 @@
-"""onnx_ir.Graph to lowered graph, node by node (`lower_node`): all of it, or what can be lowered and why the rest cannot.
+"""Lowers an onnx_ir.Graph node by node (`lower_node`): the whole graph, or the nodes that can be lowered, with reasons for
+the rest.
 
-Lowering is also the shape inference and the answer to "can this node run here". It generates no WGSL, so it is cheap enough
-to be the capability check. Of nodes that cannot run here `inference/` says what they make, so that what reads it can.
+Lowering is also the shape inference and the capability check. It generates no WGSL, so it is cheap enough for that. For nodes
+that cannot run here, `inference/` infers types and shapes of the results, so that their readers can be lowered.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ def lower(
     settings: CompileSettings = DEFAULT,
     fixed: Mapping[str, int] | None = None,
 ) -> LoweredGraph:
-    """Lowers a graph all of whose nodes can run; raises UnsupportedError or ModelError naming the node otherwise.
+    """Lowers a graph of nodes that can all run. Otherwise raises UnsupportedError or ModelError, which names the node.
 
-    `fixed` gives values to symbols, by label.
+    `fixed` maps labels of symbols to values.
     """
     folded = fold_constants(graph, opsets)
 
@@ -67,13 +68,17 @@ def _lower(graph: ir.Graph, folded: Folded, lowering: Lowering) -> LoweredGraph:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What came of lowering a graph: per node in its order None, or the reason why it cannot run; `lowered` when all can.
+    """The result of lowering a graph.
 
-    A reason is a Fault where the node is wrong in itself, so that no provider could run it, or where this package is. `found` is
-    what is known of values of which the graph does not state type or rank, by name. `moves` are the places of nodes that calculate
-    nothing: they make views, or convert their operand. `waits` are pairs of places: the second node has to know sizes or elements
-    of what the first one makes, so that they are in no group together. `taken` has the branch that runs in every run, for each If
-    of which that is known. `hosted` are the results, by name, whose elements a host can calculate.
+    * `reasons`: one entry per node in graph order: None, or the reason why the node cannot run. It is a Fault if the node is
+      invalid for every provider, or if this package is at fault.
+    * `lowered`: the lowered graph, if all nodes can run.
+    * `found`: by name, what is known of values without type or rank in the graph.
+    * `moves`: the positions of nodes that compute nothing: they create views, or convert their operand.
+    * `waits`: pairs of positions. The second node needs sizes or elements of the first one's results, so no group contains
+      both.
+    * `taken`: the branch that runs in every run, for each If with a known condition.
+    * `hosted`: the names of results with elements that a host can compute.
     """
 
     reasons: list[str | None]
@@ -95,11 +100,12 @@ def attempt(
     unread: frozenset[str] = frozenset(),
     on_host: frozenset[str] = frozenset(),
 ) -> Attempt:
-    """Lowers what can be lowered of a graph, as it is when it is cut out of a larger one: with inputs that a node reads and
-    outputs that a node makes. What a node makes that cannot run counts as an input.
+    """Lowers the nodes that can be lowered, as if the graph were cut out of a larger one. A node reads every input, and a
+    node produces every output. Results of nodes that cannot run count as inputs.
 
-    `around` is what is known of the graph's inputs and of values around it, by name; `control` says what nodes with bodies make.
-    No element of inputs that are `unread`, by name, is a symbol; results that are `on_host` are stored by no kernel.
+    `around` contains what is known of the graph's inputs and of values around it, by name. `control` infers the results of
+    nodes with bodies. Elements of the inputs named in `unread` are no symbols. No kernel stores the results named in
+    `on_host`.
     """
     folded = fold_constants(graph, opsets)
 
@@ -123,7 +129,7 @@ def _attempt(
             try:
                 lowering.values[value] = lowering.operand_of_input(value)
             except UnsupportedError:
-                continue  # said again, with the node's name, where the value is used
+                continue  # raised again with the node's name, where the value is used
     for place, node in enumerate(graph):
         reason, made = None, len(lowering.builder.nodes)
         try:
@@ -158,11 +164,12 @@ def _attempt(
     try:
         return replace(attempted, lowered=_lowered(lowering, results, on_host))
     except UnsupportedError:
-        return attempted  # compiling says why
+        return attempted  # compilation reports the reason
 
 
 def _keep_inside(graph: ir.Graph, lowering: Lowering, reasons: list[str | None]) -> None:
-    """Refuses nodes that make a sequence or an optional value which is read elsewhere or a result, and those that read it."""
+    """Refuses nodes that produce a sequence or an optional value if it is a graph output or a node elsewhere reads it. Nodes
+    that read results of refused nodes are refused too."""
     if not lowering.structures:
         return
     read = [{*node.inputs, *node.meta.get("implicit_inputs", ())} for node in graph]
@@ -188,7 +195,7 @@ def _keep_inside(graph: ir.Graph, lowering: Lowering, reasons: list[str | None])
 
 
 def _infer(node: ir.Node, lowering: Lowering, control: Control | None) -> None:
-    """Notes what a node makes that cannot run here, where the graph does not state it. Of bodies more may be needed."""
+    """Infers the results of a node that cannot run here, if the graph does not state them. Bodies may need more than this."""
     operands = [UNKNOWN if value is None else lowering.known(value) for value in node.inputs]
     try:
         branch = lowering.decided.get(node)
@@ -198,7 +205,7 @@ def _infer(node: ir.Node, lowering: Lowering, control: Control | None) -> None:
         if made is None:
             made = inference.results(node, lowering.opsets, operands)
     except (TypeError, ValueError, LookupError):
-        return  # of an attribute of another kind, or that is missing, nothing follows
+        return  # nothing follows from an attribute that is missing or has another kind
     lowering.info.update(zip(node.outputs, made, strict=False))
 
 
@@ -239,7 +246,7 @@ def _lowered(lowering: Lowering, results: Sequence[ir.Value], on_host: frozenset
 
 
 def _on_host(builder: Builder, operand: Operand, name: str) -> Tensor:
-    """A result that a plan knows: the host has it, and no kernel stores it."""
+    """Returns a result that a plan can compute. The host has it, and no kernel stores it."""
     elements = tuple(operand.host.reshape(-1).tolist())
     for condition, what in operand.conditions.items():
         builder.require(condition, f"{name!r} relies on a number that is not there in this run: {what}")
@@ -247,7 +254,8 @@ def _on_host(builder: Builder, operand: Operand, name: str) -> Tensor:
 
 
 def _output(builder: Builder, operand: Operand, name: str, taken: list[Tensor]) -> Tensor:
-    """A tensor that this graph writes, holding the operand; a view, weight, input or second use of a tensor is copied."""
+    """Returns a tensor that this graph writes, with the operand's content. A view, a weight, an input or the second use of a
+    tensor is copied."""
     view = operand.view
     tensor = view.tensor
     if not view.is_whole or tensor.storage is not Storage.TEMP or tensor in taken or tensor.shape != operand.shape:

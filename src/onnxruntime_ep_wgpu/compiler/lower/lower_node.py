@@ -1,7 +1,7 @@
-"""A node of an onnx_ir.Graph to the lowered graph: its operator is looked up and asked for views, maps and calls.
+"""Lowers one node of an onnx_ir.Graph: looks its operator up, and calls it to append views, maps and calls.
 
-In: a node whose operands are lowered. Out: its results, as operands. It computes every shape as an exact expression of the
-input dims, and raises UnsupportedError with the reason when a node has no kernel: then nothing of it is left behind.
+In: a node with lowered operands. Out: its results, as operands. Every shape is an exact expression of the input dims. Raises
+UnsupportedError with the reason if no kernel supports the node. Then everything appended for it is removed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ops.load()
 
 
 class Lowering:
-    """Lowers the nodes of one graph in order; values that no node produced are inputs."""
+    """Lowers the nodes of one graph in order. Values that no node produced are inputs."""
 
     def __init__(
         self,
@@ -54,30 +54,32 @@ class Lowering:
         around: Mapping[str, ValueInfo] | None = None,
         unread: frozenset[str] = frozenset(),
     ) -> None:
-        """`fixed` gives values to symbols, by label: dims of inputs and elements of small integer inputs. `around` is what is
-        known of values, by name, of which the graph does not state all. `unread` are inputs, by name, no element of which is a
-        symbol."""
+        """`fixed` maps labels of symbols to values: dims of inputs and elements of small integer inputs. `around` contains
+        what is known, by name, of values that the graph does not fully state. The elements of inputs named in `unread` are no
+        symbols."""
         self.opsets = opsets
         self.builder = Builder(target, settings, limits)
         self.inputs = GraphInputs(self.builder, fixed or {})
         self._of_a_run = bool(fixed)
-        self.constants: Mapping[ir.Value, ir.TensorProtocol] = {}  # of values that nodes make, folded
-        self.tied: Mapping[ir.Value, tuple[ir.Value, Permuted]] = {}  # constants, and the one that each is seen through
+        self.constants: Mapping[ir.Value, ir.TensorProtocol] = {}  # of values that nodes produce, folded
+        # maps a constant to another one and the permutation that makes it from that
+        self.tied: Mapping[ir.Value, tuple[ir.Value, Permuted]] = {}
         self.values: dict[ir.Value, Operand] = {}
         self.structures: dict[ir.Value, Structure] = {}  # of values that are no tensors
-        self.info: dict[ir.Value, ValueInfo] = {}  # of what nodes make that are not lowered
+        self.info: dict[ir.Value, ValueInfo] = {}  # of results of nodes that are not lowered
         self._around, self._unread = around or {}, unread
         self.operators: dict[str, str] = {}  # by the name of the node
-        self.decided: dict[ir.Node, str] = {}  # of an If the attribute with the branch that runs in every run
-        self.taken: dict[ir.Node, ir.Graph] = {}  # the same as a graph, where its nodes were lowered
+        self.decided: dict[ir.Node, str] = {}  # for an If: the attribute with the branch that runs in every run
+        self.taken: dict[ir.Node, ir.Graph] = {}  # the same as a graph, if its nodes were lowered
         self.channels_last: frozenset[ir.Node] = frozenset()
-        self.may_wait: frozenset[ir.Node] = frozenset()  # nodes that may be in a later group than what they read
-        # The values whose size or elements a node has to know before it runs.
+        # Nodes that may be in a later group than the producers of their operands.
+        self.may_wait: frozenset[ir.Node] = frozenset()
+        # The values that a node waits for: their size or elements must be known before it runs.
         self.waits: dict[ir.Node, set[ir.Value]] = {}
-        self._again: dict[ir.Value, Operand] = {}  # such values, as inputs
+        self._again: dict[ir.Value, Operand] = {}  # these values as inputs
 
     def begin(self, graph: ir.Graph, folded: Folded) -> None:
-        """What is known of a graph before its nodes are lowered."""
+        """Collects facts about a graph before its nodes are lowered."""
         self.constants, self.tied = folded.constants, _tied(graph)
         if which := channels_last(self.builder.target):
             self.channels_last = channels_last_in(graph, every=which > 1)
@@ -85,25 +87,25 @@ class Lowering:
     # ---- values
 
     def known(self, value: ir.Value) -> ValueInfo:
-        """What is known of a value before a run."""
+        """Returns what is known of a value before a run."""
         info = of_value(value)
         if info.complete:
             return info
         if value in self.values:
             operand = self.values[value]
-            names, sure = self.inputs.names, not self.builder.assumes  # else only the rank is
+            names, sure = self.inputs.names, not self.builder.assumes  # with assumptions, only the rank is certain
             shape = tuple((dim if sure else None) if isinstance(dim, int) else names.get(dim) for dim in operand.shape)
             return merged(info, ValueInfo(ir.DataType(operand.dtype.code), shape))
         around = self._around.get(value.name or "", UNKNOWN)
         return merged(info, merged(self.info.get(value, UNKNOWN), around))
 
     def found(self) -> dict[str, ValueInfo]:
-        """What is known of values of which the graph does not state type or rank, by name."""
+        """Returns what is known, by name, of values without type or rank in the graph."""
         values = (it for it in {**self.values, **self.info} if it.name and not of_value(it).complete)
         return {value.name or "": info for value in values if (info := self.known(value)) != UNKNOWN}
 
     def operand_of_input(self, value: ir.Value) -> Operand:
-        """An input of the graph, or a value that a node on another provider produces."""
+        """Returns the operand for an input of the graph, or for a value that a node on another provider produces."""
         info = self.known(value)
         if info.dtype is not None and info.shape is None:
             raise unknown_rank(value, self._has_rank)
@@ -121,7 +123,7 @@ class Lowering:
         return self.values[value]
 
     def _not_made(self, value: ir.Value) -> Operand:
-        """What no node makes: a constant, which may be seen through another one, or an input."""
+        """Returns a value that no node produces: a constant, which may be a view of another one, or an input."""
         if value in self.tied:
             other, tie = self.tied[value]
             whole = self.operand(other)
@@ -132,10 +134,11 @@ class Lowering:
             self.builder.constant(constant, value.name or "") if constant is not None else self.operand_of_input(value)
         )
 
-    # ---- what is known when a group has run
+    # ---- values known after a group has run
 
     def _operands(self, node: ir.Node, entry: registry.Operator | None) -> list[Value | None]:
-        """What a node reads. Raises UnsupportedError where a sequence or an optional value is not known here."""
+        """Returns the operands of a node. Raises UnsupportedError for a sequence or an optional value that is produced
+        elsewhere."""
         names = entry.operands if entry is not None and entry.structures else ()
         found: list[Value | None] = []
         for k, value in enumerate(node.inputs):
@@ -150,8 +153,8 @@ class Lowering:
         return found
 
     def _read(self, node: ir.Node, value: ir.Value | None) -> Operand | None:
-        """An operand of a node, as an input where the node waits for it. Raises UnsupportedError for one that it would have to
-        wait for."""
+        """Returns an operand of a node; an input if the node waits for it. Raises UnsupportedError if the node would have to
+        wait and cannot."""
         operand = self.operand(value)
         if operand is None or value is None:
             return operand
@@ -162,7 +165,8 @@ class Lowering:
         return self._again[value] if value in self.waits.get(node, ()) else operand
 
     def _wait(self, node: ir.Node, value: ir.Value, for_elements: bool = False) -> bool:
-        """Has a node wait for what another one makes, `for_elements` or for its size; whether that helps."""
+        """Makes a node wait for a value from another node: for its elements if `for_elements`, else for its size. Returns
+        whether that helps."""
         maker = value.producer()
         if node not in self.may_wait or maker not in self.may_wait or value in self.waits.get(node, ()):
             return False
@@ -174,7 +178,7 @@ class Lowering:
         return True
 
     def _waiting(self, node: ir.Node) -> Sequence[Value | None]:
-        """The results of a node, which waits for operands whose elements decide."""
+        """Returns the results of a node. Makes the node wait for operands if their elements decide sizes or kernels."""
         mark = self.builder.mark()
         try:
             return self._results(node)
@@ -192,7 +196,7 @@ class Lowering:
     # ---- nodes
 
     def node(self, node: ir.Node, name: str = "") -> None:
-        """Lowers one node; raises UnsupportedError, leaving no trace of it, when that cannot be done."""
+        """Lowers one node. If it raises UnsupportedError, everything appended for the node is removed."""
         mark = self.builder.mark()
         self.builder.begin((name or node.name or f"{node.op_type}({node.outputs[0].name})",))
         self.operators.setdefault(self.builder.origin[0], node.op_type)
@@ -255,12 +259,12 @@ class Lowering:
         except UnsupportedError:
             if small is None:
                 raise
-            return small  # known on the host alone, which suffices when only shapes depend on it
+            return small  # known on the host alone, which is enough if only shapes depend on it
         self._require_asked(node, tensors)
         return [_with_host(result, it) for result, it in itertools.zip_longest(results, small or ())]
 
     def _check_sized(self, entry: registry.Operator, results: Sequence[Value | None]) -> None:
-        """Raises UnsupportedError where data decides the size of a result, for hosts that read no sizes back."""
+        """Raises UnsupportedError if a result has a data-dependent size and the host does not read sizes back."""
         if self.builder.settings.reads_sizes:
             return
         if any(isinstance(it, Operand) and it.sized is not None for it in results):
@@ -269,7 +273,7 @@ class Lowering:
             )
 
     def _require_asked(self, node: ir.Node, operands: Sequence[Operand | None]) -> None:
-        """Requires what host values depend on that a node used."""
+        """Requires the conditions of the host values that a node used."""
         for operand in operands:
             if operand is not None and operand.asked:
                 for condition, what in operand.conditions.items():
@@ -277,8 +281,8 @@ class Lowering:
                     self.builder.require(condition, message)
 
     def _branch(self, node: ir.Node, condition: Operand | None) -> Sequence[Operand | None]:
-        """The results of the branch that runs in every run, of an If whose condition is known here. Others are refused, and so
-        is every If of ONNX Runtime's graph, which shows its bodies as graphs of their own."""
+        """Returns the results of an If with a known condition: those of the branch that runs in every run. Refuses every
+        other If. That includes every If in ONNX Runtime's graph, where bodies are separate graphs."""
         if condition is None or not condition.has_host or condition.host.size != 1:
             raise UnsupportedError(CONTROL_FLOW)
         (which,) = condition.host.reshape(-1).tolist()
@@ -307,7 +311,7 @@ class Lowering:
     def _function(
         self, node: ir.Node, body: expand.FunctionBody, operands: list[Operand | None]
     ) -> list[Operand | None]:
-        # Of a domain that a body does not import it has the version of the graph.
+        # A domain that the body does not import has the version of the graph.
         inner = Lowering({**self.opsets, **body.opsets}, self.builder.target)
         inner.builder = self.builder
         for formal, operand in zip(body.inputs, operands, strict=False):
@@ -321,21 +325,21 @@ class Lowering:
 
 
 def _kind(value: Value | None) -> tuple[DType | None, int] | None:
-    """The type and rank of what a node reads; no type for what is no tensor."""
+    """The type and rank of an operand; type None for a value that is no tensor."""
     if value is None:
         return None
     return (value.dtype, value.rank) if isinstance(value, Operand) else (None, 0)
 
 
 def _with_host(result: Value | None, small: Operand | None) -> Value | None:
-    """A result that is calculated on the device, with the value that shapes may take from the host."""
+    """Returns a result computed on the device, together with its host value, which shapes may use."""
     if small is None or not isinstance(result, Operand):
         return result
     return Operand(result.dtype, result.shape, result.view, host=lambda: small.host, conditions=small.conditions)
 
 
 def _internal(node: ir.Node, error: Exception) -> InternalError:
-    """What was not to be raised by lowering a node that is well formed."""
+    """Returns the error for an unexpected exception from lowering a well-formed node."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     file = "/".join(Path(place.filename).parts[-2:])
     return InternalError(
@@ -353,8 +357,9 @@ def _dim_text(dim: int | ir.SymbolicDim) -> str:
 
 
 def _check_declared(value: ir.Value, result: Operand, sure: bool) -> None:
-    """What the model, or ONNX Runtime's inference, says of a shape is what was lowered, as far as both are known. Extents that may
-    follow from an assumption are not. Neither are those of a run, which is compiled for where an assumption does not hold."""
+    """Raises UnsupportedError if the shape that the model or ONNX Runtime's inference declares differs from the lowered one.
+    Only extents known on both sides are compared. Extents that may follow from an assumption are not compared. Nor are those
+    of a run for which the graph is compiled because an assumption does not hold."""
     if value.shape is None:
         return
     declared = [d if isinstance(d, int) else None for d in value.shape]

@@ -1,8 +1,9 @@
-"""Whose fault it is that a node cannot be lowered: the node's, or ours. ONNX decides.
+"""Decides whether an unexpected failure of lowering is a fault of the node or of this package, by ONNX's own checks.
 
-In: a node for which lowering raised what it was not to raise, and what is known of its inputs. Out: what is wrong with the
-node, in ONNX's words where it has some, or None: then the fault is ours, and is reported as one. Lowering functions check what
-they make of a node and not what ONNX says of every node: ONNX Runtime has asked that before it asks us.
+In: a node for which lowering raised an unexpected exception, and what is known of its inputs. Out: what is wrong with the
+node, in ONNX's words if it has some. Otherwise None: then this package is at fault, and reports that. Lowering functions
+check only what they rely on. They do not repeat ONNX's rules for every node, because ONNX Runtime checks these before it
+calls the provider.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from .operand import Operand
 
 
 def malformation(node: ir.Node, opsets: Mapping[str, int], operands: Sequence[Operand | None]) -> str | None:
-    """What ONNX has against a node with these inputs, None for nothing or for an operator that it does not know.
+    """Returns ONNX's objection to a node with these inputs; None if there is none, or if ONNX does not define the operator.
 
-    `operands` are as many as the node has inputs; None for one that is left out or not known.
+    `operands` has one entry per input, which is None if the input is omitted or unknown.
     """
     domain, opset = version_of(node.domain, opsets)
     schema = schema_of(node.op_type, domain, opset)
@@ -48,7 +49,8 @@ def malformation(node: ir.Node, opsets: Mapping[str, int], operands: Sequence[Op
 
 
 def _types(schema: defs.OpSchema, node: ir.Node, known: Mapping[str, Operand]) -> str | None:
-    """What is wrong with the types of inputs: one that the operator does not take, or two that have to be the same."""
+    """Returns what is wrong with the types of the inputs: a type that the operator does not support, or two that must be
+    equal and are not."""
     bound: dict[str, str] = {}
     for k, value in enumerate(node.inputs):
         name = value.name if value is not None else None

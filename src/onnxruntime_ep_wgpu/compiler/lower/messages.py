@@ -1,4 +1,4 @@
-"""Messages of checks: texts whose sizes are known when a plan is made."""
+"""Messages of checks: texts with sizes that are filled in when a plan is made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Part = Operand | Sequence[Dim] | Dim
 
 
 def message(origin: tuple[str, ...], text: str, parts: Sequence[Part], limit: bool) -> Message:
-    """A text with a `{}` for each part, which may have several dims, behind the name of the node that it is about."""
+    """Returns a text with a `{}` for each part, prefixed with the name of the node that it is about. A part may have several
+    dims."""
     shown, dims = [], list[Dim]()
     for part in parts:
         label = part.dtype.label if isinstance(part, Operand) else ""
@@ -32,7 +33,8 @@ def message(origin: tuple[str, ...], text: str, parts: Sequence[Part], limit: bo
 
 
 def unknown_rank(value: ir.Value, is_known: Callable[[ir.Value], bool]) -> UnsupportedError:
-    """Why a value without a rank cannot be read: what makes it, or the value that it follows from, and the way out."""
+    """Returns the error for a value of unknown rank. It names the producer, or the value that the rank follows from, and the
+    way out."""
     origin = _origin(value, is_known)
     text = f"the rank of {value.name!r} is unknown"
     if origin is not value:
@@ -52,7 +54,7 @@ def unknown_rank(value: ir.Value, is_known: Callable[[ir.Value], bool]) -> Unsup
 
 
 def _origin(value: ir.Value, is_known: Callable[[ir.Value], bool]) -> ir.Value:
-    """The first value without a rank on a way to this one."""
+    """Returns the first value of unknown rank on a path to this one."""
     seen = {value}
     while (maker := value.producer()) is not None and not has_body(maker):
         unknown = [it for it in maker.inputs if it is not None and it not in seen and not is_known(it)]

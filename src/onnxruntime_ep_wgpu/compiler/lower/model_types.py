@@ -1,9 +1,11 @@
-"""What is known of all values of a model, those of bodies included.
+"""Infers types and shapes of all values of a model, including those of bodies.
 
-In: a model with its bodies, as it is in its file. Out: types and shapes by name, of values of which the model says none. ONNX
-Runtime shows a body before the graph around it, and of that only the node that the body belongs to. Where a state of a loop
-begins as that of another loop, only the whole model has its rank.
-Invariant: a name of different values in different bodies stands for what holds of both; work is bounded whatever a model is.
+In: a model with its bodies, as in its file. Out: types and shapes by name, for values that the model does not annotate. ONNX
+Runtime presents a body before the graph around it. Of that graph it shows only the node that the body belongs to. If a state
+of a loop begins as a state of another loop, only the whole model determines its rank.
+
+Invariants: if different values in different bodies share a name, the result holds for all of them. Work is bounded for every
+model.
 """
 
 from __future__ import annotations
@@ -18,16 +20,16 @@ from ..graph.inference import bodies
 from ..graph.inference.value_info import ValueInfo, joined, merged, of_value
 from .lower import attempt
 
-MOST_NODES = 100_000  # lowered in all bodies together, each as often as it takes
-DEEPEST = 16  # bodies in bodies
+MOST_NODES = 100_000  # the limit for all bodies together; nodes count each time they are lowered
+DEEPEST = 16  # nesting depth of bodies
 
 
 def types_of(model: ir.Model, target: Target, settings: CompileSettings = DEFAULT) -> Mapping[str, ValueInfo]:
-    """Types and shapes by name."""
+    """Returns types and shapes by name."""
     for graph in (model.graph, *model.graph.subgraphs()):
         for node in graph:
             if node.op_type == "Constant" and len(node.outputs) == 1:
-                # A body that reads it sees its value, as in ONNX Runtime, which makes an initializer of it.
+                # Bodies can read its value. ONNX Runtime does the same: it turns the constant into an initializer.
                 node.outputs[0].const_value = ir.convenience.get_const_tensor(node.outputs[0])
     inference = _Inference(model.opset_imports, target, settings)
     inference.graph(model.graph, {}, 0)
@@ -39,7 +41,7 @@ def types_of(model: ir.Model, target: Target, settings: CompileSettings = DEFAUL
 
 
 class _Inference:
-    """That of one model. `found` is by graph, as it was asked last."""
+    """The inference for one model. `found` is by graph, from the last call for that graph."""
 
     def __init__(self, opsets: Mapping[str, int], target: Target, settings: CompileSettings) -> None:
         self._opsets, self._target, self._settings = opsets, target, settings
@@ -47,7 +49,7 @@ class _Inference:
         self.found: dict[ir.Graph, dict[str, ValueInfo]] = {}
 
     def graph(self, graph: ir.Graph, around: Mapping[str, ValueInfo], depth: int) -> list[ValueInfo] | None:
-        """What a graph makes, for what is known around it and of its inputs."""
+        """Infers the results of a graph from what is known around it and of its inputs."""
         self._left -= len(graph)
         if depth > DEEPEST or self._left < 0:
             return None
@@ -81,7 +83,7 @@ class _Inference:
 
 
 def _read(graph: ir.Graph) -> Iterator[ir.Value]:
-    """What the nodes of a body and of bodies in it read, and what it gives out."""
+    """The values that the nodes of a body and of nested bodies read, and their outputs."""
     for node in graph.all_nodes():
         yield from (value for value in node.inputs if value is not None)
         for attribute in node.attributes.values():

@@ -1,4 +1,4 @@
-"""A value while its consumers are lowered: a view of what is on the device, small integers on the host, or both."""
+"""Operands of nodes during lowering: views of device memory, small integers on the host, or both."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ...records import dataclass
 from ..dims import Dim, are_dims, equal, product, symbols_of
 from ..ir import Shape, Storage, Tensor, View
 
-HostArray = Any  # numpy object array of Dim
-Conditions = dict[Dim, str]  # what must not be 0 in a run, and what is wrong if it is
-LARGEST_HOST_VALUE = 1024  # elements; larger integer tensors are data, not shapes
+HostArray = Any  # a numpy object array of Dim
+Conditions = dict[Dim, str]  # maps dims that must not be 0 in a run to the fault if one is
+LARGEST_HOST_VALUE = 1024  # in elements; larger integer tensors are data, not shapes
 
 
 class OnDeviceError(UnsupportedError):
-    """The elements of `operand` decide sizes or kernels, and are known on the device alone."""
+    """Raised if the elements of `operand` decide sizes or kernels, and are known on the device alone."""
 
     def __init__(self, reason: str, operand: Operand) -> None:
         super().__init__(reason)
@@ -28,12 +28,13 @@ class OnDeviceError(UnsupportedError):
 
 
 class Operand:
-    """A value while its consumers are lowered: on the device as a view, on the host as small integers, or both.
+    """A value during lowering: on the device as a view, on the host as small integers, or both.
 
-    `known` host values follow from shapes and constants alone. Others come from integer inputs of the graph and are
-    asked for only when a shape depends on them.
+    `known` host values follow from shapes and constants alone. Others come from integer inputs of the graph, and are computed
+    only if a shape depends on them.
 
-    The host value is right in runs where none of `conditions` is 0, which a shape that depends on it requires.
+    The host value is correct in runs where none of `conditions` is 0. A shape that depends on the value requires these
+    conditions.
     """
 
     def __init__(
@@ -49,9 +50,9 @@ class Operand:
         listed: Callable[[int], HostArray] | None = None,
         sized: Operand | None = None,
     ) -> None:
-        """`bits` are those of the elements of a small input of floats, as dims; `listed` are the elements of a list of integers
-        whose length a run decides, if there are so many; `sized` is the shape of a result whose size data decides, of which
-        `view` has as many elements as there may be."""
+        """`bits`: the bits of the elements of a small float input, as dims. `listed`: the elements of a list of integers if
+        it has the given length, which a run decides. `sized`: the shape of a result with a data-dependent size, where `view`
+        has the maximum number of elements."""
         self.dtype, self.shape, self.known = dtype, tuple(shape), known
         assert are_dims(self.shape), f"the shape {self.shape} holds what is no dim"
         self.conditions = conditions or {}
@@ -73,7 +74,7 @@ class Operand:
 
     @property
     def view(self) -> View:
-        """The elements on the device; a value known only on the host is written there when a plan is made."""
+        """The elements on the device. A value known only on the host is written to the device when a plan is made."""
         if self._view is None:
             self.asked = True
             elements = tuple(self.host.reshape(-1).tolist())
@@ -82,17 +83,17 @@ class Operand:
 
     @property
     def is_on_device(self) -> bool:
-        """Whether kernels have it already, and not the host alone."""
+        """Whether the value is on the device, and not on the host alone."""
         return self._view is not None
 
     def name(self, name: str) -> None:
-        """Names the tensor that holds exactly this value after it, for messages and inspection; the first name stays."""
+        """Names the tensor that contains exactly this value, for messages and inspection. The first name stays."""
         if self._view is not None and self._view.is_whole and not self._view.tensor.name:
             self._view.tensor.name = name
 
     @property
     def may_tell(self) -> bool:
-        """Whether elements may be known before kernels run."""
+        """Whether the elements may be known before kernels run."""
         return any(it is not None for it in (self._host, self._bits, self._listed))
 
     @property
@@ -101,7 +102,7 @@ class Operand:
 
     @property
     def host(self) -> HostArray:
-        """The elements as dims, a numpy object array; call only when `has_host`."""
+        """The elements as dims in a numpy object array. Requires `has_host`."""
         if self._array is None:
             assert self._host is not None
             self._array = self._host()
@@ -113,7 +114,7 @@ class Operand:
 
     @property
     def bits(self) -> HostArray:
-        """The bits of the elements as dims; call only when `has_bits`."""
+        """The bits of the elements as dims. Requires `has_bits`."""
         assert self._bits is not None
         return self._bits()
 
@@ -132,8 +133,8 @@ class Operand:
             raise UnsupportedError(f"{what} is {self} and not one number")
 
     def dims(self, what: str, count: int = 0) -> list[Dim]:
-        """The elements as dimensions, of which there are `count` where a run decides that; raises UnsupportedError when they are
-        only known on the device."""
+        """Returns the elements as dims. If a run decides the length, `count` elements are assumed. Raises UnsupportedError if
+        the elements are known on the device alone."""
         if not self.has_host and self._listed is not None and count:
             self.asked = True
             self.conditions = {**self.conditions, equal(self.shape[0], count): f"{what} is {count} numbers"}
@@ -144,11 +145,11 @@ class Operand:
         return [int(d) if isinstance(d, (bool, np.integer)) else d for d in self.host.reshape(-1).tolist()]
 
     def ints(self, what: str) -> list[int]:
-        """The elements as integers that are the same for every input; raises UnsupportedError otherwise."""
+        """Returns the elements as integers that are the same for every input; raises UnsupportedError otherwise."""
         return fixed(what, *self.dims(what))
 
     def floats(self, what: str) -> list[float]:
-        """The elements of a constant; raises UnsupportedError when it is not constant."""
+        """Returns the elements of a constant; raises UnsupportedError if it is not constant."""
         value = self.constant
         if value is None:
             raise OnDeviceError(f"{what} is not a constant", self)
@@ -161,12 +162,12 @@ def bits_of(value: Any) -> int:
 
 
 def real_of(bits: int, dtype: DType) -> float:
-    """The float of a type that has these bits."""
+    """The float of type `dtype` with these bits."""
     return float(np.array(bits, f"u{dtype.bits // 8}").view(dtype.numpy))
 
 
 def fixed(what: str, *values: Dim) -> list[int]:
-    """`values` as integers that are the same for every input; raises UnsupportedError otherwise."""
+    """Returns `values` as integers that are the same for every input; raises UnsupportedError otherwise."""
     reason = decided_in_a_run(what, values)
     if reason is not None:
         raise reason
@@ -174,7 +175,8 @@ def fixed(what: str, *values: Dim) -> list[int]:
 
 
 def decided_in_a_run(what: str, values: Iterable[Dim]) -> UnsupportedError | None:
-    """Why `values` are not the same in every run, as a reason against a node that needs `what` before; None when they are."""
+    """Returns None if `values` are the same in every run. Otherwise returns the error for a node that needs `what` before a
+    run."""
     free = sorted({name for value in values for name in symbols_of(value)})
     if not free:
         return None
@@ -189,7 +191,8 @@ def decided_in_a_run(what: str, values: Iterable[Dim]) -> UnsupportedError | Non
 
 @dataclass(frozen=True)
 class Dequantized:
-    """What a value was made of: `integers` less a zero point, times a scale. Each is one number, or one per index of `axis`."""
+    """The origin of a dequantised value: `integers` minus the zero point, times the scale. Scale and zero point are one
+    number, or one per index of `axis`."""
 
     integers: Operand
     scale: Operand

@@ -1,8 +1,8 @@
-"""What a graph that is lowered requires: of a run, that its sizes and data are what kernels rely on; of the target, that memory,
-loops and bindings suffice.
+"""The requirements of a graph during lowering. Kernels rely on sizes and data of runs. Memory, loops and bindings must be
+within the limits of the target.
 
-In: conditions over dims, tensors, nodes. Out: `checks`, which a plan evaluates, and `assertions`, which runs that check everything
-look at; or UnsupportedError where it is known already that a condition does not hold.
+In: conditions over dims, tensors, nodes. Out: `checks`, which a plan evaluates, and `assertions`, which are tested in runs
+that check everything. Raises UnsupportedError if a condition is already known to be false.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from .operand import Operand, bits_of, fixed, real_of
 
 
 class Requirements:
-    """Those of one graph. `origin` is the name of the ONNX node that is lowered, which a refusal is about."""
+    """The requirements of one graph. `origin` is the name of the ONNX node that is being lowered, for messages."""
 
     def __init__(self, target: Target, settings: CompileSettings, limits: Limits) -> None:
         self.target, self.settings, self.limits = target, settings, limits
-        self.checks: dict[Dim, Message] = {}  # conditions, each once, with the message of the first one
-        self._assumed: dict[Dim, str] = {}  # conditions that are true of what was assumed, each in words
+        self.checks: dict[Dim, Message] = {}  # each condition once, with the message of its first use
+        self._assumed: dict[Dim, str] = {}  # conditions that hold if the assumptions do, each with its text
         self.assertions: list[DataAssertion] = []
         self.origin: tuple[str, ...] = ()
 
     def require(self, condition: Dim, text: str, *parts: Part, limit: bool = False) -> None:
-        """The condition must not be 0 when a plan is made; a constant 0 is an error now.
+        """Requires that the condition is not 0 when a plan is made; a constant 0 is an error now.
 
-        `text` says what is wrong, with a `{}` for each of `parts`: their sizes are put there when they are known. `limit`
-        says that it is about what the target can do: when a plan fails it, the graph is compiled for its sizes.
+        `text` states the fault, with a `{}` for each of `parts`, which is replaced by sizes once they are known. `limit`: the
+        condition is about the target's limits. If a plan violates it, the graph is compiled for the plan's sizes.
         """
         if condition == 0:
             wrong = text.format(*(list(p) if isinstance(p, tuple) else p for p in parts))
@@ -47,9 +47,9 @@ class Requirements:
             self.checks.setdefault(condition, message(self.origin, text, parts, limit))
 
     def assume(self, dim: Dim, value: int, what: str, shown: str = "") -> int:
-        """A dim that kernels need as a number. One that a run decides is taken for `value`, which messages call what is `shown`, or
-        for one that it may be; a run where it is another number compiles the graph for that. Raises UnsupportedError where runs
-        cannot."""
+        """Returns a dim as a number, for kernels that need one. If a run decides the dim, `value` is assumed, or a possible
+        value of the dim if it cannot be `value`. Messages show `value` as `shown`. A run with another number compiles the
+        graph again for that number. Raises UnsupportedError where that is not possible."""
         if isinstance(dim, int):
             return dim
         holds = equal(dim, value)
@@ -65,14 +65,14 @@ class Requirements:
         return value
 
     def assumed_ints(self, given: Sequence[Dim], what: str, guess: Callable[[int], Sequence[int]]) -> list[int]:
-        """The dims, which are `what`, as numbers. Those that a run decides are taken for what `guess` makes of how many there
-        are."""
+        """Returns the dims, which messages call `what`, as numbers. If a run decides some, their values are assumed from
+        `guess(count)`."""
         if all(isinstance(it, int) for it in given):
             return fixed(what, *given)
         return [self.assume(it, value, what) for it, value in zip(given, guess(len(given)), strict=True)]
 
     def assumed_floats(self, x: Operand, what: str, guess: Callable[[int], Sequence[float]]) -> list[float]:
-        """The same for the elements of floats, whose bits a run decides."""
+        """The same for the elements of a float tensor: a run decides their bits."""
         if x.constant is None and x.has_host:
             return [float(it) for it in self.assumed_ints(x.dims(what), what, lambda n: [int(it) for it in guess(n)])]
         if not x.has_bits:
@@ -83,33 +83,34 @@ class Requirements:
 
     @property
     def assumes(self) -> bool:
-        """Whether anything was assumed, so that extents may be other numbers in a run."""
+        """Whether an assumption was made, so that extents may be other numbers in a run."""
         return not self._assumed.keys().isdisjoint(self.checks)
 
     @property
     def conditions(self) -> list[tuple[Dim, Message]]:
-        """What a plan checks. Where an assumption does not hold, nothing else counts that may follow from it."""
+        """The conditions that a plan checks. If an assumption fails, conditions that may depend on it are ignored."""
         assumed = product(it for it in self.checks if it in self._assumed)
         return [(it if about.limit else select(assumed, it, 1), about) for it, about in self.checks.items()]
 
     # ---- loops
 
     def bound_rows(self, columns: Dim) -> None:
-        """The bound for kernels of rows, which are no longer than `target`'s `longest_row` in any run."""
+        """Checks that rows are not longer than `longest_row` in any run, for row kernels."""
         self._bound(columns, self.longest_row, "a row of {} elements", columns)
 
     @property
     def longest_row(self) -> int | None:
-        """The most elements of a row for kernels that take `row_variants` and pass over it at most three times, in blocks of
-        32; None where no limit is."""
+        """The longest row for kernels that take `row_variants` and pass over it at most three times, in blocks of 32; None
+        for no limit."""
         most = self.target.longest_loop
         return None if most is None else most * (max(256, self.target.max_invocations) * 5 // 16)
 
     def bound_loop(self, iterations: Dim, what: str, *parts: Dim) -> None:
-        """lavapipe ends a shader after 65,535 iterations of all loops of an invocation, without a word: refuse instead.
+        """Refuses loops beyond the target's limit. lavapipe ends a shader without an error after 65,535 iterations of all
+        loops of an invocation.
 
-        Where sizes decide, that is a limit of a run, which compiles the graph for them: the caller splits a loop that is
-        known to be too long, so that what is claimed runs whatever its sizes.
+        If sizes decide the count, it is a limit of a run, which compiles the graph for its sizes. The caller splits a loop
+        that is known to be too long, so that every claimed node runs with any sizes.
         """
         self._bound(iterations, self.target.longest_loop, what, *parts)
 
@@ -122,8 +123,9 @@ class Requirements:
     # ---- memory
 
     def check_size(self, tensor: Tensor, what: str, in_memory: bool = True) -> None:
-        """Raises UnsupportedError for a tensor, which is `what`, that is known to be beyond what a buffer holds or a kernel counts
-        to, if the node that is lowered is held to that (`limits.py`), as inputs and weights are."""
+        """Raises UnsupportedError for a tensor that is known to exceed a buffer's size or the range of a kernel's counter.
+        Messages call it `what`. The limits apply to inputs and weights, and to the results of nodes that `limits.py` does not
+        exempt."""
         if isinstance(tensor.size, int) and tensor.size > intervals.MOST_ELEMENTS:
             raise UnsupportedError(
                 f"{what} of shape {list(tensor.shape)} has {tensor.size} elements, more than any computer holds"
@@ -142,7 +144,7 @@ class Requirements:
         return tensor.storage is not Storage.TEMP or self.limits.hold(self.origin)
 
     def check_bindings(self, node: Node) -> None:
-        """Raises BindingsError for a node whose kernel has not enough bindings, if it is held to that."""
+        """Raises BindingsError if a node's kernel needs more bindings than there are, and the limit applies to it."""
         try:
             check_bindings(node, self.target)
         except BindingsError:

@@ -1,6 +1,6 @@
-"""Sequences and optional values while a graph is lowered: which operands they hold is known then, so no kernel sees them.
+"""Sequences and optional values during lowering. Their operands are known then, so kernels never see the structures.
 
-They are in no memory: a node that makes one and the nodes that read it are in one group, or all run elsewhere.
+They have no memory. The node that creates one and the nodes that read it are in one group, or all run elsewhere.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class SequenceValue:
 
 @dataclass(frozen=True)
 class OptionalValue:
-    """A tensor, a sequence, or None for nothing."""
+    """A tensor, a sequence, or None for an empty value."""
 
     content: Operand | SequenceValue | None
 

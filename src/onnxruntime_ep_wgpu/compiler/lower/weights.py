@@ -1,7 +1,7 @@
-"""The constants of a graph as weights of its Program, each once, however it is looked at.
+"""The constants of a graph as weights of its Program. Each is stored once, however many views there are of it.
 
 In: numpy arrays and onnx_ir tensors, which are read when the Program is loaded on a device. Out: operands. Invariant: a
-constant is one tensor in each order of its axes that kernels want it in.
+constant is one tensor per axis order that kernels need.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .requirements import Requirements
 
 
 class Weights:
-    """Those of one graph."""
+    """The weights of one graph."""
 
     def __init__(self, requirements: Requirements) -> None:
         self._check_size = requirements.check_size
-        self._literals: dict[tuple[DType, Shape, bytes], Tensor] = {}  # made while lowering: equal ones are one
+        self._literals: dict[tuple[DType, Shape, bytes], Tensor] = {}  # created during lowering; equal ones share one
         self._bits: dict[tuple[Tensor, DType], Tensor] = {}
         self._permuted: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
 
     def constant(self, value: Any, name: str = "") -> Operand:
-        """A weight: a numpy array, or an onnx_ir tensor that is read when the program is loaded on a device."""
+        """Returns a weight for a numpy array, or for an onnx_ir tensor, which is read when the program is loaded on a device."""
         dtype, shape = (
             DType.of_numpy(value.dtype if isinstance(value, np.ndarray) else value.dtype.numpy()),
             tuple(map(int, value.shape)),
@@ -45,11 +45,11 @@ class Weights:
         return Operand(dtype, shape, view)
 
     def is_memory(self, x: Operand) -> bool:
-        """Whether x is a weight as it lies in memory."""
+        """Whether x is a weight in its memory order."""
         return x.view.tensor.storage is Storage.WEIGHT and x.view.is_whole
 
     def bits(self, weight: Operand, dtype: DType, shape: Shape) -> Operand:
-        """The memory of a weight as elements of another type, the first in the low bits."""
+        """Returns the memory of a weight as elements of another type, the first element in the low bits."""
         tensor = weight.view.tensor
         if dtype is not tensor.dtype and (tensor, dtype) not in self._bits:
             count = product(tensor.shape) * tensor.dtype.bits
@@ -61,7 +61,7 @@ class Weights:
         return Operand(dtype, tuple(shape), view)
 
     def contiguous(self, x: Operand) -> Operand | None:
-        """A weight seen with its axes permuted as one that lies so in memory; None for anything else."""
+        """Returns a weight with permuted axes as a weight stored in that order; None for any other operand."""
         tensor, permutation = x.view.tensor, x.view.permutation
         if permutation is None or tensor.storage is not Storage.WEIGHT or tensor.dtype.bits < 8:
             return None

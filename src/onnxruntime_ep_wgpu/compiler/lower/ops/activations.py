@@ -1,7 +1,7 @@
-"""Activations: one expression each, for the operators that are one and for all that have one within them.
+"""Activations: one expression each, for activation operators and for operators that contain an activation.
 
-Names are those of ONNX's operators, or of the activations of its recurrent ones. An operator says which it takes, and how its
-attributes spell them and their parameters.
+The names are those of ONNX's operators, or of the activations of its recurrent ones. Each operator declares which it
+supports, and how its attributes spell them and their parameters.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..builder import Builder, Operand
 
 @dataclass(frozen=True)
 class Activation:
-    """An expression of `x` and of `parameters`, which have their defaults and the order in which attributes list them. `halves`:
-    one that is shorter and as good where the result is f16."""
+    """An expression of `x` and of `parameters`, which map names to defaults in the order of an attribute's list. `halves` is
+    a shorter expression that is equally precise for f16 results."""
 
     expression: str
     cost: int = 1
@@ -27,15 +27,15 @@ class Activation:
     halves: str = ""
 
     def of(self, dtype: DType) -> str:
-        """The expression for results of this type."""
+        """Returns the expression for results of this type."""
         return self.halves if self.halves and dtype is DType.FLOAT16 else self.expression
 
     def values(self, given: Sequence[float]) -> dict[str, Any]:
-        """The parameters with the first of them as `given`."""
+        """Returns the parameters with the first ones replaced by `given`."""
         return {**self.parameters, **dict(zip(self.parameters, given, strict=False))}
 
     def text(self, values: Mapping[str, float]) -> str:
-        """The expression with numbers instead of its parameters."""
+        """Returns the expression with numbers in place of its parameters."""
         return re.sub(r"[a-z]\w*", lambda it: f"({values[it[0]]!r})" if it[0] in values else it[0], self.expression)
 
 
@@ -66,7 +66,7 @@ ACTIVATIONS = {
 
 
 def activated(b: Builder, x: Operand, name: str, given: Sequence[float] = (), to: DType | None = None) -> Operand:
-    """The activation of this name, with the first of its parameters as `given`."""
+    """Applies the activation `name`, with its first parameters replaced by `given`."""
     it = ACTIVATIONS[name]
     dtype = to or x.dtype
     return b.pointwise(it.of(dtype), {"x": x}, dtype, cost=it.cost, **it.values(given))

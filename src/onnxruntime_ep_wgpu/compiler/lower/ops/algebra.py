@@ -1,4 +1,4 @@
-"""Einsum, as views, one matrix product per further operand and sums, and determinants of small matrices."""
+"""Einsum, as views, one matrix product per further operand, and sums; determinants of small matrices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .registry import FLOATS, NUMBERS, op
 
 @op("Einsum", types=NUMBERS)
 def einsum(b: Builder, *xs: Operand, equation: str) -> Operand:
-    """Operands are taken from the left; a label is summed as soon as no later operand and not the result names it."""
+    """Combines operands from the left. A label is summed as soon as neither a later operand nor the result contains it."""
     terms, result = _parsed(equation, [x.rank for x in xs])
     extents: dict[str, Dim] = {}
     for x, labels in zip(xs, terms, strict=True):
@@ -34,7 +34,8 @@ def einsum(b: Builder, *xs: Operand, equation: str) -> Operand:
 
 
 def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
-    """Labels per operand and of the result. An ellipsis becomes labels "0", "1"..., counted from the last axis."""
+    """Returns the labels of each operand and of the result. An ellipsis becomes labels "0", "1"..., counted from the last
+    axis."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
@@ -60,7 +61,7 @@ def _labels(term: str, count: int) -> list[str]:
 
 
 def _operand(b: Builder, x: Operand, labels: list[str], extents: dict[str, Dim]) -> tuple[Operand, list[str]]:
-    """x with every label once: repeated ones are looked at along the diagonal. Axes that broadcast vanish."""
+    """Returns x with every label once: a diagonal view where labels repeat. Broadcast axes are removed."""
     for k, label in enumerate(labels):
         if x.shape[k] not in (1, extents[label]):
             b.require(
@@ -93,7 +94,7 @@ def _summed(
 def _product(
     b: Builder, x: Operand, x_labels: list[str], y: Operand, y_labels: list[str], later: set[str]
 ) -> tuple[Operand, list[str]]:
-    """x times y, summed over the labels of both that nothing needs later."""
+    """Returns x times y, summed over the common labels that are not needed later."""
     common = [n for n in x_labels if n in y_labels]
     batch, inner = [n for n in common if n in later], [n for n in common if n not in later]
     m, n = [c for c in x_labels if c not in common], [c for c in y_labels if c not in common]
@@ -113,12 +114,12 @@ def _product(
     return _summed(b, products, [*batch, *m, *n, *inner], later | {*m, *n}, wraps=True)
 
 
-LARGEST_MATRIX = 16  # rows of a matrix that one invocation eliminates in its own memory
+LARGEST_MATRIX = 16  # rows of a matrix that one invocation eliminates in private memory
 
 
 @op("Det", types=FLOATS)
 def determinant(b: Builder, x: Operand) -> Operand:
-    """By elimination with row exchanges, one invocation per matrix."""
+    """The determinant, by elimination with row exchanges, one invocation per matrix."""
     n = x.shape[-1]
     if not isinstance(n, int) or n > LARGEST_MATRIX:
         raise UnsupportedError(

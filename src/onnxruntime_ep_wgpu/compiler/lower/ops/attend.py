@@ -1,23 +1,25 @@
-"""Attention for operators that are one: `flash_attention` appends the kernel of attention, or says why it cannot.
+"""Attention kernels for operators: `flash_attention` appends the kernel, or returns the reason why it does not support the
+case.
 
-In: queries, keys and values with heads apart, in any layout, since operands are views: what came as (batch, sequence, heads,
-size) is permuted, a cache with room is given whole. Heads of queries are a multiple of those of keys and values, which are
-loaded once for all that share them. Out: results in the type of the queries; sums are in f32.
+In: queries, keys and values with separate heads, in any layout, since operands are views. An input (batch, sequence, heads,
+size) is permuted; a cache with free rows is passed whole. The number of query heads is a multiple of the number of key and
+value heads. Keys and values are loaded once for all query heads that share them. Out: results in the type of the queries.
+Accumulation is in f32.
 
-Which keys a query sees is said by position, not by a mask, so that keys which no query of a workgroup sees are not loaded:
+Visible keys are given by position, not by a mask, so that keys which no query of a workgroup sees are not loaded:
 
-    causal, `past` keys before the first query         visible=VisibleKeys(starts=past, right=0)
-    a cache with `used` tokens, `steps` behind these   visible=VisibleKeys(starts=used, behind=steps, right=0)
-    of them the last 4096                              visible=VisibleKeys(starts=used, behind=steps, left=4095, right=0)
-    sequences of several lengths                       visible=VisibleKeys(ends=lengths)
-    everything                                         visible=VisibleKeys()
+    causal, `past` keys before the first query           visible=VisibleKeys(starts=past, right=0)
+    a cache with `used` tokens, then `steps` new ones    visible=VisibleKeys(starts=used, behind=steps, right=0)
+    the last 4096 of these                               visible=VisibleKeys(starts=used, behind=steps, left=4095, right=0)
+    sequences of several lengths                         visible=VisibleKeys(ends=lengths)
+    everything                                           visible=VisibleKeys()
 
-`starts` and `ends` may be tensors, which are read on the device, so that one program serves every length of a sequence. What is
-behind the end may be anything: it is not loaded. Few queries of long sequences are calculated in parts by as many workgroups
-as a GPU needs. Masks and biases are maps on scores, `change`.
+`starts` and `ends` may be tensors, which are read on the device, so that one program serves every length of a sequence.
+Memory after the end may have any content: it is not loaded. For few queries and long sequences, the keys are split between as
+many workgroups as a GPU needs. Masks and biases are maps on scores, `change`.
 
-A caller that gets a reason instead of a result writes the definition as products and a softmax (`attention/core.py`), which every
-adapter runs, and which the rule in `rewrite/attention.py` still may find to be attention.
+A caller that gets a reason instead of a result emits the definition as products and a softmax (`attention/core.py`). Every
+adapter runs that, and the rule in `rewrite/attention.py` may still recognise it as attention.
 """
 
 from __future__ import annotations
@@ -35,17 +37,21 @@ from ...tune import written_out
 from ..builder import Builder, Operand
 
 Change = Callable[[Operand], Operand]
-"""Scores (batch, heads, queries, keys) to the same with masks and biases, element by element."""
+"""Adds masks and biases to scores (batch, heads, queries, keys), element by element."""
 
 
 @dataclass(frozen=True)
 class VisibleKeys:
-    """Which keys a query sees, by position.
+    """The keys that each query sees, by position.
 
-    Query i of a sequence stands at position start + i among its keys; `starts` is a number, one for each sequence (batch),
-    or None for queries that are the last of each sequence. It sees keys from `left` before its position to `right` behind it,
-    None for as many as there are. A sequence has all keys, or those below `ends` (batch), and with `behind` only so many from its
-    start on. Tensors are i32.
+    Query i of a sequence is at position start + i among its keys. It sees the keys from `left` before its position to `right`
+    after it; None for no limit.
+
+    * `starts`: a number, one per sequence (batch), or None if the queries are the last ones of each sequence.
+    * `ends` (batch): the number of keys of each sequence. Without it, a sequence has all keys.
+    * `behind`: a sequence has only this many keys from its start on.
+
+    Tensors are i32.
     """
 
     starts: Operand | Dim | None = 0
@@ -61,7 +67,7 @@ class VisibleKeys:
 
     @property
     def cached(self) -> bool:
-        """Whether keys are rows of a cache, of which those that mean nothing yet may be many."""
+        """Whether the keys are rows of a cache, in which many rows may be unused."""
         return self.ends is not None or self.behind is not None
 
 
@@ -80,12 +86,14 @@ def flash_attention(
     change: Change | None = None,
     sink: Operand | None = None,
 ) -> Operand | str:
-    """y (batch, heads, queries, size of a value) = softmax(scores) value, or why there is no kernel for it here.
+    """Returns y (batch, heads, queries, size of a value) = softmax(scores) value, or the reason why there is no kernel for
+    it.
 
-    Scores are `scale` query key, then with `softcap` c * tanh(scores / c), then what `change` makes of them. query (batch, heads,
-    queries, size), key (batch, groups, keys, size), value (batch, groups, keys, any size). `sink` (heads or 1) is a score more
-    for each query, of a key without a value; zeros of it are what "smooth softmax" means. A query that sees no key gets zeros
-    where something may hide keys.
+    * Scores are `scale` query key, then with `softcap` c * tanh(scores / c), then the result of `change`.
+    * query (batch, heads, queries, size), key (batch, groups, keys, size), value (batch, groups, keys, any size).
+    * `sink` (heads or 1) is an additional score per query, of a key without a value. A sink of zeros is "smooth softmax".
+
+    A query that sees no key gets zeros, if keys can be hidden at all.
 
     Raises UnsupportedError for shapes that do not fit.
     """
@@ -95,14 +103,14 @@ def flash_attention(
     if shared is None:
         raise UnsupportedError(f"{heads} heads of queries for {groups} heads of keys")
     scores = Tensor(DType.FLOAT32, (batch, heads, queries, keys))
-    # Of a cache the keys that mean nothing yet are not loaded.
+    # Unused rows of a cache are not loaded.
     stored = None if visible.cached else better_in_memory(scores, b.target)
     reason = stored or wrong_heads(size, value_size)
     if reason is not None:
         return reason
     assert isinstance(size, int) and isinstance(value_size, int)
     form = written_out(product((batch, heads)), queries, keys, size, value_size, b.target, query.dtype)
-    if form is not None and not visible.hides:  # keys that are hidden are not loaded
+    if form is not None and not visible.hides:  # hidden keys are not loaded
         return form
     mark = b.mark()
     inner = _inner(b, (batch, heads, queries, keys), (batch, groups, shared, queries, keys), scale, softcap, change)
@@ -144,14 +152,14 @@ def flash_attention(
 
 
 def _of_sequences(b: Builder, x: Operand | None, batch: Dim, groups: Dim) -> Read | None:
-    """A number of each sequence (batch), for each head of keys."""
+    """Broadcasts one number per sequence (batch) to the heads of keys."""
     if x is None:
         return None
     return Read(b.expand(b.reshape(x, (batch, 1)), (batch, groups)).view, (2,), reuse=True)
 
 
 def _of_heads(b: Builder, sink: Operand | None, rows: tuple[Dim, ...]) -> Read | None:
-    """A number of each head (heads or 1), for each of its rows."""
+    """Broadcasts one number per head (heads or 1) to the rows of the head."""
     if sink is None:
         return None
     each = b.reshape(b.expand(sink, (rows[1] * rows[2],)), (1, rows[1], rows[2], 1))
@@ -161,7 +169,7 @@ def _of_heads(b: Builder, sink: Operand | None, rows: tuple[Dim, ...]) -> Read |
 def _inner(
     b: Builder, shape: tuple[Dim, ...], grouped: tuple[Dim, ...], scale: float, softcap: float, change: Change | None
 ) -> Inner | str:
-    """The maps from products to scores, which are no nodes of the graph; the masks that they read are."""
+    """Returns the maps from products to scores. These are removed from the graph's nodes; the nodes that compute masks stay."""
     source = Tensor(DType.FLOAT32, grouped)
     begin = len(b.nodes)
     products = View.of(source).reshape(shape)

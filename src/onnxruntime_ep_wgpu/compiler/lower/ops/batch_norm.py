@@ -26,8 +26,8 @@ def batch_normalization_7(
     spatial: Flag = 1,
     outputs: int = 1,
 ) -> list[Operand]:
-    """Versions 7 to 13, where further results ask for the statistics of the batch. The last ones are its mean and, as from the CPU
-    provider, its inverse deviation."""
+    """Versions 7 to 13. If the node has further results, it uses the statistics of the batch. The last results are the
+    batch's mean and, as from the CPU provider, its inverse deviation."""
     if not spatial:
         raise UnsupportedError("statistics per element of an image (spatial=0)")
     if outputs == 1:
@@ -52,8 +52,9 @@ def batch_normalization(
     momentum: float = 0.9,
     training_mode: Flag = 0,
 ) -> list[Operand]:
-    """Per channel of x (batch, channels, ...). In training mode with the statistics of the batch, and beside the result the running
-    mean and variance, of which the batch has a share of 1 - momentum; its variance is that of all its elements, not of a sample."""
+    """Normalises x (batch, channels, ...) per channel. Training mode uses the statistics of the batch. It also returns the
+    running mean and variance, to which the batch contributes 1 - momentum. Its variance is the population variance, not that
+    of a sample."""
     if not training_mode:
         return [_with_statistics(b, x, scale, bias, mean, variance, epsilon)]
     _check_training(x, scale, bias, mean, variance)
@@ -69,7 +70,7 @@ def _check_training(*operands: Operand) -> None:
 def _with_statistics(
     b: Builder, x: Operand, scale: Operand, bias: Operand, mean: Operand, variance: Operand, epsilon: float
 ) -> Operand:
-    """With stored statistics, per channel: one multiplication and one addition when these are constants."""
+    """Normalises with stored statistics per channel: one multiplication and one addition if these are constants."""
     channels = (-1,) + (1,) * (x.rank - 2)
     constants = [o.constant for o in (scale, bias, mean, variance)]
     double = x.dtype is DType.FLOAT64
@@ -81,7 +82,7 @@ def _with_statistics(
         return b.pointwise("x * a + c", {"x": x, "a": a, "c": c}, x.dtype, x.shape, cost=2)
 
     def cast(o: Operand) -> Operand:
-        """Statistics may be of another type than x, and no expression has both kinds of floats."""
+        """Statistics may have another type than x, and no expression mixes kinds of floats."""
         if double == (o.dtype is DType.FLOAT64):
             return o
         return b.cast(o, DType.FLOAT64 if double else DType.FLOAT32)
@@ -102,7 +103,7 @@ def _with_statistics(
 def _with_own_statistics(
     b: Builder, x: Operand, scale: Operand, bias: Operand, epsilon: float
 ) -> tuple[Operand, Operand, Operand]:
-    """x with the mean and variance of each of its channels, and these, (channels) in float32."""
+    """Returns x normalised with the mean and variance of each channel, and these, (channels) in float32."""
     if x.rank < 2:
         raise UnsupportedError(f"statistics of {x}, which has no channels: its axes are batch, channels and more")
     mean, centre, variance = moments(b, x, [k for k in range(x.rank) if k != 1])
@@ -118,11 +119,11 @@ def _with_own_statistics(
 
 
 def _per_channel(b: Builder, o: Operand, x: Operand) -> Operand:
-    """A vector along the channels of x."""
+    """Returns a vector that broadcasts along the channels of x."""
     return b.reshape(o, (o.shape[0], *(1,) * (x.rank - 2)))
 
 
 def _running(b: Builder, before: Operand, batch: Operand, momentum: float) -> Operand:
-    """What a statistic of all batches is behind this one."""
+    """Returns a running statistic, updated with this batch."""
     kept, new = float(momentum), 1 - float(momentum)
     return b.pointwise("r * kept + x * new", {"r": before, "x": batch}, before.dtype, kept=kept, new=new, cost=2)

@@ -1,8 +1,8 @@
-"""Products with weights that were quantised in blocks: they stay in memory as they are.
+"""Products with block-quantised weights, which stay quantised in memory.
 
-Weights of a few bits each become real numbers, (q - zero) * scale with a scale and a zero point per block of columns, in
-maps marked `inline`: a product calculates them where it loads them, so they are never written to memory. What a model
-spells as DequantizeLinear before a product is the same graph.
+Weights of a few bits become real numbers, (q - zero) * scale, with a scale and a zero point per block of columns. The maps
+that dequantise are `inline`: a product computes them where it loads the weights, so the real numbers are never stored.
+DequantizeLinear before a product lowers to the same graph.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .registry import FLOATS, MICROSOFT, at_least, op
 PACKED = frozenset({DType.UINT8})
 UNSIGNED = {2: DType.UINT2, 4: DType.UINT4, 8: DType.UINT8}
 LEAST_BLOCK = 16
-ROUNDED = 4  # the `accuracy_level` of a model whose activations may have 8 bits
+ROUNDED = 4  # the `accuracy_level` of a model that allows activations of 8 bits
 
 
 def _size(b: Builder, name: str, operand: Operand | None, count: int, what: str) -> None:
-    """Requires that an operand has so many elements."""
+    """Requires that an operand has `count` elements."""
     if operand is not None:
         b.require(equal(operand.size, count), f"{name} {{}} has not the {count} numbers of {what}", operand)
 
@@ -34,14 +34,14 @@ def check_block(block: int) -> None:
 
 
 def per_block(b: Builder, p: Operand, rows: int, blocks: int, block: int) -> Operand:
-    """A parameter (rows, blocks) for every element: (rows, blocks * block), without a copy."""
+    """Broadcasts a parameter (rows, blocks) to every element, (rows, blocks * block), without a copy."""
     spread = b.expand(b.reshape(p, (rows, blocks, 1)), (rows, blocks, block))
     return b.reshape(spread, (rows, blocks * block))
 
 
 def unpacked(b: Builder, x: Operand, bits: int, shape: tuple[Dim, ...]) -> Operand:
-    """Bytes as unsigned numbers of 2, 4 or 8 bits, the first in the low bits. A weight's memory is seen as such; those of other
-    bytes are calculated where they are read."""
+    """Returns bytes as unsigned numbers of 2, 4 or 8 bits, the first in the low bits. For a weight this is a view of its
+    memory; numbers from other bytes are extracted where they are read."""
     if b.weights.is_memory(x):
         return b.weights.bits(x, UNSIGNED[bits], shape)
     if bits == 8:
@@ -61,7 +61,7 @@ def unpacked(b: Builder, x: Operand, bits: int, shape: tuple[Dim, ...]) -> Opera
 
 
 def packed_zeros(b: Builder, zeros: Operand, bits: int, rows: int, blocks: int) -> Operand:
-    """Zero points (rows, blocks) out of bytes, of which each row has its own."""
+    """Returns zero points (rows, blocks) from bytes. Each row begins with a new byte."""
     width = -(-blocks * bits // 8) * 8 // bits
     return b.slice(unpacked(b, zeros, bits, (rows, width)), 1, 0, 1, blocks)
 
@@ -92,8 +92,8 @@ def matmul_n_bits(
     accuracy_level: int = 0,
     weight_prepacked: int = 0,
 ) -> Operand:
-    """a (..., K) times weights (N, K) transposed, plus bias (N). With `accuracy_level` 4 a may be rounded to 8
-    bits, which adapters with a dot product of bytes gain by; sums are of float32, whatever it says."""
+    """Returns a (..., K) times weights (N, K) transposed, plus bias (N). With `accuracy_level` 4, a may be rounded to 8 bits,
+    which is faster on adapters with a dot product of bytes. Sums are in float32 for every level."""
     if not 2 <= bits <= 8:
         raise UnsupportedError(f"bits {bits}: weights of 2 to 8 bits are known")
     if weight_prepacked:
@@ -118,7 +118,7 @@ def matmul_n_bits(
     else:
         real = _by_elements(b, weights, scales, zero_points, g_idx, N, blocks, block_size, bits)
     real = b.permute(b.slice(real, 1, 0, 1, K), (1, 0))
-    # What bytes hold: a weight less its zero point.
+    # The bytes contain a weight minus its zero point.
     whole = zero_points is None or (bits < 8 and zero_points.dtype is DType.UINT8)
     rounded = b.settings.int8_activations and accuracy_level == ROUNDED and by_blocks and whole
     y = product_of_matrices(b, a, real, rounded=rounded)
@@ -134,7 +134,8 @@ def _in_order(g_idx: Operand, block: int) -> bool:
 def _by_blocks(
     b: Builder, weights: Operand, scales: Operand, zeros: Operand | None, rows: int, blocks: int, block: int, bits: int
 ) -> Operand:
-    """Real numbers (rows, blocks * block) of whole elements, whose parameters are the same within a block."""
+    """Returns real numbers (rows, blocks * block) from numbers that do not cross bytes. Their parameters are constant within
+    a block."""
     q = unpacked(b, weights, bits, (rows, blocks * block))
     operands = {"x": q, "s": per_block(b, scales, rows, blocks, block)}
     if zeros is None:
@@ -157,7 +158,7 @@ def _by_elements(
     block: int,
     bits: int,
 ) -> Operand:
-    """The same for elements that cross bytes, and for columns whose group is looked up."""
+    """The same for elements that cross bytes, and for columns with a lookup of their group."""
     columns = blocks * block
     bytes_of_row, zero_bytes = columns * bits // 8, -(-blocks * bits // 8)
     packed = zeros is not None and zeros.dtype is DType.UINT8

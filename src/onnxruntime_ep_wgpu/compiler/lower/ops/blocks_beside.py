@@ -1,7 +1,7 @@
-"""Products of one activation with several weights that were quantised in blocks, and the normalisation before them, as ONNX
-Runtime fuses them for language models.
+"""Products of one activation with several block-quantised weights, and the normalisation before them, as ONNX Runtime fuses
+them for language models.
 
-Each product is that of MatMulNBits, so its weights stay in memory as they are, and kernels are chosen by its own rules.
+Each product is a MatMulNBits: its weights stay quantised in memory, and the kernel is selected by the same rules.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ GateName = Literal["silu"]
 _ROWS: dict[str, Ranks] = {"a": at_least(1), "skip": at_least(1), "norm_scale": 1}
 
 Product = Callable[[Operand, Operand, Operand | None, int], Operand]
-"""The product with weights, scales and a bias, which has so many columns."""
+"""The product with weights, scales and a bias, with the given number of columns."""
 
 
 def _products(
     b: Builder, a: Operand, skip: Operand | None, norm_scale: Operand | None, epsilon: float, accuracy_level: int,
     bits: int, block_size: int, inner: int,
 ) -> tuple[Product, Operand | None]:  # fmt: skip
-    """What makes products with rms_norm(a + skip) * norm_scale, or with a where there is no scale; and a + skip."""
+    """Returns a function for products with rms_norm(a + skip) * norm_scale, or with a if there is no scale; and the sum a +
+    skip."""
     summed = None
     if skip is not None:
         if norm_scale is None:
@@ -94,8 +95,8 @@ def matmul_n_bits_mlp(
     epsilon: float = 1e-5,
     outputs: int = 1,
 ) -> list[Operand]:
-    """silu(a times the gate's weights) times (a times the other ones), (..., N), of a (..., K) that is normalised before with
-    `norm_scale` (K), and a sum with `skip` before that; and this sum."""
+    """Returns silu(a times the gate's weights) times (a times the other weights), (..., N), and the sum a + skip. First
+    `skip` is added to a (..., K), then the sum is normalised with `norm_scale` (K), if these are given."""
     product, summed = _products(b, a, skip, norm_scale, epsilon, accuracy_level, bits, block_size, K)
     gate, up = product(gate_weights, gate_scales, gate_bias, N), product(up_weights, up_scales, up_bias, N)
     y = b.pointwise("silu(g) * u", {"g": gate, "u": up}, a.dtype, cost=9)
@@ -136,8 +137,8 @@ def matmul_n_bits_qkv(
     epsilon: float = 1e-6,
     outputs: int = 3,
 ) -> list[Operand]:
-    """Queries (..., Nq), keys and values (..., Nkv) of a (..., K) that is normalised before, and of a sum with `skip` before that;
-    and this sum."""
+    """Returns queries (..., Nq), keys and values (..., Nkv), and the sum a + skip. First `skip` is added to a (..., K), if
+    given, then the sum is normalised."""
     product, summed = _products(b, a, skip, norm_scale, epsilon, accuracy_level, bits, block_size, K)
     found = [product(q_weights, q_scales, q_bias, Nq), product(k_weights, k_scales, k_bias, Nkv)]
     return _and_sum([*found, product(v_weights, v_scales, v_bias, Nkv)], summed, outputs)

@@ -1,7 +1,7 @@
-"""Convolutions of an image whose channels are last in memory: an invocation sums a block of positions of four channels.
+"""Convolutions of a channels-last image: an invocation accumulates a block of positions of four channels.
 
-In: the image, weights and a window. Out: the result, whose channels are last too, in the type of sums. What an invocation reads of
-the image, and how, its kernel says.
+In: the image, weights and a window. Out: the result, channels-last too, in the accumulator type. The kernel decides which
+part of the image an invocation reads, and how.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def convolved(
     parameters: Mapping[str, Dim] | None = None,
     **constants: int,
 ) -> Operand:
-    """x (batch, channels, *inputs) with w (features, channels / group, *kernel) to (batch, features, *outputs) by a kernel of
-    blocks of so many rows and columns, with these `parameters` and `constants` besides; it knows weights by tap, channel of a group
-    and feature. `variant` is what runs, of the number of blocks of all images."""
+    """Convolves x (batch, channels, *inputs) with w (features, channels / group, *kernel) to (batch, features, *outputs).
+    `kernel` computes blocks of `block` rows and columns, and has these additional `parameters` and `constants`. It reads
+    weights by tap, channel of a group, and feature. `variant` returns the variant for the number of blocks of all images."""
     plane = Plane(win)
     batch, (features, channels) = x.shape[0], w.shape[:2]
     image = b.reshape(b.permute(x, (0, *range(2, x.rank), 1)), (batch, *plane.inputs, x.shape[1]))

@@ -1,6 +1,6 @@
-"""Weights in blocks that are looked up: rows of a quantised embedding, and numbers of 4 bits that name a place in a table.
+"""Quantised weights with a lookup: rows of a quantised embedding, and 4-bit numbers that index a table.
 
-As in `blocks`, they stay in memory as they are, and their readers calculate real numbers.
+As in `blocks`, weights stay quantised in memory, and their readers compute the real numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .registry import FLOATS, MICROSOFT, MINIFLOATS, at_least, op
 
 FOURS = frozenset({DType.INT4, DType.UINT4})
 
-# QLoRA (Dettmers et al., 2023): what the 4 bits stand for, in units of the largest number of a block.
+# QLoRA (Dettmers et al., 2023): the values of the 4-bit codes, in units of the largest number of a block.
 _SIXTHS = (0.0, 0.0625 / 12, 8.0 / 12, 1.0, 4.0 / 12, 6.0 / 12, 2.0 / 12, 3.0 / 12)
 _FP4 = (*_SIXTHS, *(-v for v in _SIXTHS))
 _NF4 = (
@@ -59,8 +59,9 @@ def matmul_bnb4(
     transB: Flag = 1,
     training_mode: Flag = 0,
 ) -> Operand:
-    """a times weights (N, K) transposed, or as they are without `transB`. Numbers of 4 bits in row-major order, the first in the
-    high half of a byte, are FP4 (`quant_type` 0) or NF4 (1) in units of the `absmax` of their block, which may cross rows."""
+    """Returns a times weights (N, K) transposed, or as they are without `transB`. The weights are 4-bit numbers in row-major
+    order, the first in the high half of a byte. They are FP4 (`quant_type` 0) or NF4 (1), in units of the `absmax` of their
+    block. A block may cross rows."""
     if quant_type not in (0, 1):
         raise UnsupportedError(f"quant_type {quant_type}: 0 is FP4 and 1 is NF4")
     check_block(block_size)
@@ -111,8 +112,8 @@ def gather_block_quantized(
     block_size: int = 128,
     bits: int = 4,
 ) -> Operand:
-    """Elements of `data` along `gather_axis`, as real numbers with a scale and zero point per block of `quantize_axis`; bytes
-    hold several numbers of 2 or 4 bits of their last axis. An index outside gives zeros."""
+    """Gathers elements of `data` along `gather_axis`, as real numbers with a scale and zero point per block of
+    `quantize_axis`. Bytes hold several numbers of 2 or 4 bits along their last axis. An index out of range gives zeros."""
     small = data.dtype in MINIFLOATS
     default = 0.0
     if data.dtype is DType.UINT8:

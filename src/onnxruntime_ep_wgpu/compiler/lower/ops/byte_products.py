@@ -1,8 +1,13 @@
-"""Products of bytes less their zero points, exact in int32: by matrix units for signed bytes, where the target has some.
+"""Products of bytes minus their zero points, exact in int32: by matrix units for signed bytes, if the target has them.
 
-A byte less its zero point takes nine bits. So units multiply the bytes themselves, unsigned ones less 128, which lack p on the left
-and q on the right. The sum of (x + p)(y + q) is that of x y, plus p times the sum of a column of y + q, plus q times the sum of a
-row of x. Sums of weights are constants, and what is added is fused into the store.
+A byte minus its zero point takes nine bits. So matrix units multiply the bytes themselves, or unsigned ones minus 128. These
+are less by p on the left and by q on the right. The sum of (x + p)(y + q) has three terms:
+
+* the sum of x y,
+* p times the sum of a column of y + q,
+* q times the sum of a row of x.
+
+Sums of weights are constants, and the additions are fused into the store.
 """
 
 from __future__ import annotations
@@ -23,13 +28,13 @@ from .reduction import reduce_axes
 
 
 def product_of_bytes(b: Builder, x: Operand, x_zero: Operand | None, y: Operand, y_zero: Operand | None) -> Operand:
-    """(x - x_zero) times (y - y_zero) by the rules of numpy, as int32. Zero points broadcast with x and y: x_zero is one number or
-    one per row, y_zero one number or one per column."""
+    """Returns (x - x_zero) times (y - y_zero) by numpy's rules, as int32. Zero points broadcast with x and y: x_zero is one
+    number or one per row, y_zero one number or one per column."""
     if not _multiplied_by_units(b, x, y):
         return product_of_matrices(b, centred(b, x, x_zero), centred(b, y, y_zero))
     y, y_zero = _less_zero(b, y, y_zero)
     p, q, order = lacking(b, x, x_zero), lacking(b, y, y_zero), (*range(y.rank - 2), y.rank - 1, y.rank - 2)
-    if _is_weight(y):  # units load it best where those of a column are neighbours in memory
+    if _is_weight(y):  # matrix units load it best with contiguous columns
         laid = b.contiguous(b.permute(y, order))
         right, y = b.permute(signed(b, laid), order), b.permute(laid, order)
     else:
@@ -38,7 +43,7 @@ def product_of_bytes(b: Builder, x: Operand, x_zero: Operand | None, y: Operand,
     if p is not None:
         result = plus(b, result, p, sums_of(b, y, y_zero, y.rank - 2))
     if q is not None:
-        # By a map of its own: with two readers it would be in memory, in 32 bits.
+        # A separate map: with two readers it would be stored, in 32 bits.
         rows = reduce_axes(b, "ReduceSum", signed(b, x), [x.rank - 1], keepdims=True, wraps=True)
         result = plus(b, result, q, rows)
     return result
@@ -47,8 +52,9 @@ def product_of_bytes(b: Builder, x: Operand, x_zero: Operand | None, y: Operand,
 def dequantized_product(
     b: Builder, x: Operand, y: Operand, x_across: bool = False, y_across: bool = False
 ) -> Operand | None:
-    """The product of two values that are bytes less their zero points, times their scales: x by one scale, y by one or one for each
-    column; those that are `across` are transposed first. None for others, and where no units multiply bytes."""
+    """Returns the product of two dequantised values, from their integers and scales. The scale of x is one number, that of y
+    one number or one per column. Operands that are `across` are transposed first. Returns None for other values, and if no
+    matrix units multiply bytes."""
     left, right = b.dequantized.get(x.view), b.dequantized.get(y.view)
     if left is None or right is None or x_across or x.rank < 2 or y.rank < 2:
         return None
@@ -66,12 +72,12 @@ def dequantized_product(
 
 
 def number(b: Builder, p: Operand | None) -> Operand | None:
-    """A parameter without axes where it is one number; else as it is."""
+    """Returns a parameter without axes if it is one number; otherwise unchanged."""
     return b.reshape(p, ()) if p is not None and p.size == 1 else p
 
 
 def _multiplied_by_units(b: Builder, x: Operand, y: Operand) -> bool:
-    """Whether matrix units multiply them, for some sizes at least."""
+    """Whether matrix units multiply them, at least for some sizes."""
     if x.rank < 2 or y.rank < 2 or not x.view.is_whole or not (y.view.is_whole or _is_weight(y)):
         return False
     m = product(x.shape[:-1]) if y.rank == 2 else x.shape[-2]
@@ -80,13 +86,13 @@ def _multiplied_by_units(b: Builder, x: Operand, y: Operand) -> bool:
 
 
 def by_units(b: Builder, sizes: tuple[Dim, Dim, Dim, Dim]) -> bool:
-    """Whether matrix units multiply signed bytes of these sizes, batch, m, n and k, or may do so for what a run has."""
+    """Whether matrix units multiply signed bytes of these sizes, batch, m, n and k, or may do so for the sizes of a run."""
     _, variants = matmul_variants(*sizes, b.target, DType.INT32, transposed=True, bits=8, of_bytes=True)
     return any(it.by_matrices for it in variants)
 
 
 def signed(b: Builder, x: Operand) -> Operand:
-    """x, or where its elements are unsigned, x - 128."""
+    """Returns x, or x - 128 if its elements are unsigned."""
     marked: dict[str, Any] = {SIGNED: True}
     return b.pointwise(EXPRESSIONS[x.dtype], {"x": x}, DType.INT32, inline=True, **marked)
 
@@ -96,7 +102,7 @@ def _is_weight(y: Operand) -> bool:
 
 
 def lacking(b: Builder, x: Operand, zero: Operand | None) -> Operand | None:
-    """What the signed bytes of x lack of x - zero; None where that is nothing."""
+    """Returns x - zero minus the signed bytes of x, the same for all elements or per row or column; None if it is 0."""
     flip = 128 if x.dtype is DType.UINT8 else 0
     if zero is None:
         return b.constant(np.array(flip, np.int32)) if flip else None
@@ -107,7 +113,7 @@ def lacking(b: Builder, x: Operand, zero: Operand | None) -> Operand | None:
 
 
 def sums_of(b: Builder, y: Operand, zero: Operand | None, axis: int) -> Operand:
-    """The sums of y - zero along an axis, which stays."""
+    """Returns the sums of y - zero along an axis, which is kept."""
     values = _values(b, y)
     zeros = np.zeros((), np.int32) if zero is None else zero.constant
     if values is None or zeros is None:
@@ -117,7 +123,7 @@ def sums_of(b: Builder, y: Operand, zero: Operand | None, axis: int) -> Operand:
 
 
 def _values(b: Builder, y: Operand) -> Any | None:
-    """The numbers of weights, transposed ones too; None of what is not known."""
+    """Returns the numbers of weights, transposed ones too; None if they are unknown."""
     if y.constant is not None:
         return y.constant
     laid = b.permute(y, (*range(y.rank - 2), y.rank - 1, y.rank - 2)).constant
@@ -125,7 +131,7 @@ def _values(b: Builder, y: Operand) -> Any | None:
 
 
 def _less_zero(b: Builder, y: Operand, zero: Operand | None) -> tuple[Operand, Operand | None]:
-    """Weights less their zero point, without one, where these are signed bytes; else both as they are."""
+    """Returns weights minus their zero point, and None, if these are signed bytes; otherwise both unchanged."""
     values = _values(b, y)
     zeros = None if zero is None else zero.constant
     if values is None or zeros is None or lacking(b, y, zero) is None:
@@ -137,7 +143,7 @@ def _less_zero(b: Builder, y: Operand, zero: Operand | None) -> tuple[Operand, O
 
 
 def plus(b: Builder, sums: Operand, factor: Operand, others: Operand) -> Operand:
-    """sums + factor * others."""
+    """Returns sums + factor * others."""
     known: Any = factor.constant
     if known is not None and others.constant is not None:
         term = b.constant(_wrapped(np.asarray(known, np.int64) * others.constant))

@@ -1,7 +1,7 @@
-"""The table of operators: what each declares, and how the declaration for a node is found.
+"""The table of operators: the declaration of each, and the lookup for a node.
 
-Defaults of attributes and the history of versions come from `onnx.defs`. A declaration is valid from `since` on, for
-every later version, until another one with a larger `since` replaces it.
+Defaults of attributes and the history of versions come from `onnx.defs`. A declaration applies to all versions from `since`
+on, until another one with a larger `since` replaces it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from .choices import Choices, Numbers, choices_of
 
 MICROSOFT = "com.microsoft"
 OLDEST_OPSET = 7
-"""ONNX Runtime's CPU provider has no kernel for an operator that changed before this opset (Reshape apart), nor have we."""
+"""The oldest supported opset. ONNX Runtime's CPU provider has no kernel for an operator that changed before it, except
+Reshape. Nor has this package."""
 FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
 DOUBLES = frozenset({DType.FLOAT64})
 REALS = FLOATS | DOUBLES
 INTEGERS = frozenset(t for t in DType if t.is_integer)
 NUMBERS = REALS | INTEGERS
 SINGLES = FLOATS | INTEGERS
-"""Numbers without f64, for operators that calculate with f32."""
+"""Numbers without f64, for operators that calculate in f32."""
 BOOLS = frozenset({DType.BOOL})
 MINIFLOATS = frozenset(t for t in DType if t.is_float and t.bits <= 8)
 ANY = NUMBERS | BOOLS | MINIFLOATS
@@ -39,7 +40,7 @@ ANY = NUMBERS | BOOLS | MINIFLOATS
 KnownShape = tuple[int | None, ...]
 """A shape as far as it is known before a run."""
 Ranks = int | tuple[int, ...] | range
-"""The rank that an operand has, those that it may have, or `at_least` so many."""
+"""The rank of an operand, a choice of ranks, or a minimum (`at_least`)."""
 
 
 def at_least(rank: int) -> range:
@@ -48,7 +49,7 @@ def at_least(rank: int) -> range:
 
 @dataclass(frozen=True)
 class Operator:
-    """A declared operator. `types` maps an operand's parameter name to the types it may have on the device."""
+    """A declared operator. `types` maps an operand's parameter name to its types on the device."""
 
     name: str
     domain: str
@@ -59,25 +60,23 @@ class Operator:
     variadic: str | None
     attributes: frozenset[str]
     any_attributes: bool = False
-    # Values of attributes that no node may change and that onnx declares none of: a schema of onnxruntime writes them into nodes.
+    # Attribute values that no node may change and that onnx does not declare: a schema of onnxruntime writes them into nodes.
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    needed: frozenset[str] = frozenset()  # operands and attributes that it cannot do without
+    needed: frozenset[str] = frozenset()  # required operands and attributes
     kinds: Mapping[str, str] = field(default_factory=dict)  # of attributes: a key of _KINDS
     choices: Mapping[str, Choices | Numbers] = field(
         default_factory=dict
-    )  # of attributes that are one of a few texts or numbers
-    elementwise: bool = False  # an element of the result is made of those at its own place; operands broadcast
-    chooses_format: tuple[str, ...] = ()  # operands that are images, of one whose result may have another memory format
-    keeps_format: bool = False  # the result of images lies in memory as they do
-    any_format: bool = False  # it reads images in any memory format equally well
-    converts: bool = False  # the elements of its operand, in another type
-    sized: str = ""  # what only data decides, of one whose results may have sizes that data decides
-    rows: tuple[str, ...] = ()  # operands of whose rows, along the last axis, those of the results are made one by one
-    ranks: Mapping[str, Ranks] = field(default_factory=dict)  # of operands, where ONNX does not refuse others
-    structures: frozenset[str] = (
-        frozenset()
-    )  # operands that may be sequences or optional values, as their annotations say
-    positional: int = 0  # operands that are always passed, None for one that is left out
+    )  # of attributes with a few valid texts or numbers
+    elementwise: bool = False  # each element of the result depends on those at its position; operands broadcast
+    chooses_format: tuple[str, ...] = ()  # image operands, if the operator chooses the result's memory format
+    keeps_format: bool = False  # the result has the memory format of its images
+    any_format: bool = False  # reads images in any memory format equally well
+    converts: bool = False  # converts the elements of its operand to another type
+    sized: str = ""  # what the data decides, if sizes of results depend on data
+    rows: tuple[str, ...] = ()  # operands that are processed row by row, along the last axis, to rows of the results
+    ranks: Mapping[str, Ranks] = field(default_factory=dict)  # of operands, where ONNX does not refuse other ranks
+    structures: frozenset[str] = frozenset()  # operands that may be sequences or optional values, by annotation
+    positional: int = 0  # operands that are always passed, None for an omitted one
 
 
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -88,10 +87,16 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "list[float]": (int, float),
     "list[str]": (str,),
 }
-"""Kinds of attributes, as lowering functions are annotated, with the types of their values or elements."""
+"""Kinds of attributes, as lowering functions annotate them, with the types of their values or elements."""
 _INJECTED = frozenset({"op_type", "outputs", "wanted", "result_shapes", "with_channels_last"})
-"""Keyword arguments that are about the node and no attributes: its type, how many outputs it has, which of them it names, what
-shapes they have as far as that is known before, and whether its result shall have its channels last in memory (`channels.py`)."""
+"""Keyword arguments that are facts about the node, not attributes:
+
+* its type,
+* the number of its outputs,
+* which outputs have a name,
+* their shapes, as far as these are known before a run,
+* whether its result is stored channels-last (`channels.py`).
+"""
 _STRUCTURES = re.compile(r"\b(SequenceValue|OptionalValue|Structure)\b")
 _OPERATORS: dict[tuple[str, str], list[Operator]] = {}
 
@@ -112,9 +117,10 @@ def op(
     ranks: Mapping[str, Ranks] | None = None,
     **by_operand: frozenset[DType],
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declares `lower(builder, *operands, *, attributes...)` for operators; `op_type` is passed when asked for.
+    """Declares `lower(builder, *operands, *, attributes...)` for operators; `op_type` is passed if the function has this
+    parameter.
 
-    Other declarations of an operator are fields of its `Operator`; code that uses them has no list of operators of its own.
+    Other declarations of an operator are fields of its `Operator`. Code that uses them has no list of operators of its own.
     """
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,7 +129,7 @@ def op(
         variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
         allowed = {n: by_operand.get(n, types) for n in (*positional, *((variadic,) if variadic else ()))}
         structures = frozenset(p.name for p in parameters if _STRUCTURES.search(str(p.annotation)))
-        for name in structures:  # of which some may be tensors too
+        for name in structures:  # some of these may be tensors too
             if not re.search(r"\bOperand\b", str(next(p.annotation for p in parameters if p.name == name))):
                 allowed[name] = frozenset()
         annotations = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY}
@@ -173,22 +179,22 @@ def op(
 
 
 def _is_needed(parameter: inspect.Parameter) -> bool:
-    """Whether a node has to give it: a parameter without a default that may not be None, other than what is no attribute."""
+    """Whether a node must have it: an operand or attribute without a default, and not annotated `| None`."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or parameter.name in _INJECTED:
         return False
     return parameter.default is parameter.empty and not str(parameter.annotation).endswith("| None")
 
 
 def _kind(annotation: Any) -> str:
-    """What a parameter's annotation says of an attribute, as text: modules of operators do not evaluate theirs."""
+    """The kind of an attribute, from a parameter's annotation as text: modules of operators do not evaluate their annotations."""
     if annotation in (int, float, str):
         return str(annotation.__name__)
     return str(annotation).removesuffix(" | None").replace("Sequence[", "list[")
 
 
 def _shared_attributes(function: Callable[..., Any]) -> list[Any]:
-    """The TypedDict in `**attributes: Unpack[...]`, attributes that operators have in common; none without it. A node has to give
-    those that are required there."""
+    """Returns the TypedDict in `**attributes: Unpack[...]`, which declares attributes shared by operators; an empty list
+    without it. Its required keys are required attributes."""
     keywords = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is p.VAR_KEYWORD]
     return [get_args(it.annotation)[0] for it in keywords if get_origin(it.annotation) is Unpack]
 
@@ -211,7 +217,7 @@ def _decoded(value: Any) -> Any:
 
 
 def find(op_type: str, domain: str, opset: int) -> Operator | None:
-    """The declaration for an operator of a model that imports `opset`, or None."""
+    """Returns the declaration for an operator of a model that imports `opset`, or None."""
     schema = schema_of(op_type, domain, opset)
     version = schema.since_version if schema is not None else opset
     for entry in _OPERATORS.get((domain, op_type), ()):
@@ -222,7 +228,7 @@ def find(op_type: str, domain: str, opset: int) -> Operator | None:
 
 @cache
 def declared(op_type: str, domain: str) -> Operator | None:
-    """What is said of an operator whatever its version, as far as it is said of every one."""
+    """Returns what all declarations of an operator have in common, for uses without a version."""
     known = _OPERATORS.get(("" if domain == "ai.onnx" else domain, op_type))
     if not known:
         return None
@@ -238,13 +244,13 @@ def declared(op_type: str, domain: str) -> Operator | None:
 
 
 def sized_by_data() -> list[str]:
-    """The operators of ONNX whose results may have sizes that data decides."""
+    """ONNX's operators with result sizes that may depend on data."""
     return sorted(name for (domain, name), known in _OPERATORS.items() if not domain and any(it.sized for it in known))
 
 
 def check_version(op_type: str, domain: str, opset: int) -> None:
-    """Raises for an operator as it was before OLDEST_OPSET, which no provider implements: ModelError in the CPU provider's words,
-    UnsupportedError for the one that the CPU provider has."""
+    """Raises for an operator as it was before OLDEST_OPSET, which no provider implements: ModelError in the CPU provider's
+    words, UnsupportedError for Reshape, which the CPU provider has."""
     if domain or opset >= OLDEST_OPSET:
         return
     old, new = (schema_of(op_type, domain, version) for version in (opset, OLDEST_OPSET))
@@ -267,11 +273,11 @@ def arguments(
     with_channels_last: bool = False,
     shapes: Sequence[KnownShape | None] = (),
 ) -> dict[str, Any]:
-    """The keyword arguments of a lowering function. `outputs`: of each output of the node, whether it is named; `shapes`: the shape
-    that it has for all that is known.
+    """Returns the keyword arguments of a lowering function. `outputs`: whether each output of the node has a name. `shapes`:
+    the known shape of each.
 
-    Raises UnsupportedError for an attribute that the function does not know, that is missing, that is of another kind, or whose
-    text is none of those that it may be.
+    Raises UnsupportedError for an attribute that the function does not support, that is missing, that has another kind, or
+    that has an invalid text.
     """
     defaults = {**_defaults(entry.name, entry.domain, opset), **entry.fixed}
     out = {k: v for k, v in defaults.items() if k in entry.attributes}
@@ -299,10 +305,10 @@ def _is_of(kind: str | None, value: Any) -> bool:
 
 
 def check_operands(entry: Operator, operands: Sequence[tuple[DType | None, int] | None]) -> None:
-    """Raises UnsupportedError when an operand has a type or a rank that the declaration does not list, or is missing.
+    """Raises UnsupportedError if an operand is missing, or has a type or a rank that the declaration does not list.
 
-    `operands`: type and rank of each, no type for what is no tensor, None for one that was left out; those left out at the end are
-    not in it.
+    `operands` are type and rank of each; the type is None for a value that is no tensor. An omitted operand is None, and
+    `operands` may end before omitted ones.
     """
     for name in entry.operands[len(operands) :]:
         if name in entry.needed:

@@ -1,10 +1,19 @@
-"""Attention and what belongs to it, from the parts to the operators.
+"""Attention operators, and their parts.
 
-`rotary` turns queries and keys by their positions.
-`core` is the attention that all operators are, `masks` what a query does not see, `cache` where the keys and values of tokens
-before lie, `quantised_cache` how in fewer bits.
-`standard` has Attention as ONNX defines it, `group_query` that of decoders, `multi_head` MultiHeadAttention and its form for
-one token, `projected` those that hold the projections or take sequences without padding, `paged` that of caches in pages.
+Parts:
+
+* `rotary` rotates queries and keys by their positions.
+* `core` is the attention that all operators share.
+* `masks` hides keys from queries.
+* `cache` stores keys and values of earlier tokens, and `quantised_cache` stores them in fewer bits.
+
+Operators:
+
+* `standard` is ONNX's Attention.
+* `group_query` is GroupQueryAttention, for decoders.
+* `multi_head` is MultiHeadAttention and its variant for one token.
+* `projected` has the operators that include the projections, or take sequences without padding.
+* `paged` is PagedAttention, for caches in pages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Key and value caches: (batch, heads, rows, size), of which as many rows are used as the sequence has tokens so far.
+"""Key and value caches: (batch, heads, rows, size), with one used row per token of the sequence so far.
 
-In: the cache of the past, new rows, and on the device how many rows of the past are used. Out: the cache with the new rows
-behind these. Where past and present have one shape the present is an update in place (`passes/alias.py`), so a token costs
-the rows that it stores, however long the cache is; a cache that grows is copied.
+In: the past cache, new rows, and on the device the number of used rows of the past. Out: the cache with the new rows
+appended. If past and present have the same shape, the present is updated in place (`passes/alias.py`). A token then costs
+only the rows that it stores, for any cache length. A cache that grows is copied.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ...builder import Builder, Operand
 
 _WORKGROUP = 64
 _USUAL = 64
-"""The elements of a head, where nothing says them."""
+"""The assumed size of a head, if nothing determines it."""
 
 
 def extended(b: Builder, past: Operand, new: Operand) -> Operand:
-    """The rows of `past`, and behind them `new` (batch, heads, steps, size)."""
+    """Returns the rows of `past`, followed by `new` (batch, heads, steps, size)."""
     batch, heads, steps, size = new.shape
     for axis in (0, 1, 3):
         b.require(equal(past.shape[axis], new.shape[axis]), "a cache {} cannot take rows {}", past, new)
@@ -33,7 +33,7 @@ def extended(b: Builder, past: Operand, new: Operand) -> Operand:
 
 
 def started(b: Builder, new: Operand, rows: Dim) -> Operand:
-    """A cache of `rows` rows that begins with `new` (batch, heads, steps, size); zeros behind it."""
+    """Returns a cache of `rows` rows that begins with `new` (batch, heads, steps, size), followed by zeros."""
     batch, heads, steps, size = new.shape
     if steps == rows:
         return new
@@ -42,10 +42,11 @@ def started(b: Builder, new: Operand, rows: Dim) -> Operand:
 
 
 def appended(b: Builder, past: Operand, new: Operand, used: Operand, rows: Dim) -> Operand:
-    """A cache of `rows` rows: those of `past`, with `new` (batch, heads, steps, size) from row `used` (batch), i32, on.
+    """Returns a cache of `rows` rows: those of `past`, with `new` (batch, heads, steps, size) stored from row `used` (batch),
+    i32, on.
 
-    What comes after them is as it was, or zero. Steps that have no place are left out. All have one axis more in front where
-    keys and values are in one tensor.
+    Rows after the new ones are unchanged, or zero. Steps beyond the last row are dropped. If keys and values are in one
+    tensor, all operands have one more leading axis.
     """
     (present,) = _stored(b, [(new, past)], used, rows)
     return present
@@ -54,13 +55,13 @@ def appended(b: Builder, past: Operand, new: Operand, used: Operand, rows: Dim) 
 def appended_with_query(
     b: Builder, query: Operand, keys: tuple[Operand, Operand], values: tuple[Operand, Operand], used: Operand, rows: Dim
 ) -> list[Operand]:
-    """Queries (batch, heads, steps, size) in memory, and the caches of keys and values, as `appended` makes them, of pairs of
-    new and past. In one kernel, because for a token each of them is little."""
+    """Stores queries (batch, heads, steps, size), and returns them with the caches of keys and values, as from `appended`.
+    `keys` and `values` are pairs of new and past. All are in one kernel, because for one token each is little work."""
     return _stored(b, [(query, None), keys, values], used, rows)
 
 
 def _stored(b: Builder, parts: Sequence[tuple[Operand, Operand | None]], used: Operand, rows: Dim) -> list[Operand]:
-    """Each part in memory, behind its past when it has one."""
+    """Stores each part, after its past if it has one."""
     operands = {"past": Read(used.view, (used.rank,))}
     results: dict[str, tuple[DType, Shape, tuple[int, ...]]] = {}
     parameters: dict[str, Dim] = {"steps": parts[0][0].shape[-2]}
@@ -98,8 +99,9 @@ def _stored(b: Builder, parts: Sequence[tuple[Operand, Operand | None]], used: O
 
 
 def stored_in_pages(b: Builder, parts: Sequence[tuple[Operand, Operand]], slots: Operand) -> list[Operand]:
-    """Caches (pages, rows of a page, heads, size) after rows (tokens, heads, size) of each part were stored: that of a token in the
-    row `slots` (tokens), i32, of all pages. A token has no slot where that is negative, or beyond the last row."""
+    """Stores rows (tokens, heads, size) of each part into its cache (pages, rows of a page, heads, size), and returns the
+    caches. A token's row has the index `slots` (tokens), i32, over the rows of all pages. A token with a negative slot, or
+    one beyond the last row, is not stored."""
     operands = {"slot": Read(slots.view, (1,))}
     results: dict[str, tuple[DType, Shape, tuple[int, ...]]] = {}
     parameters: dict[str, Dim] = {}
@@ -133,8 +135,8 @@ def stored_in_pages(b: Builder, parts: Sequence[tuple[Operand, Operand]], slots:
 
 
 def _of_whole_words(b: Builder, new: Operand, past: Operand | None) -> tuple[Operand, Operand | None]:
-    """Both with rows of whole words, which are what kernels store. A free size is taken for that of the past, or for a usual
-    one."""
+    """Returns both with rows of whole words, the unit that kernels store. A free size is assumed to be that of the past, or
+    else a usual one."""
     size = new.shape[-1]
     if elements_per_word(new.dtype, b.target) == 1 or quotient(size, 4) is not None:
         return new, past
@@ -148,7 +150,7 @@ def _of_whole_words(b: Builder, new: Operand, past: Operand | None) -> tuple[Ope
 
 
 def _begun(b: Builder, past: Operand, shape: Shape) -> Operand:
-    """The past in the beginning of a cache of this shape."""
+    """Returns a cache of this shape that begins with the past."""
     *batch, heads, rows, size = shape
     groups, fours = (len(batch) + 1, 1, 1), ceildiv(size, 4)
     all_fours = product((*batch, heads, rows)) * fours

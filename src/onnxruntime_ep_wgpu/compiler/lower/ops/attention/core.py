@@ -1,7 +1,8 @@
-"""The attention that all its operators are: scores of queries and keys, scaled, capped and hidden; softmax; weighted values.
+"""The attention that all attention operators share: scores of queries and keys, scaled, capped and masked; softmax; weighted
+values.
 
-It is one kernel where there is one (`ops/attend.py`) and the scores are no result. Else it is written out: heads, groups of
-heads and transposes are views, and scores stay in f32 until they are weights.
+It is one kernel if `ops/attend.py` supports the case and the scores are not a result. Otherwise it is expanded: heads, groups
+of heads and transposes are views, and scores stay in f32 until they become weights.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from ..matmul import matrix_product
 from ..softmax import softmax_rows
 
 Hide = Callable[[Operand], Operand]
-"""Scores (batch, heads, queries, keys) to the same with minus infinity where a query may not see a key."""
+"""Maps scores (batch, heads, queries, keys) to the same with minus infinity where a query may not see a key."""
 
 
 @dataclass(frozen=True)
 class Direct:
-    """What `hide` does, as a kernel of attention wants it: which keys are seen, and what is added to scores besides. `value` may
-    have anything in rows that no query sees."""
+    """The equivalent of `hide` for an attention kernel: the visible keys, and the change of scores besides. `value` may have
+    any content in rows that no query sees."""
 
     value: Operand
     visible: VisibleKeys
@@ -35,8 +36,8 @@ class Direct:
 
 @dataclass(frozen=True)
 class Attended:
-    """`y` (batch, heads, queries, size of a value), and the f32 scores that led to it, as they were before and after each step;
-    without these where one kernel made y."""
+    """The result of attention: `y` (batch, heads, queries, size of a value), and the f32 scores before and after each step.
+    The scores are None if one kernel computed y."""
 
     y: Operand
     scores: Operand | None = None
@@ -46,7 +47,7 @@ class Attended:
 
 
 def heads_of(b: Builder, x: Operand, count: Dim) -> Operand:
-    """x, (batch, sequence, heads * size) or with heads apart, as (batch, heads, sequence, size)."""
+    """Returns x, (batch, sequence, heads * size) or with separate heads, as (batch, heads, sequence, size)."""
     if x.rank == 4:
         return x
     if x.rank != 3:
@@ -57,13 +58,14 @@ def heads_of(b: Builder, x: Operand, count: Dim) -> Operand:
 
 
 def merged(b: Builder, y: Operand) -> Operand:
-    """(batch, heads, sequence, size) as (batch, sequence, heads * size)."""
+    """Returns (batch, heads, sequence, size) as (batch, sequence, heads * size)."""
     batch, heads, steps, size = y.shape
     return b.reshape(b.permute(y, (0, 2, 1, 3)), (batch, steps, heads * size))
 
 
 def scale_of(b: Builder, size: Dim, scale: float) -> float | Operand:
-    """The factor of scores of heads of `size` elements, when 0 stands for the usual one; a scalar where a run decides it."""
+    """Returns the scale of scores for heads of `size` elements. `scale` 0 stands for the default. The result is a scalar
+    operand if a run decides the size."""
     if scale:
         return scale
     if isinstance(size, int):
@@ -73,7 +75,8 @@ def scale_of(b: Builder, size: Dim, scale: float) -> float | Operand:
 
 
 def _with_heads(b: Builder, query: Operand, key: Operand, value: Operand) -> tuple[Operand, Operand, Operand]:
-    """With numbers of heads of which the one is known to divide the other: free ones are taken for as many as there are others."""
+    """Makes the head counts known if it is unknown whether one divides the other. A free count is assumed to equal the other
+    one."""
     heads, groups = query.shape[1], key.shape[1]
     if quotient(heads, groups) is not None:
         return query, key, value
@@ -98,11 +101,11 @@ def attend(
     sink: Operand | None = None,
     direct: Direct | None = None,
 ) -> Attended:
-    """Attention of queries (batch, heads, queries, size) to keys and values (batch, groups, keys, size), each of which serves
-    as many heads as there are for a group. A query from which all is hidden gets zeros.
+    """Computes attention of queries (batch, heads, queries, size) to keys and values (batch, groups, keys, size). Each group
+    of keys serves heads / groups query heads. A query that sees no key gets zeros.
 
-    `sink` (heads or 1) is a score more for each query, of a key without a value. With `direct`, which means what `hide` does,
-    scores are not asked for.
+    `sink` (heads or 1) is an additional score per query, of a key without a value. With `direct`, which is equivalent to
+    `hide`, the caller does not use the scores.
     """
     if sink is not None and sink.rank != 1:
         raise UnsupportedError(f"a sink {sink} is a score of each head, (heads or 1)")
@@ -132,7 +135,7 @@ def attend(
     grouped = (batch, key.shape[1], shared)
 
     def spread(x: Operand) -> Operand:
-        """Keys or values of a head for each head of queries that shares it."""
+        """Broadcasts keys or values to the query heads that share them."""
         return b.expand(b.reshape(x, (*x.shape[:2], 1, *x.shape[2:])), (*grouped, *x.shape[2:]))
 
     groups = (3, 1, 1)

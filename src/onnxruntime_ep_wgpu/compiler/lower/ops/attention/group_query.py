@@ -1,7 +1,7 @@
-"""GroupQueryAttention: what decoders of language models are exported with. Queries and keys are normalised and rotated, keys and
-values go into a cache, and each query sees what lies there up to its own position.
+"""GroupQueryAttention, the attention of most exported decoders. Queries and keys are normalised and rotated, keys and values
+are appended to a cache, and each query sees the cache up to its own position.
 
-How long each sequence is comes from `seqlens_k` on the device, where alone it is looked at.
+The length of each sequence is `seqlens_k`, which only the device reads.
 """
 
 from __future__ import annotations
@@ -79,10 +79,11 @@ def group_query_attention(
     v_quant_type: QuantisedBy = "NONE",
     outputs: int = 1,
 ) -> list[Operand]:
-    """Queries (batch, steps, heads * size), or with keys and values behind each other; caches (batch, groups, rows, size).
+    """Takes queries (batch, steps, heads * size), or queries, keys and values concatenated; caches (batch, groups, rows,
+    size).
 
-    Of a sequence `seqlens` + 1 rows are used, the new ones included; they end with the new ones, unless it is shorter than
-    these. Results: output, present keys and values, and scores or weights of the kind that `qk_output` names.
+    A sequence uses `seqlens` + 1 rows, including the new ones, which are the last, unless the sequence has fewer rows than
+    there are steps. Results: output, present keys and values, and the scores or weights that `qk_output` selects.
     """
     in_cache = (
         quantised(kv_cache_bit_width, k_quant_type, key_scale, past_key),
@@ -100,7 +101,7 @@ def group_query_attention(
     if do_rotary:
         if cosines is None or sines is None:
             raise UnsupportedError("do_rotary needs cos_cache and sin_cache")
-        # With a cache one kernel turns queries on their way to memory, and keys on theirs to the cache.
+        # With a cache, one kernel rotates queries as it stores them, and keys as it appends them to the cache.
         cached = past_key is not None
         part = second_part(b, b.reshape(index32(b, seqlens), (seqlens.size,))) if b.settings.rotary_switch else None
         q, k = (
@@ -116,7 +117,7 @@ def group_query_attention(
     else:
         keys, values = appended(b, past_key, new_k, used, rows), appended(b, past_value, new_v, used, rows)
     known_k, known_v = (it.read(b, x, query.dtype) if it else x for it, x in zip(in_cache, (keys, values), strict=True))
-    if smooth_softmax == 1 and sink is None:  # ONNX Runtime fills in -1 where a model says nothing
+    if smooth_softmax == 1 and sink is None:  # ONNX Runtime fills in -1 where a model has no value
         sink = b.constant(np.zeros(1, np.float32))
     past = Past(used=used, steps=steps, total=total)
 
@@ -150,7 +151,7 @@ def group_query_attention(
 def _projections(
     b: Builder, query: Operand, key: Operand | None, value: Operand | None, heads: int, groups: int
 ) -> list[Operand]:
-    """Queries, keys and values, each as (batch, steps, heads, size)."""
+    """Returns queries, keys and values, each as (batch, steps, heads, size)."""
     if key is not None and value is not None:
         parts = [query, key, value]
         counts = [heads, groups, groups]
@@ -165,7 +166,8 @@ def _projections(
 
 
 def _used(b: Builder, seqlens: Operand, steps: Dim, rows: Dim) -> Operand:
-    """Rows of each sequence's cache of `rows` before this run, (batch), i32. A length beyond the cache is that of the cache."""
+    """Returns the used rows of each sequence's cache of `rows` rows before this run, (batch), i32. A length is clamped to the
+    cache."""
     seqlens = b.reshape(seqlens, (seqlens.size,))
     known = index32(b, seqlens, Allowed(-1, rows - 1, "the rows of the caches"))
     return b.pointwise(
@@ -174,8 +176,8 @@ def _used(b: Builder, seqlens: Operand, steps: Dim, rows: Dim) -> Operand:
 
 
 def _rows(b: Builder, total_length: Operand, past: Operand | None, steps: Dim) -> tuple[Dim, Dim]:
-    """Rows of the present cache, and how many the longest sequence has used then. A length that is known on the device alone, for
-    which that is 0, must fit into the past cache."""
+    """Returns the rows of the present cache, and the number of rows that the longest sequence uses after this run. If that
+    length is known on the device alone, it is 0, and the sequence must fit into the past cache."""
     total_length.check_one("the total sequence length")
     if total_length.has_host:
         (total,) = total_length.dims("the total sequence length")
@@ -199,7 +201,8 @@ def _rotated(
     interleaved: bool,
     inline: bool,
 ) -> Operand:
-    """`begin`: per sequence, the rows of the cache before this run, and where its part of the cosines begins."""
+    """Rotates x. `begin` has per sequence the used rows of the cache before this run, and the start of its part of the
+    cosines."""
     used, part = begin
     each = None if positions is None else per_step(b, positions, cosines)
     rows = AngleRows(each, used if each is None else None, part)

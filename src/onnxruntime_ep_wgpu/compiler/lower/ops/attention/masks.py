@@ -1,7 +1,8 @@
-"""Which keys a query may see, and what is added to its scores.
+"""Masks and biases of scores: hides keys from queries.
 
-In: scores (batch, heads, queries, keys) in f32. Out: the same, with minus infinity where a query may not see a key. What is
-hidden is chosen and not added, so a cache may hold anything there. All of it is computed where scores are stored.
+In: scores (batch, heads, queries, keys) in f32. Out: the same, with minus infinity where a query may not see a key. Hidden
+scores are selected, not added to, so hidden rows of a cache may have any content. All of this is fused into the store of
+scores.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ ONES = (1, 1, 1, 1)
 
 @dataclass(frozen=True)
 class Past:
-    """Keys before the first query: a number known before the run, or `used` of them in each sequence, (batch), i32, behind
-    which a cache has rows that mean nothing. `steps` keys come with the queries; the longest sequence has `total` with these,
-    0 where that is known on the device alone."""
+    """The keys before the first query.
+
+    * `count`: their number, if it is known before the run.
+    * `used`: their number per sequence, (batch), i32. The rows of the cache after the used and new ones are unused.
+    * `steps`: the number of keys that come with the queries.
+    * `total`: the length of the longest sequence, including these; 0 if only the device has it.
+    """
 
     count: Dim = 0
     used: Operand | None = None
@@ -30,7 +35,8 @@ class Past:
     total: Dim = 0
 
     def visible(self, *, causal: bool, window: int = 0) -> VisibleKeys | None:
-        """What `hidden` leaves, as a kernel of attention wants it; None where a window does not move with the queries."""
+        """Returns the visible keys after `hidden`, for an attention kernel; None for a window that does not move with the
+        queries."""
         if window > 0 and not causal:
             return None
         right, left = (0 if causal else None), (window - 1 if window > 0 else None)
@@ -40,7 +46,8 @@ class Past:
 
 
 def hidden(b: Builder, scores: Operand, past: Past, *, causal: bool, window: int = 0) -> Operand:
-    """Scores of keys that are there; with `causal` of those up to the query, with `window` of the last so many of these."""
+    """Hides keys that do not exist, with `causal` also those after the query, and with `window` all but the last `window` of
+    the rest."""
     batch, _, queries, total = scores.shape
     if not causal and past.used is None:
         return scores
@@ -62,8 +69,7 @@ def hidden(b: Builder, scores: Operand, past: Past, *, causal: bool, window: int
 
 
 def biased(b: Builder, scores: Operand, bias: Operand | None, past: Past) -> Operand:
-    """Scores plus a bias (batch or 1, heads or 1, queries, keys), of fewer keys than a cache has rows where the others mean
-    nothing."""
+    """Returns scores plus a bias (batch or 1, heads or 1, queries, keys). The bias may omit the unused rows of a cache."""
     if bias is None:
         return scores
     if bias.rank != 4:
@@ -86,8 +92,8 @@ def biased(b: Builder, scores: Operand, bias: Operand | None, past: Past) -> Ope
 
 
 def _require_keys(b: Builder, x: Operand, keys: Dim, past: Past, text: str) -> None:
-    """The last axis of x is about all keys: of a cache with rows that mean nothing about those that do, as ONNX Runtime wants it,
-    or, where only the device has their number, about no more than there are rows."""
+    """Requires that the last axis of x covers all keys. For a cache it covers only the used rows, as in ONNX Runtime. If only
+    the device has their number, it has at most as many elements as there are rows."""
     count = x.shape[-1]
     if past.used is not None and past.total == 0:
         b.require(less_equal(count, keys), text, x, keys)
@@ -97,9 +103,12 @@ def _require_keys(b: Builder, x: Operand, keys: Dim, past: Past, text: str) -> N
 
 
 def padded(b: Builder, scores: Operand, mask: Operand | None, filter_value: float, past: Past) -> Operand:
-    """Scores plus `filter_value` for padding, as the masks of com.microsoft say it: integers that are 0 for it, of shape
-    (batch, keys), (batch, queries, keys) or (batch, 1, most, most) from query `past` on; the ends of the sequences (batch), or
-    their ends and then their beginnings (2 * batch)."""
+    """Returns scores plus `filter_value` for padding. The masks of com.microsoft are integers, in one of these forms:
+
+    * 0 for padding: (batch, keys), (batch, queries, keys), or (batch, 1, most, most) from query `past` on,
+    * the ends of the sequences (batch),
+    * their ends, then their starts (2 * batch).
+    """
     if mask is None:
         return scores
     batch, _, queries, total = scores.shape
@@ -136,7 +145,7 @@ def padded(b: Builder, scores: Operand, mask: Operand | None, filter_value: floa
 
 
 def present(b: Builder, values: Operand, past: Past) -> Operand:
-    """Values with zeros behind the end of each sequence: a weight of 0 does not hide NaN."""
+    """Returns values with zeros after the end of each sequence: a weight of 0 does not hide NaN."""
     if past.used is None:
         return values
     return b.map(

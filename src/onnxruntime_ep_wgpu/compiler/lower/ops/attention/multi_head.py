@@ -1,5 +1,5 @@
-"""MultiHeadAttention and its decoders of one token: projections in, with biases that are still to be added, masks of several
-kinds, caches that are copied or, with `past_sequence_length`, updated in place."""
+"""MultiHeadAttention and its decoders of one token. The projections are inputs, to which biases are still to be added. There
+are several kinds of masks. Caches are copied, or with `past_sequence_length` updated in place."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def multi_head_attention(
     unidirectional: Flag = 0,
     outputs: int = 1,
 ) -> list[Operand]:
-    """Queries (batch, steps, heads * size) or (batch, steps, heads, 3, size) with keys and values; keys and values likewise,
-    as (batch, steps, heads, 2, size), or (batch, heads, steps, size) where another attention made them.
+    """Takes queries (batch, steps, heads * size), or (batch, steps, heads, 3, size) with keys and values. Keys and values
+    have the same form, or (batch, steps, heads, 2, size), or (batch, heads, steps, size) if another attention computed them.
 
     Results: output, present keys and values, and the scores before the softmax.
     """
@@ -91,9 +91,10 @@ def decoder_multi_head_attention(
     scale: float = 0.0,
     outputs: int = 1,
 ) -> list[Operand]:
-    """One token. Queries, keys and values (batch, 1, heads * size), or keys and values (batch, heads, steps, size) of an encoder.
+    """Attention of one token. Takes queries, keys and values (batch, 1, heads * size), or keys and values (batch, heads,
+    steps, size) of an encoder.
 
-    `beams` (sequences, width, rows) says in which beam of a sequence each row of the cache was made.
+    `beams` (sequences, width, rows) has for each row of the cache the beam of the sequence that produced it.
     """
     across = key is not None and key.rank == 4
     if key is None or value is None:
@@ -127,9 +128,10 @@ def attended(
     causal: bool,
     outputs: int,
 ) -> list[Operand]:
-    """Output (batch, steps, heads * size), keys and values with those of the past, and scores; of (batch, heads, steps, size).
+    """Returns the output (batch, steps, heads * size), keys and values including the past, and scores. The operands are
+    (batch, heads, steps, size).
 
-    With `past_length` the caches have room, and are updated behind as many rows.
+    With `past_length` the caches have free rows, and are updated from that row on.
     """
     past, keys, values = Past(), k, v
     if past_key is not None and past_value is not None:
@@ -165,7 +167,7 @@ def attended_to(
     causal: bool,
     scores: bool = False,
 ) -> tuple[Operand, Operand | None]:
-    """Output (batch, steps, heads * size), of keys and values with those of the past; and scores where they are wanted."""
+    """Returns the output (batch, steps, heads * size), and the scores if requested. Keys and values include the past."""
 
     def masked(x: Operand) -> Operand:
         return biased(b, padded(b, x, mask, filter_value, past), bias, past)
@@ -185,7 +187,7 @@ def attended_to(
 def _parts(
     b: Builder, query: Operand, key: Operand | None, value: Operand | None, heads: int
 ) -> tuple[Operand, Operand, Operand]:
-    """Queries, keys and values as (batch, heads, steps, size)."""
+    """Returns queries, keys and values as (batch, heads, steps, size)."""
 
     def packed(x: Operand, at: int) -> Operand:
         one = b.slice(x, 3, at, 1, 1)
@@ -207,7 +209,7 @@ def _parts(
 def _with_bias(
     b: Builder, q: Operand, k: Operand, v: Operand, bias: Operand | None, *, fixed: bool
 ) -> tuple[Operand, Operand, Operand]:
-    """Each plus its part of `bias`; keys and values that are `fixed` have theirs already."""
+    """Adds to each its part of `bias`. Keys and values that are `fixed` already include it."""
     if bias is None:
         return q, k, v
     start: Dim = 0
@@ -221,7 +223,8 @@ def _with_bias(
 
 
 def _of_beams(b: Builder, x: Operand, beams: Operand, past: Past, steps: Dim) -> Operand:
-    """Rows of a cache (sequences * width, heads, rows, size) from the beams that made them; new ones are each beam's own."""
+    """Reorders the rows of a cache (sequences * width, heads, rows, size) by the beams that produced them. New rows belong to
+    their own beam."""
     width = beams.shape[1]
     operands = {"x": (x, (1, 1, 1, 1)), "beams": (index32(b, beams), (1, 1, 1))}
     parameters: dict[str, Dim] = {"width": width, "known": beams.shape[2]}

@@ -1,8 +1,8 @@
-"""PagedAttention: tokens of several sequences without padding, whose keys and values lie in the pages of one cache.
+"""PagedAttention: tokens of several sequences without padding. Their keys and values are in the pages of one cache.
 
-Each token is a sequence of its own with one query: its keys are the rows that the pages of its sequence say, which a kernel of
-attention reads where they lie. Their number follows from its position. So prompts and tokens of a batch are one case, and no
-length is read on the host; of a prompt each token reads its keys for itself.
+Each token is treated as a sequence with one query. Its keys are the rows in the pages of its sequence, which the attention
+kernel reads in place. Their number follows from its position. So one case covers prompts and single tokens, and the host
+reads no length. In return, each token of a prompt loads its keys separately.
 """
 
 from __future__ import annotations
@@ -34,8 +34,13 @@ Layout = Annotated[Literal["SEPARATE", "LATENT"], Spelled(any_case=False)]
 
 @dataclass(frozen=True)
 class Tokens:
-    """Per token, i32: its sequence, its position there, -1 where its sequence does not fit into its pages, and the number of keys
-    of its sequence. Per sequence and position, the row of the cache, -1 where there is no page."""
+    """Facts about tokens, i32.
+
+    * `sequence`: per token, its sequence.
+    * `position`: per token, its position there; -1 if its sequence does not fit into its pages.
+    * `ends`: per token, the number of keys of its sequence.
+    * `rows`: per sequence and position, the row of the cache; -1 if there is no page.
+    """
 
     sequence: Operand
     position: Operand
@@ -106,11 +111,16 @@ def paged_attention(
     v_quant_type: QuantisedBy = "NONE",
     outputs: int = 1,
 ) -> list[Operand]:
-    """Queries (tokens, heads * size), or with keys and values behind each other; caches (pages, rows of a page, groups, size);
-    `begins` (batch + 1), `past` (batch), `pages` (batch, pages of a sequence), `slots` (tokens). Of `bounds`, which say what memory
-    other kernels take, nothing depends here.
+    """Shapes of the operands:
 
-    A sequence whose rows do not fit into its pages stores nothing and gets zeros, as a token that belongs to none.
+    * queries (tokens, heads * size), or queries, keys and values concatenated,
+    * caches (pages, rows of a page, groups, size),
+    * `begins` (batch + 1), `past` (batch), `pages` (batch, pages of a sequence), `slots` (tokens).
+
+    `bounds` is ignored: it states how much memory other kernels need.
+
+    A sequence with more rows than its pages hold stores nothing, and its results are zeros. The same holds for a token of no
+    sequence.
     """
     latent = kv_cache_layout == "LATENT"
     if latent != (value_cache is None) or (latent and (value is not None or kv_num_heads != 1)):
@@ -199,8 +209,8 @@ def _projections(
     sizes: tuple[Dim, Dim],
     counts: tuple[int, int],
 ) -> tuple[Operand, Operand, Operand | None]:
-    """Queries, keys and values, each as (tokens, heads, size); no values where there are keys alone. `sizes` are those of rows of
-    keys and of values, `counts` the heads of queries and of keys."""
+    """Returns queries, keys and values, each as (tokens, heads, size); values are None if there are keys alone. `sizes` are
+    the row sizes of keys and of values, `counts` the numbers of query and key heads."""
 
     def apart(x: Operand, heads: int, size: Dim) -> Operand:
         b.require(equal(x.shape[1], heads * size), "columns of {} for {} heads of {} elements", x, heads, size)
@@ -256,7 +266,7 @@ def _tokens(b: Builder, begins: Operand, past: Operand, pages: Operand, count: D
 
 
 def _slots(b: Builder, slots: Operand | None, tokens: Tokens) -> Operand:
-    """Per token, the row of the cache where its keys and values are stored; negative for none."""
+    """Returns per token the row of the cache that its keys and values are stored in; negative for none."""
     if slots is not None:
         return b.pointwise("where(p < 0, -1, s)", {"p": tokens.position, "s": slots}, DType.INT32)
     return b.map(
@@ -272,7 +282,7 @@ def _slots(b: Builder, slots: Operand | None, tokens: Tokens) -> Operand:
 def _rotated(
     b: Builder, x: Operand, cosines: Operand, sines: Operand, tokens: Tokens, offset: int, interleaved: bool
 ) -> Operand:
-    """x (tokens, heads, size) with the elements from `offset` on rotated by the positions of the tokens."""
+    """Returns x (tokens, heads, size) with the elements from `offset` on rotated by the positions of the tokens."""
     count, heads, size = x.shape
     part = b.slice(x, 2, offset, 1, size - offset) if offset else x
     turned = rotated(
@@ -290,7 +300,7 @@ def _rotated(
 
 
 def _of_keys(b: Builder, tokens: Tokens, body: str, *more: str, **constants: Any) -> Operand:
-    """A truth per key of each token, from the row of the key and `more` that is known of tokens."""
+    """Returns a boolean per key of each token. `body` reads the row of the key, and the fields `more` of the tokens."""
     read: dict[str, tuple[Operand, tuple[int, ...]]]
     read = {"rows": (tokens.rows, (1, 1)), "sequence": (tokens.sequence, (1,))}
     read |= {name: (getattr(tokens, name), (1,)) for name in more}
@@ -299,11 +309,11 @@ def _of_keys(b: Builder, tokens: Tokens, body: str, *more: str, **constants: Any
 
 
 def _there(b: Builder, tokens: Tokens) -> Operand:
-    """Whether a key of a token lies in a page."""
+    """Whether a key of a token is in a page."""
     return _of_keys(b, tokens, "return rows_at(u32(sequence_at(batch)), j) >= 0;")
 
 
 def _seen(b: Builder, tokens: Tokens, causal: bool, window: int) -> Operand:
-    """What `VisibleKeys` says of the keys of a token, and whether they lie in pages."""
+    """Whether a token sees a key, as `VisibleKeys` defines it, and the key is in a page."""
     more = [name for name, needed in (("position", causal or window >= 0), ("ends", not causal)) if needed]
     return _of_keys(b, tokens, "paged_key", *more, CAUSAL=causal, WINDOW=window)

@@ -1,5 +1,5 @@
-"""Attention of com.microsoft, whose node holds the projections to queries, keys and values too, and its forms for sequences
-that are packed behind each other without their padding."""
+"""Attention of com.microsoft, which includes the projections to queries, keys and values, and its variants for packed
+sequences, which are concatenated without padding."""
 
 from __future__ import annotations
 
@@ -54,9 +54,10 @@ def projected_attention(
     unidirectional: Flag = 0,
     outputs: int = 1,
 ) -> list[Operand]:
-    """x (batch, steps, inputs), weights (inputs, all of queries, keys and values); a past (2, batch, heads, rows, size).
+    """Takes x (batch, steps, inputs), weights (inputs, all of queries, keys and values), and a past (2, batch, heads, rows,
+    size).
 
-    Results: output, and the present, keys and values of the past with the new ones behind them.
+    Results: output, and the present: keys and values of the past, followed by the new ones.
     """
     if do_rotary:
         raise UnsupportedError("do_rotary: use RotaryEmbedding before the attention")
@@ -107,7 +108,7 @@ def _in_one_buffer(
     bias: Operand | None,
     how: _How,
 ) -> list[Operand]:
-    """Output and present, of a past (2, batch, heads, rows, size) with room for the new rows."""
+    """Returns the output and the present, for a past (2, batch, heads, rows, size) with free rows for the new ones."""
     batch, heads, steps, size = k.shape
     used = b.expand(b.reshape(index32(b, past_length), (1,)), (batch,))
     both = b.join([b.reshape(it, (1, *it.shape)) for it in (k, v)], 0, (2, batch, heads, steps, size))
@@ -138,8 +139,8 @@ def packed_attention(
     qkv_hidden_sizes: Sequence[int] = (),
     scale: float = 0.0,
 ) -> Operand:
-    """x (tokens, inputs) of all sequences; `offsets` (batch, steps) are the places of tokens in the padded batch, those of the
-    tokens first; `ends` (batch + 1) count the tokens before each sequence."""
+    """Takes x (tokens, inputs) of all sequences. `offsets` (batch, steps) are positions in the padded batch, those of the
+    tokens first. `ends` (batch + 1) are the numbers of tokens before each sequence."""
     parts = _projections(b, x, weights, bias, qkv_hidden_sizes)
     return _unpadded(b, parts, offsets, ends, attention_bias, num_heads, scale)
 
@@ -166,7 +167,7 @@ def packed_multi_head_attention(
     mask_filter_value: float = FILTER,
     scale: float = 0.0,
 ) -> Operand:
-    """Queries, keys and values (tokens, heads * size) of all sequences, or (tokens, heads, 3, size) together."""
+    """Takes queries, keys and values (tokens, heads * size) of all sequences, or (tokens, heads, 3, size) together."""
     if query.rank == 4:
         tokens, heads, _, size = query.shape
         slices = [b.slice(query, 2, k, 1, 1) for k in range(3)]
@@ -185,7 +186,7 @@ def packed_multi_head_attention(
 
 
 def _projections(b: Builder, x: Operand, weights: Operand, bias: Operand | None, sizes: Sequence[int]) -> list[Operand]:
-    """Queries, keys and values (..., heads * size)."""
+    """Returns queries, keys and values (..., heads * size)."""
     whole = matmul(b, x, weights)
     if bias is not None:
         whole = b.pointwise("x + y", {"x": whole, "y": bias}, x.dtype, whole.shape)
@@ -214,8 +215,8 @@ def _unpadded(
     num_heads: int,
     scale: float,
 ) -> Operand:
-    """Attention within each sequence, of tokens (tokens, heads * size) to results of the same shape. What `offsets` and `ends`
-    place outside of the tensors is zeros."""
+    """Computes attention within each sequence, from tokens (tokens, heads * size) to results of the same shape. Results are
+    zeros where `offsets` or `ends` are outside the tensors."""
     if offsets.rank != 2:
         raise UnsupportedError(f"offsets {offsets} of tokens are (batch, steps)")
     batch, steps = offsets.shape
@@ -247,7 +248,7 @@ def _unpadded(
     q, k, v = map(spread, parts)
 
     def change(scores: Operand) -> Operand:
-        return biased(b, scores, bias, Past())  # which is as long as the padded batch
+        return biased(b, scores, bias, Past())  # the bias is as long as the padded batch
 
     def hide(scores: Operand) -> Operand:
         return hidden(b, change(scores), Past(used=lengths), causal=False)

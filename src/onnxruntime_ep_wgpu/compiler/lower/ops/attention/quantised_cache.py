@@ -1,7 +1,7 @@
-"""Caches of 8 and 4 bits: rows are rounded where they are stored and multiplied where they are read.
+"""Caches of 8 and 4 bits: rows are quantised where they are stored, and dequantised where they are read.
 
-In: rows of floats, and scales, one for all or one for each channel of a head. Out: what lies in the cache, int8, float8, or bytes
-of two numbers of 4 bits, plus 8 each, the first in the low half.
+In: rows of floats, and scales, one for all or one per channel of a head. Out: the content of the cache: int8, float8, or
+bytes of two 4-bit numbers with an offset of 8, the first in the low half.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ _ONES = (1, 1, 1, 1)
 
 @dataclass(frozen=True)
 class Quantised:
-    """How a cache of `dtype`, with `bits` bits of a number, is read; `scale` is (1) or broadcasts to (batch, heads, rows, size)."""
+    """The format of a quantised cache of `dtype` with `bits` bits per number. `scale` is (1) or broadcasts to (batch, heads,
+    rows, size)."""
 
     bits: int
     scale: Operand
     dtype: DType
 
     def stored(self, b: Builder, new: Operand) -> Operand:
-        """`new` (batch, heads, rows, size) as it lies in the cache."""
+        """Quantises `new` (batch, heads, rows, size) to the cache's format."""
         batch, heads, rows, size = new.shape
         scale = b.expand(_of_four(b, self.scale), new.shape)
         if self.dtype is FLOAT8:
@@ -61,7 +62,7 @@ class Quantised:
         )
 
     def read(self, b: Builder, cache: Operand, dtype: DType) -> Operand:
-        """The numbers that a cache stands for."""
+        """Dequantises the cache."""
         batch, heads, rows, width = cache.shape
         if self.bits == 8:
             scale = b.expand(_of_four(b, self.scale), cache.shape)
@@ -76,7 +77,7 @@ class Quantised:
 
 
 def quantised(bits: int, mode: QuantisedBy, scale: Operand | None, cache: Operand | None) -> Quantised | None:
-    """What the attributes of a node say of a cache; None for one of floats. Raises UnsupportedError."""
+    """Returns the format of a cache by the attributes of a node; None for a cache of floats. Raises UnsupportedError."""
     if mode == "NONE":
         return None
     if scale is None or cache is None:

@@ -1,4 +1,4 @@
-"""RotaryEmbedding: pairs of elements of each head rotated by an angle that grows with the position."""
+"""RotaryEmbedding: rotates pairs of elements of each head by an angle that grows with the position."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ HEADS_FIRST = ("batch", "head", "step", "d")
 STEPS_FIRST = ("batch", "step", "head", "d")
 
 Placed = tuple[Operand, Sequence[int]]
-"""An operand of a map, and how its axes are grouped."""
+"""An operand of a map, and the grouping of its axes."""
 
 
 @dataclass(frozen=True)
 class AngleRows:
-    """Which rows of the caches rotate a (batch, step), in i32: that of `each`, or from the one of the `first` step (batch) on. With
-    neither the caches are (batch, step, half). `part` (batch) is where the part of the caches begins in which a sequence counts."""
+    """The rows of the cosine and sine caches that rotate each (batch, step), in i32.
+
+    `each` (batch, step) are the rows, or `first` (batch) is the row of the first step. With neither, the caches are (batch,
+    step, half). `part` (batch) is the row where a sequence's part of the caches begins.
+    """
 
     each: Operand | None = None
     first: Operand | None = None
@@ -54,8 +57,8 @@ def rotary_embedding(
     num_heads: int = 0,
     rotary_embedding_dim: int = 0,
 ) -> Operand:
-    """x is (batch, heads, sequence, size) or (batch, sequence, heads * size); the caches hold a row per position, or per
-    (batch, sequence) when no positions are given. Elements from `rotary_embedding_dim` on stay."""
+    """x is (batch, heads, sequence, size) or (batch, sequence, heads * size). The caches have a row per position, or per
+    (batch, sequence) without positions. Elements from `rotary_embedding_dim` on are unchanged."""
     if x.rank == 3 and not num_heads:
         raise UnsupportedError("num_heads is needed for an input of three axes")
     rank = 3 if positions is None else 2
@@ -100,11 +103,11 @@ def microsoft_rotary_embedding(
     rotary_embedding_dim: int = 0,
     scale: float = 1.0,
 ) -> Operand:
-    """x is (batch, heads, sequence, size) or (batch, sequence, heads * size); positions are (batch, sequence), or one number for
-    that of the first element of every sequence. Without numbers of its own, a head has as many elements as the caches turn.
+    """x is (batch, heads, sequence, size) or (batch, sequence, heads * size). Positions are (batch, sequence), or one number:
+    the position of the first element of every sequence. Without `num_heads`, the head size is what the caches rotate.
 
-    `is_packed_batching` allows sequences, several behind each other, that are longer than the caches; `scale` means nothing
-    to ONNX Runtime either.
+    `is_packed_batching` allows concatenated sequences, which together are longer than the caches. `scale` is ignored, as in
+    ONNX Runtime.
     """
     if rotary_embedding_dim and not num_heads:
         raise UnsupportedError("rotary_embedding_dim needs num_heads")
@@ -151,8 +154,9 @@ def multi_rotary_embedding(
     rotary_embedding_dim: int = 0,
     scale: float = 1.0,
 ) -> Operand:
-    """As `rotary_embedding`, with positions (3, batch, sequence) in time, height and width: each angle of a head is of one.
-    `mrope_section` has how many are, one behind the other; with `mrope_layout` 1 they take turns."""
+    """As `rotary_embedding`, with positions (3, batch, sequence) in time, height and width. Each angle of a head uses one of
+    the three. `mrope_section` has the number of angles for each, in consecutive sections; with `mrope_layout` 1 they
+    alternate."""
     if x.rank == 3 and not num_heads:
         raise UnsupportedError("num_heads is needed for an input of three axes")
     half = sum(mrope_section)
@@ -182,21 +186,22 @@ def multi_rotary_embedding(
 
 
 def _streams(sections: Sequence[int], take_turns: bool) -> list[int]:
-    """For each angle 0, 1 or 2: whether it is of the time, of the height or of the width."""
+    """Returns 0, 1 or 2 for each angle: time, height or width."""
     if not take_turns:
         return [stream for stream, count in enumerate(sections) for _ in range(count)]
     return [k % 3 if k < 3 * sections[k % 3] else 0 for k in range(sum(sections))]
 
 
 def _split(b: Builder, x: Operand, heads: Dim) -> Operand:
-    """(batch, sequence, heads * size) as (batch, sequence, heads, size)."""
+    """Returns (batch, sequence, heads * size) as (batch, sequence, heads, size)."""
     return b.reshape(x, (*x.shape[:2], heads, floordiv(x.shape[2], heads)))
 
 
 def second_part(b: Builder, last: Operand) -> Operand:
-    """Per sequence, the row where its part of caches of two parts begins. `last` (batch) is the position of its last token, i32.
+    """Returns per sequence the row where its part of two-part caches begins. `last` (batch) is the position of its last
+    token, i32.
 
-    Caches of two parts are those of models with factors for short and for long sequences (LongRoPE), one behind the other.
+    Two-part caches belong to models with factors for short and for long sequences (LongRoPE). The two parts are concatenated.
     """
     return b.map(
         "return select(0i, i32($switch), last_at(batch) >= i32($switch));",
@@ -210,12 +215,12 @@ def second_part(b: Builder, last: Operand) -> Operand:
 
 
 def per_step(b: Builder, positions: Operand, cosines: Operand) -> Operand:
-    """AngleRows (batch, step) that are rows of the caches, in i32."""
+    """Returns positions (batch, step), rows of the caches, in i32."""
     return index32(b, positions, Allowed(0, cosines.shape[0] - 1, f"the rows of the cosines {cosines}"))
 
 
 def _part_of_last(b: Builder, positions: Operand) -> Operand | None:
-    """As `second_part`, by positions (batch, step); None where caches are one."""
+    """As `second_part`, by positions (batch, step); None if the caches have one part."""
     if not b.settings.rotary_switch or positions.rank != 2:
         return None
     last = b.slice(narrowed(b, positions), 1, positions.shape[1] - 1, 1, 1)
@@ -234,9 +239,8 @@ def rotated(
     interleaved: bool,
     inline: bool = False,
 ) -> Operand:
-    """x, whose axes are called `names`, with the first `size` elements of d rotated: pairs are neighbours when `interleaved`,
-    else as far apart as half of them.
-    """
+    """Returns x with the first `size` elements of d rotated. `names` are the names of its axes. Pairs are neighbours if
+    `interleaved`; otherwise their elements are half of `size` apart."""
     half = floordiv(size, 2)
     for name, table in (("cos_cache", cosines), ("sin_cache", sines)):
         b.require(equal(table.shape[-1], half), f"{name} {{}} for {{}} angles", table, half)

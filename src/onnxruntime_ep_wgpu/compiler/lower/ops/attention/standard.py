@@ -1,4 +1,4 @@
-"""Attention as ONNX has it from version 23 on: masks, windows and lengths of keys, caches that are copied."""
+"""ONNX's Attention, from version 23 on: masks, windows and lengths of keys. Caches are copied."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def attention(
     softmax_precision: int = 1,
     outputs: int = 1,
 ) -> list[Operand]:
-    """Queries (batch, heads, queries, size) or (batch, queries, heads * size), likewise keys and values.
+    """Takes queries (batch, heads, queries, size) or (batch, queries, heads * size), and keys and values likewise.
 
-    Results: output, present keys, present values, and the scores at the stage that `qk_matmul_output_mode` names.
-    A query that no key may answer gets zeros. The softmax is taken in f32, which every `softmax_precision` allows.
+    Results: output, present keys, present values, and the scores at the stage that `qk_matmul_output_mode` selects. A query
+    that sees no key gets zeros. The softmax is in f32, which every `softmax_precision` allows.
     """
     query, key, value = heads_of(b, q, q_num_heads), heads_of(b, k, kv_num_heads), heads_of(b, v, kv_num_heads)
     past: Dim = 0
@@ -73,7 +73,7 @@ def attention(
 def _direct(
     b: Builder, value: Operand, mask: Operand | None, lengths: Operand | None, past: Dim, left: int, right: int
 ) -> Direct | None:
-    """What `_masked` means to a kernel of attention; None for queries behind both a past and the end of valid keys."""
+    """Returns the equivalent of `_masked` for an attention kernel; None if there are both a past and an end of valid keys."""
     if lengths is not None and past != 0:
         return None
     visible = VisibleKeys(
@@ -95,9 +95,9 @@ def _masked(
     left: int,
     right: int,
 ) -> Operand:
-    """Scores plus the mask; minus infinity where a query may not see a key.
+    """Returns scores plus the mask, with minus infinity where a query may not see a key.
 
-    Query i stands at position i + offset among the keys: after the past, or at the end of the valid ones.
+    Query i is at position i + offset among the keys: after the past, or at the end of the valid ones.
     """
     total = scores.shape[3]
     if mask is not None and mask.shape[-1] == total and lengths is None and left < 0 and right < 0:
@@ -114,7 +114,7 @@ def _masked(
         mask = b.reshape(mask, (*(1,) * (4 - mask.rank), *mask.shape))
         for axis in (0, 1):
             shape[axis] = scores.shape[axis] if mask.shape[axis] != 1 else shape[axis]
-        known = mask.shape[3] if mask.shape[3] != 1 else total  # one that is shorter hides the keys past its end
+        known = mask.shape[3] if mask.shape[3] != 1 else total  # a shorter mask hides the keys past its end
         operands["mask"] = (b.expand(mask, (*shape[:3], known)), (1, 1, 1, 1))
         parameters["known"] = known
     bias = b.map(
