@@ -240,7 +240,7 @@ SPLIT: dict[str, tuple[str, list[Any], list[int], list[Any], dict[str, Any], int
     "last of the least": ("ArgMin", [last(2003).T.copy()], [], [np.int64], {"axis": 0, "select_last_index": 1}, 2),
     "one best": ("Hardmax", [last(2003)], [], [F], {}, 1),
     "range": ("DynamicQuantizeLinear", [whole(2, 5003)], [], [np.uint8, F, np.uint8], {}, 1),
-    "selected": ("TopK", [last(40_000), np.array([7])], [1], [F, np.int64], {}, 2100),
+    "selected": ("TopK", [last(40_000), np.array([7])], [1], [F, np.int64], {}, 1100),
     "product": ("MatMul", [whole(3, 101), whole(101, 5)], [1], [F], {}, 20),
     "grouped": ("Conv", [whole(1, 8, 7, 7), whole(4, 4, 3, 3)], [1], [F], {"group": 2}, 30),
     "added": ("ScatterElements", [whole(5, 9), places(5, 201, of=9)[:, :201], whole(5, 201)], [], [F],

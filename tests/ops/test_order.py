@@ -104,6 +104,43 @@ def test_top_k_of_many_results_and_of_none() -> None:
         check("TopK", x, _count(k), constants=[1], outputs=[np.float32, np.int64])
 
 
+def _row(kind: str, columns: int, chance: np.random.Generator) -> np.ndarray:
+    x = chance.standard_normal(columns).astype(np.float32)
+    if kind == "one value":
+        x[:] = x[0]
+    elif kind == "few values":
+        x = np.round(x)
+    elif kind in ("ascending", "descending"):
+        x = np.sort(x)[:: 1 if kind == "ascending" else -1]
+    elif kind == "an outlier":
+        x[chance.integers(columns)] = 1e30
+    elif kind == "close together":  # keys differ in their last digits alone
+        x = np.float32(1) + chance.integers(0, 300, columns).astype(np.float32) * np.float32(2**-23)
+    elif kind == "specials":
+        x = chance.choice(np.array([np.nan, np.inf, -np.inf, 0, -0.0, 1], np.float32), columns)
+    return x
+
+
+ROWS = ["random", "one value", "few values", "ascending", "descending", "an outlier", "close together", "specials"]
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int16])
+@pytest.mark.parametrize(("copies", "columns"), [(1, 257), (1, 1024), (1, 5003), (9, 1300)])
+@pytest.mark.parametrize("k", [1, 40, 256, 257])
+def test_selection_from_rows_of_every_kind(dtype: type, copies: int, columns: int, k: int) -> None:
+    chance = np.random.default_rng(columns + k)
+    x = np.stack([_row(kind, columns, chance) for kind in ROWS * copies])
+    if dtype is np.int16:
+        x = np.nan_to_num(np.clip(x, -300, 300) * 100)
+    with np.errstate(over="ignore"):
+        x = x.astype(dtype)
+    # NaN is the largest; equal elements come in the order of their positions.
+    order = np.lexsort((-x.astype(np.float64), ~np.isnan(x)))[:, :k]
+    want = [np.take_along_axis(x, order, 1), order]
+    check("TopK", x, _count(k), constants=[1], outputs=[dtype, np.int64], want=want)
+
+
 @pytest.mark.costly
 @pytest.mark.parametrize("columns", [5, 600])
 def test_equal_elements_come_in_the_order_of_their_positions(columns: int) -> None:

@@ -1,74 +1,125 @@
-// The positions of the k largest keys of a row, by a workgroup. A digit of 8 bits at a time, the k-th largest key is found
-// from counts; then the row is walked once more in order to pick the keys above it and the first of its equals.
+// The k largest elements of a row, by a workgroup: radix selection on unsigned keys of the same order, 8 bits at a time.
+//
+// 1. BOUNDED: the k-th largest of the keys that are each invocation's largest is a lower bound. Few keys of a row reach it, so
+//    counting the others' digits is saved, which most keys have in common.
+// 2. Counts of digits give the k-th largest key, the limit. If more keys equal it than are wanted, counts of the digits of
+//    their positions give the last one that is taken.
+// 3. What is above the limit, or equal and in time, is collected in any order, and ranked by comparing each with each.
 var<workgroup> counts: array<atomic<u32>, 256>;
-var<workgroup> sums: array<u32, $WG>;
-var<workgroup> found: array<u32, 2>;
-var<workgroup> keys: array<$x_t, $K>;
+var<workgroup> sums: array<u32, 16>;
+var<workgroup> found: vec3<u32>;
+var<workgroup> taken: atomic<u32>;
+var<workgroup> keys: array<$key_of_t, $K>;
 var<workgroup> places: array<u32, $K>;
+
+fn clear_counts(lane: u32) {
+  for (var d = lane; d < 256u; d += $WG) { atomicStore(&counts[d], 0u); }
+  workgroupBarrier();
+}
+
+// The digit of the last of the `wanted` largest that were counted, how many of these have it, and how many there are with it.
+fn last_digit(wanted: u32, lane: u32) -> vec3<u32> {
+  workgroupBarrier();
+  for (var part = lane; part < 16u; part += $WG) {
+    var sum = 0u;
+    for (var d = 0u; d < 16u; d++) { sum += atomicLoad(&counts[16u * part + d]); }
+    sums[part] = sum;
+  }
+  workgroupBarrier();
+  if (lane == 0u) {
+    var left = wanted;
+    var part = 15u;
+    while (part > 0u && sums[part] < left) {
+      left -= sums[part];
+      part--;
+    }
+    var d = 16u * part + 15u;
+    while (d > 16u * part && atomicLoad(&counts[d]) < left) {
+      left -= atomicLoad(&counts[d]);
+      d--;
+    }
+    found = vec3<u32>(d, left, atomicLoad(&counts[d]));
+  }
+  return workgroupUniformLoad(&found);
+}
 
 fn kernel(w: u32, lane: u32) {
   let row = w;
-  var limit = nothing();
-  var wanted = $K;
+  var bound = nothing();
+#if BOUNDED
+  var mine = nothing();
+  for (var i = lane; i < $columns; i += $WG) {
+    let key = key_of(x_at(row, i));
+    if (larger(key, mine)) { mine = key; }
+  }
+  var rest = $K;
   for (var step = 0u; step < $DIGITS; step++) {
     let shift = 8u * ($DIGITS - 1u - step);
-    for (var d = lane; d < 256u; d += $WG) { atomicStore(&counts[d], 0u); }
-    workgroupBarrier();
-    for (var i = lane; i < $columns; i += $WG) {
-      let key = x_at(row, i);
-      if (begins_alike(key, limit, shift + 8u)) { atomicAdd(&counts[digit(key, shift)], 1u); }
-    }
-    workgroupBarrier();
-    if (lane == 0u) {
-      var left = wanted;
-      var d = 255u;
-      while (d > 0u && atomicLoad(&counts[d]) < left) {
-        left -= atomicLoad(&counts[d]);
-        d--;
-      }
-      found[0] = d;
-      found[1] = left;
-    }
-    workgroupBarrier();
-    limit = extended(limit, found[0], shift);
-    wanted = found[1];
+    clear_counts(lane);
+    if (begins_alike(mine, bound, shift + 8u)) { atomicAdd(&counts[digit(mine, shift)], 1u); }
+    let last = last_digit(rest, lane);
+    bound = extended(bound, last.x, shift);
+    rest = last.y;
   }
-  // Chunks in order; within one, the elements above the limit (low half) and equal to it (high half) are counted by a scan.
-  var above = 0u;
-  var equals = 0u;
-  for (var start = 0u; start < $columns; start += $WG) {
-    let i = start + lane;
-    let key = x_at(row, min(i, $columns - 1u));
-    let is_above = i < $columns && larger(key, limit);
-    let is_equal = i < $columns && same(key, limit);
-    let mine = select(0u, 1u, is_above) | select(0u, 0x10000u, is_equal);
-    var total = mine;
-    workgroupBarrier();
-    sums[lane] = total;
-    for (var n = 1u; n < $WG; n *= 2u) {
-      workgroupBarrier();
-      let before = select(0u, sums[lane - min(n, lane)], lane >= n);
-      workgroupBarrier();
-      total += before;
-      sums[lane] = total;
+#end
+  var limit = nothing();
+  var wanted = $K;
+  var alike = 0u;
+  for (var step = 0u; step < $DIGITS; step++) {
+    let shift = 8u * ($DIGITS - 1u - step);
+    clear_counts(lane);
+    for (var i = lane; i < $columns; i += $WG) {
+      let key = key_of(x_at(row, i));
+      if (!larger(bound, key) && begins_alike(key, limit, shift + 8u)) { atomicAdd(&counts[digit(key, shift)], 1u); }
     }
-    workgroupBarrier();
-    let higher = above + ((total - mine) & 0xffffu);
-    let alike = equals + ((total - mine) >> 16u);
-    if (is_above || (is_equal && alike < wanted)) {
-      let slot = higher + min(alike, wanted);
+    let last = last_digit(wanted, lane);
+    limit = extended(limit, last.x, shift);
+    wanted = last.y;
+    alike = last.z;
+    if (alike == wanted) { break; } // all counted ones that begin so are taken, whatever their other digits are
+  }
+  if (larger(bound, limit)) { limit = bound; }
+  // Positions count from the end of the row, so that the largest come first.
+  var reach = 0u;
+  if (alike > wanted) {
+    for (var step = 0u; step < 4u; step++) {
+      let shift = 24u - 8u * step;
+      if ((($columns - 1u) >> shift) == 0u) { continue; }
+      clear_counts(lane);
+      for (var i = lane; i < $columns; i += $WG) {
+        let from_end = ($columns - 1u - i) >> shift;
+        if ((from_end >> 8u) == ((reach >> shift) >> 8u) && same(key_of(x_at(row, i)), limit)) {
+          atomicAdd(&counts[from_end & 255u], 1u);
+        }
+      }
+      let last = last_digit(wanted, lane);
+      reach |= last.x << shift;
+      wanted = last.y;
+      if (last.z == wanted) { break; }
+    }
+  }
+  if (lane == 0u) { atomicStore(&taken, 0u); }
+  workgroupBarrier();
+  for (var i = lane; i < $columns; i += $WG) {
+    let key = key_of(x_at(row, i));
+    if (larger(key, limit) || (same(key, limit) && $columns - 1u - i >= reach)) {
+      let slot = atomicAdd(&taken, 1u);
       keys[slot] = key;
       places[slot] = i;
     }
-    above += sums[$WG - 1u] & 0xffffu;
-    equals += sums[$WG - 1u] >> 16u;
   }
   workgroupBarrier();
   for (var i = lane; i < $K; i += $WG) {
+    let key = keys[i];
+    let place = places[i];
     var rank = 0u;
     for (var other = 0u; other < $K; other++) {
-      if (larger(keys[other], keys[i]) || (other < i && same(keys[other], keys[i]))) { rank++; }
+      let theirs = keys[other];
+      if (larger(theirs, key) || (same(theirs, key) && places[other] < place)) { rank++; }
     }
-    y_put(row, rank, i32(places[i]));
+    y_put(row, rank, i32(place));
+#if VALUES
+    value_put(row, rank, x_at(row, place));
+#end
   }
 }

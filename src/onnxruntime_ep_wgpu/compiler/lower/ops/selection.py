@@ -6,6 +6,7 @@ import numpy as np
 
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
+from ....program.target import elements_per_word
 from ...dims import Dim, ceildiv, equal, less_equal, maximum, product
 from ...ir import Function, Read, Variant
 from ...nodes.divide import BindingsError
@@ -146,6 +147,7 @@ def hardmax(b: Builder, x: Operand, *, axis: int = -1) -> Operand:
 # The largest k for which a workgroup holds the chosen elements, at most 12 bytes each, in 16 KB beside its counts.
 MOST_SELECTED = 1024
 SHORT_ROW = 1 << 18
+FEW_ROWS = 64  # that get as many invocations each as there can be, on a GPU
 
 
 @op("TopK", types=NUMBERS, k_input=INTEGERS)
@@ -176,46 +178,58 @@ def top_k(
     if isinstance(count, int) and count < 0:
         raise UnsupportedError(f"k={count} is negative")
     b.require(less_equal(count, x.shape[axis]), "TopK wants {} of {} elements", count, x.shape[axis])
-    wide = DType.UINT64 if x.dtype.bits == 64 else DType.UINT32
     key = KEYS[x.dtype.compute or ""]
-    keys = b.pointwise(key if largest else f"~({key})", {"x": b.permute(x, order)}, wide, cost=6)
-    place = _places(b, keys, count)
+    key = key if largest else f"~({key})"
     back = np.argsort(order).tolist()
-    index = b.permute(b.cast(place, DType.INT64), back)
-    return [gather_along(b, x, b.permute(place, back), axis), index]
+    if axis == x.rank - 1 and x.dtype.bits < 64:
+        place, *values = _selected(b, x, count, key)
+    else:  # keys lie side by side then, and those of 64 bits are made once
+        place, *values = _selected(b, _keys(b, b.permute(x, order), key), count)[:1]
+    place = b.permute(place, back)
+    value = values[0] if values else gather_along(b, x, place, axis)
+    return [value, b.cast(place, DType.INT64)]
 
 
-def _places(b: Builder, keys: Operand, count: Dim) -> Operand:
-    """The i32 positions of the `count` largest unsigned keys along the last axis."""
+def _keys(b: Builder, x: Operand, key: str) -> Operand:
+    """Unsigned integers in the order of x."""
+    return b.pointwise(key, {"x": x}, DType.UINT64 if x.dtype.bits == 64 else DType.UINT32, cost=6)
+
+
+def _selected(b: Builder, x: Operand, count: Dim, key: str = "x") -> list[Operand]:
+    """The i32 positions of the `count` elements with the largest keys along the last axis; behind it their values, where the kernel
+    stores these too. `key`: an expression over an element x, an unsigned integer."""
     mark = b.mark()
     try:
-        return _places_of_rows(b, keys, count)
+        return _selected_of_rows(b, x, count, key)
     except BindingsError:
         b.undo(mark)
-        axis = next((k for k in range(keys.rank - 1) if isinstance(keys.shape[k], int) and keys.shape[k] != 1), None)
+        axis = next((k for k in range(x.rank - 1) if isinstance(x.shape[k], int) and x.shape[k] != 1), None)
         if axis is not None:
-            rows = lambda start, n: [_places_of_rows(b, b.slice(keys, axis, start, 1, n), count)]  # noqa: E731
-            return in_blocks(b, keys.shape[axis], rows, axis)[0]
-        columns = keys.shape[-1]
+            rows = lambda start, n: _selected_of_rows(b, b.slice(x, axis, start, 1, n), count, key)  # noqa: E731
+            return in_blocks(b, x.shape[axis], rows, axis)
+        columns = x.shape[-1]
         if (
             not isinstance(columns, int)
             or not isinstance(count, int)
             or not 0 < count <= columns // (4 * FEWEST_CHUNKS)
         ):
             raise
-        return _places_in_chunks(b, keys, count, FEWEST_CHUNKS)
+        return [_places_in_chunks(b, _keys(b, x, key), count, FEWEST_CHUNKS)]
 
 
-def _places_of_rows(b: Builder, keys: Operand, count: Dim) -> Operand:
+def _selected_of_rows(b: Builder, x: Operand, count: Dim, key: str) -> list[Operand]:
     """The same by one kernel. Raises BindingsError."""
-    kind, groups = keys.dtype.compute or "", (keys.rank - 1, 1)
-    rows, columns = product(keys.shape[:-1]), keys.shape[-1]
+    groups = (x.rank - 1, 1)
+    rows, columns = product(x.shape[:-1]), x.shape[-1]
     size, longest = min(256, b.target.max_invocations), b.target.longest_loop
     if longest is not None and not (isinstance(columns, int) and columns <= SHORT_ROW):
         size = b.target.max_invocations  # fewer iterations of each
     if not (isinstance(count, int) and 0 < count <= MOST_SELECTED) or (isinstance(columns, int) and columns <= size):
-        return sorted_places(b, keys, "x > y", count)
+        return [sorted_places(b, _keys(b, x, key), "x > y", count)]
+    digits = x.dtype.bits // 8 if x.dtype.bits == 64 else 4
+    kind = "u64" if digits == 8 else "u32"
     functions = comparison(kind, "larger", "x > y") | {
+        "key_of": Function((("x", x.dtype.compute or ""),), key, kind),
         "nothing": Function((), "0", kind),
         "begins_alike": Function(
             (("x", kind), ("y", kind), ("s", "u32")), f"shr(x, {kind}(s)) == shr(y, {kind}(s))", "bool"
@@ -223,37 +237,52 @@ def _places_of_rows(b: Builder, keys: Operand, count: Dim) -> Operand:
         "digit": Function((("x", kind), ("s", "u32")), f"u32(shr(x, {kind}(s))) & 255", "u32"),
         "extended": Function((("x", kind), ("d", "u32"), ("s", "u32")), f"x | shl({kind}(d), {kind}(s))", kind),
     }
-    digits = keys.dtype.bits // 8
-    # Of a chunk of the row: one per digit to count, one to pick and the steps of its scan.
-    per_chunk, once = digits + 1 + size.bit_length(), -(-count // size) * count + 512 * digits
+    # Of a chunk of the row: one iteration for the bound, one per digit of keys and positions, one to collect.
+    per_chunk, once = digits + 6, -(-count // size) * count + 64 * (2 * digits + 4)
     most = None if longest is None else max(0, longest - once) // per_chunk * size
     if most is not None and isinstance(columns, int) and columns > most > count:
-        return _places_in_chunks(b, keys, count, -(-columns // most))
+        return [_places_in_chunks(b, _keys(b, x, key), count, -(-columns // most))]
     b.bound_loop(ceildiv(columns, size) * per_chunk + once, "selecting from a row of {} elements", columns)
-    # Sizes of workgroup memory are constants of the kernel.
-    (place,) = b.call(
+    shape = (*x.shape[:-1], count)
+    results = {"y": (DType.INT32, shape, groups)}
+    if with_values := elements_per_word(x.dtype, b.target) == 1:
+        results["value"] = (x.dtype, shape, groups)
+    # Few rows do not fill a GPU: each gets more invocations.
+    sizes = [(less_equal(rows, FEW_ROWS), b.target.max_invocations)] if longest is None else []
+    variants = [
+        # Sizes of workgroup memory are constants of the kernel.
+        Variant(rows, lanes, guard, (("DIGITS", digits), ("K", count), ("BOUNDED", count <= lanes)))
+        for guard, lanes in (*sizes, (1, size))
+        if guard != 0
+    ]
+    return b.call(
         "top_select",
-        {"x": Read(keys.view, groups, reuse=True)},
-        {"y": (DType.INT32, (*keys.shape[:-1], count), groups)},
-        (Variant(rows, size, 1, (("DIGITS", digits), ("K", count))),),
+        {"x": Read(x.view, groups, reuse=True)},
+        results,
+        variants[: 1 if variants[0].guard == 1 else None],
         parameters={"columns": columns},
         functions=functions,
+        VALUES=with_values,
     )
-    return place
 
 
 def _places_in_chunks(b: Builder, keys: Operand, count: int, chunks: int) -> Operand:
-    """The largest of the largest of chunks, each of which has at least `count` elements; nothing is less than what fills up
-    the last one, and equal keys come in order."""
+    """The positions of the largest of the largest of chunks, each of which has at least `count` keys; no key is less than what fills
+    up the last one, and equal keys come in order."""
     kept = keys.rank - 1
     cut_keys = b.copy(cut(b, keys, kept, "0", chunks))
-    length = cut_keys.shape[-1]
-    inside = _places(b, cut_keys, count)
-    shape, names, groups = inside.shape, ("row", "part", "k"), (kept, 1, 1)
-    operands = {"keys": (cut_keys, groups), "place": (inside, groups)}
-    best = b.map("return keys_at(row, part, u32(place_at(row, part, k)));", keys.dtype, shape, names, groups, operands)
+    inside, *values = _selected(b, cut_keys, count)
+    best = values[0] if values else gather_along(b, cut_keys, inside, kept + 1)
     lines = "return i32(part * $length) + place_at(row, part, k);"
-    place = b.map(lines, DType.INT32, shape, names, groups, {"place": (inside, groups)}, parameters={"length": length})
+    place = b.map(
+        lines,
+        DType.INT32,
+        inside.shape,
+        ("row", "part", "k"),
+        (kept, 1, 1),
+        {"place": (inside, (kept, 1, 1))},
+        parameters={"length": cut_keys.shape[-1]},
+    )
     rows = (*keys.shape[:-1], chunks * count)
-    which = _places(b, b.reshape(best, rows), count)
+    which = _selected(b, b.reshape(best, rows), count)[0]
     return gather_along(b, b.reshape(place, rows), which, kept)
