@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxruntime_ep_wgpu.api.language.sampler import NOTHING, Sampling, model_of
+from onnxruntime_ep_wgpu.api.language.sampler import CANDIDATES, NOTHING, Sampling, model_of
 from onnxruntime_ep_wgpu.errors import InputError
 from onnxruntime_ep_wgpu.program.program import Storage
 from tests import support
@@ -31,8 +31,8 @@ def wanted(settings: Sampling, logits: np.ndarray, uniform: float, seen: np.ndar
     x = x / settings.temperature
     ordered = bool(settings.top_k) or settings.top_p < 1
     order = np.argsort(-x, kind="stable") if ordered else np.arange(len(x))
-    if settings.top_k:
-        order = order[: settings.top_k]
+    if ordered:
+        order = order[: settings.top_k or CANDIDATES]
     p = np.exp(x[order] - x.max())
     p /= p.sum()
     if settings.min_p:
@@ -46,13 +46,14 @@ def wanted(settings: Sampling, logits: np.ndarray, uniform: float, seen: np.ndar
 @pytest.mark.costly
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 @pytest.mark.parametrize("half", [False, True])
-def test_ids_are_those_of_the_definition(settings: Sampling, half: bool) -> None:
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, 5003])
+def test_ids_are_those_of_the_definition(settings: Sampling, half: bool, vocabulary: int) -> None:
     make, batch = np.random.default_rng(1), 40
-    logits = (make.standard_normal((batch, 1, VOCABULARY)) * 3).astype(np.float16 if half else np.float32)
+    logits = (make.standard_normal((batch, 1, vocabulary)) * 3).astype(np.float16 if half else np.float32)
     lengths = make.integers(1, ROWS - 1, batch)
     uniform = make.random((batch, 1), np.float32)
-    seen = (make.random((batch, VOCABULARY)) < 0.3).astype(np.float32)
-    model = model_of(settings, 10 if half else 1, VOCABULARY)
+    seen = (make.random((batch, vocabulary)) < 0.3).astype(np.float32)
+    model = model_of(settings, 10 if half else 1, vocabulary)
     feeds = {"logits": logits, "lengths": lengths, "columns": np.arange(ROWS), "uniform": uniform, "seen": seen}
     got = support.run_model(model, *(feeds[it.name] for it in model.graph.input))
     found = dict(zip([it.name for it in model.graph.output], got, strict=True))

@@ -101,14 +101,22 @@ def model_of(settings: Sampling, kind: int, vocabulary: int, positions: bool = T
     """
     g = _Graph()
     one, axes, first = np.array(1, np.int64), np.array([1], np.int64), np.array([0], np.int64)
-    x = _cast(g, g("Squeeze", "logits", axes), 1)
-    worst = g("ReduceMax", x, axes, keepdims=1)
+    logits = g("Squeeze", "logits", axes)
+    x = _cast(g, logits, 1)
+    largest = ""
     if settings.remembers:
+        largest = g("ReduceMax", x, axes, keepdims=1)
         penalty = _number(settings.repetition_penalty)
         less = g("Where", g("Greater", x, np.array(0, np.float32)), g("Div", x, penalty), g("Mul", x, penalty))
         x = g("Where", g("Greater", "seen", np.array(0.5, np.float32)), less, x)
-    chosen = g("ArgMax", x, axis=1, keepdims=1) if settings.is_greedy else _sampled(g, settings, x, vocabulary)
-    for problem, number in ((g("IsInf", worst, detect_positive=0), NOTHING), (g("IsNaN", worst), NAN)):
+    elif not settings.is_greedy:
+        x = logits  # in the same order, and in memory
+    if settings.is_greedy:
+        chosen, found = g("ArgMax", x, axis=1, keepdims=1), largest or g("ReduceMax", x, axes, keepdims=1)
+    else:
+        chosen, found = _sampled(g, settings, x, vocabulary)
+    largest = largest or found  # a penalty may make all logits infinite
+    for problem, number in ((g("IsInf", largest, detect_positive=0), NOTHING), (g("IsNaN", largest), NAN)):
         to = "ids" if number == NAN else ""
         chosen = g("Where", problem, np.array([[number]], np.int64), chosen, to=to)
     g("Add", "lengths", one, to="lengths_next")
@@ -150,52 +158,40 @@ def _cast(g: _Graph, x: str, kind: int, to: str = "") -> str:
     return output
 
 
-def _sampled(g: _Graph, settings: Sampling, x: str, vocabulary: int) -> str:
-    """Ids by the place of `uniform` in the sums of probabilities; the candidates in order of these, or all ids in theirs."""
+def _sampled(g: _Graph, settings: Sampling, x: str, vocabulary: int) -> tuple[str, str]:
+    """Ids drawn by `uniform`, and the largest elements of x, NaN if there is one.
+
+    An id is the first one whose cumulative weight exceeds that share of the sum of all weights.
+
+    A weight is a probability relative to that of the likeliest id, so it is 1 there, and nothing has to be normalised. The
+    candidates are in descending order where there are fewer than all ids, or `top_p` needs the order.
+    """
     count = min(settings.top_k or (CANDIDATES if settings.top_p < 1 else vocabulary), vocabulary)
-    order = ""
-    if count < vocabulary:
-        order = f"v{len(g.nodes)}_order"
-        values = f"v{len(g.nodes)}"
+    axis, order = np.array([1], np.int64), ""
+    if count < vocabulary or settings.top_p < 1:
+        order, values = f"v{len(g.nodes)}_order", f"v{len(g.nodes)}"
         amount = g.constant(np.array([count], np.int64))
         g.nodes.append(helper.make_node("TopK", [x, amount], [values, order], name=values, axis=1))
-        x = values
+        x = _cast(g, values, 1)
+        largest = g("Slice", x, np.array([0]), np.array([1]), axis)
+    else:
+        x = _cast(g, x, 1)
+        largest = g("ReduceMax", x, axis, keepdims=1)
     # What is as large as the largest is 0, infinity too: of differences of others a low temperature makes no infinity.
-    largest = g("ReduceMax", x, np.array([1], np.int64), keepdims=1)
     less = g("Div", g("Sub", x, largest), _number(settings.temperature))
-    x = g("Where", g("Equal", x, largest), np.array(0, np.float32), less)
-    p = g("Softmax", x, axis=1)
-    axis = np.array(1, np.int64)
+    weights = g("Exp", g("Where", g("Equal", x, largest), np.array(0, np.float32), less))
+    nothing = np.array(0, np.float32)
     if settings.min_p > 0:
-        least = g("Mul", g("ReduceMax", p, np.array([1], np.int64), keepdims=1), np.array(settings.min_p, np.float32))
-        p = g("Where", g("Less", p, least), np.array(0, np.float32), p)
+        weights = g("Where", g("Less", weights, np.array(settings.min_p, np.float32)), nothing, weights)
+    sums = g("CumSum", weights, np.array(1, np.int64))
     if settings.top_p < 1:
-        if not order:  # few ids: they are put in order for it
-            return _sampled_in_order(g, settings, p, vocabulary)
-        p = _nucleus(g, settings, p)
-    sums = g("CumSum", p, axis)
-    return _chosen(g, sums, order, count)
-
-
-def _sampled_in_order(g: _Graph, settings: Sampling, p: str, vocabulary: int) -> str:
-    values, order = f"v{len(g.nodes)}", f"v{len(g.nodes)}_order"
-    amount = g.constant(np.array([vocabulary], np.int64))
-    g.nodes.append(helper.make_node("TopK", [p, amount], [values, order], name=values, axis=1))
-    sums = g("CumSum", _nucleus(g, settings, values), np.array(1, np.int64))
-    return _chosen(g, sums, order, vocabulary)
-
-
-def _nucleus(g: _Graph, settings: Sampling, p: str) -> str:
-    """Probabilities in order, without those before which `top_p` of all is reached."""
-    before = g("Sub", g("CumSum", p, np.array(1, np.int64)), p)
-    total = g("ReduceSum", p, np.array([1], np.int64), keepdims=1)
-    enough = g("Mul", total, np.array(settings.top_p, np.float32))
-    return g("Where", g("Less", before, enough), p, np.array(0, np.float32))
-
-
-def _chosen(g: _Graph, sums: str, order: str, count: int) -> str:
-    """The first id whose sum is beyond the share of `uniform`."""
-    total = g("Slice", sums, np.array([count - 1]), np.array([count]), np.array([1], np.int64))
-    beyond = _cast(g, g("Greater", sums, g("Mul", total, "uniform")), 6)
+        before = g("Div", g("Sub", sums, weights), _last(g, sums, count))
+        weights = g("Where", g("Less", before, np.array(settings.top_p, np.float32)), weights, nothing)
+        sums = g("CumSum", weights, np.array(1, np.int64))
+    beyond = _cast(g, g("Greater", g("Div", sums, _last(g, sums, count)), "uniform"), 6)
     place = g("ArgMax", beyond, axis=1, keepdims=1)
-    return g("GatherElements", order, place, axis=1) if order else place
+    return g("GatherElements", order, place, axis=1) if order else place, largest
+
+
+def _last(g: _Graph, sums: str, count: int) -> str:
+    return g("Slice", sums, np.array([count - 1]), np.array([count]), np.array([1], np.int64))

@@ -267,8 +267,10 @@ def _selected_of_rows(b: Builder, x: Operand, count: Dim, key: str) -> list[Oper
 
 
 def _places_in_chunks(b: Builder, keys: Operand, count: int, chunks: int) -> Operand:
-    """The positions of the largest of the largest of chunks, each of which has at least `count` keys; no key is less than what fills
-    up the last one, and equal keys come in order."""
+    """Positions of the `count` largest keys: those of each chunk first, then those of these.
+
+    Each chunk has at least `count` keys. No key is less than the padding of the last chunk, which comes last among equal keys.
+    """
     kept = keys.rank - 1
     cut_keys = b.copy(cut(b, keys, kept, "0", chunks))
     inside, *values = _selected(b, cut_keys, count)
