@@ -1,8 +1,8 @@
-"""Attributes that are one of a few texts or numbers: how a parameter declares them, and what a node's text stands for.
+"""Attributes with a few valid texts or numbers: how a parameter declares them, and how a node's text is mapped to them.
 
-A parameter is annotated with the name of a `Literal` in its module, and takes these texts as they are written. `Annotated` adds
-other spellings that the CPU provider takes, as in `AutoPad`. A lowering function gets one of the Literal's texts. A `Flag` is a
-number: of others than 0 and 1, kernels of the CPU provider make the one or the other, each as it was written.
+A parameter is annotated with the name of a `Literal` in its module, and accepts these texts exactly. `Annotated` adds other
+spellings that the CPU provider accepts, as in `AutoPad`. A lowering function gets one of the Literal's texts. A `Flag` is 0
+or 1. For other numbers the CPU provider is not consistent: each of its kernels treats them as 0 or as 1, so they are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ....records import dataclass
 
 @dataclass(frozen=True)
 class Spelled:
-    """Spellings beside those of a Literal: in `any_case`, and `also`, the text that another one stands for."""
+    """Spellings in addition to those of a Literal. `any_case`: case is ignored. `also`: maps other texts to the Literal's."""
 
     any_case: bool = False
     also: Mapping[str, str] = field(default_factory=dict)
@@ -28,13 +28,13 @@ AutoPad = Annotated[Literal["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"], Spel
 
 @dataclass(frozen=True)
 class Choices:
-    """The texts that an attribute may have."""
+    """The valid texts of an attribute."""
 
     values: tuple[str, ...]
     spelled: Spelled
 
     def of(self, name: str, text: str) -> str:
-        """Which of the values a node's text is. Raises UnsupportedError, which names the attribute, for any other text."""
+        """Returns the valid text for a node's text. Raises UnsupportedError, which names the attribute, for any other text."""
         given = self.spelled.also.get(text, text)
         for value in self.values:
             if given == value or (self.spelled.any_case and given.lower() == value.lower()):
@@ -44,12 +44,12 @@ class Choices:
 
 @dataclass(frozen=True)
 class Numbers:
-    """The whole numbers that an attribute may have."""
+    """The valid integers of an attribute."""
 
     values: tuple[int, ...]
 
     def of(self, name: str, number: int) -> int:
-        """The number. Raises UnsupportedError, which names the attribute, for any other."""
+        """Returns the number. Raises UnsupportedError, which names the attribute, for any other number."""
         if number not in self.values:
             raise UnsupportedError(f"attribute {name}={number} is none of {', '.join(map(str, self.values))}")
         return number
@@ -59,7 +59,8 @@ Flag = Annotated[int, Numbers((0, 1))]
 
 
 def choices_of(annotation: Any, function: Callable[..., Any]) -> Choices | Numbers | None:
-    """What an annotation says, itself or its text in the module of `function`; None for one that allows any value."""
+    """Returns the valid values that an annotation declares: the annotation, or the object that its text names in the module
+    of `function`. Returns None if any value is valid."""
     if isinstance(annotation, str):
         annotation = getattr(function, "__globals__", {}).get(annotation.removesuffix(" | None"))
     spelled = Spelled()

@@ -1,8 +1,10 @@
-"""Rows that are too long or too many for one kernel: cut into chunks, which are rows of their own, or treated in blocks of rows.
+"""Rows that are too long or too many for one kernel: splits them into chunks, which are rows themselves, or processes blocks
+of rows.
 
-In: an operand whose last axes are one row. Out: the same elements as (kept axes..., chunks, length), or the results of some rows
-after those of others. Every kernel of rows cuts what is known to be longer than an invocation of a software adapter may loop,
-or than what it can bind, and puts the results of the chunks together; sizes that only a run knows are compiled for then.
+In: an operand in which the last axes are one row. Out: the same elements as (kept axes..., chunks, length), or the results of
+blocks of rows, concatenated. A kernel of rows must not exceed the loop limit of a software adapter, or the bindings. A row
+that is known to be too long is cut into chunks, and their results are combined. If only a run knows the sizes, the graph is
+then compiled for these.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from ...nodes.divide import BindingsError
 from ..builder import Builder, Operand
 
 MOST_BLOCKS = 4096  # of rows
-FEWEST_CHUNKS = 16  # of a row that is cut for its bindings, of which kernels take some at a time
+FEWEST_CHUNKS = 16  # of a row that is cut because of its bindings: kernels process a few chunks at a time
 
 
 def by_rows(
@@ -26,9 +28,13 @@ def by_rows(
     *more: Operand,
     columns: Dim | None = None,
 ) -> list[Operand] | None:
-    """The `results` of rows, the last axes of x after the first `kept`, with `more` operands that begin with the same axes: of all
-    rows at once or, where a kernel has not enough bindings for that, of some at a time. None where a row is known to be too
-    long for the kernels of rows. `columns` are those of a row, where they are not all elements behind the first `kept` axes."""
+    """Returns the `results` of rows: the last axes of x after the first `kept`. The operands `more` begin with the same kept
+    axes.
+
+    All rows are processed at once, or in blocks if a kernel has too few bindings for that. Returns None if a row is known to
+    be too long for the kernels of rows. `columns` is the length of a row, if it is not all elements after the first `kept`
+    axes.
+    """
     columns = product(x.shape[kept:]) if columns is None else columns
     if b.longest_row is not None and isinstance(columns, int) and columns > b.longest_row:
         return None
@@ -64,8 +70,8 @@ def by_rows(
 
 
 def cut(b: Builder, x: Operand, kept: int, fill: str, chunks: int = 0) -> Operand:
-    """The rows of x, its axes from `kept` on, in `chunks`, by default as few as kernels treat; `fill`, an expression, is
-    behind the last one."""
+    """Returns the rows of x, its axes from `kept` on, in `chunks`; by default as few as kernels support. The last chunk is
+    padded with `fill`, an expression."""
     columns = product(x.shape[kept:])
     if not chunks:
         assert isinstance(columns, int)
@@ -90,7 +96,7 @@ def cut(b: Builder, x: Operand, kept: int, fill: str, chunks: int = 0) -> Operan
 
 
 def in_blocks(b: Builder, extent: Dim, results: Callable[[int, int], Sequence[Operand]], axis: int) -> list[Operand]:
-    """Results for all of an axis, made by `results(start, count)` for as few blocks of it as can be, and put side by side."""
+    """Returns the results of `results(start, count)` for blocks of an axis, as few as possible, concatenated."""
     assert isinstance(extent, int)
     mark, count = b.mark(), 2
     while True:
@@ -106,6 +112,7 @@ def in_blocks(b: Builder, extent: Dim, results: Callable[[int, int], Sequence[Op
 
 
 def chunks_of(b: Builder, columns: int, more: int = 0) -> int:
-    """Into how many chunks a row is cut that kernels do not treat whole; each may get so many `more` elements."""
+    """Returns the number of chunks for a row that is too long for kernels. `more` is the number of elements that each chunk
+    may get in addition."""
     fewest = -(-columns // max(1, b.longest_row - more)) if b.longest_row is not None else 1
     return max(fewest, min(columns, FEWEST_CHUNKS))

@@ -1,9 +1,9 @@
 """Convolution over any number of spatial axes.
 
-A convolution is the matrix product of its weights (output channels by channels and taps) and the matrix of windows
-(channels and taps by positions). That matrix is a view of the input, or index arithmetic with zeros for the padding that
-the product's loads carry out. It is in memory only where windows share no elements, so that loads find neighbours.
-Groups with few channels have no product worth the name: there each output element is summed by one invocation.
+A convolution is the matrix product of its weights (output channels by channels and taps) and the matrix of windows (channels
+and taps by positions). That matrix is a view of the input, or index arithmetic in the product's loads, with zeros for the
+padding. It is stored only if windows share no elements, so that loads are contiguous. For groups of few channels a product is
+inefficient: there one invocation accumulates each output element.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .window import (
     window,
 )
 
-FEWEST_ROWS = 8  # output channels per group below which a matrix product computes mostly padding of its tiles
+FEWEST_ROWS = 8  # output channels per group; with fewer, a matrix product computes mostly padding of its tiles
 
 
 @op("Conv", types=FLOATS, chooses_format=("x",))
@@ -47,7 +47,7 @@ def conv(
     with_channels_last: bool = False,
     **attributes: Unpack[ConvAttributes],
 ) -> Operand:
-    """x (batch, channels, *inputs), w (features, channels / group, *kernel) -> (batch, features, *outputs)."""
+    """Convolves x (batch, channels, *inputs) with w (features, channels / group, *kernel) to (batch, features, *outputs)."""
     sums = _dequantized_sums(b, x, w, with_channels_last, **attributes)
     if sums is None:
         sums = convolution(b, x, w, with_channels_last, **attributes)
@@ -57,7 +57,8 @@ def conv(
 def _dequantized_sums(
     b: Builder, x: Operand, w: Operand, with_channels_last: bool, **attributes: Unpack[ConvAttributes]
 ) -> Operand | None:
-    """The sums of a convolution of bytes times their scales; None where x or w are something else, or no units multiply bytes."""
+    """Returns the sums of a convolution of bytes, times their scales. Returns None if x or w are no dequantised bytes, or if
+    no matrix units multiply bytes."""
     image, weights = b.dequantized.get(x.view), b.dequantized.get(w.view)
     if image is None or weights is None or image.scale.size != 1 or x.rank < 3 or not with_channels_last:
         return None
@@ -84,7 +85,7 @@ def integer_convolution(
     with_channels_last: bool,
     **attributes: Unpack[ConvAttributes],
 ) -> Operand:
-    """The convolution of x - x_zero with w - w_zero as int32; the padding stands for x_zero."""
+    """Returns the convolution of x - x_zero with w - w_zero as int32. The padding is x_zero."""
     weights = centred_weights(b, w, w_zero)
     weights, win, group = _geometry(b, x, weights, attributes)
     if with_channels_last and group == 1:
@@ -95,7 +96,8 @@ def integer_convolution(
 
 
 def per_feature(b: Builder, p: Operand, rank: int) -> Operand:
-    """A parameter of the weights (features, channels, *kernel): one number, or one per feature."""
+    """Returns a parameter of the weights (features, channels, *kernel), which is one number or one per feature, so that it
+    broadcasts."""
     if p.size == 1:
         return b.reshape(p, ())
     if p.rank != 1:
@@ -104,7 +106,8 @@ def per_feature(b: Builder, p: Operand, rank: int) -> Operand:
 
 
 def centred_weights(b: Builder, w: Operand, zero: Operand | None) -> Operand:
-    """Weights of a convolution less their zero point, made once where both are constant: in bytes, which nearly all fit."""
+    """Returns weights of a convolution minus their zero point. If both are constant, the result is a constant: of bytes if it
+    fits, as it nearly always does."""
     spread = per_feature(b, zero, w.rank) if zero is not None else None
     if zero is not None and zero.size != 1:
         b.require(equal(zero.shape[0], w.shape[0]), "{} zero points of weights {}", zero.shape[0], w)
@@ -121,7 +124,7 @@ def centred_weights(b: Builder, w: Operand, zero: Operand | None) -> Operand:
 
 
 def biased(b: Builder, sums: Operand, bias: Operand | None, dtype: DType) -> Operand:
-    """The sums of a convolution and a number for each feature, in `dtype`."""
+    """Returns the sums of a convolution plus a number per feature, in `dtype`."""
     if bias is None:
         return b.cast(sums, dtype)
     if bias.rank != 1:
@@ -133,16 +136,16 @@ def biased(b: Builder, sums: Operand, bias: Operand | None, dtype: DType) -> Ope
 def convolution(
     b: Builder, x: Operand, w: Operand, with_channels_last: bool = False, **attributes: Unpack[ConvAttributes]
 ) -> Operand:
-    """The sums of a convolution, in the type in which elements of x are accumulated; the padding counts as zeros.
+    """Returns the sums of a convolution in the accumulator type of x. The padding is zeros.
 
-    `with_channels_last`: where that can be, they have their channels last in memory.
+    `with_channels_last`: the result is stored channels-last, where that is possible.
     """
     w, win, group = _geometry(b, x, w, attributes)
     return convolved(b, x, w, win, group, with_channels_last)
 
 
 def _geometry(b: Builder, x: Operand, w: Operand, attributes: ConvAttributes) -> tuple[Operand, Window, int]:
-    """Weights whose kernel is known, the windows of x, and the number of groups."""
+    """Returns weights with a known kernel size, the windows of x, and the number of groups."""
     if x.rank < 3:
         raise UnsupportedError("a convolution without spatial axes")
     if w.rank != x.rank:
@@ -158,7 +161,7 @@ def _geometry(b: Builder, x: Operand, w: Operand, attributes: ConvAttributes) ->
 
 
 def convolved(b: Builder, x: Operand, w: Operand, win: Window, group: int, with_channels_last: bool = False) -> Operand:
-    """The sums of the windows of x, weighted by w."""
+    """Returns the sums of the windows of x, weighted by w."""
     mark = b.mark()
     try:
         return _convolution(b, x, w, win, group, with_channels_last)
@@ -168,8 +171,8 @@ def convolved(b: Builder, x: Operand, w: Operand, win: Window, group: int, with_
 
 
 def _divided(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
-    """A convolution of tensors that take too many bindings in halves: of the batch, the groups, the features or the channels,
-    whichever leave least to reach."""
+    """Splits a convolution that needs too many bindings into halves: of the batch, the groups, the features or the channels,
+    whichever leaves the smallest ranges to bind."""
     y = View.of(Tensor(x.dtype.accumulated, (x.shape[0], w.shape[0], *win.outputs)))
     options: list[list[tuple[View, int | None]]] = [[(x.view, 0), (w.view, None), (y, 0)]]
     if group == 1:
@@ -198,7 +201,7 @@ def _divided(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Ope
 
 
 def _in_groups(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
-    """A convolution of one image in two halves of its groups."""
+    """Splits a convolution of one image into two halves of its groups."""
     halves, channels, features = [], w.shape[1], floordiv(w.shape[0], group)
     for start, count in ((0, group // 2), (group // 2, group - group // 2)):
         own = b.slice(x, 1, start * channels, 1, count * channels)
@@ -207,7 +210,7 @@ def _in_groups(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> O
 
 
 def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int, with_channels_last: bool) -> Operand:
-    """One that fits, in one product or by one kernel. Raises BindingsError."""
+    """A convolution that is not split: one product or one kernel. Raises BindingsError."""
     per_group = floordiv(w.shape[0], group)
     if group > 1 and w.shape[1] == 1 and equal(x.shape[1], group) == 1 and depthwise.supports(win):
         if depthwise.supports_four_channels(b, x, w):
@@ -220,7 +223,7 @@ def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int, wi
     short = longest is None or not isinstance(loops, int) or loops <= longest
     if group > 1 and isinstance(per_group, int) and per_group < FEWEST_ROWS and short:
         return _direct(b, x, w, win, group)
-    # Windows that share elements are read straight from the image, others are a matrix that is copied once.
+    # Windows that share elements are read from the image directly; others become a matrix, copied once.
     if (win.is_padded or win.overlap) and conv_direct.supports(b, w, win):
         return conv_direct.direct_convolution(b, x, w, win, group)
     if with_channels_last and group == 1 and conv_rows.supports(x, w):
@@ -231,7 +234,7 @@ def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int, wi
 
 
 def product_of_windows(b: Builder, windows: Operand, w: Operand, win: Window, group: int) -> Operand:
-    """windows (batch * group, channels / group, *kernel, *outputs) times w, in the type in which their elements are accumulated."""
+    """Returns windows (batch * group, channels / group, *kernel, *outputs) times w, in the accumulator type of the windows."""
     batch, features = windows.shape[0], (group, floordiv(w.shape[0], group))
     weights = b.reshape(w, (*features, *w.shape[1:]))
     if group == 1:
@@ -258,7 +261,7 @@ def product_of_windows(b: Builder, windows: Operand, w: Operand, win: Window, gr
 
 
 def kernel_of(b: Builder, w: Operand, attributes: WindowAttributes) -> tuple[Operand, tuple[int, ...]]:
-    """Weights, and their extents along spatial axes, which are numbers: the node's own, or those that keep the size of an image."""
+    """Returns weights, and their spatial extents as numbers: the node's own, or else those that keep the size of an image."""
     rank, given, pads = w.rank - 2, attributes.get("kernel_shape"), attributes.get("pads")
     check_lengths(attributes, given or (1,) * rank, rank)
     _, dilations = steps(attributes, rank)
@@ -274,7 +277,7 @@ def kernel_of(b: Builder, w: Operand, attributes: WindowAttributes) -> tuple[Ope
 
 
 def _windows(b: Builder, x: Operand, win: Window) -> Operand:
-    """x (batch, channels, *inputs) as (batch, channels, *kernel, *outputs): element of each window, 0 in the padding."""
+    """Returns the windows of x (batch, channels, *inputs), (batch, channels, *kernel, *outputs), with 0 in the padding."""
     view = win.view(x.view)
     if view is not None:
         rearranged = not win.overlap and (win.taps > 1 or any(step != 1 for step in win.strides))
@@ -295,12 +298,12 @@ def _windows(b: Builder, x: Operand, win: Window) -> Operand:
 
 
 def _loops(w: Operand, win: Window) -> Dim:
-    """Iterations of an invocation that sums the taps of one output element."""
+    """Loop iterations of an invocation that accumulates the taps of one output element."""
     return w.shape[1] * (1 + loops_of(win.kernel))
 
 
 def _direct(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
-    """One invocation sums the taps of one output element: groups of few channels."""
+    """One invocation accumulates the taps of one output element, for groups of few channels."""
     channels, features = w.shape[1], w.shape[0]
     return b.map(
         "conv_taps",

@@ -1,7 +1,7 @@
-"""Convolutions of bytes less their zero points as products of signed bytes by matrix units, exact in int32.
+"""Convolutions of bytes minus their zero points as products of signed bytes by matrix units, exact in int32.
 
-Their results have their channels last in memory, like those of `conv_rows`. Windows are of bytes: what pads an image is its zero
-point, so that the same sums of weights are added to every position.
+Results are channels-last, like those of `conv_rows`. Windows consist of bytes. An image is padded with its zero point, so
+that the same sums of weights are added at every position.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from .window import Window
 
 
 def sums_by_units(b: Builder, x: Operand, x_zero: Operand | None, w: Operand, win: Window) -> Operand | None:
-    """The sums of windows of x - x_zero, (batch, channels, *inputs), by weights w of int8, (features, channels, *kernel), as int32
-    (batch, features, *outputs). None where units do not multiply them, or a run decides what pads the image."""
+    """Returns the sums of windows of x - x_zero, (batch, channels, *inputs), by int8 weights w, (features, channels,
+    *kernel), as int32 (batch, features, *outputs). Returns None if matrix units do not multiply them, or if a run decides the
+    padding value."""
     zero = np.zeros((), x.dtype.numpy) if x_zero is None else x_zero.constant
     if zero is None and not win.is_padded:
         zero = np.zeros((), x.dtype.numpy)
@@ -48,8 +49,9 @@ def sums_by_units(b: Builder, x: Operand, x_zero: Operand | None, w: Operand, wi
 
 
 def _in_fours(b: Builder, x: Operand, zero: int) -> Operand:
-    """x with its channels last in memory, and others behind them that are `zero`, so that four are a word. An image of a few
-    channels is read in windows one byte at a time else, which took 337 us of an H100 for the first convolution of ResNet-50."""
+    """Returns x stored channels-last, padded with channels of `zero` to a multiple of four, so that four channels are a word.
+    Without this, windows of an image with few channels are read byte by byte. That took 337 us on an H100 for the first
+    convolution of ResNet-50."""
     groups = (1, x.rank - 2, 1)
     image = b.permute(x, (0, *range(2, x.rank), 1))
     made = b.map(
@@ -66,6 +68,6 @@ def _in_fours(b: Builder, x: Operand, zero: int) -> Operand:
 
 
 def _with_zeros(weights: np.ndarray) -> np.ndarray:
-    """Weights with as many channels; the others are zeros."""
+    """Returns weights padded with channels of zeros to the same number."""
     more = -weights.shape[1] % 4
     return np.pad(weights, [(0, 0), (0, more), *[(0, 0)] * (weights.ndim - 2)])

@@ -1,7 +1,7 @@
 """Deformable convolution: DeformConv, over any number of spatial axes.
 
-Each tap of each window reads the image at a place of its own. A map interpolates them all, which makes the matrix of windows; the
-rest is a convolution's product. That matrix is in memory: a product reads each of its elements once per tile of features.
+Each tap of each window reads the image at its own position. A map interpolates all taps to the matrix of windows; the rest is
+the product of a convolution. The matrix is stored: a product reads each of its elements once per tile of features.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def deform_conv(
     mask: Operand | None = None,
     **attributes: Unpack[DeformConvAttributes],
 ) -> Operand:
-    """x (batch, channels, *inputs), w (features, channels / group, *kernel), offset (batch, offset_group * taps * axes, *outputs),
-    mask (batch, offset_group * taps, *outputs) -> (batch, features, *outputs)."""
+    """x (batch, channels, *inputs), w (features, channels / group, *kernel), offset (batch, offset_group * taps * axes,
+    *outputs), mask (batch, offset_group * taps, *outputs) -> (batch, features, *outputs)."""
     rank = x.rank - 2
     if rank < 1 or not w.rank == offset.rank == x.rank or (mask is not None and mask.rank != x.rank):
         given = ", ".join(map(str, (x, w, offset, *([mask] if mask is not None else []))))
@@ -73,8 +73,8 @@ def deform_conv(
 def _by_tap(
     b: Builder, given: Operand, what: str, x: Operand, win: Window, parts: int, each: tuple[int, ...]
 ) -> tuple[Operand, tuple[int, ...]]:
-    """Offsets or a mask, with `each` numbers for a tap, and the groups of axes that their coordinates count over: image, part, tap,
-    `each`, place."""
+    """Returns offsets or a mask by tap, with `each` numbers per tap, and the groups of its axes: image, part, tap, `each`,
+    place."""
     rows = parts * math.prod((win.taps, *each))
     for extent, wanted in zip(given.shape, (x.shape[0], rows, *win.outputs), strict=True):
         b.require(equal(extent, wanted), f"{what} of shape {{}}, and the windows of {{}} have {rows} rows", given, x)

@@ -1,4 +1,4 @@
-"""2D convolution read straight from the image, for adapters whose cache is as near as their workgroup memory."""
+"""2D convolution that reads the image directly, for adapters with a cache as fast as their workgroup memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .window import Window
 
 
 def supports(b: Builder, w: Operand, win: Window) -> bool:
-    """Whether the target reads such convolutions so, and an invocation comes to the end of its loops over taps and channels."""
+    """Whether the target uses this kernel for such convolutions, and the loops over taps and channels are within its limit."""
     size = w.shape[1]
     if win.rank > 2 or not direct_convolutions(product(win.outputs), b.target):
         return False
@@ -24,11 +24,11 @@ def supports(b: Builder, w: Operand, win: Window) -> bool:
 
 
 def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: int) -> Operand:
-    """x (batch, groups * channels, *inputs) with w (groups * outputs, channels, *kernel) to (batch, ..., *outputs).
+    """Convolves x (batch, groups * channels, *inputs) with w (groups * outputs, channels, *kernel) to (batch, ..., *outputs).
 
-    One or two spatial axes. The result has the type of sums.
+    There are one or two spatial axes. The result has the accumulator type.
     """
-    one: tuple[Dim, ...] = (1,) * (2 - win.rank)  # a single axis gets a first one of extent 1
+    one: tuple[Dim, ...] = (1,) * (2 - win.rank)  # a single axis gets a leading axis of extent 1
     none: tuple[Dim, ...] = (0,) * (2 - win.rank)
     height, width = one + win.inputs
     rows, columns = one + win.outputs
@@ -75,9 +75,12 @@ def direct_convolution(b: Builder, x: Operand, w: Operand, win: Window, groups: 
 
 
 def _by_tap(b: Builder, w: Operand, groups: int, outputs: int, taps: int) -> Operand:
-    """Weights as (group, tap, channel, output channel); the last padded to whole vectors when the weights are constant.
+    """Returns weights as (group, tap, channel, output channel). Constant weights are padded along the last axis to whole
+    vectors.
 
-    Where there is nothing to pad, weights of the model are permuted when they are uploaded, one after another, and not held."""
+    If no padding is needed, weights of the model are permuted one after another during the upload, without a copy in host
+    memory.
+    """
     if groups == 1 and outputs % 4 == 0 and b.weights.is_memory(w):
         laid = b.contiguous(b.permute(w, (*range(2, w.rank), 1, 0)))
         return b.reshape(laid, (1, taps, w.shape[1], outputs))

@@ -1,7 +1,8 @@
-"""Convolution in groups of few channels: its result has its channels last in memory, as what it reads should have.
+"""Convolution in groups of few channels. Its result is channels-last, and its input should be.
 
-As a matrix product each group would have a few columns of a tile. Here an invocation sums four channels of some positions, whose
-neighbours read the same runs of channels, and a workgroup those of one group, for which it shares weights.
+As a matrix product each group would fill only a few columns of a tile. Here an invocation accumulates four channels of some
+positions. Neighbouring invocations read the same runs of channels. A workgroup computes channels of one group, and shares the
+weights in workgroup memory.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ from .blocks_last import convolved
 from .plane import Plane
 from .window import Window
 
-WIDEST = 16  # taps in a row: they are written out
+WIDEST = 16  # taps in a row: the loop over them is unrolled
 STAGED_BYTES = 4096  # of weights in workgroup memory
 _VECTOR_BYTES = 16
 
 
 def are_whole_vectors(features: int, channels: int, group: int, kernel: Sequence[int]) -> bool:
-    """Whether groups of so many channels each, in all of so many features, are whole vectors, and the rows of windows short."""
+    """Whether groups with `channels` channels each, and `features` features in all, are whole vectors, and the rows of
+    windows are short."""
     return channels % 4 == 0 == features % (4 * group) and len(kernel) <= 2 and kernel[-1] <= WIDEST
 
 
 def supports(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> bool:
-    """Whether a kernel serves x (batch, channels, *inputs) with w (features, channels / group, *kernel): where the target has it,
-    and an invocation comes to the end of its loops over the channels of a group."""
+    """Whether a kernel supports x (batch, channels, *inputs) with w (features, channels / group, *kernel). The target must
+    have the kernel, and the loops over the channels of a group must be within the limit."""
     features, channels = w.shape[:2]
     if not (x.dtype.is_float and isinstance(features, int) and isinstance(channels, int)):
         return False
@@ -40,19 +42,20 @@ def supports(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> boo
 
 
 def _chunk(channels: int) -> int:
-    """How many channels of a group have their weights in workgroup memory at a time."""
+    """The number of channels of a group with weights in workgroup memory at a time."""
     return 8 if channels % 8 == 0 else 4
 
 
 def _fours(per_group: int, staged: int, workgroup: int) -> int:
-    """How many fours of the channels of a group a workgroup has: as many as divide them, whose weights fit, `staged` of each."""
+    """The number of vectors of four channels per workgroup: the largest divisor of a group's vectors such that the weights
+    fit, with `staged` of them per vector."""
     most = min(STAGED_BYTES // (_VECTOR_BYTES * staged), workgroup)
     return max(it for it in range(1, max(1, most) + 1) if per_group // 4 % it == 0)
 
 
 def convolution_in_groups(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
-    """x (batch, channels, *inputs) with w (features, channels / group, *kernel) to (batch, features, *outputs), in the type of
-    sums."""
+    """Convolves x (batch, channels, *inputs) with w (features, channels / group, *kernel) to (batch, features, *outputs), in
+    the accumulator type."""
     chosen = tune.grouped_last(b.target)
     assert chosen is not None, "asked for where the target has it"
     plane, (features, channels), workgroup = Plane(win), w.shape[:2], chosen.workgroup

@@ -1,7 +1,7 @@
-"""Convolution as the matrix product of windows, positions by taps, and weights: its result has its channels last in memory.
+"""Convolution as the matrix product of windows, positions by taps, and weights. The result is channels-last.
 
-So has what it reads, if that was made for it: the taps of a window are then runs of neighbouring channels. Any other image is read
-as it lies. Rows of the matrix are the positions of all images of the batch, so that a tile has rows of several of them.
+If the input is channels-last too, the taps of a window are runs of neighbouring channels. Any other image is read in its own
+order. Rows of the matrix are the positions of all images of the batch, so one tile can contain rows of several images.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from .window import Window, constants, parameters
 
 
 def supports(x: Operand, w: Operand) -> bool:
-    """Whether it serves a convolution in one group: channels of the result have to be whole vectors."""
+    """Whether it supports a convolution in one group: the channels of the result must be whole vectors."""
     return x.dtype.is_float and quotient(w.shape[0], 4) is not None
 
 
 def convolution_of_rows(b: Builder, x: Operand, w: Operand, win: Window) -> Operand:
-    """x (batch, channels, *inputs) with w (features, channels, *kernel) to (batch, features, *outputs), in the type of sums."""
+    """Convolves x (batch, channels, *inputs) with w (features, channels, *kernel) to (batch, features, *outputs), in the
+    accumulator type."""
     rank = win.rank
     image = b.permute(x, (0, *range(2, 2 + rank), 1))
     by_channels = Read(image.view, (1,) * image.rank).loads_vectors
@@ -39,13 +40,13 @@ def convolution_of_rows(b: Builder, x: Operand, w: Operand, win: Window) -> Oper
 def rows_of_windows(
     b: Builder, x: Operand, image: Operand, win: Window, by_channels: bool, padding: int | None = None
 ) -> Operand:
-    """The windows of x, (batch, *outputs, *parts): parts are taps and channels, or where neighbours in memory are no channels,
-    channels and taps. `image` is x with its channels last; `padding` is what pads it, a zero where there is none."""
+    """Returns the windows of x, (batch, *outputs, *parts). The parts are taps and channels; or channels and taps, if channels
+    are not contiguous in memory. `image` is x with its channels last. `padding` is the value of its padding, 0 for None."""
     rank, view = win.rank, win.view(x.view)
     taps = (*range(2, 2 + rank), 1) if by_channels else tuple(range(1, 2 + rank))
     if view is not None:
         rows = b.permute(b.view(x, view), (0, *range(2 + rank, 2 + 2 * rank), *taps))
-        # Others are read in runs of neighbours where they are copied first.
+        # Other windows are copied first, so that reads are contiguous.
         return rows if by_channels or win.overlap or win.taps == 1 else b.copy(rows)
     parts = (*win.kernel, x.shape[1]) if by_channels else (x.shape[1], *win.kernel)
     padded: dict[str, Any] = {} if padding is None else {PADDING: str(padding)}

@@ -1,4 +1,4 @@
-"""ConvTranspose: each element of an input adds a window of the output."""
+"""ConvTranspose: each input element adds a window to the output."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def conv_transpose(
 ) -> Operand:
     """x (batch, channels, *inputs), w (channels, features / group, *kernel) -> (batch, features, *outputs).
 
-    A matrix product gives what each input position adds to each tap; a map then sums, per output element, the taps that
-    reach it. Kernels that do not overlap (stride equal to the kernel, no padding) only need a view of the product.
+    A matrix product computes the contribution of each input position to each tap. A map then sums, per output element, the
+    taps that reach it. If windows do not overlap (stride equal to the kernel, no padding), a view of the product is enough.
     """
     if x.rank < 3:
         raise UnsupportedError("a convolution without spatial axes")
@@ -50,7 +50,8 @@ def conv_transpose(
 
 
 def _transposed(inputs: Sequence[Dim], kernel: tuple[int, ...], attributes: ConvTransposeAttributes) -> Window:
-    """The windows of the convolution that is transposed: `inputs` are what it reads, which is what we write."""
+    """Returns the windows of the convolution that is transposed. Its outputs are the `inputs` here, and its inputs are the
+    results here."""
     rank, (strides, dilations) = len(inputs), steps(attributes, len(inputs))
     pads, auto_pad = attributes.get("pads"), attributes.get("auto_pad", "NOTSET")
     extra, wanted = attributes.get("output_padding"), attributes.get("output_shape")
@@ -78,7 +79,7 @@ def _transposed(inputs: Sequence[Dim], kernel: tuple[int, ...], attributes: Conv
 
 
 def summed(b: Builder, columns: Operand, win: Window) -> Operand:
-    """columns (batch, channels, *kernel, *positions) summed where the taps of different positions meet."""
+    """Sums columns (batch, channels, *kernel, *positions) where the taps of different positions overlap."""
     exact = all(i == o * s for i, o, s in zip(win.inputs, win.outputs, win.strides, strict=True))
     if win.kernel == win.strides and not win.is_padded and exact and all(d == 1 for d in win.dilations):
         order = [0, 1]

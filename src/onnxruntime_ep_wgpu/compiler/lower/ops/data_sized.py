@@ -1,7 +1,8 @@
-"""Operators whose results have a size that data decides. Each declares with `sized` what only data decides.
+"""Operators with data-dependent result sizes. Each declares with `sized` what only the data decides.
 
-Elements are marked and running totals counted; the k-th that is marked is where the total is first above k. So results are gathered
-into as much memory as they may take, from its beginning on, beside a count. A host reads the count back (`Builder.sized`).
+Selected elements are marked, and running totals of the marks computed. The k-th selected element is at the first position
+with a total above k. So results are gathered to the beginning of a buffer of the maximum size, and their count is stored
+beside it. A host reads the count back (`Builder.sized`).
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ from .sorting import KEYS, sorted_places
 
 
 class _Marked:
-    """Those elements of a list, i32 and 1 or 0, that are 1: `count`, one element on the device, and `places`, as many as there are
-    elements, of which the first ones count."""
+    """The selected elements of a list of marks, i32 and 1 or 0.
+
+    `count` is their number, one element on the device. `places` are their positions, at the beginning of a list of all
+    elements' length.
+    """
 
     def __init__(self, b: Builder, marks: Operand) -> None:
         self.totals = running_totals(b, marks)
@@ -33,7 +37,7 @@ class _Marked:
 
 
 def _last(b: Builder, totals: Operand) -> Operand:
-    """The last of running totals, 0 without any."""
+    """Returns the last of the running totals, 0 if there are none."""
     text = "if ($columns == 0u) { return 0i; } return totals_at($columns - 1u);"
     operands = {"totals": (totals, (1,))}
     return b.map(text, DType.INT32, (1,), ("k",), (1,), operands, parameters={"columns": totals.size})
@@ -54,7 +58,7 @@ def _first_above(b: Builder, totals: Operand, count: Dim) -> Operand:
 
 
 def _picked(b: Builder, x: Operand, places: Operand) -> Operand:
-    """The elements of a list at places; of a place behind its end the last one."""
+    """Returns the elements of a list at `places`. A place after the end reads the last element."""
     operands = {"x": (x, (1,)), "place": (places, (1,))}
     text = "return x_at(min(u32(place_at(k)), $columns - 1u));"
     return b.map(text, x.dtype, (places.size,), ("k",), (1,), operands, parameters={"columns": x.size}, reuse=True)
@@ -70,7 +74,7 @@ def _flat(b: Builder, x: Operand) -> Operand:
 
 @op("NonZero", types=ANY, sized="the number of elements that are not zero")
 def non_zero(b: Builder, x: Operand) -> Operand:
-    """The coordinates of the elements that are not zero, axes by elements."""
+    """Returns the coordinates of the non-zero elements, axes by elements."""
     shape: tuple[Dim, ...] = x.shape or (1,)
     rank = len(shape)
     found = _Marked(
@@ -95,7 +99,7 @@ def non_zero(b: Builder, x: Operand) -> Operand:
 
 @op("Compress", types=ANY, condition=BOOLS, sized="the number of conditions that hold")
 def compress(b: Builder, x: Operand, condition: Operand, *, axis: int | None = None) -> Operand:
-    """Elements or slices of x whose condition holds; those without a condition do not stay."""
+    """Returns the elements or slices of x with a true condition. Those without a condition are dropped."""
     if axis is None:
         x = _flat(b, x)
     axis = axis_of(axis or 0, x.rank)
@@ -129,8 +133,11 @@ def compress(b: Builder, x: Operand, condition: Operand, *, axis: int | None = N
 
 
 class _Classes:
-    """The equal elements of a list of keys, as classes in the order of the keys. `firsts` are the places of their first elements,
-    `counts` how many they have, of the first `count` of as many as there are elements; `of` are the classes of the elements."""
+    """The classes of equal elements of a list of keys, in the order of the keys.
+
+    `count` is the number of classes. `firsts` are the positions of their first elements, and `counts` their sizes, both at
+    the beginning of a list of all elements' length. `of` is the class of each element.
+    """
 
     def __init__(self, b: Builder, keys: Operand) -> None:
         self._b, self.size = b, keys.size
@@ -163,7 +170,7 @@ class _Classes:
 
 
 def _keys(b: Builder, x: Operand) -> Operand:
-    """Unsigned keys in the order of the elements: zeros are equal, and NaN is the largest."""
+    """Returns unsigned keys in the order of the elements: both zeros are equal, and NaN is the largest."""
     if x.dtype is DType.BOOL:
         return b.cast(x, DType.UINT32)
     wide = DType.UINT64 if x.dtype.bits == 64 else DType.UINT32
@@ -171,7 +178,7 @@ def _keys(b: Builder, x: Operand) -> Operand:
 
 
 def _row_keys(b: Builder, x: Operand) -> Operand:
-    """The same for rows: how many come before. Each row is compared with each."""
+    """The same for rows: the number of rows that come before. Each row is compared with every other."""
     rows, columns = x.shape
     if columns == 1:
         return _keys(b, _flat(b, x))
@@ -194,8 +201,8 @@ def _row_keys(b: Builder, x: Operand) -> Operand:
 def unique(
     b: Builder, x: Operand, *, axis: int | None = None, sorted: Flag = 1, wanted: Sequence[bool] = ()
 ) -> list[Operand | None]:
-    """The distinct elements, or slices along an axis, sorted or as they come first; where they are first, which one each element is
-    and how many there are of each."""
+    """Returns the distinct elements, or slices along an axis, sorted or in the order of their first occurrence. Further
+    results are the position of each first occurrence, the distinct element that each element equals, and the counts."""
     if axis is None:
         x, order = _flat(b, x), [0]
     else:
@@ -210,7 +217,7 @@ def unique(
     of = classes.of if needed[2] or not sorted else None
     counts = classes.counts if needed[3] else None
     if not sorted:
-        # The class of each element as its first one, and those in the order of the elements.
+        # Each class becomes its first element, and classes are put in the order of these.
         assert of is not None
         leaders = _picked(b, firsts, of)
         places = _counter(b, count)
@@ -229,7 +236,7 @@ def unique(
 
 
 def _distinct(b: Builder, rows: Operand, firsts: Operand, count: Operand, axis: int, shape: Sequence[Dim]) -> Operand:
-    """The rows at places, as slices along an axis of this shape."""
+    """Returns the rows at `places`, as slices along an axis of this shape."""
     outer, inner = product(shape[:axis]), product(shape[axis + 1 :])
     return b.map(
         "let n = u32(count_at(0u)); if (e >= $outer * n * $inner) { return $out_t(); }"
@@ -246,13 +253,16 @@ def _distinct(b: Builder, rows: Operand, firsts: Operand, count: Operand, axis: 
 
 
 _PARTS = 16
-"""Blocks of boxes in a dispatch: of the thousands of boxes of a class few have a score, and each dispatch takes its time."""
+"""Blocks of boxes per dispatch. A class has thousands of boxes, few of them with a score, and each dispatch takes time."""
 
 
 class _Candidates:
-    """Of rows of keys (rows, columns), u32, those that are not 0, in their order: how many `there` are in each row, their `places`,
-    and the keys there. Sorting these takes less time than sorting rows of which most keys are 0: on an H100 a run with 25,200 boxes
-    of 80 classes, 2,000 of which have a score, takes 1 ms less."""
+    """The non-zero keys of each row of keys (rows, columns), u32, in their order.
+
+    `there` is their number in each row, `places` are their positions, `keys` the keys themselves. Sorting these is faster
+    than sorting rows of mostly zeros. On an H100, a run with 25,200 boxes of 80 classes, 2,000 of them with a score, takes 1
+    ms less.
+    """
 
     def __init__(self, b: Builder, keys: Operand) -> None:
         rows, columns = keys.shape
@@ -307,8 +317,9 @@ def non_max_suppression(
     *,
     center_point_box: Flag = 0,
 ) -> Operand:
-    """Batch, class and box of the boxes that no box of a higher score covers by more than a part, best first, in each class. Equal
-    scores come in the order of the boxes; a box without a number as its score is none."""
+    """Returns batch, class and box of the selected boxes, best first in each class. A box is dropped if a box with a higher
+    score overlaps it by more than the threshold. Equal scores are in the order of the boxes. A box with a score of NaN is
+    dropped."""
     batch, classes, count = scores.shape
     rows = batch * classes
     limit = most.dims("the most boxes of a class")[0] if most is not None else 0
@@ -324,7 +335,7 @@ def non_max_suppression(
     order = sorted_places(b, candidates.keys, "x > y", count, candidates.there)
     part = iou_threshold if iou_threshold is not None else b.constant(np.zeros(1, np.float32))
     block = 1 << (min(256, b.target.max_invocations).bit_length() - 1)
-    parts = 2 if b.target.software else _PARTS  # there the loops of an invocation are limited
+    parts = 2 if b.target.software else _PARTS  # loops of an invocation are limited there
     by_row = (1, 1)
     chosen, counts = b.call(
         "suppress",

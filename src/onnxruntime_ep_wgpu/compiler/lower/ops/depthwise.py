@@ -1,4 +1,4 @@
-"""Depthwise convolution: every output channel sees one input channel, so elements are used by neighbours, not channels.
+"""Depthwise convolution: every output channel reads one input channel, so neighbours reuse elements, and channels do not.
 
 An invocation computes a small block of neighbouring outputs and loads each input element of its block once.
 """
@@ -13,7 +13,7 @@ from .blocks_last import convolved
 from .plane import Plane
 from .window import Window
 
-LARGEST = 64  # taps; a larger kernel makes too much text
+LARGEST = 64  # taps; a larger kernel generates too much text
 
 
 def supports(win: Window) -> bool:
@@ -22,12 +22,12 @@ def supports(win: Window) -> bool:
 
 
 def supports_four_channels(b: Builder, x: Operand, w: Operand) -> bool:
-    """Whether x has its channels last in memory, four of which an invocation can take."""
+    """Whether x is channels-last, with whole vectors of four channels for an invocation."""
     return b.formats.of([x.view]).permutation != () and w.shape[0] == x.shape[1] and quotient(w.shape[0], 4) is not None
 
 
 def of_four_channels(b: Builder, x: Operand, w: Operand, win: Window) -> Operand:
-    """Like `depthwise_convolution`, of an image whose channels are last in memory, as those of the result then are."""
+    """Like `depthwise_convolution`, for a channels-last image. The result is channels-last too."""
     workgroup, fours = tune.depthwise_last(b.target).workgroup, floordiv(w.shape[0], 4)
 
     def variant(runs: Dim) -> Variant:
@@ -38,7 +38,8 @@ def of_four_channels(b: Builder, x: Operand, w: Operand, win: Window) -> Operand
 
 
 def depthwise_convolution(b: Builder, x: Operand, w: Operand, win: Window) -> Operand:
-    """x (batch, channels, *inputs) with w (channels * n, 1, *kernel) to (batch, channels * n, *outputs), in the type of sums."""
+    """Convolves x (batch, channels, *inputs) with w (channels * n, 1, *kernel) to (batch, channels * n, *outputs), in the
+    accumulator type."""
     plane = Plane(win)
     batch, features = x.shape[0], w.shape[0]
     image = b.reshape(x, (*x.shape[:2], *plane.inputs))

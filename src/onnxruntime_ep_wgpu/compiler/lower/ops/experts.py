@@ -1,7 +1,8 @@
-"""Mixtures of experts: each token goes through the few experts that a router chose for it, whose results are weighed and added.
+"""Mixtures of experts: each token is processed by the few experts that a router selects for it, and their results are added
+with weights.
 
-A row of a product is a token at one of its experts, and reads the weights of that one alone, so few tokens cost what their
-experts weigh. Quantised weights stay packed, as in `blocks`.
+A row of a product is a token at one of its experts. It reads only that expert's weights. So for few tokens, the cost is that
+of loading their experts' weights. Quantised weights stay packed, as in `blocks`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ _ACTIVATIONS = {name.lower(): name for name in ("Relu", "Gelu", "Silu", "Identit
 
 @dataclass(frozen=True)
 class ExpertWeights:
-    """Weights (experts, n, k) as real numbers (experts * n, columns), of `bits` each in memory, and a bias (experts, n) or none."""
+    """Weights (experts, n, k) as real numbers (experts * n, columns), stored with `bits` each, and a bias (experts, n) or
+    None."""
 
     real: Operand
     experts: int
@@ -101,7 +103,7 @@ def _packed_layer(
 
 
 def _product(b: Builder, x: Operand, chosen: Operand, layer: ExpertWeights, share: int) -> Operand:
-    """x (rows / share, k) times the weights of the expert that each row has `chosen`: float32 (rows, n)."""
+    """Returns x (rows / share, k) times the weights of the expert `chosen` for each row: float32 (rows, n)."""
     rows = chosen.shape[0]
     right = Read(layer.real.view, (1, 1), reuse=True, vector=True)
     run, parts, workgroup = expert_rows(layer.k, layer.bits, packed_run(right), b.target)
@@ -131,11 +133,11 @@ def _product(b: Builder, x: Operand, chosen: Operand, layer: ExpertWeights, shar
 
 ActivationType = Literal["relu", "gelu", "silu", "identity", "swiglu"]
 QuantType = Literal["int"]
-_OF_CUDA = {"swiglu_limit_after_activation": 0}  # onnxruntime has another kernel for CUDA alone
+_OF_CUDA = {"swiglu_limit_after_activation": 0}  # onnxruntime has a different kernel for it on CUDA only
 
 
 class MixtureAttributes(TypedDict, total=False):
-    """What both operators have."""
+    """Attributes of both operators."""
 
     k: int
     activation_type: ActivationType
@@ -149,7 +151,7 @@ class MixtureAttributes(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Mixture:
-    """The same with what holds where a node does not say it."""
+    """The attributes of both operators, with their defaults."""
 
     k: int = 1
     activation_type: ActivationType = "relu"
@@ -207,7 +209,7 @@ def _mixed(
 
 
 def _weights(b: Builder, router: Operand, weights: Operand | None) -> Operand:
-    """What results are weighed with, per token and expert in float32: the softmax of the router, or given apart."""
+    """Returns the weights of results, per token and expert in float32: the softmax of the router, or the separate input."""
     if weights is not None:
         return b.pointwise("x", {"x": b.reshape(weights, router.shape)}, DType.FLOAT32)
     return softmax_rows(b, b.pointwise("x", {"x": router}, DType.FLOAT32), 1)
@@ -246,7 +248,7 @@ def mixture(
     fc3_bias: Operand | None = None,
     **attributes: Unpack[MixtureAttributes],
 ) -> Operand:
-    """fc2(activation(fc1(x)) * fc3(x)) of the k best experts of each token, weighed by the softmax of the router."""
+    """Returns fc2(activation(fc1(x)) * fc3(x)) of the k best experts of each token, weighted by the softmax of the router."""
     how = Mixture(**attributes)
     first, second = _layer(b, "fc1", fc1, fc1_bias), _layer(b, "fc2", fc2, fc2_bias)
     how.check_attributes(first.experts)
@@ -295,8 +297,8 @@ def quantised_mixture(
     weights_prepacked: int = -1,
     **attributes: Unpack[MixtureAttributes],
 ) -> Operand:
-    """As MoE, with weights of a few bits, a scale and a zero point for each column of an expert, or block of it; the shares of
-    the chosen experts, when the router's softmax is what weighs them, always add up to 1."""
+    """As MoE, with weights of a few bits. There is a scale and a zero point per column of an expert, or per block of it. If
+    the router's softmax provides the weights of the selected experts, these are always normalised to a sum of 1."""
     if weights_prepacked == 1:
         raise UnsupportedError("weights_prepacked 1: weights in an order that another provider reads")
     if block_size:
@@ -309,6 +311,6 @@ def quantised_mixture(
     if fc3 is not None:
         gate = _packed_layer(b, "fc3", fc3, fc3_scales, fc3_zeros, fc3_bias, bits[2], block_size)
     how.check_attributes(first.experts)
-    if router_weights is None:  # as the CPU provider has it, whatever the attribute says
+    if router_weights is None:  # as in the CPU provider, for every value of the attribute
         how = replace(how, normalize_routing_weights=1)
     return _mixed(b, x, router_probs, router_weights, first, second, gate, how)

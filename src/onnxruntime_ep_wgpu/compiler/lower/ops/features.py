@@ -1,7 +1,8 @@
-"""Features before a model of `ai.onnx.ml`: scaling, replacement, numbers for labels, selection, one row of several inputs.
+"""Feature operators before a model of `ai.onnx.ml`: scaling, replacement, label encoding, selection, concatenation of inputs
+to a row.
 
-Attributes hold the weights of these operators, so they become constants of the lowered graph. Texts and maps stay on the CPU: they
-have no memory on a device. Integers become f32 where the CPU provider makes floats of them.
+The weights of these operators are attributes, so they become constants of the lowered graph. Texts and maps stay on the CPU:
+they have no memory on a device. Integers become f32 where the CPU provider converts them to floats.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ from .registry import ANY, SINGLES, at_least, op
 
 LEARNT = "ai.onnx.ml"
 Norm = Literal["MAX", "L1", "L2"]
-_LARGEST_KEY = 2**31 - 2  # keys are compared as i32, in which a number beyond is one of the two limits
+_LARGEST_KEY = 2**31 - 2  # keys are compared as i32, where a number beyond is one of the two limits
 _ANY_NAN = np.float32(np.nan).view(np.int32)
 _LOWEST = float(np.finfo(np.float32).min)
 _WIDEST = 1 << 24  # columns of one input of a FeatureVectorizer
 
 
 def rows_of(b: Builder, x: Operand) -> Operand:
-    """Features as f32 (rows, features); one row may have no axis of rows. Raises UnsupportedError for other ranks."""
+    """Returns features as f32 (rows, features). A single row may omit the axis of rows. Raises UnsupportedError for other
+    ranks."""
     if x.rank not in (1, 2):
         raise UnsupportedError(f"rows of features are needed, of rank 1 or 2, and {x} is given")
     rows = x if x.rank == 2 else b.reshape(x, (1, *x.shape))
@@ -38,13 +40,13 @@ def rows_of(b: Builder, x: Operand) -> Operand:
 
 
 def weights(values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Floats of an attribute."""
+    """The floats of an attribute as f32."""
     with np.errstate(over="ignore"):
         return np.asarray(values, np.float32)
 
 
 def _by_feature(b: Builder, x: Operand, **values: np.ndarray) -> dict[str, Operand]:
-    """Constants beside the elements of x, which they are repeated for in row-major order, with the period of axis 1."""
+    """Returns constants that align with the elements of x. They are repeated in row-major order, with the period of axis 1."""
     count = len(next(iter(values.values())))
     if count == 1 or x.rank <= 2:
         return {name: b.constant(value) for name, value in values.items()}
@@ -56,13 +58,13 @@ def _by_feature(b: Builder, x: Operand, **values: np.ndarray) -> dict[str, Opera
 
 
 def _features(x: Operand) -> Dim:
-    """How many features an element's row has, as operators of any rank count them."""
+    """The number of features in the row of an element, as operators of any rank count them."""
     return 1 if x.rank == 0 else x.shape[min(x.rank, 2) - 1]
 
 
 @op("Scaler", domain=LEARNT, types=SINGLES)
 def scaler(b: Builder, x: Operand, *, scale: list[float] | None = None, offset: list[float] | None = None) -> Operand:
-    """(x - offset) * scale, with a number for each feature or one for all."""
+    """Returns (x - offset) * scale, with a number per feature or one for all."""
     scales, offsets = weights(scale or ()), weights(offset or ())
     if scales.size != offsets.size or not scales.size:
         raise UnsupportedError(
@@ -77,7 +79,8 @@ def scaler(b: Builder, x: Operand, *, scale: list[float] | None = None, offset: 
 
 @op("Normalizer", domain=LEARNT, types=SINGLES)
 def normalizer(b: Builder, x: Operand, *, norm: Norm = "MAX") -> Operand:
-    """Rows divided by their largest element, by the sum of their sizes or by their length; by nothing where that is 0."""
+    """Returns rows divided by their largest element, by the sum of their absolute values or by their length. If that is 0,
+    the row is unchanged."""
     rows = rows_of(b, x)
     if norm == "MAX":
         numbers = b.pointwise("where(isnan(x), lowest, x)", {"x": rows}, rows.dtype, lowest=_LOWEST)
@@ -94,7 +97,7 @@ def normalizer(b: Builder, x: Operand, *, norm: Norm = "MAX") -> Operand:
 
 @op("Binarizer", domain=LEARNT, types=SINGLES)
 def binarizer(b: Builder, x: Operand, *, threshold: float = 0.0) -> Operand:
-    """1 above the threshold, else 0. NaN, which is an error of the CPU provider, is not above it."""
+    """Returns 1 above the threshold, else 0. NaN, which is an error in the CPU provider, counts as not above it."""
     limit = float(np.float32(threshold))
     return b.pointwise(f"{x.dtype.compute}(f32(x) > limit)", {"x": x}, x.dtype, limit=limit)
 
@@ -109,7 +112,7 @@ def imputer(
     imputed_value_int64s: list[int] | None = None,
     replaced_value_int64: int = 0,
 ) -> Operand:
-    """A number for each feature, or the first one for all, in place of one number, which may be NaN."""
+    """Replaces one number, which may be NaN, with a number per feature, or with the first one for all features."""
     values: list[float] | list[int] | None = imputed_value_floats if x.dtype.is_float else imputed_value_int64s
     if not values:
         raise UnsupportedError(f"no values to impute in {x}")
@@ -138,7 +141,7 @@ def _numbers(values: Sequence[float] | Sequence[int], dtype: DType) -> np.ndarra
 
 
 def _place_keys(b: Builder, x: Operand) -> Operand:
-    """Elements as i32 that are equal where the elements are: all NaN are one, and both zeros."""
+    """Returns elements as i32 keys that are equal if the elements are: all NaN share a key, and so do both zeros."""
     if not x.dtype.is_float:
         return narrowed(b, x)
     body = "let v = x_at(at); return select(select(0, bitcast<i32>(v), bool_of_f32(v)), i32($NAN), isnan_f32(v));"
@@ -146,19 +149,19 @@ def _place_keys(b: Builder, x: Operand) -> Operand:
 
 
 def _keys(values: np.ndarray, floats: bool, nan: bool) -> np.ndarray:
-    """The same of keys."""
+    """The same for the keys of a table."""
     if not floats:
         if values.size and (int(values.max()) > _LARGEST_KEY or int(values.min()) < -_LARGEST_KEY):
             raise UnsupportedError(f"keys beyond {_LARGEST_KEY}, as integers of 32 bits are compared")
         return values.astype(np.int32)
     numbers = values.astype(np.float32)
     bits = np.where(numbers == 0, np.int32(0), numbers.view(np.int32))
-    # Version 2 finds no NaN: the key of an element is then one that no element has.
+    # Version 2 finds no NaN: the key is then one that no element has.
     return np.where(np.isnan(numbers), _ANY_NAN if nan else np.int32(_ANY_NAN + 1), bits)
 
 
 def looked_up(b: Builder, x: Operand, keys: np.ndarray, values: np.ndarray, nan: bool = True) -> Operand:
-    """values[k] where x is keys[k], the first of equal ones, and values[-1] where it is none of them."""
+    """Returns values[k] where x equals keys[k], the first of equal keys, and values[-1] where it equals none."""
     found, first = np.unique(_keys(keys, x.dtype.is_float, nan), return_index=True)
     ordered = np.append(values[first], values[-1:])
     return b.map(
@@ -190,7 +193,7 @@ def label_encoder(
     default_int64: int = -1,
     default_float: float = -0.0,
 ) -> Operand:
-    """Numbers for numbers. A NaN among the keys equals nothing."""
+    """Maps numbers to numbers. A NaN among the keys matches nothing."""
     keys = _given(keys_int64s, keys_floats)
     values = _given(values_int64s, values_floats)
     default = default_float if values.dtype == np.float32 else default_int64
@@ -212,7 +215,7 @@ def label_encoder_4(
     default_float: float = -0.0,
     default_tensor: np.ndarray | None = None,
 ) -> Operand:
-    """Numbers for numbers, which may be tensors. A NaN among the keys is every NaN."""
+    """Maps numbers to numbers, which may be tensors. A NaN among the keys matches every NaN."""
     keys = _given(keys_int64s, keys_floats, keys_tensor)
     values = _given(values_int64s, values_floats, values_tensor)
     if default_tensor is not None:
@@ -223,7 +226,7 @@ def label_encoder_4(
 
 
 def _given(integers: list[int] | None, floats: list[float] | None, tensor: np.ndarray | None = None) -> np.ndarray:
-    """The one of an operator's lists that a node has."""
+    """Returns the one of an operator's lists that the node has."""
     if tensor is not None:
         return np.asarray(tensor).reshape(-1)
     if floats:
@@ -247,10 +250,10 @@ def _encoded(b: Builder, x: Operand, keys: np.ndarray, values: np.ndarray, defau
 
 @op("OneHotEncoder", domain=LEARNT, types=SINGLES)
 def one_hot_encoder(b: Builder, x: Operand, *, cats_int64s: list[int] | None = None, zeros: Flag = 1) -> Operand:
-    """1 at the place of an element's category along a new axis. Floats are cut to integers.
+    """Returns 1 at the position of an element's category along a new axis. Floats are truncated to integers.
 
-    Without `zeros` an unknown category is an error of runs that check everything (validationMode full), and a row of zeros in
-    others.
+    Without `zeros`, an unknown category is an error in runs that check everything (validationMode full). Other runs return a
+    row of zeros.
     """
     if not cats_int64s:
         raise UnsupportedError("no categories that are integers; texts have no memory on a device")
@@ -274,7 +277,7 @@ def one_hot_encoder(b: Builder, x: Operand, *, cats_int64s: list[int] | None = N
 
 @op("ArrayFeatureExtractor", domain=LEARNT, types=ANY, indices=INDICES, ranks={"x": at_least(1)})
 def array_feature_extractor(b: Builder, x: Operand, indices: Operand) -> Operand:
-    """Elements along the last axis, which any number of indices pick; one row is a batch of one."""
+    """Gathers elements along the last axis by any number of indices. A single row is a batch of one."""
     check_indices(b, indices, along(x, x.rank - 1)._replace(low=0))
     result = gather(b, x, b.reshape(indices, (indices.size,)) if indices.rank != 1 else indices, axis=-1)
     return b.reshape(result, (1, *result.shape)) if x.rank == 1 else result
@@ -282,7 +285,7 @@ def array_feature_extractor(b: Builder, x: Operand, indices: Operand) -> Operand
 
 @op("FeatureVectorizer", domain=LEARNT, types=SINGLES)
 def feature_vectorizer(b: Builder, *xs: Operand, inputdimensions: list[int]) -> Operand:
-    """Rows of all inputs side by side, each cut or filled with zeros to its number of columns."""
+    """Concatenates the rows of all inputs, each cut or zero-padded to its number of columns."""
     if len(xs) != len(inputdimensions) or not xs or any(not 0 <= it <= _WIDEST for it in inputdimensions):
         raise UnsupportedError(f"{len(xs)} inputs and the dimensions {inputdimensions}")
     parts = [_columns(b, x, width) for x, width in zip(xs, inputdimensions, strict=True)]

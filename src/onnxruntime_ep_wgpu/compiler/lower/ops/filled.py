@@ -1,4 +1,4 @@
-"""Range, ConstantOfShape and Constant: tensors whose elements are read from none."""
+"""Range, ConstantOfShape and Constant: tensors with elements that depend on no tensor's elements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from .shape import extents
 @op("Range", types=FLOATS | INTEGERS)
 @op("Range", domain=MICROSOFT, types=FLOATS | INTEGERS)
 def range_(b: Builder, start: Operand, limit: Operand, delta: Operand | None = None) -> Operand:
-    """start + k * delta, which is 1 where Microsoft's has none; the number of elements follows from shapes or numbers."""
+    """Returns start + k * delta. The delta is 1 if com.microsoft's operator omits it. The number of elements follows from
+    shapes or numbers."""
     delta = b.constant(np.ones((), start.dtype.numpy)) if delta is None else delta
     if len({o.dtype for o in (start, limit, delta)}) > 1:
         raise UnsupportedError(f"bounds {start} and {limit} and a step {delta} of different types")
@@ -41,8 +42,8 @@ def range_(b: Builder, start: Operand, limit: Operand, delta: Operand | None = N
 
 
 def _bound(b: Builder, x: Operand) -> Dim | float:
-    """A bound of a range: a dim where it is a whole number, else a fraction. It is constant, derived from shapes, or a number that
-    kernels are made for."""
+    """Returns a bound of a range: a dim for a whole number, else a float. It is constant, derived from shapes, or a number
+    that kernels are specialised for."""
     x.check_one("a bound of the range")
     if x.has_host:
         return x.dims("a bound of the range")[0]

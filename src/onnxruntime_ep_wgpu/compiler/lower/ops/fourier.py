@@ -1,9 +1,10 @@
-"""Fourier transforms: DFT, STFT, and MelWeightMatrix for what follows them.
+"""Fourier transforms: DFT, STFT, and MelWeightMatrix, which commonly follows them.
 
-A row whose length has small factors alone, and fits into workgroup memory, is loaded and stored once, by one kernel for all steps.
-Else a transform of N elements takes a kernel for each factor of N. A step makes one transform of RADIX transforms, in Stockham's
-order: no element is moved for its own sake (C. Van Loan, Computational Frameworks for the FFT, 1992). Sums are f32 for f16 too. The
-table of roots of unity is calculated in f64. Where the CPU provider differs from ONNX's definition, the definition counts.
+If a row's length has only small factors and fits into workgroup memory, one kernel does all steps, and loads and stores the
+row once. Otherwise a transform of N elements takes one kernel per factor of N. A step combines RADIX transforms to one, in
+Stockham's order, without a separate reordering (C. Van Loan, Computational Frameworks for the FFT, 1992). Accumulation is in
+f32 for f16 too. The table of roots of unity is computed in f64. Where the CPU provider differs from ONNX's definition, these
+follow the definition.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from .pointwise import type_of
 from .registry import FLOATS, INTEGERS, KnownShape, at_least, op
 
 MOST = 1 << 20
-"""Elements of a transform: the table of roots takes 8 bytes each."""
+"""The maximum number of elements of a transform: the table of roots takes 8 bytes each."""
 MOST_RADIX = 16
-"""A step of fewer parts reads less, and more steps store more. Prime factors above it are steps of their own."""
+"""The largest factor of a step, except for larger primes, which are steps of their own. A step of fewer parts reads less, but
+more steps store more."""
 
 
 @op("DFT", since=17, types=FLOATS, dft_length=INTEGERS, ranks={"x": at_least(2)})
@@ -39,7 +41,7 @@ def dft_17(
     inverse: Flag = 0,
     onesided: Flag = 0,
 ) -> Operand:
-    """Versions 17 to 19, whose axis is an attribute."""
+    """Versions 17 to 19, with the axis as an attribute."""
     return _dft(b, x, dft_length, axis_of(axis, x.rank), bool(inverse), bool(onesided))
 
 
@@ -54,7 +56,7 @@ def dft(
     onesided: Flag = 0,
     result_shapes: Sequence[KnownShape | None] = (),
 ) -> Operand:
-    """The last axis of x has real parts, or real and imaginary ones."""
+    """The last axis of x contains real parts, or real and imaginary parts."""
 
     def result(axes: tuple[int, ...]) -> list[Dim] | None:
         along = axes[0]
@@ -98,7 +100,8 @@ def stft(
     *,
     onesided: Flag = 1,
 ) -> Operand:
-    """signal (batch, elements, 1 or 2) as (batch, frames, bins, 2): a transform of each frame, times the window."""
+    """Returns the transform of each frame, multiplied with the window: signal (batch, elements, 1 or 2) to (batch, frames,
+    bins, 2)."""
     (step,) = b.assumed_ints([_one(frame_step, "the step of the frames")], "the step of the frames", lambda _: [1])
     if step < 1:
         raise UnsupportedError(f"the step of the frames is {step}")
@@ -126,7 +129,8 @@ def stft(
 
 
 def _transformed(b: Builder, x: Operand, count: int, inverse: bool, onesided: bool) -> Operand:
-    """x (rows, elements, 1 or 2) as (rows, bins, 2), f32; with `inverse` and `onesided` x has one half, and the result is real."""
+    """Returns x (rows, elements, 1 or 2) as (rows, bins, 2), f32. With `inverse` and `onesided`, x is one half, and the
+    result is real."""
     parts = x.shape[2]
     if parts not in (1, 2):
         raise UnsupportedError(f"the last axis has {parts} elements: it has real parts, or real and imaginary ones")
@@ -174,7 +178,7 @@ def _transformed(b: Builder, x: Operand, count: int, inverse: bool, onesided: bo
 
 
 def _radices(count: int) -> list[int]:
-    """Factors of `count`, as few as there are with none above MOST_RADIX but primes; the largest first."""
+    """Returns the fewest factors of `count` such that none except primes is above MOST_RADIX, the largest first."""
     primes, left, p = [], count, 2
     while p * p <= left:
         while left % p == 0:
@@ -203,7 +207,7 @@ def mel_weight_matrix(
     *,
     output_datatype: int = 1,
 ) -> Operand:
-    """Triangles on the mel scale, (bins of one side of a transform, bands): a constant for the values that its inputs have."""
+    """Returns triangles on the mel scale, (bins of a one-sided transform, bands): a constant for the values of its inputs."""
 
     def whole(x: Operand, what: str, usual: int) -> int:
         return b.assumed_ints([_one(x, what)], what, lambda _: [usual])[0]

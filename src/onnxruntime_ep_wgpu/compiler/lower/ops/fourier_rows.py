@@ -1,6 +1,7 @@
 """Fourier transforms of rows that fit into workgroup memory: one kernel, `fourier_rows.wgsl`.
 
-A row goes through a few passes, each a factor of its length. An invocation makes transforms of so many elements in registers.
+A row goes through a few passes, one per factor of its length. An invocation computes transforms of that many elements in
+registers.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from ...dims import ceildiv, equal
 from ...ir import Read, Variant
 from ..builder import Builder, Operand
 
-_SHORT = 1024  # elements of a workgroup: of several rows, where these are short
+_SHORT = 1024  # elements of a workgroup, which processes several rows if these are short
 _OF_LANE = 16  # elements that an invocation has in registers
 _PARTS = {
     2: (2, 1), 3: (3, 1), 4: (4, 1), 5: (5, 1), 6: (3, 2), 7: (7, 1), 8: (4, 2), 9: (3, 3), 10: (5, 2), 12: (3, 4), 14: (7, 2),
     15: (5, 3), 16: (4, 4),
 }  # fmt: skip
-"""Elements of a pass in registers, as products of two small transforms, the second one of even size where one is."""
+"""Maps the elements of a pass to a product of two small transforms. The second one has an even size if one has."""
 
 
 def in_workgroups(
     b: Builder, x: Operand, roots: Operand, count: int, half: bool, onesided: bool, turn: float, scale: float
 ) -> Operand | None:
-    """One kernel that loads and stores each element once, for lengths with small factors that fit into workgroup memory; None for
-    others. `turn` is the sign of the angles."""
+    """Appends one kernel that loads and stores each element once. It supports lengths with small factors that fit into
+    workgroup memory. Returns None for others. `turn` is the sign of the angles."""
     passes = _passes(count)
     if passes is None:
         return None
@@ -92,11 +93,13 @@ def in_workgroups(
 
 @cache
 def _passes(count: int) -> tuple[int, ...] | None:
-    """Factors of `count` that _PARTS has, as few as there are, and the smallest of these. The last one is even if `count` is, so
-    that the element at half of `count` is a sum of elements as they are, and real for real ones. The largest of three is between
-    the others, which load and store two elements at a time. None where there are none.
+    """Returns the fewest factors of `count` that are in _PARTS, and the smallest of these; None if there are none.
 
-    Rows of at most 64 elements have none above 8: more rows are loaded at the same time, whose elements lie together.
+    * The last factor is even if `count` is. The element at half of `count` is then a sum of unrotated elements, so it is real
+      for real input.
+    * The largest of three factors is in the middle: the first and the last pass load and store two elements at a time.
+    * Rows of at most 64 elements have no factor above 8. More rows are then loaded at the same time, and their elements are
+      contiguous.
     """
     found = _fewest(count, 16 if count > 64 else 8)
     if not found:

@@ -1,6 +1,6 @@
-"""Gates of models with a state of fixed size and of hyper-connections, as ONNX Runtime fuses them.
+"""Gates of models with a fixed-size state and of hyper-connections, as ONNX Runtime fuses them.
 
-Each is sums, normalisations and maps that others have. What is between them is calculated in float32.
+Each consists of sums, normalisations and maps. Intermediate values are in float32.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _same(b: Builder, name: str, x: Operand, shape: tuple[Dim, ...]) -> None:
 
 @op("GatedAdd", domain=MICROSOFT, types=FLOATS, ranks={"x": at_least(1)})
 def gated_add(b: Builder, x: Operand, y: Operand, gate: Operand, weight: Operand | None = None) -> Operand:
-    """x + y * gate, for x and y (..., C) and a gate (..., 1)."""
+    """Returns x + y * gate, for x and y (..., C) and a gate (..., 1)."""
     if weight is not None:
         raise UnsupportedError("gate_weight, of bfloat16 on CUDA alone: a plain gate is known")
     _same(b, "Y", y, x.shape)
@@ -51,7 +51,8 @@ def gated_rms_norm(
     activation: GateActivation = "silu",
     epsilon: float = 1e-5,
 ) -> Operand:
-    """rms_norm(x) * scale * activation(gate), for x and the gate (..., H * C); each C elements are normalised by themselves."""
+    """Returns rms_norm(x) * scale * activation(gate), for x and the gate (..., H * C). Each group of C elements is normalised
+    separately."""
     columns = scale.shape[0]
     if columns == 0:
         raise UnsupportedError(f"scale {scale}: a group of no elements has no mean")
@@ -68,7 +69,8 @@ def gated_rms_norm(
 def linear_attention_gate(
     b: Builder, a: Operand, bias: Operand, scale: Operand, rate: Operand | None = None, *, outputs: int = 1
 ) -> list[Operand]:
-    """scale * softplus(a + bias), for a (batch, sequence, heads) and a number per head each; and sigmoid(rate), as large."""
+    """Returns scale * softplus(a + bias), for a (batch, sequence, heads) and one bias and scale per head; and sigmoid(rate),
+    of the same shape."""
     for name, parameter in (("dt_bias", bias), ("decay_scale", scale)):
         _same(b, name, parameter, a.shape[-1:])
     decay = b.pointwise("s * softplus(a + d)", {"a": a, "d": bias, "s": scale}, a.dtype, a.shape, cost=14)
@@ -98,8 +100,9 @@ def engram_gate(
     epsilon: float = 1e-5,
     outputs: int = 1,
 ) -> list[Operand]:
-    """gate * value (batch, sequence, connections, size), for keys and queries of that shape, a value (batch, sequence, size) and
-    scales (connections, size); and that with a mean square of 1 in each row, times the last scale.
+    """Returns gate * value (batch, sequence, connections, size), and the same normalised to a mean square of 1 per row, times
+    `convolution_scale`. Keys and queries have that shape too; the value is (batch, sequence, size), scales are (connections,
+    size).
 
     The gate is sigmoid(sign(d) * sqrt(max(|d|, 1e-6))), d = sum(rms_norm(key) * rms_norm(query)) / sqrt(size).
     """

@@ -1,4 +1,4 @@
-"""MatMul and Gemm; of values that DequantizeLinear made of bytes these are multiplied, where matrix units do that."""
+"""MatMul and Gemm. Operands dequantised from bytes are multiplied as bytes, if matrix units support that."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .registry import REALS, op
 
 @op("MatMul", types=REALS | {DType.INT32, DType.UINT32, DType.INT64, DType.UINT64})
 def matmul(b: Builder, x: Operand, y: Operand) -> Operand:
-    """The product of matrices by the rules of numpy, in the type of x."""
+    """Returns the matrix product by numpy's rules, in the type of x."""
     result = dequantized_product(b, x, y)
     return product_of_matrices(b, x, y) if result is None else result
 
 
 def matrices(b: Builder, x: Operand, y: Operand, transA: int, transB: int) -> tuple[Operand, Operand, tuple[Dim, Dim]]:
-    """Both factors of a product of two matrices, either of which may be given transposed, and its shape."""
+    """Returns both factors of a product of two matrices, transposed if requested, and the shape of the result."""
     left = b.permute(x, (1, 0)) if transA else x
     right = b.permute(y, (1, 0)) if transB else y
     return left, right, (left.shape[0], right.shape[1])

@@ -1,6 +1,6 @@
-"""NGramHashMapping: rows of tables of n-grams, as hashes of the last tokens at each position.
+"""NGramHashMapping: rows of n-gram tables, as hashes of the last tokens at each position.
 
-Each order of n-grams mixes one more token into the numbers of the order before. Numbers wrap as the type of the tokens does.
+Each order of n-grams mixes one more token into the hash of the previous order. Numbers wrap as the token type does.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def n_gram_hash_mapping(
     reset_on_eos: int = 0,
     outputs: int = 1,
 ) -> list[Operand]:
-    """Hashes (batch, sequence, (max_ngram_size - 1) * n_head_per_ngram) of tokens x (batch, sequence), by order and head; and the
-    last max_ngram_size - 1 tokens, which are the `past` of the next call.
+    """Returns hashes (batch, sequence, (max_ngram_size - 1) * n_head_per_ngram) of tokens x (batch, sequence), by order and
+    head. Also returns the last max_ngram_size - 1 tokens, the `past` of the next call.
 
-    A hash is the exclusive or of each token times its multiplier, modulo the `rows` of its head, plus the head's offset. Tokens
-    before the first one are `pad_id`, or `end`; so are those on the other side of an `end` with `reset_on_eos`, and of another
-    segment.
+    A hash is the exclusive or of each token times its multiplier, modulo the `rows` of its head, plus the head's offset.
+    Tokens before the first one are `pad_id`, or `end`. So are tokens on the other side of an `end`, with `reset_on_eos`, and
+    tokens of another segment.
     """
     before, heads = max_ngram_size - 1, n_head_per_ngram
     if before < 1 or heads < 1:
@@ -83,7 +83,7 @@ def n_gram_hash_mapping(
     resets = end if reset_on_eos else None
     seen = None if segments is None else _with_first(b, segments, x, before)
     mixed: Operand | None = None
-    over: Operand | None = None  # whether what is so far back is beyond an end
+    over: Operand | None = None  # whether a token so far back is on the other side of an end
     results = []
     for back in range(max_ngram_size):
         token = b.slice(whole, 1, before - back, 1, length)
@@ -117,7 +117,7 @@ def n_gram_hash_mapping(
 
 
 def _with_first(b: Builder, segments: Operand, x: Operand, before: int) -> Operand:
-    """Segments with that of the first token in front so often, so that none ends before it."""
+    """Returns segments, extended at the front with copies of the first token's segment, so that no segment ends before it."""
     for have, want in zip(segments.shape, x.shape, strict=True):
         b.require(equal(have, want), "segment_ids {} for input_ids {}", segments, x)
     first = b.expand(b.slice(segments, 1, 0, 1, 1), (x.shape[0], before))
