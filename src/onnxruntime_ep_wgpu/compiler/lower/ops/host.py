@@ -1,12 +1,15 @@
-"""Operators on small integers known before anything runs: shape arithmetic, slice bounds, lengths.
+"""Operators on small integers that are known before a run: shape arithmetic, slice bounds, lengths.
 
-Values are numpy arrays of dims (ints or symbolic expressions), so Shape, Gather, Concat and the arithmetic between them
-vanish at compile time into expressions that a plan evaluates.
+Values are numpy arrays of dims (ints or symbolic expressions). Shape, Gather, Concat and the arithmetic between them thus
+become expressions at compile time, which a plan evaluates.
 
-Invariant: a value is what ONNX Runtime would hold in the value's type. Integers wrap, but for results of reductions, which stop at
-the limits of their type; floats are whole numbers that f32 holds. An expression that may leave a type of 8 or 16 bits wraps in its
-text. One that may leave a wider type stays as it is, because shapes are compared by their expressions: it is then not `known`, so
-that data is calculated on the device, and a shape that depends on it requires that it fits.
+Invariant: a value equals ONNX Runtime's value of the same type.
+
+* Integers wrap, except results of reductions, which saturate at the limits of their type.
+* Floats are whole numbers that f32 represents exactly.
+* An expression that may exceed a type of 8 or 16 bits contains the wrapping.
+* An expression that may exceed a wider type stays unchanged, because shapes are compared by their expressions. It is not
+  `known`: data is computed on the device, and a shape that depends on it requires that it fits.
 """
 
 from __future__ import annotations
@@ -27,15 +30,15 @@ Array = Any
 Rule = Callable[..., Any]
 
 _RULES: dict[str, Rule] = {}
-MOST_CONDITIONS = 64  # of one value; more are not worth carrying along
-WHOLE_FLOATS = 2**24  # up to here f32 holds every whole number
+MOST_CONDITIONS = 64  # of one value; a value with more is dropped
+WHOLE_FLOATS = 2**24  # up to here f32 represents every whole number
 _BOUNDED = frozenset({"ReduceSum", "ReduceProd"})  # reductions that do not wrap
-# What also works on whole numbers that were cast to floats, such as the bounds of a Range.
+# Also applies to whole numbers that were cast to floats, such as the bounds of a Range.
 _MOVES = frozenset({"Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape"})
 
 
 class _Unknown(Exception):
-    """The rule does not apply to these values; the operator then runs on the device."""
+    """Raised if a rule does not apply to these values. The operator then runs on the device."""
 
 
 def _rule(*names: str) -> Callable[[Rule], Rule]:
@@ -48,22 +51,23 @@ def _rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def reads_shape_alone(op_type: str, domain: str) -> bool:
-    """Whether an operator looks at no element of its operand."""
+    """Whether an operator reads no element of its operand."""
     return domain in ("", "ai.onnx") and op_type in ("Shape", "Size")
 
 
 def makes_shapes(op_type: str, domain: str) -> bool:
-    """Whether an operator is one of those that shapes are made of shapes with."""
+    """Whether an operator is one that computes shapes from shapes."""
     return domain in ("", "ai.onnx") and op_type in _RULES
 
 
 def evaluate(
     op_type: str, domain: str, operands: list[Operand | None], attributes: Mapping[str, Any]
 ) -> list[Operand] | None:
-    """Host values of a node's results, or None when they are not small integers or no rule knows the operator.
+    """Returns host values of a node's results. Returns None if they are not small integers, or if there is no rule for the
+    operator.
 
-    When every operand is known and nothing is required of a run, so are the results; otherwise they are evaluated when a
-    shape asks for them.
+    If every operand is known and no condition on runs is added, the results are known too. Otherwise they are evaluated when
+    a shape needs them.
     """
     if reads_shape_alone(op_type, domain) and operands[0] is not None:
         return _shape(op_type, operands[0], attributes)
@@ -81,7 +85,7 @@ def evaluate(
     try:
         if op_type in ("Div", "Mod"):
             _require_divisors(given[1].host, conditions)
-        # Symbols of inputs are only named here; they are used when a shape needs them.
+        # Symbols of inputs are only named here. They are evaluated if a shape needs them.
         result = _RULES[op_type]([o.host if o is not None else None for o in operands], dict(attributes))
         arrays = list(result) if isinstance(result, (list, tuple)) else [result]
         if any(a.size > LARGEST_HOST_VALUE for a in arrays):
@@ -91,7 +95,7 @@ def evaluate(
         wraps = not any(o.dtype.is_float for o in given)
         arrays = [_held(a, dtype, wraps, conditions) for a in arrays]
     except (_Unknown, ValueError, IndexError):
-        # numpy refuses what ONNX refuses of these operators; the one for the device then says what is wrong.
+        # numpy raises for the operands that ONNX rejects for these operators. The device operator then reports the fault.
         return None
     if len(conditions) > MOST_CONDITIONS:
         return None
@@ -100,7 +104,8 @@ def evaluate(
 
 
 def _require_divisors(divisors: Array, conditions: Conditions) -> None:
-    """Dividing by a constant 0 is left to the provider that runs the node; by what may be 0, to the runs in which it is not."""
+    """Division by a constant 0 is left to the provider that runs the node. For a divisor that may be 0, requires that it is
+    not."""
     for divisor in divisors.reshape(-1):
         if dims.may_be(divisor, 0):
             if isinstance(divisor, int):
@@ -109,9 +114,10 @@ def _require_divisors(divisors: Array, conditions: Conditions) -> None:
 
 
 def _held(array: Array, dtype: DType, wraps: bool, conditions: Conditions) -> Array:
-    """The elements as `dtype` holds them. What has to hold for that is added to `conditions`.
+    """Returns the elements as represented in `dtype`. Adds the conditions for that to `conditions`.
 
-    Without `wraps` they come from a float: what does not fit has no meaning, and a constant that does not is _Unknown.
+    Without `wraps` the elements come from a float: a value that does not fit is undefined, and for a constant raises
+    _Unknown.
     """
 
     def held(value: Any) -> Dim:
@@ -178,8 +184,8 @@ def _array(value: Any) -> Array:
 
 
 def _elementwise(function: Callable[..., Dim], *arrays: Array) -> Array:
-    """A function of dims, of the elements. Those of bool are 0 and 1: True is equal to 1, and a result that is kept of it would be
-    taken for that of a dim."""
+    """Applies a function of dims to the elements. Elements of type bool become 0 and 1. Otherwise, since True equals 1, a
+    cached result for it would be returned for a dim."""
     _small(np.broadcast_shapes(*(it.shape for it in arrays)))
 
     def of_dims(*values: Any) -> Dim:
@@ -189,7 +195,7 @@ def _elementwise(function: Callable[..., Dim], *arrays: Array) -> Array:
 
 
 def _small(shape: Sequence[int]) -> None:
-    """Raises _Unknown for what would be no small result, before its elements are made: two small operands may give a large one."""
+    """Raises _Unknown for a result that is not small, before it is created: two small operands can have a large result."""
     if math.prod(shape) > LARGEST_HOST_VALUE:
         raise _Unknown
 
@@ -224,7 +230,7 @@ for _names, _function in {
 
 
 def _least(x: Dim, y: Dim) -> Dim:
-    """The minimum, without it where the intervals decide: ONNX models cap with the largest number of a type."""
+    """The minimum, simplified where the intervals decide: ONNX models cap with the largest number of a type."""
     if dims.limits(x)[1] <= dims.limits(y)[0]:
         return x
     return y if dims.limits(y)[1] <= dims.limits(x)[0] else dims.minimum(x, y)
@@ -258,7 +264,7 @@ _RULES["Identity"] = lambda inputs, attributes: inputs[0]
 
 @_rule("Mod")
 def _mod(inputs: list[Array], attributes: dict[str, Any]) -> Array:
-    """The remainder has the sign of the divisor; with `fmod` that of the dividend."""
+    """The remainder has the sign of the divisor, or with `fmod` that of the dividend."""
     if attributes.get("fmod", 0):
         return _elementwise(lambda x, y: x - dims.truncdiv(x, y) * y, *inputs)
     return _elementwise(dims.mod, *inputs)

@@ -1,11 +1,14 @@
-"""Indices that come out of tensors: seen in all their 64 bits, checked where they are known, safe where they are not.
+"""Indices from tensors: read with all their 64 bits, checked where they are known, safe where they are not.
 
-In: an operand of indices and, per axis that it counts along, what is allowed. Out: the same indices as i32, in which one
-that does not fit is the furthest number on its side, hence still outside every axis.
+In: an operand of indices and, per indexed axis, the valid range. Out: the same indices as i32. An index that does not fit
+becomes the extreme number on its side, which is still outside every axis.
 
-An index out of range is an error (`OutOfRangeError`) when it is a constant, an error of the run when its axis depends on
-the run, and an error of the run with validationMode=full when it is data (`Builder.expect`). Otherwise data out of
-range is clamped or skipped, as each operator says, and never reaches memory outside a tensor.
+An index out of range is an error:
+
+* a constant raises `OutOfRangeError`,
+* if its axis depends on the run, it is an error of the run,
+* if it is data, it is an error of runs with validationMode=full (`Builder.expect`). Other runs clamp or skip it, as each
+  operator defines, and never access memory outside a tensor.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ INDICES = frozenset({DType.INT32, DType.INT64})
 
 
 class Allowed(NamedTuple):
-    """The least and the largest index, and what it counts along, for messages."""
+    """The least and the largest valid index, and a name for what is indexed, for messages."""
 
     low: Dim
     high: Dim
@@ -32,12 +35,12 @@ class Allowed(NamedTuple):
 
 
 def along(x: Operand, axis: int, what: str = "the data") -> Allowed:
-    """Indices of an axis of x; negative ones count from its end."""
+    """The valid indices of an axis of x; negative ones count from its end."""
     return Allowed(-x.shape[axis], x.shape[axis] - 1, f"axis {axis} of {what} {x}")
 
 
 def index32(b: Builder, indices: Operand, *allowed: Allowed) -> Operand:
-    """Indices as i32. With one `allowed` it holds for all of them, with several each for its place along the last axis."""
+    """Returns indices as i32. A single `allowed` applies to all of them; several apply to one place each along the last axis."""
     if len(allowed) > 1:
         for k, bounds in enumerate(allowed):
             check_indices(b, _column(b, indices, k), bounds)
@@ -47,7 +50,7 @@ def index32(b: Builder, indices: Operand, *allowed: Allowed) -> Operand:
 
 
 def narrowed(b: Builder, x: Operand) -> Operand:
-    """Whole numbers as i32; what does not fit becomes the least or the largest one. Fractions are cut off."""
+    """Returns integers as i32. A number that does not fit becomes the least or the largest i32. Fractions are truncated."""
     kind = x.dtype.compute
     if x.dtype is DType.INT32:
         return x
@@ -56,14 +59,15 @@ def narrowed(b: Builder, x: Operand) -> Operand:
 
 
 def _column(b: Builder, indices: Operand, k: int) -> Operand:
-    """The k-th of the numbers along the last axis, with its value on the host where that is known."""
+    """Returns the k-th numbers along the last axis, with their host values if known."""
     host = (lambda: indices.host[..., k : k + 1]) if indices.has_host else None
     view = b.slice(indices, indices.rank - 1, k, 1, 1)
     return Operand(indices.dtype, view.shape, view.view, host=host, known=indices.known)
 
 
 def evenly_apart(indices: Operand, extent: Dim) -> tuple[Dim, int] | None:
-    """The first of known indices of an axis, counted from its beginning, and the step from each to the next; None for others."""
+    """Returns the first of known, evenly spaced indices of an axis, counted from its beginning, and their step; None for
+    others."""
     if indices.rank > 1 or not (indices.known and indices.has_host):
         return None
     values = [select(less(it, 0), it + extent, it) for it in indices.dims("the indices")]
@@ -75,7 +79,7 @@ def evenly_apart(indices: Operand, extent: Dim) -> tuple[Dim, int] | None:
 
 
 def check_indices(b: Builder, indices: Operand, allowed: Allowed) -> None:
-    """Raises OutOfRangeError for a constant that is not allowed; notes what only a run can check."""
+    """Raises OutOfRangeError for a constant that is out of range, and requires what only a run can check."""
     low, high, what = allowed
     values = _known(indices)
     if values is None:
@@ -84,7 +88,8 @@ def check_indices(b: Builder, indices: Operand, allowed: Allowed) -> None:
     for place, value in _extremes(values):
         text = f"the index {{}}{f' at {list(place)}' if place else ''} is outside {what}"
         for inside in (less_equal(low, value), less_equal(value, high)):
-            if inside == 0 and not b.assumes:  # else a run may have another axis, and this graph is not the one for it
+            # with assumptions, a run may have another axis, for which this graph is not used
+            if inside == 0 and not b.assumes:
                 raise OutOfRangeError(f"{text.format(value)}: change the model, or name the node in forceCpuNodeNames")
             b.require(inside, text, value)
 
@@ -96,7 +101,7 @@ def _known(indices: Operand) -> np.ndarray | None:
 
 
 def _extremes(values: np.ndarray) -> list[tuple[tuple[int, ...], Dim]]:
-    """The least and the largest number, and all that depend on the run, each with its place."""
+    """Returns the least and the largest number, and all that depend on the run, each with its position."""
     flat = values.reshape(-1)
     if values.dtype == object:
         numbers = [k for k, v in enumerate(flat) if isinstance(v, int)]

@@ -1,4 +1,4 @@
-"""Operators that pick elements by computed indices, or make elements from them; see `index` for indices out of range."""
+"""Operators that select elements by computed indices, or generate elements from indices. For indices out of range see `index`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .shape import extents
 
 @op("Gather", types=ANY, indices=INDICES)
 def gather(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) -> Operand:
-    """y[outer, k, inner] = x[outer, indices[k], inner]; negative indices count from the end. Known ones that lie evenly apart,
-    as one alone does, are a view."""
+    """y[outer, k, inner] = x[outer, indices[k], inner]; negative indices count from the end. For known, evenly spaced
+    indices, such as a single one, the result is a view."""
     axis = axis_of(axis, x.rank)
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     check_indices(b, indices, along(x, axis))
@@ -51,9 +51,9 @@ def gather(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) -> Operan
 
 
 def gather_along(b: Builder, x: Operand, indices: Operand, axis: int, *allowed: Allowed) -> Operand:
-    """y[..., k, ...] = x[..., indices[..., k, ...], ...]; on the other axes indices may be shorter than x.
+    """y[..., k, ...] = x[..., indices[..., k, ...], ...]. On the other axes, indices may be shorter than x.
 
-    Without `allowed` the indices are known to be right.
+    Without `allowed`, the indices are known to be valid.
     """
     groups, at, _ = beside(b, x, indices, axis)
     return b.map(
@@ -72,9 +72,12 @@ def gather_along(b: Builder, x: Operand, indices: Operand, axis: int, *allowed: 
 
 
 def beside(b: Builder, x: Operand, y: Operand, axis: int) -> tuple[list[int], int, tuple[int, ...]]:
-    """Over how many axes each coordinate counts that x and indices y share, the number of the one of `axis`, and the numbers of
-    those along which y may be shorter than x. On the other axes, where y is at most as long, both sides of `axis` are one
-    coordinate each when x and y have the same extents there."""
+    """Returns three values: the number of axes per coordinate that x and indices y share, the coordinate of `axis`, and the
+    coordinates along which y may be shorter than x.
+
+    If x and y have the same extents except along `axis`, the axes before and after it are one coordinate each. Otherwise each
+    axis is a coordinate, and y is at most as long as x there.
+    """
     if x.rank != y.rank:
         raise UnsupportedError(f"indices of rank {y.rank} for data of rank {x.rank}")
     for k in range(x.rank):
@@ -99,7 +102,7 @@ def gather_elements(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) 
 def gather_nd(
     b: Builder, x: Operand, indices: Operand, *, batch_dims: int = 0, result_shapes: Sequence[KnownShape | None] = ()
 ) -> Operand:
-    """The last axis of the indices picks along the axes of x that follow the batch; the rest of x is copied."""
+    """The last axis of the indices selects along the axes of x after the batch axes. The remaining axes of x are copied."""
     count, declared_shape = indices.shape[-1], result_shapes[0] if result_shapes else None
     if not isinstance(count, int) and declared_shape is not None:
         # The model states the rank of the result.
@@ -173,7 +176,7 @@ def one_hot(
     axis: int = -1,
     result_shapes: Sequence[KnownShape | None] = (),
 ) -> Operand:
-    """values[1] where the position along the new axis is the index, which may count from the end, else values[0]."""
+    """values[1] where the position along the new axis equals the index, which may count from the end; else values[0]."""
     depth.check_one("the depth")
     axis = axis_of(axis, indices.rank + 1)
     if depth.dtype.is_float and not depth.has_host:
@@ -203,7 +206,7 @@ def eye_like(b: Builder, x: Operand, *, dtype: int | None = None, k: int = 0) ->
     to = x.dtype if dtype is None else type_of(dtype)
     if to.compute is None:
         raise UnsupportedError(f"no kernel for results of type {to.label}")
-    k = min(max(k, -LARGEST), LARGEST)  # as empty as any diagonal outside
+    k = min(max(k, -LARGEST), LARGEST)  # any diagonal outside is as empty
     counter = b.map(
         "return select(0i, 1i, i32(column) - i32(row) == #(K)i);",
         DType.INT32,
@@ -234,7 +237,7 @@ def pad(
     paddings: list[int] | None = None,
     value: float = 0.0,
 ) -> Operand:
-    """Pads, which may be negative and expressions of the input shapes, are all beginnings and then all ends."""
+    """`pads` has all begins, then all ends. They may be negative, and expressions of the input shapes."""
     given = axes_of(b, axes, None, x.rank)
     where = list(range(x.rank)) if given is None else [axis_of(a, x.rank) for a in given]
     amounts: list[Dim] = list(pads or paddings or [])
@@ -252,7 +255,7 @@ def pad(
             x = b.slice(x, a, -begins[a], 1, x.shape[a] + begins[a] + ends[a])
         return x
     if mode != "constant":
-        # What is cropped at one end is not there to be repeated at the other.
+        # Elements cropped at one end must not be repeated at the other.
         for a in padded:
             before, after = maximum(-begins[a], 0), maximum(-ends[a], 0)
             if before != 0 or after != 0:
@@ -284,7 +287,7 @@ def pad(
 @op("Trilu", types=ANY, diagonal=INTEGERS, ranks={"x": at_least(2)})
 @op("Trilu", domain=MICROSOFT, types=ANY, diagonal=INTEGERS, ranks={"x": at_least(2)})
 def trilu(b: Builder, x: Operand, diagonal: Operand | None = None, *, upper: Flag = 1) -> Operand:
-    """Keeps the upper or lower triangle of the last two axes and zeroes the rest."""
+    """Keeps the upper or lower triangle of the last two axes, and sets the rest to zero."""
     k = index32(b, b.reshape(diagonal, (1,))) if diagonal is not None else b.constant(np.zeros(1, np.int32))
     groups = (x.rank - 2, 1, 1)
     return b.map(

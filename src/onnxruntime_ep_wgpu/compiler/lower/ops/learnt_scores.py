@@ -1,6 +1,6 @@
-"""What models of `ai.onnx.ml` do with their scores: transforms of rows of scores, and labels for places in them.
+"""Results from scores of `ai.onnx.ml` models: transforms of rows of scores, and labels of the best ones.
 
-The conventions are the CPU provider's: one score for two classes has a second one beside it.
+The conventions are the CPU provider's: a single score for two classes is extended to two.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ PostTransform = Literal["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"]
 TRANSFORMS: tuple[PostTransform, ...] = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 MOST_LABELS = 1 << 20
 
-# The inverse of the normal distribution as the CPU provider approximates it; `l` is log((1 - x) * (1 + x)), of 2 * score - 1.
+# The inverse of the normal distribution in the CPU provider's approximation. `l` is log((1 - x) * (1 + x)), of x = 2 * score
+# - 1.
 _HALF = "(4.3307503 + 0.5 * l)"
 _ROOT = f"sqrt(sqrt({_HALF} * {_HALF} - 6.802721 * l) - {_HALF})"
 
 
 def transformed(b: Builder, scores: Operand, transform: PostTransform) -> Operand:
-    """Rows of two or more scores, (rows, classes), after a transform."""
+    """Transforms rows of two or more scores, (rows, classes)."""
     if transform == "LOGISTIC":
         return b.pointwise("sigmoid(x)", {"x": scores}, scores.dtype, cost=8)
     if transform == "PROBIT":
@@ -45,21 +46,21 @@ def transformed(b: Builder, scores: Operand, transform: PostTransform) -> Operan
 
 
 def probit(b: Builder, scores: Operand) -> Operand:
-    """The inverse of the normal distribution; NaN outside of it."""
+    """The inverse of the normal distribution; NaN outside its domain."""
     log = b.pointwise("log((1 - (2 * x - 1)) * (1 + (2 * x - 1)))", {"x": scores}, scores.dtype, cost=8)
     expression = f"where(2 * x - 1 < 0, -1.4142135, 1.4142135) * {_ROOT}"
     return b.pointwise(expression, {"x": scores, "l": log}, scores.dtype, cost=8)
 
 
 def of_one(b: Builder, score: Operand, first: str, second: str) -> Operand:
-    """Two scores of one, (rows, 1), by an expression of s each."""
+    """Returns two scores computed from one, (rows, 1), each by an expression of s."""
     column = b.constant(np.arange(2, dtype=np.int32))
     operands = {"s": score, "c": column}
     return b.pointwise(f"where(c == 0, {first}, {second})", operands, score.dtype, (score.shape[0], 2), cost=8)
 
 
 def labels_of(labels: Sequence[int] | None, texts: Sequence[str] | None, least: int) -> np.ndarray:
-    """The labels of at least so many classes. Raises UnsupportedError for texts, and for fewer."""
+    """Returns the labels of at least `least` classes. Raises UnsupportedError for texts, and for fewer labels."""
     if texts:
         raise UnsupportedError("the labels are texts, which have no memory on a device")
     if not labels or not least <= len(labels) <= MOST_LABELS:
@@ -68,7 +69,7 @@ def labels_of(labels: Sequence[int] | None, texts: Sequence[str] | None, least: 
 
 
 def label_of_best(b: Builder, scores: Operand, labels: np.ndarray) -> Operand:
-    """The label of the first of the largest scores of each row."""
+    """Returns the label of the first of the largest scores of each row."""
     place = best_of_rows(b, scores)
     operands = {"place": (place, (1,)), "labels": (b.constant(labels), (1,))}
     body = "return labels_at(u32(place_at(row)));"
@@ -76,7 +77,7 @@ def label_of_best(b: Builder, scores: Operand, labels: np.ndarray) -> Operand:
 
 
 def label_by_sign(b: Builder, score: Operand, limit: float, no: int, yes: int) -> Operand:
-    """One of two labels by a score, (rows, 1): `yes` above the limit."""
+    """Returns one of two labels by a score, (rows, 1): `yes` above the limit."""
     above = b.pointwise("s > limit", {"s": score}, DType.BOOL, limit=limit)
     operands = {
         "a": b.reshape(above, (score.shape[0],)),

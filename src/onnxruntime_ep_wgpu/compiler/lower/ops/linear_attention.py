@@ -1,7 +1,7 @@
-"""What models with a state of fixed size do instead of attention: linear attention, and the causal convolution before it.
+"""Linear attention, and the causal convolution before it, for models with a fixed-size state instead of a KV cache.
 
-States are inputs and results, (batch, ...) or, with `state_window`, the last few of them, (window, batch, ...); sums and states
-are kept in float32 within a run.
+States are inputs and results, (batch, ...), or with `state_window` the last few of them, (window, batch, ...). Sums and
+states are in float32 within a run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HEADS: dict[str, Ranks] = {"query": 3, "key": 3, "value": 3, "past_state": (4, 
 
 
 def _latest(b: Builder, past: Operand | None, window: int) -> Operand | None:
-    """The state to go on from: the last slot of a window."""
+    """Returns the state to continue from: the last slot of a window."""
     if not 0 <= window <= MOST_SLOTS:
         raise UnsupportedError(f"state_window {window}: 0 to {MOST_SLOTS} are known")
     if past is None or window == 0:
@@ -48,7 +48,7 @@ def _latest(b: Builder, past: Operand | None, window: int) -> Operand | None:
     "CausalConvWithState",
     domain=MICROSOFT,
     types=FLOATS,
-    fixed={  # of onnxruntime's kernels for CUDA
+    fixed={  # attributes for onnxruntime's CUDA kernels
         "input_channel_offset": 0,
         "input_channels": 0,
         "state_channels_last": -1,
@@ -71,8 +71,8 @@ def causal_conv_with_state(
     state_window: int = 0,
     outputs: int = 1,
 ) -> list[Operand]:
-    """Each channel convolved with its own taps, of which the last is the present position; and the end of the sequence, with the
-    past before it, that the next call goes on from."""
+    """Convolves each channel with its own taps, the last of which is the present position. Also returns the end of the
+    sequence, preceded by the past, as the state for the next call."""
     if ndim != 1:
         raise UnsupportedError(f"ndim {ndim}: sequences of one axis are known")
     if x.rank != 3 and not channels_last:
@@ -82,7 +82,7 @@ def causal_conv_with_state(
     channels, taps = weight.shape[0], weight.shape[-1]
     taps = b.assume(taps, 4, "the number of taps")
     weight = b.assumed(weight, (*weight.shape[:-1], taps))
-    # As (batch, sequence, channels), whichever way they lie.
+    # As (batch, sequence, channels), for either layout.
     own = product(x.shape[2:]) if channels_last else x.shape[1]
     b.require(equal(own, channels), "weight {} for the channels of {}", weight, x)
     b.require(equal(weight.size, channels * taps), "weight {} has not the shape [channels, 1, taps]", weight)
@@ -141,7 +141,7 @@ def _ends(
     tokens: Dim,
     slots: int,
 ) -> Operand:
-    """The last `length` positions of the sequence as it was after each of the last tokens, zeros before the first."""
+    """Returns the last `length` positions of the sequence after each of the last tokens, with zeros before the first position."""
     extents = {"n": batch, "c": channels, "t": length}
     return b.map(
         "causal_state",
@@ -175,8 +175,8 @@ def linear_attention(
     chunk_size: int = 64,
     state_window: int = 0,
 ) -> list[Operand]:
-    """What queries (batch, tokens, heads * size) read from a state that keys and values have changed up to their token, and the
-    state after the last."""
+    """Returns the result that queries (batch, tokens, heads * size) read from a state, which keys and values have updated up
+    to their token, and the state after the last token."""
     gated, delta = RULES[update_rule]
     for name, operand, needed in (("decay", decay, gated), ("beta", beta, delta)):
         if needed and operand is None:

@@ -1,4 +1,4 @@
-"""LinearRegressor and LinearClassifier of `ai.onnx.ml`: a product with the coefficients, and what follows the scores."""
+"""LinearRegressor and LinearClassifier of `ai.onnx.ml`: a product with the coefficients, and transforms of the scores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def linear_regressor(
     targets: int = 1,
     post_transform: PostTransform = "NONE",
 ) -> Operand:
-    """(rows, targets). Of one target no transform but PROBIT changes anything, as on the CPU provider."""
+    """Returns (rows, targets). With one target, no transform except PROBIT has an effect, as on the CPU provider."""
     scores = scores_of(b, x, coefficients or [], intercepts, targets)
     if targets == 1:
         return probit(b, scores) if post_transform == "PROBIT" else scores
@@ -41,7 +41,8 @@ def linear_classifier(
     post_transform: PostTransform = "NONE",
     multi_class: int = 0,
 ) -> tuple[Operand, Operand]:
-    """Labels (rows) and scores (rows, classes); as many classes as intercepts, where one stands for two labels."""
+    """Returns labels (rows) and scores (rows, classes). There are as many classes as intercepts, except that one intercept is
+    for two labels."""
     count = len(intercepts or ())
     labels = labels_of(classlabels_ints, classlabels_strings, max(2, count))
     scores = scores_of(b, x, coefficients, intercepts, count)
@@ -57,7 +58,7 @@ def linear_classifier(
 def scores_of(
     b: Builder, x: Operand, coefficients: list[float], intercepts: list[float] | None, targets: int
 ) -> Operand:
-    """x times the coefficients, which lie by target, plus the intercepts."""
+    """Returns x times the coefficients, which are ordered by target, plus the intercepts."""
     if targets < 1 or not coefficients or len(coefficients) % targets:
         raise UnsupportedError(f"{len(coefficients)} coefficients for {targets} targets")
     if intercepts and len(intercepts) != targets:

@@ -1,4 +1,4 @@
-"""Matrix products: of matrices by the rules of numpy, and the general product that convolution uses too."""
+"""Matrix products: of matrices by numpy's rules, and the general product that convolution uses too."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Groups = tuple[int, int, int]
 
 
 def longest_sum(target: Target) -> int | None:
-    """Products that one invocation of a software adapter sums; None where no limit is. Four are one iteration of a loop, which
-    lavapipe unrolls only when the operands are simple to load; otherwise six iterations were counted."""
+    """The number of products that one invocation of a software adapter accumulates; None for no limit. One iteration of a
+    loop has four. lavapipe unrolls it only if the loads of the operands are simple; otherwise it counted six iterations."""
     return None if target.longest_loop is None else max(1, target.longest_loop // 2)
 
 
 @dataclass(frozen=True)
 class _Product:
-    """result[batch, m, n] = sum over k of x[batch, m, k] * y[batch, k, n]: which axes count as what."""
+    """result[batch, m, n] = sum over k of x[batch, m, k] * y[batch, k, n], with the roles of the axes."""
 
     x: Operand
     x_groups: Groups
@@ -40,7 +40,7 @@ class _Product:
 
     @property
     def sizes(self) -> tuple[Dim, Dim, Dim, Dim]:
-        """m, n, k, and k as y has it."""
+        """m, n, k, and k in y."""
         (_, m, k), (_, also_k, n) = _sizes(self.x.shape, self.x_groups), _sizes(self.y.shape, self.y_groups)
         return m, n, k, also_k
 
@@ -64,14 +64,14 @@ def matrix_product(
 ) -> Operand:
     """result[batch, m, n] = sum over k of x[batch, m, k] * y[batch, k, n], accumulated in f32 or i32.
 
-    The groups say which axes of the operands and of `shape` count as batch, m, n and k; the batches agree in size. With `rounded`
-    runs of x may be rounded to 8 bits, where y is of integers less a zero point that are bytes.
+    The groups assign the axes of the operands and of `shape` to batch, m, n and k. The batches have equal sizes. `rounded`:
+    runs of x may be rounded to 8 bits, if y is integers minus a zero point that are bytes.
     """
     return _made(b, _Product(x, x_groups, y, y_groups, shape, groups, dtype, rounded))
 
 
 def _made(b: Builder, it: _Product) -> Operand:
-    """The product, by as many kernels as it takes."""
+    """Returns the product, by as many kernels as it needs."""
     _, _, k, also_k = it.sizes
     b.require(equal(k, also_k), "cannot multiply {} by {}", it.x, it.y)
     if it.dtype.bits == 64:
@@ -109,7 +109,7 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
         other=_type_of_scales(y.view.tensor) if longest else y.dtype,
         of_bytes=are_bytes(x.view.tensor) and are_bytes(y.view.tensor),
     )
-    # A kernel that loads one element at a time binds tensors as such.
+    # A kernel that loads single elements binds tensors as arrays of elements.
     in_fours = template != "matmul_registers"
     if not in_fours:
         along_k, right = None, replace(right, vector=False)
@@ -133,14 +133,14 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
 
 
 def _type_of_scales(weights: Tensor) -> DType | None:
-    """That of what packed weights are made numbers with; None for several."""
+    """The type of the scales that packed weights are dequantised with; None for several types."""
     assert weights.producer is not None
     types = {v.dtype for v in weights.producer.reads if not v.tensor.is_literal and not v.dtype.is_integer}
     return types.pop() if len(types) == 1 else None
 
 
 def _bits(tensor: Tensor) -> int:
-    """Of an element in memory, where narrow integers become numbers as they are loaded."""
+    """The bits of an element in memory, for narrow integers that are converted when they are loaded."""
     node = tensor.producer
     if isinstance(node, Map) and node.inline and node.is_pointwise:
         return max(
@@ -150,7 +150,7 @@ def _bits(tensor: Tensor) -> int:
 
 
 def _with_neighbours_in_k(right: Read) -> Read | None:
-    """The right operand as (batch, n, k), when it lies in memory that way, as transposed weights do."""
+    """Returns the right operand as (batch, n, k) if it is contiguous along k, as transposed weights are; else None."""
     batch, k, n = right.groups
     order = [*range(batch), *range(batch + k, batch + k + n), *range(batch, batch + k)]
     along_k = Read(right.view.permute(order), (batch, n, k), right.reuse, right.vector)
@@ -158,15 +158,16 @@ def _with_neighbours_in_k(right: Read) -> Read | None:
 
 
 def _divided(b: Builder, it: _Product) -> Operand:
-    """The product of operands that take too many bindings in parts: along the axis that leaves least to reach of all three."""
+    """Splits the product of operands that need too many bindings into two, along the axis that leaves the smallest ranges to
+    bind."""
     x, y, shape = it.x, it.y, it.shape
-    if it.x_groups[2] == it.y_groups[1] == 1:  # both sides have what either knows of k
+    if it.x_groups[2] == it.y_groups[1] == 1:  # both sides use the known extent of k
         at, where = x.rank - 1, it.y_groups[0]
         known = next((d for d in (x.shape[at], y.shape[where]) if isinstance(d, int)), None)
         if known is not None:
             x, y = (b.slice(o, axis, 0, 1, known) for o, axis in ((x, at), (y, where)))
     ends = [(sum(g[:k]), sum(g[: k + 1])) for g in (it.x_groups, it.y_groups, it.groups) for k in range(3)]
-    # Where the batch, m, n and k are in x, in y and in the result.
+    # The axes of the batch, m, n and k in x, in y and in the result.
     places = [(ends[0], ends[3], ends[6]), (ends[1], None, ends[7]), (None, ends[5], ends[8]), (ends[2], ends[4], None)]
     result = View.of(Tensor(it.dtype.accumulated, shape))
     views = (x.view, y.view, result)
@@ -193,14 +194,14 @@ def _divided(b: Builder, it: _Product) -> Operand:
 
 
 def _first(shape: Shape, span: tuple[int, int] | None) -> int | None:
-    """The first axis of more than one element in a span of axes, or the first one."""
+    """The first axis with more than one element in a span of axes; the first axis if there is none."""
     if span is None or span[0] == span[1]:
         return None
     return next((k for k in range(*span) if shape[k] != 1), span[0])
 
 
 def _long(b: Builder, it: _Product, k: int, most: int) -> Operand:
-    """The sum of products over parts of k, each of which adds what those before it have summed."""
+    """Sums products over parts of k. Each part adds the sum of the previous ones."""
     at, where = it.x.rank - it.x_groups[2], it.y_groups[0]
     x = b.reshape(it.x, (*it.x.shape[:at], k))
     y = b.reshape(it.y, (*it.y.shape[:where], k, *it.y.shape[where + it.y_groups[1] :]))
@@ -216,7 +217,7 @@ def _long(b: Builder, it: _Product, k: int, most: int) -> Operand:
 
 
 def _summed_products(b: Builder, x: Operand, x_groups: Groups, y: Operand, y_groups: Groups) -> Operand:
-    """The product without a kernel of its own, for elements of 64 bits, which no model multiplies much of."""
+    """The product without a special kernel, for elements of 64 bits, which are rare in products of models."""
     at, where = x_groups[0], x_groups[0] + x_groups[1]
     inner, columns = y_groups[1], y_groups[2]
     left = b.reshape(x, (*x.shape[:where], *(1,) * columns, *x.shape[where:]))
@@ -228,7 +229,7 @@ def _summed_products(b: Builder, x: Operand, x_groups: Groups, y: Operand, y_gro
 
 
 def product_of_matrices(b: Builder, x: Operand, y: Operand, *, rounded: bool = False) -> Operand:
-    """The product of matrices by the rules of numpy, in the type of x; `rounded` as `matrix_product` has it."""
+    """Returns the matrix product by numpy's rules, in the type of x. For `rounded` see `matrix_product`."""
     if x.rank == 0 or y.rank == 0:
         raise UnsupportedError("a matrix product of scalars")
     left = b.reshape(x, (1, *x.shape)) if x.rank == 1 else x

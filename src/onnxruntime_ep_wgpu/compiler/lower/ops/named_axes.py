@@ -1,4 +1,4 @@
-"""The axes that an operator names, counted from the end or known only as a number of axes."""
+"""The axes that an operator names: counted from the end, or with only their number known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_TRIED = 1000  # lists of axes
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """A non-negative axis; raises UnsupportedError when it is out of range."""
+    """Returns a non-negative axis; raises UnsupportedError if it is out of range."""
     if not -rank <= axis < max(rank, 1):
         raise UnsupportedError(f"axis {axis} is out of range for rank {rank}")
     return axis % rank if rank else 0
@@ -28,10 +28,10 @@ def axes_of(
     result: Callable[[tuple[int, ...]], Sequence[Dim] | None] = lambda _: None,
     declared: Sequence[KnownShape | None] = (),
 ) -> list[int] | None:
-    """Axes of `rank` given as an input (newer versions) or an attribute (older ones).
+    """Returns axes of `rank` given as an input (newer versions) or an attribute (older ones).
 
-    Those that a run decides are taken for the first ones of which `result` makes what is `declared` of the shape of the result, or,
-    where nothing is, any shape.
+    If a run decides the axes, they are assumed to be the first combination such that `result`, the resulting shape, fits the
+    `declared` shape. Without a declared shape every shape fits.
     """
     if axes is None:
         return attribute
@@ -56,7 +56,7 @@ def one_axis_of(
     result: Callable[[tuple[int, ...]], Sequence[Dim] | None] = lambda _: None,
     declared: Sequence[KnownShape | None] = (),
 ) -> int:
-    """A non-negative axis given as an input, as `axes_of` takes several."""
+    """Returns a non-negative axis given as an input, like `axes_of` for several."""
     places = axes_of(b, axis, [default], rank, result, declared) or []
     if len(places) != 1:
         raise UnsupportedError(f"the axis is {axis} and not one number")
@@ -64,7 +64,7 @@ def one_axis_of(
 
 
 def _fits_declared(shape: Sequence[Dim], declared: KnownShape | None) -> bool:
-    """Whether a shape may be the one that is stated."""
+    """Whether a shape is compatible with the declared one."""
     if declared is None:
         return True
     known = [(a, b) for a, b in zip(shape, declared, strict=False) if b is not None and isinstance(a, int)]

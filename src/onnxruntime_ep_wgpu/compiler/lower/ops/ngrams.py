@@ -1,6 +1,6 @@
-"""TfIdfVectorizer of integers: how often rows of tokens have the n-grams that an attribute lists.
+"""TfIdfVectorizer of integers: counts the n-grams of an attribute's list in rows of tokens.
 
-An invocation counts those of one column of the result. Texts stay on the CPU: they have no memory on a device.
+One invocation counts the n-grams of one column of the result. Texts stay on the CPU: they have no memory on a device.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .index import narrowed
 from .registry import op
 
 Criterion = Literal["TF", "IDF", "TFIDF"]
-LARGEST = 2**31 - 2  # of a token: they are compared as i32, in which a number beyond is one of the two limits
+LARGEST = 2**31 - 2  # of a token: tokens are compared as i32, where a number beyond is one of the two limits
 WIDEST = 1 << 24  # columns of a result
 
 
@@ -36,7 +36,7 @@ def tf_idf_vectorizer(
     pool_strings: list[str] | None = None,
     weights: list[float] | None = None,
 ) -> Operand:
-    """x (tokens,) or (rows, tokens) -> (columns,) or (rows, columns) of f32, counts scaled by `weights`, one for each n-gram."""
+    """x (tokens,) or (rows, tokens) -> (columns,) or (rows, columns) of f32: counts scaled by `weights`, one per n-gram."""
     if x.rank not in (1, 2):
         raise UnsupportedError(f"a row of tokens or several are needed, and {x} is given")
     if pool_strings or pool_int64s is None:
@@ -87,8 +87,8 @@ def tf_idf_vectorizer(
 
 
 def _by_column(pool: np.ndarray, indexes: np.ndarray, starts: Sequence[int], wanted: range) -> tuple[np.ndarray, ...]:
-    """The n-grams of wanted lengths in the order of their columns: where those of each column begin, and of each its place in the
-    pool, its length and its number. Of equal ones the last one counts."""
+    """Returns the n-grams of wanted lengths, ordered by column, as four arrays: the start of each column, and per n-gram its
+    position in the pool, its length and its number. Of equal n-grams the last one counts."""
     ends, number, found = [*starts[1:], len(pool)], 0, dict[bytes, tuple[int, int, int, int]]()
     for length, (start, end) in enumerate(zip(starts, ends, strict=True), 1):
         if not 0 <= start <= end <= len(pool):
@@ -101,5 +101,5 @@ def _by_column(pool: np.ndarray, indexes: np.ndarray, starts: Sequence[int], wan
             number += 1
     grams = np.array(sorted(found.values()), np.int32).reshape(-1, 4)
     first = np.searchsorted(grams[:, 0], np.arange(int(indexes.max()) + 2)).astype(np.int32)
-    grams = np.append(grams, np.zeros((1, 4), np.int32), axis=0)  # an array of a device has an element
+    grams = np.append(grams, np.zeros((1, 4), np.int32), axis=0)  # an array on a device has at least one element
     return first, *(grams[:, k].copy() for k in (1, 2, 3))

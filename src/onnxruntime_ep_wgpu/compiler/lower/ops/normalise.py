@@ -1,4 +1,4 @@
-"""Normalisation: rows are the axes that statistics are taken over; views make rows of any axes or groups of channels."""
+"""Normalisation. A row is the axes that statistics are computed over. Views make rows of any axes or groups of channels."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def normalised(
     centred: bool = True,
     statistics: tuple[str, ...] = (),
 ) -> list[Operand]:
-    """x over its last `count` axes with mean 0 (when `centred`) and variance 1, and of `mean` and `inverse` deviation those
-    that `statistics` names, in float32.
+    """Returns x normalised over its last `count` axes to mean 0 (if `centred`) and variance 1. Then follow `mean` and
+    `inverse` deviation in float32, if `statistics` names them.
 
     `gain` and `bias` are per element of a row.
     """
@@ -74,7 +74,7 @@ def _normalised(
 def _long_normalised(
     b: Builder, x: Operand, axes: list[int], epsilon: float, gain: Operand | None, bias: Operand | None, centred: bool
 ) -> dict[str, Operand]:
-    """The same for rows that no invocation comes to the end of, by reductions."""
+    """The same for rows that exceed the loop limit of an invocation, by reductions."""
     mean, centre, squares = moments(b, x, axes, centred)
     inverse = b.pointwise("1 / sqrt(v + epsilon)", {"v": squares}, DType.FLOAT32, cost=4, epsilon=float(epsilon))
     y = b.pointwise("x * s", {"x": centre, "s": inverse}, DType.FLOAT32)
@@ -86,7 +86,7 @@ def _long_normalised(
 
 
 def moments(b: Builder, x: Operand, axes: list[int], centred: bool = True) -> tuple[Operand, Operand, Operand]:
-    """The mean of x over `axes`, x without it where that is `centred`, and the mean square of that, in float32."""
+    """Returns the mean of x over `axes`, x minus the mean if `centred` and else x, and the mean square of that, in float32."""
     wide = b.cast(x, DType.FLOAT32)
     mean = reduce_axes(b, "ReduceMean", wide, axes, True)
     centre = b.pointwise("x - m", {"x": wide, "m": mean}, DType.FLOAT32) if centred else wide
@@ -106,7 +106,7 @@ def layer_normalization(
     stash_type: int = 1,
     outputs: int = 1,
 ) -> list[Operand]:
-    """Normalises x over the axes from `axis` on; mean and inverse deviation are optional results."""
+    """Normalises x over the axes from `axis` on. Mean and inverse deviation are optional results."""
     count = x.rank - axis_of(axis, x.rank)
     y, *rest = normalised(
         b, x, count, epsilon, gain=gain, bias=bias, statistics=("mean", "inverse") if outputs > 1 else ()
@@ -118,9 +118,9 @@ def layer_normalization(
 def rms_normalization(
     b: Builder, x: Operand, gain: Operand, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Operand:
-    """x divided by the root of its mean square over the axes from `axis` on."""
+    """Returns x divided by the root of its mean square over the axes from `axis` on."""
     axis = axis_of(axis, x.rank)
-    if gain.rank > x.rank - axis:  # one that varies between rows
+    if gain.rank > x.rank - axis:  # a gain that varies between rows
         (y, *_) = normalised(b, x, x.rank - axis, epsilon, centred=False)
         return b.pointwise("x * gain", {"x": y, "gain": gain}, x.dtype, x.shape)
     return b.cast(normalised(b, x, x.rank - axis, epsilon, gain=gain, centred=False)[0], x.dtype)
@@ -128,7 +128,7 @@ def rms_normalization(
 
 @op("InstanceNormalization", types=FLOATS, ranks={"x": at_least(2)})
 def instance_normalization(b: Builder, x: Operand, gain: Operand, bias: Operand, *, epsilon: float = 1e-5) -> Operand:
-    """Each channel of each image to mean 0 and variance 1."""
+    """Normalises each channel of each image to mean 0 and variance 1."""
     return channel_groups(b, x, gain, bias, x.shape[1], epsilon)
 
 
@@ -136,7 +136,7 @@ def instance_normalization(b: Builder, x: Operand, gain: Operand, bias: Operand,
 def group_normalization_18(
     b: Builder, x: Operand, gain: Operand, bias: Operand, *, num_groups: int, epsilon: float = 1e-5
 ) -> Operand:
-    """Each group of channels to mean 0 and variance 1; scales and shifts are per group."""
+    """Normalises each group of channels to mean 0 and variance 1. Scales and shifts are per group."""
     check_groups(b, x.shape[1], num_groups)
     each = floordiv(x.shape[1], num_groups)
 
@@ -156,15 +156,15 @@ def group_normalization(
 
 
 def check_groups(b: Builder, channels: Dim, groups: int) -> None:
-    """Requires that channels make whole groups. Raises UnsupportedError for a number of groups that none make."""
+    """Requires that the channels divide into groups. Raises UnsupportedError for a number of groups that is not positive."""
     if groups < 1:
         raise UnsupportedError(f"attribute num_groups={groups} must be positive")
     b.require(equal(channels % groups, 0), f"{{}} channels do not make {groups} groups", channels)
 
 
 def channel_groups(b: Builder, x: Operand, gain: Operand, bias: Operand, groups: Dim, epsilon: float) -> Operand:
-    """Rows of all elements of a group of channels of x (batch, channels, ...); `gain` and `bias` are per channel and follow
-    in the same kernel."""
+    """Normalises each group of channels of x (batch, channels, ...), all elements of a group as one row. `gain` and `bias`
+    are per channel, and are applied in the same kernel."""
     rows = b.reshape(x, (x.shape[0], groups, floordiv(x.shape[1], groups), *x.shape[2:]))
     (y,) = normalised(b, rows, rows.rank - 2, epsilon)
     channels = (x.shape[1], *(1,) * (x.rank - 2))
@@ -187,7 +187,7 @@ def mean_variance_normalization(b: Builder, x: Operand, *, axes: list[int] | Non
 
 @op("LpNormalization", types=FLOATS)
 def lp_normalization(b: Builder, x: Operand, *, axis: int = -1, p: int = 2) -> Operand:
-    """x divided by its p-norm along an axis; zeros stay zeros."""
+    """Returns x divided by its p-norm along an axis; zeros stay zeros."""
     if not x.rank or p not in (1, 2):
         raise UnsupportedError(f"the norm of order {p} of {x}")
     norm = reduce_axes(b, "ReduceL1" if p == 1 else "ReduceL2", x, [axis_of(axis, x.rank)], True)
@@ -198,7 +198,7 @@ def lp_normalization(b: Builder, x: Operand, *, axis: int = -1, p: int = 2) -> O
 def local_response_normalization(
     b: Builder, x: Operand, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
 ) -> Operand:
-    """x divided by a power of the sum of squares over `size` neighbouring channels."""
+    """Returns x divided by a power of the sum of squares over `size` neighbouring channels."""
     if size < 1 or x.rank < 2:
         raise UnsupportedError(f"{size} neighbouring channels of {x}")
     groups = (1, 1, x.rank - 2)
@@ -222,7 +222,7 @@ def local_response_normalization(
 
 @op("ImageScaler", types=FLOATS, ranks={"x": at_least(2)})
 def image_scaler(b: Builder, x: Operand, *, scale: float = 1.0, bias: list[float] | None = None) -> Operand:
-    """x (batch, channels, ...) times a number, plus one of each channel. Models of opsets before 10 have it."""
+    """Returns x (batch, channels, ...) times a number, plus a bias per channel. It occurs in models of opsets before 10."""
     if not bias:
         return b.pointwise("x * f", {"x": x}, x.dtype, f=scale)
     b.require(equal(x.shape[1], len(bias)), f"{{}} channels for the {len(bias)} numbers of bias", x.shape[1])

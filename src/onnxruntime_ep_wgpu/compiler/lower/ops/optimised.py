@@ -1,7 +1,7 @@
-"""Operators that ONNX Runtime's extended optimisations make, as models have them that were saved after these.
+"""Operators from ONNX Runtime's extended optimisations, in models that were saved after these.
 
-An `.ort` file, and a model written by `optimized_model_filepath`, hold fused operators of the domain com.microsoft. Here
-each is the operators it was made of: fusing them again is the compiler's work.
+An `.ort` file, or a model written by `optimized_model_filepath`, contains fused operators of the domain com.microsoft. Here
+each is lowered as its original operators; the compiler fuses them again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def fused_conv(
     with_channels_last: bool = False,
     **attributes: Unpack[ConvAttributes],
 ) -> Operand:
-    """activation(conv(x, w) + bias + residual)."""
+    """Returns activation(conv(x, w) + bias + residual)."""
     y = conv(b, x, w, bias, with_channels_last=with_channels_last, **attributes)
     if residual is not None:
         y = b.pointwise("x + y", {"x": y, "y": residual}, y.dtype)
@@ -81,7 +81,7 @@ def fused_matmul(
     transBatchA: Flag = 0,
     transBatchB: Flag = 0,
 ) -> Operand:
-    """alpha times the product of matrices, each transposed if asked for; vectors are taken as they are."""
+    """Returns alpha times the matrix product, with each operand transposed if requested. Vectors are not transposed."""
     left = _transposed(b, x, transA, transBatchA)
     right = _transposed(b, y, transB, transBatchB)
     product: Operand = matmul(b, left, right)
@@ -89,7 +89,7 @@ def fused_matmul(
 
 
 def _transposed(b: Builder, x: Operand, matrix: int, batch: int) -> Operand:
-    """The last two axes exchanged; with `batch`, the first axis put before the last beforehand."""
+    """Swaps the last two axes. With `batch`, first moves the first axis to before the last."""
     order = list(range(x.rank))
     if batch and x.rank > 2:
         order = [*order[1:-1], order[0], order[-1]]
@@ -106,7 +106,8 @@ def microsoft_gelu(b: Builder, x: Operand) -> Operand:
 
 @op("BiasGelu", "FastGelu", domain=MICROSOFT, types=FLOATS, elementwise=True)
 def bias_gelu(b: Builder, x: Operand, bias: Operand | None = None, *, op_type: str = "") -> Operand:
-    """gelu(x + bias), by the tanh approximation for FastGelu, whose bias of any length is repeated along the elements of x."""
+    """Returns gelu(x + bias), by the tanh approximation for FastGelu. FastGelu's bias may have any length, and is repeated
+    along the elements of x."""
     if bias is None:
         summed = x
     elif op_type == "FastGelu" and bias.rank == 1 and equal(bias.shape[0], x.shape[-1] if x.rank else 1) == 0:
@@ -128,14 +129,14 @@ def quick_gelu(b: Builder, x: Operand, *, alpha: float = 1.702) -> Operand:
 
 @op("BiasAdd", domain=MICROSOFT, types=FLOATS, elementwise=True, ranks={"x": at_least(1)})
 def bias_add(b: Builder, x: Operand, bias: Operand, skip: Operand) -> Operand:
-    """x + bias + skip, x and skip of shape (batch, pixels, channels)."""
+    """Returns x + bias + skip, with x and skip of shape (batch, pixels, channels)."""
     b.require(equal(bias.size, x.shape[-1]), "bias {} for the channels of {}", bias, x)
     return b.pointwise("x + bias + skip", {"x": x, "bias": bias, "skip": skip}, x.dtype, x.shape)
 
 
 @op("BiasSplitGelu", domain=MICROSOFT, types=FLOATS, ranks={"x": at_least(1), "bias": 1})
 def bias_split_gelu(b: Builder, x: Operand, bias: Operand) -> Operand:
-    """The first half of x + bias along the last axis, times gelu of the second half."""
+    """Returns the first half of x + bias along the last axis, times gelu of the second half."""
     columns = x.shape[-1]
     b.require(equal(bias.size, columns), "bias {} for the columns of {}", bias, x)
     b.require(equal(columns % 2, 0), "{} columns have no halves", columns)
@@ -149,7 +150,7 @@ def bias_split_gelu(b: Builder, x: Operand, bias: Operand) -> Operand:
 
 @op("NhwcMaxPool", domain=MICROSOFT, types=BYTES, ranks={"x": at_least(3)})
 def channels_last_max_pool(b: Builder, x: Operand, **attributes: Unpack[PoolAttributes]) -> Operand:
-    """The largest byte of each window of x (batch, *inputs, channels)."""
+    """Returns the largest byte of each window of x (batch, *inputs, channels)."""
     moved = b.permute(x, (0, x.rank - 1, *range(1, x.rank - 1)))
     (y,) = max_pool(b, moved, **attributes)
     return b.permute(y, (0, *range(2, x.rank), 1))

@@ -1,7 +1,7 @@
-"""Normalisations as ONNX Runtime's extended optimisations and exporters of language and diffusion models write them, with what
-is added before them: residuals, biases, embeddings.
+"""Normalisations with preceding additions (residuals, biases, embeddings), as in ONNX Runtime's extended optimisations and in
+exported language and diffusion models.
 
-Here each is a sum and a normalisation. Sums are maps, which fusion computes where their operands are made.
+Each is lowered to a sum and a normalisation. Sums are maps, which fusion moves into the producers of their operands.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _ROWS = {"x": at_least(1), "skip": at_least(1)}
 
 
 def _of_row(b: Builder, name: str, parameter: Operand | None, columns: Dim) -> Operand | None:
-    """A parameter with one number per column of the rows that are normalised; anything else is refused by name."""
+    """Requires that a parameter has one number per column of the normalised rows. Raises UnsupportedError, which names it,
+    for another rank."""
     if parameter is not None:
         if parameter.rank != 1:
             raise UnsupportedError(f"{name} {parameter}: one number per column is needed, a shape of one axis")
@@ -36,7 +37,7 @@ def _of_row(b: Builder, name: str, parameter: Operand | None, columns: Dim) -> O
 
 
 def _summed(b: Builder, x: Operand, skip: Operand, bias: Operand | None) -> Operand:
-    """x + skip + bias in the shape of x; skip may lack leading axes or have 1 there."""
+    """Returns x + skip + bias in the shape of x. Leading axes of skip may be missing or 1."""
     if skip.rank > x.rank:
         raise UnsupportedError(f"skip {skip} has more axes than the input {x}")
     for have, want in zip(skip.shape, x.shape[x.rank - skip.rank :], strict=True):
@@ -58,7 +59,7 @@ def skip_layer_normalization(
     epsilon: float = 1e-12,
     wanted: Sequence[bool] = (True,),
 ) -> list[Operand | None]:
-    """layer_norm(x + skip + bias); results: that, mean, inverse deviation, and the sum."""
+    """Normalises x + skip + bias. The results are layer_norm, mean, inverse deviation, and the sum."""
     return _after_skip(b, x, skip, gamma, beta, bias, epsilon, wanted, {1: "mean", 2: "inverse"})
 
 
@@ -73,7 +74,8 @@ def skip_rms_normalization(
     epsilon: float = 1e-12,
     wanted: Sequence[bool] = (True,),
 ) -> list[Operand | None]:
-    """rms_norm(x + skip + bias), its inverse root as the third result, and the sum as the fourth; there is no mean."""
+    """Normalises x + skip + bias. The first result is rms_norm, the third its inverse root, the fourth the sum; there is no
+    mean."""
     return _after_skip(b, x, skip, gamma, None, bias, epsilon, wanted, {2: "inverse"})
 
 
@@ -88,7 +90,7 @@ def _after_skip(
     wanted: Sequence[bool],
     statistics: Mapping[int, str],
 ) -> list[Operand | None]:
-    """The normalised sum, those of `statistics` (by result, of `normalised`) that are wanted, and the sum."""
+    """Returns the normalised sum, the requested `statistics` (names of `normalised`, by result), and the sum."""
     for name, parameter in (("gamma", gamma), ("beta", beta), ("bias", bias)):
         _of_row(b, name, parameter, x.shape[-1])
     summed = _summed(b, x, skip, bias)
@@ -120,7 +122,8 @@ def simplified_layer_normalization(
     stash_type: int = 1,
     outputs: int = 1,
 ) -> list[Operand]:
-    """x divided by the root of its mean square over the axes from `axis` on, in the type of the scale; and the inverse root."""
+    """Returns x divided by the root of its mean square over the axes from `axis` on, in the type of the scale, and the
+    inverse root."""
     if stash_type != DType.FLOAT32.code:
         raise UnsupportedError(f"stash_type {stash_type}: statistics are of ONNX element type 1, float32")
     count = x.rank - axis_of(axis, x.rank)
@@ -156,8 +159,12 @@ def embed_layer_normalization(
     mask_index_type: Flag = 0,
     outputs: int = 1,
 ) -> list[Operand]:
-    """layer_norm of the sum of embeddings of words, positions and segments (batch, sequence, hidden); the number of ones per
-    row of the mask, 0 without one; and the sum."""
+    """Returns three results:
+
+    * layer_norm of the sum of word, position and segment embeddings, (batch, sequence, hidden),
+    * the number of ones per row of the mask, 0 without a mask,
+    * the sum.
+    """
     batch, length = input_ids.shape
     hidden = word_embedding.shape[-1]
     tables = {"word": word_embedding, "position": position_embedding, "segment": segment_embedding}
@@ -207,7 +214,8 @@ def group_norm(
     channels_last: Flag = 1,
     epsilon: float = 1e-5,
 ) -> Operand:
-    """Each group of channels to mean 0 and variance 1, scaled and shifted per channel; then SiLU with `activation` 1."""
+    """Normalises each group of channels to mean 0 and variance 1, with scale and shift per channel. `activation` 1 then
+    applies SiLU."""
     if activation not in (0, 1):
         raise UnsupportedError(f"activation {activation}: 0 is none and 1 is SiLU")
     if x.rank < 3:
@@ -238,7 +246,7 @@ def skip_group_norm(
     epsilon: float = 1e-5,
     outputs: int = 1,
 ) -> list[Operand]:
-    """group_norm(x + skip + bias) and that sum; skip may be one number per image and channel."""
+    """Returns group_norm(x + skip + bias) and that sum. skip may be one number per image and channel."""
     where = x.rank - 1 if channels_last else 1
 
     def spread(p: Operand, first: tuple[Dim, ...]) -> Operand:

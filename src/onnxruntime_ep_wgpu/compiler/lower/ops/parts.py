@@ -1,4 +1,4 @@
-"""Slice, Split and Concat: parts of a tensor along an axis, as views, and tensors that are made of parts."""
+"""Slice, Split and Concat: parts of a tensor along an axis, as views, and tensors concatenated from parts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def slice_(
     ends: list[int] | None = None,
     axes: list[int] | None = None,
 ) -> Operand:
-    """Bounds may be expressions of the input shapes; kernels are made for steps and axes."""
+    """Bounds may be expressions of the input shapes. Kernels are specialised for steps and axes."""
     low = starts_input.dims("the start of the slice") if starts_input else list(starts or [])
     high = ends_input.dims("the end of the slice") if ends_input else list(ends or [])
     where = axes_of(b, axes_input, axes, x.rank) or list(range(len(low)))
@@ -49,14 +49,15 @@ def slice_(
 
 
 def slice_bounds(start: Dim, end: Dim, step: int, extent: Dim) -> tuple[Dim, Dim]:
-    """First index and length of a slice by ONNX's clamping rules; what lies before the beginning is the beginning."""
+    """Returns the first index and the length of a slice by ONNX's clamping rules. Negative indices beyond the beginning are
+    clamped to it."""
     if step == 0:
         raise UnsupportedError("the step of a slice is 0")
     low, high = (0, extent) if step > 0 else (-1, extent - 1)
     first = _clamped(start, extent, 0, high)
     last = _clamped(end, extent, low, high)
     if step < 0:
-        # These two mean "to the end", as None does in numpy, also where the end is the beginning.
+        # These two mean "to the end", as None does in numpy, even if the end is the beginning.
         for none in (2**31 - 1, 2**63 - 1):
             last = select(equal(end, none), -1, last) if may_be(end, none) else last
     span = last - first if step > 0 else first - last
@@ -64,9 +65,9 @@ def slice_bounds(start: Dim, end: Dim, step: int, extent: Dim) -> tuple[Dim, Dim
 
 
 def _clamped(bound: Dim, extent: Dim, low: int, high: Dim) -> Dim:
-    """A bound, counted from the end when it is negative, within [low, high]."""
+    """Returns a bound clamped to [low, high]; a negative bound counts from the end."""
     if isinstance(bound, int) and not isinstance(extent, int):
-        # No extent is this large, and the algebra need not find that out again.
+        # No extent is this large. The shortcut spares the algebra from deriving that.
         if bound >= LARGEST:
             return high
         if bound <= -LARGEST:
@@ -113,7 +114,8 @@ def concat(b: Builder, *xs: Operand, axis: int = 0) -> Operand:
     axis = axis_of(axis, xs[0].rank)
     if any(x.rank != xs[0].rank for x in xs):
         raise UnsupportedError(f"cannot concatenate {', '.join(map(str, xs[:4]))}: their ranks differ")
-    # As in ONNX Runtime, the others have the extents of the first that has elements, but for those with nothing along the axis.
+    # As in ONNX Runtime: the first operand with elements determines the extents of the others, except of those with 0 along
+    # the axis.
     first = next((x for x in xs if 0 not in x.shape), xs[0])
     parts = [x for x in xs if x is first or x.shape[axis] != 0]
     if len(parts) == 1:
@@ -125,6 +127,6 @@ def concat(b: Builder, *xs: Operand, axis: int = 0) -> Operand:
             if k != axis and x is not first:
                 text, same = f"cannot concatenate {{}} and {{}} along axis {axis}", equal(d, shape[k])
                 b.require(select(product([x.shape[axis], *first.shape]), same, 1), text, first, x)
-                # Sizes decide which has elements: the graph is compiled for them, without those that have none.
+                # Sizes decide which operands have elements. The graph is compiled for these sizes, without the empty ones.
                 b.require(same, text, first, x, limit=True)
     return b.join(parts, axis, tuple(shape))

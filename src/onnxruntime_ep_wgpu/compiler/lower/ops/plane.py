@@ -1,7 +1,7 @@
-"""Windows over a plane, as kernels see them in which an invocation computes a block of neighbouring positions.
+"""Windows over a plane, for kernels in which an invocation computes a block of neighbouring positions.
 
-In: a `Window` over one or two axes. Out: the sizes and constants of such a kernel. What positions of a block share of the image is
-loaded once, so its text says which elements of the block's span any of them reads.
+In: a `Window` over one or two axes. Out: the sizes and constants of such a kernel. Input elements that several positions of a
+block read are loaded once. So the constants list which elements of the block's span are read at all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .window import Window
 
 
 class Plane:
-    """A window over two axes; a single axis is the second, under a first one of extent 1."""
+    """A window over two axes; a single axis becomes the second, after a first one of extent 1."""
 
     def __init__(self, win: Window) -> None:
         first = 2 - win.rank
@@ -26,12 +26,12 @@ class Plane:
 
     @property
     def parameters(self) -> dict[str, Dim]:
-        """The sizes that its kernels know."""
+        """The sizes that are parameters of the kernels."""
         sizes = (*self.inputs, *self.outputs, *self.begins)
         return dict(zip(("height", "width", "out_height", "out_width", "pad_y", "pad_x"), sizes, strict=True))
 
     def block(self, rows: int, columns: int) -> dict[str, Any]:
-        """The block of an invocation, and which elements of its span of inputs any output of the block reads."""
+        """Returns the block of an invocation, and which elements of its span of inputs any output of the block reads."""
         out: dict[str, Any] = {}
         for axis, block, count in (("Y", "ROWS", rows), ("X", "COLUMNS", columns)):
             kernel, stride, dilation = (of[axis == "X"] for of in (self.kernel, self.strides, self.dilations))

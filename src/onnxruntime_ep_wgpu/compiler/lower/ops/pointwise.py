@@ -1,4 +1,4 @@
-"""Pointwise, comparison and logical operators: one expression each, for every element type that it makes sense for."""
+"""Pointwise, comparison and logical operators: one expression each, for every element type that it supports."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ def unary(
     to: DType | None = None,
     **defaults: float,
 ) -> None:
-    """output = expression(x); attributes are names in it. `to` is the output type when it is not the input's."""
+    """Declares output = expression(x). Attributes are names in the expression. `to` is the output type if it differs from the
+    input's."""
 
     def lower(b: Builder, x: Operand, **attributes: float) -> Operand:
         values: dict[str, Any] = {**defaults, **attributes}
         return b.pointwise(expression, {"x": x}, to or x.dtype, cost=cost, **values)
 
-    # The registry reads a function's signature to learn its attributes.
+    # The registry reads a function's signature to find its attributes.
     parameters = list(inspect.signature(lower).parameters.values())[:2]
     parameters += [inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=v) for k, v in defaults.items()]
     lower.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -108,13 +109,13 @@ ShiftDirection = Literal["LEFT", "RIGHT"]
 
 @op("Gelu", types=FLOATS, elementwise=True)
 def gelu(b: Builder, x: Operand, *, approximate: Approximation = "none") -> Operand:
-    """x * Phi(x), exact through erf or by the tanh approximation (Hendrycks and Gimpel, 2016)."""
+    """Returns x * Phi(x), exact through erf, or by the tanh approximation (Hendrycks and Gimpel, 2016)."""
     return activated(b, x, "GeluTanh" if approximate == "tanh" else "Gelu")
 
 
 @op("Swish", types=REALS, elementwise=True)
 def swish(b: Builder, x: Operand, *, alpha: float = 1.0) -> Operand:
-    """x * sigmoid(alpha * x)."""
+    """Returns x * sigmoid(alpha * x)."""
     return activated(b, x, "Silu") if alpha == 1.0 else activated(b, x, "Swish", [alpha])
 
 
@@ -149,7 +150,7 @@ def bit_shift(b: Builder, x: Operand, y: Operand, *, direction: ShiftDirection) 
 
 @op("Pow", types=NUMBERS, elementwise=True)
 def power(b: Builder, x: Operand, y: Operand) -> Operand:
-    """x to the power y; integers by repeated squaring, of an exponent of floats too where it is whole and the result fits."""
+    """Returns x to the power y. Integers use repeated squaring, also with a float exponent if it is whole and the result fits."""
     kind = x.dtype.compute
     exponent = y.constant
     if (
@@ -179,7 +180,7 @@ def modulo(b: Builder, x: Operand, y: Operand, *, fmod: Flag = 0) -> Operand:
 
 
 def variadic(name: str, first: str, following: str, types: frozenset[DType], last: str = "") -> None:
-    """A fold over any number of operands; `last` is applied to the result with `n` the number of operands."""
+    """Declares a fold over any number of operands. `last` is applied to the result; `n` in it is the number of operands."""
 
     @op(name, types=types, elementwise=True)
     def lower(b: Builder, *xs: Operand) -> Operand:
@@ -212,7 +213,7 @@ def clip(
     min: float = -3.4028234663852886e38,
     max: float = 3.4028234663852886e38,
 ) -> Operand:
-    """Limits are attributes before version 11, inputs since; without one, floats are limited to the finite ones."""
+    """Limits are attributes before version 11, and inputs since. Without a limit, floats are clamped to the finite ones."""
     operands = {"x": x}
     lower, upper = ("", "")
     if x.dtype.is_float:
@@ -240,7 +241,7 @@ def cast_like(b: Builder, x: Operand, like: Operand, *, saturate: Flag = 1, roun
 
 
 def type_of(code: int) -> DType:
-    """The element type of an ONNX code; raises UnsupportedError for one without kernels."""
+    """Returns the element type of an ONNX code; raises UnsupportedError for a type without kernels."""
     try:
         return DType.of(code)
     except KeyError:
@@ -253,15 +254,15 @@ def _cast(b: Builder, x: Operand, to: DType, saturate: bool) -> Operand:
     if to is x.dtype:
         return x
     if x.dtype.is_float and to.compute == "u32" and to.bits < 32:
-        # What does not fit 32 bits with a sign is 0, as on the CPU provider.
+        # A value that does not fit a signed 32-bit integer becomes 0, as on the CPU provider.
         return b.pointwise("u32(i32(x))", {"x": x}, to)
-    # A fused chain calculates halves in f32; a cast is where a model asks for the rounding.
+    # A fused chain computes halves in f32; a cast is where a model requests the rounding.
     return b.pointwise(rounded(f"{to.compute}(x)", to, saturate), {"x": x}, to)
 
 
 @op("BitCast", types=ANY)
 def bit_cast(b: Builder, x: Operand, *, to: int) -> Operand:
-    """The same bits as another type of the same size."""
+    """Returns the same bits as another type of the same size."""
     dtype = type_of(to)
     if dtype.bits != x.dtype.bits or dtype.compute is None:
         raise UnsupportedError(f"the bits of {x.dtype.label} as {dtype.label}")
@@ -290,7 +291,8 @@ def identity(b: Builder, x: Operand | Structure) -> Operand | Structure:
 
 @op("Dropout", types=REALS, elementwise=True)
 def dropout_7(b: Builder, x: Operand, *, ratio: float = 0.5) -> tuple[Operand, Operand]:
-    """Before version 12 the identity. No version says what its mask is; the CPU provider gives zeros, here of x's type."""
+    """The identity, before version 12. No version defines the content of the mask. The CPU provider returns zeros, here in
+    x's type."""
     return x, b.pointwise("none", {}, x.dtype, x.shape, none=0.0)
 
 

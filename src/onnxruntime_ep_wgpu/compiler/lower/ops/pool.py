@@ -1,4 +1,4 @@
-"""Pooling: windows folded to one element by the invocation that owns the result; global pooling is a reduction."""
+"""Pooling: the invocation for a result reduces its window to one element. Global pooling is a reduction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BYTES = frozenset({DType.INT8, DType.UINT8})
 def _pooled(
     b: Builder, x: Operand, win: Window, body: str, dtype: DType, *, more: dict[str, Dim] | None = None, **own: Any
 ) -> Operand:
-    """What a body makes of each window at (image, channel, at0, at1...); `own` are its constants beside the windows'."""
+    """Applies a body to each window at (image, channel, at0, at1...). `own` are its constants in addition to the window's."""
     return b.map(
         body,
         dtype,
@@ -48,9 +48,9 @@ def _window(b: Builder, x: Operand, attributes: PoolAttributes) -> Window:
 def max_pool(
     b: Builder, x: Operand, *, storage_order: Flag = 0, outputs: int = 1, **attributes: Unpack[PoolAttributes]
 ) -> list[Operand]:
-    """The largest element of each window and, when asked for, its flat position in x; NaN counts as the largest.
+    """Returns the largest element of each window and, if requested, its flat position in x. NaN counts as the largest.
 
-    With `storage_order` 1 the first spatial axis is the one that counts fastest in that position.
+    With `storage_order` 1, the first spatial axis varies fastest in that position.
     """
     win = _window(b, x, attributes)
     lowest = {DType.INT8: "-128i", DType.UINT8: "0u"}.get(x.dtype, "float_bits(0xff800000u)")
@@ -69,7 +69,7 @@ def max_pool(
 def average_pool(
     b: Builder, x: Operand, *, count_include_pad: Flag = 0, **attributes: Unpack[PoolAttributes]
 ) -> Operand:
-    """The mean of each window; the padding counts as zeros with `count_include_pad`, else not at all."""
+    """Returns the mean of each window. The padding counts as zeros with `count_include_pad`, else it is left out."""
     win = _window(b, x, attributes)
     padding = win.is_padded and bool(count_include_pad)
     return _pooled(b, x, win, "average_pool", x.dtype, PADDED=win.is_padded, COUNT_PADDING=padding, TAPS=win.taps)
@@ -77,7 +77,7 @@ def average_pool(
 
 @op("LpPool", types=FLOATS)
 def lp_pool(b: Builder, x: Operand, *, p: int = 2, **attributes: Unpack[PoolAttributes]) -> Operand:
-    """The p-norm of each window."""
+    """Returns the p-norm of each window."""
     _require_norm(p)
     return _pooled(b, x, _window(b, x, attributes), "lp_pool", x.dtype, P=float(p))
 
@@ -91,7 +91,7 @@ def _require_norm(p: int) -> None:
 def col2im(
     b: Builder, x: Operand, image_shape: Operand, block_shape: Operand, **attributes: Unpack[WindowAttributes]
 ) -> Operand:
-    """Columns (batch, channels * taps, windows) summed back to the image that they were cut from."""
+    """Sums columns (batch, channels * taps, windows) back to the image that they were extracted from."""
     block = b.assumed_ints(block_shape.dims("the block shape"), "the block shape", lambda n: [1] * n)
     win = window(b, image_shape.dims("the image shape"), block, attributes)
     return summed(b, b.reshape(x, (x.shape[0], floordiv(x.shape[1], win.taps), *block, *win.outputs)), win)

@@ -1,8 +1,8 @@
-"""Between real numbers and narrow integers: x is about (q - zero point) * scale.
+"""Quantisation between real numbers and narrow integers: x is about (q - zero point) * scale.
 
-Results are those of the CPU provider, ties included: quotients and fused multiplications are rounded once
-(`wgsl/prelude/float.wgsl`), and all roundings are half to even. What subtracts a zero point or multiplies by a scale is
-marked `inline`: its reader computes it where it loads the integer.
+Results equal the CPU provider's, including ties: quotients and fused multiplications are rounded once
+(`wgsl/prelude/float.wgsl`), and all rounding is half to even. Maps that subtract a zero point or multiply by a scale are
+`inline`: the reader computes them where it loads the integer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ QUANTIZED = SMALL | {DType.INT32}
 
 
 def spread(b: Builder, p: Operand, x: Operand, axis: int, block: int = 0) -> Operand:
-    """A scale or zero point of x in a shape that broadcasts with x: one number, one per index of `axis`, or one per block."""
+    """Returns a scale or zero point of x in a shape that broadcasts with x: one number, one per index of `axis`, or one per
+    block."""
     if p.size == 1:
         return b.reshape(p, ())
     axis = axis_of(axis, x.rank)
@@ -43,7 +44,7 @@ def spread(b: Builder, p: Operand, x: Operand, axis: int, block: int = 0) -> Ope
     if not block or p.rank != x.rank:
         raise UnsupportedError(f"scales of shape {list(p.shape)} for {x}")
     before, count, after = p.shape[:axis], p.shape[axis], p.shape[axis + 1 :]
-    if count * block != x.shape[axis]:  # the last block is shorter, which no view expresses
+    if count * block != x.shape[axis]:  # the last block is shorter, which no view can express
         groups = (axis, 1, x.rank - axis - 1)
         return b.map(
             "return p_at(outer, min(k / $BLOCK, $count - 1u), inner);",
@@ -64,7 +65,7 @@ def spread(b: Builder, p: Operand, x: Operand, axis: int, block: int = 0) -> Ope
 def quantized(
     b: Builder, x: Operand, scale: Operand, zero: Operand | None, dtype: DType, saturate: bool = True
 ) -> Operand:
-    """round(x / scale) + zero, saturated; scale and zero broadcast with x. Small floats have no zero point but 0."""
+    """Returns round(x / scale) + zero, saturated. scale and zero broadcast with x. Small floats have no zero point except 0."""
     if dtype in MINIFLOATS:
         expression = floats.rounded("quotient(f32(x), s)", dtype, saturate)
         return b.pointwise(expression, {"x": x, "s": scale}, dtype, x.shape, cost=16)
@@ -80,7 +81,7 @@ def rounded(
     shape: tuple[Dim, ...] | None = None,
     **constants: Any,
 ) -> Operand:
-    """round(real) + zero, saturated to `dtype`. `real` is an expression over the operands, of type f32."""
+    """Returns round(real) + zero, saturated to `dtype`. `real` is an expression of the operands, of type f32."""
     least, most = dtype.limits
     if zero is not None:
         operands = {**operands, "zero": zero}
@@ -91,14 +92,14 @@ def rounded(
 
 
 def centred(b: Builder, x: Operand, zero: Operand | None) -> Operand:
-    """x - zero as int32; zero broadcasts with x."""
+    """Returns x - zero as int32; zero broadcasts with x."""
     if zero is None or (zero.constant is not None and not np.any(zero.constant)):
         return b.pointwise("i32(x)", {"x": x}, DType.INT32, inline=True)
     return b.pointwise("i32(x) - i32(zero)", {"x": x, "zero": zero}, DType.INT32, x.shape, cost=2, inline=True)
 
 
 def dequantized(b: Builder, x: Operand, scale: Operand, zero: Operand | None, dtype: DType = DType.FLOAT32) -> Operand:
-    """(x - zero) * scale; scale and zero broadcast with x."""
+    """Returns (x - zero) * scale; scale and zero broadcast with x."""
     operands = {"x": x, "s": scale}
     if zero is None or (zero.constant is not None and not np.any(zero.constant)):
         return b.pointwise("f32(x) * s", operands, dtype, x.shape, cost=2, inline=True)
@@ -117,7 +118,7 @@ def requantized(
     dtype: DType,
     factor: float = 1.0,
 ) -> Operand:
-    """Integers `sums`, in units of factor and the product of `scales`, as `dtype` in units of `scale`."""
+    """Returns integers `sums`, in units of factor and the product of `scales`, as `dtype` in units of `scale`."""
     constants = [s.constant for s in (*scales, scale)]
     if all(c is not None for c in constants):
         ratio: Any = np.float32(factor)
@@ -135,7 +136,7 @@ def requantized(
 
 
 def _type(code: int, default: DType) -> DType:
-    """The type of an attribute `output_dtype`, 0 for the default."""
+    """The type of an attribute `output_dtype`; 0 is the default."""
     try:
         dtype = DType.of(code) if code else default
     except KeyError:
@@ -157,7 +158,7 @@ def quantize_linear(
     precision: int = 0,
     saturate: Flag = 1,
 ) -> Operand:
-    """x as integers of the zero point's type, with scales per tensor, per index of `axis` or per block of it."""
+    """Returns x as integers of the zero point's type, with scales per tensor, per index of `axis`, or per block along it."""
     dtype = _type(output_dtype, DType.UINT8 if y_zero_point is None else y_zero_point.dtype)
     if dtype not in SMALL:
         raise UnsupportedError(f"no kernel that quantises to {dtype.label}")
@@ -179,7 +180,7 @@ def dequantize_linear(
     block_size: int = 0,
     output_dtype: int = 0,
 ) -> Operand:
-    """x as real numbers of the scale's type, with scales per tensor, per index of `axis` or per block of it."""
+    """Returns x as real numbers of the scale's type, with scales per tensor, per index of `axis`, or per block along it."""
     dtype = _type(output_dtype, x_scale.dtype)
     if dtype not in FLOATS:
         raise UnsupportedError(f"no kernel that dequantises to {dtype.label}")
@@ -194,7 +195,7 @@ def dequantize_linear(
 
 @op("DynamicQuantizeLinear", types=frozenset({DType.FLOAT32}))
 def dynamic_quantize_linear(b: Builder, x: Operand) -> list[Operand]:
-    """x as uint8, and the scale and zero point that make its range, and 0, fit."""
+    """Returns x as uint8, and the scale and zero point for a range that includes all elements and 0."""
     low = high = x
     if x.rank > 1:
         found = by_rows(b, x, x.rank - 1, lambda rows: _extremes(b, rows))
@@ -206,7 +207,7 @@ def dynamic_quantize_linear(b: Builder, x: Operand) -> list[Operand]:
 
 
 def _reduced(b: Builder, low: Operand, high: Operand) -> list[Operand]:
-    """The least of `low` and the most of `high`, which are too long for one row, each as a row of one element."""
+    """Returns the minimum of `low` and the maximum of `high`, each as a row of one element. They are too long for one row."""
     least, most = (
         reduce_axes(b, name, o, list(range(o.rank)), False) for name, o in (("ReduceMin", low), ("ReduceMax", high))
     )
@@ -214,14 +215,15 @@ def _reduced(b: Builder, low: Operand, high: Operand) -> list[Operand]:
 
 
 def _extremes(b: Builder, x: Operand) -> list[Operand]:
-    """The least and the largest element of each row, the last axis."""
+    """Returns the least and the largest element of each row, the last axis."""
     kept = x.rank - 1
     results = dict.fromkeys(("low", "high"), (DType.FLOAT32, x.shape[:kept], (kept,)))
     return _range(b, x, x, kept, results)
 
 
 def _parameters(b: Builder, low: Operand, high: Operand) -> list[Operand]:
-    """Scale (float32) and zero point (int32), without axes, for elements between the least of `low` and the most of `high`."""
+    """Returns scale (float32) and zero point (int32), without axes, for the range from the minimum of `low` to the maximum of
+    `high`."""
     return _range(b, low, high, 0, {"scale": (DType.FLOAT32, (), (0,)), "zero": (DType.INT32, (), (0,))})
 
 

@@ -1,8 +1,8 @@
-"""Operators of com.microsoft on quantised tensors that have no products of matrices.
+"""Operators of com.microsoft on quantised tensors, except those with matrix products.
 
-A tensor comes with the scale and zero point of all its elements. Sums and products are calculated as the CPU provider
-does, because a sum of multiples of scales is often a tie; what the CPU provider looks up in a table of 256 results is
-dequantised, calculated and quantised again.
+A tensor has one scale and one zero point for all its elements. Sums and products are computed exactly as the CPU provider
+does, because a sum of multiples of scales is often a tie. Operators for which the CPU provider uses a table of 256 results
+are dequantised, computed, and quantised again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SCALES: dict[str, Any] = {"x_scale": FLOATS, "y_scale": FLOATS, "scale": FLOATS}
 
 
 def _whole(b: Builder, p: Operand) -> Operand:
-    """A scale or zero point as a scalar."""
+    """Returns a scale or zero point as a scalar."""
     if p.size != 1:
         raise UnsupportedError("scales per axis")
     return b.reshape(p, ())
@@ -40,14 +40,14 @@ def _zero(b: Builder, zero: Operand | None, dtype: DType) -> Operand:
 
 
 def _real(b: Builder, x: Operand, scale: Operand, zero: Operand | None) -> Operand:
-    """x as real numbers, rounded before anything is added to them, as the CPU provider has them."""
+    """Returns x as real numbers, rounded before anything is added, as on the CPU provider."""
     operands = {"x": x, "s": _whole(b, scale), "zero": _zero(b, zero, x.dtype)}
     expression = "rounded(f32(i32(x) - i32(zero)) * s)"
     return b.pointwise(expression, operands, DType.FLOAT32, x.shape, cost=4, inline=True)
 
 
 def _scalar(b: Builder, expression: str, **operands: Operand) -> Operand:
-    """An expression over scalars, evaluated now where these are constant."""
+    """Returns an expression over scalars, evaluated now if these are constant."""
     values = {n: o.constant for n, o in operands.items()}
     if all(v is not None for v in values.values()):
         return b.constant(
@@ -77,7 +77,7 @@ def qlinear_add(
     scale: Operand,
     zero: Operand | None = None,
 ) -> Operand:
-    """x r + y q + (zero - (x_zero r + y_zero q)) with r = x_scale / scale, q = y_scale / scale and fused additions."""
+    """Returns x r + y q + (zero - (x_zero r + y_zero q)) with r = x_scale / scale, q = y_scale / scale and fused additions."""
     r = _scalar(b, "quotient(x, y)", x=_whole(b, x_scale), y=_whole(b, scale))
     q = _scalar(b, "quotient(x, y)", x=_whole(b, y_scale), y=_whole(b, scale))
     zeros = {"x": _zero(b, x_zero, x.dtype), "y": _zero(b, y_zero, x.dtype), "z": _zero(b, zero, x.dtype)}
@@ -98,7 +98,7 @@ def qlinear_mul(
     scale: Operand,
     zero: Operand | None = None,
 ) -> Operand:
-    """(x - x_zero) (y - y_zero) (x_scale y_scale / scale) + zero."""
+    """Returns (x - x_zero) (y - y_zero) (x_scale y_scale / scale) + zero."""
     ratio = _scalar(b, "quotient(x * y, z)", x=_whole(b, x_scale), y=_whole(b, y_scale), z=_whole(b, scale))
     operands = {"x": centred(b, x, _zero(b, x_zero, x.dtype)), "y": centred(b, y, _zero(b, y_zero, x.dtype))}
     return rounded(
@@ -126,7 +126,7 @@ def qlinear_softmax(
     axis: int = -1,
     opset: int,
 ) -> Operand:
-    """`opset` is that of the Softmax it was: before 13 all axes from `axis` on are one row."""
+    """`opset` is that of the original Softmax: before 13, all axes from `axis` on are one row."""
     over = softmax_along if opset >= 13 else softmax_from
     y = over(b, _real(b, x, x_scale, x_zero), axis)
     return quantized(b, y, _whole(b, scale), _zero(b, zero, x.dtype), x.dtype)
@@ -167,7 +167,8 @@ def qlinear_where(
 
 @op("QLinearConcat", domain="com.microsoft", types=BYTES | FLOATS)
 def qlinear_concat(b: Builder, scale: Operand, zero: Operand, *xs: Operand, axis: int = 0) -> Operand:
-    """Tensors, each followed by its scale and zero point; those that have the result's are taken as they are."""
+    """Concatenates tensors, each followed by its scale and zero point. A tensor with the result's scale and zero point is not
+    requantised."""
 
     def same(p: Operand, q: Operand) -> bool:
         return p.constant is not None and q.constant is not None and bool(np.all(p.constant == q.constant))
@@ -214,7 +215,7 @@ def qlinear_average_pool(
     if channels_last:
         x = b.permute(x, (0, x.rank - 1, *range(1, x.rank - 1)))
     means = average_pool(b, _real(b, x, x_scale, x_zero), count_include_pad=count_include_pad, **attributes)
-    # As the CPU provider, which rounds with the zero point added.
+    # As on the CPU provider, which rounds after it adds the zero point.
     operands = {"x": means, "s": _whole(b, scale), "z": _zero(b, zero, x.dtype)}
     result = rounded(b, "quotient(x, s) + f32(z)", operands, None, x.dtype)
     return b.permute(result, (0, *range(2, x.rank), 1)) if channels_last else result

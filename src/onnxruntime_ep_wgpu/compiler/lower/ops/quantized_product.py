@@ -1,4 +1,4 @@
-"""Products of narrow integers: summed exactly in int32, their zero points subtracted where they are loaded."""
+"""Products of narrow integers: accumulated exactly in int32, with zero points subtracted where elements are loaded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUMS = frozenset({DType.INT32})
 
 
 def _rows(b: Builder, zero: Operand | None) -> Operand | None:
-    """A zero point of the left matrix, one number or one per row, in a shape that broadcasts with it."""
+    """Returns a zero point of the left matrix, one number or one per row, in a shape that broadcasts with it."""
     return (
         b.reshape(zero, (zero.shape[0], 1))
         if zero is not None and zero.rank == 1 and zero.size != 1
@@ -30,7 +30,7 @@ def _rows(b: Builder, zero: Operand | None) -> Operand | None:
 def matmul_integer(
     b: Builder, x: Operand, y: Operand, x_zero: Operand | None = None, y_zero: Operand | None = None
 ) -> Operand:
-    """(x - x_zero) times (y - y_zero) as int32; x_zero is one number or one per row, y_zero one or one per column."""
+    """Returns (x - x_zero) times (y - y_zero) as int32. x_zero is one number or one per row, y_zero one or one per column."""
     return product_of_bytes(b, x, _rows(b, x_zero), y, number(b, y_zero))
 
 
@@ -54,7 +54,7 @@ def qlinear_matmul(
 @op("MatMulIntegerToFloat", domain="com.microsoft", types=BYTES, x_scale=FLOATS, y_scale=FLOATS, bias=FLOATS)
 def matmul_integer_to_float(b: Builder, x: Operand, y: Operand, x_scale: Operand, y_scale: Operand, x_zero: Operand | None = None,
                             y_zero: Operand | None = None, bias: Operand | None = None) -> Operand:  # fmt: skip
-    """(x - x_zero) times (y - y_zero) in units of x_scale * y_scale, plus bias; parameters of y may be per column."""
+    """Returns (x - x_zero) times (y - y_zero) in units of x_scale * y_scale, plus bias. Parameters of y may be per column."""
     sums = matmul_integer(b, x, y, x_zero, y_zero)
     operands = {"x": sums, "p": number(b, x_scale) or x_scale, "q": number(b, y_scale) or y_scale}
     if bias is None:
@@ -72,7 +72,7 @@ def matmul_integer_to_float(b: Builder, x: Operand, y: Operand, x_scale: Operand
 )
 def dynamic_quantize_matmul(b: Builder, x: Operand, y: Operand, y_scale: Operand, y_zero: Operand | None = None,
                             bias: Operand | None = None) -> Operand:  # fmt: skip
-    """x, quantised to uint8 by its own range, times y."""
+    """Returns x, quantised to uint8 by its own range, times y."""
     narrow, scale, zero = dynamic_quantize_linear(b, x)
     result: Operand = matmul_integer_to_float(b, narrow, y, scale, y_scale, zero, y_zero, bias)
     return result
@@ -89,7 +89,7 @@ def conv_integer(
     with_channels_last: bool = False,
     **attributes: Unpack[ConvAttributes],
 ) -> Operand:
-    """The convolution of x - x_zero with w - w_zero as int32; the padding stands for x_zero."""
+    """Returns the convolution of x - x_zero with w - w_zero as int32. The padding is x_zero."""
     return integer_convolution(b, x, number(b, x_zero), w, w_zero, with_channels_last, **attributes)
 
 
@@ -159,7 +159,7 @@ def qgemm(
     transA: Flag = 0,
     transB: Flag = 0,
 ) -> Operand:
-    """alpha * x y + bias, with bias in units of alpha * x_scale * y_scale; float32 without a scale for the result."""
+    """Returns alpha * x y + bias, with bias in units of alpha * x_scale * y_scale; float32 if the result has no scale."""
     left, right, shape = matrices(b, x, y, transA, transB)
     sums = product_of_bytes(b, left, number(b, x_zero), right, number(b, y_zero))
     if bias is not None:
