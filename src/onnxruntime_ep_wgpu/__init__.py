@@ -2,15 +2,15 @@
 
     import onnxruntime as ort, onnxruntime_ep_wgpu as webgpu_ep
 
-    session = webgpu_ep.session("model.onnx")                        # or, in ONNX Runtime's own words:
+    session = webgpu_ep.session("model.onnx")                        # or, with the API of ONNX Runtime itself:
 
     ort.register_execution_provider_library("webgpu_ep_registration", webgpu_ep.get_library_path())
     devices = [d for d in ort.get_ep_devices() if d.ep_name == webgpu_ep.get_ep_name()]
 
-A program that passes names passes `PROVIDER`, "WgpuExecutionProvider": before onnxruntime 1.32,
+To select the provider by name, pass `PROVIDER`, "WgpuExecutionProvider". Before onnxruntime 1.32,
 `providers=["WebGpuExecutionProvider"]` does not reach this package and gives a session on the CPU.
 
-Everything is imported when first used: importing this package costs nothing.
+All modules are imported on first use, so importing this package costs next to nothing.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from .options.types import ProviderOptions as ProviderOptions
     from .registration import ProviderNameWarning as ProviderNameWarning
 
-# What the imports above are at run time; a test compares the two.
+# The same names for lazy imports at run time. A test compares the two lists.
 _PLACES = {
     name: module
     for module, names in {
@@ -113,27 +113,31 @@ __all__ = sorted([*_PLACES, "get_ep_name", "get_ep_names", "get_library_path"])
 
 
 def get_library_path() -> str:
-    """The provider library, for `onnxruntime.register_execution_provider_library`. An absolute path."""
+    """Returns the absolute path of the provider library, for `onnxruntime.register_execution_provider_library`.
+
+    Raises FileNotFoundError if the library was not built."""
     from .platform import library_path
 
     return library_path()
 
 
 def get_ep_name() -> str:
-    """The provider's name, as in `OrtEpDevice.ep_name`. To pass a name to InferenceSession, pass `PROVIDER`."""
+    """Returns the provider's name as in `OrtEpDevice.ep_name`. To select it by name in InferenceSession, pass `PROVIDER`."""
     from .names import EP_NAME
 
     return EP_NAME
 
 
 def get_ep_names() -> list[str]:
-    """The provider's name, and `PROVIDER`, the one for `providers=[...]`: older ONNX Runtimes keep the first for themselves."""
+    """Returns the provider's two names: EP_NAME and `PROVIDER`.
+
+    `PROVIDER` is the one for `providers=[...]`, because ONNX Runtime before 1.32 reserves EP_NAME for its own provider."""
     from .names import NAMES
 
     return list(NAMES)
 
 
-if not TYPE_CHECKING:  # a type checker knows the names from above, and that there are no others
+if not TYPE_CHECKING:  # type checkers use the imports above, and report any other name
 
     def __getattr__(name: str) -> Any:
         if name not in _PLACES:

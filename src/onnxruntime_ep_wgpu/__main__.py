@@ -1,4 +1,4 @@
-"""`python -m onnxruntime_ep_wgpu` is the command `wgpu-ep`."""
+"""Runs the command `wgpu-ep` as `python -m onnxruntime_ep_wgpu`."""
 
 import sys
 

@@ -1,24 +1,24 @@
-"""How often something is tried that may be of no use.
+"""Exponential backoff for work that may be useless.
 
-In: occasions, and whether the last try was of use. Out: whether this occasion is due. Thread safe: what threads do at once costs a
-try.
+In: opportunities to try, and whether the last try was useful. Out: whether to try now. Thread safe: a race between threads costs
+one try at most.
 """
 
 from __future__ import annotations
 
 
 class Attempts:
-    """After each try without use twice as many occasions are passed over, `most` at most."""
+    """Counts opportunities. Each useless try doubles the number that is skipped before the next try, up to `most`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._passed = self._to_pass = 0
 
     def is_due(self) -> bool:
-        """Counts an occasion."""
+        """Counts one opportunity and returns whether to try now."""
         self._passed += 1
         return self._passed > self._to_pass
 
     def ended(self, useful: bool) -> None:
-        """A try is over."""
+        """Reports the result of a try. A useful one resets the number of skipped opportunities."""
         self._passed, self._to_pass = 0, 0 if useful else min(2 * self._to_pass + 1, self._most)

@@ -1,10 +1,14 @@
 """The command `wgpu-ep`. In: arguments. Out: text, or JSON with --json, and an exit code.
 
-Every module of `tools/` whose name has no underscore in front is a subcommand: its docstring is the help, its
-`add_arguments(parser)` declares what it takes and its `main(args)` does the work and gives the exit code. Only the module of
-the subcommand that is called is imported; of the others the source's first line is read. Invariants: a problem is one line
-on stderr, with --json an object, and exit code 2; a traceback appears only with --debug; Ctrl-C is exit code 130 and nothing
-on stderr, whatever a library makes of it, but for a line where it has to wait (`tools/_waits.py`).
+Every module of `tools/` without a leading underscore is a subcommand. Its docstring is the help text, `add_arguments(parser)`
+declares its arguments, and `main(args)` does the work and returns the exit code. Only the module of the called subcommand is
+imported. For the others, only the first line of the source is read.
+
+Invariants:
+
+- An error is one line on stderr, or a JSON object with --json, and exit code 2. A traceback appears only with --debug.
+- Ctrl-C gives exit code 130, whatever exception a library raises instead. It prints nothing on stderr, except one line if
+  the command cannot stop at once (`tools/_waits.py`).
 """
 
 from __future__ import annotations
@@ -34,11 +38,11 @@ INTERRUPTED = 130
 
 
 class ArgumentsError(Exception):
-    """What is wrong with the arguments, in a line."""
+    """Invalid arguments, described in one line."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong with the arguments in one line, and the nearest command, option or choice where one is not known."""
+    """Reports invalid arguments in one line, and suggests the nearest command, option or choice."""
 
     def error(self, message: str) -> NoReturn:
         raise ArgumentsError(f"{message} (see {self.prog} --help)")
@@ -60,13 +64,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def _nearest(text: str, names: Sequence[str]) -> str:
-    bare = {name.lstrip("-"): name for name in names}  # dashes make no two options alike
+    bare = {name.lstrip("-"): name for name in names}  # so that common leading dashes do not count as similarity
     near = get_close_matches(text.lstrip("-"), bare, 1)
     return f"; did you mean {bare[near[0]]}?" if near else ""
 
 
 def commands() -> Iterator[tuple[str, str]]:
-    """(name, summary) of every subcommand, by name. The modules are not imported."""
+    """Yields (name, summary) of every subcommand, sorted by name, without importing the modules."""
     for found in pkgutil.iter_modules(tools.__path__):
         if not found.name.startswith("_"):
             source = pkgutil.get_data(tools.__name__, f"{found.name}.py") or b""
@@ -74,14 +78,14 @@ def commands() -> Iterator[tuple[str, str]]:
 
 
 def parsers() -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
-    """(name, summary, parser) of every subcommand, for what completes command lines. All modules are imported."""
+    """Yields (name, summary, parser) of every subcommand, for shell completion. Imports all modules."""
     for name, summary in commands():
         command = next(it for it in make_parser([name])._actions if it.dest == "command")
         yield name, summary, cast(Any, command.choices)[name]
 
 
 def make_parser(argv: Sequence[str]) -> Parser:
-    """The parser of the command line `argv`."""
+    """Returns the parser for the command line `argv`."""
     parser = Parser(prog="wgpu-ep", description="Run and inspect ONNX models on WebGPU.")
     parser.add_argument("-V", "--version", action="version", version=f"%(prog)s {VERSION}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -98,7 +102,7 @@ def make_parser(argv: Sequence[str]) -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one subcommand and gives the exit code: the command's own, 2 for a problem, 130 when interrupted."""
+    """Runs one subcommand and returns the exit code: the command's own, 2 for an error, 130 after Ctrl-C."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the shell: `>&-`
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
@@ -108,14 +112,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return INTERRUPTED
         except Exception:
-            if interrupts:  # a library turned it into an error of its own: numpy says that its installation is broken
+            if interrupts:  # a library replaced KeyboardInterrupt: numpy reports a broken installation
                 return INTERRUPTED
             raise
 
 
 @contextmanager
 def _noting_interrupts() -> Iterator[list[int]]:
-    """The list has an entry for every Ctrl-C while the block runs."""
+    """Yields a list that gets one entry for every Ctrl-C during the block."""
     seen: list[int] = []
     ours = threading.current_thread() is threading.main_thread()
     if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -135,11 +139,11 @@ def _noting_interrupts() -> Iterator[list[int]]:
 
 
 def _main(argv: Sequence[str], interrupts: list[int]) -> int:
-    if not argv or argv[0] == "help":  # as `git help log`: of the command that follows, else of all
+    if not argv or argv[0] == "help":  # as in `git help log`: help for the named command, else for all
         argv = [*argv[1:2], "--help"]
     try:
         args = make_parser(argv).parse_args(argv)
-    except SystemExit as stop:  # argparse has printed its help or the version
+    except SystemExit as stop:  # argparse has printed the help or the version
         return stop.code if isinstance(stop.code, int) else FAILURE
     except ArgumentsError as problem:
         return _failed(str(problem), problem, "--json" in argv)
@@ -148,11 +152,11 @@ def _main(argv: Sequence[str], interrupts: list[int]) -> int:
         try:
             with naming("standard output"):
                 sys.stdout.flush()
-        except OSError:  # what is left would be tried once more at the end
+        except OSError:  # otherwise Python would flush again at exit, and fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise
         return code
-    except BrokenPipeError:  # the reader, `head` for one, has seen enough
+    except BrokenPipeError:  # the reader closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as problem:

@@ -1,4 +1,4 @@
-"""Every error a user can meet. Each message names the thing, the value and the way out."""
+"""All errors that reach users. Each message names the object, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 def cut(value: object) -> str:
-    """A value of the user for a message: its `repr`, cut in the middle when it is long."""
+    """Returns the `repr` of a user's value for a message. A long one is shortened in the middle."""
     text = repr(value)
     if len(text) <= _SHOWN:
         return text
@@ -18,12 +18,12 @@ def cut(value: object) -> str:
 
 
 def cause_of(error: Exception) -> str:
-    """The text of an error within a message; of a KeyError, which says no more than a key, what is missing."""
+    """Returns the text of an error for use in a message. The text of a KeyError is only the key, so "is missing" is added."""
     return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 
 def with_message(error: E, text: str) -> E:
-    """The same error with another text: its other fields stay."""
+    """Returns a copy of the error with another text and the same attributes."""
     made = type(error).__new__(type(error), text)
     made.__dict__.update(error.__dict__)
     return made
@@ -42,25 +42,26 @@ class DeviceError(WgpuEpError):
 
 
 class OutOfMemoryError(DeviceError, MemoryError):
-    """The device has no memory left for a buffer; names the tensor and its bytes. A smaller input may fit."""
+    """The device has no memory left for a buffer; names the tensor and its size in bytes. A smaller input may fit."""
 
 
 class ForkError(DeviceError):
-    """The process was forked from one that uses the GPU. Start processes with the method spawn."""
+    """The process was forked from one that uses the GPU. Start processes with the method "spawn"."""
 
 
 class DeviceLostError(DeviceError):
-    """The device went away; tensors that callers own on it are gone. The next run continues on a new device."""
+    """The device was lost, and with it the tensors that callers own on it. The next run continues on a new device."""
 
 
 class ModelChangedError(WgpuEpError):
-    """A weight is needed again after a loss of the device, and the model's file does not hold it any more."""
+    """A weight must be uploaded again after a loss of the device, but the model's file no longer contains it."""
 
 
 class LimitError(WgpuEpError):
     """A tensor or a dispatch is larger than the adapter allows; names tensor, bytes and limit.
 
-    `sizes` are those of the run by the symbols of its Program, where the Program compiled for them may stay within the limit."""
+    `sizes` maps the symbols of the Program to the sizes of this run. It is set if a Program compiled for these sizes may stay
+    within the limit."""
 
     def __init__(self, message: str = "", sizes: Mapping[str, int] | None = None) -> None:
         super().__init__(message)
@@ -68,23 +69,23 @@ class LimitError(WgpuEpError):
 
 
 class ShaderError(WgpuEpError):
-    """A kernel did not compile; names the kernel and the line."""
+    """A kernel failed to compile; names the kernel and the line."""
 
 
 class NonFiniteError(WgpuEpError):
-    """A kernel made NaN or infinity from finite inputs, with validationMode full; names node, value and place."""
+    """A kernel made NaN or infinity from finite inputs; names node, value and index. Raised with validationMode full."""
 
 
 class ModelError(WgpuEpError):
-    """A node that no provider can run; names the node and what is wrong with it."""
+    """A node that no provider can run; names the node and the defect."""
 
 
 class InternalError(WgpuEpError):
-    """A fault of this package and not of the model; names the node and the place in the code. Please report it."""
+    """A bug of this package, not of the model; names the node and the place in the code. Please report it."""
 
 
 class Fault(str):
-    """A reason against a node that is a fault, with the `error` that says so: of the model, or of this package."""
+    """The reason for a refused node, if the cause is an `error`: a defect of the model, or a bug of this package."""
 
     error: ModelError | InternalError
 
@@ -95,7 +96,7 @@ class Fault(str):
 
 
 class OutOfRangeError(ModelError, IndexError):
-    """An index lies outside the axis that it counts along; names node, index, place, axis and extent."""
+    """An index lies outside its axis; names node, index, place, axis and extent."""
 
 
 class UnsupportedError(WgpuEpError):
@@ -103,9 +104,10 @@ class UnsupportedError(WgpuEpError):
 
 
 class FreeSizeError(UnsupportedError):
-    """A node cannot run on WebGPU while sizes of the model's inputs are free; where they are fixed, it may.
+    """A node cannot run on WebGPU while some input dimensions of the model are free. With fixed sizes it may.
 
-    `keys` name the free dimensions, as far as they are known, and `reason` is the message without the `way` to fix them."""
+    `keys` are the names of the free dimensions, as far as they are known. `reason` is the message without `way`, the text on
+    how to fix them."""
 
     def __init__(self, reason: str = "", keys: Sequence[str] = (), way: str = "") -> None:
         super().__init__(f"{reason}; {way}" if way else reason)
@@ -113,7 +115,7 @@ class FreeSizeError(UnsupportedError):
 
 
 class FreeSize(str):
-    """A reason against a node that fixed sizes of the model's inputs may remove: the text of a FreeSizeError."""
+    """The text of a FreeSizeError: the reason for a refused node that fixed input sizes may make acceptable."""
 
 
 class InputError(WgpuEpError, ValueError):
@@ -121,19 +123,19 @@ class InputError(WgpuEpError, ValueError):
 
 
 class ExtentError(InputError):
-    """An input has not the rank or the extents that the model says, or that were inferred for it where the model says nothing."""
+    """An input differs in rank or extents from the model's declared shape or, without one, from the inferred shape."""
 
 
 class BatchError(WgpuEpError, ValueError):
-    """Requests cannot be joined to a batch; names the input or output that has another first axis."""
+    """Requests cannot be joined to a batch; names the input or output with a different first axis."""
 
 
 class QueueFullError(WgpuEpError):
-    """As many requests wait as the queue of a SessionPool takes."""
+    """The queue of a SessionPool is full."""
 
 
 class PoolClosedError(WgpuEpError):
-    """A SessionPool takes no requests any more: it was closed, or none of its devices can be used."""
+    """A SessionPool accepts no more requests: it was closed, or none of its devices can be used."""
 
 
 class ProgramError(WgpuEpError):
@@ -141,7 +143,7 @@ class ProgramError(WgpuEpError):
 
 
 class PlaceTakenError(WgpuEpError, FileExistsError):
-    """Something lies where a result is to be written, and it is not replaced. `reason` is the message without the `way` out."""
+    """The output path exists and is not replaced. `reason` is the message without `way`, the remedy."""
 
     def __init__(self, reason: str = "", way: str = "remove it, or name another place") -> None:
         super().__init__(f"{reason}: {way}")
@@ -149,15 +151,15 @@ class PlaceTakenError(WgpuEpError, FileExistsError):
 
 
 class WriteError(WgpuEpError, OSError):
-    """A file cannot be written: names the file and the reason. What was there before is still there, and whole.
+    """A file cannot be written; names the file and the reason. A previous file of that name is unchanged.
 
-    `reason` is the system's: the disk is full, read-only or away. `errno` is its number, where it has one."""
+    `reason` is the system's: the disk is full, read-only or gone. `errno` is the system's error number, if there is one."""
 
     reason: str = ""
 
     @classmethod
     def of(cls, path: object, reason: str, number: int | None = None) -> WriteError:
-        """The error about a path."""
+        """Returns the error for a path."""
         made = cls(f"{path} cannot be written: {reason}; name another place, or make room")
         made.reason, made.errno = reason, number
         return made

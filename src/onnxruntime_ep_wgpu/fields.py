@@ -1,7 +1,7 @@
-"""Fields of settings that say which options they are made of, so that no code between passes an option on.
+"""Dataclass fields that declare which provider options set them, so that no code in between has to pass options on.
 
-In: a frozen dataclass whose fields are `set_by` options, and the options of a session. Out: the settings. What an option means
-may depend on the adapter: such fields are `set_by_adapter`, and their values are given by code that has it (`plugin/settings.py`).
+In: a frozen dataclass with `set_by` fields, and the options of a session. Out: the settings. The meaning of some options depends
+on the adapter. Their fields are `set_by_adapter`, and code that has the adapter passes the values (`plugin/settings.py`).
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ Made = TypeVar("Made")
 
 
 def set_by(*options: str, default: Any, value: Callable[..., Any] | None = None) -> Any:
-    """A field that provider options set: to the option's value, or to `value` of those of all `options` in their order."""
+    """Returns a field set by provider options: to the option's value, or to `value(*values)` of all `options` in order."""
     return dataclasses.field(default=default, metadata={"options": options, "value": value})
 
 
 def set_by_adapter(option: str, default: Any) -> Any:
-    """A field that an option sets, to what it means for the adapter, an argument of `settings_from`. `default` is what the
-    option's default means for every adapter."""
+    """Returns a field for an option with an adapter-specific meaning. The caller passes its value to `settings_from`.
+
+    `default` is the meaning of the option's default, which is the same for every adapter."""
     return dataclasses.field(default=default, metadata={"options": (option,), "value": None, "adapter": True})
 
 
 def option_names(setting: dataclasses.Field[Any]) -> tuple[str, ...]:
-    """The provider options that set a field."""
+    """Returns the names of the provider options that set a field."""
     return tuple(setting.metadata.get("options", ()))
 
 
 def settings_from(kind: type[Made], options: Mapping[str, Any], **others: Any) -> Made:
-    """The settings that options ask for; `others` are the fields that are `set_by_adapter`."""
+    """Returns the settings for the options. `others` are the values of exactly the fields that are `set_by_adapter`."""
     values = dict(others)
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         names = option_names(field)

@@ -1,8 +1,7 @@
-"""Modules that are executed when something of theirs is used.
+"""Modules that are executed on first use and not on import.
 
-onnx_ir imports sympy, for arithmetic with names of dimensions, which nothing here asks it for: half of the time that a process
-takes to import what compiles a graph (0.4 of 0.8 s of CPU time). onnx imports what puts
-models together and writes them as text.
+onnx_ir imports sympy for arithmetic with names of dimensions, which this package never uses. That import is half of the time to
+import the compiler (0.4 of 0.8 s of CPU time). onnx imports modules that merge models and that write them as text.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from types import ModuleType
 
 OF_ONNX_IR = (
     "sympy",
-    "onnx_ir._symbolic_shapes",  # is about sympy alone: its table of functions
+    "onnx_ir._symbolic_shapes",  # only a table of sympy functions
     "google.protobuf.json_format",
     "google.protobuf.text_format",
     "onnx.compose",
@@ -25,8 +24,10 @@ OF_ONNX_IR = (
 
 @contextmanager
 def executed_when_used(*names: str) -> Iterator[None]:
-    """Modules of these names that are imported in a `with` are loaded, and executed when one is first looked at, wherever that
-    is: to others they are modules as always. What has been imported before stays as it is."""
+    """Makes modules of these names lazy if they are first imported during the `with`.
+
+    Such a module is executed on the first access to an attribute, inside or outside the block. Modules imported earlier do not
+    change."""
     finder = _Finder(names)
     sys.meta_path.insert(0, finder)
     try:
@@ -36,7 +37,7 @@ def executed_when_used(*names: str) -> Iterator[None]:
 
 
 class _Finder:
-    """Finds what the path has, to be executed later."""
+    """A finder on `sys.meta_path` that returns the path's modules with a lazy loader."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names

@@ -1,10 +1,14 @@
-"""Objects that others keep alive: collections that know what still exists, and keep nothing.
+"""Collections of weak references.
 
-In: objects that can be weakly referred to. Out: those that are alive. Invariants: nothing runs when an object dies, so
-there is nothing that Ctrl-C could leave half done (an exception in a finaliser or a weak reference's callback is printed
-and lost); no method takes a lock, and each changes the collection in one step, so all may be called from anywhere.
-Going through a dict copies it first, by `copy()`: that is one step of the interpreter, and `list(d.items())` is not: it
-makes tuples, which may collect garbage, whose finalisers may let another thread change the dict.
+In: objects that support weak references. Out: those that are still alive.
+
+Invariants:
+
+- No code runs when an object dies, so Ctrl-C cannot interrupt such code halfway. Python prints and drops an exception that is
+  raised in a finaliser or in a callback of a weak reference.
+- No method takes a lock, and each changes the collection in one step. All methods may be called from anywhere.
+- Iteration first copies the dict by `copy()`, which is one step of the interpreter. `list(d.items())` is not: it allocates
+  tuples, which may start the garbage collector, and a finaliser may let another thread change the dict.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ _SMALL = 64
 
 
 class LiveMap(Generic[_Key, _Object]):
-    """Objects by key; an object that has died is as good as never added."""
+    """A mapping from keys to objects that are referenced weakly. Dead objects are absent."""
 
     def __init__(self) -> None:
         self._refs: dict[_Key, weakref.ref[_Object]] = {}
@@ -38,14 +42,14 @@ class LiveMap(Generic[_Key, _Object]):
             self._prune()
 
     def _prune(self) -> None:
-        """Forgets the dead, seldom enough that adding costs no more for it."""
+        """Removes dead references. The interval grows with the size, so the amortised cost of adding is constant."""
         for key, ref in self._refs.copy().items():
             if ref() is None and self._refs.get(key) is ref:
                 self._refs.pop(key, None)
         self._prune_at = 2 * len(self._refs) + _SMALL
 
     def __iter__(self) -> Iterator[_Object]:
-        """Those that are alive, in the order they were added."""
+        """Iterates over the live objects in insertion order."""
         for ref in self._refs.copy().values():
             value = ref()
             if value is not None:
@@ -56,10 +60,10 @@ class LiveMap(Generic[_Key, _Object]):
 
 
 class LiveSet(Generic[_Object]):
-    """Objects by identity."""
+    """A set of weakly referenced objects, by identity."""
 
     def __init__(self) -> None:
-        # Numbers and not identities: those of dead objects come again.
+        # Keys are numbers and not `id(...)`, because Python reuses the ids of dead objects.
         self._objects: LiveMap[int, _Object] = LiveMap()
         self._numbers = itertools.count()
 
@@ -82,7 +86,7 @@ class LiveSet(Generic[_Object]):
 
 
 class Known(Generic[_Object, _Value]):
-    """What is known about objects, as long as they live and somewhat longer: it is forgotten when others are added."""
+    """Values attached to objects that are referenced weakly. Entries of dead objects are removed when others are added."""
 
     def __init__(self) -> None:
         self._entries: dict[int, tuple[weakref.ref[_Object], _Value]] = {}

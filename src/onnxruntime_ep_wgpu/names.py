@@ -1,10 +1,9 @@
-"""The names of the provider in ONNX Runtime, and which of them reaches it: `registration.py` warns about the other.
+"""The names of the provider in ONNX Runtime, and which one reaches it. `registration.py` warns about the other one.
 
-Clients look for devices of `WebGpuExecutionProvider`, the name of ONNX Runtime's own provider. Passed as text,
-`providers=["WebGpuExecutionProvider"]`, that name does not reach a library before ONNX Runtime 1.32: it is taken for the
-provider that ONNX Runtime may have been built with, and when it was not, as in the packages on PyPI, the session is made on
-the CPU and nothing says so. So the devices are there under both names, and `PROVIDER` is the one to pass as text, which
-reaches them in every version.
+Clients search for devices of `WebGpuExecutionProvider`, the name of ONNX Runtime's own provider. Before ONNX Runtime 1.32,
+`providers=["WebGpuExecutionProvider"]` does not reach a plugin library: the name means the built-in provider. Builds without
+that provider, as on PyPI, create the session on the CPU without a warning. Therefore the devices exist under both names, and
+`PROVIDER` is the name to pass as text, which works in every version.
 """
 
 from __future__ import annotations
@@ -13,26 +12,26 @@ EP_NAME = "WebGpuExecutionProvider"
 PROVIDER = "WgpuExecutionProvider"
 NAMES = (EP_NAME, PROVIDER)
 VENDOR = "onnxruntime-ep-wgpu"
-"""What distinguishes this package's devices and compiled models from those of others whose provider has the same name."""
+"""Distinguishes this package's devices and compiled models from those of other providers of the same name."""
 REGISTRATION = "onnxruntime_ep_wgpu"
-"""Under which name this package registers its library by itself. Programs choose other names."""
+"""The name under which this package registers its own library. Programs choose other names."""
 
 GIVEN_BACK = (1, 32)
-"""Since this version ONNX Runtime asks the registered libraries for EP_NAME as well, when it was built without."""
+"""From this version on, ONNX Runtime searches registered libraries for EP_NAME too, if it has no such provider built in."""
 
 
 def version(text: str) -> tuple[int, ...]:
-    """The first two numbers of a version of ONNX Runtime."""
+    """Returns the first two numbers of a version of ONNX Runtime."""
     return tuple(map(int, text.split(".")[:2]))
 
 
 def kept(ort_version: str) -> bool:
-    """Whether this ONNX Runtime keeps EP_NAME, passed as text, for itself."""
+    """Returns whether this ONNX Runtime reserves EP_NAME, passed as text, for its own provider."""
     return version(ort_version) < GIVEN_BACK
 
 
 def pass_this(ort_version: str) -> str:
-    """What to pass instead of EP_NAME, and why, to an ONNX Runtime that keeps it."""
+    """Returns the advice to pass PROVIDER instead of EP_NAME, with the reason, for a version that reserves EP_NAME."""
     return (
         f"pass providers=[{PROVIDER!r}] (onnxruntime_ep_wgpu.PROVIDER): onnxruntime {ort_version} takes {EP_NAME!r}, passed"
         " as text, for a provider of its own and makes a session on the CPU without a word"

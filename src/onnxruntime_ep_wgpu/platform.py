@@ -1,7 +1,7 @@
-"""Operating-system facts that the Python part needs; the native part has its own in csrc/platform.h.
+"""Properties of the operating system that the Python code needs. csrc/platform.h has those of the native code.
 
-In: nothing. Out: the path of the library that ONNX Runtime loads; whether this is a browser; text in the form of the system's
-file names; memory that is free for files, and files that will be read.
+In: nothing. Out: the path of the provider library; whether Python runs in a browser; text encoded as a file name; the memory
+available for the page cache, and read-ahead of files.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import sys
 
-# The file names that setup.py gives the library.
+# The file names of the library in setup.py.
 _LIBRARY = {"win32": "onnxruntime_ep_wgpu.dll", "darwin": "libonnxruntime_ep_wgpu.dylib"}
 
 
 def library_path() -> str:
-    """Where the provider library lies, beside this file. Raises FileNotFoundError when it was not built."""
-    # Without pathlib, which loads thirty modules of the standard library.
+    """Returns the path of the provider library, beside this file. Raises FileNotFoundError if it was not built."""
+    # Not with pathlib, which imports thirty modules of the standard library.
     folder = os.path.dirname(os.path.realpath(__file__))
     path = os.path.join(folder, _LIBRARY.get(sys.platform, "libonnxruntime_ep_wgpu.so"))
     if not os.path.isfile(path):
@@ -24,17 +24,17 @@ def library_path() -> str:
 
 
 def is_browser() -> bool:
-    """Whether Python itself runs in a browser, as Pyodide, where there is no ONNX Runtime."""
+    """Returns whether Python runs in a browser (Pyodide), without ONNX Runtime."""
     return sys.platform == "emscripten"
 
 
 def file_name(text: str) -> str | bytes:
-    """Text as ONNX Runtime takes file names here: wide characters on Windows, else UTF-8 bytes."""
+    """Returns text in the form of ONNX Runtime's file names: wide characters on Windows, else UTF-8 bytes."""
     return text if sys.platform == "win32" else text.encode()
 
 
 def memory_for_files() -> int:
-    """Bytes of memory that the system can give to parts of files; 0 where it does not say, or takes no advice."""
+    """Returns the bytes of memory available for the page cache; 0 if unknown or if the system takes no read-ahead advice."""
     if not hasattr(os, "posix_fadvise"):
         return 0
     try:
@@ -46,7 +46,8 @@ def memory_for_files() -> int:
 
 
 def will_read(file: int, offset: int, nbytes: int) -> None:
-    """Has the system read a part of an open file, which is mapped later. Call it where `memory_for_files` is above 0. It may wait
-    for the disk. Raises OSError."""
+    """Asks the system to read part of an open file ahead of mapping it. May wait for the disk. Raises OSError.
+
+    Call it only if `memory_for_files` is above 0."""
     if sys.platform == "linux":
         os.posix_fadvise(file, offset, nbytes, os.POSIX_FADV_WILLNEED)

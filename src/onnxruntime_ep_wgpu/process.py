@@ -1,10 +1,15 @@
-"""A process that was forked from one which uses the GPU: nothing of the GPU works there, and calling it hangs.
+"""Detects processes that were forked from one that uses the GPU. The GPU cannot be used there, and native calls hang.
 
-In: `uses_gpu()`, when the first native object is made. Out: `check_not_forked()` for every way in. Only the thread that
-forked exists in the child; those of the driver and of wgpu-native are gone, and locks that they held stay locked. So the
-child takes no lock and calls nothing native: `check_not_forked()` raises instead, and finalisers leave to the end of the
-process what they would release. That end calls no library either: what runs at exit in onnxruntime and in drivers waits for
-threads, or takes memory apart that they use. A fork before the first use does no harm.
+In: `uses_gpu()`, called when the first native object is made. Out: `check_not_forked()`, called at every entry point.
+
+Only the forking thread exists in the child. The threads of the driver and of wgpu-native are gone, and their locks stay locked.
+Therefore the child takes no lock and makes no native call:
+
+- `check_not_forked()` raises.
+- Finalisers release nothing; the end of the process does.
+- Exit handlers are skipped. Those of onnxruntime and of drivers wait for threads, or free memory that they use.
+
+A fork before the first use does no harm.
 """
 
 from __future__ import annotations
@@ -17,12 +22,12 @@ from .errors import ForkError
 
 _in_use = False
 _end_at_exit: Callable[[], None] | None = None
-forked = False  # whether this process is such a child; read where nothing may be raised
-on_fork: list[Callable[[], None]] = []  # called in such a child
+forked = False  # whether this process is such a child; for code that must not raise
+on_fork: list[Callable[[], None]] = []  # callbacks, called in such a child
 
 
 def uses_gpu() -> None:
-    """From here on a child that is forked cannot use the GPU."""
+    """Marks the GPU as used: children that are forked from now on cannot use it."""
     global _in_use, _end_at_exit
     if not _in_use and hasattr(os, "fork"):
         _end_at_exit = _ends_at_exit()
@@ -30,8 +35,9 @@ def uses_gpu() -> None:
 
 
 def _ends_at_exit() -> Callable[[], None] | None:
-    """A function after which the end of the process runs none of the functions that are registered until then for its exit:
-    output is written and the process ends, with the status that it has. None where the C library has no such way (`on_exit`)."""
+    """Returns a function that makes the process skip all exit handlers that are registered so far.
+
+    The process then flushes its output and ends with its exit status. Returns None if the C library lacks `on_exit`."""
     library = ctypes.CDLL(None)
     try:
         register, flush, end = library.on_exit, library.fcloseall, library._exit
@@ -40,7 +46,7 @@ def _ends_at_exit() -> Callable[[], None] | None:
     register.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
 
     def ends_at_exit() -> None:
-        for step in (end, flush):  # the last one that is registered runs first
+        for step in (end, flush):  # handlers run in reverse order of registration
             register(ctypes.cast(step, ctypes.c_void_p), None)
 
     return ends_at_exit

@@ -1,8 +1,8 @@
-"""Frozen dataclasses whose methods are compiled when they are first called: processes define hundreds, and use few of them.
+"""Frozen dataclasses that compile their methods on first use. A process defines hundreds of them and uses few.
 
-In: classes, under `@dataclass(frozen=True)`. Out: dataclasses, to `fields`, `replace` and `asdict` too, with the methods of the
-standard library's. That one compiles the text of six methods with each class, a third of the time that the modules of a session
-take to import (Python 3.11). All other kinds of dataclasses are the standard library's.
+In: classes with `@dataclass(frozen=True)`. Out: dataclasses with the same methods as the standard library's, which also work
+with `fields`, `replace` and `asdict`. The standard library compiles the text of six methods for each class. That is a third of
+the import time of a session's modules (Python 3.11). All other kinds of dataclasses come from the standard library.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls: type | None = None, /, **how: bool) -> Any:
-        """As of the standard library."""
+        """Has the signature and the result of `dataclasses.dataclass`."""
         return _frozen if cls is None and how == {"frozen": True} else dataclasses.dataclass(cls, **how)
 
 
 def _frozen(cls: Any) -> Any:
     own = dict(vars(cls))
-    if not cls.__doc__:  # for which the standard library looks at the signature
+    if not cls.__doc__:  # else the standard library would compute the signature for it
         cls.__doc__ = cls.__name__
-    # Only beneath a frozen class the standard library insists that this one is made frozen, too.
+    # The standard library requires this class to be frozen if a base is frozen, and forbids it otherwise.
     found = [getattr(base, "__dataclass_params__", None) for base in cls.__mro__[1:]]
     below = any(it.frozen for it in found if it)
     dataclasses.dataclass(init=False, repr=False, eq=False, frozen=below)(cls)
@@ -51,7 +51,7 @@ def _frozen(cls: Any) -> Any:
     if "__repr__" not in own:
         cls.__repr__ = __repr__
     for name, text in (("__init__", _init), ("__eq__", _eq), ("__hash__", _hash)):
-        # A class that says what is equal has no hash by itself.
+        # A class that defines __eq__ has __hash__ = None by default.
         if own.get(name) is None:
             setattr(cls, name, _compiled_when_called(cls, name, text))
     if "__init__" not in own:
@@ -60,7 +60,7 @@ def _frozen(cls: Any) -> Any:
 
 
 def _compiled_when_called(cls: Any, name: str, text: Callable[[Any], tuple[str, dict[str, Any]]]) -> Callable[..., Any]:
-    """A method that puts the one with this text in its place."""
+    """Returns a method that compiles the given text on its first call and replaces itself."""
 
     def method(*values: Any, **named: Any) -> Any:
         made = _compiled(name, *text(cls))
@@ -76,7 +76,7 @@ def _compiled(name: str, text: str, names: dict[str, Any]) -> Any:
 
 
 class _Factory:
-    """In place of a default that is made for each object."""
+    """The default value of a parameter with a default factory, as `inspect.signature` shows it."""
 
     def __repr__(self) -> str:
         return "<factory>"
@@ -118,12 +118,12 @@ def _hash(cls: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _values(owner: str, names: list[str]) -> str:
-    """The text of a tuple of attributes."""
+    """Returns the text of a tuple of attributes."""
     return f"({''.join(f'{owner}.{name},' for name in names)})"
 
 
 class _Signature:
-    """What `inspect.signature` says of a class whose `__init__` may not be compiled yet."""
+    """A descriptor for `__signature__`, so that `inspect.signature` works before `__init__` is compiled."""
 
     def __get__(self, _it: object, cls: Any) -> Any:
         from inspect import Parameter, Signature

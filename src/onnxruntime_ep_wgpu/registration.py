@@ -1,11 +1,11 @@
-"""A program that registered the library and never had a session on it: it gets a warning when it ends, once.
+"""Warns once at exit if a program registered the library and no session used it.
 
-No callback of ours runs when the wrong name is passed. What can be seen is that a program registered the library and that
-no session used it until the end: only then is there a warning, about the line that registered, and only where the name can
-be the cause: ONNX Runtime keeps it, and there was a device. A program that passes devices, or the right name, makes a session
-here and gets no warning; `check()` answers at once, for a session.
+The package has no callback for a wrong provider name. It can only observe that the library was registered and not used until
+the end. The warning points to the line that registered, and appears only if the name can be the cause: ONNX Runtime reserves
+it, and there was a device. Programs that pass devices or the right name use the library and get no warning. `check()` answers
+at once for one session.
 
-In: what the program does, noted where it happens. Out: the warning. The state is the process's, in one object.
+In: events, recorded where they happen. Out: the warning. The state belongs to the process and is one object.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ _PACKAGE = os.path.dirname(__file__)
 
 
 class ProviderNameWarning(UserWarning):
-    """A program that has not read `PROVIDER`, the name to pass to InferenceSession, registered the library, and ended without
-    a session on this provider."""
+    """The program registered the library, never read `PROVIDER`, and ended without a session on this provider.
+
+    `PROVIDER` is the name to pass to InferenceSession."""
 
 
 class Registration:
-    """What a process has done with the library since it was registered."""
+    """The use of the library by this process since it was registered."""
 
     def __init__(self) -> None:
-        self.knows_the_name = False  # the program has read `PROVIDER`, the name to pass
-        self.used = False  # ONNX Runtime makes a session with this provider
-        self.device_shown = False  # ONNX Runtime has a device of this provider
+        self.knows_the_name = False  # the program has read `PROVIDER`
+        self.used = False  # ONNX Runtime has created a session with this provider
+        self.device_shown = False  # ONNX Runtime has listed a device of this provider
         self._at: tuple[str, int, int] | None = None  # file, line, process
         self._passing = threading.local()
 
     @contextmanager
     def passing_no_name(self) -> Iterator[None]:
-        """While the block runs, this thread registers for a caller that passes devices."""
+        """Suppresses the warning for registrations by this thread in the block: the caller passes devices and no name."""
         before = getattr(self._passing, "quiet", False)
         self._passing.quiet = True
         try:
@@ -49,7 +50,7 @@ class Registration:
             self._passing.quiet = before
 
     def start(self) -> None:
-        """Notes the line outside this package that registers the library, for a warning when the process ends."""
+        """Records the line outside this package that registers the library, for a warning at exit."""
         if getattr(self._passing, "quiet", False) or self._at is not None:
             return
         frame = sys._getframe(1)
@@ -59,7 +60,7 @@ class Registration:
         atexit.register(self._warn_when_unused)
 
     def _warn_when_unused(self) -> None:
-        ort = sys.modules.get("onnxruntime")  # programs without have no `providers=[...]`
+        ort = sys.modules.get("onnxruntime")  # a program without it cannot pass `providers=[...]`
         if self._at is None or self.used or self.knows_the_name or not self.device_shown or ort is None:
             return
         if not kept(ort.__version__):

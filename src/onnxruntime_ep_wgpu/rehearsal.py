@@ -1,7 +1,8 @@
-"""Runs that only make what later runs need: nothing else keeps a note of them.
+"""Rehearsals: runs that only prepare later runs, as in `warmup`, and leave no other trace.
 
-In: a `with` around such a run. Out: whether this thread is in one. Invariant: what a rehearsal makes is what any run of its sizes
-would make (plans, pipelines, Programs for sizes beyond a limit); it is no capture, no memo for C code, and no step of a sequence.
+In: a `with` around such a run. Out: whether this thread is in a rehearsal. Invariant: a rehearsal creates what any run of the
+same sizes creates: plans, pipelines, and Programs for sizes beyond a limit. It does not count for captures, for the memo of the C
+code, or for the prediction of run sequences.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
-# Called on a thread when rehearsals begin there, or end.
+# Callbacks, called on a thread when a rehearsal begins or ends there.
 on_change: list[Callable[[bool], None]] = []
 
 
 def is_on() -> bool:
-    """Whether this thread is in a rehearsal."""
+    """Returns whether this thread is in a rehearsal."""
     return _thread.on
 
 
 @contextmanager
 def rehearsing() -> Iterator[None]:
-    """Runs of this thread are rehearsals during the `with`."""
+    """Marks the runs of this thread in the `with` as rehearsals."""
     before = _thread.on
     try:
         _set(True)

@@ -1,8 +1,8 @@
-"""Where the command `wgpu-ep` starts: a Ctrl-C while its first modules are imported ends it like any later one."""
+"""The entry point of the command `wgpu-ep`. Handles Ctrl-C during the first imports, too."""
 
 
 def main() -> int:
-    """The command's exit code; see `cli.main`."""
+    """Returns the command's exit code; see `cli.main`."""
     try:
         from .cli import main
 

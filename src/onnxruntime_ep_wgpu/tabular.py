@@ -1,4 +1,4 @@
-"""Rows of values as aligned text, as a table of rich or of HTML. In: columns, rows. Out: lines; numbers are right-aligned."""
+"""Formats rows of values as text, rich or HTML tables. In: columns, rows. Out: lines or a table; numbers are right-aligned."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-# Control characters but tab and newline, by which a name in a model could steer a terminal; and halves of characters, which
-# cannot be printed.
+# Control characters except tab and newline, because names in a model could control a terminal; and lone surrogates, which
+# cannot be encoded.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """The text for a terminal: control characters as Python writes them, the escape character as four, `\\x1b`."""
+    """Returns the text with control characters escaped for a terminal: the escape character becomes `\\x1b`."""
     return _UNPRINTABLE.sub(lambda it: ascii(it[0])[1:-1], text)
 
 
 def cells(rows: Sequence[Sequence[object]]) -> list[list[str]]:
-    """Every value as printable text; None is empty."""
+    """Returns every value as printable text; None is empty."""
     return [["" if value is None else printable(str(value)) for value in row] for row in rows]
 
 
 def numeric(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[bool]:
-    """Which columns hold numbers only."""
+    """Returns for each column whether it has only numbers."""
     return [bool(rows) and all(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
 
 
 def text_lines(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """The table as lines of plain text, the heading first."""
+    """Returns the table as lines of plain text, with the heading first."""
     texts, right = cells(rows), numeric(columns, rows)
     widths = [max(len(text) for text in (name, *(row[i] for row in texts))) for i, name in enumerate(columns)]
     return [
@@ -38,7 +38,7 @@ def text_lines(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list
 
 
 def rich_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "", header: bool = True) -> Any:
-    """The table as a `rich.table.Table`."""
+    """Returns the table as a `rich.table.Table`."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -46,7 +46,7 @@ def rich_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: 
     table = Table(title=title or None, title_justify="left", box=box.SIMPLE, show_header=header, pad_edge=False)
     texts = cells(rows)
     for k, (name, right) in enumerate(zip(columns, numeric(columns, rows), strict=True)):
-        # Where there is too little room, columns of sentences become narrower and those of names keep their words whole.
+        # In a narrow terminal, columns of sentences wrap, and columns of names keep their words whole.
         whole = header and not any(" " in row[k] for row in texts)
         table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=whole)
     for row in texts:
@@ -57,7 +57,7 @@ def rich_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: 
 def html_table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "", notes: Sequence[str] = ()
 ) -> str:
-    """The table as HTML, for notebooks: no script and no style sheet, and every text is escaped."""
+    """Returns the table as HTML for notebooks, with all text escaped, and without scripts and style sheets."""
     right = numeric(columns, rows)
 
     def line(tag: str, values: Sequence[str]) -> str:
@@ -74,5 +74,5 @@ def html_table(
 
 
 def words(key: str) -> str:
-    """A key of JSON as people read it: "nodes_on_cpu" is "nodes on the CPU"."""
+    """Returns a JSON key in plain words: "nodes_on_cpu" becomes "nodes on the CPU"."""
     return key.replace("_on_cpu", " on the CPU").replace("_in_f64", " in f64").replace("_", " ")

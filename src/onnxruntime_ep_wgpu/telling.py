@@ -1,7 +1,7 @@
-"""A line on stderr where something takes long, for a user at a terminal.
+"""Prints one line on stderr when work takes long, for a user at a terminal.
 
-In: work in a `with`, and what to say of it. Out: one line, once the work has taken 3 seconds together; none where stderr is no
-terminal, nor with WGPU_EP_PROGRESS=0 in the environment. Invariant: the work does not wait for it, whatever it does.
+In: work in a `with`, and the line. Out: the line, once the work has taken 3 seconds in total. Nothing is printed if stderr is not
+a terminal, or with WGPU_EP_PROGRESS=0 in the environment. Invariant: the work never waits for the printing thread.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ SECONDS = 3.0
 SWITCH = "WGPU_EP_PROGRESS"
 
 Ended = SimpleQueue[None]
-"""Has something in it when the work has ended."""
+"""A queue that receives an item when the work ends."""
 
 
 def is_wanted() -> bool:
-    """Whether the line may be read."""
+    """Returns whether to print: stderr is a terminal and the environment does not turn it off."""
     stderr = sys.stderr
     return os.environ.get(SWITCH) != "0" and stderr is not None and stderr.isatty()
 
 
 def ends_within(ended: Ended, seconds: float) -> bool:
-    """Waits for the end of the work, for so many seconds at most. Whether it came."""
+    """Waits at most `seconds` for the end of the work, and returns whether it ended."""
     try:
         ended.get(timeout=max(seconds, 0))
     except Empty:
@@ -37,13 +37,13 @@ def ends_within(ended: Ended, seconds: float) -> bool:
 
 
 def write(line: str) -> None:
-    """Writes to stderr, if that can be."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # closed meanwhile
+    """Writes a line to stderr; ignores errors."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr was closed in the meantime
         print(line, file=sys.stderr, flush=True)
 
 
 class Telling:
-    """That of one kind of work, which may be done in several pieces. One thread at a time works."""
+    """Prints the line for one piece of work, which may consist of several parts. One thread at a time does the work."""
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class Telling:
         waits: Callable[[Ended, float], bool] = ends_within,
         out: Callable[[str], None] = write,
     ) -> None:
-        """`line` gives what to say, when it is said. `clock` is in seconds."""
+        """`line` returns the text at the time of printing. `clock` returns seconds."""
         self._line, self._wanted, self._clock, self._waits, self._out = line, wanted, clock, waits, out
         self._shown = False
         self._spent = 0.0
 
     @contextlib.contextmanager
     def working(self, spent: float | None = None) -> Iterator[None]:
-        """A piece of the work. `spent`: seconds that it has taken before; else those of earlier pieces."""
+        """Marks one part of the work. `spent`: seconds of work before it; by default, the duration of the earlier parts."""
         if self._shown or not self._wanted():
             yield
             return

@@ -1,7 +1,9 @@
-"""Threads that do ahead what the caller does itself where nothing was begun, or behind it what nobody waits for.
+"""Background threads for two purposes: work ahead of the caller, and deferred work that no caller waits for.
 
-Invariants: no thread is begun that could wait for ever, and Python ends after what is done behind. An interrupt between two lines
-of Python's own code may leave the lock of all imports taken by the thread that it came to, and then no other one can import.
+"Ahead" is optional: if no thread was started, the caller does the work itself when it needs the result.
+
+Invariants: no thread starts that could block for ever, and Python exits only after the deferred work is done. If an interrupt
+hits Python's own import code, the interrupted thread may keep the global import lock, and then no other thread can import.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ import os
 from collections.abc import Callable
 from queue import SimpleQueue
 
-_behind: list[SimpleQueue[None]] = []  # of threads that work behind: each gets something when its thread is done
+_behind: list[SimpleQueue[None]] = []  # one per deferred thread; receives an item when the thread is done
 
 
 def begin_ahead(function: Callable[[], None]) -> bool:
-    """Begins to call the function on another thread. Whether it did: not while imports are locked, which may be for ever."""
+    """Calls the function on a new thread. Returns False, without a call, while the import lock is held, perhaps for ever."""
     if _imp.lock_held():
         return False
     _thread.start_new_thread(function, ())
@@ -25,7 +27,7 @@ def begin_ahead(function: Callable[[], None]) -> bool:
 
 
 def begin_behind(function: Callable[[], None]) -> None:
-    """Begins to call a function, which imports nothing, on another thread. Where none can be begun it is called here."""
+    """Calls the function on a new thread, or here if no thread can be started. The function must not import."""
     done = SimpleQueue[None]()
 
     def work() -> None:
@@ -36,7 +38,7 @@ def begin_behind(function: Callable[[], None]) -> None:
 
     try:
         begun = begin_ahead(work)
-    except RuntimeError:  # the system has no more threads, or Python ends
+    except RuntimeError:  # the system has no more threads, or Python is shutting down
         begun = False
     if begun:
         _behind.append(done)
@@ -45,16 +47,18 @@ def begin_behind(function: Callable[[], None]) -> None:
 
 
 def wait_behind() -> None:
-    """Returns when all is done that was begun behind before. Each thread is waited for once, so one whose wait is interrupted is
-    not waited for again: if Python ends then, what it does is left as if the process were killed."""
+    """Waits for all deferred work that was started before.
+
+    Each thread is waited for once. After an interrupted wait, the thread is not waited for again. If Python exits then, its work
+    is cut off as if the process were killed."""
     while _behind:
         try:
             done = _behind.pop()
-        except IndexError:  # another thread waits for it
+        except IndexError:  # another thread waits for the last one
             return
         done.get()
 
 
 atexit.register(wait_behind)
-if hasattr(os, "register_at_fork"):  # a child has none of these threads
+if hasattr(os, "register_at_fork"):  # the child has none of these threads
     os.register_at_fork(after_in_child=_behind.clear)

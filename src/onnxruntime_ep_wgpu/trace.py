@@ -1,8 +1,8 @@
-"""What happened when: spans of compiling, planning, copying and of every dispatch, for the recorders of a thread.
+"""Timing spans of compilation, planning, copies and every dispatch, recorded per thread.
 
-In: `span(...)` around work on the CPU, and submissions whose dispatches leave timestamps. Out: a `Recorder`'s spans.
-Invariants: a recorder hears only threads that it listens on, so what is recorded at once does not mix; without a recorder,
-nothing is measured and nothing is kept. Times are nanoseconds of `time.perf_counter_ns()`.
+In: `span(...)` around work on the CPU, and submissions with timestamp queries. Out: the spans of a `Recorder`.
+Invariants: a recorder receives spans only from the threads that it listens on, so concurrent recordings do not mix. Without a
+recorder, nothing is measured or stored. Times are nanoseconds of `time.perf_counter_ns()`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any, Protocol, TypeVar
 
 from .errors import WgpuEpError
 
-# Work of the CPU, and `dispatch`, which is the GPU's.
+# All kinds are CPU work, except `dispatch`, which is GPU work.
 KINDS = ("compile", "pipeline", "plan", "upload", "download", "submit", "calibrate", "dispatch")
 GPU_THREAD = -1
-MOST_PENDING = 256  # submissions whose timestamps wait to be read
+MOST_PENDING = 256  # submissions with unread timestamps
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One thing that took time. `begin` and `end` in nanoseconds, `thread` the system's number, GPU_THREAD for the GPU."""
+    """One timed interval. `begin` and `end` are in nanoseconds. `thread` is the system's thread id, or GPU_THREAD."""
 
     kind: str
     name: str
@@ -35,32 +35,32 @@ class Span:
 
 
 class Timed(Protocol):
-    """A submission whose dispatches leave timestamps."""
+    """A submission with timestamp queries."""
 
     def read(self) -> Sequence[tuple[int, int]]:
-        """(begin, end) of every dispatch in nanoseconds; waits for the GPU."""
+        """Returns (begin, end) of every dispatch in nanoseconds; waits for the GPU."""
 
 
 _Result = TypeVar("_Result")
-Described = tuple[str, Mapping[str, Any]]  # the name of a dispatch, and what else is known of it
+Described = tuple[str, Mapping[str, Any]]  # the name of a dispatch and its further properties
 
 
 class Recorder:
-    """Collects spans until `finish`. `start` and `stop` say when the calling thread is listened on."""
+    """Collects spans until `finish`. Listens on a thread from `start` to `stop`."""
 
     def __init__(self) -> None:
         self.finished = False
-        self.problem: WgpuEpError | None = None  # why times of the GPU are missing, as after the loss of a device
+        self.problem: WgpuEpError | None = None  # why GPU times are missing, for example the loss of a device
         self._lock = threading.Lock()
         self._spans: list[tuple[Scope, Span]] = []
         self._pending: list[tuple[Scope, Timed, Sequence[Described]]] = []
 
     def start(self, key: object) -> None:
-        """From here on the calling thread is listened on, until `stop` with the same key. Pairs may be nested."""
+        """Listens on the calling thread until `stop` with the same key. Pairs may be nested."""
         _set([*_open(), Scope(self, key)])
 
     def stop(self, key: object) -> None:
-        """Ends what `start` with this key began, and what began within it and was left open by an error."""
+        """Ends the scope of `start` with this key, and inner scopes that an error left open."""
         scopes = _open()
         place = next((k for k, it in enumerate(scopes) if it.recorder is self and it.key == key), len(scopes))
         for scope in scopes[place:]:
@@ -84,7 +84,7 @@ class Recorder:
                 self._spans.append((scope, span))
 
     def dispatched(self, scope: Scope, timed: Timed, dispatches: Sequence[Described]) -> None:
-        """Notes a submission; its timestamps are read at the end, or when many wait, the oldest of which are done."""
+        """Adds a submission. Timestamps are read at the end, or earlier for the older half when more than MOST_PENDING wait."""
         with self._lock:
             self._pending.append((scope, timed, dispatches))
             old = self._pending[: MOST_PENDING // 2] if len(self._pending) > MOST_PENDING else []
@@ -102,7 +102,7 @@ class Recorder:
                 self.add(scope, Span("dispatch", name, begin, end, GPU_THREAD, args))
 
     def finish(self) -> list[Span]:
-        """Everything, by time; waits for the GPU. Left out is what comes later, and what was never brought to an end."""
+        """Returns all spans, sorted by time; waits for the GPU. Omits later spans and those of scopes that never ended."""
         with self._lock:
             pending, self._pending = self._pending, []
         self._read([it for it in pending if it[0].ended])
@@ -114,10 +114,10 @@ class Recorder:
 
 
 class Scope:
-    """A stretch of work of one thread that a recorder listens to.
+    """A period of work on one thread that a recorder listens to.
 
-    Only what lies in scopes that ended counts: ONNX Runtime does not say when a run fails early, and what the thread does
-    after that is not this recorder's.
+    Only spans in ended scopes count. ONNX Runtime does not report that a run failed early, and the thread's later work does
+    not belong to this recorder.
     """
 
     __slots__ = ("ended", "key", "recorder")
@@ -133,16 +133,16 @@ class Scope:
 
 
 class _Thread(threading.local):
-    """The open scopes of one thread in the order they began, and the innermost one of each recorder."""
+    """The open scopes of one thread in order of their begin, and the innermost scope of each recorder."""
 
     scopes: Sequence[Scope] = ()
     innermost: tuple[Scope, ...] = ()
 
 
 _thread = _Thread()
-# Called on a thread when its first recorder begins, and when its last one ends.
+# Callbacks, called on a thread when its first recorder starts and when its last one stops.
 on_change: list[Callable[[bool], None]] = []
-_ever = False  # whether anybody has listened in this process: else a span costs next to nothing
+_ever = False  # whether any recorder has listened in this process; if not, a span costs next to nothing
 
 
 def _open() -> list[Scope]:
@@ -159,18 +159,18 @@ def _set(scopes: list[Scope]) -> None:
 
 
 def listeners() -> tuple[Scope, ...]:
-    """The recorders of this thread; mostly none."""
+    """Returns the innermost scope of each recorder on this thread; mostly none."""
     if not _ever:
         return ()
     scopes = _thread.innermost
     if scopes and any(scope.recorder.finished for scope in scopes):
-        _set(_open())  # an error kept `stop` from being called
+        _set(_open())  # an error skipped the call of `stop`
         scopes = _thread.innermost
     return scopes
 
 
 def with_listeners(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """`function` for another thread: the listeners of this one get what it does there."""
+    """Returns `function` for another thread, where its spans go to the recorders of this thread."""
     scopes = listeners()
     if not scopes:
         return function
@@ -187,7 +187,7 @@ def with_listeners(function: Callable[..., _Result]) -> Callable[..., _Result]:
 
 
 class _Work:
-    """A span on its way. `args` may be added to while it lasts; it is recorded even when the work fails."""
+    """A span in progress. `args` may be extended until it ends. It is recorded even if the work raises."""
 
     __slots__ = ("_begin", "_kind", "_name", "_scopes", "args")
 
@@ -209,6 +209,6 @@ _UNHEARD: contextlib.AbstractContextManager[dict[str, Any] | None] = contextlib.
 
 
 def span(kind: str, name: str, **args: Any) -> contextlib.AbstractContextManager[dict[str, Any] | None]:
-    """Around work of the CPU: recorded where there is a recorder. Gives the span's args, None without one."""
+    """Records CPU work in the `with` if there is a recorder. Yields the span's args, or None without a recorder."""
     scopes = listeners()
     return _Work(scopes, kind, name, args) if scopes else _UNHEARD

@@ -1,7 +1,7 @@
-"""The version of this package: what is built, shown and told to ONNX Runtime; and when this process began to import it."""
+"""The version of this package, which builds, commands and ONNX Runtime show, and the time when this process imported it."""
 
 import time
 
 VERSION = "0.1.0"
 BEGAN = time.time_ns()
-"""Files of the package that are newer may not be those that this process runs."""
+"""Nanoseconds since the epoch. Package files that are newer may differ from the code that this process runs."""

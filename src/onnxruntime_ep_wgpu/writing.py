@@ -1,8 +1,8 @@
-"""The one way in which this package writes files: whole, or not at all.
+"""Atomic file writes, used for all files of this package: a file is written completely or not at all.
 
-In: paths and bytes. Out: files. Invariants: the file that was there stays as it was until the new one is complete and on the disk;
-then the new one takes its name in one step. A write that fails is a WriteError with the path and the reason, and leaves nothing
-behind. Only a process that is killed leaves its unfinished file, whose name begins with a dot and ends with `.partial`.
+In: paths and bytes. Out: files. Invariants: the old file stays until the new one is complete and on the disk; then a rename
+replaces it. A failed write raises WriteError with the path and the reason, and leaves nothing behind. Only a killed process
+leaves an unfinished file, with a name that begins with a dot and ends with `.partial`.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from typing import Any, BinaryIO
 
 from .errors import OptionError, PlaceTakenError, WriteError
 
-_SHOWN = 40  # characters of a name in that of its unfinished file: all systems take four bytes for each
+_SHOWN = 40  # characters of the name in the temporary name; each may take four bytes, which fits on all systems
 
 
 class OutputFile:
-    """An open file of which only errors differ: they are WriteErrors with the path `named`."""
+    """An open binary file that raises WriteErrors with the path `named`."""
 
     def __init__(self, file: BinaryIO, named: str | os.PathLike[str]) -> None:
         self._file, self._named = file, named
 
     def write(self, data: Any) -> int:
-        """Writes all of an object with a buffer."""
+        """Writes a whole buffer and returns its bytes."""
         with naming(self._named):
             return self._file.write(data)
 
     def tell(self) -> int:
-        """How many bytes have been written."""
+        """Returns the number of bytes written."""
         return self._file.tell()
 
     def finish(self, *, sync: bool) -> None:
-        """Hands everything to the system, with `sync` to the disk."""
+        """Flushes to the system and, with `sync`, to the disk."""
         with naming(self._named):
             self._file.flush()
             if sync:
@@ -44,26 +44,26 @@ class OutputFile:
 
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """What the system refuses in this block is a WriteError about `path`."""
+    """Turns the OSErrors and ValueErrors of the block into WriteErrors about `path`."""
     try:
         yield
     except WriteError:
         raise
-    except BrokenPipeError:  # the pipe has no reader any more: not the fault of its name
+    except BrokenPipeError:  # the reader closed the pipe; the path is not the cause
         raise
     except OSError as error:
         raise WriteError.of(path, error.strerror or str(error), error.errno) from error
-    except ValueError as error:  # a name that no system takes
+    except ValueError as error:  # a name that no system accepts
         raise WriteError.of(path, str(error)) from error
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str], *, lasting: bool = True, private: bool = False) -> Iterator[OutputFile]:
-    """A file that has the name `path` once the block ends, with the permissions of the one that had it, and not when it raises.
+    """Yields a file that replaces `path` when the block ends, with the old file's permissions; not if the block raises.
 
-    A link stays a link: the file that it leads to is replaced. Devices and pipes are written to as they are. Without `lasting` a
-    system that fails may lose the file, or parts of it: for files that are checked when they are read. With one that is `private`
-    other users can do nothing, and whatever had its name is gone: a link too, not what it leads to. Raises WriteError.
+    A link stays a link, and its target is replaced. Devices and pipes are written directly. Without `lasting`, a system crash
+    may lose the file or parts of it: for files that are verified when read. With `private`, only this user has access, and an
+    existing entry is replaced itself: a link, not its target. Raises WriteError.
     """
     with naming(path):
         real = os.path.abspath(path) if private else os.path.realpath(path)
@@ -79,7 +79,7 @@ def replacing(path: str | os.PathLike[str], *, lasting: bool = True, private: bo
             yield output
         with naming(path):
             if before is not None:
-                with suppress(OSError):  # another user's file, or a system without permissions
+                with suppress(OSError):  # another user's file, or a file system without permissions
                     os.chmod(partial, stat.S_IMODE(before.st_mode))
             os.replace(partial, real)
     except BaseException:
@@ -98,7 +98,7 @@ def creating(
     sync: bool = False,
     private: bool = False,
 ) -> Iterator[OutputFile]:
-    """The file `path`, written where it lies: for files of a folder that `appearing` gave. Raises WriteError, about `named`."""
+    """Yields the new file `path`, written in place: for files in a folder from `appearing`. Raises WriteError about `named`."""
     named = path if named is None else named
     with naming(named):
         file = open(path, "wb", opener=_for_us if private else None)  # noqa: SIM115  closed below
@@ -116,37 +116,37 @@ def _for_us(path: str, flags: int) -> int:
 
 
 def write_file(path: str | os.PathLike[str], data: bytes | str) -> None:
-    """Replaces a file by these bytes, or this text in UTF-8. Raises WriteError."""
+    """Replaces a file by these bytes, or by this text in UTF-8. Raises WriteError."""
     with replacing(path) as output:
-        # Half a pair of UTF-16 has no bytes in UTF-8; as an escape it is what JSON and JavaScript call it.
+        # A lone surrogate has no encoding in UTF-8; it becomes an escape, which JSON and JavaScript understand.
         output.write(data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
 
 
 def copy_file(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Copies the bytes of a file to `path`. Raises WriteError, and OSError when `source` cannot be read."""
+    """Copies the bytes of a file to `path`. Raises WriteError, and OSError if `source` cannot be read."""
     with open(source, "rb") as file, replacing(path) as output:
         append_file(file, output)
 
 
 def append_file(file: BinaryIO, output: OutputFile) -> None:
-    """Copies what is left of an open file."""
-    import shutil  # which sessions do without: it loads every kind of compression
+    """Copies the rest of an open file."""
+    import shutil  # here, because sessions do not need it and it imports every kind of compression
 
     shutil.copyfileobj(file, output, 1 << 20)
 
 
 def taken(place: Path) -> None:
-    """Raises PlaceTakenError, whatever lies at a place."""
+    """Raises PlaceTakenError for a place."""
     raise PlaceTakenError(f"{place} exists already")
 
 
 @contextmanager
 def appearing(place: str | os.PathLike[str], check: Callable[[Path], None] = taken) -> Iterator[Path]:
-    """A temporary folder beside `place`. The file or folder of that name in it is `place` when the block ends.
+    """Yields a temporary folder beside `place`. At the end of the block, its entry with the name of `place` moves to `place`.
 
-    So `place` appears whole or not at all, and on the disk. Where something lies there then, it is replaced if `check(place)`
-    raises nothing; a process that is killed between two renames leaves it in the temporary folder. Raises OptionError where no
-    folder can be made, WriteError about `place` for whatever cannot be written in the block, and what `check` raises.
+    So `place` appears completely, and on the disk, or not at all. An existing entry is replaced if `check(place)` does not
+    raise. A process that is killed between the two renames leaves the old entry in the temporary folder. Raises OptionError if
+    the folder cannot be created, WriteError about `place` for failed writes in the block, and the errors of `check`.
     """
     import shutil
 
@@ -185,7 +185,7 @@ def appearing(place: str | os.PathLike[str], check: Callable[[Path], None] = tak
 
 
 def _sync_all(place: Path) -> None:
-    """Waits until a file, or each one of a folder, is on the disk."""
+    """Flushes a file, or all files of a folder, to the disk."""
     files = [place] if place.is_file() else [Path(root) / name for root, _, names in os.walk(place) for name in names]
     for path in files:
         with open(path, "r+b") as file:
@@ -196,7 +196,7 @@ def _sync_all(place: Path) -> None:
 
 
 def _sync_folder(folder: str | os.PathLike[str]) -> None:
-    """Waits until the names in a folder are on the disk, where the system can say so of folders."""
+    """Flushes the names in a folder to the disk, on systems that support it."""
     with suppress(OSError):
         number = os.open(folder, os.O_RDONLY)
         try:

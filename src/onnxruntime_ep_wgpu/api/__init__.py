@@ -1,12 +1,15 @@
-"""What Python users call: `session`, made by `sessions`, on `devices` with their `binding`, `kept` (compiled models
-of the cache, instead of models), `arguments` (what is passed where something else belongs), `nowhere` (nodes that no
-provider runs), `unwritten` (compiled models that ONNX Runtime cannot write), `smoke` (a small run that is checked),
-`free_dimensions` (fixing dimensions of inputs), `reports` (what runs where), `explaining` (the same as a drawing),
-`profiling` (where the time goes), `warmup` (compiling for sizes before they come), `sharing` (devices and tensors
-with wgpu-py), `verify` and its judge `exact`, with `outputs`, `differences` and `stand_in` (how far the outputs of
-the model are from those of the CPU provider), `benchmark`, `tuning` with its `tuning_classes` (which forms of kernels
-are fastest), `language/` (text from language models), `web_export` with `flow/` (graphs that take several Programs),
-`web_files`, `web_programs` and `constants` (what is calculated of them), `precision` (with `halves`, `external_data`,
-`model_file` and `folder_files`), `original` (the ONNX model beside an export), `overwriting` (what an export may
-replace) and `transformers_export` (models for browsers).
+"""The Python API.
+
+- Sessions: `session` calls `sessions`, on `devices`, with their `binding`. `kept` uses compiled models from the cache.
+  `arguments` validates arguments. `free_dimensions` fixes input dimensions. `smoke` checks a small run.
+- Errors of ONNX Runtime made clear: `nowhere` (nodes that no provider runs), `unwritten` (compiled models that ONNX Runtime
+  cannot write).
+- Inspection: `reports` (the provider of each node), `explaining` (the same as a drawing), `profiling` (run times), `benchmark`.
+- Preparation: `warmup` (compiling for sizes in advance), `tuning` with `tuning_classes` (the fastest forms of kernels).
+- Interoperability: `sharing` (devices and tensors of wgpu-py), `language/` (text generation).
+- Accuracy: `verify` compares with the CPU provider. It uses `exact` (float64), `outputs`, `differences` and `stand_in`.
+- Export for browsers: `web_export` with `flow/` (graphs of several Programs), `web_files` and `web_programs`. `constants`
+  folds constant subgraphs, `precision` with `halves` converts numbers. `original` keeps the ONNX model beside an export,
+  `overwriting` checks existing files, and `transformers_export` exports folders of transformers.js.
+- Input files: `model_file`, `external_data` and `folder_files`.
 """

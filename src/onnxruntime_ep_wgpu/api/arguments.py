@@ -1,6 +1,6 @@
-"""What users pass where something else belongs: the error names the argument, what it is, and what to pass.
+"""Validation of the arguments of public functions. The error names the argument, its value, and what to pass instead.
 
-In: arguments of the functions in this folder. Out: the same, of the right kind. Raises TypeError, IsADirectoryError, OptionError.
+In: arguments of the functions in this folder. Out: the same, of the right type. Raises TypeError, IsADirectoryError, OptionError.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import OptionError, cut
 
-# Arguments of InferenceSession that `session()` has no use for.
+# Arguments of InferenceSession that `session()` does not accept, with the remedy.
 _OF_INFERENCE_SESSION = {
     "providers": "session() passes this provider by itself, with the CPU provider for what cannot run here; choose the device"
     " with device=...",
@@ -23,12 +23,12 @@ _OF_INFERENCE_SESSION = {
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, in words, for one that is long to show."""
+    """Returns a short description of a value by its type, for values with a long repr."""
     return f"an object of type {type(value).__name__}"
 
 
 def model_argument(model: Any, or_bytes: bool = True) -> str | bytes:
-    """The path of a model's file or, where that is possible, its bytes."""
+    """Returns the path of a model's file or, with `or_bytes`, its bytes."""
     what = "the path of a model's file or its bytes" if or_bytes else "the path of a model's file"
     if isinstance(model, bytes) and or_bytes:
         return model
@@ -52,8 +52,8 @@ def model_argument(model: Any, or_bytes: bool = True) -> str | bytes:
 
 
 def session_argument(session: Any) -> Any:
-    """A session, which may run anywhere."""
-    if not hasattr(session, "get_providers"):  # libraries wrap sessions
+    """Returns the session. It may use any provider."""
+    if not hasattr(session, "get_providers"):  # not isinstance: libraries wrap sessions
         raise TypeError(
             f"session: {cut(session)} is not an onnxruntime.InferenceSession; onnxruntime_ep_wgpu.session(model) makes one"
         )
@@ -61,13 +61,13 @@ def session_argument(session: Any) -> Any:
 
 
 def model_name(model: Any) -> str:
-    """What a model is called in what people read: its file's name, "model" for bytes."""
+    """Returns the display name of a model: its file's name, or "model" for bytes."""
     return os.path.basename(os.fsdecode(model)) if isinstance(model, str | os.PathLike) else "model"
 
 
 def settings_argument(sess_options: Any) -> Any:
-    """SessionOptions, new ones for None."""
-    import onnxruntime as ort  # exporting does without
+    """Returns the SessionOptions, or new ones for None."""
+    import onnxruntime as ort  # here, because export works without it
 
     if sess_options is None:
         return ort.SessionOptions()
@@ -77,14 +77,14 @@ def settings_argument(sess_options: Any) -> Any:
 
 
 def sizes_argument(free_dimensions: Any) -> Mapping[str, int]:
-    """Sizes by the names of dimensions."""
+    """Returns the sizes by dimension name, {} for None."""
     if free_dimensions is not None and not isinstance(free_dimensions, Mapping):
         raise TypeError(f"free_dimensions: {cut(free_dimensions)} is not a dict of sizes by name, as {{'batch': 1}} is")
     return free_dimensions or {}
 
 
 def feeds_argument(feeds: Any, session: Any) -> None:
-    """The inputs of a run."""
+    """Checks that the inputs of a run are a mapping."""
     if not isinstance(feeds, Mapping):
         names = ", ".join(f"{it.name!r}: ..." for it in session.get_inputs())
         raise TypeError(
@@ -92,7 +92,7 @@ def feeds_argument(feeds: Any, session: Any) -> None:
         )
 
 
-# numpy's names of types that ONNX Runtime calls otherwise.
+# numpy's type names that differ from ONNX Runtime's.
 _NAMES = {"float32": "float", "float64": "double"}
 
 
@@ -100,9 +100,9 @@ _UNEXPECTED = re.compile(r"Actual: \(tensor\((\w+)\)\) , expected: \((tensor\(\w
 
 
 def tell_types(error: Exception, session: Any, feeds: Mapping[str, Any] | None = None) -> None:
-    """Adds to ONNX Runtime's error about a run which inputs have another type than the model wants: its text names none.
+    """Adds the inputs of a wrong type to ONNX Runtime's error, as its text has no input names.
 
-    `feeds` are arrays or OrtValues; None for those of a binding, whose types are only in ONNX Runtime's text.
+    `feeds` are arrays or OrtValues. It is None for a binding: there, the types come from ONNX Runtime's text.
     """
     problems = []
     unexpected = _UNEXPECTED.search(str(error)) if feeds is None else None
@@ -125,14 +125,16 @@ def _numpy_name(kind: str) -> str:
 
 
 def _type_of(value: Any) -> str:
-    """numpy's name for the element type of an array or an OrtValue; "" when it has none."""
+    """Returns numpy's name of the element type of an array or an OrtValue; "" if it has none."""
     if callable(getattr(value, "data_type", None)):
         return _numpy_name(value.data_type().removeprefix("tensor(").removesuffix(")"))
     return str(getattr(getattr(value, "dtype", None), "name", ""))
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Refuses what InferenceSession takes and `session()` does not. Other unknown options are refused when options are read."""
+    """Raises OptionError for arguments of InferenceSession that `session()` does not accept.
+
+    Other unknown options raise when the options are parsed."""
     for name, way in _OF_INFERENCE_SESSION.items():
         if name in options:
             raise OptionError(f"{name}={cut(options[name])}: {way}")

@@ -1,4 +1,4 @@
-"""How long runs take, as a caller sees it: the same function as the web runtime's `benchmark`."""
+"""Measures run times as a caller experiences them. The web runtime has the same function `benchmark`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Times:
-    """Milliseconds of a run."""
+    """Run times in milliseconds: the mean, the shortest and the longest."""
 
     avg: float
     min: float
@@ -23,7 +23,10 @@ class Times:
 
 
 def benchmark(session: ort.InferenceSession, feeds: Mapping[str, Any], iterations: int = 10) -> Times:
-    """Runs with results in memory, after one that is not counted. `feeds` are arrays by input. Raises OptionError."""
+    """Measures `iterations` runs with results on the host, after one warm-up run.
+
+    `feeds` maps input names to arrays. Returns milliseconds. Raises OptionError for `iterations` below 1, and what `run` raises.
+    """
     if not isinstance(iterations, int) or iterations < 1:
         raise OptionError(f"iterations is {iterations!r}, it takes a whole number from 1 on")
     times = []

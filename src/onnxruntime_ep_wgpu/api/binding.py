@@ -1,7 +1,7 @@
-"""The IOBinding of a session that runs in several parts: an output may lie in memory that a later part reads as an input.
+"""IOBinding with an alias check for sessions of several groups, where a later group may read an input after an output is written.
 
-In: what a caller binds. Out: InputError that names both tensors, before anything runs. Invariant: a binding that is not refused
-gives what the same run gives with memory of its own for each tensor.
+In: the tensors that a caller binds. Out: InputError with the names of both tensors, before anything runs. Invariant: a binding
+that passes the check gives the same results as one with separate memory for each tensor.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..plugin.memory.space import space
 from ..program.dtypes import DType
 
 Range = tuple[int, int]
-"""The first address, and the first one behind it."""
+"""(begin, end) addresses; end is exclusive."""
 
 
 class Binding(ort.IOBinding):  # type: ignore[misc,unused-ignore]
-    """Where tensors are bound on devices. `pairs` are outputs and inputs that may not share memory."""
+    """Records the addresses of bound device tensors. `pairs` are (output, input) names that must not share memory."""
 
     def __init__(self, session: ort.InferenceSession, pairs: frozenset[tuple[str, str]]) -> None:
         super().__init__(session)
@@ -30,7 +30,7 @@ class Binding(ort.IOBinding):  # type: ignore[misc,unused-ignore]
         self._checked = True
 
     def check(self) -> None:
-        """Raises InputError for an output in the memory of an input that is read when the output has been written."""
+        """Raises InputError if an output overlaps an input that is read after the output is written."""
         if self._checked:
             return
         for output, name in self._pairs:
@@ -88,13 +88,13 @@ class Binding(ort.IOBinding):  # type: ignore[misc,unused-ignore]
 
 
 def _bytes(element_type: Any, shape: Any) -> int:
-    """Those of a tensor, whose type is numpy's or ONNX's number."""
+    """Returns the bytes of a tensor. Its type is a numpy type or an ONNX type number."""
     dtype = DType.of(element_type) if isinstance(element_type, int) else DType.of_numpy(element_type)
     return dtype.nbytes(math.prod(shape))
 
 
 def _place(value: Any) -> tuple[int, int]:
-    """The address and bytes of an OrtValue; 0 bytes for what is no tensor."""
+    """Returns the address and bytes of an OrtValue on this provider's devices, else (0, 0)."""
     if not value.is_tensor() or not value.has_value() or not space().owns(value.data_ptr()):
         return 0, 0
     return value.data_ptr(), _bytes(value.element_type(), value.shape())

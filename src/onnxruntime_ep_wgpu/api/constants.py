@@ -1,8 +1,7 @@
-"""What a model calculates of constants alone, calculated once for an export. Natively ONNX Runtime has done so before it asks for
-kernels.
+"""Constant folding for export. Natively, ONNX Runtime folds constants before it asks the provider for kernels.
 
-In: a model. Out: the same model, with small results of such nodes as initializers. Invariant: what the compiler folds itself, or
-reads as a view, stays; so do integers that stand for weights. ONNX Runtime's CPU provider calculates, and what it refuses stays.
+In: a model. Out: the same model, with small results of constant nodes as initializers. Invariant: values that the compiler folds
+itself or reads as views stay, and so do quantised weights. ONNX Runtime's CPU provider calculates; nodes that it refuses stay.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from ..compiler.graph.fold import FOLDED
 from ..program.drawing import DRAWING
 from .model_file import plain_settings
 
-MOST_BYTES = 1 << 20  # of a result, which an export then has among its weights
+MOST_BYTES = 1 << 20  # per result, which becomes a weight of the export
 MOST_BYTES_TOGETHER = 4 << 20
-MOST_BYTES_READ = 4 << 20  # by a node
-# Those of random numbers, and those that make large weights of small ones.
+MOST_BYTES_READ = 4 << 20  # read by one node
+# Excluded: random generators, and dequantisation, which would make large weights of small ones.
 _LEFT = DRAWING | {"DequantizeLinear"}
 
 
 def calculate_constants(model: ir.Model) -> None:
-    """Replaces results of constants by what they are."""
+    """Replaces constant results by initializers."""
     graph = model.graph
     constant: set[ir.Node] = set()
-    for node in graph:  # which follows the nodes that it reads
+    for node in graph:  # in topological order
         if _calculates(node) and all(it is None or _is_constant(it, constant) for it in node.inputs):
             constant.add(node)
     wanted = [value for node in constant for value in node.outputs if _is_read_elsewhere(value, constant, graph)]
@@ -70,7 +69,7 @@ def _is_read_elsewhere(value: ir.Value, constant: set[ir.Node], graph: ir.Graph)
 
 
 def _made_by(values: Iterable[ir.Value], constant: set[ir.Node]) -> set[ir.Node]:
-    """The constant nodes that values are made by."""
+    """Returns the constant nodes that the values depend on."""
     found: set[ir.Node] = set()
     pending = [it.producer() for it in values]
     while pending:
@@ -82,7 +81,7 @@ def _made_by(values: Iterable[ir.Value], constant: set[ir.Node]) -> set[ir.Node]
 
 
 def _values(model: ir.Model, wanted: list[ir.Value], constant: set[ir.Node]) -> Iterator[Any]:
-    """What values are, or nothing where ONNX Runtime does not calculate them."""
+    """Yields the arrays of the values; none if ONNX Runtime cannot calculate them."""
     import onnx
     import onnxruntime as ort
     from onnx import helper
@@ -105,7 +104,7 @@ def _values(model: ir.Model, wanted: list[ir.Value], constant: set[ir.Node]) -> 
     )
     opsets = [helper.make_opsetid(*it) for it in model.opset_imports.items()]
     settings = plain_settings()
-    settings.log_severity_level = 4  # what it refuses is no fault of the model
-    with suppress(Exception):  # of any kind; such nodes run in a page, or are refused by name
+    settings.log_severity_level = 4  # a refusal is no error of the model
+    with suppress(Exception):  # of any kind; these nodes then run in the page, or the export refuses them by name
         whole = helper.make_model(graph, opset_imports=opsets, ir_version=model.ir_version).SerializeToString()
         yield from ort.InferenceSession(whole, settings, providers=["CPUExecutionProvider"]).run(None, {})

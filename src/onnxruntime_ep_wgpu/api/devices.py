@@ -1,6 +1,6 @@
-"""The library registered with ONNX Runtime, and the devices that it shows there.
+"""Registers the provider library with ONNX Runtime, and lists its devices.
 
-In: nothing. Out: ONNX Runtime's `OrtEpDevice`s of this provider. Invariant: no compiler, no options and no ONNX are loaded for it.
+In: nothing. Out: ONNX Runtime's `OrtEpDevice`s of this provider. Invariant: this imports no compiler, no options and no ONNX.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _register_lock = threading.Lock()
 
 
 def register(name: str = REGISTRATION) -> None:
-    """Registers the provider library with ONNX Runtime under `name`, unless it is registered.
+    """Registers the provider library with ONNX Runtime under `name`. Does nothing if it is already registered.
 
-    Then InferenceSession takes `providers=[PROVIDER]`. Raises DeviceError when there is no device, saying what to install.
+    Afterwards InferenceSession accepts `providers=[PROVIDER]`. Raises DeviceError, with installation advice, if there is no
+    device.
     """
     with noted.passing_no_name():
         _require(name)
@@ -37,15 +38,15 @@ def _register(name: str) -> None:
         try:
             ort.register_execution_provider_library(name, library_path())
         except Exception as error:
-            # Registered, but without a device to show for it.
+            # It is registered but has no device.
             if "already registered" not in str(error):
                 raise
 
 
 def devices() -> list[Any]:
-    """The devices that sessions can run on, hardware first: ONNX Runtime's `OrtEpDevice`. Registers the library.
+    """Registers the library and returns its devices as ONNX Runtime's `OrtEpDevice`, hardware first.
 
-    Raises DeviceError when there is none, saying what to install.
+    Raises DeviceError, with installation advice, if there is none.
     """
     with noted.passing_no_name():
         return _require(REGISTRATION)
@@ -62,7 +63,7 @@ def _require(name: str) -> list[Any]:
 
 
 def registered() -> list[Any]:
-    """The devices of this provider that ONNX Runtime knows, each once."""
+    """Returns the devices of this provider that ONNX Runtime lists, without duplicates. The list is empty before `register`."""
 
     unique: dict[str, Any] = {}
     for device in ort.get_ep_devices():

@@ -1,8 +1,8 @@
-"""Values of a graph in double precision, as the judge between two providers that disagree.
+"""Reference values of a graph in double precision, to decide between two providers that disagree.
 
-In: a model file and arrays of some of its values. Out: another value, calculated from those in float64 by ONNX's reference
-implementation, and how far it moves when the arrays move by half a unit of their last place: no calculation can be more precise
-than that. Invariant: no provider takes part; what the reference cannot do raises `NoReference` with the reason.
+In: a model file and arrays of some of its values. Out: another value, calculated from these in float64 by ONNX's reference
+implementation. Also its sensitivity: the change when each array element changes by half a unit in the last place. No calculation
+can be more precise than that. Invariant: no execution provider takes part. `NoReference` carries the reason for a failure.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from ..records import dataclass
 from .external_data import check_external_data, follow_links, take_in
 
 LARGEST = 1 << 24
-"""Elements that a part may read and write; the reference takes minutes beyond."""
+"""Limit of elements that a part of the graph reads and writes. Beyond it, the reference takes minutes."""
 _DRAWS = 2
 
 
 class NoReference(Exception):
-    """The value cannot be calculated in float64; the message says why."""
+    """The value cannot be calculated in float64; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Exact:
-    """`value` in float64, or as integers; `moves` by how much each element moves with the rounding of the inputs."""
+    """`value` is in float64, or of an integer type. `moves` is each element's change when the inputs' rounding changes."""
 
     value: Any
     moves: Any
 
 
 class Reference:
-    """The nodes of a model file, to calculate single values."""
+    """The graph of a model file, for the calculation of single values."""
 
     def __init__(self, path: Path) -> None:
         import onnx
@@ -50,8 +50,10 @@ class Reference:
         self._weights = {weight.name: weight for weight in model.graph.initializer}
 
     def value(self, name: str, known: Mapping[str, Any], given: frozenset[str]) -> Exact:
-        """The value `name` from those in `known` that are in `given` (what a kernel reads), or that are small integers and
-        so exact; everything between is calculated. Raises NoReference."""
+        """Calculates the value `name` from known arrays. Raises NoReference.
+
+        Inputs are the entries of `known` that are in `given` (the operands of a kernel), graph inputs, and integers, which are
+        exact. All values between are calculated."""
         nodes, inputs = self._part(name, known, given)
         arrays = {it: np.asarray(known[it]) for it in inputs}
         if sum(array.size for array in arrays.values()) + np.asarray(known[name]).size > LARGEST:
@@ -67,13 +69,13 @@ class Reference:
         return Exact(value, np.maximum.reduce(moves))
 
     def values(self, names: Sequence[str], feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """The values `names` from all inputs of the graph. Raises NoReference."""
+        """Calculates the values `names` from all graph inputs. Raises NoReference."""
         evaluator = self._evaluator(names, self._nodes, list(feeds))
         results = _run(evaluator, {name: _double(np.asarray(array)) for name, array in feeds.items()})
         return dict(zip(names, results, strict=True))
 
     def _part(self, name: str, known: Mapping[str, Any], given: frozenset[str]) -> tuple[list[Any], list[str]]:
-        """The nodes that lead to a value, in order, and what they read."""
+        """Returns the nodes that lead to a value, in topological order, and their inputs."""
         nodes: dict[int, Any] = {}
         inputs: dict[str, None] = {}
         done: set[str] = set()
@@ -118,7 +120,7 @@ class Reference:
         model = onnx.helper.make_model(graph, opset_imports=self._opsets, ir_version=self._ir_version)
         try:
             return ReferenceEvaluator(model, new_ops=_operators())
-        except Exception as error:  # an operator that it does not have, for one
+        except Exception as error:  # for example an operator without implementation
             raise NoReference(_first_line(error)) from error
 
 
@@ -126,7 +128,7 @@ def _run(evaluator: Any, feeds: Mapping[str, Any]) -> Any:
     try:
         with np.errstate(all="ignore"):
             return [np.asarray(it) for it in evaluator.run(None, feeds)]
-    except Exception as error:  # the reference checks little and fails in many ways
+    except Exception as error:  # the reference validates little and raises many types
         raise NoReference(_first_line(error)) from error
 
 
@@ -147,7 +149,7 @@ def _double(array: Any) -> Any:
 
 
 def _moved(rng: np.random.Generator, array: Any) -> Any:
-    """The array with every float moved by half a unit of its last place, up or down."""
+    """Returns the array with every float moved up or down at random by half a unit in the last place."""
     if not _is_float(array):
         return array
     digits = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "float8_e4m3fn": 4}.get(array.dtype.name, 3)
@@ -156,7 +158,7 @@ def _moved(rng: np.random.Generator, array: Any) -> Any:
 
 
 def _in_doubles(node: Any) -> Any:
-    """A copy of a node whose constants and casts to floats are doubles."""
+    """Returns a copy of a node with its float constants and casts to float changed to double."""
     import onnx
 
     floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
@@ -172,7 +174,7 @@ def _in_doubles(node: Any) -> Any:
 
 
 def _operators() -> list[Any]:
-    """Operators that the reference implementation calculates in single precision, or one output at a time."""
+    """Returns replacements for operators that ONNX's reference calculates in single precision or too slowly."""
     from onnx.reference.op_run import OpRun
 
     class Erf(OpRun):  # type: ignore[misc,unused-ignore]

@@ -1,4 +1,4 @@
-"""A model's kernels and the tensors between them, to look at. In: a model. Out: a report of its nodes, a drawing as one page."""
+"""Visualises a model's kernels and the tensors between them. In: a model. Out: a report of its nodes, and a drawing as HTML."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ HEIGHT = 640  # of the drawing in a notebook, in pixels
 
 @dataclass(frozen=True)
 class Explanation:
-    """What `explain` found: `report` is as `report(session)` gives it, `programs` are the compiled groups. A notebook shows the
-    drawing, `str` the report."""
+    """The result of `explain`. A notebook shows the drawing, `str` the report.
+
+    `report` is the result of `report(session)`. `programs` are the compiled groups."""
 
     model: str
     report: Report
     programs: tuple[Program, ...] = field(repr=False)
 
     def facts(self) -> dict[str, Any]:
-        """What stands above the drawing, by the keys of the command's JSON."""
+        """Returns the summary above the drawing, with the keys of the command's JSON."""
         placed = self.report
         return {
             "model": self.model,
@@ -43,7 +44,7 @@ class Explanation:
         }
 
     def page(self) -> str:
-        """The drawing and a table of the nodes, as the text of an HTML file that needs nothing else."""
+        """Returns a self-contained HTML page with the drawing and a table of the nodes."""
         facts = self.facts()
         if self.report.values:
             facts["values"] = ". ".join(map(str, self.report.values))
@@ -59,13 +60,13 @@ class Explanation:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """What notebooks show. A frame of its own keeps the page's script and style from the notebook's."""
+        """Returns an iframe for notebooks, which isolates the page's script and style."""
         text = html.escape(self.page())
         return f'<iframe srcdoc="{text}" sandbox="allow-scripts" style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
 
 
 def explained(open_session: Callable[[], Any], model: str) -> Explanation:
-    """The same of the session that `open_session` makes. Raises what it raises."""
+    """Returns the Explanation of the session that `open_session` creates. Raises its errors."""
     from ..plugin.wrap import wrapping
 
     programs: list[Program] = []
@@ -81,10 +82,12 @@ def explained(open_session: Callable[[], Any], model: str) -> Explanation:
 
 
 def explain(model: str | os.PathLike[str] | bytes, **arguments: Any) -> Explanation:
-    """Compiles a model and shows what became of it. `explain("model.onnx")` as the last line of a notebook's cell draws kernels and
-    tensors with their sizes, and lists the nodes. A click on a kernel shows its WGSL. Nothing is run.
+    """Compiles a model and returns a drawing of the result. Nothing is run.
 
-    The other arguments are those of `session`; a model with every node on the CPU is no error. Raises what `session` raises.
+    As the last line of a notebook's cell, `explain("model.onnx")` draws kernels and tensors with their sizes, and lists nodes.
+    A click on a kernel shows its WGSL.
+
+    The other arguments are those of `session`, but a model with all nodes on the CPU is no error. Raises what `session` raises.
     """
     from .arguments import model_name
     from .session import session

@@ -1,7 +1,7 @@
-"""The files beside a model that its weights lie in: may they be read, are they there, and long enough, and where are they really?
+"""External data: the files beside a model that contain its weights.
 
-In: an ONNX model and the path that it was read from. Out: an error that names the weight, the file and the bytes, before anything
-reads them; a model that says where its weights really are.
+In: an ONNX model and its path. Out: an error that names the weight, the file and the bytes, before anything reads the file; or
+a model with the real paths of its weights. Checked: whether the files may be read, exist, and are long enough.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ _WAY_OUT = "copy all files of the model, or export it again"
 
 
 def external_tensors(model: onnx.ModelProto, source: Path) -> list[tuple[onnx.TensorProto, ExternalPlace, bool]]:
-    """All tensors of a model that lie in other files, where, and whether each is an initializer. Raises ModelError for those that
-    may not be read."""
+    """Returns all tensors of a model with external data: (tensor, place, is initializer).
+
+    Raises ModelError for a path that may not be read."""
     return [
         (tensor, external_place(source, tensor.name, {it.key: it.value for it in tensor.external_data}), initializer)
         for tensor, initializer in _tensors_of(model)
@@ -31,15 +32,16 @@ def external_tensors(model: onnx.ModelProto, source: Path) -> list[tuple[onnx.Te
 
 
 def with_real_paths(model: onnx.ModelProto, source: Path) -> None:
-    """Changes the model so that each initializer in another file is found by the absolute path that was checked, by whatever reads
-    it; all other tensors are then in the model. Readers differ in the graphs for which they know a folder. Raises ModelError."""
+    """Gives each external initializer the absolute path that was checked, and loads all other external tensors into the model.
+
+    Readers need this, because they resolve relative paths only in some graphs. Raises ModelError."""
     take_in(model, source)
     for tensor, place, _ in external_tensors(model, source):
         _relocate(tensor, str(place.path))
 
 
 def take_in(model: onnx.ModelProto, source: Path, most: int = 0) -> None:
-    """Puts what attributes keep in other files into the model, and so initializers of at most `most` bytes. Raises ModelError."""
+    """Loads external attribute tensors into the model, and external initializers of at most `most` bytes. Raises ModelError."""
     for tensor, place, initializer in external_tensors(model, source):
         nbytes = _nbytes(tensor, source)
         if initializer and nbytes > most:
@@ -57,11 +59,11 @@ def take_in(model: onnx.ModelProto, source: Path, most: int = 0) -> None:
 
 
 def follow_links(model: onnx.ModelProto, source: Path) -> Path:
-    """The folder that the weights of a model lie in, which was read from `source`; the model then has their real names.
+    """Returns the folder of a model's weights, and replaces links in the model, read from `source`, by the real file names.
 
-    Readers refuse a link that leads out of the folder, which could be to anything. ONNX Runtime takes a file all the same that lies
-    beside the real file of the model, as in the cache of Hugging Face, where names are links to files of one other folder. Where
-    there are no links, nothing is changed. Raises ModelError for a file that may not be read.
+    Readers refuse links that lead out of the folder, as such a link may lead to any file. ONNX Runtime accepts a file in the
+    folder of the model's real file. Hugging Face's cache uses this: its names are links to files in one other folder. Without
+    links, nothing changes. Raises ModelError for a file that may not be read.
     """
     folder, found = source.resolve().parent, external_tensors(model, source)
     named = [source.parent / _location(tensor) for tensor, _, _ in found]
@@ -75,7 +77,7 @@ def follow_links(model: onnx.ModelProto, source: Path) -> Path:
 
 
 def _tensors_of(model: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto, bool]]:
-    """All that a model holds itself, in bodies and functions too, and whether each is an initializer."""
+    """Yields every tensor of the model, including bodies and functions, and whether it is an initializer."""
     yield from _tensors_of_graph(model.graph)
     for function in model.functions:
         yield from _tensors_of_nodes(function.node)
@@ -98,10 +100,10 @@ def _tensors_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[onnx.Te
 
 
 def check_external_data(source: Path, model: onnx.ModelProto | None = None) -> None:
-    """Raises ModelError when a file that `source` keeps weights in may not be read, is missing or is too short, and when what it
-    says of one makes no sense. `model` is what was read of it.
+    """Raises ModelError if an external file of `source` may not be read, is missing or is too short, or if its entry is
+    invalid.
 
-    What is no ONNX model says nothing of such files.
+    `model` is the parsed content of `source`, if the caller has it. A file that is not an ONNX model passes.
     """
     if model is None:
         import onnx
@@ -145,7 +147,7 @@ def _nbytes(tensor: onnx.TensorProto, source: Path) -> int:
 
 
 def _location(tensor: onnx.TensorProto) -> str:
-    """The last one counts, as for readers."""
+    """Returns the external file's path. Readers use the last `location` entry, so this does too."""
     found: str = [it.value for it in tensor.external_data if it.key == "location"][-1]
     return found
 

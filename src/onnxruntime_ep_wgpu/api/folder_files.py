@@ -1,7 +1,7 @@
-"""Files of a model's folder, which a stranger may have made: found inside the folder alone, and JSON whose fields have their types.
+"""Safe reading of a model's folder, which may be untrusted: files only inside the folder, and JSON with checked field types.
 
-In: a folder and the name of a file. Out: its path, its text, or its `Fields`. Raises ModelError that names the file, the field, the
-value and what it should be.
+In: a folder and a file name. Out: its path, its text, or its `Fields`. Raises ModelError with the file, the field, its value and
+the expected value.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 from ..errors import ModelError, cut
 from ..records import dataclass
 
-_ABOVE = 3  # folders: that of a snapshot of Hugging Face's cache, or one in it, has the files themselves in `blobs` so far above
+_ABOVE = 3  # folder levels: a snapshot in Hugging Face's cache, or a folder in it, has its files in `blobs` so many levels above
 
 
 def file_inside(folder: Path, name: str) -> Path | None:
-    """The path of a file, None when it is not there. Links are followed: what they lead to has to be in the folder too.
+    """Returns the path of a file, or None if it does not exist. Links may only lead to files in the folder.
 
-    Hugging Face's cache is an exception: files there are links into a folder `blobs` beside the snapshots.
+    There is one exception: files in Hugging Face's cache are links into a folder `blobs` beside the snapshots.
     """
     parts = PurePath(name)
     if parts.is_absolute() or parts.drive or ".." in parts.parts:
@@ -29,7 +29,7 @@ def file_inside(folder: Path, name: str) -> Path | None:
         if not path.is_file():
             return None
         real, within = path.resolve(strict=True), folder.resolve(strict=True)
-    except (OSError, ValueError, RuntimeError) as error:  # too long, with NUL, no permission; links in a circle
+    except (OSError, ValueError, RuntimeError) as error:  # name too long or with NUL, no permission, circular links
         reason = error.strerror if isinstance(error, OSError) else error
         raise ModelError(f"the file {cut(name)} of the folder {folder} cannot be opened: {reason}") from error
     allowed = (within, *(it / "blobs" for it in within.parents[:_ABOVE]))
@@ -39,7 +39,7 @@ def file_inside(folder: Path, name: str) -> Path | None:
 
 
 def text_inside(folder: Path, name: str) -> str | None:
-    """The text of a file, None when it is not there."""
+    """Returns the text of a file in UTF-8, or None if it does not exist."""
     path = file_inside(folder, name)
     if path is None:
         return None
@@ -52,7 +52,7 @@ def text_inside(folder: Path, name: str) -> str | None:
 
 
 def fields_inside(folder: Path, name: str) -> Fields | None:
-    """What a JSON file says, None when it is not there."""
+    """Returns the fields of a JSON file, or None if it does not exist."""
     text = text_inside(folder, name)
     if text is None:
         return None
@@ -71,18 +71,18 @@ def fields_inside(folder: Path, name: str) -> Fields | None:
 
 @dataclass(frozen=True)
 class Fields:
-    """An object of JSON: `within` are the names that lead to it. null is the same as a field that is not there."""
+    """A JSON object. `within` is the path of names that leads to it, for messages. null is the same as an absent field."""
 
     path: Path
     values: dict[str, Any]
     within: str = ""
 
     def wrong(self, name: str, wanted: str) -> ModelError:
-        """The error of a field that should be something else."""
+        """Returns the error for a field with a wrong value. `wanted` describes the expected value."""
         return ModelError(f"{self.path}: {self.within}{name} is {cut(self.values.get(name))}; it is {wanted}")
 
     def object(self, name: str) -> Fields:
-        """An object, an empty one where there is none."""
+        """Returns an object field, empty if absent."""
         value = self.values.get(name)
         if value is None:
             value = {}
@@ -91,7 +91,7 @@ class Fields:
         return Fields(self.path, value, f"{self.within}{name}.")
 
     def objects(self, name: str) -> list[Fields]:
-        """A list of objects, an empty one where there is none."""
+        """Returns a field that is a list of objects, empty if absent."""
         value = self.values.get(name)
         if value is None:
             value = []
@@ -106,7 +106,7 @@ class Fields:
         return value
 
     def file(self, name: str, usual: str) -> Path:
-        """The path of a file inside the folder, by default of the `usual` one."""
+        """Returns the path of a file inside the folder; `usual` is the default name. Raises ModelError if it is missing."""
         given = self.text(name)
         try:
             found = file_inside(self.path.parent, usual if given is None else given)
@@ -119,14 +119,14 @@ class Fields:
         return found
 
     def count(self, name: str, least: int) -> int | None:
-        """A whole number from `least` on."""
+        """Returns an integer of at least `least`, or None if absent."""
         value: int | None = self.values.get(name)
         if value is not None and not _is_count(value, least):
             raise self.wrong(name, f"a whole number from {least} on")
         return value
 
     def ids(self, name: str) -> tuple[int, ...] | None:
-        """An id or several."""
+        """Returns one or several token ids, or None if absent."""
         value = self.values.get(name)
         if value is None:
             return None

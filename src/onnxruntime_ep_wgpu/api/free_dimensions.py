@@ -1,10 +1,10 @@
-"""Fixed sizes for the free dimensions of a model's inputs: by name, by denotation, or by input and axis.
+"""Fixes free dimensions of a model's inputs: by name, by denotation, or by input and axis.
 
-In: a model and sizes. Out: the same as overrides in SessionOptions, the model to open with them, and an error for what would
-have no effect or not the one meant. ONNX Runtime itself ignores a name that no input has, takes 0 and less, and keeps the
-first of two values; it does not show overrides to a provider, which only sees that the dimensions are numbers. So this is
-checked where the model is at hand. ONNX Runtime has no override for a dimension without a name: the model gets the size
-itself then. A fixed dimension is a constant in kernels and plans.
+In: a model and sizes. Out: overrides in SessionOptions, the model to open with them, and errors for sizes without effect or with
+a wrong one. ONNX Runtime does not check overrides: it ignores unknown names, accepts 0 and negative sizes, and keeps the first of
+two values. It does not show overrides to a provider, which only sees fixed dimensions. Therefore this module checks them against
+the model. ONNX Runtime has no override for a dimension without a name: in this case the size is written into the model. A fixed
+dimension is a constant in kernels and plans.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     import onnx
 
 _PLACE = re.compile(r"(?P<input>.+)\.shape\[(?P<axis>[0-9]+)\]", re.DOTALL)
-# Where ONNX Runtime looks for external data of a model that it gets as bytes.
+# The folder in which ONNX Runtime searches the external data of a model passed as bytes.
 _FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 @dataclass(frozen=True)
 class Free:
-    """A free dimension: axis `axis` of `input`; `name` and `denotation` are "" when the model gives none."""
+    """A free dimension: axis `axis` of `input`. `name` and `denotation` are "" if the model has none."""
 
     input: str
     axis: int
@@ -37,25 +37,25 @@ class Free:
 
     @property
     def place(self) -> str:
-        """The key by input and axis, which messages name a dimension without a name by: `x.shape[0]`."""
+        """The key by input and axis, as in `x.shape[0]`. Messages use it for a dimension without a name."""
         return f"{self.input}.shape[{self.axis}]"
 
     @property
     def key(self) -> str:
-        """The shortest key of this dimension."""
+        """The shortest key of this dimension: its name, or its place."""
         return self.name or self.place
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """`model` is what to open: bytes, where a dimension has no name. `sizes` are those that are fixed, by input and axis."""
+    """`model` is the model to open: bytes if a dimension has no name. `sizes` are the fixed sizes by input and axis."""
 
     model: str | bytes
     sizes: Mapping[tuple[str, int], int]
 
 
 def free_in(model: onnx.ModelProto) -> list[Free]:
-    """The free dimensions of a model's inputs."""
+    """Returns the free dimensions of a model's inputs."""
     constants = {it.name for it in model.graph.initializer}
     return [
         Free(value.name, axis, dim.dim_param, dim.denotation)
@@ -67,7 +67,7 @@ def free_in(model: onnx.ModelProto) -> list[Free]:
 
 
 def read_structure(model: str | bytes, argument: str) -> onnx.ModelProto:
-    """A model without its external data. Raises OptionError, about `argument`, for what is not ONNX."""
+    """Reads a model without its external data. Raises OptionError about `argument` if it is not ONNX."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped,unused-ignore]
 
@@ -88,10 +88,10 @@ def fix(
     argument: str = "free_dimensions",
     again: bool = False,
 ) -> Fixed:
-    """Adds overrides to SessionOptions, unless they are in it from before, `again`. `argument` is what the caller calls `sizes`.
+    """Adds overrides to SessionOptions, except with `again`, when they are already there.
 
-    A key of `sizes` is the name of a free dimension, the denotation of some, or an input and axis as `x.shape[0]`. Raises
-    OptionError for a key that is none of these, a size below 1, and two sizes for one dimension.
+    `argument` is the caller's name of `sizes`, for messages. A key of `sizes` is the name of a free dimension, a denotation, or
+    an input and axis as in `x.shape[0]`. Raises OptionError for any other key, a size below 1, and two sizes for one dimension.
     """
     if not sizes:
         return Fixed(model, {})
@@ -114,7 +114,7 @@ def fix(
 
 
 def set_sizes(model: onnx.ModelProto, fixed: Mapping[tuple[str, int], int]) -> None:
-    """Writes the sizes that are fixed into the model's inputs."""
+    """Writes the fixed sizes into the model's inputs."""
     for value in model.graph.input:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if (value.name, axis) in fixed:
@@ -122,7 +122,7 @@ def set_sizes(model: onnx.ModelProto, fixed: Mapping[tuple[str, int], int]) -> N
 
 
 def sizes_of(known: Sequence[Free], sizes: Mapping[str, int], argument: str) -> dict[tuple[str, int], int]:
-    """The size of every (input, axis) that is fixed. Raises OptionError as `fix` does."""
+    """Returns the size of every fixed (input, axis). Raises OptionError as `fix` does."""
     fixed: dict[tuple[str, int], int] = {}
     for key, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
@@ -146,7 +146,7 @@ def _shown(known: Iterable[Free]) -> str:
 
 
 def keys_of(shapes: Iterable[tuple[str, Sequence[int | str | None]]]) -> list[str]:
-    """The keys of the free dimensions of inputs, which are names and shapes."""
+    """Returns the keys of the free dimensions of inputs, given as (name, shape)."""
     free = (
         Free(name, axis, dim or "", "")
         for name, shape in shapes
@@ -157,22 +157,22 @@ def keys_of(shapes: Iterable[tuple[str, Sequence[int | str | None]]]) -> list[st
 
 
 def keys_in(session: Any) -> list[str]:
-    """The keys of the free dimensions of a session's inputs."""
+    """Returns the keys of the free dimensions of a session's inputs."""
     return keys_of((it.name, it.shape) for it in session.get_inputs())
 
 
 def in_python(keys: Iterable[str], argument: str) -> str:
-    """How to fix these dimensions in Python, for messages."""
+    """Returns the Python argument that fixes these dimensions, for messages."""
     return f"{argument}={{{', '.join(f'{key!r}: SIZE' for key in keys)}}} fixes sizes that are free"
 
 
 def hindered(reasons: Iterable[str | None]) -> bool:
-    """Whether sizes that are free are a reason against a node."""
+    """Returns whether free sizes are a reason against any node."""
     return any(isinstance(reason, FreeSize) for reason in reasons)
 
 
 def check_fixed(fixed: Mapping[tuple[str, int], int], session: Any) -> None:
-    """Raises OptionError when a session's inputs do not have these sizes: its SessionOptions had overrides before."""
+    """Raises OptionError if a session's inputs have other sizes, because the caller's SessionOptions had overrides too."""
     shapes = {value.name: value.shape for value in session.get_inputs()}
     for (name, axis), size in fixed.items():
         if shapes[name][axis] != size:

@@ -1,9 +1,11 @@
-"""A model whose float32 values are halves, but for its inputs and outputs and what some nodes read and make.
+"""Converts a model from float32 to float16 ("halves"), except its inputs, its outputs and selected nodes.
 
-In: an ONNX model, the values that are float32 and every other tensor of it, by name, and the nodes that are to stay. Out: the
-model with Cast nodes between halves and float32. Invariants: whoever reads float32 reads the name that it read before, and a half
-beside it has a name of its own; so nothing goes through a half between two nodes that stay, or from one to an output. Which
-operands can be halves is what ONNX Runtime's schemas say: those whose type variable has halves, where an input decides it.
+In: an ONNX model, the names of its float32 values and of all other tensors, and the nodes to keep in float32. Out: the model with
+Cast nodes between float16 and float32.
+
+Invariants: float32 values keep their names for their readers, and a half beside one gets a new name. Therefore no value passes
+through a half between two kept nodes, or from a kept node to an output. ONNX Runtime's schemas decide which operands can be
+halves: those with a type variable that allows float16, if an input determines it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ SMALLEST = float(np.finfo(np.float16).smallest_subnormal)
 
 @dataclass(frozen=True)
 class Halved:
-    """`halves` has the name of each half in `model`, and of the float32 value that it stands for."""
+    """`halves` maps the name of each half in `model` to the float32 value that it replaces."""
 
     model: Any
     halves: dict[str, str]
@@ -30,14 +32,14 @@ class Halved:
 
 @dataclass(frozen=True)
 class _Operands:
-    """Which inputs and outputs of a node are halves, by their numbers."""
+    """The indices of a node's inputs and outputs that are halves."""
 
     inputs: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
 
 
 def halved(model: Any, floats: Collection[str], others: Collection[str], kept: Collection[str]) -> Halved:
-    """`floats` and `others` are tensors of the model's own graph, float32 and of other types; `kept` are names of nodes."""
+    """`floats` and `others` are tensors of the main graph: float32, and other types. `kept` are names of nodes."""
     import onnx
 
     found = onnx.ModelProto()
@@ -91,7 +93,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _as_half(tensor: Any, name: str) -> Any:
-    """No number becomes 0, as those that are added to a divisor, or infinite, as the lowest float32 of a mask."""
+    """Rounds without turning finite numbers into 0 or infinity: an epsilon stays above 0, a mask's lowest float32 stays finite."""
     from onnx import numpy_helper
 
     exact = numpy_helper.to_array(tensor)
@@ -102,14 +104,14 @@ def _as_half(tensor: Any, name: str) -> Any:
     return numpy_helper.from_array(np.where(vanished, np.copysign(SMALLEST, exact), half).astype(np.float16), name)
 
 
-# ---- what reads and makes halves
+# ---- operands that become halves
 
 
 def _chosen(model: Any, floats: frozenset[str], others: frozenset[str], kept: Collection[str]) -> list[_Operands]:
     from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST
 
     opsets = {"" if it.domain == "ai.onnx" else it.domain: it.version for it in model.opset_import}
-    # The last one has no kernel, and its definition adds a constant of float32.
+    # MeanVarianceNormalization has no f16 kernel, and its definition adds a float32 constant.
     blocked = {*DEFAULT_OP_BLOCK_LIST, "MeanVarianceNormalization"}
     return [
         _Operands()
@@ -120,8 +122,9 @@ def _chosen(model: Any, floats: frozenset[str], others: frozenset[str], kept: Co
 
 
 def _operands(node: Any, opset: int, floats: frozenset[str], others: frozenset[str]) -> _Operands:
-    """What of a node can be a half. A node is left alone that has a body, no schema, or tensors of which nothing is known;
-    so is one that makes float32 because an attribute says so."""
+    """Returns the operands of a node that can be halves.
+
+    A node stays unchanged if it has a body, no schema, or operands of unknown type, or if an attribute makes its output float32."""
     schema = _schema(node.op_type, "" if node.domain == "ai.onnx" else node.domain, opset)
     known = all(not name or name in floats or name in others for name in (*node.input, *node.output))
     if schema is None or not known or any(it.HasField("g") or it.graphs for it in node.attribute):
@@ -143,20 +146,20 @@ def _operands(node: Any, opset: int, floats: frozenset[str], others: frozenset[s
 
 
 def _variables(parameters: Any, count: int) -> Iterator[str]:
-    """The type of each operand as a schema has it: a variable, or the type itself. The last parameter may be there often."""
+    """Yields the schema's type of each operand: a variable or a type. The last parameter may be variadic."""
     return (parameters[min(k, len(parameters) - 1)].typeStr for k in range(count))
 
 
 @cache
 def _schema(op_type: str, domain: str, opset: int) -> Any | None:
-    """The newest one that is not newer than `opset`."""
+    """Returns the newest schema that is not newer than `opset`."""
     found = [it for it in _schemas().get((op_type, domain), ()) if it.since_version <= opset]
     return max(found, key=lambda it: it.since_version, default=None)
 
 
 @cache
 def _schemas() -> dict[tuple[str, str], list[Any]]:
-    """Those of this build of ONNX Runtime, which has operators of its own beside ONNX's."""
+    """Returns the schemas of this build of ONNX Runtime, including its own operators."""
     from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
     found: dict[tuple[str, str], list[Any]] = {}
@@ -166,7 +169,7 @@ def _schemas() -> dict[tuple[str, str], list[Any]]:
 
 
 def _read_exactly(graph: Any, chosen: list[_Operands]) -> set[str]:
-    """What is read as float32: by nodes, by the bodies that they have, or as an output."""
+    """Returns the names that are read as float32: by nodes, by their bodies, or as graph outputs."""
     found = {it.name for it in graph.output}
     for node, its in zip(graph.node, chosen, strict=True):
         found.update(name for k, name in enumerate(node.input) if k not in its.inputs)

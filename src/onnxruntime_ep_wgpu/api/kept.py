@@ -1,6 +1,6 @@
-"""Sessions of the compiled models that the cache keeps for `session()`: made where they are the same as those of the models.
+"""Sessions from compiled models in the cache, used if they are equivalent to sessions of the original models.
 
-In: what `session()` was asked for. Out: what the cache has for it; whether a session says what one of the model would say.
+In: the arguments of `session()`. Out: the cache entry for them; the metadata of a session, to compare the two.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _META = ("producer_name", "graph_name", "domain", "description", "graph_descript
 def kept_models(
     model: str | bytes, adapter: Adapter, given: Mapping[str, str], sizes: Mapping[str, int], sess_options: Any
 ) -> KeptModels | None:
-    """None where no compiled model is used or kept: for bytes, SessionOptions of the caller, tools, and without a cache."""
+    """Returns the cache entries for a model.
+
+    Returns None if no compiled model may be used or stored: for bytes, with the caller's SessionOptions, with tools, and without
+    a cache."""
     from ..plugin.wrap import tool_waits
 
     if isinstance(model, bytes) or sess_options is not None or tool_waits():
@@ -34,7 +37,9 @@ def kept_models(
 
 
 def says_of(session: Any) -> dict[str, Any] | None:
-    """What a session says of its model; None where a compiled model cannot say it: of inputs that are no tensors or have values."""
+    """Returns the metadata, inputs and outputs of a session.
+
+    Returns None if a compiled model cannot have the same: some inputs or outputs are not tensors, or inputs have defaults."""
     meta = session.get_modelmeta()
     ends = [[[it.name, it.type, it.shape] for it in them] for them in (session.get_inputs(), session.get_outputs())]
     if session.get_overridable_initializers() or any(
@@ -45,7 +50,7 @@ def says_of(session: Any) -> dict[str, Any] | None:
 
 
 def keep(kept: KeptModels, session: Any, state: Any) -> None:
-    """Keeps the compiled model of a session, where it made one that stands for the whole; else why not."""
+    """Stores the compiled model of a session if it represents the whole model, else the reason why not."""
     from ..plugin.context.keeping import NOT_WHOLE
 
     keeping, says, matrices = state.keeping, says_of(session), state.matrices_found

@@ -1,9 +1,8 @@
-"""A model's file as an onnx_ir model, of every kind that ONNX Runtime opens.
+"""Reads every kind of model file that ONNX Runtime opens as an onnx_ir model.
 
-In: a file, ONNX or in ONNX Runtime's format (.ort), and sizes of free dimensions. Out: the model with these sizes, its nodes in
-topological order. Invariant: what onnx_ir has no words for is written otherwise or left out, never an error: constants that are
-sparse become dense, calls of the model's own functions become their bodies, and values that are maps, as the probabilities of a
-classifier may be, have no type.
+In: a file, ONNX or in ONNX Runtime's format (.ort), and sizes of free dimensions. Out: the model with these sizes, and its nodes in
+topological order. Invariant: what onnx_ir cannot represent is converted or omitted, and is never an error. Sparse constants become
+dense, calls of the model's functions are inlined, and map values, such as a classifier's probabilities, get no type.
 """
 
 from __future__ import annotations
@@ -25,20 +24,22 @@ if TYPE_CHECKING:
 
 
 def plain_settings() -> Any:
-    """Of a session that says nothing but errors, whose nodes are those of the model, and whose products of bytes are exact."""
+    """Returns SessionOptions with only errors logged, without graph optimisation, and with exact int8 products."""
     import onnxruntime as ort
 
     settings = ort.SessionOptions()
     settings.log_severity_level = 3
     settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # Processors without VNNI add two products of bytes in 16 bits, as the largest number where these are too few.
+    # Processors without VNNI add two int8 products in 16 bits, which saturates.
     settings.add_session_config_entry("session.x64quantprecision", "1")
     return settings
 
 
 def read_model(source: Path, overrides: Mapping[str, int] | None = None) -> ir.Model:
-    """`overrides` fixes free dimensions of inputs as in `session(free_dimensions=...)`. Raises OptionError for one that has no
-    effect, ProgramError for what is no model, and ModelError where files of external data are missing or cut off."""
+    """Reads a model. `overrides` fixes free dimensions of inputs, as in `session(free_dimensions=...)`.
+
+    Raises OptionError for an override without effect, ProgramError for a file that is not a model, and ModelError if external
+    data is missing or truncated."""
     if source.suffix != ".ort":
         return _read(source, overrides or {})
     import onnx_ir as ir
@@ -68,7 +69,7 @@ def _read(source: Path, overrides: Mapping[str, int]) -> ir.Model:
         model = ir.from_proto(structure)
         if model.functions:
             InlinePass()(model)
-        model.graph.sort()  # tools append nodes, and ONNX Runtime takes them in any order
+        model.graph.sort()  # tools append nodes, and ONNX Runtime accepts any order
     except (OptionError, ModelError):
         raise
     except Exception as error:
@@ -79,14 +80,14 @@ def _read(source: Path, overrides: Mapping[str, int]) -> ir.Model:
 
 
 def _cause(error: BaseException) -> str:
-    """What went wrong at first: onnx_ir says of each step on the way only that it was on it."""
+    """Returns the text of the root cause. onnx_ir wraps it in one error per step."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{error}"
 
 
 def _write_otherwise(structure: onnx.ModelProto, beside: Path) -> None:
-    """Changes what onnx_ir does not read."""
+    """Converts the parts that onnx_ir cannot read."""
     pending: list[tuple[onnx.GraphProto | None, Iterable[onnx.NodeProto]]] = [(structure.graph, structure.graph.node)]
     pending += [(None, function.node) for function in structure.functions]
     while pending:
@@ -108,7 +109,7 @@ def _write_otherwise(structure: onnx.ModelProto, beside: Path) -> None:
 
 
 def _has_map(kind: onnx.TypeProto) -> bool:
-    """Whether a type is a map, or made of maps."""
+    """Returns whether a type is a map or contains one."""
     if kind.HasField("sequence_type"):
         return _has_map(kind.sequence_type.elem_type)
     if kind.HasField("optional_type"):
@@ -117,7 +118,7 @@ def _has_map(kind: onnx.TypeProto) -> bool:
 
 
 def _dense(sparse: onnx.SparseTensorProto, beside: Path) -> onnx.TensorProto:
-    """A sparse tensor with all of its zeros. Its indices count elements, or are a row of indices per element."""
+    """Returns the dense form of a sparse tensor. Its indices are flat, or one row of indices per element."""
     from onnx import numpy_helper
 
     values = numpy_helper.to_array(sparse.values, str(beside))

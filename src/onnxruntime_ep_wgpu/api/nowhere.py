@@ -1,7 +1,7 @@
 """Nodes that no provider runs.
 
-In: ONNX Runtime's error for a session, and where the provider placed the nodes. Out: an error of ours that names the node, why
-it does not run here, and the way out; None for any other error.
+In: ONNX Runtime's error for a session, and the placement of the nodes. Out: an error with the node, the reason and the remedy;
+None for any other error.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _WITHOUT_PROVIDER = re.compile(
     r"|Could not find an implementation for (?P<type2>\S+) node with name '(?P<name2>.*)'",
     re.DOTALL,
 )
-"""The texts of ONNX Runtime 1.24 to 1.32 (transformer_memcpy.cc, session_state.cc)."""
+"""The messages of ONNX Runtime 1.24 to 1.32 (transformer_memcpy.cc, session_state.cc)."""
 
 
 def without_provider(error: BaseException, provider: Any) -> UnsupportedError | None:
-    """`provider` is that of the session which could not be made, None where ONNX Runtime made none."""
+    """Returns the error to raise instead. `provider` belongs to the failed session; it is None if ONNX Runtime created none."""
     found = _WITHOUT_PROVIDER.search(str(error))
     if found is None:
         return None

@@ -1,8 +1,8 @@
-"""The ONNX model that an export was made of, kept beside it: what a page runs where it cannot run the export.
+"""Keeps the ONNX model beside its export, as a fallback for pages that cannot run the export.
 
-In: the model's file and the place of the export. Out: one file, with all weights in it. Invariant: it lies where pages look for it,
-which is `model.onnx` for `model.onnx.wgpu` and `model.wgpu`, and `model.original.onnx` for an export that is called `model.onnx`
-itself, as in the folders of transformers.js.
+In: the model's file and the path of the export. Out: one file with all weights. Invariant: its name is the one that pages search
+for: `model.onnx` for `model.onnx.wgpu` and `model.wgpu`. An export named `model.onnx` itself, as in the folders of transformers.js,
+has `model.original.onnx`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 from ..errors import OptionError, PlaceTakenError
 from ..writing import appearing, copy_file, write_file
 
-_MOST = (1 << 31) - 1  # bytes of one message of protobuf
+_MOST = (1 << 31) - 1  # limit of a protobuf message in bytes
 
 
 def original_of(place: Path) -> Path:
-    """Where the ONNX model of an export lies."""
+    """Returns the path of the ONNX model of an export."""
     if place.suffix != ".wgpu":
         return place.with_name(f"{place.stem}.original.onnx")
     inner = Path(place.stem)
@@ -29,9 +29,10 @@ def original_of(place: Path) -> Path:
 
 @contextmanager
 def kept(source: Path, place: Path) -> Iterator[Path]:
-    """The file that will be the ONNX model of the export `place` when the block ends: the model itself where that lies there.
+    """Yields the file that becomes the ONNX model of the export `place` when the block ends.
 
-    Raises PlaceTakenError where another file does, ModelError, WriteError, and OptionError for a model too large for one file.
+    It is `source` itself if that already has this path. Raises PlaceTakenError if another file has this path, ModelError,
+    WriteError, and OptionError for a model too large for one file.
     """
     target = original_of(place)
     if target.exists() and target.samefile(source):

@@ -1,8 +1,8 @@
-"""How far the outputs of a model are from the CPU provider's when all of it runs here, and which kernels move them.
+"""The error of model outputs against the CPU provider, and the kernels that cause it.
 
-In: a session whose groups can be stood in for (`stand_in.py`), its inputs, and the kernels that were compared. Out: an `Output`
-each. The session runs again with the CPU provider in place of every group, in float64, and once for each of the few kernels that
-differ most: with the CPU provider in place of all but this one. Invariant: nodes on the CPU are the same in all of these runs.
+In: a session with groups that can be replaced (`stand_in.py`), its inputs, and the compared kernels. Out: an `Output` each. The
+session runs again with every group on the CPU provider, then in float64. Then it runs once for each of the kernels with the
+largest errors, with everything else on the CPU provider. Invariant: nodes on the CPU are the same in all of these runs.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from .exact import NoReference
 from .stand_in import Arrays, Instead, StandIn
 
 MOST, LEAST = 64, 6
-"""Of how many kernels it is asked what they move: each is a run of the model on the CPU provider, fewer of large models."""
+"""Most and fewest kernels with measured contributions. Each costs a run on the CPU provider, so large models get fewer."""
 RUN_ELEMENTS = 1 << 28
-"""Of the values in all of these runs."""
+"""Limit of elements over all of these runs."""
 KEPT_ELEMENTS = 1 << 25
-"""Of what these kernels stored, in memory."""
+"""Limit of elements in memory for the stored results of these kernels."""
 
 
 @dataclass(frozen=True)
 class Contribution:
-    """A kernel that stores `value` alone, everything else being the CPU provider's: its `error`, and by how much the output
-    then `moves`, as a part of the output's scale."""
+    """The effect of one kernel that stores `value`, with everything else on the CPU provider.
+
+    `error` is the kernel's own. `moves` is the change of the output, relative to the output's scale."""
 
     kernel: str
     value: str
@@ -41,10 +42,11 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Output:
-    """An output of the model. `error`, `scale` and `elements` are as in `Compared`, when all of the model runs here.
+    """A model output. `error`, `scale` and `elements` are as in `Compared`, with the whole model on this provider.
 
-    Where `error` is above the tolerance, `to_f64` is the error against the model in float64, and `cpu_to_f64` that of the CPU
-    provider; None without float64, and then `judge` says why. `contributions` are of the kernels with the largest errors.
+    If `error` is above the tolerance, `to_f64` is the error against the model in float64, and `cpu_to_f64` that of the CPU
+    provider. Without a float64 result, both are None and `judge` is the reason. `contributions` are those of the kernels with
+    the largest errors.
     """
 
     output: str
@@ -61,7 +63,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Suspect:
-    """A kernel whose `value` was another one than the CPU provider's: `array`, in the axes of the model."""
+    """A kernel with a `value` that differs from the CPU provider's. `array` is its result, in the model's axis order."""
 
     kernel: str
     value: str
@@ -72,7 +74,7 @@ class Suspect:
 
 
 class Suspects:
-    """Those with the largest errors, as many as there is memory for."""
+    """The suspects with the largest errors, within the memory limit."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Suspect]] = []
@@ -88,7 +90,7 @@ class Suspects:
             self._elements -= heapq.heappop(self._heap)[2].array.size
 
     def first(self, most: int) -> list[Suspect]:
-        """The `most` with the largest errors."""
+        """Returns the `most` suspects with the largest errors, largest first."""
         return [suspect for _, _, suspect in sorted(self._heap, key=lambda it: it[:2], reverse=True)[:most]]
 
 
@@ -100,7 +102,7 @@ def outputs_of(
     suspects: Suspects,
     tolerance: float | None,
 ) -> list[Output]:
-    """The outputs that are tensors of numbers. `ours` are the results of the session as it is."""
+    """Returns the error of every output that is a tensor of numbers. `ours` are the results of the unchanged session."""
 
     def run(instead: Instead) -> list[Any]:
         for group in groups:
@@ -124,7 +126,7 @@ def outputs_of(
     exact: list[Any] | str
     try:
         exact = run(StandIn.in_f64)
-    except Exception as error:  # ONNX Runtime makes text of what a group raises
+    except Exception as error:  # ONNX Runtime turns a group's exception into text
         exact = next((str(it) for it in _chain(error) if isinstance(it, NoReference)), str(error))
     count = max(LEAST, RUN_ELEMENTS // max(1, sum(group.elements for group in groups)))
     moved = [(it, run(_but_for(it))) for it in suspects.first(count)]
@@ -149,7 +151,7 @@ def _chain(error: BaseException | None) -> Any:
 
 
 def _but_for(suspect: Suspect) -> Instead:
-    """The CPU provider for everything but what one kernel stored in the first run of its group."""
+    """Returns a replacement with the CPU provider for everything except one kernel's result in its group's first run."""
     done = False
 
     def instead(group: StandIn, feeds: Arrays) -> Arrays:
@@ -163,7 +165,7 @@ def _but_for(suspect: Suspect) -> Instead:
 
 
 def _compared(name: str, got: Any, want: Any, tolerance: float | None) -> Output:
-    if got.shape != want.shape:  # sizes that follow from values
+    if got.shape != want.shape:  # data-dependent shapes
         shapes = " and ".join("x".join(map(str, it.shape)) or "scalar" for it in (got, want))
         return Output(name, str(want.dtype), shapes, float("inf"), 0.0, "")
     far, scale, elements = above(got, want, tolerance)

@@ -1,6 +1,6 @@
-"""What an export may replace: what an export wrote before.
+"""Decides whether an export may replace an existing file or folder: only an earlier export.
 
-In: the place of an export. Out: nothing, or PlaceTakenError. Invariant: nothing is replaced that has a file which no export wrote.
+In: the output path. Out: nothing, or PlaceTakenError. Invariant: a folder with any file that no export wrote is not replaced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Check = Callable[[Path], None]
 
 
 def check_place(place: Path, check: Check) -> None:
-    """Raises what `check` does where something lies, and FileNotFoundError without a folder around."""
+    """Calls `check` if the path exists, and raises FileNotFoundError if its parent folder does not."""
     if os.path.lexists(place):
         check(place)
     if not place.parent.is_dir():
@@ -25,7 +25,7 @@ def check_place(place: Path, check: Check) -> None:
 
 
 def is_one_export(place: Path) -> None:
-    """Raises PlaceTakenError for what is not the file or the folder of one export alone."""
+    """Raises PlaceTakenError unless the path is the file or the folder of exactly one export."""
     if not is_export(place):
         _refuse(place)
     if place.is_dir():
@@ -34,7 +34,7 @@ def is_one_export(place: Path) -> None:
 
 
 def is_folder_of_exports(copied: Collection[str]) -> Check:
-    """A check of a folder that has these files, and in `onnx` exports with the models that they were made of."""
+    """Returns a check for a folder of these files with a subfolder `onnx` of exports and their original models."""
 
     def check(place: Path) -> None:
         inner = [*(place / "onnx").iterdir()] if (place / "onnx").is_dir() else []

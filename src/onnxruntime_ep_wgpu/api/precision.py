@@ -1,9 +1,9 @@
-"""A model with smaller numbers: halves for its values, or integers of 4 or 8 bits for the weights of its products.
+"""Reduces the precision of a model: float16 values, or weights of products as 4 or 8 bit integers.
 
-In: an ONNX model and the inputs of one run. Out: the model written anew, and what that run differs by. Invariants: inputs and
-outputs keep their types; what would overflow as a half in that run stays float32. Both are measured with ONNX Runtime's CPU
-provider; weights are made smaller by its own tools (`onnxruntime.quantization`). What is finite in float32 is finite here, or
-nothing is written.
+In: an ONNX model and the inputs of one run. Out: the converted model, and the errors of its outputs in that run. Invariants: inputs
+and outputs keep their types, and values that would overflow float16 in that run stay float32. Errors and overflow are measured
+with ONNX Runtime's CPU provider; weights are quantised by its own tools (`onnxruntime.quantization`). Values that are finite in
+float32 stay finite, or nothing is written.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from .external_data import check_external_data, follow_links
 from .halves import LARGEST, Halved, halved
 from .model_file import plain_settings
 
-HEADROOM = 2  # of other inputs than the one that was looked at
+HEADROOM = 2  # safety factor for inputs other than the samples
 MASKED = (
     float(np.finfo(np.float32).max) / HEADROOM
-)  # from here on a value stands for infinity, as the lowest float32 in masks
-BLOCK = 32  # weights that share a scale
+)  # values from here on represent infinity, as the lowest float32 in masks
+BLOCK = 32  # weights per quantisation scale
 
 
 @dataclass(frozen=True)
 class Precision:
-    """`weight_bits` is 4 or 8, or None for weights as they are."""
+    """`halves` selects float16. `weight_bits` is 4 or 8, or None to leave the weights unchanged."""
 
     halves: bool = False
     weight_bits: int | None = None
@@ -47,8 +47,9 @@ class Precision:
 
 @dataclass(frozen=True)
 class OutputError:
-    """What an output of one run, of numbers of any type, differs by from float32: `largest` and the root mean square `rms` of
-    the differences, and the largest absolute value of the output itself."""
+    """The error of a numeric output of one run against float32.
+
+    `largest` and `rms` are the largest and the root mean square difference. `scale` is the output's largest absolute value."""
 
     output: str
     largest: float
@@ -58,7 +59,7 @@ class OutputError:
 
 @dataclass(frozen=True)
 class Reduced:
-    """`kept` are nodes that stay float32, because a value of theirs would overflow; `quantised` counts products."""
+    """`kept` are nodes that stay float32, because one of their values would overflow. `quantised` is the number of products."""
 
     errors: tuple[OutputError, ...]
     kept: tuple[str, ...]
@@ -67,13 +68,15 @@ class Reduced:
 
 @dataclass(frozen=True)
 class ReducedModel(Reduced):
-    """The same, and the file of the model with smaller numbers."""
+    """The same, with the path of the converted model."""
 
     path: Path
 
 
 def reduce(model: Path, precision: Precision, samples: Mapping[str, Any], folder: Path) -> ReducedModel:
-    """Writes the model with this precision to `folder`. `samples` has an array for each input. Raises ProgramError, WriteError."""
+    """Writes the model with this precision to `folder`. `samples` has an array for each input.
+
+    Raises OptionError if the precision cannot apply, ModelError for external data, ProgramError and WriteError."""
     import onnx
 
     original = _load(model)
@@ -127,8 +130,7 @@ def _load(path: Path) -> Any:
 
 
 def _prepare(model: Any) -> None:
-    """The same model, with a name of its own for each node, by which it is chosen to stay float32, and with constants as
-    initializers, which are changed where they are read."""
+    """Names every node uniquely, so that it can be selected to stay float32, and turns Constant nodes into initializers."""
     from onnx import helper, numpy_helper
 
     graph, nodes = model.graph, list(model.graph.node)
@@ -165,15 +167,17 @@ def _error(name: str, exact: Any, found: Any) -> OutputError:
     a, b = np.asarray(exact, np.float64), np.asarray(found, np.float64)
     if not a.size:
         return OutputError(name, 0.0, 0.0, 0.0)
-    difference = np.where(a == b, 0.0, a - b)  # equal infinities differ by nothing
+    difference = np.where(a == b, 0.0, a - b)  # equal infinities have difference 0
     return OutputError(
         name, float(np.abs(difference).max()), float(np.sqrt(np.mean(difference**2))), float(np.abs(a).max())
     )
 
 
 def _rounding(changed: Halved) -> Any:
-    """The same with two Identity nodes behind each half that a node makes: ONNX Runtime's CPU provider calculates in float32 and
-    leaves out what rounds in between, but for nodes that take halves as they are, unless such a one stands alone."""
+    """Returns the model with two Identity nodes after each half that a node writes, to force rounding.
+
+    ONNX Runtime's CPU provider calculates in float32 and removes casts in between, except before nodes with a float16 kernel. It
+    removes those too if such a node stands alone."""
     import onnx
 
     found = onnx.ModelProto()
@@ -194,7 +198,7 @@ def _rounding(changed: Halved) -> Any:
 def _run(model: Any, names: list[str], samples: Mapping[str, Any]) -> list[Any]:
     import onnxruntime as ort
 
-    # Values that are looked at are those of the model's own nodes, Identity included.
+    # Without graph optimisation, so that all probed values exist, those of Identity included.
     settings = plain_settings()
     source = str(model) if isinstance(model, Path) else _serialised(model)
     try:
@@ -219,7 +223,7 @@ def _serialised(model: Any) -> bytes:
 
 
 def _with_halves(model: Any, outputs: list[str], samples: Mapping[str, Any]) -> tuple[Any, tuple[str, ...], list[Any]]:
-    """The model in halves, the nodes that stay float32 for it, and the outputs of the sample run, each value rounded."""
+    """Returns the float16 model, the nodes that stay float32, and the outputs of the sample run with each value rounded."""
     from onnx import numpy_helper
 
     tensors = {name: it for name, it in _values(model, samples).items() if isinstance(it, np.ndarray)}
@@ -235,7 +239,7 @@ def _with_halves(model: Any, outputs: list[str], samples: Mapping[str, Any]) -> 
         changed = halved(model, floats, tensors.keys() - floats.keys(), kept)
         try:
             found = _values(_rounding(changed), samples)
-        except ProgramError as error:  # some kernels of the CPU provider say only in a run that they take no halves
+        except ProgramError as error:  # some CPU kernels refuse float16 only at run time
             refused = {node.name for node in model.graph.node if f"'{node.name}'" in str(error)} - kept
             if not refused:
                 raise
@@ -249,7 +253,7 @@ def _with_halves(model: Any, outputs: list[str], samples: Mapping[str, Any]) -> 
 
 
 def _values(model: Any, samples: Mapping[str, Any]) -> dict[str, Any]:
-    """Every value that a node makes in the sample run, by name."""
+    """Returns every value that a node writes in the sample run, by name."""
     import onnx
 
     probed = onnx.ModelProto()
@@ -261,14 +265,15 @@ def _values(model: Any, samples: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _overflowing(model: Any, floats: Mapping[str, Any]) -> set[str]:
-    """Names of the nodes that read or write a value, or a weight, which a half cannot hold with room to spare."""
+    """Returns the names of nodes with an operand too large for float16 with HEADROOM."""
     large = {name for name, array in floats.items() if _largest(array) > LARGEST / HEADROOM}
     return {it.name for it in model.graph.node if large & {*it.input, *it.output}}
 
 
 def _not_finite(model: Any, changed: Halved, floats: Mapping[str, Any], found: Mapping[str, Any]) -> set[str]:
-    """The nodes that first make infinities or NaN where float32 has none, and those that make what they read: what vanished as
-    a half may be divided by."""
+    """Returns the nodes where infinities or NaN first appear, and the producers of their inputs.
+
+    The producers matter because a divisor may have become 0 in float16."""
     halves = {name: half for half, name in changed.halves.items()}
     outputs = {it.name for it in model.graph.output}
     bad = {
@@ -282,14 +287,14 @@ def _not_finite(model: Any, changed: Halved, floats: Mapping[str, Any], found: M
 
 
 def _largest(array: Any) -> float:
-    """Of what is finite: an infinity is one in halves, too."""
+    """Returns the largest finite magnitude. Infinities are ignored, because float16 represents them too."""
     found = np.abs(np.asarray(array, np.float64))
     found = found[np.isfinite(found) & (found < MASKED)]
     return float(found.max()) if found.size else 0.0
 
 
 def _lost(exact: Any, found: Any, largest: float = np.inf) -> bool:
-    """Whether what is finite, and below `largest`, became infinite or NaN."""
+    """Returns whether a finite value with magnitude below `largest` became infinite or NaN."""
     if not (isinstance(exact, np.ndarray) and isinstance(found, np.ndarray) and _is_float(exact) and _is_float(found)):
         return False
     same = exact.shape == found.shape
@@ -312,7 +317,7 @@ def _quantised(model: Any, bits: int) -> tuple[Any, int]:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """These tools set up logging for the whole process, and log every weight that is small."""
+    """Silences the quantiser, which configures logging for the whole process and logs every small weight."""
     import warnings
 
     root = logging.getLogger()

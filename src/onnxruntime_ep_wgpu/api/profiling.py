@@ -1,4 +1,4 @@
-"""Where the time of a model's runs goes. In: a model and its inputs. Out: a `Profile`, of ONNX Runtime's events and ours."""
+"""Profiles a model's runs. In: a model and its inputs. Out: a `Profile` of ONNX Runtime's events and this provider's."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ..writing import write_file
 if TYPE_CHECKING:
     from ..device import Device
 
-# Providers have profilers of their own from this version of ONNX Runtime on.
+# The first minor version of ONNX Runtime with profilers of providers.
 ORT_WITH_PROFILERS = 25
 
 
 class Profile(events.Timeline):
-    """What `profile` measured. A notebook shows the operators; `str` too."""
+    """The result of `profile`. A notebook and `str` show the operators."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a page with every operator, kernel and dispatch: one HTML file that needs nothing else. Raises WriteError."""
+        """Writes a self-contained HTML page with every operator, kernel and dispatch. Raises WriteError."""
         write_file(Path(path), page(self))
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Profile(events.Timeline):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """Returns the operators as an HTML table, for notebooks."""
         title, *notes = self._lines()
         return html_table(tables.COLUMNS, tables.operator_rows(self), title, notes)
 
@@ -58,9 +58,10 @@ def profiled(
     model: str,
     runs: int,
 ) -> Profile:
-    """The profile of a first run and of `runs` more. `open_session` makes the session with these attributes of SessionOptions, and
-    `feeds_for(session)` gives its inputs. `step` gets the name of what is done next. Raises what making or running the session
-    raises."""
+    """Profiles a first run and `runs` more.
+
+    `open_session` creates the session with the given attributes of SessionOptions, and `feeds_for(session)` returns its inputs.
+    `step` receives the name of each next step, for a progress display. Raises the errors of the session's creation and runs."""
     import onnxruntime as ort
 
     from .reports import report, state_of
@@ -68,7 +69,7 @@ def profiled(
     with_profilers = int(ort.__version__.split(".")[1]) >= ORT_WITH_PROFILERS
     recorder = Recorder()
     with tempfile.TemporaryDirectory() as folder:
-        # Without profilers of providers, runs on this thread are listened to directly.
+        # Without provider profilers, a recorder listens on this thread.
         with nullcontext() if with_profilers else recorder.listening():
             session = open_session(
                 {"enable_profiling": with_profilers, "profile_file_prefix": str(Path(folder) / "ort")}
@@ -89,7 +90,7 @@ def profiled(
 
 
 def beside_peak(profile: Profile, device: Device) -> Profile:
-    """The profile with the adapter's peak, or with what it lacks where that cannot be measured."""
+    """Adds the adapter's measured peak, or what the profile lacks if the adapter has no timestamps."""
     from ..device.peak import peak
 
     if not device.has_timestamps:
@@ -102,10 +103,13 @@ def beside_peak(profile: Profile, device: Device) -> Profile:
 def profile(
     model: str | os.PathLike[str] | bytes, feeds: Mapping[str, Any], *, runs: int = 3, **arguments: Any
 ) -> Profile:
-    """Runs a model once and then `runs` times, and gives where the time went. `profile("model.onnx", {"x": array})` as the last
-    line of a notebook's cell shows the operators. `save(path)` of the result writes a page with every dispatch.
+    """Runs a model once and then `runs` times, and returns the times.
 
-    `feeds` are arrays by input. The other arguments are those of `session`. Raises OptionError, and what `session` and `run` raise.
+    As the last line of a notebook's cell, `profile("model.onnx", {"x": array})` shows the operators. The result's `save(path)`
+    writes a page with every dispatch.
+
+    `feeds` maps input names to arrays. The other arguments are those of `session`. Raises OptionError, and what `session` and
+    `run` raise.
     """
     from .arguments import model_name, settings_argument
     from .session import session
@@ -120,7 +124,7 @@ def profile(
             for name, value in attributes.items():
                 setattr(settings, name, value)
             return session(model, sess_options=settings, **arguments)
-        finally:  # the caller may use them again
+        finally:  # restore, because the caller may reuse the options
             for name, value in before.items():
                 setattr(settings, name, value)
 

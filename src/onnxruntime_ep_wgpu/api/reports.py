@@ -1,8 +1,7 @@
-"""What a session runs where, and why: `report()`, and `check()` for sessions that were meant to run here.
+"""Reports the provider of each node and the reasons: `report()`, and `check()` for sessions that should use this provider.
 
-In: a session on this provider, made by `session()` or by ONNX Runtime itself. Out: the place of every node with the
-reason where it is not ours. Invariant: a session is never taken for another one; when that is possible, LookupError.
-"""
+In: a session on this provider, created by `session()` or by ONNX Runtime. Out: the placement of every node, with the reason if
+it runs elsewhere. Invariant: a session is never confused with another one; an ambiguous session raises LookupError."""
 
 from __future__ import annotations
 
@@ -24,16 +23,16 @@ if TYPE_CHECKING:
     from ..plugin.assign.placement import GroupValues, Placement
     from ..plugin.session import SessionState
 
-# Where a session has its plans; in the session itself, so that they end with it.
+# The attribute for a session's state. It is on the session itself, so both have the same lifetime.
 _STATE = "_onnxruntime_ep_wgpu_state"
 
 COLUMNS = ("node", "operator", "runs on", "kernel, or reason")
 SHOWN = 40
-"""Rows that a printed report has at most."""
+"""Limit of rows in a printed report."""
 
 _WITH_BODIES = ("If", "Loop", "Scan")
 
-# ONNX Runtime before this version knows only the names of its own providers.
+# Older versions of ONNX Runtime accept only the names of built-in providers.
 NAMES_SINCE = (1, 25)
 
 _Session = TypeVar("_Session")
@@ -41,7 +40,7 @@ _Error = TypeVar("_Error", bound=Exception)
 
 
 def node_rows(nodes: Sequence[Placement]) -> list[tuple[str, ...]]:
-    """The nodes as rows under COLUMNS."""
+    """Returns the nodes as rows for COLUMNS."""
     rows: list[tuple[str, ...]] = []
     around = {node.within for node in nodes if node.on_webgpu}
     for node in nodes:
@@ -57,15 +56,16 @@ def node_rows(nodes: Sequence[Placement]) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """Where the nodes of a session run; prints as a table. `device` is the adapter's name, `library` the WebGPU library through
-    which it runs, with its version and why that one.
+    """The placement of a session's nodes; prints as a table.
 
-    `values` are the groups that look at elements of their inputs. `caches` counts by kind what the buffer caches of its device did
-    and hold, for all sessions on that device. `pipelines` counts those that the session made.
-
-    `creation` has the milliseconds of each part of the session's making ("reading", "claiming", "compiling", "device", "weights",
-    "pipelines", which `Progress` explains), and of the whole, "total". They are those of the thread that makes the session:
-    pipelines are compiled on others meanwhile, and it waits for the rest of them at the end.
+    - `device`: the adapter's name.
+    - `library`: the WebGPU library, its version, and the reason for its choice.
+    - `values`: the groups that read elements of their inputs on the host.
+    - `caches`: counters of the device's buffer caches by kind, for all sessions on that device.
+    - `pipelines`: the numbers of pipelines that this session created.
+    - `creation`: milliseconds of each part of the session's creation, and of the whole, "total". The parts are "reading",
+      "claiming", "compiling", "device", "weights" and "pipelines"; `Progress` explains them. They are measured on the creating
+      thread. Other threads compile pipelines meanwhile, and the creating thread waits for the rest at the end.
     """
 
     device: str
@@ -78,21 +78,21 @@ class Report:
 
     @property
     def on_cpu(self) -> tuple[Placement, ...]:
-        """The nodes that other providers run, each with its reason."""
+        """The nodes on other providers, each with its reason."""
         return tuple(node for node in self.nodes if not node.on_webgpu)
 
     @property
     def partitions(self) -> int:
-        """How many groups were compiled, bodies of control-flow nodes included."""
+        """The number of compiled groups, including those in bodies of control-flow nodes."""
         return len({(node.within, node.partition) for node in self.nodes if node.on_webgpu})
 
     @property
     def kernels(self) -> int:
-        """How many dispatches a run has, as far as nodes are distinguished."""
+        """The number of dispatches of a run, as far as the nodes' kernels are distinct."""
         return len({(node.within, node.partition, kernel) for node in self.nodes for kernel in node.kernels})
 
     def made(self) -> str:
-        """What it took to make the session, in words: "359 ms: reading 4, claiming 64, ..."; "" where that is not known."""
+        """Returns the creation times in words: "359 ms: reading 4, claiming 64, ..."; "" if unknown."""
         return in_words(self.creation) if self.creation else ""
 
     def _title(self) -> str:
@@ -104,7 +104,7 @@ class Report:
         return [f"made in {self.made()}", str(self.pipelines)] if self.creation else []
 
     def _rows(self) -> list[tuple[str, ...]]:
-        """The first SHOWN nodes, those on the CPU before the others."""
+        """Returns the rows of the first SHOWN nodes, those on the CPU first."""
         return node_rows(sorted(self.nodes, key=lambda node: node.on_webgpu)[:SHOWN])
 
     def _rest(self) -> str:
@@ -123,7 +123,7 @@ class Report:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """Returns the report as an HTML table, for notebooks."""
         return html_table(
             COLUMNS, self._rows(), self._title(), [*self._making(), *map(str, self.values), self._rest(), self.library]
         )
@@ -141,13 +141,13 @@ def _count(number: int, what: str) -> str:
 
 
 def report(session: Any) -> Report:
-    """What runs where, and why, for a session on this provider, made by `session()` or by ONNX Runtime itself.
+    """Returns the provider and the reasons for each node of a session on this provider.
 
-    Raises LookupError when the session is not on this provider, or cannot be distinguished from another one.
-    """
+    The session may come from `session()` or from ONNX Runtime itself. Raises LookupError if the session is not on this
+    provider, or cannot be distinguished from another one."""
     state = state_of(session)
     nodes = tuple(state.assignment.placements())
-    # A device is opened when something is first put on it.
+    # A device opens on first use, so a session without nodes here has none.
     used = any(node.on_webgpu for node in nodes)
     caches = state.device().caches.counters() if used else {}
     return Report(
@@ -162,11 +162,17 @@ def report(session: Any) -> Report:
 
 
 def check(session: _Session) -> _Session:
-    """The session itself, when it runs on this provider: `session = check(InferenceSession(path, providers=[PROVIDER]))`.
+    """Returns the session if it uses this provider: `session = check(InferenceSession(path, providers=[PROVIDER]))`.
 
-    Raises WgpuEpError when all of its nodes run elsewhere, and says why. There may be no adapter (DeviceError), or no
-    node that can run here (UnsupportedError). The library may not be registered, ONNX Runtime may be too old for names of
-    providers, or the provider's name did not reach it. Nodes that run elsewhere beside ours are no error; `report()` lists them.
+    Otherwise it raises WgpuEpError with the reason:
+
+    - There is no adapter (DeviceError).
+    - No node can run here (UnsupportedError).
+    - The library is not registered.
+    - ONNX Runtime is too old for names of plugin providers.
+    - The provider's name did not reach ONNX Runtime.
+
+    Some nodes on other providers are no error; `report()` lists them.
     """
     if not _ours(session):
         raise _elsewhere(session, WgpuEpError)
@@ -177,12 +183,12 @@ def check(session: _Session) -> _Session:
 
 
 def remember(session: Any, state: SessionState) -> None:
-    """Notes the plans of a session that `session()` has made."""
+    """Attaches the state to a session that `session()` created."""
     setattr(session, _STATE, state)
 
 
 def state_of(session: Any) -> SessionState:
-    """The plans of a session on this provider. Raises LookupError when it has none, or they cannot be distinguished."""
+    """Returns the state of a session on this provider. Raises LookupError if there is none, or if it is ambiguous."""
     return getattr(session, _STATE, None) or _match(session_argument(session))
 
 
@@ -191,8 +197,9 @@ def _ours(session: Any) -> set[str]:
 
 
 def _elsewhere(session: Any, kind: type[_Error]) -> _Error | DeviceError:
-    """Why a session is not on this provider: the first of the possible causes that is there. `kind` of error, if the machine
-    has an adapter."""
+    """Returns an error with the first applicable reason why a session is not on this provider.
+
+    It is a DeviceError if the machine has no adapter, else an error of type `kind`."""
     import onnxruntime as ort
 
     from ..device import adapters_problem
@@ -220,7 +227,7 @@ def _elsewhere(session: Any, kind: type[_Error]) -> _Error | DeviceError:
 
 
 def _match(session: Any) -> SessionState:
-    """The plans of a session that we did not make: the only one whose graph has its inputs and outputs."""
+    """Returns the state of a session from ONNX Runtime: the only live one with the same inputs and outputs."""
     from ..plugin.watch import live
 
     ours = _ours(session)

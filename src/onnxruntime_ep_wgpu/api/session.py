@@ -1,4 +1,4 @@
-"""Sessions in one line. While a driver looks for its chips, all is imported that makes and runs sessions."""
+"""`session()`. The modules that create and run sessions are imported while the driver enumerates its adapters."""
 
 from __future__ import annotations
 
@@ -24,24 +24,29 @@ def session(
     on_progress: Callable[[Progress], None] | None = None,
     **options: Unpack[ProviderOptions],
 ) -> ort.InferenceSession:
-    """An InferenceSession on WebGPU: `session("model.onnx", device="llvmpipe", validationMode="full")`.
+    """Creates an InferenceSession on WebGPU: `session("model.onnx", device="llvmpipe", validationMode="full")`.
 
-    `device` is an `OrtEpDevice`, a place in `devices()`, a part of a device's name or `"software"`; by default the one
-    that the option adapterIndex names, else the first. `wgpu_device` is a `wgpu.GPUDevice` of the caller to run on; its
-    limits and features are what kernels are compiled for. `sess_options` is used as it is, with the device and the free
-    dimensions added; later sessions may use it again with the same ones, and any provider options.
-    `free_dimensions` fixes dimensions of inputs by name or denotation, {"batch": 1}, or by input and axis,
-    {"x.shape[0]": 1}, which makes better kernels. `on_progress` is called on this thread with a `Progress`, for each part of the
-    work and each step within one; what it raises ends the work and is raised here. The other arguments are provider options, as
-    text or as Python values.
+    - `model`: the path of a model's file, or its bytes.
+    - `device`: an `OrtEpDevice`, an index into `devices()`, a part of a device's name, or `"software"`. By default, the option
+      adapterIndex selects the device, else it is the first one.
+    - `wgpu_device`: the caller's `wgpu.GPUDevice` to run on. Kernels are compiled for its limits and features.
+    - `sess_options`: used as it is, with the device and the free dimensions added. Later sessions may reuse it with the same
+      device and dimensions, and any provider options.
+    - `free_dimensions`: fixes input dimensions by name or denotation, {"batch": 1}, or by input and axis,
+      {"x.shape[0]": 1}. This makes better kernels.
+    - `on_progress`: called on this thread with a `Progress` for each part of the work and each step within one. An exception
+      from it stops the work and is raised here.
+    - `allow_cpu_only`: accept a model with no node on WebGPU.
+    - All other arguments are provider options, as text or as Python values.
 
-    Nodes that cannot run here run on the CPU: ONNX Runtime's log has one warning, with how many and why, and `report()` has
-    them all. When no node can run here, UnsupportedError is raised with the reasons, unless `allow_cpu_only` is true or
-    forceCpuNodeNames names them all. (To refuse any node on the CPU, set ONNX Runtime's own session configuration
-    `session.disable_cpu_ep_fallback` in `sess_options`.) Raises OptionError for a wrong option, DeviceError when there is no
-    such device, and what the provider or ONNX Runtime raised when the session cannot be made.
-    """
+    Nodes that cannot run here run on the CPU. ONNX Runtime logs one warning with their number and the reasons, and `report()`
+    lists them all. If no node can run here, UnsupportedError is raised with the reasons, unless `allow_cpu_only` is true or
+    forceCpuNodeNames names all nodes. To refuse any node on the CPU, set ONNX Runtime's session configuration
+    `session.disable_cpu_ep_fallback` in `sess_options`.
+
+    Raises OptionError for a wrong option, DeviceError if there is no such device, and the error of the provider or of ONNX
+    Runtime if the session cannot be created."""
     with looked_for():
-        from ..plugin import provider as provider  # what ONNX Runtime will call
+        from ..plugin import provider as provider  # imported now, as ONNX Runtime will call it
         from .sessions import make
     return make(model, device, wgpu_device, sess_options, free_dimensions, allow_cpu_only, on_progress, options)

@@ -1,9 +1,8 @@
-"""What makes sessions, and what sessions of ours do.
+"""Creates sessions, and defines their behaviour.
 
-In: a model, a device, options as Python values. Out: an `onnxruntime.InferenceSession` that runs on that device.
-Invariants: `session()` and the session's runs raise what went wrong in the provider, of its own type, where InferenceSession
-itself goes on with the CPU; a model of which nothing runs here is an error too, unless the caller allows it.
-"""
+In: a model, a device, and options as Python values. Out: an `onnxruntime.InferenceSession` on that device. Invariants:
+`session()` and the session's runs raise the provider's errors with their own types, where plain InferenceSession falls back to
+the CPU. A model with no node on this provider is an error too, unless the caller allows it."""
 
 from __future__ import annotations
 
@@ -38,13 +37,15 @@ if TYPE_CHECKING:
     from ..plugin.context.kept_model import KeptModel
     from ..plugin.watch import Watch
 
-# The device and the sizes of free dimensions that sessions have added to SessionOptions.
+# The device and the free dimensions that earlier sessions added to each SessionOptions.
 _added: Known[Any, tuple[Any, dict[str, int]]] = Known()
 
 
 class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
-    """ONNX Runtime's session; an error in the provider is raised as it is, DeviceLostError or KeyboardInterrupt, and not
-    as ONNX Runtime's text about it."""
+    """ONNX Runtime's session, except that errors of the provider keep their types, such as DeviceLostError or
+    KeyboardInterrupt.
+
+    ONNX Runtime itself raises an error with their text only."""
 
     def run(self, *arguments: Any, **named: Any) -> Any:
         feeds = arguments[1] if len(arguments) > 1 else named.get("input_feed", {})
@@ -67,7 +68,7 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
                 raise
 
     def io_binding(self) -> ort.IOBinding:
-        """ONNX Runtime's IOBinding; where several groups run the model, one that is checked before a run."""
+        """Returns ONNX Runtime's IOBinding or, if several groups run the model, a `Binding` that is checked before a run."""
         pairs = state_of(self).deciding.crossings()
         return Binding(self, pairs) if pairs else super().io_binding()
 
@@ -84,9 +85,10 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
 
 
 class RaisingWhatHappened:
-    """A `with` that raises the first error of the provider on this thread, before ONNX Runtime made text of it, from a
-    session or a tensor; `source` is the model that a session is made of, `options` are its provider options, `feeds` the inputs of
-    a run."""
+    """A `with` that raises the provider's first error on this thread, instead of ONNX Runtime's text about it.
+
+    It is used around sessions and tensors. `source` is the model of a new session, `options` are its provider options, and
+    `feeds` are the inputs of a run."""
 
     def __init__(
         self,
@@ -106,8 +108,8 @@ class RaisingWhatHappened:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         watch = self._watch
         self._watching.__exit__()
-        # ONNX Runtime goes on after an error in some callbacks. An interrupt is not for it to decide about, nor what left a
-        # call that cannot fail, such as an exception of a signal's handler.
+        # ONNX Runtime ignores errors of some callbacks. It must not swallow an interrupt, or an exception that escaped from a
+        # call that cannot fail, such as one of a signal handler.
         interrupted = any(not isinstance(it, Exception) for it in watch.errors)
         if error is None and not interrupted and not watch.carried:
             return
@@ -118,8 +120,8 @@ class RaisingWhatHappened:
             if reason is not None and (error is None or isinstance(error, Exception)):
                 raise reason from error
         finally:
-            # The error's traceback holds this frame: with the error in it, a session and its GPU memory would live until
-            # garbage is collected.
+            # The error's traceback refers to this frame. A reference back to the error would be a cycle, which would keep the
+            # session and its GPU memory alive until the next garbage collection.
             del reason, error
 
 
@@ -133,7 +135,7 @@ def make(
     on_progress: Callable[[Progress], None] | None,
     options: ProviderOptions,
 ) -> ort.InferenceSession:
-    """See `session.session`."""
+    """Creates a session. See `session.session`."""
     check_options(options)
     making = Making(on_progress)
     path_or_bytes, settings = model_argument(model), settings_argument(sess_options)
@@ -181,14 +183,14 @@ def make(
             raise
         provider = watch.providers[-1] if watch.providers else None
         if provider is not None and provider.state is not None:
-            # ONNX Runtime below 1.27 does not say when all graphs have been decided, and what is copied.
+            # ONNX Runtime below 1.27 does not report when all graphs are assigned, or which tensors are copied.
             provider.state.deciding.complete()
             provider.state.copy_guard.check_copies()
         making.end()
     if provider is None or provider.state is None or provider.refusal is not None:
-        # ONNX Runtime below 1.27 asks nothing of us for a graph without nodes.
+        # ONNX Runtime below 1.27 does not call the provider for a graph without nodes.
         raise watch.reason() or WgpuEpError("ONNX Runtime made a session without this provider")
-    # Onnxruntime before 1.26 knows nothing of captures, and may not have asked for anything to be compiled.
+    # ONNX Runtime before 1.26 does not support captures, and may not have requested any compilation.
     provider.state.check_captures()
     check_fixed(fixed.sizes, made)
     assigned = provider.state.assignment
@@ -206,7 +208,7 @@ def make(
 def _of_kept(
     kept: KeptModel, adapter: Adapter, device: Any, given: Mapping[str, str], making: Making
 ) -> ort.InferenceSession:
-    """A session of a compiled model that the cache keeps, in the place of one of the model. Raises whatever stands against it."""
+    """Creates a session of a compiled model from the cache instead of the model. Raises if the two differ in any way."""
     settings = ort.SessionOptions()
     settings.add_provider_for_devices([device], {})
     with (
@@ -223,7 +225,7 @@ def _of_kept(
     refused = provider.state is None or provider.refusal is not None
     if refused or says_of(made) != kept.says or not kept.is_current():
         raise WgpuEpError(f"the compiled model that is kept of {kept.path} is not the same")
-    made._model_path, made._model_bytes = kept.path, None  # of what the session is made again
+    made._model_path, made._model_bytes = kept.path, None  # pickling re-creates the session from these
     remember(made, provider.state)
     return made
 
@@ -231,23 +233,24 @@ def _of_kept(
 def _ahead(
     adapter: Adapter, given: Mapping[str, str], model: str | bytes, sess_options: Any
 ) -> AbstractContextManager[Any]:
-    """What is done while ONNX Runtime reads the model; nothing where more than `given` decides, or the device is the caller's."""
+    """Returns a context that prepares the session while ONNX Runtime reads the model.
+
+    It does nothing if settings other than `given` matter, or if the caller owns the device."""
     if sess_options is not None or "webgpuDevice" in given or "webgpuInstance" in given:
         return nullcontext()
     return Ahead(adapter, given, model)
 
 
 def adapter_index(device: Any) -> int:
-    """The number of the adapter of a device as `session()` takes one: what the option adapterIndex is. Raises DeviceError."""
+    """Returns the adapter's index, as in the option adapterIndex, of a `device` argument of `session()`. Raises DeviceError."""
     return int(_pick(device).ep_metadata[ADAPTER_KEY])
 
 
 def _add_to(settings: Any, model: str | bytes, device: Any, sizes: Mapping[str, int]) -> Fixed:
-    """Adds a device and fixed dimensions to SessionOptions; gives the model to open, and what is fixed.
+    """Adds a device and fixed dimensions to SessionOptions. Returns the model to open, and the fixed sizes.
 
-    ONNX Runtime can neither copy SessionOptions nor take anything out, and fails when a provider is in them twice. So what
-    earlier sessions added is remembered, and stays as it is when it is the same. Raises OptionError when it is not.
-    """
+    ONNX Runtime can neither copy SessionOptions nor remove entries, and fails if a provider is added twice. Therefore the
+    additions of earlier sessions are recorded, and reused if they are the same. Raises OptionError if they differ."""
     before = _added.get(settings)
     if before is None:
         fixed = fix(model, sizes, settings)

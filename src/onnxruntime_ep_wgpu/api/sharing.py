@@ -1,7 +1,7 @@
-"""Devices and tensors shared with wgpu-py, without a copy. Everything that draws through wgpu can read a model's output.
+"""Shares devices and tensors with wgpu-py without a copy, for example to render a model's output.
 
 In: `wgpu.GPUDevice`, `wgpu.GPUBuffer`, `onnxruntime.OrtValue`. Out: the same memory as the other kind of object.
-Invariants: nothing is copied; the queue orders both sides' work by the order of their calls, so neither has to wait.
+Invariants: nothing is copied. Both sides use one queue, which executes their work in call order, so neither has to wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .arguments import kind_of
 
 
 class DeviceBuffer(NamedTuple):
-    """`nbytes` bytes of a `wgpu.GPUBuffer` from `offset` on. Usage: STORAGE, COPY_SRC and COPY_DST."""
+    """A range of `nbytes` bytes at `offset` of a `wgpu.GPUBuffer`. Its usages are STORAGE, COPY_SRC and COPY_DST."""
 
     buffer: Any
     offset: int
@@ -26,9 +26,10 @@ class DeviceBuffer(NamedTuple):
 
 
 def device_options(wgpu_device: Any) -> dict[str, str]:
-    """The provider options that make a session run on a `wgpu.GPUDevice`; `session(wgpu_device=...)` sets them.
+    """Returns the provider options for a session on a `wgpu.GPUDevice`. `session(wgpu_device=...)` sets them.
 
-    The caller keeps the device alive until the session is made; from then on the session does.
+    The caller must keep the device alive until the session exists; then the session keeps it alive. Raises DeviceError if the
+    argument is not a device of wgpu-native.
     """
     from ..device import wgpu_py
 
@@ -40,9 +41,9 @@ def device_options(wgpu_device: Any) -> dict[str, str]:
 
 
 def wgpu_device_of(session: Any) -> Any:
-    """The `wgpu.GPUDevice` that a session runs on: the caller's own, or the session's as an object of wgpu-py.
+    """Returns the `wgpu.GPUDevice` of a session: the caller's own, or the session's device as an object of wgpu-py.
 
-    The device is made when it does not exist yet. Raises LookupError like `report`.
+    Creates the device if it does not exist yet. Raises LookupError like `report`.
     """
     from ..device import wgpu_py
     from ..device.borrowed import BorrowedContext
@@ -56,11 +57,11 @@ def wgpu_device_of(session: Any) -> Any:
 
 
 def buffer_of(value: Any) -> DeviceBuffer:
-    """Where a tensor on one of our devices lies: the memory itself, of the device that `wgpu_device_of` gives.
+    """Returns the memory of a tensor on a device of this provider, on the device from `wgpu_device_of`.
 
-    It stays there while `value` lives, whatever is written to it. A tensor's last word of 4 bytes is its own: what lies
-    behind the tensor in that word may become 0. Raises DeviceError for a tensor in other memory, or without elements.
-    """
+    The location is stable while `value` lives, whatever is written to it. The tensor owns its last word of 4 bytes completely:
+    bytes of that word after the tensor's end may become 0. Raises TypeError if `value` is not an OrtValue, and DeviceError for
+    a tensor in other memory or without elements."""
     from ..device import wgpu_py
     from ..plugin.memory import space as memory
 
@@ -82,11 +83,11 @@ def buffer_of(value: Any) -> DeviceBuffer:
 
 
 def ort_value_from(buffer: Any, dtype: Any, shape: Sequence[int], offset: int = 0) -> Any:
-    """An OrtValue that is the memory of a `wgpu.GPUBuffer` from `offset` bytes on, and keeps it alive.
+    """Returns an OrtValue in the memory of a `wgpu.GPUBuffer` from `offset` bytes on, which keeps the buffer alive.
 
-    `dtype` is a numpy type or an ONNX type number. A session that binds it on the buffer's own device uses it as it is when
-    `offset` is a multiple of 256; elsewhere it is copied. Do not `destroy()` the buffer while the value is in use. Raises
-    DeviceError when the buffer is too small, mapped, or lacks a usage.
+    `dtype` is a numpy type or an ONNX type number. A session on the buffer's device uses the memory directly if `offset` is a
+    multiple of 256; other sessions copy it. Do not `destroy()` the buffer while the value is in use. Raises DeviceError if the
+    buffer is too small, mapped, or lacks a usage.
     """
     from ..device import Place, wgpu_py
     from ..device.borrowed import context_around
@@ -105,7 +106,7 @@ def ort_value_from(buffer: Any, dtype: Any, shape: Sequence[int], offset: int = 
     nbytes = _nbytes(value)
     if not nbytes:
         return value
-    # Kernels may load and store four words at once.
+    # Kernels may access four words at once.
     needed = offset + -(-nbytes // 16) * 16
     if offset < 0 or offset % 4 or needed > buffer.size:
         raise DeviceError(
@@ -118,7 +119,7 @@ def ort_value_from(buffer: Any, dtype: Any, shape: Sequence[int], offset: int = 
 
 
 def _gpu_device(device: Any) -> Any:
-    """A device as its owner's GPUDevice, or as one of ours."""
+    """Returns a device as its owner's GPUDevice, or wraps one of this package."""
     from ..device import contexts, wgpu_py
     from ..device.borrowed import BorrowedContext
 
@@ -129,7 +130,7 @@ def _gpu_device(device: Any) -> Any:
 
 
 def _nbytes(value: Any) -> int:
-    """Bytes of a tensor in ONNX Runtime's layout."""
+    """Returns the bytes of a tensor in ONNX Runtime's layout."""
     from ..plugin.memory.descriptors import tensor_bytes
 
     return tensor_bytes(value.element_type(), tuple(value.shape())) if math.prod(value.shape()) else 0

@@ -1,8 +1,7 @@
-"""A small run whose values are checked.
+"""A small run with a check of its values.
 
-In: the number of an adapter. Out: the seconds that it took. Errors: DeviceError for wrong values, and whatever a session or its
-run raises.
-"""
+In: the index of an adapter. Out: the seconds of the run. Raises DeviceError for wrong values, and the errors of a session or
+its run."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from .session import session
 
 
 def smoke_run(adapter: int) -> float:
-    """Seconds of a session of relu(a @ b) and its first run; a is 33 x 65, b is 65 x 17, both f32."""
+    """Returns the seconds of a session of relu(a @ b) and its first run. a is 33 x 65, b is 65 x 17, both f32."""
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((33, 65)).astype(np.float32), rng.standard_normal((65, 17)).astype(np.float32)
     start = time.perf_counter()

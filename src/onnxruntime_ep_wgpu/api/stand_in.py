@@ -1,9 +1,8 @@
-"""A compiled group of a session in whose place something else can calculate: the CPU provider, float64.
+"""Replaces a compiled group of a session by another calculation: the CPU provider, or float64.
 
-In: a compiled group, and the file of its graph, with all of its values as outputs. Out: what runs as the group, and keeps what its
-first run was given. Invariant: what stands in gets the inputs of the group in that run and gives all of its outputs, so that the
-rest of the session runs as ever.
-"""
+In: a compiled group, and a model file of its graph with all values as outputs. Out: an object that runs as the group, and
+records the inputs of its first run. Invariant: a replacement receives the group's inputs and returns all of its outputs, so the
+rest of the session is unaffected."""
 
 from __future__ import annotations
 
@@ -22,12 +21,12 @@ from .exact import LARGEST, NoReference, Reference
 from .model_file import plain_settings
 
 Arrays = Mapping[str, Any]
-# The group, and its inputs by name, to its outputs by name.
+# A function from the group and its inputs by name to its outputs by name.
 Instead = Callable[["StandIn", Arrays], Arrays]
 
 
 class StandIn:
-    """`given` is what the first run was given, None before it; `instead` calculates in place of the kernels, None for them."""
+    """`given` are the inputs of the first run, None before it. `instead` replaces the kernels; None means the kernels run."""
 
     def __init__(self, group: Any, path: Path) -> None:
         self.live, self.path = group.on_device(), path
@@ -36,15 +35,15 @@ class StandIn:
         self.instead: Instead | None = None
         self._sessions: dict[frozenset[str], Any] = {}
         self.reference: Reference | None = None
-        self.elements = 0  # of all values together, in the first run
+        self.elements = 0  # of all values in the first run
 
     @property
     def executable(self) -> Any:
-        """That of the group."""
+        """The executable of the group."""
         return self.live.executable
 
     def on_device(self) -> StandIn:
-        """This group: it runs on one device only."""
+        """Returns this group. It runs on one device only."""
         return self
 
     def prepare(self, inputs: Any) -> Any:
@@ -70,7 +69,7 @@ class StandIn:
 
     @property
     def inputs(self) -> list[str]:
-        """Their names, in the order of the Program."""
+        """The names of the inputs, in the order of the Program."""
         program = self.live.executable.program
         return [program.values[value].name for value in program.inputs]
 
@@ -81,7 +80,7 @@ class StandIn:
         return [(model_name(value.name)[0], value.dtype) for value in values]
 
     def _as_stored(self, found: Arrays) -> list[tuple[DType, Any]]:
-        """The outputs as the Program has them: those whose sizes data decides as lists, and their shapes."""
+        """Converts the outputs to the Program's form: those of data-dependent shape are flat and followed by their shapes."""
         program = self.live.executable.program
         results = [(dtype, np.asarray(found[name])) for name, dtype in self._outputs()]
         sized = [place for place, value in enumerate(program.outputs) if value in dict(program.sized)]
@@ -89,7 +88,7 @@ class StandIn:
         return [(dtype, it.reshape(-1) if k in sized else it) for k, (dtype, it) in enumerate(results)] + shapes
 
     def on_cpu(self, feeds: Arrays, replaced: Arrays | None = None) -> Arrays:
-        """The outputs from the CPU provider, without optimisations, where the values `replaced` are what is given of them."""
+        """Returns the outputs from the unoptimised CPU provider. `replaced` values are used instead of calculated ones."""
         replaced = replaced or {}
         if all(name in replaced for name, _ in self._outputs()):
             return replaced
@@ -100,7 +99,7 @@ class StandIn:
         return {**replaced, **dict(zip(wanted, session.run(wanted, given), strict=True))}
 
     def in_f64(self, feeds: Arrays) -> Arrays:
-        """The outputs in float64, by the definitions of the operators. Raises NoReference."""
+        """Returns the outputs in float64, from the operators' reference definitions. Raises NoReference."""
         if self.elements > LARGEST:
             raise NoReference(f"its values have {self.elements} elements, too many for the reference implementation")
         if self.reference is None:
@@ -114,14 +113,14 @@ class StandIn:
 
 
 def cpu_session(path: Path) -> Any:
-    """A session on the CPU provider that calculates every node by itself."""
+    """Returns a session on the CPU provider without graph optimisation."""
     import onnxruntime as ort
 
     return ort.InferenceSession(str(path), plain_settings(), providers=["CPUExecutionProvider"])
 
 
 def _with_inputs(path: Path, values: frozenset[str], outputs: Sequence[str]) -> Path:
-    """A file beside `path` of the same graph, where `values` are inputs; of its outputs it has the others of `outputs`."""
+    """Writes the same graph beside `path` with `values` as additional inputs. Its outputs are the rest of `outputs`."""
     import onnx
 
     model = onnx.load(path, load_external_data=False)
@@ -140,7 +139,7 @@ def _with_inputs(path: Path, values: frozenset[str], outputs: Sequence[str]) -> 
 
 
 class _Calculated:
-    """A run whose results are there already, with the interface of `runtime.executable.Run`."""
+    """A finished run with given results and the interface of `runtime.executable.Run`."""
 
     def __init__(self, device: Any, results: Sequence[tuple[DType, Any]]) -> None:
         self._device = device

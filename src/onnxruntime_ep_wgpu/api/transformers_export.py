@@ -1,9 +1,9 @@
-"""A model folder of transformers.js, exported: the same folder with each ONNX model as our single file.
+"""Exports a model folder of transformers.js: the same folder with each ONNX model as an export in one file.
 
-In: a folder with `config.json`, tokenizer or processor files and `onnx/*.onnx`, as Optimum and the Hub have them. Out: a folder
-that transformers.js loads with `from_pretrained` from a local path once `onnxruntime-web/webgpu` is mapped to our package.
-Invariants: names of models stay, because transformers.js makes them of its `dtype`; the folder appears whole or not at all.
-"""
+In: a folder with `config.json`, tokenizer or processor files, and `onnx/*.onnx`, in the layout of Optimum and the Hub. Out: a
+folder for `from_pretrained` of transformers.js, from a local path, with `onnxruntime-web/webgpu` mapped to this package.
+Invariants: model names stay, because transformers.js derives them from its `dtype`. The folder appears completely or not at
+all."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from .overwriting import check_place, is_folder_of_exports
 from .web_export import CHUNK_BYTES, Exported, export
 
 _CONFIG = "config.json"
-# What transformers.js appends to the names of models for its option `dtype`.
+# Suffixes of model names for each `dtype` of transformers.js.
 SUFFIXES = {
     "fp32": "", "fp16": "_fp16", "int8": "_int8", "uint8": "_uint8", "q8": "_quantized", "q4": "_q4", "q2": "_q2", "q1": "_q1",
     "q4f16": "_q4f16", "q2f16": "_q2f16", "q1f16": "_q1f16", "bnb4": "_bnb4",
 }  # fmt: skip
-# Weights for other frameworks, which nothing in a browser reads.
+# Weights for other frameworks, which browsers do not read.
 FOREIGN = frozenset({".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ot", ".gguf", ".onnx", ".onnx_data"})
 
 
 @dataclass(frozen=True)
 class ExportedFolder:
-    """What was written: its models, in the order of their names, and how many files went along unchanged or adapted."""
+    """The result: `models` in the order of their names, and the names of the other files in `copied`."""
 
     path: Path
     models: tuple[Exported, ...]
@@ -49,14 +49,15 @@ def export_transformers(
     with_onnx: bool = False,
     overwrite: bool = False,
 ) -> ExportedFolder:
-    """Exports every model in `folder/onnx`, or those of some `dtypes` ("fp32", "q8", ...), to `output`, `folder.wgpu` by default.
+    """Exports the models in `folder/onnx`, or only those of some `dtypes` ("fp32", "q8", ...).
 
-    The configuration then says which dtype there is of each model, for pages that do not. `with_onnx` keeps the models beside their
-    exports, as `NAME.original.onnx`, for pages without WebGPU. `overwrite` replaces what was exported there before.
+    `output` is the new folder, by default `folder.wgpu`. Its configuration states the available dtype of each model, for pages
+    that do not choose one. `with_onnx` keeps the models beside their exports as `NAME.original.onnx`, for pages without WebGPU.
+    `overwrite` replaces an earlier export. `overrides` and `chunk_bytes` are as in `export`.
 
-    Raises UnsupportedError with the model and the nodes that WebGPU cannot run. Raises ModelError for a configuration with a field
-    of the wrong type, and for a link out of the folder. Raises OptionError, ProgramError, WriteError and PlaceTakenError too.
-    """
+    Raises UnsupportedError with the model and the nodes that WebGPU cannot run. Raises ModelError for a configuration with a
+    field of the wrong type, and for a link out of the folder. Raises OptionError, ProgramError, WriteError and PlaceTakenError
+    too."""
     source = Path(folder)
     chosen = _models(source, dtypes)
     place = Path(output) if output is not None else source.resolve().with_name(f"{source.resolve().name}.wgpu")
@@ -98,12 +99,12 @@ def _models(folder: Path, dtypes: Collection[str] | None) -> list[Path]:
 
 
 def _dtype(model: Path) -> str:
-    """By the longest suffix: `decoder_model_merged_q4f16.onnx` is "q4f16"."""
+    """Returns the dtype with the longest matching suffix: `decoder_model_merged_q4f16.onnx` is "q4f16"."""
     return max((it for it in SUFFIXES.items() if model.stem.endswith(it[1])), key=lambda it: len(it[1]))[0]
 
 
 def _first_dtypes(models: list[Path]) -> dict[str, str]:
-    """By the name of a model without that of its dtype, the first of SUFFIXES that there is of it."""
+    """Returns for each model name, without its dtype's suffix, the first available dtype in the order of SUFFIXES."""
     found: dict[str, str] = {}
     for dtype in SUFFIXES:
         for it in models:
@@ -113,7 +114,7 @@ def _first_dtypes(models: list[Path]) -> dict[str, str]:
 
 
 def _copied(source: Path) -> list[Path]:
-    """The files that go along."""
+    """Returns the files to copy."""
     files = (it for it in sorted(source.iterdir()) if it.is_file())
     return [it for it in files if not it.name.startswith(".") and it.suffix not in FOREIGN]
 
@@ -131,8 +132,9 @@ def _copy(source: Path, place: Path, dtypes: Mapping[str, str]) -> tuple[str, ..
 
 
 def _adapt(source: Path, place: Path, dtypes: Mapping[str, str]) -> None:
-    """Weights are in the models, so nothing may be fetched beside them. Without a `device`, transformers.js asks for q8,
-    which the folder may not have."""
+    """Adapts the configuration. Weights are inside the exports, so external data is switched off.
+
+    Also sets the default dtype, because transformers.js otherwise requests q8, which the folder may lack."""
     config = fields_inside(source, _CONFIG)
     assert config is not None
     ours = config.object("transformers.js_config")

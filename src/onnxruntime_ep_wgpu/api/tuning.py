@@ -1,9 +1,8 @@
-"""Measures which of a kernel's forms is fastest on an adapter, and makes a table of choices of it.
+"""Measures which form of a kernel is fastest on an adapter, and makes a table of choices.
 
-In: a device, and names of kernels. Out: an `Outcome` per kernel and class of shapes; `choices_of` makes the table. Candidates are
-measured in turns, so that what else the GPU does is shared by all, and compared by medians of the time on the GPU. Invariants: a
-candidate that gives other results than what is shipped is never chosen, and neither is one that is not clearly faster.
-"""
+In: a device, and names of kernels. Out: an `Outcome` per kernel and class of shapes; `choices_of` makes the table. Candidates
+are measured in turns, so that other load on the GPU affects all equally, and are compared by the median GPU time. Invariants: a
+candidate is never chosen if its results differ from the shipped choice's, or if it is not clearly faster."""
 
 from __future__ import annotations
 
@@ -32,21 +31,25 @@ from ..runtime.executable import Executable
 from ..runtime.inputs import DeviceTensor
 from .tuning_classes import CLASSES, KERNELS, Graph, ShapeClass, candidates
 
-# Times as fast as what is shipped, over the graphs of a class; less is within what measurements differ by.
+# Required speed-up over the shipped choice, as the geometric mean over a class's graphs. Less is within measurement noise.
 CLEARLY = 1.03
-AT_LEAST = 0.98  # and on none of them slower than this
-HOPELESS = 1.5  # times the best, after the first rounds: not measured again
+AT_LEAST = 0.98  # required speed-up on every single graph
+HOPELESS = 1.5  # candidates slower than this multiple of the best are dropped after the first rounds
 FIRST_ROUNDS = 3
 MOST_ROUNDS = 200
-WARM_SECONDS = 0.3  # an idle GPU runs slowly at first
-TOLERANCE = {DType.FLOAT32: 1e-4, DType.FLOAT16: 5e-3}  # of the largest element
+WARM_SECONDS = 0.3  # an idle GPU is slow at first
+TOLERANCE = {DType.FLOAT32: 1e-4, DType.FLOAT16: 5e-3}  # relative to the largest element
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one class of shapes: what was `chosen`, None for what is shipped, and how many times as fast that is as it.
+    """The result for one class of shapes.
 
-    `milliseconds` are those of the shipped choice by graph, `tried` how many candidates ran, `refused` what went wrong with others.
+    - `chosen`: the fastest parameters, None for the shipped choice.
+    - `ratio`: the speed-up of `chosen` over the shipped choice.
+    - `milliseconds`: the times of the shipped choice by graph.
+    - `tried`: the number of candidates that ran.
+    - `refused`: the reasons why others did not.
     """
 
     shapes: ShapeClass
@@ -57,17 +60,17 @@ class Outcome:
     refused: tuple[str, ...]
 
     def choice(self) -> Choice | None:
-        """The row of a table."""
+        """Returns the row for a table of choices; None for the shipped choice."""
         return None if self.chosen is None else tune.use(self.chosen, *self.shapes.bounds, dtype=self.shapes.dtype)
 
 
 def choices_of(outcomes: Sequence[Outcome]) -> Choices:
-    """The table: what is chosen otherwise than shipped."""
+    """Returns the table of choices that differ from the shipped ones."""
     return tuple(choice for it in outcomes if (choice := it.choice()) is not None)
 
 
 def wanted(kernels: Sequence[str]) -> tuple[ShapeClass, ...]:
-    """The classes of these kernels, of all without names. Raises OptionError for a name that is none."""
+    """Returns the shape classes of these kernels, or of all without names. Raises OptionError for an unknown name."""
     for name in kernels:
         if name not in KERNELS:
             near = difflib.get_close_matches(name, KERNELS, 1)
@@ -77,8 +80,9 @@ def wanted(kernels: Sequence[str]) -> tuple[ShapeClass, ...]:
 
 
 def kernels_of(open_session: Callable[[], Any], target: Target) -> list[str]:
-    """The kernels that can be tuned and that a model has on a Target, of which `open_session` makes a session. Raises
-    UnsupportedError when there are none."""
+    """Returns the tunable kernels of a model on a Target. `open_session` creates a session of the model.
+
+    Raises UnsupportedError if there are none."""
     from ..plugin.wrap import wrapping
 
     found: set[str] = set()
@@ -99,16 +103,17 @@ def kernels_of(open_session: Callable[[], Any], target: Target) -> list[str]:
 
 
 def opened(adapter: Adapter) -> Device:
-    """A device to measure on. Raises UnsupportedError for a software adapter, whose choices are fixed."""
+    """Opens a device for measurements. Raises UnsupportedError for a software adapter, which has fixed choices."""
     if adapter.software:
         raise UnsupportedError(f"{adapter.name!r} is a software adapter, which keeps to its own choices: measure a GPU")
     return open_device(adapter)
 
 
 def tuned(device: Device, kernels: Sequence[str] = (), seconds: float = 120.0) -> Iterator[Outcome]:
-    """Measures one class after the other, `seconds` in all or a little more, since each candidate runs `FIRST_ROUNDS` times.
+    """Measures each class of shapes and yields its Outcome.
 
-    Raises OptionError for an unknown kernel, and UnsupportedError for an adapter without timestamps.
+    All classes take `seconds` together, or slightly more, since each candidate runs at least `FIRST_ROUNDS` times. Raises
+    OptionError for an unknown kernel, and UnsupportedError for an adapter without timestamps.
     """
     classes = wanted(kernels)
     if TIMESTAMPS not in device.target.features:
@@ -140,7 +145,8 @@ def _outcome(device: Device, shapes: ShapeClass, seconds: float) -> Outcome:
 def _measured(
     device: Device, target: Target, shapes: ShapeClass, graph: Graph, seconds: float
 ) -> tuple[dict[Parameters | None, float], list[str]]:
-    """Seconds on the GPU by parameters, None for what is shipped, of all that are right and promising; and what went wrong."""
+    """Returns GPU seconds by parameters, None for the shipped choice, of the correct and promising candidates; and the
+    refusals."""
     module = ir.from_proto(graph.model)
 
     def compiled(*choices: Choice) -> Program:
@@ -159,7 +165,7 @@ def _measured(
         try:
             program = compiled(tune.use(parameters))
             if _texts(program) in texts:
-                continue  # it does not fit into the target or is not for these sizes, or is there already
+                continue  # the target or the sizes do not allow it, or an equal candidate exists
             texts.add(_texts(program))
             run = _Run(program, device, inputs)
         except WgpuEpError as error:
@@ -191,14 +197,14 @@ def _in_turns(runs: dict[Parameters | None, _Run], seconds: float) -> dict[Param
 
 
 def shown(parameters: Parameters | None) -> str:
-    """Parameters in a line, as a table has them."""
+    """Returns parameters in one line, in the form of the table."""
     return (
         "shipped" if parameters is None else ", ".join(f"{name} {value}" for name, value in asdict(parameters).items())
     )
 
 
 def shown_bounds(bounds: Sequence[Bound]) -> str:
-    """Bounds in a line."""
+    """Returns bounds in one line."""
     return ", ".join(
         f"{'' if b.least is None else b.least}..{'' if b.most is None else b.most} {b.quantity}" for b in bounds
     )
@@ -209,7 +215,7 @@ def _texts(program: Program) -> tuple[Any, ...]:
 
 
 def _difference(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> str:
-    """What is wrong with results, beside those of the shipped choice."""
+    """Returns how results differ from those of the shipped choice; "" if within TOLERANCE."""
     for got, want in zip(found, expected, strict=True):
         largest = float(np.abs(want.astype(np.float64)).max(initial=0.0))
         error = float(np.abs(got.astype(np.float64) - want.astype(np.float64)).max(initial=0.0))
@@ -219,7 +225,7 @@ def _difference(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> 
 
 
 class _Run:
-    """A program on tensors of the device; `results` are those of a run that is over."""
+    """A Program with its tensors on the device. `results` are those of a finished run."""
 
     def __init__(self, program: Program, device: Device, tensors: Sequence[DeviceTensor]) -> None:
         self.program, self._device = program, device
@@ -239,5 +245,5 @@ class _Run:
         self._dispatches = plan.bound(where)
 
     def seconds(self) -> float:
-        """The time of all dispatches on the GPU."""
+        """Returns the GPU time of all dispatches."""
         return sum(self._device.measure(self._dispatches))

@@ -1,8 +1,7 @@
-"""What `tune` measures: for each kernel that can be chosen, classes of shapes, graphs that stand for them, and candidates.
+"""The measurements of `tune`: for each tunable kernel, classes of shapes, graphs that represent them, and candidates.
 
-In: the name of a kernel. Out: `ShapeClass`es. Sizes are those of models on GPUs. Invariant: the graphs of a class lie within its
-bounds, so that what was measured is what is chosen there.
-"""
+In: the name of a kernel. Out: `ShapeClass`es, with sizes that are typical of models on GPUs. Invariant: the graphs of a class
+lie within its bounds, so that measured choices apply to measured sizes."""
 
 from __future__ import annotations
 
@@ -26,21 +25,22 @@ LAST = tune.use(tune.convolutions.ChannelsLast(2))
 
 @dataclass(frozen=True)
 class Graph:
-    """A model that runs little besides the kernel in question; `inputs` are types and shapes. `name` is for people."""
+    """A model that consists mainly of the kernel in question. `inputs` are types and shapes. `name` is the display name."""
 
     name: str
     model: onnx.ModelProto
     inputs: tuple[tuple[type, tuple[int, ...]], ...]
 
     def arrays(self) -> list[np.ndarray]:
-        """Random inputs."""
+        """Returns random inputs."""
         return [_random(shape, dtype) for dtype, shape in self.inputs]
 
 
 @dataclass(frozen=True)
 class ShapeClass:
-    """Shapes for which one choice is made. `graph` makes what stands for them, of each of `sizes`; `beside` are choices without
-    which the kernel does not run at all."""
+    """A class of shapes with one choice. `graph(*size)` makes a representative model for each of `sizes`.
+
+    `beside` are further choices that the kernel requires."""
 
     kernel: str
     bounds: tuple[Bound, ...]
@@ -54,7 +54,7 @@ class ShapeClass:
 
 
 def candidates(kernel: str) -> list[Parameters]:
-    """The parameters that the shipped table has anywhere for a kernel, and some that it has not."""
+    """Returns a kernel's candidate parameters: those in the shipped table, and some others."""
     shipped = [tune.parameters_of(it) for it in tune.GPU if it.kernel == kernel]
     return list(dict.fromkeys([*shipped, *tune.KERNELS[kernel].candidates()]))
 
@@ -73,7 +73,7 @@ def _graph(
     weights: Mapping[str, np.ndarray] | None = None,
     dtype: type = np.float32,
 ) -> Graph:
-    """A graph of `nodes`, one in each line as `onnx.parser` reads them; the last one makes its result."""
+    """Makes a graph of `nodes`, one per line in the syntax of `onnx.parser`. The last node makes the output."""
     made = [onnx.parser.parse_node(it) for it in nodes.strip().splitlines()]
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     graph = helper.make_graph(
@@ -99,7 +99,7 @@ def _bytes(_: int, m: int, k: int, n: int) -> Graph:
 
 
 def _packed(m: int, k: int, n: int, *, level: int = 0) -> Graph:
-    """By weights of 4 bits; `level` is the `accuracy_level`."""
+    """A product with weights of 4 bits. `level` is the `accuracy_level`."""
     rng = np.random.default_rng(k)
     weights = {
         "w": rng.integers(0, 256, (n, k // 32, 16), np.uint8),
@@ -111,7 +111,7 @@ def _packed(m: int, k: int, n: int, *, level: int = 0) -> Graph:
 
 
 def _rows(rows: int, columns: int) -> Graph:
-    """A softmax and sums."""
+    """A softmax and a reduction along rows."""
     nodes = """s = Softmax(x)
                y = ReduceL2(s, axes)"""
     return _graph(f"{rows} x {columns}", nodes, {"x": (rows, columns)}, {"axes": np.array([-1])})
@@ -129,7 +129,9 @@ def _maps(size: int) -> Graph:
 
 
 def _grouped(channels: int, side: int, *, each: int = 1, behind: int = 0) -> Graph:
-    """`each` channels in a group, `behind` of how many channels the image is that a convolution makes, 0 where it is given."""
+    """A grouped convolution with `each` channels per group.
+
+    If `behind` is not 0, a convolution of `behind` channels makes the image; else the image is an input."""
     nodes = f"y = Conv <group={channels // each}, pads=[1, 1, 1, 1]> (x, w)"
     inputs, weights = {"x": (1, channels, side, side)}, {"w": _random((channels, each, 3, 3))}
     if behind:
@@ -139,14 +141,15 @@ def _grouped(channels: int, side: int, *, each: int = 1, behind: int = 0) -> Gra
 
 
 def _images(batch: int, channels: int, side: int) -> Graph:
-    """Convolutions one after another."""
+    """A chain of convolutions."""
     nodes = "\n".join(f"y{k} = Conv <pads=[1, 1, 1, 1]> (x{k}, w)\nx{k + 1} = Relu(y{k})" for k in range(6))
     inputs, weights = {"x0": (batch, channels, side, side)}, {"w": _random((channels, channels, 3, 3))}
     return _graph(f"{batch} x {channels} x {side} x {side}", nodes, inputs, weights)
 
 
 def _excited(batch: int, channels: int, hidden: int, side: int) -> Graph:
-    """An image that a convolution makes and another one reads, scaled by what `hidden` channels make of its average."""
+    """A squeeze-and-excite block between two convolutions: the image is scaled by gates from its mean, via `hidden`
+    channels."""
     nodes = """x = Conv(few, spread)
                mean = GlobalAveragePool(x)
                h = Conv(mean, w0)

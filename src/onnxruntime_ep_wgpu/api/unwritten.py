@@ -1,8 +1,7 @@
 """Compiled models that ONNX Runtime cannot write.
 
-In: ONNX Runtime's error for a session that compiles a model. Out: an error of ours that names the constant and the way out; None
-for any other error.
-"""
+In: ONNX Runtime's error for a session that compiles a model. Out: an error with the constant's name and the remedy; None for
+any other error."""
 
 from __future__ import annotations
 
@@ -12,12 +11,12 @@ import onnxruntime as ort
 
 from ..errors import UnsupportedError, cut
 
-# The text of ONNX Runtime 1.32 (graph.cc).
+# The message of ONNX Runtime 1.32 (graph.cc).
 _IN_MEMORY = re.compile(r"Initializer '(?P<name>.*)' references an ORT in-memory address marker", re.DOTALL)
 
 
 def unwritten(error: BaseException, enabled: bool) -> UnsupportedError | None:
-    """`enabled`: whether the session is to write a compiled model."""
+    """Returns the error to raise instead. `enabled`: whether the session writes a compiled model."""
     found = _IN_MEMORY.search(str(error)) if enabled else None
     if found is None:
         return None

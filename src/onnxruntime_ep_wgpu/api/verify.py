@@ -1,13 +1,14 @@
-"""Every value that the kernels of a session store, against the CPU provider.
+"""Compares every value that the kernels of a session store with the CPU provider.
 
-In: a way to open a session on WebGPU, and inputs. Out: per kernel and value the error. The session is a real one: every
-group of nodes is compared as ONNX Runtime cut it out, on what it was given in the first run. The CPU provider calculates
-all values of the same group from the same inputs. Then the group runs dispatch by dispatch, and each dispatch reads the
-CPU provider's values where there are any: so an error is the kernel's own, and none is blamed on a later one.
+In: a function that opens a session on WebGPU, and inputs. Out: the error per kernel and value.
 
-The CPU provider is not always right. Where the two differ, the value is calculated in float64 from what the kernel read
-(`exact.py`), and a kernel is at fault only when it is further from that than the tolerance, than what the rounding of its
-operands explains, and than the CPU provider.
+The session is a real one. Each group is compared in the form that ONNX Runtime cut out, with the inputs of its first run. The
+CPU provider calculates all values of the group from these inputs. Then the group runs dispatch by dispatch, and each dispatch
+reads the CPU provider's values if they exist. So an error is the kernel's own, and does not propagate to later kernels.
+
+The CPU provider is not always right. If the two differ, the value is calculated in float64 from the kernel's operands
+(`exact.py`). A kernel is at fault only if its float64 error exceeds all of these: the tolerance, the effect of rounding the
+operands, and the CPU provider's float64 error.
 """
 
 from __future__ import annotations
@@ -38,17 +39,19 @@ if TYPE_CHECKING:
     from ..plugin.assign.placement import Placement
 
 ROUNDING = 4
-"""How many times the effect of rounding the operands once is no fault: a kernel rounds in between as well."""
+"""Accepted multiple of the effect of rounding the operands once, because a kernel also rounds intermediate values."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One stored value. `error` is the largest difference as a part of `scale`, the largest finite value; NaN in one
-    only counts as infinite, and so does any difference of integers or bools. `elements`: how many are above the
-    tolerance, as "3 of 1000"; a few in a quantised model were at the boundary of two integers.
+    """The comparison of one stored value.
 
-    Where `error` is above the tolerance, `to_f64` is the error against float64, less what the rounding of the operands
-    explains, and `cpu_to_f64` that of the CPU provider; None without such a judge, and then `judge` says why.
+    `error` is the largest difference relative to `scale`, the largest finite value. It is infinite if only one value is NaN, or
+    if integers or bools differ. `elements` counts those above the tolerance, as "3 of 1000". A few in a quantised model are
+    values at the boundary of two integers.
+
+    If `error` is above the tolerance, `to_f64` is the error against float64 minus the effect of rounding the operands, and
+    `cpu_to_f64` that of the CPU provider. Without a float64 result, both are None and `judge` is the reason.
     """
 
     kernel: str
@@ -64,11 +67,12 @@ class Compared:
     judge: str = ""
 
     def disagrees(self, tolerance: float | None = None) -> bool:
-        """Whether the two providers differ by more than `tolerance`, by default that of the type."""
+        """Returns whether the two providers differ by more than `tolerance`, by default the type's."""
         return not self.error <= tolerance_of(self.dtype, tolerance)
 
     def differs(self, tolerance: float | None = None) -> bool:
-        """Whether they disagree, and it is not shown that the kernel is right or the CPU provider no better."""
+        """Returns whether they disagree and float64 does not show that the kernel is right, or no worse than the CPU
+        provider."""
         if not self.disagrees(tolerance) or self.to_f64 is None or self.cpu_to_f64 is None:
             return self.disagrees(tolerance)
         return not (self.to_f64 <= tolerance_of(self.dtype, tolerance) or self.to_f64 <= self.cpu_to_f64)
@@ -76,7 +80,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Uncompared:
-    """A stored value that the CPU provider does not have, and why."""
+    """A stored value without a counterpart on the CPU provider, and the reason."""
 
     kernel: str
     value: str
@@ -86,16 +90,15 @@ class Uncompared:
 
 KERNELS = ("kernel", "value", "shape", "error", "to f64", "CPU to f64", "above", "scale", "nodes")
 OUTPUTS = ("output", "shape", "error", "to f64", "CPU to f64", "above", "scale")
-SHOWN = 20  # kernels that a notebook shows
+SHOWN = 20  # limit of kernels in a notebook
 
 
 @dataclass
 class Verification:
-    """What `verify` found. `kernels` has a `Compared` for each value, in the order of a run, `uncompared` what has no measure. A
-    notebook shows the largest errors.
+    """The result of `verify`. A notebook shows the largest errors.
 
-    `stored` counts the values that kernels store: those in `kernels` and those in `uncompared`. `outputs` are the model's.
-    """
+    `kernels` has a `Compared` for each value in run order, `uncompared` the values without comparison. `stored` is the number
+    of values that kernels store, in both lists. `outputs` are the model's."""
 
     device: str
     nodes: tuple[Placement, ...]
@@ -108,11 +111,11 @@ class Verification:
 
     @property
     def differing(self) -> list[Compared]:
-        """The values that differ by more than the tolerance, in the order of a run: the first one is where to look."""
+        """The values that differ by more than the tolerance, in run order. Start with the first one."""
         return [it for it in self.kernels if it.differs(self.tolerance)]
 
     def kernel_rows(self) -> list[list[object]]:
-        """What was compared as a table with KERNELS shows it, the largest errors first."""
+        """Returns the comparisons as rows for KERNELS, largest errors first."""
         worst = sorted(self.kernels, key=lambda k: -k.error if k.error == k.error else -math.inf)
         return [
             [k.kernel, k.value, k.shape, f"{k.error:.1e}", k.judge or shown_error(k.to_f64), shown_error(k.cpu_to_f64),
@@ -121,7 +124,7 @@ class Verification:
         ]  # fmt: skip
 
     def output_rows(self) -> list[list[object]]:
-        """The model's outputs as a table with OUTPUTS shows them."""
+        """Returns the model's outputs as rows for OUTPUTS."""
         return [
             [it.output, it.shape, f"{it.error:.1e}", it.judge or shown_error(it.to_f64), shown_error(it.cpu_to_f64),
              it.elements, f"{it.scale:.3g}"]
@@ -140,7 +143,7 @@ class Verification:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """What notebooks show."""
+        """Returns HTML tables, for notebooks."""
         outputs = html_table(OUTPUTS, self.output_rows(), "outputs, when all of the model runs here")
         return html_table(KERNELS, self.kernel_rows()[:SHOWN], self._title()) + outputs
 
@@ -155,11 +158,10 @@ def compared(
     step: Callable[[str], None],
     tolerance: float | None = None,
 ) -> Verification:
-    """Runs the session that `open_session` makes on the inputs that `feeds_for(session)` gives, and compares.
+    """Runs the session from `open_session` on the inputs from `feeds_for(session)`, and compares.
 
-    `step` hears what is done next; errors above `tolerance` are judged in float64. Raises what making or running the session
-    raises.
-    """
+    `step` receives the name of each next step, for a progress display. Errors above `tolerance` are judged in float64. Raises
+    the errors of the session's creation and run."""
     from ..plugin.wrap import wrapping
     from .reports import report
 
@@ -196,11 +198,11 @@ def verify(
     tolerance: float | None = None,
     **arguments: Any,
 ) -> Verification:
-    """Runs a model once on `feeds`, arrays by input, and compares every value that its kernels store with the CPU provider's.
+    """Runs a model once and compares every value that its kernels store with the CPU provider's.
 
-    `tolerance` is the largest error that is none, as a part of the largest value: by default 1e-3, and 4e-3 for f16; integers must
-    be equal. The other arguments are those of `session`. Raises OptionError, and what `session` and `run` raise.
-    """
+    `feeds` maps input names to arrays. `tolerance` is the largest accepted error relative to the largest value, by default
+    1e-3, and 4e-3 for f16; integers must be equal. The other arguments are those of `session`. Raises OptionError, and what
+    `session` and `run` raise."""
     from .session import session
 
     if tolerance is not None and not (isinstance(tolerance, int | float) and 0 <= tolerance < math.inf):
@@ -209,17 +211,17 @@ def verify(
 
 
 def shown_error(value: float | None) -> str:
-    """An error as tables show it; "" for none."""
+    """Returns an error as text for tables; "" for None."""
     return "" if value is None else f"{value:.1e}"
 
 
 class _ComparedGroup(StandIn):
-    """A group whose kernels are compared on what its first run was given."""
+    """A group with a comparison of its kernels on the inputs of its first run."""
 
     def compare(self, found: Verification, suspects: Suspects, tolerance: float | None) -> None:
         from ..runtime.inputs import DeviceTensor
 
-        program, device = self.live.executable.program, self.device  # whose inputs every Program of the group has
+        program, device = self.live.executable.program, self.device  # all Programs of the group have the same inputs
         tensors = []
         for value, array in zip(program.inputs, self.given or (), strict=True):
             data = packed(array)
@@ -229,7 +231,7 @@ class _ComparedGroup(StandIn):
             dtype = program.values[value].dtype
             tensors.append(DeviceTensor(dtype, array.shape, buffer, 0, np.asarray(array)))
         with self.live.prepare(lambda _valued: tensors) as run:
-            executable = run.executable  # the one that ran: for these sizes maybe another than for most
+            executable = run.executable  # the one for these sizes, which may differ from the default
         program = executable.program
         names = [program.values[value].name for value in program.inputs]
         truth = _calculated(self.path, dict(zip(names, self.given or (), strict=True)))
@@ -237,7 +239,7 @@ class _ComparedGroup(StandIn):
         labels = [model_name(value.name) for value in program.values]
 
         def right(value: int, got: Any) -> Any:
-            """The CPU provider's array where it has this value; a kernel may store it in another shape."""
+            """Returns the CPU provider's array of a value, if any. A kernel may store it in another shape."""
             name, axes = labels[value]
             want = _by_axes(truth.get(name), axes)
             return want if want is not None and (want.size, want.dtype) == (got.size, got.dtype) else None
@@ -253,7 +255,7 @@ class _ComparedGroup(StandIn):
             for value, got in written.items():
                 (name, axes), want = labels[value], right(value, got)
                 if is_random:
-                    if want is None:  # else its readers have what the CPU provider drew
+                    if want is None:  # otherwise its readers use the CPU provider's random numbers
                         random.add(value)
                     found.uncompared.append(Uncompared(label, name, dispatch.origin, "holds random numbers"))
                     continue
@@ -271,7 +273,7 @@ class _ComparedGroup(StandIn):
                     suspects.add(self._suspect(compared, got, axes, like))
 
     def _suspect(self, compared: Compared, got: Any, axes: tuple[int, ...], like: Any) -> Suspect:
-        """What a kernel stored, in the shape and order of axes of the CPU provider's array `like`."""
+        """Returns the kernel's stored value in the shape and axis order of the CPU provider's array `like`."""
         order = axes or tuple(range(like.ndim))
         array = got.reshape([like.shape[axis] for axis in order]).transpose(np.argsort(order))
         return Suspect(compared.kernel, compared.value, compared.nodes, compared.error, self, array)
@@ -279,7 +281,7 @@ class _ComparedGroup(StandIn):
     def _judged(
         self, compared: Compared, got: Any, axes: tuple[int, ...], truth: dict[str, Any], read: frozenset[str]
     ) -> Compared:
-        """The comparison with both providers' errors against float64. `got` has its axes in this order."""
+        """Adds both providers' errors against float64. `axes` is the axis order of `got`."""
         want = _by_axes(truth[compared.value], axes)
         try:
             if self.reference is None:
@@ -295,7 +297,7 @@ class _ComparedGroup(StandIn):
 
 
 def _by_axes(array: Any, axes: tuple[int, ...]) -> Any:
-    """An array with its axes in this order, () for its own; None for None."""
+    """Transposes an array to this axis order; () means its own. None stays None."""
     return array.transpose(axes) if axes and array is not None else array
 
 
@@ -306,8 +308,9 @@ def _uncompared(name: str, want: Any, got: Any) -> str:
 
 
 def _with_every_value(graph: Any, given: Collection[str], folder: Path) -> Path:
-    """A file of the group whose outputs are all of its values that depend on the inputs `given`; nothing that runs needs others.
-    Weights lie beside it, so that their size does not matter."""
+    """Writes the group's model with all values that depend on the inputs `given` as outputs, and returns its path.
+
+    Values of other inputs are not used in a run. Weights are external, so their size is not limited."""
     import onnx_ir as ir
 
     unknown = {it for it in graph.inputs if it.name not in given}
@@ -318,7 +321,7 @@ def _with_every_value(graph: Any, given: Collection[str], folder: Path) -> Path:
     graph.inputs[:] = [it for it in graph.inputs if it not in unknown]
     graph.outputs[:] = [v for node in graph for v in node.outputs if v.name and v.dtype is not None]
     seen: set[str | None] = set()
-    for node in graph:  # the iterations of a Loop have its name, and ONNX Runtime takes a name once
+    for node in graph:  # iterations of a Loop share a node name, and ONNX Runtime requires unique names
         node.name = None if node.name in seen else node.name
         seen.add(node.name)
     path = folder / "group.onnx"
@@ -329,7 +332,7 @@ def _with_every_value(graph: Any, given: Collection[str], folder: Path) -> Path:
 
 
 def _calculated(path: Path, feeds: dict[str, Any]) -> dict[str, Any]:
-    """All values of the group, from the CPU provider without optimisations, and its inputs."""
+    """Returns all values of the group from the unoptimised CPU provider, and its inputs."""
     session = cpu_session(path)
     names = [output.name for output in session.get_outputs()]
     return {**feeds, **dict(zip(names, session.run(names, feeds), strict=True))}

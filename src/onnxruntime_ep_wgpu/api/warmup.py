@@ -1,9 +1,8 @@
-"""Compiling for sizes before they come: `warmup()`.
+"""Compiles for input sizes in advance: `warmup()`.
 
-In: a session, and sizes of free dimensions or shapes of inputs. Out: plans, pipelines and Programs as a run of these sizes makes
-them. Invariant: nothing else keeps a note of the runs that this takes: no capture, no guess about the next run, and no run that C
-code repeats.
-"""
+In: a session, and sizes of free dimensions or shapes of inputs. Out: the plans, pipelines and Programs that a run of these
+sizes needs. Invariant: the rehearsal runs leave no other trace: no capture, no prediction of the next run, and no replay by C
+code."""
 
 from __future__ import annotations
 
@@ -24,27 +23,28 @@ from .arguments import session_argument
 from .reports import state_of
 
 Sizes = Mapping[str, Any]
-"""Sizes by the names of dimensions, or as `x.shape[0]`; shapes, or arrays, by the names of inputs."""
+"""Sizes by dimension name or axis, as in `x.shape[0]`; shapes or arrays by input name."""
 
-_TYPES = {"float": "float32", "double": "float64"}  # as numpy calls them
+_TYPES = {"float": "float32", "double": "float64"}  # numpy's names
 
 
 def warmup(session: Any, shapes: Sizes | Sequence[Sizes]) -> PipelineCount:
-    """Compiles what runs of these sizes need, so that the first of them does not: `warmup(session, [{"n": 1}, {"n": 8}])`.
+    """Compiles all that runs of these sizes need, so that their first run is fast: `warmup(session, [{"n": 1}, {"n": 8}])`.
 
-    `shapes` is a dict, or a list of dicts, one for each set of sizes. A key is the name of a free dimension, or an axis as
-    "x.shape[0]", with a size. Or it is the name of an input, with its shape (a tuple) or an array. Free dimensions of the inputs
-    that are not given as a whole need a size, but for sums of others, "past + 1". Where sizes follow from the values of an
-    input, or kernels are made for them (`report(session).values`), that input needs an array.
+    `shapes` is a dict, or a list of dicts, one for each set of sizes. A key is one of:
 
-    The model runs once for each set, with ones where there are no arrays, and results are dropped. States are not touched: no
-    run is captured under a `gpu_graph_id`, and nothing is remembered of the runs but what was compiled. Sets are taken by
-    size, the largest first, so that their intermediate values share memory. A plan is made again, in milliseconds, where later
-    runs do not use its memory.
+    - the name of a free dimension, or an axis as "x.shape[0]", with a size;
+    - the name of an input, with its shape (a tuple) or an array.
 
-    Gives how many pipelines are new, and the seconds that threads took to compile them. Raises OptionError for sizes that the
-    model does not have or that are missing, LookupError like `report`, and what a run of these sizes raises.
-    """
+    Every free dimension needs a size, except those of inputs with a shape or an array, and sums of others, "past + 1". An input
+    needs an array if its values determine sizes or kernels (`report(session).values`).
+
+    The model runs once for each set, with ones for missing arrays, and results are dropped. States are not changed: no run is
+    captured under a `gpu_graph_id`, and only the compiled objects remain. The largest set runs first, so that all sets share
+    memory for intermediate values. A plan is rebuilt, in milliseconds, if later runs cannot use its memory.
+
+    Returns the number of new pipelines and the seconds of their compilation, summed over threads. Raises OptionError for
+    unknown or missing sizes, LookupError like `report`, and what a run of these sizes raises."""
     state = state_of(session_argument(session))
     valued = {name for it in state.assignment.values() for name in (*it.sizes, *it.kernels)}
     inputs = [_Input(it.name, it.type, tuple(it.shape), it.name in valued) for it in session.get_inputs()]
@@ -63,7 +63,7 @@ def warmup(session: Any, shapes: Sizes | Sequence[Sizes]) -> PipelineCount:
 
 @dataclass(frozen=True)
 class _Input:
-    """An input of the model; `shape` has numbers, names and None. `valued`: its elements decide."""
+    """An input of the model. `shape` has numbers, names and None. `valued`: its elements determine sizes or kernels."""
 
     name: str
     type: str
@@ -71,11 +71,11 @@ class _Input:
     valued: bool
 
     def key(self, axis: int) -> str:
-        """What its axis is called."""
+        """Returns the key of an axis, `x.shape[0]`."""
         return f"{self.name}.shape[{axis}]"
 
     def check(self, shape: Sequence[int]) -> None:
-        """Raises OptionError for a shape that it cannot have."""
+        """Raises OptionError for an impossible shape."""
         if len(shape) != len(self.shape) or any(
             isinstance(want, int) and want >= 0 and want != size for want, size in zip(self.shape, shape, strict=True)
         ):
@@ -88,7 +88,7 @@ def _elements(feeds: Mapping[str, Any]) -> int:
 
 
 def _feeds(inputs: Sequence[_Input], given: Sizes) -> dict[str, Any]:
-    """Inputs of these sizes. Raises OptionError."""
+    """Returns inputs of these sizes. Raises OptionError."""
     if not isinstance(given, Mapping):
         raise OptionError(f"warmup: {cut(given)} is not a dict of sizes, as {{'batch': 8}} is")
     by_name = {it.name: it for it in inputs}
@@ -126,7 +126,7 @@ def _shape_of(name: str, whole: Any) -> tuple[int, ...]:
 
 
 def _array(it: _Input, whole: Any, sizes: Mapping[str, int]) -> Any:
-    """An input: the array that was given, else ones."""
+    """Returns the given array of an input, or ones."""
     if hasattr(whole, "dtype"):
         return whole
     if it.valued:

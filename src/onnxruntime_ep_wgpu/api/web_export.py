@@ -1,9 +1,13 @@
-"""An ONNX model as Programs and weights for a browser: a folder of files that are fetched in parallel, or one file.
+"""Exports an ONNX model as Programs and weights for a browser: a folder of files that are fetched in parallel, or one file.
 
-In: an ONNX model, or one in ONNX Runtime's own format. Out: `Exported`, which says what was written. A graph that takes several
-Programs is a Flow of them (`flow/`). Invariants: everything
-runs on every WebGPU device (`web-baseline`), or nothing is written; of several Programs over one pool of weights the runtime
-takes the first whose features the adapter has; a folder appears whole or not at all.
+In: an ONNX model, or one in ONNX Runtime's own format. Out: `Exported`, a description of the written files. A graph that needs
+several Programs becomes a Flow of them (`flow/`).
+
+Invariants:
+
+- The export runs on every WebGPU device (`web-baseline`), or nothing is written.
+- It has Programs for several Targets over one pool of weights. The runtime uses the first one with features that the adapter has.
+- A folder appears completely or not at all.
 """
 
 from __future__ import annotations
@@ -47,28 +51,33 @@ from .web_files import GRAIN, described, pack, write_folder
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-CHUNK_BYTES = 8 << 20  # so that one is read while others are checked, and little is in memory at once
+CHUNK_BYTES = 8 << 20  # small enough to fetch and check in parallel, and to limit memory
 HALVES = replace(WEB_BASELINE, name="web-f16", features=frozenset({F16}))
 REDUCING = replace(WEB_BASELINE, name="web-subgroups", features=frozenset({SUBGROUPS}))
 BOTH = replace(WEB_BASELINE, name="web-f16-subgroups", features=HALVES.features | REDUCING.features)
-# Most GPUs run larger workgroups with more memory, which browsers offer in steps: of these the next one.
-# Kernels of the native provider rely on them, so a page runs the same ones where it can.
+# Most GPUs support larger workgroups with more memory. Browsers offer them in steps; this is the next one. Kernels of the
+# native provider rely on it, so a page uses the same kernels if possible.
 LARGE = replace(WEB_BASELINE, name="web-large", max_invocations=1024, max_workgroup_storage=32 << 10)
-# What browsers offer of NVIDIA's matrix units; those of other vendors multiply other sizes, or have subgroups of several.
+# The configuration that browsers offer on NVIDIA's matrix units. Other vendors have other sizes, or several subgroup sizes.
 MATRICES = (MatrixUnit(16, 16, 16, "f16", "f32", 32),)
 _WORKGROUP = re.compile(r"@workgroup_size\((\d+)\)")
-# For browsers without a GPU: kernels for GPUs take them seconds to compile.
+# For browsers without a GPU, where compiling kernels for GPUs takes seconds.
 SOFTWARE = replace(WEB_BASELINE, name="web-software", software=True, tuning=SWIFTSHADER)
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote. Sizes are bytes; `targets` are the names of the Targets that have a Program of their own.
+    """The result of `export`. All sizes are bytes.
 
-    `weights` are those on a device, `programs` the files of everything else. `files` are those of the folder, or in the one
-    file. `kernels` and `dispatches` are those of the Program for all. `reduced` says what smaller numbers cost. `contradicted` has
-    a sentence for each declared shape that was left out, because another one was calculated. `sources` are the model's file and
-    those that its weights lie in.
+    - `path`: the export's folder or file.
+    - `targets`: the names of the Targets with their own Program.
+    - `programs`: the size of all files without weights.
+    - `weights`: the size of the weights on a device.
+    - `kernels`, `dispatches`: their numbers in the Program for all adapters.
+    - `files`: name and size of each file in the folder, or in the one file.
+    - `reduced`: the errors caused by `precision`.
+    - `contradicted`: a sentence for each declared shape that was dropped because the calculated shape differs.
+    - `sources`: the model's file and the files of its weights.
     """
 
     path: Path
@@ -97,10 +106,16 @@ def export(
 ) -> Exported:
     """Compiles a model for browsers and writes it to `output`, by default `model.onnx.wgpu/`, or `model.wgpu` as one file.
 
-    `overrides` fixes free dimensions of inputs, by name or denotation, as in `session(free_dimensions=...)`. `precision`
-    makes numbers smaller; `samples`, an array for each input, show what that costs, and what would overflow. `with_onnx` keeps the
-    model beside the export, where pages without WebGPU look for it (`original_of`). `overwrite` replaces an export that is there.
-    Raises UnsupportedError naming the nodes that WebGPU cannot run, OptionError, WriteError, and PlaceTakenError for another file.
+    - `overrides`: fixes free dimensions of inputs by name or denotation, as in `session(free_dimensions=...)`.
+    - `single_file`: writes one file instead of a folder.
+    - `chunk_bytes`: the largest size of a file of weights.
+    - `precision`: reduces the precision of values or weights. It requires `samples`, an array for each input, to measure the
+      error and to find values that overflow.
+    - `with_onnx`: keeps the model beside the export, where pages without WebGPU search for it (`original_of`).
+    - `overwrite`: replaces an earlier export.
+
+    Raises UnsupportedError with the nodes that WebGPU cannot run, OptionError, ModelError, ProgramError, WriteError, and
+    PlaceTakenError if another file is in the way.
     """
     source = Path(str(model_argument(model, or_bytes=False)))
     if not source.exists():
@@ -136,7 +151,7 @@ def export(
         programs, contradicted = _programs(source, given)
         base = programs[-1]
         partial = _folder(temporary, "" if single_file else place.name)
-        # Bytes of one file do not say where they came from; this does.
+        # The bytes of a single file do not identify their source, so the manifest does.
         onnx = described(whole, place.name, original_of(place).name) if whole is not None and single_file else None
         manifest = write_folder(partial, programs, chunk_bytes // GRAIN * GRAIN, wanted, onnx)
         files = tuple((it.name, it.stat().st_size) for it in sorted(partial.iterdir()))
@@ -152,7 +167,7 @@ def export(
 
 
 def _folder(temporary: Path, name: str = "") -> Path:
-    """A new folder in the temporary one; without `name` it has one that no other file has."""
+    """Creates a folder in the temporary one, with a unique name if `name` is empty."""
     with naming(temporary):
         if not name:
             return Path(tempfile.mkdtemp(dir=temporary))
@@ -165,7 +180,7 @@ def _place(model: Path, single_file: bool) -> Path:
 
 
 def _sources(source: Path) -> tuple[str, ...]:
-    """A model's file, and those that its weights lie in."""
+    """Returns the model's file and the files of its weights."""
     import onnx_ir as ir
 
     graph = read_model(source).graph
@@ -179,15 +194,16 @@ def _sources(source: Path) -> tuple[str, ...]:
 
 
 def _compiled(source: Path, model: ir.Model, *targets: Target) -> list[Program] | list[Flow]:
-    """The Programs for Targets that graphs are lowered alike for, or Flows where a graph takes several. What compiling changes of
-    the model means the same. Raises UnsupportedError naming what cannot run."""
+    """Compiles Programs for Targets with the same lowering, or Flows if the graph needs several Programs.
+
+    Compilation may change the model, but not its meaning. Raises UnsupportedError with the nodes that cannot run."""
     from ..compiler.compile import compile_for, compile_graph
     from ..compiler.lower.lower import attempt, lower
 
     graph, name = model.graph, model.graph.name or source.stem
     found = attempt(graph, model.opset_imports, targets[0])
     if found.lowered is not None:
-        # What is cut out of a larger graph has neither inputs that nothing reads nor outputs that no node makes; a model may.
+        # `attempt` drops unused inputs and outputs without a producer. A whole model may have them, so it is lowered again.
         whole = all(it.uses() and it.const_value is None for it in graph.inputs) and all(
             it.producer() is not None for it in graph.outputs
         )
@@ -212,7 +228,7 @@ def _compiled(source: Path, model: ir.Model, *targets: Target) -> list[Program] 
         if free and (hindered(found.reasons) or hindered([reason for _, reason in refused])):
             raise FreeSizeError(text, free, in_python(free, "overrides"))
         raise UnsupportedError(text)
-    return [compile_graph(graph, model.opset_imports, target, name) for target in targets]  # says what is wrong
+    return [compile_graph(graph, model.opset_imports, target, name) for target in targets]  # raises the reason
 
 
 def _dims(shape: ir.Shape | None) -> list[int | str | None]:
@@ -220,8 +236,10 @@ def _dims(shape: ir.Shape | None) -> list[int | str | None]:
 
 
 def _programs(source: Path, model: ir.Model) -> tuple[list[Program | Flow], tuple[str, ...]]:
-    """The Program for all at the end, before it those for richer or poorer adapters, where they differ from it; and what the
-    model declares wrongly, which is left out. ONNX Runtime warns of it and runs, and here nothing else relies on it."""
+    """Returns the Programs, the one for all adapters last, and notes on wrong shapes in the model.
+
+    Programs for better or worse adapters come first, if they differ from it. Wrong declared shapes are dropped. ONNX Runtime
+    warns about them and runs the model."""
     try:
         return _programs_as_declared(source, model), ()
     except UnsupportedError:
@@ -232,7 +250,7 @@ def _programs(source: Path, model: ir.Model) -> tuple[list[Program | Flow], tupl
 
 
 def _contradicted(model: ir.Model) -> tuple[str, ...]:
-    """Takes shapes from the model that it declares of what its nodes make and that are not those calculated, and says which."""
+    """Removes declared shapes that differ from the calculated ones from the model, and returns a note on each."""
     from ..compiler.lower.lower import attempt
 
     made = {value.name: value for node in model.graph for value in node.outputs if value.shape is not None}
@@ -253,7 +271,7 @@ def _contradicted(model: ir.Model) -> tuple[str, ...]:
 
 
 def _sizes(shape: Iterable[object]) -> list[int | None]:
-    """The extents of a shape that are numbers; None for others."""
+    """Returns the extents of a shape, with None for those that are not numbers."""
     return [dim if isinstance(dim, int) else None for dim in shape]
 
 
@@ -268,7 +286,7 @@ def _brackets(dims: Sequence[int | None]) -> str:
 def _programs_as_declared(source: Path, model: ir.Model) -> list[Program | Flow]:
     base, reducing = _compiled(source, model, WEB_BASELINE, REDUCING)
     richer: list[Program | Flow] = [reducing]
-    # Adapters with larger workgroups and without halves are rare, so that models with halves have no Program for them.
+    # Adapters with larger workgroups but without f16 are rare, so f16 models get no Program for them.
     alone, together = LARGE, _large(REDUCING)
     if any(value.dtype is DType.FLOAT16 for it in leaves(base) for value in it.values):
         plain, both = _compiled(source, model, HALVES, BOTH)
@@ -281,10 +299,10 @@ def _programs_as_declared(source: Path, model: ir.Model) -> list[Program | Flow]
         dotted += _compiled(source, model, _dotted(together), _dotted(alone))
         best = _dotted(best)
     (discrete,) = _compiled(source, model, best)
-    # Of bytes they need further weights, of which no export shall have more than the model.
+    # For bytes, matrix units need another copy of the weights, and an export must not have more weights than the model.
     units = _compiled(source, model, _with_units(best)) if F16 in best.features else []
     found = _distinct([*units, discrete, *dotted, large_together, richer[0], large, *richer[1:], base])
-    # A software adapter may refuse what is too long for it; the Program for all still runs there.
+    # A software adapter may refuse too long kernels; then it uses the Program for all.
     with suppress(UnsupportedError):
         (software,) = _compiled(source, model, SOFTWARE)
         if _texts(software) != _texts(base):
@@ -293,31 +311,31 @@ def _programs_as_declared(source: Path, model: ir.Model) -> list[Program | Flow]
 
 
 def _large(target: Target) -> Target:
-    """The same with larger workgroups."""
+    """Returns the Target with larger workgroups."""
     name = target.name.replace("web-", f"{LARGE.name}-")
     limits = {"max_invocations": LARGE.max_invocations, "max_workgroup_storage": LARGE.max_workgroup_storage}
     return replace(target, name=name, **limits)  # type: ignore[arg-type]
 
 
 def _discrete(target: Target) -> Target:
-    """The same for a GPU with memory of its own. Those have subgroups, and more that adapters of larger workgroups may lack."""
+    """Returns the Target for a discrete GPU. Those have subgroups, which adapters with larger workgroups may lack."""
     return replace(target, name=f"{target.name}-discrete", features=target.features | {DISCRETE}, discrete=True)
 
 
 def _with_units(target: Target) -> Target:
-    """The same with matrix units."""
+    """Returns the Target with matrix units."""
     return replace(
         target, name=f"{target.name}-matrices", features=target.features | {SUBGROUP_MATRIX}, matrices=MATRICES
     )
 
 
 def _dotted(target: Target) -> Target:
-    """The same with products of bytes. Adapters that have them have larger workgroups, too."""
+    """Returns the Target with integer dot products. Adapters with these also have larger workgroups."""
     return replace(target, name=f"{target.name}-dots", features=target.features | {INTEGER_DOTS})
 
 
 def _may_be_rounded(model: ir.Model) -> bool:
-    """Whether the model lets a product round its rows to 8 bits, without which products of bytes are of no use."""
+    """Returns whether the model allows products to round their rows to 8 bits. Otherwise integer dot products are useless."""
     from ..compiler.lower.ops.blocks import ROUNDED
 
     levels = (node.attributes.get_int("accuracy_level", 0) for node in model.graph.all_nodes())
@@ -325,7 +343,9 @@ def _may_be_rounded(model: ir.Model) -> bool:
 
 
 def _distinct(programs: Sequence[Program | Flow]) -> list[Program | Flow]:
-    """Those that have other kernels than the next one that their adapters run; each needs workgroups as large as its own are."""
+    """Returns the Programs with other kernels than the next Program that their adapters can run.
+
+    The workgroup limit of each Target is lowered to the Program's largest workgroup."""
     kept: list[Program | Flow] = []
     for it in reversed(programs):
         other = next((program for program in kept if lack(program.target, it.target) is None), None)
@@ -335,7 +355,7 @@ def _distinct(programs: Sequence[Program | Flow]) -> list[Program | Flow]:
 
 
 def _largest(program: Program | Flow) -> int:
-    """Invocations of its largest workgroup; those that every adapter has at least."""
+    """Returns the invocations of the largest workgroup, but at least the limit that every adapter has."""
     sizes = (int(size) for them in _texts(program) for text in them for size in _WORKGROUP.findall(text))
     return max(WEB_BASELINE.max_invocations, *sizes, 0)
 

@@ -1,9 +1,15 @@
-"""The files of an exported model: manifest, Programs, and weights in chunks; in a folder, or one after another in a file.
+"""The files of an exported model: manifest, Programs, and weights in chunks; in a folder, or concatenated in one file.
 
-In: Programs over the same weights. Out: what was written. Invariants: each file is named in the manifest with its size and
-SHA-256; a weight is there once for all Programs; a page fetches the Programs of its kind of adapter alone. Programs are in the
-order in which they are tried, those for software adapters first, the one for every adapter last. Weights are deflated only where
-that makes all files together no larger than the model, and no more of them than it takes: inflating costs a page time.
+In: Programs over the same weights. Out: a description of the written files.
+
+Invariants:
+
+- The manifest has the size and the SHA-256 of each file.
+- Each weight is stored once for all Programs.
+- A page fetches only the Programs for its kind of adapter. They are tried in order: those for software adapters first, the one
+  for every adapter last.
+- Weights are deflated only if all files together then are no larger than the model, and no more than necessary, because
+  inflating takes the page time.
 """
 
 from __future__ import annotations
@@ -28,19 +34,19 @@ from ..writing import OutputFile, append_file, creating
 from .web_programs import decode, encode, stored_array
 
 MANIFEST_VERSION = 5
-GRAIN = 16  # bytes; weights and chunks begin at multiples of it
-FIRST_BYTES = 1 << 20  # of the first chunk at most: deflated, floats save 7 % and more, which is what kernels take
-MOST_INFLATED = 16 << 20  # bytes of a chunk that may be deflated: a page takes a tenth of a second for them
-_MARKED = len('.deflated,"inflated":') + 12  # bytes that the manifest takes to say that a chunk is deflated
+GRAIN = 16  # bytes; the alignment of weights and chunks
+FIRST_BYTES = 1 << 20  # limit of the first chunk; deflating floats saves 7 % and more, about the size of the kernels
+MOST_INFLATED = 16 << 20  # limit of a deflated chunk in bytes; a page takes a tenth of a second to inflate it
+_MARKED = len('.deflated,"inflated":') + 12  # bytes that the manifest needs to mark a chunk as deflated
 _FILE = re.compile(
     r"[a-z][a-z\d-]*(\.[a-z\d]+)+"
-)  # what an export calls its files, so that none leads out of its folder
-_PACK = b"wgpupack"  # one file: this, the manifest's version, length and SHA-256, the manifest, then the files that it lists
-_HEAD = 48  # bytes of it before the manifest
+)  # the pattern of an export's file names, so that no name leads out of its folder
+_PACK = b"wgpupack"  # a single file is: this, the manifest's version, length and SHA-256, the manifest, and the listed files
+_HEAD = 48  # bytes before the manifest
 
 
 def is_export(path: Path) -> bool:
-    """Whether an export wrote this, a folder or one file."""
+    """Returns whether the path is an export, as a folder or as one file."""
     if path.is_dir():
         manifest = path / "manifest.json"
         return manifest.is_file() and b'"onnxruntime-ep-wgpu"' in manifest.read_bytes()[:100]
@@ -51,7 +57,7 @@ def is_export(path: Path) -> bool:
 
 
 def files_of(folder: Path) -> frozenset[str]:
-    """The names of an export's files in its folder; none but the manifest's where that is damaged."""
+    """Returns the names of an export's files in its folder; only the manifest's if that is damaged."""
     try:
         manifest = parsed((folder / "manifest.json").read_bytes())
         entries = [*manifest["programs"], *manifest["weights"]["chunks"]]
@@ -67,11 +73,10 @@ def write_folder(
     wanted: int = 0,
     onnx: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Writes all files of an export to a folder; chunks have at most `chunk_bytes`. Gives the manifest; `onnx` goes into
-    it, and says what the export was made of.
+    """Writes all files of an export to a folder, in chunks of at most `chunk_bytes`, and returns the manifest.
 
-    `wanted` is the number of bytes that all files, or the one file of `pack`, should not be larger than.
-    """
+    `wanted` is the desired limit in bytes of all files, or of the one file from `pack`. `onnx` goes into the manifest and
+    describes the original model."""
     with _Chunks(folder, chunk_bytes) as chunks:
         offsets = {
             id(leaf): [chunks.add(weight_bytes(stored_array(it))) for it in leaf.weights]
@@ -106,7 +111,7 @@ def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def _deflated(chunks: Sequence[Path], excess: int) -> list[tuple[Path, bytes]]:
-    """The first chunks, deflated, as many as save `excess` bytes; none where they would not."""
+    """Returns the first chunks in deflated form, as many as save `excess` bytes; none if all of them save less."""
     found = []
     for path in chunks:
         if path.stat().st_size > MOST_INFLATED:
@@ -116,13 +121,13 @@ def _deflated(chunks: Sequence[Path], excess: int) -> list[tuple[Path, bytes]]:
         excess += _MARKED + len(found[-1][1]) - len(data)
         if excess <= 0:
             return found
-        if len(data) - len(found[-1][1]) < len(data) // 50:  # such weights are as random as they look
+        if len(data) - len(found[-1][1]) < len(data) // 50:  # the weights hardly compress
             break
     return []
 
 
 def pack(path: Path, folder: Path, manifest: dict[str, Any]) -> None:
-    """The files of a folder in one, at multiples of GRAIN, in the order of the manifest."""
+    """Concatenates the files of a folder in manifest order, aligned to GRAIN."""
     text = (folder / "manifest.json").read_bytes()
     with creating(path) as output:
         head = _PACK + struct.pack("<II", MANIFEST_VERSION, len(text)) + hashlib.sha256(text).digest()
@@ -135,13 +140,14 @@ def pack(path: Path, folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def read_programs(folder: Path) -> list[dict[str, Any]]:
-    """The headers of a folder's Programs, in the order of the manifest; `program/flow.py` makes Programs and Flows of those of a
-    file. Raises ProgramError when the folder is damaged."""
+    """Returns the headers of a folder's Programs in manifest order. Raises ProgramError if the folder is damaged.
+
+    `program/flow.py` makes Programs and Flows of one file's headers."""
     return [header for headers, count in _read(folder) for header in headers[:count]]
 
 
 def read_flows(folder: Path) -> list[Program | Flow]:
-    """The Programs of a folder, without their weights, and Flows of them, in the order of the manifest. Raises ProgramError."""
+    """Returns the Programs of a folder without weights, and Flows of them, in manifest order. Raises ProgramError."""
     try:
         return [flow_of(headers, number) for headers, count in _read(folder) for number in range(count)]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -149,7 +155,7 @@ def read_flows(folder: Path) -> list[Program | Flow]:
 
 
 def _read(folder: Path) -> list[tuple[list[dict[str, Any]], int]]:
-    """Of each file all headers, and how many are no parts of others; those come first."""
+    """Returns for each file its headers, and how many of the first ones are whole Programs. The rest are parts of Flows."""
     found, least = [], WEB_BASELINE.as_json()
     try:
         for entry in parsed((folder / "manifest.json").read_bytes())["programs"]:
@@ -159,7 +165,7 @@ def _read(folder: Path) -> list[tuple[list[dict[str, Any]], int]]:
             if len(headers) < len(targets):
                 raise ValueError(f"{entry['file']} has {len(headers)} programs for {len(targets)} targets")
             whole = [it | {"target": least | target} for it, target in zip(headers, targets, strict=False)]
-            # What is within a flow is made for the same target, or for all.
+            # The parts of a Flow are compiled for its Target, or for all.
             within = [it | {"target": least} for it in headers[len(targets) :]]
             found.append((whole + within, len(targets)))
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
@@ -170,7 +176,7 @@ def _read(folder: Path) -> list[tuple[list[dict[str, Any]], int]]:
 def _programs(
     folder: Path, programs: Sequence[Program | Flow], offsets: Mapping[int, Sequence[int]]
 ) -> Iterator[dict[str, Any]]:
-    """Writes a file for each kind of adapter, whose Programs have much in common, and gives their entries."""
+    """Writes one file for each kind of adapter, because its Programs share most texts, and yields the manifest entries."""
     least = WEB_BASELINE.as_json()
     for software in (True, False):
         chosen = [k for k, it in enumerate(programs) if it.target.software == software]
@@ -179,7 +185,7 @@ def _programs(
         path = folder / f"programs{'-software' * software}.json.deflated"
         with creating(path) as file:
             file.write(encode([programs[k] for k in chosen], lambda leaf: offsets[id(leaf)]))
-        # Of a Target, what the one for all does not have.
+        # Only the fields that differ from the Target for all adapters.
         all_of = [programs[k].target.as_json() for k in chosen]
         targets = [{name: it[name] for name in it if it[name] != least.get(name)} for it in all_of]
         yield {"targets": targets, **_entry(path)}
@@ -189,7 +195,7 @@ def _programs(
 
 
 def described(path: Path, of: str, file: str) -> dict[str, Any]:
-    """What the manifest of the export `of` says about an ONNX model, which is `file` from there."""
+    """Returns the manifest entry of the export `of` about its ONNX model `file`."""
     return {"of": of} | _entry(path) | {"file": file}
 
 
@@ -200,14 +206,15 @@ def _entry(path: Path) -> dict[str, Any]:
 
 
 class _Chunks:
-    """Writes bytes one after another into files of at most `size` bytes, the first one FIRST_BYTES; equal bytes are there once."""
+    """Writes bytes to successive files of at most `size` bytes, the first one at most FIRST_BYTES. Equal bytes are stored
+    once."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self.paths: list[Path] = []
         self.written = 0
         self._folder, self._size, self._end = folder, size, 0
         self._places: dict[bytes, int] = {}
-        self._opened = ExitStack()  # has the file that is written to
+        self._opened = ExitStack()  # owns the file that is open for writing
         self._file: OutputFile | None = None
 
     def __enter__(self) -> _Chunks:
@@ -217,7 +224,7 @@ class _Chunks:
         self._opened.__exit__(*error)
 
     def add(self, data: memoryview) -> int:
-        """The offset of these bytes in all chunks together."""
+        """Writes bytes unless they exist, and returns their offset over all chunks."""
         digest = hashlib.sha256(data).digest()
         if digest not in self._places:
             self._places[digest] = self.written

@@ -1,10 +1,15 @@
-"""Programs of an export in few bytes: what repeats within one, and between those for several adapters, is there once.
+"""Compact encoding of an export's Programs: repetitions within one, and between those for several adapters, are stored once.
 
-In: Programs, and where in the pool their weights are. Out: deflated JSON, `{lines, texts, expressions, columns, programs}`. One of
-`texts` is numbers of `lines`, a negative one the length of the range that begins with the number before it; a table of a header
-is numbers of `columns`, in which WGSL is a number of `texts`, and in those of EXPRESSIONS a list `[k]` is expression k. Targets
-are in the manifest. Where the pool has a weight as matrices that a page transposes, `matrices` are their `[rows, columns, bits]`,
-else 0. Invariant: the tokens of a kernel stay what the compiler wrote; the same reader is in `web/src/program.ts`.
+In: Programs, and the offsets of their weights in the pool. Out: deflated JSON `{lines, texts, expressions, columns, programs}`:
+
+- An item of `texts` is a list of indices into `lines`. A negative number is the negated length of the range that begins at the
+  index before it.
+- A table of a header is a list of indices into `columns`. In these, WGSL is an index into `texts`. In the columns of
+  EXPRESSIONS, a list `[k]` is expression k.
+- The manifest has the Targets.
+- If the pool stores a weight as matrices that the page transposes, `matrices` is their `[rows, columns, bits]`, else 0.
+
+Invariant: the tokens of a kernel are unchanged. The other reader is `web/src/program.ts`.
 """
 
 from __future__ import annotations
@@ -24,18 +29,18 @@ from ..program.program import Program
 from ..program.reading import parsed
 from ..program.weights import Permuted, weight_array
 
-MOST_TEXT = 1 << 28  # bytes of a file, inflated; no longer text can be read in a browser
-MOST_WGSL = 1 << 26  # characters: a few numbers stand for texts as long as one likes
+MOST_TEXT = 1 << 28  # limit of an inflated file in bytes; browsers cannot read longer text
+MOST_WGSL = 1 << 26  # limit in characters, because a few indices can expand to text of any length
 POOLS = ("texts", "expressions", "columns")
 TABLES = ("values", "kernels", "dispatches", "weights")
-# Columns of lists of expressions over dims, which many rows have in common.
+# Columns with lists of expressions over dims, which many rows share.
 EXPRESSIONS = ("shape", "elements", "uniforms", "guards", "workgroups")
-# Columns that browsers do not read: whether a kernel makes infinities, work for profiles, what values say of their weights.
+# Columns that browsers do not read: infinity flags of kernels, work for profiles, properties of weights.
 _UNREAD = {"kernels": ("makes_infinity",), "dispatches": ("flops", "traffic"), "weights": ("dtype", "shape")}
 
 
 def encode(programs: Sequence[Program | Flow], places: Callable[[Program], Sequence[int]]) -> bytes:
-    """The file of Programs; `places` says where in the pool every weight of one is. Those within Flows stand behind the others."""
+    """Encodes Programs. `places(program)` returns the pool offsets of its weights. Programs within Flows follow the others."""
     lines, texts, expressions, columns = _Numbers(), _Numbers(), _Numbers(), _Numbers()
     headers = []
     for found in _all_headers(programs, places):
@@ -43,7 +48,7 @@ def encode(programs: Sequence[Program | Flow], places: Callable[[Program], Seque
             "target",
             "declined",
             "assertions",
-        ):  # the manifest has them, or code that compiles, or checks every index
+        ):  # the manifest, the compiler or the index checks have these
             del found[name]
         for name in TABLES:
             table = dict(
@@ -69,7 +74,7 @@ def encode(programs: Sequence[Program | Flow], places: Callable[[Program], Seque
 def _all_headers(
     programs: Sequence[Program | Flow], places: Callable[[Program], Sequence[int]]
 ) -> list[dict[str, Any]]:
-    """Of these Programs and of all within them, as they are numbered in a file: what is equal is there once."""
+    """Returns the headers of these Programs and of all within them, in file order. Equal parts are stored once."""
     found: list[dict[str, Any]] = [{} for _ in programs]
     numbers: dict[str, int] = {}
 
@@ -97,8 +102,9 @@ def _all_headers(
 
 
 def decode(data: bytes) -> list[dict[str, Any]]:
-    """The headers of the Programs but for their Targets, with a row `[0, 0, bytes, offset, matrices]` for each weight. Raises
-    ProgramError when the file is damaged, and for one whose few bytes stand for more text than any export has."""
+    """Returns the headers of the Programs without Targets. Each weight has a row `[0, 0, bytes, offset, matrices]`.
+
+    Raises ProgramError if the file is damaged, or if it expands to more text than any export has."""
     try:
         inflating = zlib.decompressobj()
         text = inflating.decompress(data, MOST_TEXT)
@@ -139,19 +145,19 @@ def _headers(found: Any) -> Iterator[dict[str, Any]]:
 
 
 def _at(pool: list[Any], number: int) -> Any:
-    """Item `number` of a pool; raises ValueError where it is none."""
+    """Returns an item of a pool. Raises ValueError if the index is invalid."""
     if type(number) is not int or not 0 <= number < len(pool):
         raise ValueError(f"there is no item {cut(number)} of {len(pool)}")
     return pool[number]
 
 
 def columns_of(table: str) -> tuple[str, ...]:
-    """The columns of a table of an export; of a weight also where the pool has it, and how."""
+    """Returns the columns of a table. Weights have two more: their pool offset and their layout."""
     return (*COLUMNS[table], "offset", "matrices") if table == "weights" else COLUMNS[table]
 
 
 def stored_array(weight: Any) -> Any:
-    """A weight as the pool has it: in the order that it has in the model, where a page can change that."""
+    """Returns a weight in its pool layout: in the model's axis order, if a page can transpose it."""
     return weight_array(weight.data if _transposed(weight) else weight)
 
 
@@ -160,7 +166,7 @@ def _transposed(weight: Any) -> tuple[int, int, int] | None:
 
 
 class _Numbers:
-    """Different texts, numbered as they come."""
+    """Distinct texts with indices in order of insertion."""
 
     def __init__(self) -> None:
         self.all: dict[str, int] = {}
@@ -174,7 +180,7 @@ def _json(value: Any) -> str:
 
 
 def _expressions(column: list[Any], change: Callable[[Any], Any]) -> list[Any]:
-    """A column of lists with their expressions changed; numbers stay, and so do the `uniforms` of kernels, which are numbers."""
+    """Maps the expressions of a column of lists. Numbers stay, and so do the `uniforms` of kernels, which are numbers."""
     lists = (list, tuple)
     return [
         [change(it) if isinstance(it, lists) else it for it in row] if isinstance(row, lists) else row for row in column
@@ -186,7 +192,7 @@ def _expressions(column: list[Any], change: Callable[[Any], Any]) -> list[Any]:
 
 def _text(text: str, lines: _Numbers) -> list[int]:
     out: list[int] = []
-    end = -1  # of the range that the last numbers are
+    end = -1  # end of the range that `out` describes last
     for line in tight(text):
         number = lines(line)
         if number != end:
@@ -210,12 +216,13 @@ def _lines(numbers: Sequence[int], lines: list[str]) -> Iterator[str]:
 
 
 def tight(text: str) -> list[str]:
-    """Lines of WGSL, which has no texts in quotes, without comments and spaces that no token needs; brackets that end a block
-    stand behind its last line."""
+    """Returns the lines of WGSL, which has no string literals, without comments and unnecessary spaces.
+
+    A bracket that ends a block is appended to its last line."""
     out: list[str] = []
     for line in text.split("\n"):
         code = " ".join(re.sub(r"//.*", "", line).split())
-        # Between two signs a space stays: they could be another sign together.
+        # A space between two operators stays, because together they could be a different token.
         code = re.sub(r"(?<=\w) (?=\W)|(?<=\W) (?=\w)|(?<=[(){}\[\],;:]) | (?=[(){}\[\],;:])", "", code)
         if code == "}" and out:
             out[-1] += code
