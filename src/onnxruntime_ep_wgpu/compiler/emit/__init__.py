@@ -1,8 +1,9 @@
-"""WGSL from fused groups.
+"""Generates WGSL from fused groups.
 
-`kernel_text` makes one of a group, and `alike` one for all groups that differ in names and weights: `calls` its text with a
-template and `maps` that without, in `transposed` through a tile. Both write with `writer` (memory, bindings, the module) through
-the accessors of `accessor`, about a `position`, over `storage` (elements narrower than a word) and `packed_runs` (of weights).
-`expression` writes the expressions of maps, by the operations of `scalar`; a `value` is typed text; `uniforms` are dims in texts.
-`prelude` puts the functions of `wgsl/prelude/` into the kernels that use them, with one return each by `branches`.
+- `kernel_text`: the text of a group's kernel; `alike`: one text for groups that differ only in names and weights.
+- `calls`: a kernel with a template; `maps`: a kernel of maps, in `transposed` through a tile.
+- `writer`: memory, bindings and the module; `uniforms`: dims in texts.
+- `accessor`: reads and computes elements, over `position`, `storage` (elements narrower than a word) and `packed_runs` (weights).
+- `expression`: the expressions of maps, with the operations of `scalar`; `value`: typed text.
+- `prelude`: adds the functions of `wgsl/prelude/` that a kernel uses; `branches`: gives each a single return.
 """

@@ -1,7 +1,7 @@
-"""Element access: from (view, position) to WGSL, through memory or through the maps fused into the kernel.
+"""Element access: turns (view, position) into WGSL, through memory or through the maps fused into the kernel.
 
-A tensor in memory is loaded at the position that its view shows; a tensor of a fused map is computed from its operands at
-that position, once per position and function. What a kernel computes it never loads: such a load raises.
+A tensor in memory is loaded at the position that its view shows. A tensor of a fused map is computed from its operands at that
+position, once per position and function. A kernel never loads a tensor that it computes: such a load raises.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ LETTERS = tuple("abcdefgh")  # names of an accessor's coordinates
 
 
 class Accessors:
-    """Generates element accesses for one kernel, and the functions that they take: `functions`, text by name.
+    """Generates element accesses for one kernel. `functions` has the functions they need, text by name.
 
-    `bind` names the buffer of a tensor that the kernel loads, `uniforms` give the text of a dim, `lanes` says how many elements
-    of a type share a word, `word` is the text of a buffer's word at an index, `vectors` are bound as arrays of four elements and
-    `eights` of 16 bytes, and `fours` are dims that are multiples of 4 here.
+    - `bind` returns the name of the buffer of a tensor that the kernel loads.
+    - `uniforms` returns the text of a dim.
+    - `lanes` returns how many elements of a type share a word.
+    - `word` returns the text of a buffer's word at an index.
+    - `vectors` are bound as arrays of four elements, `eights` as arrays of 16 bytes.
+    - `fours` are dims that are multiples of 4 in this kernel.
     """
 
     def __init__(
@@ -60,8 +63,11 @@ class Accessors:
     # ---- reading
 
     def element(self, view: View, position: Position) -> TypedValue:
-        """The element that `view` shows at a position, of the compute type of its tensor; at a position of four elements all
-        of them, or the one that is the same for all. 64-bit integers are asked for one by one."""
+        """Returns the element that `view` shows at a position, with the compute type of its tensor.
+
+        At a position of four elements it returns all of them, or one that is the same for all. 64-bit integers must be requested
+        one by one.
+        """
         tensor = view.tensor
         if tensor.is_literal:
             return self._literal(tensor)
@@ -74,7 +80,7 @@ class Accessors:
         return self._at(tensor, at)
 
     def _at(self, tensor: Tensor, at: Position) -> TypedValue:
-        """The element of a tensor at a position of its own."""
+        """Returns the element of a tensor at a position in this tensor."""
         known, kind = at.scope.known, tensor.dtype.compute or ""
         if (tensor, at) in known:
             return known[tensor, at]
@@ -90,7 +96,8 @@ class Accessors:
         return known[tensor, at]
 
     def _has_vectors(self, tensor: Tensor, at: Position) -> bool:
-        """Whether four neighbours of a tensor are one value: loaded at once, or calculated by what has vectors."""
+        """Returns whether four neighbours of a tensor are one value: loaded together, or computed by operations that have
+        vectors."""
         if (tensor, at) in at.scope.known:
             return True
         if tensor not in self.maps:
@@ -106,8 +113,10 @@ class Accessors:
         return TypedValue(f"{self.scalars.type(kind, 4)}({', '.join(e.text for e in elements)})", kind, 4)
 
     def _literal(self, tensor: Tensor) -> TypedValue:
-        """A weight of one element: a constant, or where kernels are shared between layers the bits of a float that layers have
-        of their own, as a uniform."""
+        """Returns a weight of one element as a constant.
+
+        If layers share the kernel, a float that differs between layers is a uniform with its bits.
+        """
         value = np.asarray(tensor.data.numpy() if hasattr(tensor.data, "numpy") else tensor.data).reshape(-1)[0]
         kind = tensor.dtype.compute or ""
         if self.uniforms.shared and kind == "f32" and np.isfinite(number := np.float32(value)):
@@ -129,7 +138,8 @@ class Accessors:
         return to_wgsl(node.expression, operands, node.constants, self.scalars, node.output.dtype.compute or "")
 
     def _function(self, node: Map, width: int = 1) -> str:
-        """The name of the function that a map with a body is, or of that for four `neighbours`, or for sixteen bytes."""
+        """Returns the name of the function for a map with a body, or of its variant for four `neighbours` or for sixteen
+        bytes."""
         if (node, width) not in self._of_maps:
             name = self._of_maps[node, width] = f"map{len(self._of_maps)}"
             parameters = ", ".join(f"{c}: u32" for c in node.coordinates)
@@ -139,12 +149,13 @@ class Accessors:
         return self._of_maps[node, width]
 
     def _body(self, node: Map, prefix: str, width: int) -> str:
-        """A map's body with its operands' accessors declared and in its slots, and constants and dims in place."""
+        """Returns a map's body with accessors in its slots, and with constants and dims. Declares the accessors of its
+        operands."""
         padding = node.constants.get(PADDING, "")
         lanes = 4 if width == 4 else 1
         marks = {"out_t": self._type(node.output, lanes)}
         marks["padding"] = f"{marks['out_t']}({padding})"
-        if width == 16:  # four words, as they are in memory
+        if width == 16:  # four words, as in memory
             view = bytes_of(node.reads[0].tensor)
             flip = 0x80 if view is not None and view.dtype is DType.UINT8 else 0
             marks["padding"] = f"vec4<u32>({((int(padding) & 0xFF) ^ flip) * 0x01010101}u)"
@@ -170,7 +181,7 @@ class Accessors:
     # ---- memory
 
     def loaded(self, buffer: str, tensor: Tensor, index: str) -> str:
-        """The element at a flat index of memory, as its compute type. Narrow types are parts of 32-bit words."""
+        """Returns the element at a flat index of memory, in its compute type. Narrow types are parts of 32-bit words."""
         dtype = tensor.dtype
         count = self.lanes(dtype)
         if tensor in self.vectors and count == 1:
@@ -184,7 +195,7 @@ class Accessors:
         return f"f32({loaded})" if dtype is DType.FLOAT16 else loaded
 
     def loaded4(self, buffer: str, tensor: Tensor, at: Position) -> str:
-        """The four elements at a position of four of a tensor in `vectors`, as a vec4 of their compute type."""
+        """Returns the four elements at a position of four of a tensor in `vectors`, as a vec4 of their compute type."""
         dtype, together = tensor.dtype, self.lanes(tensor.dtype)
         if together > 4:  # a part of a word
             word = self.word(buffer, f"{at.number} / {together}u")
@@ -207,7 +218,7 @@ class Accessors:
     def vector_accessor(self, name: str, read: Read) -> None:
         """Declares `fn <name>4(a, b, ...)`, four neighbours along the last coordinate, which is a multiple of 4.
 
-        Without vector loads it is made of four scalar reads, each kept inside the last coordinate's range.
+        Without vector loads it consists of four scalar reads, each clamped to the last coordinate's range.
         """
         vector = f"vec4<{self._type(read.view.tensor)}>"
         position = self._position(read)
@@ -230,8 +241,11 @@ class Accessors:
         self._in_two_steps(name, read, vector)
 
     def _in_two_steps(self, name: str, read: Read, vector: str) -> None:
-        """Declares `<name>4_words(a, b, ...)` and `<name>4_of(words)`, which make `<name>4`: what is loaded early waits as it lies
-        in memory, in fewer registers than its elements take, and a compiler waits for it where it is used."""
+        """Declares `<name>4_words(a, b, ...)` and `<name>4_of(words)`, the two steps of `<name>4`.
+
+        A value that is loaded early then stays in its memory format, which takes fewer registers. The compiler waits for the load
+        where the value is used.
+        """
         tensor, position = read.view.tensor, self._position(read)
         if tensor in self.vectors and read.loads_vectors and (together := self.lanes(tensor.dtype)) <= 2:
             at = self._shown(position, read.view)
@@ -244,8 +258,11 @@ class Accessors:
         self._words(f"{name}4", read, position, kind, loaded, vector, value)
 
     def eight_accessor(self, name: str, read: Read) -> None:
-        """Declares `<name>8_words(a, b, ...)`, eight neighbours along the last coordinate, which is a multiple of 8, and
-        `<name>8_of(words)`, which makes halves of them, two in each of four words. Behind `vector_accessor`."""
+        """Declares `<name>8_words(a, b, ...)` and `<name>8_of(words)`. Requires `vector_accessor` first.
+
+        The first loads eight neighbours along the last coordinate, which is a multiple of 8. The second converts them to halves,
+        two in each of four words.
+        """
         tensor, position = read.view.tensor, self._position(read)
         if tensor in self.eights:
             at = self._shown(position, read.view)
@@ -257,8 +274,11 @@ class Accessors:
         self._words(f"{name}8", read, position, kind, loaded, "vec4<u32>", value)
 
     def sixteen_accessor(self, name: str, read: Read) -> None:
-        """The same of sixteen neighbours that are signed bytes, `<name>16_words` and `<name>16_of`; from a coordinate on that is a
-        multiple of 16. Behind `vector_accessor`."""
+        """Declares `<name>16_words` and `<name>16_of`, for sixteen neighbours that are signed bytes. Requires `vector_accessor`
+        first.
+
+        The last coordinate is a multiple of 16.
+        """
         position, view = self._position(read), bytes_of(read.view.tensor)
         sign = _sign(view)
         windows = windows_of(read.view.tensor)
@@ -283,7 +303,8 @@ class Accessors:
         self._words(f"{name}16", read, position, "vec4<u32>", loaded, "vec4<u32>", f"it{sign}")
 
     def _fours(self, name: str, read: Read, count: int) -> str:
-        """Calls of an accessor of four neighbours for as many fours behind each other, inside the last coordinate's range."""
+        """Returns calls of an accessor of four neighbours for `count` consecutive fours, clamped to the last coordinate's
+        range."""
         *outer, last = LETTERS[: len(read.groups)]
         top = self.dim((product(read.extents[-1]) - 1) // 4 * 4)
         places = [f"min({last} + {4 * k}u, {top})" if k else last for k in range(count)]
@@ -292,15 +313,19 @@ class Accessors:
     def _words(
         self, name: str, read: Read, position: Position, kind: str, loaded: str, result: str, value: str
     ) -> None:
-        """Declares `<name>_words(a, b, ...)`, what is `loaded`, of a type `kind`, and `<name>_of(it)`, the `value` of it."""
+        """Declares `<name>_words(a, b, ...)`, which returns `loaded` with type `kind`, and `<name>_of(it)`, which returns
+        `value`."""
         words = f"{name}_words"
         self.functions[f"{words}_t"] = f"alias {words}_t = {kind};"
         self.functions[words] = fn(words, _parameters(read), [*position.scope.lines, f"return {loaded};"], f"{words}_t")
         self.functions[f"{name}_of"] = fn(f"{name}_of", f"it: {words}_t", [f"return {value};"], result)
 
     def _calculates_vectors(self, read: Read) -> bool:
-        """True when an operand is a map of narrow integers, several of which are a word: weights that become real numbers, or
-        bytes less their zero point; or of floats of which it loads four at a time."""
+        """Returns whether an operand is a map that can be computed four elements at a time.
+
+        Such a map reads narrow integers, several of which share a word: weights that become real numbers, or bytes minus their
+        zero point. Or it reads floats that it loads four at a time.
+        """
         node = self.maps.get(read.view.tensor)
         if node is None or not (node.inline and node.is_pointwise and read.loads_vectors):
             return False
@@ -312,11 +337,12 @@ class Accessors:
     # ---- runs
 
     def run_accessor(self, name: str, read: Read, *, bytewise: bool = False) -> None:
-        """Declares `fn <name>(a, b, ...)`, a `struct` of vec4s `v` and a factor `scale`: elements b to b + run - 1.
+        """Declares `fn <name>(a, b, ...)`, a `struct` of vec4s `v` and a factor `scale`: the elements b to b + run - 1.
 
-        A map of packed weights loads whole words, and its parameters once; what multiplies all of them is the factor. It can
-        also be had in two steps, `<name>_of(<name>_words(a, b, ...))`: words take fewer registers than what is in them. With
-        `bytewise`, `<name>_bytes_of(words)` is the same as words `v` of signed bytes: integers less their zero point.
+        A map of packed weights loads whole words, and its parameters once. `scale` is the common factor of all elements. The
+        access is also available in two steps, `<name>_of(<name>_words(a, b, ...))`, since words take fewer registers than their
+        elements. With `bytewise`, `<name>_bytes_of(words)` returns the elements as words `v` of signed bytes: integers minus
+        their zero point.
         """
         count, kind = read.run // 4, self._type(read.view.tensor)
         node = self.maps.get(read.view.tensor)
@@ -356,7 +382,7 @@ class Accessors:
 
     def _shown(self, position: Position, view: View) -> Position:
         at = position.through(view)
-        assert at is not None  # as for every position of one element
+        assert at is not None  # holds for every position of one element
         return at
 
     def _position(self, read: Read, width: int = 1) -> Position:
@@ -364,12 +390,12 @@ class Accessors:
 
 
 def _sign(view: View | None) -> str:
-    """What makes four words of bytes signed ones."""
+    """Returns the operation that makes four words of unsigned bytes signed."""
     return " ^ vec4<u32>(0x80808080u)" if view is not None and view.dtype is DType.UINT8 else ""
 
 
 def coordinates(groups: Sequence[int]) -> list[str]:
-    """The parameters of an accessor over these groups of axes."""
+    """Returns the parameters of an accessor over these groups of axes."""
     return [f"{c}: u32" for c in LETTERS[: len(groups)]]
 
 
@@ -378,13 +404,13 @@ def _parameters(read: Read) -> str:
 
 
 def fn(name: str, parameters: str, lines: Sequence[str], result: str = "") -> str:
-    """A function in WGSL, of lines of statements."""
+    """Returns a WGSL function with these lines of statements."""
     body = "\n".join(f"  {line}" for line in lines)
     return f"fn {name}({parameters}){f' -> {result}' if result else ''} {{\n{body}\n}}"
 
 
 def constant(value: float | int | str | bool) -> str:
-    """A constant of a body as WGSL text; strings are text already (a function or type name)."""
+    """Returns a constant of a body as WGSL text. Strings are text already (a function or type name)."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -395,12 +421,12 @@ def constant(value: float | int | str | bool) -> str:
 
 
 def substitute(text: str, marks: Mapping[str, str]) -> str:
-    """Replaces `$name` by its text; an unknown name is a mistake in a kernel and raises KeyError."""
+    """Replaces `$name` by its text. An unknown name is a bug in a kernel and raises KeyError."""
     return re.sub(r"\$(\w+)", lambda m: marks[m[1]], text)
 
 
 def _wrapped(value: TypedValue, dtype: DType) -> TypedValue:
-    """A value calculated in 32 bits as the narrow integer it stands for, so that fused operators see what was stored."""
+    """Returns a value computed in 32 bits as the narrow integer it represents, so that fused operators see the stored value."""
     if not dtype.is_integer or dtype.bits >= 32:
         return value
     return TypedValue(f"extractBits({value.text}, 0u, {dtype.bits}u)", value.kind, value.width)

@@ -1,9 +1,8 @@
-"""Groups that are alike: layers of a network, whose kernels are generated once.
+"""Generates the kernels of equal groups once, such as those of a network's layers.
 
-In: a fused group. Out: a key, and the tensors that it has in order. Invariant: groups with equal keys have the same kernel, with
-the tensors of one in the places of those of the other. A key has all that nodes and tensors are made of, field by field, so that
-a new field is in it; but for names, and for weights that are no part of the text. Tensors and nodes are numbers in it, in the order
-in which they are met.
+In: a fused group. Out: a key, and the group's tensors in order. Invariant: groups with equal keys have the same kernel, with
+corresponding tensors. A key contains all fields of nodes and tensors, so that it also covers new fields. Exceptions are names,
+and weights that are not part of the text. In the key, tensors and nodes are numbers in order of first use.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ _OF_TENSORS = {
     "producer",
     "users",
     "data",
-}  # its other readers; its values, which `_Key` looks at where they are in the text
+}  # its other readers; its values, which `_Key` reads if they are in the text
 
-# In every class they have dims, types, texts, or truth values, and tuples of these: equal ones mean the same. Of other fields
-# numbers and truth values are distinguished, and tensors and nodes numbered.
+# In every class these fields have dims, types, text or booleans, or tuples of these; equal values mean the same. In other fields
+# numbers and booleans are distinguished, and tensors and nodes numbered.
 _PLAIN = {
     "dtype", "shape", "storage", "elements", "kept", "axes", "offset", "groups", "reuse", "vector", "run", "here", "expression",
     "body", "coordinates", "cost", "inline", "neighbours", "iterations", "template", "flops", "repeats", "loop_carried",
     "workgroups", "workgroup_size", "guard", "product_bytes",
 }  # fmt: skip
-_ATOMS = {int, str, type(None)}  # looked for wherever there are many, without a call for each
+_ATOMS = {int, str, type(None)}  # looked up inline where there are many, which saves a call for each
 
 KeysOfVariants = dict[int, tuple[Variant, Hashable]]
-"""By identity: layers share them, and no tensor is in them."""
+"""Keyed by identity: layers share variants, and a variant contains no tensor."""
 
 
 class Kernels:
-    """Kernels for a target, each generated once for all groups that are alike."""
+    """Kernels for a target, each generated once for all equal groups."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -50,7 +49,7 @@ class Kernels:
         self._variants: KeysOfVariants = {}
 
     def of(self, group: FusedGroup) -> Source:
-        """The kernel of a group."""
+        """Returns the kernel of a group."""
         key, tensors = key_of(group, self._variants)
         known = self._known.get(key)
         if known is None:
@@ -65,8 +64,8 @@ class Kernels:
 
 
 def key_of(group: FusedGroup, variants: KeysOfVariants | None = None) -> tuple[Hashable, list[Tensor]]:
-    """What the kernel of a group is made of, and its tensors in the order in which that has them. `variants` are those of other
-    groups."""
+    """Returns the key of a group's kernel, and its tensors in the order of the key. `variants` caches the keys of other groups'
+    variants."""
     key = _Key({} if variants is None else variants)
     nodes = tuple([key.of(it) for it in group.nodes])
     anchor = None if group.anchor is None else key.of(group.anchor)
@@ -75,7 +74,7 @@ def key_of(group: FusedGroup, variants: KeysOfVariants | None = None) -> tuple[H
 
 
 class _Key:
-    """Keys of the parts of one group."""
+    """Computes keys of the parts of one group."""
 
     def __init__(self, variants: KeysOfVariants) -> None:
         self._variants = variants
@@ -110,7 +109,7 @@ class _Key:
 
 
 _Part = Callable[[_Key, Any], Hashable]
-"""The key of a value of one class."""
+"""Computes the key of a value of one class."""
 
 
 class _Kinds(dict[type, _Part]):
@@ -148,7 +147,7 @@ def _part(kind: type) -> _Part:
 
 @cache
 def _fields(kind: Any) -> _Part:
-    """The key of a dataclass: what `_PLAIN` fields have, at once, and those of the others."""
+    """Returns the key function of a dataclass. It reads all `_PLAIN` fields at once."""
     left_out = _NAMES | (_OF_TENSORS if kind is Tensor else set())
     names = [it.name for it in fields(kind) if it.name not in left_out]
     plain, others = (_reader([it for it in names if (it in _PLAIN) == known]) for known in (True, False))

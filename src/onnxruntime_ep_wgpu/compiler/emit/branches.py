@@ -1,8 +1,8 @@
-"""Functions in WGSL without `else`, and with one `return`, at their end.
+"""Rewrites WGSL functions without `else`, and with one `return` at their end.
 
-Kernels call these functions many times, and drivers inline each call. SwiftShader's compiler takes twice as long for each `if` with
-two branches in a loop, and a `return` in the middle is one as well: a product of 6 KB with 40 such calls took gigabytes, and never
-ended. An `if` with one branch costs it nothing.
+Kernels call these functions many times, and drivers inline each call. SwiftShader's compile time doubles with each `if` that has
+two branches in a loop. A `return` in the middle counts as such a branch too. A product of 6 KB with 40 such calls took gigabytes
+and never finished. An `if` with one branch costs nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ _CONSTANT = re.compile(rf"{_RESULT} = (?:[\w<>]+\()?-?[\w.]*\)?;")
 
 
 class _Tangled(Exception):
-    """A `return` stands in a loop or in a switch, or what follows it would be written twice."""
+    """A `return` is in a loop or a switch, or the code behind it would be duplicated."""
 
 
 @lru_cache(maxsize=4096)
 def with_single_branches(code: str) -> str:
-    """The function with a second `if` for each `else`, and for what follows an `if` that returns; as it is where that cannot be."""
+    """Returns the function with a second `if` for each `else` and for the code behind an `if` that returns.
+
+    Returns it unchanged if that is impossible.
+    """
     function = _FUNCTION.fullmatch(code) if _BRANCHES.search(code) else None
     if function is None:
         return code
@@ -43,13 +46,13 @@ def with_single_branches(code: str) -> str:
 
 
 class _Function:
-    """The statements of a function; it counts the conditions that get names."""
+    """The statements of a function. It counts the named conditions."""
 
     def __init__(self) -> None:
         self._conditions = 0
 
     def nested(self, statements: Sequence[str]) -> list[str]:
-        """The statements without `else` and without `return`."""
+        """Returns the statements without `else` and `return`."""
         lines: list[str] = []
         for number, statement in enumerate(statements):
             rest = statements[number + 1 :]
@@ -72,7 +75,7 @@ class _Function:
         return lines
 
     def _chain(self, parts: list[tuple[str, list[str]]], rest: Sequence[str]) -> list[str]:
-        """An `if`, its `else`s, and the statements behind it, which follow each branch that does not return."""
+        """Rewrites an `if`, its `else`s and the statements behind it. The latter follow each branch that does not return."""
         (condition, block), *others = parts
         if not condition:
             return self._followed(block, rest)
@@ -105,12 +108,12 @@ def _is_if(statement: str) -> bool:
 
 
 def _followers(parts: list[tuple[str, list[str]]]) -> int:
-    """How many of the ways through an `if` go on behind it."""
+    """Returns how many paths through an `if` continue behind it."""
     return sum(not _ends(block) for _, block in parts) + (parts[-1][0] != "")
 
 
 def _ends(block: Sequence[str]) -> bool:
-    """Whether nothing runs behind these statements: the last is a `return`, or an `if` whose branches all end so."""
+    """Returns whether no code runs behind these statements: the last one is a `return`, or an `if` with only such branches."""
     if block and _is_if(block[-1]):
         parts = _parts(block[-1])
         return not parts[-1][0] and all(_ends(it) for _, it in parts)
@@ -118,7 +121,7 @@ def _ends(block: Sequence[str]) -> bool:
 
 
 def _parts(statement: str) -> list[tuple[str, list[str]]]:
-    """(condition in parentheses, statements) of the branches of an `if`; the condition of an `else` is ""."""
+    """Returns (condition in parentheses, statements) of the branches of an `if`. The condition of an `else` is ""."""
     parts, begin, opened, depth = [], 0, 0, 0
     for mark in _BRACES.finditer(statement):
         depth += 1 if mark[0] == "{" else -1
@@ -132,7 +135,7 @@ def _parts(statement: str) -> list[tuple[str, list[str]]]:
 
 
 def _statements(text: str) -> list[str]:
-    """The statements of a block; an `else` belongs to its `if`."""
+    """Returns the statements of a block. An `else` belongs to its `if`."""
     statements, begin, depth = [], 0, 0
     for mark in _MARKS.finditer(text):
         if mark[0] in "({":

@@ -1,4 +1,4 @@
-"""The text of a Call: its template with accessors for operands, results and what is fused between them.
+"""The text of a Call: its template, with accessors for operands, results and fused maps.
 
 In: a Call and the `Writer` of its group. Out: the texts of its variants, which share all functions.
 """
@@ -23,7 +23,7 @@ from .writer import VariantText, Writer, placed_in_fours
 
 
 def call_texts(w: Writer, call: Call) -> list[VariantText]:
-    """The variants of a Call. Functions are the same of all that multiply matrices of subgroups, and of all others."""
+    """Returns the texts of a Call's variants. Those with subgroup matrices share functions, and so do all others."""
     texts: dict[Variant, VariantText] = {}
     for eights in (False, True):
         variants = [it for it in call.variants if it.by_matrices is eights]
@@ -37,7 +37,7 @@ def call_texts(w: Writer, call: Call) -> list[VariantText]:
 
 
 def _texts(w: Writer, call: Call, variants: Sequence[Variant], eights: bool) -> list[VariantText]:
-    """Those of variants that share their functions; `eights`: these ask for 16 bytes at a time."""
+    """Returns the texts of variants that share their functions. `eights`: they load 16 bytes at a time."""
     access = w.access
     bytewise = any(dict(it.constants).get("DOTS") for it in variants)
     marks = {n: w.dim(d) for n, d in call.parameters.items()}
@@ -88,14 +88,14 @@ def _texts(w: Writer, call: Call, variants: Sequence[Variant], eights: bool) -> 
             text = re.sub(rf"\blanes_(sum|max)\(lane, {variant.workgroup_size}u, ", r"workgroup_\1(lane, ", text)
         together = (
             "group_" in text and re.search(r"\b(workgroup|subgroup)_(?!matrix_)\w", text) is not None
-        )  # which takes long to find none
+        )  # a cheap test before the slow search
         main = w.main(variant.workgroup_size, variant.workgroups, together)
         texts.append(w.text(variant.guard, variant.workgroups, f"{text}\n{main}"))
     return texts
 
 
 def _vectors_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
-    """The tensors that a call reads and writes four elements at a time."""
+    """Returns the tensors that a call reads and writes four elements at a time."""
     loaded = {
         r.view.tensor
         for r in call.operands.values()
@@ -114,7 +114,7 @@ def _vectors_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
     written = [tensor for it in call.results.values() if it.in_fours for tensor in (it.tensor, *it.also)]
     behind = [node for node in w.fused.values() if any(w.follows(node.output, it) for it in written)]
     read = [view for node in behind for view in node.reads]
-    # And what maps beside the result make of such, as a residual of bytes.
+    # Also tensors read by maps of other operands, such as a residual in bytes.
     beside = [w.fused[view.tensor] for view in read if view.tensor in w.fused]
     read += [view for node in beside if node.is_pointwise for view in node.reads]
     loaded |= {v.tensor for v in read if v.tensor in w.loads and _shows_fours(w, v)}
@@ -126,7 +126,7 @@ def _vectors_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
 
 
 def _eights_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
-    """The tensors of halves or bytes that a call reads 16 bytes at a time, and nothing else in its kernel reads."""
+    """Returns the tensors of halves or bytes that a call reads 16 bytes at a time, and that nothing else in its kernel reads."""
     found = {
         it.view.tensor: it.vector and it.loads_together(8)
         for it in call.operands.values()
@@ -143,8 +143,10 @@ def _eights_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
 
 
 def _packed(w: Writer, tensor: Tensor) -> set[Tensor]:
-    """What an inlined map of narrow integers reads four elements at a time: these, which are parts of words, and their scales
-    where four neighbours have one each."""
+    """Returns what an inlined map of narrow integers reads four elements at a time.
+
+    These are the integers, as parts of words, and their scales if four neighbours have one each.
+    """
     node = w.fused.get(tensor)
     if node is None or not node.is_pointwise:
         return set()
@@ -154,7 +156,7 @@ def _packed(w: Writer, tensor: Tensor) -> set[Tensor]:
 
 
 def _together(w: Writer, read: Read) -> set[Tensor]:
-    """What an inlined map reads four `neighbours` of at a time."""
+    """Returns what an inlined map reads as four `neighbours` at a time."""
     node = w.fused.get(read.view.tensor)
     if node is None or not node.neighbours or not read.loads_vectors:
         return set()
@@ -163,7 +165,7 @@ def _together(w: Writer, read: Read) -> set[Tensor]:
 
 
 def _scaled(w: Writer, read: Read) -> set[Tensor]:
-    """What an inlined map of floats reads four elements of at a time, where it does so of all that it reads."""
+    """Returns what an inlined map of floats reads four elements at a time, if that is possible for all of its operands."""
     node = w.fused.get(read.view.tensor)
     if node is None or not (node.inline and node.is_pointwise and read.loads_vectors):
         return set()
@@ -173,14 +175,15 @@ def _scaled(w: Writer, read: Read) -> set[Tensor]:
 
 
 def _shows_fours(w: Writer, view: View) -> bool:
-    """Whether every four elements of a view are known to be four neighbours in memory, which WGSL has a vector for, or one word."""
+    """Returns whether every four elements of a view are known to be four neighbours in memory, as a WGSL vector or as one
+    word."""
     together = view.factors and view.factors[-1].stride == 1 and w.lanes(view.dtype) in (1, 4)
     needs = view.fours if together and view.dtype.compute in ("f32", "i32", "u32") else None
     return needs is not None and all(quotient(d, 4) is not None for d in (*needs, view.tensor.size))
 
 
 def _put(w: Writer, name: str, write: Write) -> str:
-    """`fn <name>_put(coordinates..., value)`: the fused maps that follow a Call's result, then the stores."""
+    """Returns `fn <name>_put(coordinates..., value)`: the fused maps behind a Call's result, then the stores."""
     tensor = write.tensor
     position = _position(w, tensor.shape, write.groups)
     scope = position.scope
@@ -194,7 +197,7 @@ def _put(w: Writer, name: str, write: Write) -> str:
 
 
 def _max(w: Writer, name: str, write: Write) -> str:
-    """`fn <name>_max(coordinates..., value)`: the largest value of all that are given for an element stays."""
+    """Returns `fn <name>_max(coordinates..., value)`: keeps the largest of all values for an element."""
     position = _position(w, write.tensor.shape, write.groups)
     index = w.place(write.tensor, position).number
     stored = w.raise_word(w.bindings[write.tensor.memory], index, "value")
@@ -202,7 +205,7 @@ def _max(w: Writer, name: str, write: Write) -> str:
 
 
 def _put4(w: Writer, name: str, write: Write) -> str:
-    """`fn <name>_put4(coordinates..., value)`, four elements along the last coordinate, which is a multiple of 4."""
+    """Returns `fn <name>_put4(coordinates..., value)`, four elements along the last coordinate, which is a multiple of 4."""
     tensor = write.tensor
     if not write.in_fours:
         extents = split_groups(tensor.shape, write.groups)
@@ -225,12 +228,12 @@ def _put4(w: Writer, name: str, write: Write) -> str:
 
 
 def _values(write: Write) -> list[str]:
-    """The parameters of a store accessor that are elements, of the result and of what is given with it."""
+    """Returns the parameters of a store accessor that are elements: of the result, and of the tensors stored with it."""
     return ["value", *(f"value{k}" for k in range(1, 1 + len(write.also)))]
 
 
 def _know(write: Write, position: Position) -> None:
-    """Says what the parameters of a store accessor are."""
+    """Registers the parameters of a store accessor as known elements."""
     for name, tensor in zip(_values(write), (write.tensor, *write.also), strict=True):
         position.scope.known[tensor, position] = TypedValue(name, tensor.dtype.compute or "", position.width)
 
@@ -244,13 +247,13 @@ def _storing(w: Writer, name: str, write: Write, width: int, lines: list[str]) -
 
 
 def _position(w: Writer, shape: Shape, groups: tuple[int, ...], width: int = 1) -> Position:
-    """Where the parameters of an accessor over these groups of axes are."""
+    """Returns the position of the parameters of an accessor over these groups of axes."""
     extents = split_groups(shape, groups)
     return Position(w.access.scope(), LETTERS[: len(extents)], extents, width)
 
 
 def _inner(w: Writer, name: str, inner: Inner) -> str:
-    """`fn <name>(coordinates..., value)`: what the maps in the middle of a Call make of a value."""
+    """Returns `fn <name>(coordinates..., value)`: applies the inner maps of a Call to a value."""
     position = _position(w, inner.source.shape, inner.groups)
     kind = inner.source.dtype.compute or ""
     position.scope.known[inner.source, position] = TypedValue("value", kind)
@@ -260,7 +263,7 @@ def _inner(w: Writer, name: str, inner: Inner) -> str:
 
 
 def _carried(w: Writer, name: str, write: Write) -> str:
-    """`fn <name>_at(coordinates...)`: what a Call stored before, here or in the dispatch before. Its template says when."""
+    """Returns `fn <name>_at(coordinates...)`: a value that the Call stored before, in this dispatch or the previous one."""
     position = _position(w, write.tensor.shape, write.groups)
     value = w.access.loaded(w.bindings[write.tensor], write.tensor, position.number)
     kind = w.scalars.type(write.tensor.dtype.compute or "")

@@ -1,4 +1,4 @@
-"""WGSL of expressions (`ir/expression.py`), and of what else a body asks for by name."""
+"""WGSL of expressions (`ir/expression.py`), and of the functions that a body uses by name."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .value import TypedValue
 def to_wgsl(
     expression: str, names: Mapping[str, TypedValue], constants: Mapping[str, Constant], scalars: Scalars, kind: str
 ) -> TypedValue:
-    """WGSL of an expression whose result has compute type `kind`; `names` are operands, `constants` attribute values.
+    """Returns the WGSL of an expression with result kind `kind`. `names` are operands, `constants` attribute values.
 
-    The result is as wide as the widest operand. Raises TypeError for what has no meaning.
+    The result is as wide as the widest operand. Raises TypeError for an invalid expression.
     """
     return evaluated(expression, names, constants, scalars, kind)
 
 
 def in_body(function: Function | Bits, scalars: Scalars) -> str:
-    """WGSL of what stands for a name of a map's body, over names that are variables there."""
+    """Returns the WGSL that replaces a name in a map's body. The parameters are variables there."""
     if isinstance(function, Bits):
         return written(function)
     names = {name: TypedValue(name, kind) for name, kind in function.parameters}

@@ -1,4 +1,4 @@
-"""One fused group to one kernel: WGSL per variant, bindings, uniforms and the number of workgroups."""
+"""Generates the kernel of a fused group: WGSL per variant, bindings, uniforms and the number of workgroups."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .writer import Writer
 
 @dataclass
 class Source:
-    """A generated kernel. `bindings` are tensors in binding order with True for written ones, and the range that is bound,
-    None for all of it; uniforms follow them. It is dispatched `repeats` times.
+    """A generated kernel, which is dispatched `repeats` times.
 
-    `makes_infinity`: its own text, without the functions it shares with others, has an infinite constant.
+    `bindings` are tensors in binding order, with True for written ones, and the bound range, None for the whole tensor. Uniforms
+    follow them. `makes_infinity`: its own text, without shared functions, has an infinite constant.
     """
 
     variants: list[tuple[Dim, str, Dim]]  # guard, WGSL, workgroups
@@ -33,8 +33,10 @@ class Source:
 
 
 def generate(group: FusedGroup, target: Target) -> Source:
-    """WGSL for a fused group. Bindings and uniforms are the same for all its variants, and as many as fusion counted: never more
-    than the target has."""
+    """Returns the kernel of a fused group. All variants have the same bindings and uniforms.
+
+    The number of bindings is the one that fusion counted, and never exceeds the target's limit.
+    """
     w = Writer(group, target)
     anchor, pairs = w.group.anchor, w.scalars.pairs
     variants = call_texts(w, anchor) if anchor is not None else map_texts(w)

@@ -1,5 +1,7 @@
-"""The text of a kernel without a Call: four elements at a time where their number allows it, through a tile in workgroup memory
-where it reads across rows, and one by one.
+"""The text of a kernel without a Call.
+
+Such a kernel computes four elements at a time if their number allows it, otherwise one by one. If it reads across rows, it uses a
+tile in workgroup memory.
 
 In: the `Writer` of a group of maps. Out: the texts of its variants, the last of which serves every size.
 """
@@ -19,11 +21,11 @@ from .transposed import ROWS, TILE, WORKGROUP, TransposedRead, transposed_read
 from .value import TypedValue
 from .writer import VariantText, Writer, placed_in_fours
 
-MOST_ASSUMED = 6  # multiples of 4 that a variant asks for; a check of each is made for every set of sizes
+MOST_ASSUMED = 6  # multiples of 4 that a variant requires; each is checked for every set of sizes
 
 
 def map_texts(w: Writer) -> list[VariantText]:
-    """The variants of a kernel without a Call: four elements at a time where their number allows it, and one by one."""
+    """Returns the variants of a kernel without a Call: four elements at a time if their number allows it, and one by one."""
     size = w.group.stores[0].size
     texts = []
     across = transposed_read(w.group.stores, w.fused, w.loads) if maps_in_fours(w.target) else None
@@ -50,14 +52,16 @@ def map_texts(w: Writer) -> list[VariantText]:
 
 
 def _fours(w: Writer) -> tuple[frozenset[Tensor], frozenset[Dim]] | None:
-    """The tensors that are read or stored four elements at a time, and what must be multiples of 4 for it, besides what
-    always is. None when the kernel does better one by one."""
+    """Returns the tensors that are read or stored four elements at a time, and the dims that must be multiples of 4 for it.
+
+    Dims that always are multiples of 4 are omitted. Returns None if the kernel is better one by one.
+    """
     stores, maps = w.group.stores, w.fused.values()
     size = stores[0].size
     if any(w.lanes(t.dtype) > 4 for t in stores) or any(n.iterations != 0 for n in maps):
         return None
     fours: dict[Dim, None] = {size: None}
-    alone: set[Tensor] = set()  # memory that is stored one by one
+    alone: set[Tensor] = set()  # memory that is stored one element at a time
     for tensor in stores:
         needs = placed_in_fours(tensor)
         if not w.has_vectors(tensor) or needs is None or any(isinstance(d, int) and d % 4 for d in needs):
@@ -83,7 +87,7 @@ def _fours(w: Writer) -> tuple[frozenset[Tensor], frozenset[Dim]] | None:
 
 
 def _fours_text(w: Writer, guard: Dim, shape: MapShape) -> VariantText:
-    """Each invocation makes four consecutive elements, then those as far on as a workgroup makes in one step."""
+    """Each invocation computes four consecutive elements per step. Steps are one workgroup apart."""
     stored = w.group.stores
     size = stored[0].size
     position = Position(w.access.scope(), ("i",), (stored[0].shape,), 4)
@@ -98,7 +102,7 @@ def _fours_text(w: Writer, guard: Dim, shape: MapShape) -> VariantText:
 
 
 def _transposed_text(w: Writer, guard: Dim, across: TransposedRead) -> VariantText:
-    """Each workgroup loads a tile along its rows, and makes and stores the elements of it along its columns."""
+    """Each workgroup loads a tile along its rows, and computes and stores its elements along its columns."""
     view, factors, access, dim = across.view, across.factors, w.access, w.dim
     kind, element = view.dtype.compute or "", w.scalars.type(view.dtype.compute or "")
     position = Position(access.scope(), ("i",), (w.group.stores[0].shape,))
@@ -127,7 +131,8 @@ def _transposed_text(w: Writer, guard: Dim, across: TransposedRead) -> VariantTe
 
 
 def _single_text(w: Writer, pack: int, shape: MapShape) -> VariantText:
-    """Each invocation makes `pack` consecutive elements, whole words of every output, as often as `shape` says."""
+    """Each invocation computes `pack` consecutive elements per step, whole words of every output. `shape` has the number of
+    steps."""
     stored = w.group.stores
     size = stored[0].size
     position = Position(w.access.scope(), ("i",), (stored[0].shape,))

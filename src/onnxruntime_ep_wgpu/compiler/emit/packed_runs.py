@@ -1,7 +1,7 @@
-"""Runs of elements of packed weights, several of which a word of memory has: loaded as words, taken apart where they are used.
+"""Runs of packed weights, several of which share a word of memory: loaded as words, unpacked where they are used.
 
-In: a map of packed weights and a position. Out: what is loaded there for a run, and the WGSL of its elements, but for a factor that
-they have in common.
+In: a map of packed weights and a position. Out: the loads of a run there, and the WGSL of its elements without their common
+factor.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ from .value import TypedValue
 
 @dataclass(frozen=True)
 class PackedRun:
-    """A run of elements of a map of packed weights: the members of a struct of its words and of what its operands have in common
-    for them, and the values of these; and of such a struct `it` the words, what is in common, and how elements are made: the
-    `rest` of the map's expression of them, which are `name` there, and a factor. `zero` is the zero point that the rest
-    subtracts, where it is known to be a whole number."""
+    """A run of elements of a map of packed weights.
+
+    - `members`, `loaded`: the members of a struct with its words and the common values of its operands, and their values.
+    - `words`, `same`: these parts of such a struct `it`.
+    - `rest`, `factor`: the map's expression, in which the elements are `name`, split into a product.
+    - `zero`: the zero point that `rest` subtracts, if it is known to be a whole number.
+    """
 
     node: Map
     name: str
@@ -38,7 +41,7 @@ class PackedRun:
 
     @property
     def dtype(self) -> DType:
-        """Of an element in memory."""
+        """The type of an element in memory."""
         return self.node.operands[self.name].view.dtype
 
 
@@ -50,8 +53,7 @@ def packed_run_of(
     element: Callable[[View, Position], TypedValue],
     word: Callable[[Tensor, str], str],
 ) -> PackedRun:
-    """Of a map of packed weights: what is loaded for a run, and what becomes of it. `element` is the access to one, `word` a word
-    of a tensor's memory at an index."""
+    """Returns the run at a position. `element` accesses an element, `word` a word of a tensor's memory at an index."""
     same = {n: element(r.view, at) for n, r in node.operands.items() if not r.view.is_whole}
     (name,) = (n for n, r in node.operands.items() if r.view.is_whole and not r.view.tensor.is_literal)
     same |= {n: element(r.view, at) for n, r in node.operands.items() if n not in same and n != name}
@@ -71,12 +73,12 @@ def packed_run_of(
 
 
 def numbers(run: PackedRun, scalars: Scalars) -> tuple[list[str], list[str]]:
-    """Statements, and the elements of a run in fours but for their factor."""
+    """Returns statements, and the elements of a run in fours, without their factor."""
     dtype, zero = run.dtype, run.zero
     floats, excess, flip = mantissas(run.words, dtype)
     lines, texts = [], []
     for k, (text, beyond) in enumerate(zip(floats, excess, strict=True)):
-        if zero is not None:  # the two are subtracted at once, which is exact for whole numbers
+        if zero is not None:  # both are subtracted at once, which is exact for whole numbers
             lines.append(f"let z{k} = vec4<f32>({', '.join(map(repr, beyond))}) + vec4<f32>({zero} + {float(flip)!r});")
             texts.append(f"({text} - z{k})")
             continue
@@ -87,7 +89,7 @@ def numbers(run: PackedRun, scalars: Scalars) -> tuple[list[str], list[str]]:
 
 
 def _zero_point(expression: str, name: str, node: Map, same: Mapping[str, TypedValue]) -> str | None:
-    """The zero point in `f32(name) - zero`, an f32, where it is known to be a whole number; else None."""
+    """Returns the zero point in `f32(name) - zero`, an f32, if it is known to be a whole number, else None."""
     if expression == f"f32({name})":
         return "0.0"
     before, _, zero = expression.partition(" - ")

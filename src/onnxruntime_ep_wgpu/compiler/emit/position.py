@@ -1,12 +1,11 @@
-"""Positions: which element a piece of generated code is about.
+"""Positions: the element that a piece of generated code refers to.
 
-A `Position` is one row-major element number in one function, however it is written down: as coordinates over some
-grouping of axes, or as the number itself. Tensors of any shape whose elements correspond one to one, as those of a fused
-chain with reshapes in it do, have their elements at the same position; so "is this value known here" is a question about
-objects and never about the text of an index. What is derived from a position (its number, a digit of it, the place of an
-element that a view shows there) is written once, when it is first asked for.
+A `Position` is one row-major element number in one function, independent of its notation: coordinates over some grouping of axes,
+or the number itself. Tensors of different shapes with a one-to-one correspondence of elements, such as a fused chain with
+reshapes, have their elements at the same position. So the lookup of known values compares objects, never texts of indices. Values
+derived from a position (its number, a digit of it, the position of an element in a view) are written once, on first use.
 
-A position of `width` 4 is that element, whose number is a multiple of 4, and the next three. `lanes` are its elements.
+A position of `width` 4 is that element, which has a number that is a multiple of 4, and the next three. `lanes` are its elements.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ Extents = tuple[tuple[Dim, ...], ...]
 
 
 class FunctionScope:
-    """The straight-line statements of one function, and the elements that are known in it.
+    """The straight-line statements of one function, and the elements known in it.
 
-    `uniforms` give the text of a dim. Every name is given once and its statement stands before all uses. `fours` are dims which
-    are multiples of 4 wherever the function runs, besides those that are always.
+    `uniforms` returns the text of a dim. Each name is defined once, in front of all uses. `fours` are dims that are multiples of
+    4 where the function runs, in addition to those that always are.
     """
 
     def __init__(self, uniforms: UniformBlock, fours: frozenset[Dim] = frozenset()) -> None:
@@ -36,7 +35,8 @@ class FunctionScope:
         self._names = 0
 
     def let(self, prefix: str, text: str) -> str:
-        """A name for the value of an expression; a name or a number is its own. No prefix and number may be a type: i32."""
+        """Returns a name for the value of an expression; a name or a number is returned as it is. A prefix with a number must not
+        be a type (i32)."""
         if re.fullmatch(r"\w+", text):
             return text
         self._names += 1
@@ -45,15 +45,15 @@ class FunctionScope:
         return name
 
     def is_four(self, dim: Dim) -> bool:
-        """Whether a dim is a multiple of 4."""
+        """Returns whether a dim is a multiple of 4."""
         return dim in self.fours or quotient(dim, 4) is not None
 
 
 class Position:
-    """The element whose `coordinates[k]`, WGSL of type u32, count over the axes with `extents[k]`.
+    """An element. Its `coordinates[k]`, WGSL of type u32, count over the axes with `extents[k]`.
 
-    With `width` 4 the last coordinate is a multiple of 4, and so is the product of its extents. `part_of` is the position
-    of which this is a lane, and which one.
+    With `width` 4 the last coordinate is a multiple of 4, and so is the product of its extents. `part_of` is the position of
+    which this is a lane, and the number of the lane.
     """
 
     def __init__(
@@ -82,22 +82,22 @@ class Position:
         return self._number
 
     def coordinates(self, extents: Extents) -> list[str]:
-        """The coordinates over another grouping of axes of the same size."""
+        """Returns the coordinates over another grouping of axes of the same size."""
         if extents == self._extents:
             return list(self._coordinates)
         sizes = [product(e) for e in extents]
-        # Coordinate k is where an array that varies along group k alone has this element.
+        # Coordinate k is the index of this element in an array that varies only along group k.
         return [
             self._place(coalesce([Factor(size, int(j == k)) for j, size in enumerate(sizes)]), 0)
             for k in range(len(sizes))
         ]
 
     def through(self, view: View) -> Position | None:
-        """The position, in its tensor, of the element that a view shows here. It is this one when the view shows the
-        tensor's elements by their numbers, in whatever shape.
+        """Returns the position, in its tensor, of the element that a view shows here. Returns `self` if the view shows elements
+        in order.
 
-        Of four elements: the position of four where they are neighbours in the tensor, of one where they are one, and None
-        where they are neither.
+        For four elements it is a position of four if they are neighbours in the tensor, a position of one if they are the same
+        element, and None otherwise.
         """
         factors, offset = tuple(view.factors), view.offset
         if offset == 0 and (not factors or (len(factors) == 1 and factors[0].stride == 1)):
@@ -115,11 +115,12 @@ class Position:
         return self._shown[factors, offset]
 
     def _along_axes(self, view: View) -> tuple[tuple[str, ...], Extents] | None:
-        """The coordinates here as those of the tensor's axes, with their extents, where a view shows its axes or the beginnings
-        of them in another order, and each coordinate counts along one of them: what is further on needs no division then.
+        """Returns the coordinates here as those of the tensor's axes, with their extents, or None.
 
-        A coordinate over several axes in a row has the stride of the last of them. It counts beyond that one, so it is no
-        coordinate of an axis."""
+        This requires that a view shows its axes, or beginnings of them, in another order, and that each coordinate counts along
+        one axis. Further index arithmetic then needs no division. A coordinate over several consecutive axes has the stride of
+        the last one, but counts beyond it, so it is no coordinate of an axis.
+        """
         where: dict[Dim, tuple[str, Dim]] = {}
         axes = distribute(view.factors, tuple(product(e) for e in self._extents)) if view.offset == 0 else None
         for coordinate, axis in zip(self._coordinates, axes or (), strict=True) if axes is not None else ():
@@ -142,13 +143,13 @@ class Position:
         return tuple(name for name, _ in found), tuple((extent,) for _, extent in found)
 
     def show(self, view: View, number: str) -> Position:
-        """Says that the element which a view shows here, one, has this number in its tensor."""
+        """Registers `number` as the number, in its tensor, of the single element that a view shows here."""
         at = Position(self.scope, (number,), (view.tensor.shape,))
         self._shown[tuple(view.factors), view.offset] = at
         return at
 
     def _reach(self, factors: Sequence[Factor], offset: Dim) -> int | None:
-        """How many neighbours the four elements are: 4, or 1, or neither."""
+        """Returns how many neighbours the four elements are: 4, 1, or None."""
         is_four = self.scope.is_four
         if not factors:
             return 1
@@ -159,7 +160,7 @@ class Position:
         return 4 if together and is_four(offset) and all(is_four(f.stride) for f in outer) else None
 
     def lanes(self, view: View | None = None) -> tuple[Position, ...]:
-        """The four elements that begin here, or those that a view shows, each a position of its own."""
+        """Returns the four elements that begin here, or those that a view shows, each as a position."""
         factors, offset = (tuple(view.factors), view.offset) if view else ((), 0)
         if (factors, offset) not in self._lanes:
             if view is None:
@@ -178,7 +179,8 @@ class Position:
         return self._lanes[factors, offset]
 
     def _place(self, factors: Sequence[Factor], offset: Dim) -> str:
-        """The offset and the sum of digits times strides, digits of the coordinates where the factors follow them."""
+        """Returns the offset plus the sum of digits times strides. Digits are taken from the coordinates if the factors match
+        them."""
         parts = [] if offset == 0 else [self.scope.begin(offset)]
         axes = distribute(factors, tuple(product(e) for e in self._extents))
         if axes is None:
@@ -199,14 +201,14 @@ class Position:
         return out
 
     def _digit(self, coordinate: str, below: Dim, extent: Dim | None, repeats: bool = False) -> str:
-        """A digit of a coordinate, `below` values apart; the outermost one, whose extent is None, is not reduced.
+        """Returns a digit of a coordinate, with `below` values per step. The outermost digit, with extent None, is not reduced.
 
-        Of an element that `repeats` so many times the number is part of the text: blocks have sizes that are easy to divide by.
+        If elements repeat, their number is a constant in the text: sizes of blocks are cheap divisors.
         """
         if below == 1 and extent is None:
             return coordinate
         if below == 0 or extent == 0:
-            return "0u"  # of an empty tensor: it is not read, and WGSL takes no division by a constant 0
+            return "0u"  # an empty tensor is never read, and WGSL rejects a division by a constant 0
         key = (coordinate, below, extent)
         if key not in self._digits:
             size = literal(below) if repeats and isinstance(below, int) else self.scope.dim(below)

@@ -1,4 +1,4 @@
-"""The functions of the prelude in kernels: each carries those that it uses."""
+"""Adds to each kernel the prelude functions that it uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .branches import with_single_branches
 
 @lru_cache(maxsize=256)
 def _mentioned(text: str) -> tuple[str, ...]:
-    """The names in a text, in order; layers of a network have the same texts."""
+    """Returns the names in a text, in order. Cached, since the layers of a network have equal texts."""
     return tuple(sorted(set(NAME.findall(text))))
 
 
@@ -19,7 +19,7 @@ _BEGIN = "  let w = id.x"  # of `main`, which `writer.py` writes
 
 
 def with_needed(text: str, pairs: bool, own: Mapping[str, str] | None = None) -> str:
-    """A kernel with its `main` behind the definitions that it uses; what these need of a dispatch, `main` sets."""
+    """Returns a kernel with its `main`, behind the definitions that it uses. `main` sets the variables these need."""
     functions = needed(text, pairs, own)
     if "hidden_zero" in functions:
         assert _BEGIN in text, "an entry point begins with the number of its workgroup"
@@ -28,9 +28,9 @@ def with_needed(text: str, pairs: bool, own: Mapping[str, str] | None = None) ->
 
 
 def needed(text: str, pairs: bool, own: Mapping[str, str] | None = None) -> str:
-    """Definitions that `text` uses, directly or through others, in an order that declares before use.
+    """Returns the definitions that `text` uses, directly or indirectly, in an order that declares before use.
 
-    `own` are functions of the kernel by name, which come beside those of the prelude, and which it may call very often.
+    `own` are functions of the kernel by name, in addition to those of the prelude. The kernel may call them very often.
     """
     known = definitions(pairs)
     if own:

@@ -1,16 +1,16 @@
-"""The compute types in WGSL: type names, literals, operators, functions and conversions, on typed values.
+"""The kinds in WGSL: type names, literals, operators, functions and conversions, on typed values.
 
-What a kind does not have raises TypeError (`ir/kinds.py`). Types of 32 bits and bool have vec4 too: operators and
-builtins of WGSL work element by element, a function of the prelude has a twin `<name>_x4`. Operands of one operation get the
-width of the widest.
+An operation that a kind lacks raises TypeError (`ir/kinds.py`). Types of 32 bits and bool have vec4 too: WGSL operators and
+builtins work element by element, and a prelude function has a variant `<name>_x4`. Operands of one operation are widened to the
+widest.
 
-Operators and builtins of nothing but literals are calculated here: a compiler of WGSL would do it too, and refuses what is not
-finite, overflows or is outside of a domain.
+Operators and builtins with only literal operands are evaluated here. A WGSL compiler would do so too, and reject results that are
+not finite, overflow or are outside of a domain.
 
-64-bit integers are `i64`/`u64` where the target has them, else `vec2<u32>` (low word first) with the functions of
-`wgsl/prelude/int64_pair.wgsl`; both are exact. Floats of 64 bits are `vec2<u32>` with the functions of `wgsl/prelude/float64.wgsl`,
-which are exact too: WGSL has no type for them. Float minimum, maximum and comparisons that must see NaN come from
-`wgsl/prelude/float.wgsl`, because WGSL lets an implementation assume there is none.
+64-bit integers are `i64`/`u64` if the target has them, else `vec2<u32>` (low word first) with the functions of
+`wgsl/prelude/int64_pair.wgsl`. Both are exact. 64-bit floats are `vec2<u32>` with the functions of `wgsl/prelude/float64.wgsl`,
+which are exact too: WGSL has no type for them. Float minimum, maximum and comparisons that must handle NaN come from
+`wgsl/prelude/float.wgsl`, because WGSL lets an implementation assume that there is no NaN.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ _LIMITS = {
     "u64": (0, 2**64),
     WIDEST: (-(2**127), 2**127),
 }
-# Infinite constants, as literals and as bodies in wgsl/ and ops/ spell them.
+# Infinite constants, in the notation of literals and of bodies in wgsl/ and ops/.
 INFINITIES = tuple(f"float_bits({text}u)" for bits in (0x7F800000, 0xFF800000) for text in (str(bits), hex(bits)))
 
 
 class Scalars(Kinds):
-    """WGSL for operations on compute types; `int64` is "native" or "pair"."""
+    """Writes WGSL for operations on kinds. `int64` is "native" or "pair"."""
 
     def spread(self, value: TypedValue, width: int = 4) -> TypedValue:
-        """The value in a width: one becomes four equal ones."""
+        """Returns the value widened to `width`, with equal elements."""
         if value.width == width:
             return value
         return TypedValue(f"{self.type(value.kind, width)}({value.text})", value.kind, width)
 
     def level(self, values: Sequence[TypedValue]) -> list[TypedValue]:
-        """Operands of one width."""
+        """Returns the operands widened to one width."""
         width = max(v.width for v in values)
         return [self.spread(v, width) for v in values]
 
     def literal(self, value: float | int | bool, kind: str) -> TypedValue:
-        """Raises TypeError for a number with digits after the point as an integer."""
+        """Returns a literal. Raises TypeError for an integer with a fraction."""
         if kind == "bool":
             return TypedValue("true" if value else "false", kind, number=bool(value))
         if kind == "f32":
             with np.errstate(over="ignore"):
                 rounded = np.float32(value)
             literal = TypedValue(f"{float(rounded)!r}f", kind, number=float(rounded))
-            # Constant infinities are shader errors, and Tint takes a constant -0 for 0 where it has both.
+            # Constant infinities are shader errors. Tint replaces a constant -0 by 0 if a text has both.
             return _hidden(literal) if not np.isfinite(rounded) or (rounded == 0 and np.signbit(rounded)) else literal
         if kind == DOUBLE:
             bits = int(np.float64(value).view(np.uint64))
@@ -84,7 +84,7 @@ class Scalars(Kinds):
         return f"{number}li" if number != -(2**63) else "(-9223372036854775807li - 1li)"
 
     def _calculated(self, function: Callable[..., Any], literals: Sequence[TypedValue]) -> TypedValue:
-        """The literal of a function of literals: floats rounded as by a device, integers wrapped."""
+        """Returns the literal of a function of literals: floats rounded as on a device, integers wrapped."""
         kind = literals[0].kind
         of = {"f32": np.float32, DOUBLE: np.float64}.get(kind)
         numbers = [a.number if of is None else of(a.number) for a in literals]
@@ -92,7 +92,7 @@ class Scalars(Kinds):
             return self.literal(function(*numbers), kind)
 
     def binary(self, operator: str, a: TypedValue, b: TypedValue) -> TypedValue:
-        """`a` and `b` are of one type, and so is the result."""
+        """Returns `a operator b`. Both have one kind, which is also that of the result."""
         kind = a.kind
         self.check_operator(operator, kind)
         if a.number is not None and b.number is not None:
@@ -110,16 +110,16 @@ class Scalars(Kinds):
             return self.function("div", [a, b])
         if kind == "f32" and operator in "*/":
             a, b = _without_zero(a), _without_zero(b)
-            # A divisor that is no literal of which every device has a reciprocal.
+            # A divisor that is no literal for which every device has a reciprocal.
             if operator == "/" and (b.number is None or not 1e-30 < abs(b.number) < 1e30):
                 return self.function("div", [a, b])
-        if operator in "/%" and b.number == 0:  # as at run time: WGSL takes no division by a constant 0
+        if operator in "/%" and b.number == 0:  # same as at run time; WGSL rejects a division by a constant 0
             return a if operator == "/" else self.literal(0, kind)
         a, b = self.level([a, b])
         return TypedValue(f"({a.text} {operator} {b.text})", kind, a.width)
 
     def compare(self, operator: str, a: TypedValue, b: TypedValue) -> TypedValue:
-        """`a` and `b` are of one type."""
+        """Returns the comparison of `a` and `b`, which have one kind."""
         kind = a.kind
         self.check_comparison(operator, kind)
         if kind in LONG and self.pairs:
@@ -138,11 +138,11 @@ class Scalars(Kinds):
         return TypedValue(f"({a.text} {operator} {b.text})", "bool", a.width)
 
     def join(self, conditions: Sequence[TypedValue], operator: str) -> TypedValue:
-        """Conditions joined by `&&` or `||`."""
+        """Returns conditions joined by `&&` or `||`."""
         if len(conditions) == 1:
             return conditions[0]
         level = self.level(conditions)
-        operator = operator[0] if level[0].width > 1 else operator  # the others are of scalars alone
+        operator = operator[0] if level[0].width > 1 else operator  # `&&` and `||` exist only for scalars
         return TypedValue(f"({f' {operator} '.join(c.text for c in level)})", "bool", level[0].width)
 
     def boolean(self, value: bool) -> TypedValue:
@@ -163,14 +163,14 @@ class Scalars(Kinds):
         return TypedValue(f"({zero}{a.text})", a.kind, a.width)
 
     def invert(self, a: TypedValue) -> TypedValue:
-        """All bits the other way."""
+        """Returns the complement of all bits."""
         self.check_bits(a.kind)
         if a.number is not None:
             return self._calculated(operators.invert, [a])
         return TypedValue(f"(~{a.text})", a.kind, a.width)
 
     def function(self, name: str, arguments: Sequence[TypedValue]) -> TypedValue:
-        """A call of a function defined for the type of its arguments: a builtin of WGSL or `<name>_<kind>` of the prelude."""
+        """Returns a call of a function for the kind of its arguments: a WGSL builtin or `<name>_<kind>` of the prelude."""
         literals = arguments if all(a.number is not None for a in arguments) else ()
         arguments = self.level(arguments)
         kind, width = arguments[0].kind, arguments[0].width
@@ -179,7 +179,7 @@ class Scalars(Kinds):
         if literals and found.builtin:
             return self._calculated(_FUNCTIONS[name], literals)
         if literals and kind == "f32":
-            # A driver that calculates the function itself takes the sign of a zero for nothing.
+            # A driver that evaluates the function itself ignores the sign of a zero.
             arguments = [_hidden(literals[0]), *literals[1:]]
         elif kind == "f32" and name in _QUOTIENTS:
             arguments = [_without_zero(a) for a in arguments]
@@ -187,13 +187,13 @@ class Scalars(Kinds):
         return TypedValue(f"{full}({texts})", found.result, width)
 
     def select(self, condition: TypedValue, yes: TypedValue, no: TypedValue) -> TypedValue:
-        """`yes` and `no` are of one type."""
+        """Returns a selection between `yes` and `no`, which have one kind."""
         self.check_condition(condition.kind)
         condition, yes, no = self.level([condition, yes, no])
         return TypedValue(f"select({no.text}, {yes.text}, {condition.text})", yes.kind, yes.width)
 
     def convert(self, a: TypedValue, kind: str) -> TypedValue:
-        """`a` as `kind`, by ONNX Cast's rules: truncate towards zero, wrap integers."""
+        """Returns `a` as `kind`, by the rules of ONNX Cast: truncate towards zero, wrap integers."""
         if a.kind == kind:
             return a
         if kind == "bool":
@@ -203,7 +203,7 @@ class Scalars(Kinds):
         if a.kind == "bool":
             return self.select(a, self.literal(1, kind), self.literal(0, kind))
         if isinstance(a.number, int):
-            # In numpy, which rounds once; a Python float of 64 bits would come between.
+            # Uses numpy, which rounds once; a Python float would round to 64 bits first.
             of = np.array(a.number, np.uint64 if a.number >= 0 else np.int64)
             return self.literal(of.astype(np.float32).item() if kind == "f32" else a.number, kind)
         if a.width > 1 and a.kind not in WIDE and kind not in WIDE:
@@ -212,7 +212,7 @@ class Scalars(Kinds):
         return TypedValue(self._converted(a.text, a.kind, kind), kind)
 
     def _called(self, name: str, a: TypedValue) -> str:
-        """A call of a function of the prelude, element by element."""
+        """Returns a call of a prelude function, element by element."""
         return f"{vector(name) if a.width > 1 else name}({a.text})"
 
     def _converted(self, text: str, source: str, kind: str) -> str:
@@ -226,7 +226,7 @@ class Scalars(Kinds):
             return text if self.pairs else f"bitcast<{kind}>({text})"
         if not self.pairs and (wide_source or wide_kind):
             return (
-                f"{kind}_of_{source}_native({text})"  # a function, because a literal has no constant conversion in naga
+                f"{kind}_of_{source}_native({text})"  # a function, because naga cannot convert a literal as a constant
             )
         if wide_source:
             return {"i32": f"bitcast<i32>({text}.x)", "u32": f"{text}.x", "f32": f"f32_of_{source}({text})"}[kind]
@@ -245,29 +245,30 @@ class Scalars(Kinds):
 
 
 _QUOTIENTS = frozenset({"div", "fma", "fmod", "quotient"})
-"""Functions of products and quotients."""
+"""Functions that contain products and quotients."""
 
 
 def _hidden(literal: TypedValue) -> TypedValue:
-    """A literal of f32 that no compiler knows: its bits pass through a private variable."""
+    """Returns an f32 literal that compilers cannot evaluate: its bits pass through a private variable."""
     assert literal.number is not None
     return replace(literal, text=f"float_bits({int(np.float32(literal.number).view(np.uint32))}u)")
 
 
 def _without_zero(a: TypedValue) -> TypedValue:
-    """The same, a literal 0 hidden: drivers take products with it and quotients of it for 0, of NaN and infinity too."""
+    """Returns the value with a literal 0 hidden. Drivers evaluate products with it and quotients of it to 0, even for NaN and
+    infinity."""
     return _hidden(a) if a.number == 0 else a
 
 
 def _quotient(a: Any, b: Any) -> Any:
-    """As at run time: integers truncated towards zero, the dividend for a divisor 0."""
+    """The quotient as at run time: integers are truncated towards zero; a divisor 0 gives the dividend."""
     if not isinstance(a, int):
         return a / b
     return a if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
 def _remainder(a: Any, b: Any) -> Any:
-    """With the sign of the dividend; integers leave none of a divisor 0."""
+    """The remainder with the sign of the dividend; integers give 0 for a divisor 0."""
     if not isinstance(a, int):
         return np.fmod(a, b)
     return a - _quotient(a, b) * b if b else 0
@@ -283,7 +284,7 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "|": operators.or_,
     "^": operators.xor,
 }
-# Of `_BUILTINS`.
+# Implements `_BUILTINS`.
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sqrt": np.sqrt,
     "floor": np.floor,

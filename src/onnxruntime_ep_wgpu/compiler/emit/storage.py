@@ -1,7 +1,7 @@
-"""Elements narrower than a word: how they are read from the 32-bit words of a storage buffer and packed into them.
+"""Elements narrower than a word: unpacks them from the 32-bit words of a storage buffer and packs them into such words.
 
-In: WGSL of a word, or of a value of the compute type. Out: WGSL of the other. Invariant: what is packed and read again is
-the value rounded to the element type once, to nearest even; integers keep their low bits; a NaN stays one.
+In: WGSL of a word, or of a value of the compute type. Out: WGSL of the other. Invariant: packing and unpacking a value rounds it
+once to the element type, to nearest even. Integers keep their low bits; a NaN stays NaN.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ..ir.floats import MINIFLOATS
 
 
 def unpack(word: str, place: str, dtype: DType) -> str:
-    """Element `place` (a WGSL u32) of a word."""
+    """Returns element `place` (a WGSL u32) of a word."""
     if dtype is DType.FLOAT16:
         return f"unpack2x16float({word})[{place}]"
     if dtype is DType.BFLOAT16:
@@ -26,7 +26,7 @@ def unpack(word: str, place: str, dtype: DType) -> str:
 
 
 def pack(value: str, dtype: DType) -> str:
-    """The bits of an element in the low end of a u32, zeros above."""
+    """Returns the bits of an element in the low end of a u32, with zeros above."""
     if dtype is DType.FLOAT16:
         return f"pack_halves(vec2f({value}, 0.0))"
     if dtype is DType.BFLOAT16:
@@ -40,12 +40,12 @@ def pack(value: str, dtype: DType) -> str:
 
 
 def written(bits: Bits) -> str:
-    """WGSL of an element as its bits, or of bits as their element."""
+    """Returns the WGSL of an element as its bits, or of bits as their element."""
     return pack(bits.variable, bits.dtype) if bits.packed else unpack(bits.variable, "0u", bits.dtype)
 
 
 def unpack4(words: str, dtype: DType) -> str:
-    """Four elements of their compute type from what is four of them in memory: the low bits of a u32, a vec2<u32> of halves.
+    """Returns four elements, in their compute type, from their memory format: the low bits of a u32, or a vec2<u32> of halves.
 
     `words` is a name.
     """
@@ -61,11 +61,12 @@ def unpack4(words: str, dtype: DType) -> str:
 
 
 def mantissas(words: list[str], dtype: DType) -> tuple[list[str], list[tuple[float, ...]], int]:
-    """Integers of at most 8 bits as floats without a conversion: (vec4<f32> per four, what each is too large by, what a zero
-    point is too small by).
+    """Converts integers of at most 8 bits to floats without a conversion instruction.
 
-    `words` are names of u32 that hold them. The bits of an integer where a float of exponent e has ones, fraction bits below
-    23 - e, are that float plus the integer: an operation on bits, of which GPUs do four times as many as conversions.
+    Returns a vec4<f32> per four integers, the excess of each float, and the amount by which a zero point is too small. `words`
+    are names of u32 that hold the integers. In the float 2^e, fraction bit 23 - e has the value 1. So inserting the bits of an
+    integer from there on yields 2^e plus the integer. This is a bit operation; GPUs execute four times as many of these as
+    conversions.
     """
     bits, signed = dtype.bits, dtype.compute == "i32"
     flip = 1 << bits - 1 if signed else 0  # two's complement as an excess
@@ -83,10 +84,11 @@ def mantissas(words: list[str], dtype: DType) -> tuple[list[str], list[tuple[flo
 
 
 def signed_bytes(words: list[str], dtype: DType, zero: str) -> tuple[list[str], float]:
-    """Unsigned integers of at most 8 bits less a zero point as words of four signed bytes, and the factor that makes these the
-    difference: byte i of word j of the `each` that a word makes has its element j + each * i.
+    """Returns unsigned integers of at most 8 bits minus a zero point as words of four signed bytes, and the factor that scales
+    these.
 
-    `words` are names of u32 that hold them; `zero` is an f32, where they have less than 8 bits any that they have.
+    A word gives `each` words; byte i of word j has its element j + each * i. `words` are names of u32 with the integers. `zero`
+    is an f32; with less than 8 bits it is any of their values.
     """
     bits, each = dtype.bits, 8 // dtype.bits
     lowest, highest = (((1 << bits) - 1) * at * 0x01010101 for at in (1, 1 << 8 - bits))
@@ -94,7 +96,7 @@ def signed_bytes(words: list[str], dtype: DType, zero: str) -> tuple[list[str], 
     texts = []
     for word in words:
         for j in range(each):
-            if middle:  # at the top of a byte their first bit is its sign, but for being the other way around
+            if middle:  # shifted to the top of a byte, the first bit is the inverted sign
                 moved = f"({word} << {8 - bits - j * bits}u)" if j < each - 1 else word
                 texts.append(f"(({moved} & {highest}u) ^ 0x80808080u)")
             else:
@@ -104,7 +106,7 @@ def signed_bytes(words: list[str], dtype: DType, zero: str) -> tuple[list[str], 
 
 
 def pack4(value: str, dtype: DType) -> str:
-    """What `unpack4` reads, of a name of a vec4."""
+    """Returns the memory format that `unpack4` reads, from a name of a vec4."""
     if dtype is DType.FLOAT16:
         return f"vec2<u32>(pack_halves({value}.xy), pack_halves({value}.zw))"
     x, y, z, w = (pack(f"{value}.{c}", dtype) for c in "xyzw")
@@ -114,7 +116,7 @@ def pack4(value: str, dtype: DType) -> str:
 
 
 def _parameters(dtype: DType) -> str:
-    """digits, least exponent, bit of the sign, NaN, infinity; no bits are 256."""
+    """Returns digits, least exponent, sign bit, NaN, infinity. 256 marks an absent pattern."""
     kind = MINIFLOATS[dtype]
     nan, infinity = (256 if bits is None else bits for bits in (kind.nan, kind.infinity))
     return f"{kind.digits}u, {kind.least}, {1 << dtype.bits - 1}u, {nan}u, {infinity}u"

@@ -1,8 +1,8 @@
-"""Maps that read a tensor across its rows, as transposes do: through a tile in workgroup memory.
+"""Maps that read a tensor across its rows, like transposes: through a tile in workgroup memory.
 
-In: what a kernel of maps stores, and the views that it reads through. Out: the read that a tile is worth, and the digits that
-an element's number has there. Neighbouring invocations then load neighbours and store neighbours: an H200 transposes 8192 x
-8192 f32 at 3.27 TB/s so, and at 0.68 where only the stores are neighbours.
+In: the tensors that a kernel of maps stores, and the views it reads through. Out: the read that should use a tile, and the digits
+of an element's number in it. Neighbouring invocations then load neighbours and store neighbours. So an H200 transposes 8192 x
+8192 f32 at 3.27 TB/s; if only the stores are contiguous, at 0.68.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from ...records import dataclass
 from ..dims import Dim, ceildiv, product
 from ..ir import Factor, Map, Tensor, View
 
-TILE = 32  # rows and columns; a row has one element more in memory, so that a column lies in as many banks
+TILE = 32  # rows and columns; a row has one element more in memory, so that a column is spread over all banks
 ROWS = 8  # that a workgroup moves at a time
 WORKGROUP = TILE * ROWS
 
 
 @dataclass(frozen=True)
 class TransposedRead:
-    """A view whose last axis is not the one that is contiguous in memory, which is factor `along`."""
+    """A view with a last axis that is not contiguous in memory. Factor `along` is the contiguous one."""
 
     view: View
     factors: tuple[Factor, ...]
@@ -28,21 +28,21 @@ class TransposedRead:
 
     @property
     def long(self) -> Dim:
-        """Extent of the axis that is contiguous in memory."""
+        """The extent of the axis that is contiguous in memory."""
         return self.factors[self.along].extent
 
     @property
     def last(self) -> Factor:
-        """The axis that is contiguous in what is stored."""
+        """The axis that is contiguous in the stored tensor."""
         return self.factors[-1]
 
     @property
     def outer(self) -> list[int]:
-        """The factors that a tile has one value of."""
+        """The factors with one value per tile."""
         return [k for k in range(len(self.factors) - 1) if k != self.along]
 
     def below(self, k: int) -> Dim:
-        """Stored elements from one value of a factor to the next."""
+        """Returns the distance in stored elements between two values of a factor."""
         return product(f.extent for f in self.factors[k + 1 :])
 
     @property
@@ -54,7 +54,7 @@ class TransposedRead:
 def transposed_read(
     stores: Sequence[Tensor], maps: Mapping[Tensor, Map], loads: Collection[Tensor]
 ) -> TransposedRead | None:
-    """The first read across rows that is made where the kernel stores, of kernels of pointwise maps alone."""
+    """Returns the first read across rows at the index of a store. Only kernels of pointwise maps qualify."""
     if not all(node.is_pointwise for node in maps.values()):
         return None
     pending, seen = list(stores), set(stores)

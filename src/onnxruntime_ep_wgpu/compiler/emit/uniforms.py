@@ -12,19 +12,22 @@ _MARK = re.compile(r"⟨(\d+)⟩")
 
 
 def literal(value: int) -> str:
-    """WGSL of type u32 for a known dim. What has more elements than u32 counts is empty where it is in a kernel at all, because
-    another of its sizes is 0: then any divisor does but 0. Runs in which it is not empty are refused before."""
+    """Returns the WGSL, of type u32, for a known dim.
+
+    A tensor with more elements than u32 can count only reaches a kernel if it is empty, because another size is 0. Then any
+    divisor except 0 is correct. Runs in which it is not empty are rejected earlier.
+    """
     return f"{min(value, _LARGEST) & _LARGEST}u"
 
 
 class UniformBlock:
-    """Dims stand in generated text as marks. `numbered` makes members of the uniform block of those that are left in the
-    final texts, so a dim that nothing uses is not in the block.
+    """A collection of dims, which are marks in generated text. `numbered` turns the marks left in the final texts into members of
+    the uniform block, so unused dims are not in the block.
 
-    A kernel that is `shared` between layers and sizes has a member for every place in which a dim stands, so that which
-    sizes happen to be equal does not change its text. Otherwise known dims are constants and equal ones are one. Where a view
-    begins is a member of its own in every kernel: the parts that Split makes, or slices that differ in nothing else, are one
-    kernel, and an addition of a uniform costs what that of a constant does.
+    A kernel that is `shared` between layers and sizes has one member per occurrence of a dim, so that coincidentally equal sizes
+    do not change its text. Otherwise known dims are constants, and equal dims share a member. The beginning of a view is a
+    separate member in every kernel. So the parts of Split, or slices that differ in nothing else, share a kernel. Adding a
+    uniform costs the same as adding a constant.
     """
 
     def __init__(self, shared: bool) -> None:
@@ -33,7 +36,7 @@ class UniformBlock:
         self._marks: dict[Dim, str] = {}
 
     def text(self, value: Dim) -> str:
-        """WGSL of type u32 for a dim at one place."""
+        """Returns the WGSL, of type u32, for an occurrence of a dim."""
         if isinstance(value, int) and (value in (0, 1) or not self.shared):
             return literal(value)
         if not self.shared and value in self._marks:
@@ -42,12 +45,12 @@ class UniformBlock:
         return self._marks[value]
 
     def begin(self, value: Dim) -> str:
-        """WGSL of type u32 for a dim that is in no text: where a view begins."""
+        """Returns the WGSL, of type u32, for the beginning of a view, which is never a constant in the text."""
         self._dims.append(value)
         return f"⟨{len(self._dims) - 1}⟩"
 
     def numbered(self, texts: Sequence[str]) -> tuple[list[str], list[Dim]]:
-        """The texts with members `dims.d0`, `dims.d1`... in order of first appearance, and the dims that they are."""
+        """Returns the texts with members `dims.d0`, `dims.d1`... in order of first appearance, and the dims of these members."""
         members: dict[str, int] = {}
 
         def member(mark: re.Match[str]) -> str:

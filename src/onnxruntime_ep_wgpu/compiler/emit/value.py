@@ -1,4 +1,4 @@
-"""What generated text stands for."""
+"""Typed values in generated text."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from ...records import dataclass
 
 @dataclass(frozen=True)
 class TypedValue:
-    """A WGSL expression and its compute type (`f32`, `i32`, `u32`, `i64`, `u64` or `bool`).
+    """A WGSL expression and its kind (`f32`, `i32`, `u32`, `i64`, `u64` or `bool`).
 
-    With `width` 4 it is a vec4 of four consecutive elements; at a place of four, one of width 1 is the same for all of them.
-    `number` is the value of a literal.
+    With `width` 4 it is a vec4 of four consecutive elements. At a position of four, a value of width 1 is the same for all of
+    them. `number` is the value of a literal.
     """
 
     text: str

@@ -1,8 +1,7 @@
-"""The memory of a kernel in its text: bindings and their ranges, words read and stored, the entry point and the module.
+"""The memory of a kernel in its text: bindings and their ranges, loads and stores of words, the entry point and the module.
 
-In: a fused group, which says what is bound. Out: statements and declarations for `calls.py` and `maps.py`, which write what the
-kernel does, and the `VariantText` of a variant. Invariant: what the kernel itself computes is never loaded, and what is bound is
-used.
+In: a fused group, which determines the bindings. Out: statements and declarations for `calls.py` and `maps.py`, which write the
+computation, and the `VariantText` of a variant. Invariant: a kernel never loads what it computes, and every binding is used.
 """
 
 from __future__ import annotations
@@ -23,8 +22,11 @@ from .uniforms import UniformBlock
 
 @dataclass(frozen=True)
 class VariantText:
-    """A variant before its functions and declarations are put in front: `code` is `kernel` and `main`, which may call
-    `functions`; `vectors` are bound as arrays of four elements, `eights` of eight halves."""
+    """A variant without its functions and declarations.
+
+    `code` has `kernel` and `main`, which may call `functions`. `vectors` are bound as arrays of four elements, `eights` as arrays
+    of eight halves.
+    """
 
     guard: Dim
     workgroups: Dim
@@ -34,14 +36,14 @@ class VariantText:
     eights: frozenset[Tensor]
 
 
-# The kernel says which invocations come together; the check takes it for what each decides for itself.
+# The kernel ensures uniform control flow here. The check wrongly treats it as a decision of each invocation.
 _UNCHECKED = ("diagnostic(off, chromium.subgroup_matrix_uniformity);",)
 
 
 class Writer:
-    """What the variants of one kernel share: bindings, uniforms and accessors; and how a word is read and stored.
+    """What the variants of one kernel share: bindings, uniforms and accessors, and the access to words.
 
-    Fusion decided what the kernel reads from memory and what it stores; nothing else has a binding.
+    Fusion decides what the kernel reads from memory and what it stores; nothing else has a binding.
     """
 
     def __init__(self, group: FusedGroup, target: Target) -> None:
@@ -64,8 +66,8 @@ class Writer:
         results = group.anchor.results.values() if group.anchor else ()
         self.atomic = frozenset(write.tensor.memory for write in results if write.largest)
         self._tensors = {name: tensor for tensor, name in self.bindings.items()}
-        # A call compiles slowly and is used for many sizes, so its dims are uniforms and layers of other sizes share it.
-        # Where it inlines index arithmetic, divisions by constants are worth a kernel per size; maps compile quickly.
+        # A call compiles slowly and is used for many sizes, so its dims are uniforms, and layers of other sizes share it. If it
+        # inlines index arithmetic, divisions by constants are worth a kernel per size. Maps compile quickly.
         self.uniforms = UniformBlock(group.anchor is not None and all(n.is_pointwise for n in maps.values()))
         self.dim = self.uniforms.text
         self.fused = maps
@@ -77,15 +79,18 @@ class Writer:
         fours: frozenset[Dim] = frozenset(),
         eights: frozenset[Tensor] = frozenset(),
     ) -> None:
-        """Begins the text of a variant, or of all that share their functions."""
+        """Begins the text of a variant, or of all variants that share their functions."""
         self.vectors, self.eights = vectors - eights, eights
         self.access = Accessors(
             self.scalars, self.fused, self.bind, self.uniforms, self.lanes, self.word, self.vectors, fours, eights
         )
 
     def bind(self, tensor: Tensor) -> str:
-        """The name of the buffer that holds what another kernel made. Raises AssertionError for what this one makes: its
-        memory is not written yet, and nothing would say so; but for what it updates."""
+        """Returns the name of the buffer of a tensor that another kernel computed.
+
+        Raises AssertionError for a tensor that this kernel computes, except for one that it updates: its memory is not written
+        yet, and no error would report that.
+        """
         if tensor not in self.loads and tensor not in self.updated:
             raise AssertionError(
                 f"the kernel of {', '.join(self.group.origin)} would load {tensor!r}, which it computes"
@@ -93,7 +98,7 @@ class Writer:
         return self.bindings[tensor]
 
     def word(self, buffer: str, index: str) -> str:
-        """The word of a buffer at an index into its tensor's memory."""
+        """Returns the word of a buffer at an index into its tensor's memory."""
         name = f"{buffer}_word"
         if place := self._place(buffer, index):
             return place
@@ -101,37 +106,38 @@ class Writer:
         return f"{name}({index})"
 
     def set_word(self, buffer: str, index: str, value: str) -> str:
-        """The statement that stores a word."""
+        """Returns the statement that stores a word."""
         return self._statement(f"{buffer}_set", buffer, index, value, "{place} = {value};", self._kind(buffer))
 
     def raise_word(self, buffer: str, index: str, value: str) -> str:
-        """The statement that makes a word of an atomic buffer no less than a value."""
+        """Returns the statement that raises a word of an atomic buffer to at least a value."""
         return self._statement(f"{buffer}_max", buffer, index, value, "atomicMax(&{place}, {value});", "i32")
 
     def _statement(self, name: str, buffer: str, index: str, value: str, text: str, kind: str) -> str:
-        """A statement about a word and a value of a `kind`, by a function of this name where a buffer is several ranges."""
+        """Returns a statement with a word and a value of a `kind`. If a buffer has several ranges, it calls a function of this
+        name."""
         if place := self._place(buffer, index):
             return text.format(place=place, value=value)
         self.access.functions[name] = fn(name, f"i: u32, value: {kind}", self._choice(buffer, text))
         return f"{name}({index}, {value});"
 
     def _place(self, buffer: str, index: str) -> str:
-        """The word at an index; "" where one of several ranges has it, which depends on the index."""
+        """Returns the word at an index, or "" if it is in one of several ranges, depending on the index."""
         tensor = self._tensors[buffer]
         if not self.placement.ranges[tensor]:
             return f"{buffer}[{index}]"
         return f"{buffer}_0[({index}) - {self._begin(tensor)}]" if tensor in self.placement.moving else ""
 
     def _kind(self, buffer: str) -> str:
-        """The type of a buffer's words."""
+        """Returns the type of a buffer's words."""
         return self._array_element(self._tensors[buffer], self.vectors, self.eights)
 
     def _begin(self, tensor: Tensor) -> str:
-        """The word of a tensor with which this dispatch begins."""
+        """Returns the first word of a tensor in this dispatch."""
         return self.dim(REPETITION * (self.placement.part * tensor.dtype.bits // 8 // self._word_bytes(tensor)))
 
     def _choice(self, buffer: str, statement: str) -> list[str]:
-        """`statement` about the place of word `i`, in the range that has it."""
+        """Returns `statement` for word `i`, in the range that contains it."""
         tensor = self._tensors[buffer]
         size, lines = self._word_bytes(tensor), []
         ranges = self.placement.ranges[tensor]
@@ -146,7 +152,7 @@ class Writer:
         return lines
 
     def _word_bytes(self, tensor: Tensor) -> int:
-        """Bytes of an element of the tensor's bindings."""
+        """Returns the bytes of an element of the tensor's bindings."""
         if tensor in self.eights:
             return 16
         if tensor in self.vectors:
@@ -154,7 +160,7 @@ class Writer:
         return 4 if self.lanes(tensor.dtype) > 1 or tensor.dtype is DType.BOOL else tensor.dtype.bits // 8
 
     def names(self, tensor: Tensor) -> list[str]:
-        """The names of a tensor's bindings."""
+        """Returns the names of a tensor's bindings."""
         ranges = self.placement.ranges[tensor]
         return [f"{self.bindings[tensor]}_{k}" for k in range(len(ranges))] if ranges else [self.bindings[tensor]]
 
@@ -162,27 +168,27 @@ class Writer:
         return elements_per_word(dtype, self.target)
 
     def store(self, tensor: Tensor, at: Position, value: str) -> str:
-        """The statement that stores an element of a type that has words of its own."""
+        """Returns the statement that stores an element of at least one word."""
         index = self.place(tensor, at).number
         stored = f"f16({value})" if self._element(tensor.dtype) == "f16" else value
         return self.set_word(self.bindings[tensor.memory], index, stored)
 
     def place(self, tensor: Tensor, at: Position) -> Position:
-        """Where in memory a stored element is."""
+        """Returns the position in memory of a stored element."""
         there = at if tensor.place is None else at.through(tensor.place)
         assert there is not None, f"four elements of {tensor!r} are not neighbours in memory"
         return there
 
     def store_word(self, tensor: Tensor, word: str, value: str) -> str:
-        """The statement that stores a word of narrow elements, by its number in the tensor."""
+        """Returns the statement that stores a word of narrow elements, by its number in the tensor."""
         if tensor.place is not None and tensor.place.offset != 0:
             begin = quotient(tensor.place.offset, self.lanes(tensor.dtype))
-            assert begin is not None  # a part has words of its own (`passes/place.py`)
+            assert begin is not None  # a part consists of whole words (`passes/place.py`)
             word = f"{word} + {self.uniforms.begin(begin)}"
         return self.set_word(self.bindings[tensor.memory], word, value)
 
     def store4(self, tensor: Tensor, position: Position) -> list[str]:
-        """The statements that store the four elements at a position of four."""
+        """Returns the statements that store the four elements at a position of four."""
         if tensor.memory not in self.vectors:
             elements = [self.access.element(View.of(tensor), lane).text for lane in position.lanes()]
             return [self.store(tensor, lane, text) for lane, text in zip(position.lanes(), elements, strict=True)]
@@ -194,11 +200,11 @@ class Writer:
         return [self.set_word(self.bindings[tensor.memory], f"{self.place(tensor, position).number} >> 2u", text)]
 
     def has_vectors(self, tensor: Tensor) -> bool:
-        """Whether four elements in memory are one word, or a vector that WGSL has."""
+        """Returns whether four elements in memory are one word, or a vector that WGSL has."""
         return tensor.dtype.compute not in WIDE and self.lanes(tensor.dtype) in (1, 2, 4)
 
     def follows(self, target: Tensor, source: Tensor) -> bool:
-        """True when a stored result is `source`, or computed from it by the maps of this group."""
+        """Returns whether a stored result is `source`, or computed from it by the maps of this group."""
         pending, seen = [target], {target}
         while pending:
             tensor = pending.pop()
@@ -214,9 +220,12 @@ class Writer:
         return VariantText(guard, workgroups, code, self.access.functions, self.vectors, self.eights)
 
     def main(self, workgroup_size: int, workgroups: Dim, subgroups: bool = False) -> str:
-        """The entry point. A grid of more than 65,535 workgroups is folded, so the number of a workgroup is made of two,
-        and the surplus of a grid that did not fold evenly ends here: together, so that barriers stay legal. With `subgroups`
-        the prelude gets which invocation of which one this is."""
+        """Returns the entry point.
+
+        A grid of more than 65,535 workgroups is folded, so the number of a workgroup has two components. The surplus workgroups
+        of an unevenly folded grid return here, as whole workgroups, so that barriers stay valid. With `subgroups` the prelude
+        receives the subgroup and lane of this invocation.
+        """
         inputs, statements = "", ""
         if subgroups:
             assert workgroup_size & (workgroup_size - 1) == 0, "subgroups of a power of two"
@@ -237,7 +246,7 @@ class Writer:
         )
 
     def module(self, body: str, uniforms: int, variant: VariantText) -> str:
-        """The whole text of a variant: features, bindings, the block of `uniforms` dims, and the body."""
+        """Returns the whole text of a variant: features, bindings, the block of `uniforms` dims, and the body."""
         head = ["enable f16;"] if any(self._element(t.dtype) == "f16" for t in self.bindings) else []
         if self.matrix_units and "subgroup_matrix_" in body:
             head = ["enable f16;", "enable chromium_experimental_subgroup_matrix;", *_UNCHECKED]
@@ -268,8 +277,8 @@ class Writer:
 
 
 def placed_in_fours(tensor: Tensor) -> tuple[Dim, ...] | None:
-    """What must be multiples of 4 so that every four elements of a stored tensor are four in memory; None where they never
-    are."""
+    """Returns the dims that must be multiples of 4 so that every four elements of a stored tensor are neighbours in memory, or
+    None."""
     if tensor.place is None:
         return (0,)
     factors = tensor.place.factors

@@ -1,4 +1,4 @@
-// A generator's state for this run: a key of two words, and the number of the run, in two more.
+// Advances the state of a random number generator: a key of two words, and the number of the run in two more.
 fn kernel(w: u32, lane: u32) {
   let low = state_at(2u) + 1u;
   state_put(2u, low);

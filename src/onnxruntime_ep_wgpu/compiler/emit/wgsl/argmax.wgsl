@@ -1,7 +1,9 @@
-// The position of the best element of each row; the operator supplies better(a, b) and same(a, b). Every lane starts with
-// element 0: as in a loop over the row, a NaN there is never beaten, and a NaN elsewhere never wins.
-// TOGETHER is the reduction over a workgroup of the prelude that gives the best, where there is one. EXTREMES, the best are stored
-// too, NaN for a row that has one: what a reduction's `prepare`, `combine`, over a workgroup ALIKE, and `finish` make of all elements.
+// The position of the best element of each row. The operator provides better(a, b) and same(a, b). Every lane starts with the
+// first element, as a loop over the row would: a NaN there is never beaten, and a NaN elsewhere never wins.
+//
+// TOGETHER is the workgroup reduction of the prelude that gives the best, if there is one. With EXTREMES the best elements are
+// stored too, NaN for a row with a NaN. They result from `prepare`, `combine` (ALIKE over a workgroup) and `finish` of a
+// reduction.
 #default EXTREMES False
 #if SUBGROUPS and TOGETHER and LANES == INVOCATIONS
 #else
@@ -13,7 +15,7 @@ var<workgroup> extremes: array<$combine_t, $WG>;
 #end
 
 fn kernel(w: u32, number: u32) {
-  let lane = number % $WG;  // which a browser can prove things of
+  let lane = number % $WG;  // lets a browser prove bounds
   let row = w * $ROWS + lane / $LANES;
   let me = lane % $LANES;
   var best = x_at(min(row, $rows - 1u), 0u);
@@ -31,7 +33,7 @@ fn kernel(w: u32, number: u32) {
     }
   }
 #if SUBGROUPS and TOGETHER and LANES == INVOCATIONS
-  // Of the invocations that have the best; none has it where it is NaN, which is element 0 then.
+  // Reduces over the invocations with the best element. There are none if it is NaN, which is element 0 then.
   let mine = same(best, workgroup_#(TOGETHER)(lane, best));
   let least = workgroup_least(lane, select(0xffffffffu, select(place, ~place, $LAST), mine));
   place = select(select(least, ~least, $LAST), 0u, least == 0xffffffffu);

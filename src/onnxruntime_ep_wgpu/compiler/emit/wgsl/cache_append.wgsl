@@ -1,5 +1,5 @@
-// Rows of every head, stored in caches from row `past` of each sequence on; those that a cache has no place for are left out.
-// Several parts one after the other: keys, values, and queries, which are stored where they are. Four elements in each invocation.
+// Stores rows of every head in caches, from row `past` of each sequence on. Rows beyond the end of a cache are dropped. Several
+// parts are stored one after the other: keys, values, and queries, which are not cached. Each invocation stores four elements.
 fn kernel(w: u32, lane: u32) {
   var i = w * $WG + lane;
 #for p PARTS

@@ -1,4 +1,4 @@
-// What a cache begins as that cannot be updated where it lies: rows of x, then zeros. Four elements in each invocation.
+// The initial content of a cache that cannot be updated in place: rows of x, then zeros. Each invocation stores four elements.
 fn kernel(w: u32, lane: u32) {
   let i = w * $WG + lane;
   if (i >= $fours) { return; }

@@ -1,5 +1,5 @@
-// Rows of every head of a token, stored in caches of pages at the slot of the token; tokens without one are left out. Several parts
-// one after the other: keys and values. Four elements in each invocation.
+// Stores rows of every head of a token in paged caches, at the slot of the token. Tokens without a slot are dropped. Several
+// parts are stored one after the other: keys and values. Each invocation stores four elements.
 fn kernel(w: u32, lane: u32) {
   var i = w * $WG + lane;
 #for p PARTS

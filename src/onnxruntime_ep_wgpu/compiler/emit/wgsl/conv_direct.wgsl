@@ -1,6 +1,6 @@
-// 2D convolution without workgroup memory: an invocation computes 8 channels x PIXELS output pixels, its pixels 8 apart
-// so that neighbouring invocations read neighbours. Positions and bounds are found once per tap, not once per channel.
-// Weights are read as (group, tap, channel, output channel), so that four output channels are one load.
+// 2D convolution without workgroup memory. An invocation computes 8 channels x PIXELS output pixels. Its pixels are 8 apart, so
+// that neighbouring invocations read neighbours. Positions and bounds are computed once per tap, not once per channel. Weights
+// are read as (group, tap, channel, output channel), so that four output channels are one load.
 var<workgroup> results: array<vec4<$y_t>, $PIXELS * 16u>;
 
 fn kernel(w: u32, lane: u32) {
@@ -18,7 +18,7 @@ fn kernel(w: u32, lane: u32) {
   }
   var sum0: array<vec4<$y_t>, $PIXELS>;
   var sum1: array<vec4<$y_t>, $PIXELS>;
-  // Zeros that no driver leaves out, as in `conv_taps`.
+  // Zeros that no driver removes, as in `conv_taps`.
   for (var j = 0u; j < $PIXELS; j++) {
     sum0[j] = vec4<$y_t>($y_t(hidden_zero));
     sum1[j] = sum0[j];
@@ -42,7 +42,7 @@ fn kernel(w: u32, lane: u32) {
       }
     }
   }
-  // Through workgroup memory to one loop: the maps fused into the store are in the text once, not once per element.
+  // Results pass through workgroup memory to one loop, so that the text has the fused maps once, not once per element.
   for (var j = 0u; j < $PIXELS; j++) {
     results[(j * 8u + lane) * 2u] = sum0[j];
     results[(j * 8u + lane) * 2u + 1u] = sum1[j];

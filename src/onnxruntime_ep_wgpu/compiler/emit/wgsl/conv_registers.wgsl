@@ -1,13 +1,13 @@
-// 2D convolution from loads of one element and without a barrier, for the adapters of `matmul_registers`: an invocation sums
-// CHANNELS channels of PIXELS pixels, which are WG apart so that neighbouring invocations read and store neighbours. Positions
-// and bounds are found once per tap, not once per channel.
+// 2D convolution with single-element loads and without a barrier, for the adapters of `matmul_registers`. An invocation
+// accumulates CHANNELS channels of PIXELS pixels. Its pixels are WG apart, so that neighbouring invocations read and store
+// neighbours. Positions and bounds are computed once per tap, not once per channel.
 fn kernel(w: u32, lane: u32) {
   let first = w % $tiles * ($PIXELS * $WG) + lane;
   let rest = w / $tiles;
   let co = rest % $channel_tiles * $CHANNELS;
   let group = rest / $channel_tiles % $groups;
   let n = rest / ($channel_tiles * $groups);
-  // Surplus channels and pixels repeat the last one; they are not stored.
+  // Surplus channels and pixels repeat the last one and are not stored.
 #for i CHANNELS
   let feature#i = group * $outputs + min(co + #iu, $outputs - 1u);
 #for j PIXELS
@@ -38,7 +38,7 @@ fn kernel(w: u32, lane: u32) {
 #end
     }
   }
-  // The maps fused into the store are in the text once.
+  // The text has the maps fused into the store once.
   var sums = array<$y_t, $CHANNELS * $PIXELS>(
 #for i CHANNELS
 #for j PIXELS

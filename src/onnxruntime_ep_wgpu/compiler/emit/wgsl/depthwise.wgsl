@@ -1,6 +1,6 @@
-// Depthwise 2D convolution: an invocation computes ROWS x COLUMNS outputs of one plane, and loads the input elements of that
-// block once each: those of row #y for which USED_Y#y is true, and of a column for which USED_X#x is. The weights of the plane are
-// the same for the whole workgroup where SHARED, which lets an adapter load them once.
+// Depthwise 2D convolution. An invocation computes ROWS x COLUMNS outputs of one plane. It loads each input element of that block
+// once: in rows #y with USED_Y#y, and in columns with USED_X#x. SHARED: the whole workgroup uses the weights of one plane, so an
+// adapter can load them once.
 fn pixel(image: u32, channel: u32, y: u32, x: u32, inside: bool) -> $y_t {
   return select($y_t(), x_at(image, channel, select(0u, y, inside), select(0u, x, inside)), inside);
 }

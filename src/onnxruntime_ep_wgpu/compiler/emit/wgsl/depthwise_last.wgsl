@@ -1,6 +1,6 @@
-// Depthwise 2D convolution of an image whose channels are last: an invocation computes ROWS x COLUMNS positions of four channels,
-// and loads the input elements of that block once each: those of row #y for which USED_Y#y is true, and of a column for which
-// USED_X#x is. Neighbouring invocations have neighbouring channels, so that they load and store runs of them.
+// Depthwise 2D convolution of a channels-last image. An invocation computes ROWS x COLUMNS positions of four channels. It loads
+// each input element of that block once: in rows #y with USED_Y#y, and in columns with USED_X#x. Neighbouring invocations have
+// neighbouring channels, so that they load and store contiguous runs.
 fn pixel(image: u32, channel: u32, y: u32, x: u32, inside: bool) -> vec4<$y_t> {
   if (!inside) { return vec4<$y_t>(); }
   return x_at4(image, y, x, channel);

@@ -1,4 +1,4 @@
-// Written out, because a loop over positions within the block is not unrolled by every shader compiler.
+// Unrolled, because not every shader compiler unrolls a loop over positions in the block.
 #for x SPAN_X
 #if USED_X#x
   let x#x = left + #xu;

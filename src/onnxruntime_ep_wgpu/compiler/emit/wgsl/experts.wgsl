@@ -1,5 +1,5 @@
-// Products of rows with weights of an expert each: y[r] = a[r / SHARE] times the matrix (n, k) of expert_at(r), plus its bias.
-// A workgroup makes four columns of one row; its PARTS invocations take turns along k, RUN elements at a time.
+// Products of rows with the weights of an expert each: y[r] = a[r / SHARE] times the matrix (n, k) of expert_at(r), plus its
+// bias. A workgroup computes four columns of one row. Its PARTS invocations take turns along k, RUN elements at a time.
 const RUN = 4u * $RUN4;
 
 #if SUBGROUPS and PARTS == INVOCATIONS

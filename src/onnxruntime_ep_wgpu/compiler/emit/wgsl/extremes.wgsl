@@ -1,4 +1,5 @@
-// The smallest and largest element of each row: EXTREMES, or the scale and zero point of what is QUANTISED to uint8. Rows are LANES invocations wide; ROWS of them share a workgroup.
+// The smallest and largest element of each row (EXTREMES), or the scale and zero point for uint8 (QUANTISED). Rows are LANES
+// invocations wide; ROWS of them share a workgroup.
 #default QUANTISED has("scale")
 #default EXTREMES not QUANTISED
 fn kernel(w: u32, lane: u32) {

@@ -1,4 +1,4 @@
-// Parts of a tensor, each in its place, are filled with one number each. An element in each invocation.
+// Fills parts of a tensor, each with one number. Each invocation stores one element.
 fn kernel(w: u32, lane: u32) {
   var i = w * $WG + lane;
 #for p STRIPS

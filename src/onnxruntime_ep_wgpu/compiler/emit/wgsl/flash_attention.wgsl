@@ -1,15 +1,16 @@
-// Attention without its matrix of scores: y = softmax(scored(q k^T)) v, for TILE_Q queries of a workgroup and TILE_K keys at
-// a time. What was summed is scaled down whenever a higher score is met (Milakov and Gimelshein, "Online normalizer
-// calculation for softmax", 2018; Dao et al., "FlashAttention", 2022), so memory is linear in queries and keys.
+// Attention without its matrix of scores: y = softmax(scored(q k^T)) v, for TILE_Q queries of a workgroup and TILE_K keys at a
+// time. The sums are scaled down whenever a higher score occurs (Milakov and Gimelshein, "Online normalizer calculation for
+// softmax", 2018; Dao et al., "FlashAttention", 2022). So memory is linear in queries and keys.
 //
-// An invocation sums 4 ROWS4 queries by 4 COLUMNS4 keys of a tile of scores, then by 4 VALUES4 elements of results; a vec4
-// is four queries. SLICES groups of invocations take turns in the tiles of keys, which keeps few queries parallel. Scores
-// go through workgroup memory to where PARTS invocations share four rows: HELD in variables of their own where `scored`, the maps
-// between the products, are few operations; otherwise in a loop. What an invocation sums is in variables of their own too, and
-// UNROLLED steps of both products are written out.
+// An invocation accumulates 4 ROWS4 queries by 4 COLUMNS4 keys of a tile of scores, then by 4 VALUES4 elements of results; a vec4
+// is four queries. SLICES groups of invocations take turns in the tiles of keys, which keeps few queries parallel.
 //
-// Where neighbours in memory are elements of one query or key, Q_LANES or K_LANES invocations fetch it together, so that a load of
-// a subgroup reaches few lines of memory. `exchanged` says where they store it.
+// Scores pass through workgroup memory to PARTS invocations that share four rows. They are HELD in separate variables if
+// `scored`, the maps between the products, has few operations; otherwise a loop computes them. The sums of an invocation are
+// separate variables too, and both products are unrolled by UNROLLED steps.
+//
+// If neighbours in memory are elements of one query or key, Q_LANES or K_LANES invocations fetch it together. A load of a
+// subgroup then reaches few cache lines. `exchanged` determines where they store it.
 #include flash_span
 #include flash_store
 #include exchanged
@@ -24,8 +25,9 @@ const LAST4 = ($VALUE_SIZE - 1u) / 4u * 4u;
 const Q_LANES = #(LANES if Q_ALONG else 1)u;
 const K_LANES = #(LANES if K_ALONG else 1)u;
 const SCORES = max(TILE_K, 4u * $THREADS_X) * Q4;
-// Per slice: elements of q then k, $DEPTH at a time and queries or keys fastest; in their place scores, keys by queries, in the end
-// results by queries; and behind these $KEYS rows of v, or what each invocation has for four queries.
+// Per slice: elements of q, then of k, $DEPTH at a time, with queries or keys innermost. The same memory later holds scores, keys
+// by queries, and finally results by queries. Behind these are $KEYS rows of v, or the values of each invocation for four
+// queries.
 const AREA = max((Q4 + K4) * $DEPTH, SCORES + max($KEYS * V4, THREADS));
 
 alias tile_t = f32;
@@ -33,8 +35,8 @@ const TILES = $SLICES * AREA;
 #include shared_vectors
 var<workgroup> rows: array<vec4f, $SLICES * Q4>;  // a factor for each query
 
-// Where element d of four queries, or keys, is: `_in_row` of its row, which are the same for four elements. The bounds are for
-// browsers' proofs alone, here as below.
+// The index of element d of four queries or keys. `_in_row` is the part within its row, which is the same for four elements. The
+// bounds only serve the proofs of browsers, here as below.
 #if Q_ALONG and LANES > 1
 #inline q_in_row(d, i4) min(exchange((i4), (d) / 4u, Q_LANES, $Q_BLOCK), Q4 - 1u)
 #else
@@ -46,8 +48,8 @@ var<workgroup> rows: array<vec4f, $SLICES * Q4>;  // a factor for each query
 #inline k_in_row(d, j4) (j4)
 #end
 
-// What a tile needs is fetched while the one before is multiplied, without a branch, and goes to workgroup memory: zeros from the
-// last element on. The e-th four is of row `row_of` of a tile, and begins with element `element_of`.
+// The next tile is fetched while the current one is multiplied, without a branch, and then stored in workgroup memory, with zeros
+// behind the last element. Four e belongs to row `row_of` of a tile, and begins with element `element_of`.
 #inline row_of(e, lanes, rows) (e) / lanes % rows
 #inline element_of(e, lanes, rows) ((e) / (lanes * rows) * lanes + (e) % lanes) * 4u
 fn before_end(d: u32, fetched: vec4f) -> vec4f {
@@ -65,7 +67,7 @@ fn value_part(batch: u32, first: u32, e: u32) -> vec4f {
   return v_at4(batch, min(first + e / V4, $keys - 1u), min(e % V4 * 4u, LAST4));
 }
 
-// What scores of four queries from `row` on and a key are: the lowest number where it is not seen.
+// The scores of four queries from `row` on and a key, or the lowest number if the key is not visible.
 fn seen(batch: u32, row: u32, key: u32, span: Span, products: vec4f) -> vec4f {
   var scores = vec4f(float_bits(0xff800000u));
   if (key < span.end) {
@@ -79,7 +81,7 @@ fn seen(batch: u32, row: u32, key: u32, span: Span, products: vec4f) -> vec4f {
   return scores;
 }
 
-// What highest scores are subtracted as.
+// The base that is subtracted from scores.
 fn base_of(highest: vec4f) -> vec4f {
   return select(highest, vec4f(), bitcast<vec4u>(highest) == vec4u(0xff800000u));
 }
@@ -97,7 +99,7 @@ fn kernel(w: u32, lane: u32) {
   let k_base = q_base + Q4 * $DEPTH;
   let s_base = slice * AREA;
   let v_base = s_base + SCORES;
-  // As one of PARTS that look at the scores of four queries.
+  // As one of PARTS invocations that process the scores of four queries.
   let row4 = me % Q4;
   let part = me / Q4;
   let row = top + 4u * row4;
@@ -152,7 +154,7 @@ fn kernel(w: u32, lane: u32) {
       }
 #end
       workgroupBarrier();
-      // After the last elements of this tile, the first ones of the next.
+      // Behind the last elements of this tile, the first ones of the next tile.
       let last = depth + $DEPTH >= $SIZE;
       let ahead = select(depth + $DEPTH, 0u, last);
       let ahead_first = select(first, first + $SLICES * TILE_K, last);
@@ -200,7 +202,7 @@ fn kernel(w: u32, lane: u32) {
 #end
 #end
     workgroupBarrier();
-    // A NaN among the scores may get lost here. It does not in the sum, and is the result of its row then.
+    // The maximum may lose a NaN among the scores. The sum does not, and becomes the result of the row.
     var now = highest;
 #if HELD
 #for j 4 * ROWS4 * COLUMNS4
@@ -251,7 +253,7 @@ fn kernel(w: u32, lane: u32) {
     for (var part_of_tile = 0u; part_of_tile < TILE_K / $KEYS; part_of_tile++) {
       let behind = part_of_tile * $KEYS;
       workgroupBarrier();
-      // Zeros from the last key on, because nothing else is lost when it is multiplied by a weight of zero.
+      // Zeros behind the last key: a weight of zero would not remove an infinity or NaN there.
 #for l V_LOADS
       {
         let e = me + #lu * THREADS;
@@ -287,7 +289,7 @@ fn kernel(w: u32, lane: u32) {
       }
     }
   }
-  // What the invocations of a row, in all slices, have found.
+  // Combines the totals of the invocations of a row, in all slices.
   workgroupBarrier();
   let at_total = s_base + me;
   let at_highest = v_base + me;
@@ -318,8 +320,8 @@ fn kernel(w: u32, lane: u32) {
 #end
   }
   workgroupBarrier();
-  // Results through workgroup memory, 4 THREADS_X elements of a query at a time: neighbouring invocations store neighbours, and
-  // what is fused into the store is in the text once. Queries are rotated so that they do not all lie in one bank.
+  // Results pass through workgroup memory, 4 THREADS_X elements of a query at a time. Neighbouring invocations store neighbours,
+  // and the text has the fused maps once. Queries are rotated so that they are in different banks.
   for (var group = 0u; group < $VALUES4; group++) {
     for (var s = 0u; s < $SLICES; s++) {
       workgroupBarrier();

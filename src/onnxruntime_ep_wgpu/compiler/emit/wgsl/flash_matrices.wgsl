@@ -1,10 +1,14 @@
-// `flash_attention` by matrices of subgroups: sums of both products are f32, and so is the softmax between them. A workgroup has TILE_Q
-// queries, ROWS of each of its subgroups, and TILE_K keys at a time: their elements, and then their values, are in workgroup memory.
+// `flash_attention` with subgroup matrices. The sums of both products are f32, and so is the softmax between them. A workgroup
+// has TILE_Q queries, ROWS for each of its subgroups, and TILE_K keys at a time. Workgroup memory holds the elements of the keys,
+// and then their values.
 //
-// Scores go through workgroup memory to where PARTS invocations of a subgroup share a row, and back into the place of that row as
-// halves, which are the weights. Sums are relative to a `base` of each row, a score that it met. Only where a score is RISE higher
-// does the base rise to it, because no invocation knows which rows its sums are of: to be scaled down they go through memory. Weights
-// are at most exp(RISE), which a half holds, and the total is that of the halves, so rounding has no part in a row's only key.
+// Scores pass through workgroup memory to PARTS invocations of a subgroup that share a row. They return to the memory of that row
+// as weights in halves. Sums are relative to a `base` of each row, one of its scores. The base rises only to a score that is
+// higher by RISE. Scaling the sums down requires a pass through memory, since no invocation can tell which rows its sums belong
+// to.
+//
+// Weights are at most exp(RISE), which fits in a half. The total is that of the halves, so a row with a single key has no
+// rounding error.
 #include flash_span
 const ROWS = $BLOCKS_M * $UNIT_M;
 const PARTS = $LANES / ROWS;
@@ -14,7 +18,7 @@ const V_STRIDE = $VALUES * $UNIT_N + $PAD;
 const S_STRIDE = $TILE_K + 4u;
 const Q_EIGHTS = $DEPTH * $UNIT_K / 8u;  // of a query or key
 const V_EIGHTS = $VALUES * $UNIT_N / 8u;
-// In halves. Where queries are held they are in memory before all else only, but for `matrices_plain`, which reads them there.
+// In halves. If queries are held, their memory is used only at the beginning, except by `matrices_plain`, which reads them there.
 const KEYS_AT = 2u * $TILE_Q * S_STRIDE;
 const TILE_SIZE = $TILE_K * max(Q_STRIDE, V_STRIDE);
 const Q_SIZE = $TILE_Q * Q_STRIDE;
@@ -25,7 +29,7 @@ const MEMORY = max(KEYS_AT + TILE_SIZE, Q_SIZE) / 8u;
 const Q_AT = KEYS_AT + TILE_SIZE;
 const MEMORY = (Q_AT + Q_SIZE) / 8u;
 #end
-const STAGE = $STAGED * $UNIT_N;  // elements of results that are in workgroup memory at a time, in the place of scores
+const STAGE = $STAGED * $UNIT_N;  // elements of results in workgroup memory at a time, in place of scores
 const RISE = #(RISE)f;
 
 #if MATRIX_UNITS
@@ -37,7 +41,7 @@ const RISE = #(RISE)f;
 #include matrices_within
 #end
 var<workgroup> rows: array<f32, $TILE_Q>;  // a factor for each query
-var<workgroup> raised: u32;  // whether sums have to be scaled down
+var<workgroup> raised: u32;  // whether sums must be scaled down
 #if PARTS > 1
 var<workgroup> shares: array<f32, $WG>;
 #end
@@ -49,7 +53,7 @@ fn halves_of(it: vec4<u32>) -> vec4f {
   return vec4f(unpack2x16float(it.x), unpack2x16float(it.y)) + vec4f(unpack2x16float(it.z), unpack2x16float(it.w));
 }
 
-// The e-th eight of a tile of queries, keys or values: neighbours in memory are fetched by neighbours.
+// The e-th eight of a tile of queries, keys or values. Neighbours fetch neighbours in memory.
 #if Q_ALONG
 #inline q_row(e) (e) / Q_EIGHTS
 #inline q_element(e) (e) % Q_EIGHTS * 8u
@@ -81,14 +85,14 @@ fn value_part(batch: u32, first: u32, e: u32) -> v_at8_words_t {
   return v_at8_words(batch, min(first + v_row(e), $keys - 1u), min(v_element(e), $VALUE_SIZE - 8u));
 }
 
-// The keys that a query at a position sees, from one to before another.
+// The range of keys that a query at a position sees.
 fn visible_at(position: i32, end: u32) -> vec2<u32> {
   if (!$BANDED) { return vec2<u32>(0u, end); }
   let found = vec2<i32>(position - i32($left), position + i32($right) + 1);
   return vec2<u32>(clamp(found, vec2<i32>(), vec2<i32>(i32(end))));
 }
 
-// The scores of a query and four keys: the lowest number where a key is not seen.
+// The scores of a query and four keys, or the lowest number if a key is not visible.
 fn seen(batch: u32, row: u32, key: u32, visible: vec2<u32>, products: vec4f) -> vec4f {
   var scores = vec4f(float_bits(0xff800000u));
 #for e 4
@@ -116,7 +120,7 @@ fn kernel(w: u32, lane: u32) {
   var batch = w / $splits / $tiles_q;
   var tile = w / $splits % $tiles_q;
 #if BANDED
-  // The last queries of all heads first: where they see the most keys, they take longest.
+  // The last queries of all heads come first. They see the most keys and take longest.
   if ($steps % $TILE_Q == 0u) {
     let places = $steps / $TILE_Q;
     let heads = $tiles_q / places;
@@ -129,7 +133,7 @@ fn kernel(w: u32, lane: u32) {
   let last = min(top + $TILE_Q, $rows) - 1u;
   let span = span_of(batch, top, last, split, $TILE_K);
   begin_matrices(lane);
-  // As one of PARTS that look at the scores of a query.
+  // As one of PARTS invocations that process the scores of a query.
   let group_row = lane / $LANES * ROWS;
   let my_row = group_row + lane % ROWS;
   let part = lane % $LANES / ROWS;
@@ -214,7 +218,7 @@ fn kernel(w: u32, lane: u32) {
 #end
 #end
     workgroupBarrier();
-    // Zeros from the last key on, because nothing else is lost when it is multiplied by a weight of zero.
+    // Zeros behind the last key: a weight of zero would not remove an infinity or NaN there.
 #for l V_LOADS
     {
       let e = lane + #lu * $WG;
@@ -251,7 +255,7 @@ fn kernel(w: u32, lane: u32) {
     let s#j = result_four(at + 4u * #ju);
 #end
 #end
-    // A NaN among the scores may get lost here. It does not in the sum, and is the result of its row then.
+    // The maximum may lose a NaN among the scores. The sum does not, and becomes the result of the row.
     var highest4 = s0;
 #for j FOURS
     highest4 = max(highest4, s#j);
@@ -335,8 +339,8 @@ fn kernel(w: u32, lane: u32) {
     rows[my_row] = factor_of(base, level, all);
     if (top + my_row < $rows) { store_level(batch, row, split, most, all, span.parts); }
   }
-  // Results through workgroup memory: what is fused into the store is in the text once, and neighbours store neighbours. The bound
-  // depends on keys so that no compiler unrolls the loop.
+  // Results pass through workgroup memory: the text has the fused maps once, and neighbours store neighbours. The bound depends
+  // on the rows so that no compiler unrolls the loop.
   let stages = min($rows, 1u) * $STAGES;
   for (var stage = 0u; stage < stages; stage++) {
     workgroupBarrier();

@@ -1,15 +1,15 @@
-// Attention of at most ROWS rows that share keys and values, as when one token answers: the time is that of reading these,
-// which are read once, a part of them by each workgroup; of a short cache it is that of waiting. So the loads of a block of KEYS
-// keys are under way together, and with those of the queries: they are chosen by place, so that no branch stands between them. Where
-// there is one block, invocations meet six times. On an H200 a token took 8 us, with 16 keys as with 150, when its loads waited for
-// each other and invocations met 23 times.
+// Attention of at most ROWS rows that share keys and values, such as one token. Long caches are bound by reading keys and values:
+// each workgroup reads a part of them, once. Short caches are bound by latency. So the loads of a block of KEYS keys are in
+// flight together, and with those of the queries: addresses are clamped, so that no branch separates them. With one block, there
+// are six barriers. On an H200 a token took 8 us, for 16 keys as for 150, when its loads waited for each other at 23 barriers.
 //
-// PARTS neighbours sum the products of a key and all rows along a head, as it lies in memory. Then an invocation has the score of
-// one row and key. Of each four elements of the results SHARES invocations sum a part of the keys each, for HELD rows.
+// PARTS neighbours accumulate the products of a key and all rows along a head, in memory order. Then each invocation has the
+// score of one row and key. For each four elements of the results, SHARES invocations accumulate a part of the keys each, for
+// HELD rows.
 //
-// APPENDS, row `past` of each sequence is new, and is not stored yet: the first workgroup of a head of keys does. Others
-// may be reading the caches meanwhile, so none uses what that row is there. Of a sequence there are `groups` heads of keys; queries
-// and new rows are read by sequence, head, step, which is the only one, and element.
+// APPENDS: row `past` of each sequence is new and not stored yet. The first workgroup of a head of keys stores it. Other
+// workgroups may read the caches at the same time, so none uses the stored row. A sequence has `groups` heads of keys. Queries
+// and new rows are read by sequence, head, step, of which there is one, and element.
 #default APPENDS has("new_k")
 #include flash_span
 #include flash_store
@@ -20,8 +20,8 @@ const D4 = ($SIZE + 3u) / 4u;
 const V4 = ($VALUE_SIZE + 3u) / 4u;
 const TOGETHER = $WG / $PARTS;
 const BANDS = $ROWS / $HELD;
-const PASSED = min($ROWS, 2u);  // rows of an invocation whose sums are in workgroup memory at a time
-const STRIDE = $KEYS * $ROWS + 4u;  // not all parts of a product in one bank
+const PASSED = min($ROWS, 2u);  // rows per invocation with sums in workgroup memory at a time
+const STRIDE = $KEYS * $ROWS + 4u;  // avoids one bank for all parts of a product
 #if WIDTH == 1
 alias held = f32;
 #else
@@ -36,26 +36,26 @@ fn one_of(v: held, r: u32) -> f32 {
 }
 
 var<workgroup> queries: array<vec4f, $ROWS * D4>;
-var<workgroup> products: array<f32, max($PARTS * STRIDE, 4u * PASSED * $WG)>;  // by part, key and row; in the end sums
-var<workgroup> scores: array<f32, $WG>;  // by key and row; in the end sums of weights by row and share
+var<workgroup> products: array<f32, max($PARTS * STRIDE, 4u * PASSED * $WG)>;  // by part, key and row; finally sums
+var<workgroup> scores: array<f32, $WG>;  // by key and row; finally sums of weights by row and share
 var<workgroup> highest_near: array<f32, $WG / $NEAR>;
-var<workgroup> weights: array<f32, $WG>;  // by key and row, as are factors
+var<workgroup> weights: array<f32, $WG>;  // by key and row, like factors
 var<workgroup> factors: array<f32, $ROWS>;
 var<workgroup> row_levels: array<vec2f, $ROWS>;
 
 #inline weights_at(at) held(#[weights[(at) + #eu] for e WIDTH])
 
-// Four elements of a query or key from element d on; zeros from the end of it on, whatever lies in memory there.
+// Four elements of a query or key from element d on, with zeros behind the end, whatever the memory contains there.
 fn within(d: u32, v: vec4f) -> vec4f {
   if ($SIZE % (4u * $PARTS) == 0u) { return v; }
   return select(vec4f(), v, vec4u(d, d + 1u, d + 2u, d + 3u) < vec4u($SIZE));
 }
-// What is loaded is chosen by place, up to row `last` of the caches and to the end of a head.
+// Clamps addresses to row `last` of the caches and to the end of a head.
 fn k_part(batch: u32, j: u32, d4: u32, last: u32) -> k_at4_words_t {
   return k_at4_words(batch, min(j, last), min(d4, D4 - 1u) * 4u);
 }
 fn v_part(batch: u32, j: u32, d4: u32, last: u32) -> v_at4_words_t { return v_at4_words(batch, min(j, last), d4 * 4u); }
-// Four elements of the queries from row `top` on, the e-th four.
+// The e-th four elements of the queries from row `top` on.
 fn q_part(batch: u32, top: u32, e: u32) -> vec4f {
   let row = min(top + e / D4, $rows - 1u);
 #if APPENDS
@@ -67,7 +67,7 @@ fn q_part(batch: u32, top: u32, e: u32) -> vec4f {
 #if APPENDS
 var<workgroup> new_key: array<vec4f, D4>;
 
-// The new row of the caches, one that they do not have where there is no place for it.
+// The index of the new row of the caches, or of a row beyond them if they have no room.
 fn new_row(batch: u32) -> u32 {
   let at = past_at(batch / $groups);
   return select($keys, u32(at), at >= 0 && at < i32($keys));
@@ -75,12 +75,12 @@ fn new_row(batch: u32) -> u32 {
 #end
 
 fn kernel(w: u32, number: u32) {
-  let lane = number % $WG;  // which a browser can prove things of
+  let lane = number % $WG;  // lets a browser prove bounds
   let split = w % $splits;
   let batch = w / $splits / $tiles_q;
   let top = w / $splits % $tiles_q * $ROWS;
   let span = span_of(batch, top, min(top + $ROWS, $rows) - 1u, split, $KEYS);
-  // Of a cache with room, or without keys: zeros, which are numbers where nothing reads them.
+  // Without keys, such as the room of a cache: zeros, so that unused values are numbers.
   if ($keys == 0u || (split > 0u && span.begin == span.end)) {
     for (var e = lane; e < $ROWS * $VALUE_SIZE; e += $WG) {
       if (top + e / $VALUE_SIZE < $rows) { store(batch, top + e / $VALUE_SIZE, split, e % $VALUE_SIZE, 0f); }
@@ -132,7 +132,7 @@ fn kernel(w: u32, number: u32) {
   var total#r = 0f;
 #end
   var first = span.begin;
-  loop {  // once where there are no keys
+  loop {  // runs once without keys
     workgroupBarrier();
 #for j KEY_STEPS
 #for r ROWS
@@ -189,7 +189,7 @@ fn kernel(w: u32, number: u32) {
     let s = select(float_bits(0xff800000u), score_of(batch, query, min(place, max(span.end, 1u) - 1u), v), seen);
     scores[lane] = s;
     workgroupBarrier();
-    // Of NEAR keys first. A NaN among the scores may get lost here. It does not in the sum, and is the result of its row then.
+    // Combines NEAR keys first. The maximum may lose a NaN among the scores. The sum does not, and becomes the result of the row.
     let near = key / $NEAR * $NEAR * $ROWS + row;
 #for i NEAR
     let s#i = scores[near + #iu * $ROWS];
@@ -221,7 +221,7 @@ fn kernel(w: u32, number: u32) {
     sum#r *= one_of(by#(#r // 4), #(#r % 4)u);
     total#r *= one_of(by#(#r // 4), #(#r % 4)u);
 #end
-    // Keys behind the end have no weight; their values, whatever they are, are taken for zeros.
+    // Keys behind the end have no weight. Their values, whatever they are, are replaced by zeros.
     let at_weight = own * $ROWS + band * $HELD;
 #for i VALUE_STEPS
 #for c (HELD + 3) // 4
@@ -283,7 +283,7 @@ fn kernel(w: u32, number: u32) {
 #end
   workgroupBarrier();
   for (var e = lane; e < PASSED * BANDS * $VALUE_SIZE; e += $WG) {
-    let one = min(e, PASSED * BANDS * $VALUE_SIZE - 1u);  // it is; a browser does not know
+    let one = min(e, PASSED * BANDS * $VALUE_SIZE - 1u);  // always true, but unknown to a browser
     let h = one / $VALUE_SIZE % PASSED;
     let of_band = one / $VALUE_SIZE / PASSED;
     let d = one % $VALUE_SIZE;

@@ -1,8 +1,8 @@
-// What the kernels of attention share: which keys a workgroup looks at, and how sums over keys become results.
+// Shared by the attention kernels: the keys that a workgroup processes, and the conversion of sums over keys to results.
 //
-// Rows are $steps queries of one head after those of another. Query i stands at position start + i among the keys. BANDED, it
-// sees those from $left before its position to $right behind it; always, only those before the end of its sequence. Positions
-// and ends may be data.
+// Rows are $steps queries of one head after those of another. Query i stands at position start + i among the keys. BANDED: it
+// sees the keys from $left before its position to $right behind it. In any case it sees only keys before the end of its sequence.
+// Positions and ends may be data.
 #default BANDED False
 #default STARTS has("starts")
 #default STARTED has("start")
@@ -13,8 +13,8 @@
 #default SPLIT has("levels")
 #default WHOLE not SPLIT
 
-// A workgroup's keys from `begin` to `end`; `start` is the position of query 0. Of all keys that its rows may see so many `parts`
-// have one, the first ones; 1 where there is none.
+// The keys of a workgroup, from `begin` to `end`. `start` is the position of query 0. `parts` is the number of parts that contain
+// visible keys, which are the first ones; at least 1.
 struct Span { start: i32, begin: u32, end: u32, parts: u32 }
 
 fn end_of(batch: u32) -> i32 {
@@ -40,7 +40,7 @@ fn start_of(batch: u32, end: i32) -> i32 {
 #end
 }
 
-// What a part of the keys that rows `first` to `last` may see; parts are of whole `step`s.
+// The part of the keys that rows `first` to `last` see. Parts consist of whole `step`s.
 fn span_of(batch: u32, first: u32, last: u32, split: u32, step: u32) -> Span {
   let end = end_of(batch);
   let start = start_of(batch, end);
@@ -66,13 +66,13 @@ fn sees(start: i32, row: u32, key: u32) -> bool {
   return i32(key) >= at - i32($left) && i32(key) <= at + i32($right);
 }
 
-// The products may have been written with their sides the other way round.
+// The products may be transposed.
 fn score_of(batch: u32, row: u32, key: u32, v: f32) -> f32 {
   if ($KEYS_FIRST) { return scored(batch, key, row, v); }
   return scored(batch, row, key, v);
 }
 
-// One score more in each row, of a key without a value; the first part of the keys has it.
+// An additional score in each row, of a key without a value. It belongs to the first part of the keys.
 fn sink_of(batch: u32, row: u32, split: u32) -> f32 {
 #if SINK
   return select(float_bits(0xff800000u), sink_at(batch, row), split == 0u);
@@ -81,8 +81,7 @@ fn sink_of(batch: u32, row: u32, split: u32) -> f32 {
 #end
 }
 
-// What a sum relative to the score `highest` is multiplied by when the row has `total` relative to `level`; below zero for a row
-// of zeros.
+// The factor for a sum relative to the score `highest`, given the row's `total` relative to `level`. Negative for a row of zeros.
 fn factor_of(highest: f32, level: f32, total: f32) -> f32 {
 #if SPLIT
   return exp(highest - level);
@@ -95,8 +94,8 @@ fn factor_of(highest: f32, level: f32, total: f32) -> f32 {
 #end
 }
 
-// SPLIT, a part's results are relative to its level, and `level` and `total` are stored for whoever puts parts together, with how
-// many parts these are.
+// SPLIT: the results of a part are relative to its level. `level`, `total` and the number of parts are stored for the map that
+// combines the parts.
 fn store_level(batch: u32, row: u32, split: u32, level: f32, total: f32, parts: u32) {
 #if SPLIT
   levels_put(batch, row, split, 0u, level);

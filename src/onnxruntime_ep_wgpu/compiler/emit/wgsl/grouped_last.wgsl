@@ -1,13 +1,13 @@
-// Convolution in groups of an image whose channels are last: an invocation computes COLUMNS positions, beside each other in a row, of
-// four channels of the result, from the channels of their group, four at a time. What a row of taps reads of the image is loaded
-// once: the columns for which USED_X#x is true. Neighbouring invocations have neighbouring channels, so that they load and store
-// runs of them.
+// Grouped convolution of a channels-last image. An invocation computes COLUMNS neighbouring positions in a row, for four channels
+// of the result, from the channels of their group, four at a time. The image elements of a row of taps are loaded once: columns
+// with USED_X#x. Neighbouring invocations have neighbouring channels, so that they load and store contiguous runs.
 //
-// A workgroup has FOURS fours of channels of one group, and STRIPS runs of positions for each: weights are in workgroup memory, a row
-// of taps and CHUNK channels at a time, and the next of them on their way into registers meanwhile. Read by every invocation for
-// itself they were 113 MB from the cache for 8 images of 14 x 14 and 336 channels in groups of 24.
+// A workgroup has FOURS fours of channels of one group, and STRIPS runs of positions for each. Workgroup memory holds the weights
+// of a row of taps and CHUNK channels at a time, while the next ones are loaded into registers. Without this, weights were 113 MB
+// of cache reads for 8 images of 14 x 14 and 336 channels in groups of 24.
 //
-// What lies outside of the image is zero after it was loaded from its edge: all loads of a row are under way at the same time then.
+// Elements outside of the image are loaded from its edge and then replaced by zero, so that all loads of a row are in flight
+// together.
 const STRIPS = $WG / $FOURS;
 const STAGED = $KERNEL_X * $CHUNK * $FOURS;
 
@@ -17,7 +17,7 @@ fn pixel(image: u32, channel: u32, y: u32, x: u32) -> vec4<$y_t> {
   return select(vec4<$y_t>(), x_at4(image, min(y, $height - 1u), min(x, $width - 1u), channel), x < $width && y < $height);
 }
 
-// Of a stage, which is a row of taps and a chunk of channels, element e of the weights.
+// Element e of the weights of a stage, which is a row of taps and a chunk of channels.
 fn weight(stage: u32, first: u32, e: u32) -> vec4<$y_t> {
   let row = stage / ($channels / $CHUNK);
   let chunk = stage % ($channels / $CHUNK);
@@ -61,14 +61,14 @@ fn kernel(w: u32, lane: u32) {
 #end
     let y = top + stage / ($channels / $CHUNK) * $DILATION_Y;
     let channel = first + stage % ($channels / $CHUNK) * $CHUNK;
-    for (var k4 = 0u; k4 < $CHUNK / 4u; k4++) {  // by one, which browsers understand
+    for (var k4 = 0u; k4 < $CHUNK / 4u; k4++) {  // counts by one, which browsers can analyse
       let k = 4u * k4;
 #for x SPAN_X
 #if USED_X#x
       let v#x = pixel(image, channel + k, y, x#x);
 #end
 #end
-      // Written out, because a loop over what is in registers is not unrolled by every shader compiler.
+      // Unrolled, because not every shader compiler unrolls a loop over registers.
 #for t KERNEL_X
       {
 #for e 4

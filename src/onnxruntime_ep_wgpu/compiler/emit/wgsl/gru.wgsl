@@ -1,10 +1,10 @@
-// A layer of gated recurrent units: a workgroup carries the state of one direction and one sequence through all steps.
-// `x` is what the inputs add to the gates (update, reset, candidate), made for all steps beforehand; `r` are the recurrent
-// weights as (direction, state, gate), so that neighbouring invocations load neighbours. A dispatch takes `chunk` steps and
-// leaves the state in `state`, where the result is after the last.
+// A layer of gated recurrent units. A workgroup carries the state of one direction and one sequence through all steps. `x` is the
+// contribution of the inputs to the gates (update, reset, candidate), precomputed for all steps. `r` are the recurrent weights as
+// (direction, state, gate), so that neighbouring invocations load neighbours. A dispatch processes `chunk` steps and leaves the
+// state in `state`, which has the result after the last step.
 var<workgroup> hidden: array<f32, $HIDDEN>;
 var<workgroup> update: array<f32, $HIDDEN>;
-var<workgroup> reset: array<f32, $HIDDEN>;  // the state as the candidate sees it, or what that adds to the candidate
+var<workgroup> reset: array<f32, $HIDDEN>;  // the state that the candidate reads, or its contribution to the candidate
 
 fn kernel(w: u32, lane: u32) {
 #include recurrent_steps
@@ -36,6 +36,6 @@ fn kernel(w: u32, lane: u32) {
       y_put(t, direction, sequence, u, select(0f, h, inside));
     }
   }
-  // An empty sequence ends in zeros, as the CPU provider has it.
+  // An empty sequence ends in zeros, like in the CPU provider.
   for (var u = lane; u < $HIDDEN; u += $WG) { state_put(0u, direction, sequence, u, select(0f, hidden[u], length > 0u)); }
 }

@@ -1,6 +1,5 @@
-// Normalises rows of `columns` elements to mean 0 and variance 1, then scales and shifts. The variance is taken of the
-// centred elements, which keeps it exact for rows far from 0. Not CENTRED, the mean counts as 0. KEEPS, the rows are stored as they
-// are, too.
+// Normalises rows of `columns` elements to mean 0 and variance 1, then scales and shifts. The variance uses the centred elements,
+// which keeps it exact for rows far from 0. Without CENTRED the mean counts as 0. KEEPS: the rows are also stored unchanged.
 #default MEAN has("mean")
 #default INVERSE has("inverse")
 #default KEEPS False
@@ -9,7 +8,7 @@ fn kernel(w: u32, lane: u32) {
   let me = lane % $LANES;
   var mean = 0f;
   if ($CENTRED) {
-    // Sums are made in blocks, so that a long one does not lose what is added late.
+    // Sums are computed in blocks, so that a long sum does not lose late addends.
     var total = 0f;
     for (var start = me; start < $columns; start += 32u * $LANES) {
       let end = min(start + 32u * $LANES, $columns);
@@ -30,7 +29,7 @@ fn kernel(w: u32, lane: u32) {
     squares += block;
   }
   var inverse = 1f / sqrt(lanes_sum(lane, $LANES, squares) / f32($columns) + $EPSILON);
-  if ($columns == 0u) {  // what a division by zero gives is up to the driver
+  if ($columns == 0u) {  // drivers differ in the result of a division by zero
     mean = float_bits(0x7fc00000u);
     inverse = mean;
   }

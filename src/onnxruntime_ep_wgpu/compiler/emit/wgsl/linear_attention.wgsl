@@ -1,7 +1,7 @@
 // Linear attention (Katharopoulos et al., 2020; Gated DeltaNet, Yang et al., 2024): a state of KEYS x `values` numbers per head
-// takes up one token after the other. An invocation carries one column of it, in workgroup memory; columns do not meet.
-// `chunk` tokens are done in a dispatch, which leaves the state in the last slot of `state`; slots before it are the states
-// after the tokens before the last, as far as there are any.
+// absorbs one token after the other. An invocation carries one column of the state, in workgroup memory; columns are independent.
+// A dispatch processes `chunk` tokens and leaves the state in the last slot of `state`. Earlier slots are the states after the
+// tokens before the last, if there are any.
 var<workgroup> memory: array<f32, $KEYS * $WG>;
 
 fn kernel(w: u32, lane: u32) {
@@ -26,7 +26,7 @@ fn kernel(w: u32, lane: u32) {
     }
   }
   for (var t = begin; t < end; t++) {
-    var seen = 0f;  // what the state has for the key
+    var seen = 0f;  // the value that the state returns for the key
     for (var i = 0u; i < $KEYS; i++) {
       var s = memory[i * $WG + lane];
       if ($GATED) {

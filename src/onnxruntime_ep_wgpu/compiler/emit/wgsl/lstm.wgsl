@@ -1,8 +1,8 @@
-// A layer of long short-term memory: a workgroup carries the state of one direction and one sequence through all steps.
-// `x` is what the inputs add to the gates (input, output, forget, candidate), made for all steps beforehand; `r` are the
-// recurrent weights as (direction, state, gate), so that neighbouring invocations load neighbours. A dispatch takes `chunk`
-// steps and leaves hidden and cell in `state`, where the results are after the last.
-var<workgroup> hidden: array<f32, 2u * $HIDDEN>;  // of this step and the next, in turn
+// A layer of long short-term memory. A workgroup carries the state of one direction and one sequence through all steps. `x` is
+// the contribution of the inputs to the gates (input, output, forget, candidate), precomputed for all steps. `r` are the
+// recurrent weights as (direction, state, gate), so that neighbouring invocations load neighbours. A dispatch processes `chunk`
+// steps and leaves hidden and cell in `state`, which has the results after the last step.
+var<workgroup> hidden: array<f32, 2u * $HIDDEN>;  // of this step and the next, alternating
 var<workgroup> cell: array<f32, $HIDDEN>;
 
 fn kernel(w: u32, lane: u32) {
@@ -41,7 +41,7 @@ fn kernel(w: u32, lane: u32) {
       y_put(t, direction, sequence, u, select(0f, h, inside));
     }
   }
-  // An empty sequence ends in zeros, as the CPU provider has it.
+  // An empty sequence ends in zeros, like in the CPU provider.
   let last = (end - begin) % 2u * $HIDDEN;
   for (var u = lane; u < $HIDDEN; u += $WG) {
     state_put(0u, direction, sequence, u, select(0f, hidden[last + u], length > 0u));

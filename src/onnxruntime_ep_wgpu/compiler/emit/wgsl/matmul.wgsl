@@ -1,10 +1,10 @@
-// Matrix product y = a b from tiles in workgroup memory: a workgroup computes TILE_M x TILE_N elements, an invocation
-// 4 * ROWS4 x 4 * COLUMNS4 of them, whose sums are variables of their own. The next tiles are fetched into registers while
-// the present ones are multiplied. SLICES groups of invocations share a tile and each take their part of k, which keeps
-// small products parallel. Of PACKED weights b (n, k) an invocation fetches RUN neighbours of a column, which are whole words.
+// Matrix product y = a b with tiles in workgroup memory. A workgroup computes TILE_M x TILE_N elements, an invocation 4 * ROWS4 x
+// 4 * COLUMNS4 of them. Its sums are separate variables. The next tiles are fetched into registers while the current ones are
+// multiplied. SLICES groups of invocations share a tile and split k, which keeps small products parallel. For PACKED weights b
+// (n, k) an invocation fetches RUN neighbours of a column, which are whole words.
 //
-// Where neighbours in k are neighbours in memory, A_LANES invocations fetch one row of a together, so that a load of a subgroup
-// reaches few lines of memory; B_LANES a column of b. `exchanged` says where they store it.
+// If neighbours in k are neighbours in memory, A_LANES invocations fetch one row of a together, and B_LANES a column of b. A load
+// of a subgroup then reaches few cache lines. `exchanged` determines where they store it.
 #default PARTED has("part_k")
 const THREADS_X = $TILE_N / (4u * $COLUMNS4);
 const THREADS = THREADS_X * $TILE_M / (4u * $ROWS4);  // per slice
@@ -15,20 +15,20 @@ const A_LANES = #(A_LANES if ALONG else 1)u;
 const B_LANES = #(B_LANES)u;
 const B_RUN = #(4 * RUN4 if PACKED else 4)u;
 
-// While multiplying, the tile of a, per slice k-major, then that of b; afterwards one row of results per invocation.
+// During multiplication: the tile of a, k-major per slice, then that of b. Afterwards: one row of results per invocation.
 alias tile_t = $y_t;
 const TILES = max(A_SIZE + B_SIZE, ROW_SIZE);
 #include shared_vectors
 
-// Of results, in the same places afterwards.
+// Access to results, in the same memory.
 fn sum_at(at: u32) -> vec4<$y_t> { return tile(at); }
 fn put_sum(at: u32, v: vec4<$y_t>) { put_tile(at, v); }
 
 #include before_end
 #include exchanged
 
-// Where the tile of a has four rows of column k, and that of b four columns of row k: `_in_row` of the row k of the tile, which are
-// the same for four steps. The bounds are for browsers' proofs alone.
+// The index of four rows of column k in the tile of a, and of four columns of row k in that of b. `_in_row` is the part within
+// row k of the tile, which is the same for four steps. The bounds only serve the proofs of browsers.
 const M4 = $TILE_M / 4u;
 const N4 = $TILE_N / 4u;
 #if ALONG and A_LANES > 1
@@ -44,21 +44,21 @@ const N4 = $TILE_N / 4u;
 #inline a_place(k, row4) (k) * M4 + a_in_row(k, row4)
 #inline b_place(k, column4) (k) * N4 + b_in_row(k, column4)
 
-// What is fetched is given up to the end of k only, where no branch keeps loads from being under way, and put into tiles as it is
-// `before_end`.
+// Loads are clamped to the end of k, so that no branch separates them. `before_end` then inserts zeros.
+//
 // Four elements of row m of a from column k on.
 fn a_part(batch: u32, m: u32, k: u32) -> vec4<$y_t> {
   return a_at4(batch, m, min(k, ($k - 1u) / 4u * 4u));
 }
 
 #if PACKED
-// A run of column n of b from row k on, as it lies in memory.
+// A run of column n of b from row k on, in its memory format.
 fn b_part(batch: u32, k: u32, n: u32) -> b_run_words_t {
   return b_run_words(batch, n, min(k, ($k - 1u) / B_RUN * B_RUN));
 }
 #else
-// Four elements of a row of b from column n on; with TRANSPOSED, where these are no neighbours in memory, of a column from row
-// k on.
+// Four elements of a row of b from column n on. With TRANSPOSED, neighbours in n are not adjacent in memory: four elements of a
+// column from row k on.
 fn b_part(batch: u32, k: u32, n: u32) -> vec4<$y_t> {
   if ($TRANSPOSED) { return b_at4(batch, n, min(k, ($k - 1u) / 4u * 4u)); }
   return b_at4(batch, min(k, $k - 1u), n);
@@ -68,7 +68,8 @@ fn b_part(batch: u32, k: u32, n: u32) -> vec4<$y_t> {
 fn kernel(w: u32, lane: u32) {
   let count = $tiles_m * $tiles_n;
 #if PARTED
-  // A part of k, which is whole tiles of every slice but in the last one; results of different parts are apart like batches.
+  // A part of k, which is whole tiles of every slice except in the last part. Results of different parts are separate, like
+  // batches.
   let place = w / count;
   let batch = place % $batches;
   let begin = place / $batches * $part_k;
@@ -96,7 +97,7 @@ fn kernel(w: u32, lane: u32) {
 #end
 #end
 #end
-  // Where this invocation's parts of the tiles come from, and where they go.
+  // The source and destination of this invocation's parts of the tiles.
 #for l A_LOADS
   let a_element#l = me + #lu * THREADS;
   let a_in#l = a_element#l / A_LANES % $TILE_M;
@@ -167,7 +168,7 @@ fn kernel(w: u32, lane: u32) {
 #for l B_LOADS
     next_b#l = b_part(batch, k + $SLICES * $TILE_K + b_row#l, b_column#l);
 #end
-    // Written out: compilers leave the loop a loop, and 4096 x 4096 x 4096 then runs at 34 instead of 43 TFLOP/s on an H200.
+    // Unrolled here, because compilers do not unroll it: 4096 x 4096 x 4096 then reaches 34 instead of 43 TFLOP/s on an H200.
     for (var step = 0u; step < $TILE_K / $UNROLLED; step++) {
       let part = step * $UNROLLED;
 #for k UNROLLED

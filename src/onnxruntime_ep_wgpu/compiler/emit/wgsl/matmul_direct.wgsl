@@ -1,5 +1,5 @@
-// Matrix product y = a b without workgroup memory: an invocation computes ROWS x 8 elements from vector loads, four of k
-// at a time. For adapters whose cache is as near as their workgroup memory.
+// Matrix product y = a b without workgroup memory. An invocation computes ROWS x 8 elements with vector loads, four of k at a
+// time. For adapters with a cache as fast as their workgroup memory.
 var<workgroup> results: array<vec4<$y_t>, $ROWS * 16u>;
 
 fn kernel(w: u32, lane: u32) {
@@ -8,13 +8,13 @@ fn kernel(w: u32, lane: u32) {
   let tiles_m = ($m + $ROWS - 1u) / $ROWS;
   let top = (w / $tiles_n % tiles_m) * $ROWS;
   let batch = w / ($tiles_n * tiles_m);
-  // Surplus rows and columns repeat the last one; they are not stored.
+  // Surplus rows and columns repeat the last one and are not stored.
   let last = ($n - 1u) / 4u * 4u;
   let n0 = min(left, last);
   let n1 = min(right, last);
   var sum0: array<vec4<$y_t>, $ROWS>;
   var sum1: array<vec4<$y_t>, $ROWS>;
-  // Zeros that no driver leaves out, as in `conv_taps`.
+  // Zeros that no driver removes, as in `conv_taps`.
   for (var i = 0u; i < $ROWS; i++) {
     sum0[i] = vec4<$y_t>($y_t(hidden_zero));
     sum1[i] = sum0[i];
@@ -63,8 +63,8 @@ fn kernel(w: u32, lane: u32) {
       sum1[i] += a * b1;
     }
   }
-  // Through workgroup memory to one loop: the maps fused into the store are in the text once, not once per element, and
-  // neighbouring invocations store neighbours.
+  // Results pass through workgroup memory to one loop: the text has the fused maps once, not once per element, and neighbouring
+  // invocations store neighbours.
   for (var i = 0u; i < $ROWS; i++) {
     results[i * 16u + lane] = sum0[i];
     results[i * 16u + 8u + lane] = sum1[i];

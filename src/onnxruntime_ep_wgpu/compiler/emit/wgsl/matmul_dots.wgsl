@@ -1,22 +1,22 @@
-// Matrix product y = a b of a rounded to 8 bits and packed weights b (n, k), from tiles of bytes in workgroup memory, GROUP columns of
-// a at a time: what these have as a common factor, the step of a row and the scale of a column, multiplies the sum of their products
-// once. A workgroup computes TILE_M x TILE_N elements, an invocation 4 * ROWS4 x 4 * COLUMNS4 of them, whose sums are variables of
-// their own. The next tiles are fetched into registers while the present ones are multiplied.
+// Matrix product y = a b of a rounded to 8 bits and packed weights b (n, k). Tiles of bytes in workgroup memory have GROUP
+// columns of a at a time. The step of a row and the scale of a column are common factors of a group, and scale the sum of its
+// products once. A workgroup computes TILE_M x TILE_N elements, an invocation 4 * ROWS4 x 4 * COLUMNS4 of them. Its sums are
+// separate variables. The next tiles are fetched into registers while the current ones are multiplied.
 //
-// LANES invocations share the group of a row: each finds the largest magnitude of its part and tells the others. B_LANES fetch a
-// column of b together. `exchanged` says where they store it.
+// LANES invocations share the group of a row: each finds the largest magnitude of its part and shares it with the others. B_LANES
+// invocations fetch a column of b together. `exchanged` determines where they store it.
 const THREADS_X = $TILE_N / (4u * $COLUMNS4);
 const THREADS = $WG;
-// A float of which an integer below 2^22 is that many units in the last place: sums of products that begin with its bits are floats
-// without a conversion, of which GPUs do fewer.
+// The bits of a float that, plus an integer below 2^22, is the float with that many more units in the last place. Sums that begin
+// with these bits convert to floats without a conversion instruction, which GPUs execute more slowly.
 const UNIT = 0x4b400000i;
 const GROUP4 = $GROUP / 4u;
 const A_SIZE = GROUP4 * $TILE_M / 4u;
 const B_SIZE = GROUP4 * $TILE_N / 4u;
 const B_RUN = #(4 * RUN4)u;
 
-// While multiplying, the tile of a, that of b, the steps of rows and the scales of columns; afterwards one row of results per
-// invocation.
+// During multiplication: the tile of a, that of b, the steps of rows and the scales of columns. Afterwards: one row of results
+// per invocation.
 alias tile_t = u32;
 const STEPS = A_SIZE + B_SIZE;
 const SCALES = STEPS + $TILE_M / 4u;
@@ -30,8 +30,8 @@ fn put_sum(at: u32, v: vec4f) { put_tile(at, bitcast<vec4u>(v)); }
 #include exchanged
 #include rounded_run
 
-// Where the tile of a has word k of four rows, and that of b of four columns: `_in_row` of the row k of the tile, which are the same
-// for the words that an invocation fetches together. The bounds are for browsers' proofs alone.
+// The index of word k of four rows in the tile of a, and of four columns in that of b. `_in_row` is the part within row k of the
+// tile, which is the same for the words that an invocation fetches together. The bounds only serve the proofs of browsers.
 const M4 = $TILE_M / 4u;
 const N4 = $TILE_N / 4u;
 #inline a_in_row(k, row4) min(exchange((row4), (k) / $ROUNDED4, $LANES, $A_BLOCK), M4 - 1u)

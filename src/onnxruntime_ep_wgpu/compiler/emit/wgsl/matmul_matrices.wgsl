@@ -1,11 +1,12 @@
-// Matrix product y = a b of halves, or of signed bytes, by matrices of subgroups: a workgroup computes TILE_M x TILE_N elements from
-// tiles in workgroup memory, and each of its subgroups BLOCKS_M x BLOCKS_N matrices of UNIT_M x UNIT_N sums. The next tiles are
-// fetched while the present ones are multiplied; with two BUFFERS they have memory of their own, and a step has one barrier. Of PACKED
-// weights b (n, k) an invocation fetches RUN neighbours of a column, which are whole words, and makes halves of them.
+// Matrix product y = a b of halves, or of signed bytes, with subgroup matrices. A workgroup computes TILE_M x TILE_N elements
+// with tiles in workgroup memory. Each of its subgroups computes BLOCKS_M x BLOCKS_N matrices of UNIT_M x UNIT_N sums. The next
+// tiles are fetched while the current ones are multiplied. With two BUFFERS they have separate memory, and a step has one
+// barrier. For PACKED weights b (n, k) an invocation fetches RUN neighbours of a column, which are whole words, and converts them
+// to halves.
 //
-// TOGETHER operands, which are 16 bytes, are loaded and stored at a time. Less memory is worth more than a second buffer, so results
-// are where the tiles were: of 4096 x 4096 x 4096 halves an H100 makes 279 TFLOP/s with 19 KiB of a workgroup and 190 with 38 (163
-// where halves are stored one by one).
+// TOGETHER operands, which are 16 bytes, are loaded and stored at a time. Less memory is worth more than a second buffer, so
+// results replace the tiles. For 4096 x 4096 x 4096 halves an H100 reaches 279 TFLOP/s with 19 KiB per workgroup and 190 with 38.
+// With single stores of halves it reaches 163.
 #default PARTED has("part_k")
 const A_STRIDE = $TILE_K + $PAD;
 const A_SIZE = $TILE_M * A_STRIDE;
@@ -22,7 +23,7 @@ const B_PARTS = $TILE_N * $TILE_K / B_RUN;
 const STAGE_ROWS = $STAGED_M * $UNIT_M;
 const STAGE_STRIDE = $STAGED * $UNIT_N + 4u;
 const STAGE_FOURS = $STAGED * $UNIT_N / 4u;
-const MEMORY = max($BUFFERS * TILES_SIZE / $TOGETHER, $RESULTS / 4u);  // in 16 bytes
+const MEMORY = max($BUFFERS * TILES_SIZE / $TOGETHER, $RESULTS / 4u);  // in units of 16 bytes
 
 #if MATRIX_UNITS
 #include matrices_units
@@ -33,7 +34,7 @@ const MEMORY = max($BUFFERS * TILES_SIZE / $TOGETHER, $RESULTS / 4u);  // in 16 
 #include matrices_within
 #end
 
-// What is 16 bytes along k from column `k` on: zeros from the end of k on, whatever lies in memory there.
+// 16 bytes along k from column `k` on, with zeros behind the end of k, whatever the memory contains there.
 fn before_end(v: vec4<u32>, k: u32) -> vec4<u32> {
   if ($K_WHOLE) { return v; }
   if ($K_TOGETHER) { return select(vec4<u32>(), v, k < $k); }
@@ -48,7 +49,7 @@ fn before_end(v: vec4<u32>, k: u32) -> vec4<u32> {
 #end
 }
 
-// What is fetched is given up to the end of k only, where no branch keeps loads from being under way; `before_end` as it is stored.
+// Loads are clamped to the end of k, so that no branch separates them. `before_end` inserts zeros at the store.
 fn a_part(batch: u32, m: u32, k: u32) -> a_at#(TOGETHER)_words_t {
   return a_at#(TOGETHER)_words(batch, m, min(k, ($k - 1u) / $TOGETHER * $TOGETHER));
 }
@@ -70,7 +71,7 @@ fn kernel(w: u32, lane: u32) {
   let count = $tiles_m * $tiles_n;
   let place = w / count;
 #if PARTED
-  // A part of k, which is whole tiles but in the last one; results of different parts are apart like batches.
+  // A part of k, which is whole tiles except in the last part. Results of different parts are separate, like batches.
   let batch = place % $batches;
   let begin = place / $batches * $part_k;
   let k_end = min(begin + $part_k, $k);
@@ -91,7 +92,8 @@ fn kernel(w: u32, lane: u32) {
   var sum#i_#j: matrix_sum;
 #end
 #end
-  // Where this invocation's parts of the tiles come from, and where they go; several have the last one where they share them unevenly.
+  // The source and destination of this invocation's parts of the tiles. If the parts are uneven, several invocations have the
+  // last one.
 #for l A_LOADS
   let a_e#l = min(lane + #lu * $WG, A_PARTS - 1u);
 #if ALONG
@@ -180,8 +182,8 @@ fn kernel(w: u32, lane: u32) {
 #end
   }
 
-  // Results of each subgroup some at a time, as in `put_sums`: the maps fused into the store are compiled once, away from the sums.
-  // The bounds depend on m so that no compiler unrolls the loops.
+  // Stores the results of each subgroup in steps, as in `put_sums`: the fused maps are compiled once, away from the sums. The
+  // bounds depend on m so that no compiler unrolls the loops.
   let stages = min($m, 1u) * $STAGES_M * $STAGES;
   let end = min($m, 1u) * STAGE_ROWS * STAGE_FOURS;
   let mine = group * (STAGE_ROWS * STAGE_STRIDE);

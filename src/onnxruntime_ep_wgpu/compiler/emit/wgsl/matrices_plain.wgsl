@@ -1,17 +1,18 @@
-// The functions of `matrices_units` in plain WGSL, for adapters without such units: so kernels that are made for these are tested
-// everywhere. Operands are where they lie, and read when they are multiplied; until then no invocation may store there. Of a matrix of
-// sums each invocation of a subgroup has a share.
+// The functions of `matrices_units` in plain WGSL, for adapters without such units. So kernels for these units can be tested
+// everywhere. Operands stay in workgroup memory and are read when they are multiplied; until then no invocation may overwrite
+// them. Each invocation of a subgroup has a share of a matrix of sums.
 #default OPERAND "f16"
 #default SUM "f32"
 #default TOGETHER 8
-struct matrix_operand { at: u32, outer: u32, along: u32 }  // how far rows of a left one are apart, columns of a right one, and steps of k
+// distances of rows of a left operand or columns of a right one, and of steps of k
+struct matrix_operand { at: u32, outer: u32, along: u32 }
 alias matrix_left = matrix_operand;
 alias matrix_right = matrix_operand;
 const SHARE = $UNIT_M * $UNIT_N / $LANES;
 alias matrix_sum = array<$SUM, SHARE>;
-var<workgroup> matrix_memory: array<u32, 4u * MEMORY>;  // no vectors, whose components different invocations store
+var<workgroup> matrix_memory: array<u32, 4u * MEMORY>;  // no vectors, since different invocations store their components
 var<private> matrix_lane: u32;
-var<private> matrix_zero: u32;  // which no compiler knows, so that it unrolls no loop: with many products that takes minutes
+var<private> matrix_zero: u32;  // unknown to compilers, so that they unroll no loop: with many products that takes minutes
 
 fn begin_matrices(lane: u32) {
   matrix_lane = lane % $LANES;

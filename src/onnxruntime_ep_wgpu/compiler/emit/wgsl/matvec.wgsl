@@ -1,7 +1,7 @@
-// Matrix product y = a b for at most ROWS rows: the time is that of reading b, which is read once. A workgroup computes
-// 4 * COLUMNS4 columns; its PARTS parts of invocations split k between them, four of k at a time, neighbours in the order in
-// which b lies in memory. With TRANSPOSED that is along k, and b_at4(batch, n, k) loads four of k. Of several PRODUCTS with one a,
-// whose weights are b, b1 and so on, a workgroup computes the same columns.
+// Matrix product y = a b for at most ROWS rows, bound by reading b once. A workgroup computes 4 * COLUMNS4 columns. PARTS
+// invocations split k between them, four of k at a time, with neighbours in the memory order of b. With TRANSPOSED that is along
+// k, and b_at4(batch, n, k) loads four of k. For several PRODUCTS of one a, with weights b, b1 and so on, a workgroup computes
+// the same columns.
 #default PRODUCTS 1
 const PARTS = $WG / $COLUMNS4;
 
@@ -17,8 +17,8 @@ var<workgroup> totals: array<vec4<$y_t>, $PRODUCTS * $ROWS * $COLUMNS4>;
 #include a_scale
 
 #for q PRODUCTS
-// Row k + e of b from column n on; or column n + e from row k on. Zeros from the end of k on, whatever lies there; loaded without
-// a branch, so that all loads of a step are under way together.
+// Row k + e of b from column n on, or with TRANSPOSED column n + e from row k on. Zeros behind the end of k, whatever the memory
+// contains there. Without a branch, so that all loads of a step are in flight together.
 fn b#(#q or "")_part(batch: u32, k: u32, n: u32, e: u32) -> vec4<$y_t> {
   if ($TRANSPOSED) {
     return before_end(b#(#q or "")_at4(batch, min(n + e, $n - 1u), min(k, ($k - 1u) / 4u * 4u)), k);
@@ -81,7 +81,7 @@ fn kernel(w: u32, lane: u32) {
 #end
 #end
 #else
-  // The bounds are for browsers, which prove no more.
+  // The bounds only serve the proofs of browsers.
   let mine = min(column4 * PARTS + part, $WG - 1u);
 #for r ROWS
 #for q PRODUCTS

@@ -1,8 +1,7 @@
-// Matrix product y = a b for few rows and packed weights b (n, k): the time is that of reading b, which is read once for ROWS
-// of them. An invocation sums four columns; PARTS neighbours share them and take turns along k, RUN elements at a time, which
-// are whole words of b. What a run has as a common factor, the scale of its block, multiplies its sum once. Of several PRODUCTS
-// with one a, whose weights are b, b1 and so on, an invocation sums the same columns. With DOTS a run of a is rounded to 8 bits, and
-// bytes are multiplied.
+// Matrix product y = a b for few rows and packed weights b (n, k), bound by reading b, once for ROWS rows. An invocation
+// accumulates four columns. PARTS neighbours share them and take turns along k, RUN elements at a time, which are whole words of
+// b. The scale of a block is the common factor of a run, and scales its sum once. For several PRODUCTS of one a, with weights b,
+// b1 and so on, an invocation accumulates the same columns. With DOTS a run of a is rounded to 8 bits, and bytes are multiplied.
 #default PRODUCTS 1
 const RUN = 4u * $RUN4;
 
@@ -24,7 +23,7 @@ var<workgroup> parts: array<vec4<$y_t>, $PRODUCTS * $ROWS * $WG>;
 
 fn kernel(w: u32, lane: u32) {
 #if ALONE
-  // A division by a number that the shader's compiler does not know costs as much as ten weights.
+  // Avoids divisions: a division by a number that the shader compiler cannot evaluate costs as much as ten weights.
   let batch = 0u;
   let row = 0u;
   let tile = w;

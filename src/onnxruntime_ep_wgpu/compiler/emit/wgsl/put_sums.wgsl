@@ -1,7 +1,7 @@
-  // Through workgroup memory, a row of each invocation at a time: neighbouring invocations then store neighbours, slices
-  // are added on the way, and the maps fused into the store are compiled once, away from the sums. An erf GELU where the
-  // sums are drove them out of the registers: 1576 x 768 x 3072 then took 10 times as long on an H200. The bounds depend
-  // on m so that no compiler unrolls the loops.
+  // Stores sums through workgroup memory, one row of each invocation at a time. Neighbouring invocations then store neighbours,
+  // slices are added on the way, and the fused maps are compiled once, away from the sums. A GELU with erf next to the sums
+  // spilled them from registers: 1576 x 768 x 3072 then took 10 times as long on an H200. The bounds depend on m so that no
+  // compiler unrolls the loops.
   let rows = min($m, 1u) * 4u * $ROWS4;
   let end = min($m, 1u) * THREADS * $COLUMNS4;
   for (var i = 0u; i < rows; i++) {

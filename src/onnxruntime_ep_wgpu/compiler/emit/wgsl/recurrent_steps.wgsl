@@ -1,4 +1,4 @@
-  // Of one direction and one sequence, which has `length` steps: those that this dispatch takes.
+  // The steps of this dispatch, for one direction and one sequence with `length` steps.
   let direction = w / $batch;
   let sequence = w % $batch;
   let length = min(u32(lengths_at(sequence)), $steps);

@@ -1,7 +1,9 @@
-// Reduces rows of `columns` elements: LANES neighbouring invocations share a row, ROWS rows share a workgroup.
-// The operator supplies identity, prepare (what is combined, of an element), combine and finish (the result, of that and the number of
-// elements). TOGETHER is the reduction over a workgroup of the prelude that combines alike, where there is one. What is combined may
-// be stored as four words, GIVES_WORDS, for a kernel that combines what parts of a row gave, READS_WORDS.
+// Reduces rows of `columns` elements: LANES neighbouring invocations share a row, ROWS rows share a workgroup. The operator
+// provides identity, prepare (maps an element), combine, and finish (computes the result from the total and the number of
+// elements).
+//
+// TOGETHER is the workgroup reduction of the prelude that equals combine, if there is one. GIVES_WORDS: totals are stored as four
+// words for a kernel that combines parts of a row, which has READS_WORDS.
 #if SUBGROUPS and TOGETHER and LANES == INVOCATIONS
 #else
 var<workgroup> partial: array<$combine_t, $WG>;
@@ -20,7 +22,7 @@ fn kernel(w: u32, lane: u32) {
   let me = lane % $LANES;
   var total = identity();
   if (row < $rows) {
-    // In blocks, so that a long sum of f32 does not lose what is added late.
+    // In blocks, so that a long sum of f32 does not lose late addends.
     for (var start = me; start < $columns; start += 32u * $LANES) {
       let end = min(start + 32u * $LANES, $columns);
       var block = identity();
@@ -32,7 +34,7 @@ fn kernel(w: u32, lane: u32) {
   total = workgroup_#(TOGETHER)(lane, total);
 #else
   if ($LANES > 1u) {
-    // Places are taken modulo for browsers, which prove no more.
+    // The modulo only serves the proofs of browsers.
     let at = lane % $WG;
     partial[at] = total;
     for (var n = $LANES / 2u; n > 0u; n /= 2u) {

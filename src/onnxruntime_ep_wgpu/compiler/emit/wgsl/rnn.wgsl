@@ -1,8 +1,8 @@
-// A layer of simple recurrent units: a workgroup carries the state of one direction and one sequence through all steps.
-// `x` is what the inputs add, made for all steps beforehand; `r` are the recurrent weights as (direction, state, result),
-// so that neighbouring invocations load neighbours. A dispatch takes `chunk` steps and leaves the state in `state`, where the
-// result is after the last.
-var<workgroup> hidden: array<f32, 2u * $HIDDEN>;  // of this step and the next, in turn
+// A layer of simple recurrent units. A workgroup carries the state of one direction and one sequence through all steps. `x` is
+// the contribution of the inputs, precomputed for all steps. `r` are the recurrent weights as (direction, state, result), so that
+// neighbouring invocations load neighbours. A dispatch processes `chunk` steps and leaves the state in `state`, which has the
+// result after the last step.
+var<workgroup> hidden: array<f32, 2u * $HIDDEN>;  // of this step and the next, alternating
 
 fn kernel(w: u32, lane: u32) {
 #include recurrent_steps
@@ -24,6 +24,6 @@ fn kernel(w: u32, lane: u32) {
     }
   }
   let last = (end - begin) % 2u * $HIDDEN;
-  // An empty sequence ends in zeros, as the CPU provider has it.
+  // An empty sequence ends in zeros, like in the CPU provider.
   for (var u = lane; u < $HIDDEN; u += $WG) { state_put(0u, direction, sequence, u, select(0f, hidden[last + u], length > 0u)); }
 }

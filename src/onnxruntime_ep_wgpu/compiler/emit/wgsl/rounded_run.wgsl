@@ -1,7 +1,8 @@
-// A run of ROUNDED4 fours of a row rounded to 8 bits, whose largest magnitude is 127 steps, in the order of weights of which DOTS lie
-// in each byte's place: byte i of word j % DOTS has element j % DOTS + DOTS * i of the words before it on. The largest of bits finds
-// NaN and infinity: the step is one then, and so are all sums. What is added to a number of steps makes a float that has as many units
-// in the last place more, whose low byte is the integer.
+// Rounds a run of ROUNDED4 fours of a row to 8 bits. The largest magnitude is 127 steps. The order is that of weights with DOTS
+// elements per byte: byte i of word j % DOTS has element j % DOTS + DOTS * i, counted from the previous words on.
+//
+// The maximum of bits detects NaN and infinity: the step is one of them then, and so are all sums. The constant that is added to
+// a number of steps makes a float with that many more units in the last place. The low byte of this float is the integer.
 fn largest_bits(it: array<vec4f, $ROUNDED4>) -> u32 {
   var bits = vec4u();
 #for j ROUNDED4
@@ -10,7 +11,7 @@ fn largest_bits(it: array<vec4f, $ROUNDED4>) -> u32 {
   return max(max(bits.x, bits.y), max(bits.z, bits.w));
 }
 
-// The largest magnitude, or the least of which a 127th and what divides by it are normal numbers.
+// The largest magnitude, at least one for which its 127th part and the reciprocal are normal numbers.
 fn largest(bits: u32) -> f32 {
   let most = bitcast<f32>(bits);
   return select(most, 1e-35f, most < 1e-35f);

@@ -1,5 +1,5 @@
-// Running totals along rows: LANES neighbouring invocations share a row, each with a run of neighbouring elements. They
-// first combine their runs, then each starts from the total of the runs before its own.
+// Running totals along rows. LANES neighbouring invocations share a row, each with a run of neighbouring elements. They first
+// combine their runs. Then each begins with the total of the runs before its own.
 var<workgroup> partial: array<$y_t, $WG>;
 
 fn place(k: u32) -> u32 { return select(k, $columns - 1u - k, $REVERSE); }

@@ -1,5 +1,5 @@
-// The number of the last update that is meant for each element of a line. An invocation has one update; where several are meant for
-// one element the highest number stays, so results do not depend on timing. What no update is meant for is left as it was.
+// The number of the last update of each element of a line. An invocation has one update. If several update one element, the
+// highest number remains, so results do not depend on timing. Elements without an update are unchanged.
 fn kernel(w: u32, lane: u32) {
   let i = w * $WG + lane;
   if (i >= $updates) { return; }

@@ -1,11 +1,13 @@
-// Vectors of four in workgroup memory, TILES of them, whose components different invocations store. As scalars but where the adapter
-// has COMPONENT_STORES: in Metal's language and D3D12's to store a component may be to read, change and store its vector, and what
-// another invocation stored in between is lost ("Writing to different components of a vector from different invocations", gpuweb,
-// 2021). An H200, whose compiler has to find the vectors again, then takes 1.03 times as long for models and 1.09 times for squares.
+// Vectors of four in workgroup memory, TILES of them, with components that different invocations store. They are stored as
+// scalars unless the adapter has COMPONENT_STORES. In Metal's language and D3D12's, storing a component may read, change and
+// store its vector. A store of another invocation in between is then lost. See "Writing to different components of a vector from
+// different invocations", gpuweb, 2021. With scalars the compiler of an H200 must find the vectors again: models take 1.03 times
+// as long, and squares 1.09 times.
 //
-// `vector`, `put_vector` and `put_part` are for places that a browser can prove to be in TILES, which it does not check then: `min`,
-// `%`, `/`, `*` and `+` of constants, of numbers bounded so, and of what loops count by 1 from one constant to another. `tile` and
-// `put_tile` are for all others. Checked one by one, the four loads of a vector took BERT-base from 19.4 to 33.9 ms on an H100, in Dawn.
+// `vector`, `put_vector` and `put_part` are for indices that a browser can prove to be in TILES, which it does not check then.
+// The proof covers `min`, `%`, `/`, `*` and `+` of constants, of numbers with such bounds, and of loops that count by 1 between
+// constants. `tile` and `put_tile` are for all other indices. In Dawn on an H100, separate checks of the four loads of a vector
+// slowed BERT-base from 19.4 to 33.9 ms.
 #if COMPONENT_STORES
 #inline vector(at) tiles[at]
 #inline put_vector(at, v) tiles[at] = v

@@ -1,5 +1,5 @@
-// Softmax or its logarithm over rows of `columns` elements; the maximum is subtracted first. MASKED, a row of nothing but
-// minus infinity becomes zeros. With a SINK each row has one more number, which takes its share and has no result.
+// Softmax or its logarithm over rows of `columns` elements, after subtraction of the maximum. MASKED: a row with only minus
+// infinity becomes zeros. With a SINK each row has one more number, which takes its share but has no result.
 #default LOGARITHM False
 #default MASKED False
 #default SINK has("sink")
@@ -14,7 +14,7 @@ fn kernel(w: u32, lane: u32) {
   highest = max_f32(highest, sink);
 #end
   if ($MASKED && bitcast<u32>(highest) == 0xff800000u) { highest = 0f; }
-  // In blocks, so that a long sum of f32 does not lose what is added late.
+  // In blocks, so that a long sum of f32 does not lose late addends.
   var total = 0f;
   for (var start = me; start < $columns; start += 32u * $LANES) {
     let end = min(start + 32u * $LANES, $columns);

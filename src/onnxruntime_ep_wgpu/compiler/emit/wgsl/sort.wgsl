@@ -1,9 +1,9 @@
-// The positions of the elements of a row in their order, equal ones from left to right; the first k are the result. Bitonic: a
-// dispatch sorts blocks in workgroup memory, and each level of those that follow makes one run of two. It compares all of a
-// run with the other one read backwards, then the halves of what comes out, across blocks one distance after the other and within
-// them at once (K. E. Batcher, Sorting networks and their applications, 1968). What comes later is always further right,
-// so the elements that a row lacks for a power of two are the last ones everywhere, and need not exist. COUNTED: so are all from
-// `count` of a row on, which is known on the device alone; levels of longer rows have nothing to do for it.
+// The positions of the elements of a row in sorted order, equal ones from left to right; the first k are the result. This is a
+// bitonic sort (K. E. Batcher, Sorting networks and their applications, 1968). A dispatch sorts blocks in workgroup memory. Each
+// level of the following ones merges two runs. It compares a run with the other one reversed, then the halves of the result:
+// across blocks one distance after the other, within blocks all at once. Larger elements always move right. So the elements that
+// a row lacks for a power of two are the last ones everywhere, and need not exist. COUNTED: the same holds for elements from
+// `count` of a row on, which only the device holds. Levels of longer rows have no work then.
 var<workgroup> keys: array<$x_t, $BLOCK>;
 var<workgroup> places: array<u32, $BLOCK>;
 #if COUNTED
@@ -57,7 +57,7 @@ fn kernel(w: u32, lane: u32) {
     places[k] = at;
     keys[k] = x_at(row, at);
   }
-  // Runs of half a size are sorted as they are where nothing is behind the first one.
+  // Runs of half a size are already sorted if no element is behind the first one.
   for (var size = select(2u, $BLOCK, level > 0u); size <= $BLOCK && (level > 0u || size / 2u < count); size *= 2u) {
     for (var half = size / 2u; half > 0u; half /= 2u) {
       if (half >= count) { continue; }

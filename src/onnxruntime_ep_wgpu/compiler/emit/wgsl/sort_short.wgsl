@@ -1,5 +1,5 @@
-// For short rows, like sort: each element counts those that come before it, also equal ones further left. The first k put their
-// position.
+// Sorts short rows, like sort: each element counts those in front of it, including equal ones further left. The first k store
+// their position.
 fn kernel(w: u32, lane: u32) {
   let element = w * $WG + lane;
   if (element >= $rows * $columns) { return; }

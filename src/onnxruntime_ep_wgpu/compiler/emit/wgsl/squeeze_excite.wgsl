@@ -1,21 +1,22 @@
-// Two products one after the other: rows of K0 elements by K0 x K1 weights, what `hidden` makes of that by K1 x COLUMNS weights. The
-// weights are small, and a kernel that waits for another one costs more than both ("Squeeze-and-Excitation Networks", Hu et al.,
-// 2018). A workgroup makes N1 columns of a row, and for that all of the hidden ones, N0.
-// AVERAGED, a row is what `averaged` makes of an image, of the sums of `positions` elements. Some invocations share each sum; four of
-// their loads are under way together.
+// Two consecutive products: rows of K0 elements by K0 x K1 weights, and `hidden` of the results by K1 x COLUMNS weights. The
+// weights are small, and waiting for another kernel costs more than both products ("Squeeze-and-Excitation Networks", Hu et al.,
+// 2018). A workgroup computes N1 columns of a row, and for these all of the hidden ones, N0.
+//
+// AVERAGED: a row is `averaged` of the sums of `positions` elements of an image. Several invocations share each sum, with four
+// loads in flight.
 const FOURS = ($K0 + 3u) / 4u;
 const LOADED = min(FOURS, $WG);  // at a time
 
 var<workgroup> shares: array<f32, #(4 if AVERAGED else 1)u * $WG>;
-var<workgroup> row0: array<f32, $ROW>;  // the row, and when that has been read the results
-var<workgroup> row1: array<f32, ($K1 + 3u) / 4u * 4u>;  // the hidden one
+var<workgroup> row0: array<f32, $ROW>;  // the row, and after it was read the results
+var<workgroup> row1: array<f32, ($K1 + 3u) / 4u * 4u>;  // the hidden row
 
 fn load_row(row: u32, lane: u32) {
 #if AVERAGED
   const SHARES = $WG / LOADED;
   for (var first = 0u; first < FOURS; first += LOADED) {
     let k = 4u * min(first + lane % LOADED, FOURS - 1u);
-    let nothing = vec4f(minus_zero());  // which changes no sum
+    let nothing = vec4f(minus_zero());  // changes no sum
     var sum = nothing;
     if (lane < SHARES * LOADED) {
       for (var at = lane / LOADED; at < $positions; at += 4u * SHARES) {
@@ -51,7 +52,7 @@ fn load_row(row: u32, lane: u32) {
 }
 
 #for q 2
-// Product #q: N#q columns from `begin` on. Neighbours read neighbours of the weights.
+// Product #q: N#q columns from `begin` on. Neighbours read neighbouring weights.
 const WIDTH#q = min($N#q, $WG);  // at a time
 const SHARES#q = min($WG / WIDTH#q, ($K#q + 3u) / 4u);
 
@@ -77,7 +78,7 @@ fn multiply#q(row: u32, begin: u32, lane: u32) {
         {
           let v = vec4f(#[row#q[at#s + #eu] for e 4]);
           let inside = vec4u(#[k#s + #eu for e 4]) < vec4u($K#q);
-          // The row is 0 behind its end, and what is loaded there may be anything.
+          // The row is 0 behind its end, and the memory may contain anything there.
           sum += select(0f, dot(select(vec4f(), w#s, inside), v), k#s < $K#q);
         }
 #end

@@ -1,5 +1,5 @@
-// Sums of vectors over a workgroup of at least four invocations, SUMS of them behind one barrier: of each a subgroup keeps its
-// own, and a reader of the sum adds those of all. No vec4 in memory, which two invocations could write at a time.
+// Sums of vectors over a workgroup of at least four invocations, SUMS of them with one barrier. Each subgroup stores its sums,
+// and a reader adds those of all subgroups. Memory has no vec4, which two invocations could write at a time.
 var<workgroup> kept: array<f32, SUMS * $WG>;  // by sum, subgroup and component
 
 fn keep_sum(s: u32, v: vec4f) {

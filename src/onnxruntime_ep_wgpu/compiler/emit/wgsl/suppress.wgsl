@@ -1,14 +1,14 @@
-// Boxes of a row that stay: in the order of their scores, those that no earlier one of them covers. A workgroup treats PARTS blocks of
-// the sorted boxes in a dispatch. Each lane compares its box with those that stay already, then with all of the block, which is a mask
-// of bits; one lane goes over the masks in order. `place` are the boxes of a row that have a score, `there` how many there are, and
-// `order` where they lie among these.
+// The selected boxes of a row: in the order of their scores, those that no earlier selected box covers. In a dispatch, a
+// workgroup processes PARTS blocks of the sorted boxes. Each lane compares its box with those already selected, then with all of
+// the block, which gives a bit mask. One lane evaluates the masks in order. `place` are the boxes of a row that have a score,
+// `there` is their number, and `order` their sorted order.
 var<workgroup> boxes: array<vec4<f32>, $BLOCK>;
 var<workgroup> masks: array<u32, #(BLOCK * BLOCK // 32)>;
 var<workgroup> alive: array<u32, $BLOCK>;
 var<workgroup> begin: u32;
 var<workgroup> last: u32;
 
-// The corners of a box: the least and the largest place along both axes.
+// The corners of a box: the least and the largest coordinates along both axes.
 fn corners(batch: u32, box: u32) -> vec4<f32> {
   let a = f32(x_at(batch, box, 0u));
   let b = f32(x_at(batch, box, 1u));
@@ -50,7 +50,7 @@ fn kernel(w: u32, lane: u32) {
     if (known >= $most || first >= columns) { return; }
     let count = min($BLOCK, columns - first);
     let words = (count + 31u) / 32u;
-    storageBarrier();  // the boxes of the part before
+    storageBarrier();  // the boxes of the previous part
     var lives = first + lane < columns;
     var mine = vec4<f32>();
     if (lives) {

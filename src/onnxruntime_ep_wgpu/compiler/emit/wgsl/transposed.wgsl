@@ -1,7 +1,8 @@
-// Maps that read a tensor across its rows. A workgroup takes a tile of TILE x TILE elements: `loaded` gives one at a place in memory,
-// neighbours of which are neighbouring invocations, and `made` makes and stores what comes of it as element `i` of the results,
-// whose neighbours are neighbouring invocations too, and of what lies at the same place in other tensors. A row of the tile has
-// one element more, so that a column lies in as many banks.
+// Maps that read a tensor across its rows. A workgroup processes a tile of TILE x TILE elements. `loaded` returns the element at
+// an index in memory; neighbouring invocations load neighbours. `made` computes and stores element `i` of the results from it,
+// and from elements of other tensors at the same index; neighbouring invocations store neighbours. A row of the tile has one
+// element more, so that a column is spread over all banks.
+//
 // A tile has one value of each of OUTER factors of the element's number.
 var<workgroup> tile: array<$element, $TILE * ($TILE + 1u)>;
 
@@ -17,7 +18,7 @@ fn kernel(w: u32, lane: u32) {
   rest /= $extent#k;
 #end
   let c = lane % $TILE;
-  // By one, which browsers understand.
+  // Counts by one, which browsers can analyse.
   for (var step = 0u; step < $TILE / $ROWS; step++) {
     let r = lane / $TILE % $ROWS + step * $ROWS;
     if (row + c < $along && column + r < $last) {

@@ -1,5 +1,5 @@
-// The mean of a window: of what it has of the image, or with COUNT_PADDING of the padding too, which is zeros. The sum begins with a
-// zero that no driver leaves out: without it that of minus zeros is another one than the CPU provider's.
+// The mean of a window over the image; with COUNT_PADDING also over the padding, which is zeros. The sum begins with a zero that
+// no driver removes: otherwise a sum of minus zeros differs from the CPU provider's.
   var total = float_bits(0u);
 #if PADDED
   var count = 0f;
@@ -26,7 +26,7 @@
   }
 #end
 #if PADDED
-  return total / max(count, 1f);  // a window may have nothing of the image
+  return total / max(count, 1f);  // a window may be outside of the image
 #else
   return total / #(TAPS)f;
 #end

@@ -1,4 +1,4 @@
-// A row of a cache from the beam that made it; new rows are each beam's own. USED: how many are old is known on the device.
+// A row of a cache from the beam that made it. New rows are each beam's own. USED: the device holds the number of old rows.
 #default USED has("used")
 #if USED
   if (row >= u32(max(used_at(batch), 0)) || row >= $known) { return x_at(batch, head, row, d); }

@@ -1,4 +1,5 @@
-// The sum of TAPS elements up to one of a sequence, weighted; what is LENGTH before its beginning is in the past.
+// The weighted sum of TAPS elements of a sequence, the last one at this position. Up to LENGTH elements before it are in the
+// past.
 #default BIAS has("bias")
 #if BIAS
   var sum = bias_at(c);

@@ -1,4 +1,4 @@
-// An element of the last LENGTH positions of a sequence as it was after each of its last SLOTS tokens; zeros before the first.
+// An element of the last LENGTH positions of a sequence after each of its last SLOTS tokens. Zeros before the first token.
 #if SLOTS > 1
   if (slot + $tokens + 1u <= $SLOTS) { return 0f; }
 #end

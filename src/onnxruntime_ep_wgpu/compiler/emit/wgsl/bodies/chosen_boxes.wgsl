@@ -1,4 +1,4 @@
-// Batch, class and box of each box that stays, of all rows one after the other; 0 behind them.
+// Batch, class and box of each selected box, of all rows one after the other. Zeros behind them.
   let number = e / 3u;
   if (i32(number) >= count_at(0u)) { return 0i; }
   var low = 0u;

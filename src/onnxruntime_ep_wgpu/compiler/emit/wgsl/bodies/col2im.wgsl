@@ -1,6 +1,6 @@
-// What columns of windows add to an element of the image that they are cut from. The taps that reach it lie a stride apart where
-// there is no dilation. One before the first window wraps to a large number, which the division would bring back into range.
-  var total = float_bits(0u);  // so that minus zeros add up to zero, as with the CPU provider
+// The sum of all window elements that map to an element of the image. Without dilation, the taps that reach it are one stride
+// apart. A position before the first window wraps to a large number, which the division would bring back into range.
+  var total = float_bits(0u);  // makes sums of minus zeros zero, like the CPU provider
 #for k RANK
   let from#k = at#k + $begin#k;
 #if DILATION#k == 1

@@ -1,5 +1,5 @@
-// An element of a convolution with groups of few channels, `per_group` features of one. The sum begins with a zero that no driver
-// leaves out: without it that of minus zeros is another one than the CPU provider's.
+// An element of a grouped convolution with few channels per group, `per_group` features each. The sum begins with a zero that no
+// driver removes: otherwise a sum of minus zeros differs from the CPU provider's.
   var total = $out_t(hidden_zero);
   for (var c = 0u; c < $channels; c++) {
     let channel = feature / $per_group * $channels + c;

@@ -1,5 +1,5 @@
-// The probability of a class of K, of those that the first of a pair of classes has, which are between the classes of the row: the
-// method of Wu, Lin and Weng, second approach, "Probability estimates for multi-class classification by pairwise coupling" (2004).
+// The probability of one of K classes, from the probabilities of the first class of each pair. This is the second method of Wu,
+// Lin and Weng, "Probability estimates for multi-class classification by pairwise coupling" (2004).
   var q: array<f32, $K * $K>;
   var p: array<f32, $K>;
   var qp: array<f32, $K>;

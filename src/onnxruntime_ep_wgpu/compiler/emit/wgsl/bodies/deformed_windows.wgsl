@@ -1,6 +1,5 @@
-// An element of the windows of a deformable convolution: each tap is moved by offsets of its own, in elements along each axis, and the
-// image is interpolated linearly there; outside are zeros. WEIGHTED: a mask multiplies the result. So many channels as `$share` have
-// their offsets in common.
+// An element of the windows of a deformable convolution. Each tap has its own offsets, in elements along each axis. The image is
+// interpolated linearly there, with zeros outside. WEIGHTED: a mask scales the result. `$share` channels share their offsets.
 #default WEIGHTED has("mask")
   let part = channel / $share;
   let tap#(RANK) = tap;
@@ -14,7 +13,7 @@
 #for k RANK
   let begin#k = i32(at#k * $STRIDE#k + t#k * $DILATION#k) - i32($begin#k);
   let moved#k = f32(begin#k) + f32(offsets_at(image, part, tap, #ku, place));
-  // A place that is no number is outside.
+  // A position that is NaN counts as outside.
   let p#k = select(clamp(moved#k, -2f, f32($in#k) + 1f), -2f, isnan_f32(moved#k));
   let low#k = i32(floor(p#k));
   let past#k = p#k - floor(p#k);

@@ -1,4 +1,4 @@
-// The first place where the running total is more than k, or how many places there are.
+// The first position with a running total above k, or the number of positions.
   var low = 0u;
   var high = $columns;
   while (low < high) {

@@ -1,5 +1,4 @@
-// The place of the k-th element of a row that is marked, which is the first one where the running total is more than k. 0 behind the
-// last one.
+// The position of the k-th marked element of a row, which is the first one with a running total above k. 0 behind the last one.
   if (i32(k) >= there_at(row)) { return 0i; }
   var low = 0u;
   var high = $columns;

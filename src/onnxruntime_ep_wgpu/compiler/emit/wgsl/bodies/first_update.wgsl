@@ -1,4 +1,4 @@
-// Where in the order of updates those of an element begin; the number of all updates where none is meant for it.
+// The first position, in the order of updates, of the updates of an element. The number of all updates if it has none.
   var low = 0u;
   var high = $count;
   while (low < high) {

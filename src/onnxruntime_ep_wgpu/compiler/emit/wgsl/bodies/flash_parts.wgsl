@@ -1,6 +1,6 @@
-// An element of attention from what each part of the keys gave: its level, its sum of weights and its weighted sum of values. Of
-// the parts the first ones have keys, as many as each of them says. They are taken AT_ONCE at a time, whose loads are under way
-// together, the first ones before it is known how many there are.
+// Combines the parts of an attention result: the level of each part of the keys, its sum of weights and its weighted sum of
+// values. Only the first parts have keys; each part stores their number. AT_ONCE parts are loaded together, the first ones before
+// that number is known.
   let said = levels_at(batch, row, 0u, 2u);
   var most = float_bits(0xff800000u);
   var total = 0f;

@@ -1,4 +1,4 @@
-// An element of x at the place along an axis that an index says; negative ones count from the end.
+// An element of x at the index along an axis. Negative indices count from the end.
 #if MAY_BE_EMPTY
   if ($extent == 0u) { return $out_t(); }
 #end

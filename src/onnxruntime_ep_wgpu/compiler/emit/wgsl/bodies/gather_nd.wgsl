@@ -1,4 +1,4 @@
-// The part of x that COUNT indices pick along as many axes; negative ones count from the end.
+// The slice of x at COUNT indices along as many axes. Negative indices count from the end.
 #for k COUNT
 #if MAY_BE_EMPTY#k
   if ($extent#k == 0u) { return $out_t(); }

@@ -1,4 +1,4 @@
-// An element of x at the place along an axis that an index says; negative ones count from the end, and outside there are zeros.
+// An element of x at the index along an axis, or zero outside. Negative indices count from the end.
   let n = indices_at(picked);
   let i = select(n, n + i32($extent), n < 0);
   if (i < 0 || i >= i32($extent)) { return 0f; }

@@ -1,7 +1,7 @@
-// An image interpolated around a place of the grid, whose last axis is x first; MODE cubic is Keys' kernel with a = -0.75. Outside
-// there are zeros, the border's element, or reflections: at the middles of the corner elements when ALIGNED, else at their edges.
-// ALIGNED: -1 and 1 are those middles.
-  var total = minus_zero();  // which changes no sum
+// An image interpolated at a position of the grid, which has x first in its last axis. MODE cubic is Keys' kernel with a = -0.75.
+// Outside there are zeros, the border's element, or reflections, at the centres of the corner elements if ALIGNED, else at their
+// edges. ALIGNED: -1 and 1 are these centres.
+  var total = minus_zero();  // changes no sum
 #for k RANK
   let g#k = grid_at(image, #[at#d for d RANK], $RANK - 1u - #ku);
   let p#k = clamp(select(((g#k + 1f) * f32($in#k) - 1f) * 0.5f, (g#k + 1f) * 0.5f * (f32($in#k) - 1f), $ALIGNED), -1e9f, 1e9f);
@@ -44,7 +44,7 @@
   if (inside) {
     total += #[w#k for k RANK by *] * x_at(image, channel, #[u32(s#k) for k RANK]);
   } else {
-    total += float_bits(0u);  // which makes zero of minus zero, and no driver leaves it out
+    total += float_bits(0u);  // makes minus zero zero, and no driver removes it
   }
 #for k RANK
   }

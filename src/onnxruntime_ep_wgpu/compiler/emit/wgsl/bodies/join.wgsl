@@ -1,4 +1,4 @@
-// An element of PARTS tensors side by side.
+// An element of PARTS concatenated tensors.
 #for k PARTS - 1
   if (axis < $end#k) { return x#k_at(outer, axis - $start#k, inner); }
 #end

@@ -1,4 +1,4 @@
-// The largest element of a window; NaN counts as the largest, and minus zero as less than zero.
+// The largest element of a window. NaN counts as the largest, and minus zero as less than zero.
 #if FLOATS
   var best = rank_f32($LOWEST);
 #include bodies/taps

@@ -1,5 +1,5 @@
-// Where in x the largest element of a window is, as a flat index; -1 for a window without any. AXIS0 is the spatial axis that
-// counts slowest in that index, AXIS1 the next.
+// The flat index in x of the largest element of a window, or -1 for an empty window. AXIS0 is the outermost spatial axis in that
+// index, AXIS1 the next.
   var best = $LOWEST;
   var at = -1i;
 #include bodies/taps

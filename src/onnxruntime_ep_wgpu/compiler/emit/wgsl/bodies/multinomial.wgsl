@@ -1,5 +1,5 @@
-// The class of a sample: the first one whose running total is above a random part of the whole. Rounding may give a class that no
-// sample has, at a border of parts that were summed apart: then the next word is asked.
+// The class of a sample: the first one with a running total above a random part of the whole. At the border of separately summed
+// parts, rounding may select a class of weight zero. Then the next random word is used.
   let counter = vec4<u32>(i, row, state_at(2u), state_at(3u));
   let words = philox(counter, vec2<u32>(state_at(0u), state_at(1u)));
   var found = 0u;

@@ -1,5 +1,5 @@
-// How often a row has the n-grams of a column of the result: those from first[column] on, before first[column + 1]. Their tokens may be up
-// to STEPS places apart, equally far; single ones are counted once. MODE says what becomes of the count.
+// How often a row contains the n-grams of a column of the result, numbered from first[column] to first[column + 1] - 1. Their
+// tokens may be up to STEPS positions apart, with equal distances. Single tokens are counted once. MODE selects the result.
   var total = 0f;
   for (var g = u32(first_at(column)); g < u32(first_at(column + 1u)); g++) {
     let begin = u32(begin_at(g));

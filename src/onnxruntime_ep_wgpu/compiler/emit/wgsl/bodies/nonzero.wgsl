@@ -1,4 +1,4 @@
-// The coordinates of places, along one axis after the other; 0 behind them.
+// The coordinates of the selected positions, one axis after the other. Zeros behind them.
   let count = u32(count_at(0u));
   if (e >= #(RANK)u * count) { return 0i; }
   let place = u32(place_at(e % count));

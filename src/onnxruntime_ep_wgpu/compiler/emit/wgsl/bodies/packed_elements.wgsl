@@ -1,6 +1,6 @@
-// An element of weights of BITS bits each, which may cross bytes, less its zero point and times the scale of its group: the block
-// of BLOCK columns, or the one that is looked up for the column. ZEROS: "packed" as the weights are, "whole", or "none", where the
-// middle of the range is zero.
+// An element of weights of BITS bits, which may cross bytes, minus the zero point and times the scale of its group. The group is
+// the block of BLOCK columns, or LOOKED_UP for the column. ZEROS: "packed" like the weights, "whole", or "none" for the middle of
+// the range.
 #default LOOKED_UP has("groups")
   let bit = k * $BITS;
   let next = min(bit / 8u + 1u, #(BYTES - 1)u);

@@ -1,5 +1,5 @@
-// An element of what is padded along each axis that is PADDED. A constant pad lets a place wrap past every extent; other modes
-// bring it back.
+// An element of a tensor that is padded along each axis with PADDED. For a constant pad, a position outside wraps beyond every
+// extent. Other modes move it inside.
 #for k RANK
 #if PADDED#k
 #if MODE == "constant"

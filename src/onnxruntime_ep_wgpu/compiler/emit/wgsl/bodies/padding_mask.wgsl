@@ -1,5 +1,5 @@
-// What is added to a score: FILTER for padding, as the mask says it. A mask of RANK 1 has the ends of the sequences and, with
-// BEGINS, then their beginnings; others are 0 for padding. SHORT: it says nothing of keys from `known` on.
+// The bias of a score: FILTER for padding, as defined by the mask. A mask of RANK 1 has the ends of the sequences and, with
+// BEGINS, their beginnings behind these. Other masks are 0 for padding. SHORT: the mask has no keys from `known` on.
 #if SHORT
   if (j >= $known) { return 0f; }
 #end

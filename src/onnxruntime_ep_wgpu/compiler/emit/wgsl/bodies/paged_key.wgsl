@@ -1,5 +1,5 @@
-// Whether a token may see a key of its sequence: one that lies in a page, of those up to the last, with CAUSAL up to the token, and
-// with a WINDOW that is not negative the last so many of the token.
+// Whether a token sees a key of its sequence. The key must be in a page and not behind the last key, with CAUSAL not behind the
+// token. A non-negative WINDOW limits it to so many keys up to the token.
   let last = #("position_at(batch)" if CAUSAL else "ends_at(batch) - 1");
 #if WINDOW >= 0
   if (i32(j) <= position_at(batch) - #(WINDOW)) { return false; }

@@ -1,4 +1,4 @@
-// The words of element i: those of the block i / 4 of this run, of which neighbours have one each. NORMAL makes a number of two.
+// The random word of element i. Block i / 4 of this run has words for four neighbours. NORMAL converts two words to a number.
   let counter = vec4<u32>(i >> 2u, 0u, state_at(2u), state_at(3u));
   let words = philox(counter, vec2<u32>(state_at(0u), state_at(1u)));
 #if NORMAL

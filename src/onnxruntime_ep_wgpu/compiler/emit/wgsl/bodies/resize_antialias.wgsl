@@ -1,7 +1,8 @@
-// The elements around where an element of the output comes from, along the one axis that is RESIZED, weighted by how near they are.
-// Where it becomes shorter the weights reach further: WIDE is how many elements of the input are one of the output, at least 1, or 0
-// where it follows from the extents. Outside elements repeat the border or, with EXCLUDE_OUTSIDE, have no weight.
-// KIND bytes: the weights are whole numbers in units of 2^-22, as those of the CPU provider, so that sums and ties are exact.
+// The weighted elements around the source of an output element, along the only axis that is RESIZED. The weights decrease with
+// distance, and reach further if the axis becomes shorter. WIDE is the number of input elements per output element, at least 1,
+// or 0 if the extents define it. Elements outside repeat the border or, with EXCLUDE_OUTSIDE, have no weight.
+//
+// KIND bytes: the weights are integers in units of 2^-22, like those of the CPU provider, so that sums and ties are exact.
 #include bodies/resize_places
 #if CUBIC
 #inline near(d) (#(A + 2)f * d - #(A + 3)f) * d * d + 1f

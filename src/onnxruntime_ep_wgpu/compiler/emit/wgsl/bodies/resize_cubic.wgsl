@@ -1,5 +1,5 @@
-// The elements around where an element of the output comes from, four along each axis that is RESIZED, weighted by Keys' kernel
-// with its coefficient A. Outside elements repeat the border or, with EXCLUDE_OUTSIDE, have no weight.
+// The elements around the source of an output element, four along each axis that is RESIZED, weighted by Keys' kernel with
+// coefficient A. Elements outside repeat the border or, with EXCLUDE_OUTSIDE, have no weight.
 #include bodies/resize_places
   var total = 0f;
 #if EXCLUDE_OUTSIDE

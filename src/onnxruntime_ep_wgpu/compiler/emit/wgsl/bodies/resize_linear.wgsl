@@ -1,7 +1,6 @@
-// The elements around where an element of the output comes from, two along each axis that is RESIZED, weighted by how near they
-// are. They are numbered by a bit for each such axis, BIT0 for the first of all axes, and become half as many with each: CORNERS1
-// are left when only the first axis is to be done. At the border one element is both neighbours: with a weight of 0 for one of them
-// an infinity there would become NaN.
+// The elements around the source of an output element, two along each axis that is RESIZED, weighted by distance. Their numbers
+// have a bit for each such axis, BIT0 for the first of all axes. Each axis halves their number; CORNERS1 remain for the first
+// axis. At the border one element is both neighbours: a weight of 0 for one of them would turn an infinity into NaN.
 #include bodies/resize_places
 #for k RANK
 #if RESIZED#k

@@ -1,6 +1,5 @@
-// The element that is nearest to where an element of the output comes from. FACTOR0, where it is not 0, is by how much an axis
-// becomes longer, and its elements are repeated. A place may be off by a few rounding errors (5e-7 seen on an H200); halves and
-// wholes are where the choice depends on it.
+// The element nearest to the source of an output element. FACTOR0, if it is not 0, is the factor by which an axis grows, with
+// repeated elements. A position may have a few rounding errors (5e-7 seen on an H200). They matter at halves and whole numbers.
 #include bodies/resize_places
 #for k RANK
 #if FACTOR#k

@@ -1,6 +1,6 @@
-// The place `place#k` in the input that the coordinate `o#k` of the output comes from, along each axis that is PLACED, but for
-// those that repeat their elements FACTOR0 times. SCALE0 is output per input, 0 where it is the ratio of the extents; START0 and
-// END0 are the region of interest in parts of the extent.
+// The position `place#k` in the input of the output coordinate `o#k`, along each axis that is PLACED, except axes that repeat
+// elements FACTOR0 times. SCALE0 is output per input, 0 for the ratio of the extents. START0 and END0 are the region of interest
+// as parts of the extent.
 #for k RANK
 #if PLACED#k and not FACTOR#k
 #if MODE not in ("align_corners", "tf_crop_and_resize")
@@ -33,7 +33,7 @@
   let last#k = f32($in#k) - 1f;
   let step#k = f32(o#k) * #(END#k - START#k)f * last#k / (f32($out#k) - 1f);
 #if START#k == 0 and END#k == 1
-  // In f32 the product of a long axis is no whole number.
+  // In f32, the product for a long axis is not exact.
   let begun#k = select(step#k, f32(o#k), $in#k == $out#k);
 #else
   let begun#k = #(START#k)f * last#k + step#k;

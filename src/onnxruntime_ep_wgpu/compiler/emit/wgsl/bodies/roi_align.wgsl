@@ -1,7 +1,7 @@
-// One bin of a region of interest (x1, y1, x2, y2), or of its rows of samples one `part`: the mean of the places sampled in the
-// bin, or the LARGEST of their weighted neighbours. HALF: places count from half a pixel, and a region may be smaller than one.
-// RATIO: samples per axis, 0 for one per pixel. Samples outside the image are zeros and are counted, not visited: a region may be
-// of any size, and loops are no longer than the image.
+// One bin of a region of interest (x1, y1, x2, y2), or `part` of its rows of samples. The result is the mean of the samples in
+// the bin, or the LARGEST of their weighted neighbours. HALF: positions count from half a pixel, and a region may be smaller than
+// one. RATIO: samples per axis, 0 for one per pixel. Samples outside of the image count as zeros without a loop iteration. So a
+// region may have any size, and loops are no longer than the image.
   if ($extent_image == 0u || $h == 0u || $w == 0u) { return $out_t(); }
   let n = images_at(roi);
   let image = u32(clamp(select(n, n + i32($extent_image), n < 0), 0, i32($extent_image) - 1));
@@ -18,7 +18,7 @@
   let yn = select($RATIO, u32(clamp(ceil(yb), 0f, 16777216f)), $RATIO == 0u);
   let left = x0 + f32(column) * xb;
   let top = y0 + f32(row) * yb;
-  // The samples that are in the image, and at most one more at each end.
+  // The samples in the image, and at most one more at each end.
   let xd = xb / f32(max(xn, 1u));
   let yd = yb / f32(max(yn, 1u));
   var first_x = 0u;

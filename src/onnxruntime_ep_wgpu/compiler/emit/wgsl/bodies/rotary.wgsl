@@ -1,7 +1,7 @@
-// An element of x rotated with the other one of its pair, its neighbour when INTERLEAVED, else `half` elements away; those behind
-// the pairs stay. AXIS0 to AXIS2 are the names of the coordinates before d. ROWS says which row of the tables of cosines and sines:
-// that of "each" step, or "from" the one of the first step on; when it is empty they are by batch and step. With IN_PARTS rows count
-// from where the part of a sequence begins.
+// An element of x, rotated with the other one of its pair: its neighbour if INTERLEAVED, else the one `half` elements away.
+// Elements behind the pairs stay. AXIS0 to AXIS2 are the names of the coordinates before d. ROWS selects the row of the tables of
+// cosines and sines: that of "each" step, or rows "from" that of the first step on. If it is empty, the tables have batch and
+// step. With IN_PARTS, rows count from the beginning of the part of a sequence.
 #if ROWS
 #if MAY_BE_EMPTY
   if ($rows == 0u) { return $out_t(); }
@@ -18,7 +18,7 @@
 #end
 #end
   let v = x_at(#[#(AXIS#k) for k 3], d);
-  // Of those behind the pairs another one is calculated, and left: no branch divides the loads.
+  // Elements behind the pairs compute an unused rotation, so that no branch separates the loads.
 #if INTERLEAVED
   let k = min(d / 2u, $half - 1u);
   let second = (d & 1u) == 1u;

@@ -1,4 +1,4 @@
-// How many rows come before a row, by the first element that differs.
+// The number of rows in front of a row in lexicographic order.
   var count = 0i;
   for (var other = 0u; other < $rows; other++) {
     for (var k = 0u; k < $columns; k++) {

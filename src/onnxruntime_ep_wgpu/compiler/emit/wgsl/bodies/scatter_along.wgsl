@@ -1,6 +1,6 @@
-// An element of x after updates along an AXIS, of which FEW are looked at one by one. Of more the `last` one is known, or they
-// are sorted by the element that they are meant for. On other axes there may be fewer updates than elements, where LIMITED.
-// Where COMBINED, `COMBINE` is what becomes of `total` with an update `u`; else the last update counts.
+// An element of x after updates along an AXIS. FEW updates are searched one by one. For more updates, the `last` one of each
+// element is known, or they are sorted by their element. LIMITED: other axes may have fewer updates than elements. With COMBINED,
+// `COMBINE` combines `total` with an update `u`. Otherwise the last update counts.
 #for k RANK
 #if LIMITED#k
   if (at#k >= $limit#k) { return x_at(#[at#d for d RANK]); }

@@ -1,4 +1,4 @@
-// The number of the slice over DEPTH axes that an update is meant for; -1 when an index is out of range.
+// The number of the slice over DEPTH axes that an update belongs to, or -1 if an index is out of range.
   var slice = 0i;
 #for k DEPTH
   let k#k = indices_at(n, #ku);

@@ -1,4 +1,4 @@
-// A cache with an update from a start on; CIRCULAR: what does not fit goes on at the beginning.
+// A cache with an update from a start on. CIRCULAR: the update wraps around at the end.
 #default STARTS has("starts")
 #if STARTS
   let start = starts_at(batch);

@@ -1,5 +1,5 @@
-// The position of a token in its sequence, or with LAST the number of keys of that sequence. -1, or 0 keys, where the rows of the
-// sequence do not fit into its pages, or where there is no sequence.
+// The position of a token in its sequence or, with LAST, the number of keys of that sequence. The result is -1, or 0 keys, if the
+// rows of the sequence do not fit into its pages. The same holds if there is no sequence.
   let s = sequence_at(t);
   if (s >= i32($batch)) { return #("0i" if LAST else "-1i"); }
   let past = past_at(u32(s));

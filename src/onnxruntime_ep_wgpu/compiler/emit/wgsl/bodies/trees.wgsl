@@ -1,6 +1,8 @@
-// The leaf of a tree for a row (LEAVES), or what COMBINE makes of the weights of the leaves of EACH trees of a target.
-// A node has a feature, its comparison and whether NaN goes the way of `true` in one word, then the bits of what it compares with,
-// and where to go on: at a node, or at a leaf, whose number is inverted. The depth bounds the way through any nodes.
+// The leaf of a tree for a row (LEAVES), or the weights of the leaves of EACH trees of a target, combined by COMBINE.
+//
+// A node has four words. The first has a feature, its comparison, and whether NaN counts as true. The second has the bits of the
+// threshold. The others have the successors: a node, or the inverted number of a leaf. The depth bounds the path even through
+// malformed nodes.
 #if LEAVES
   var node = roots_at(tree);
 #else

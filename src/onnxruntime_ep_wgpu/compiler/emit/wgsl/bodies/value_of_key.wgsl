@@ -1,4 +1,4 @@
-// The value of the key that equals an element; the value behind those of all keys where none does. Keys are in order.
+// The value of the key that equals an element, or the value behind those of all keys. Keys are sorted.
   let key = x_at(at);
   var low = 0u;
   var high = $count;

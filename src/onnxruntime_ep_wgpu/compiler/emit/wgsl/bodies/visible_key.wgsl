@@ -1,5 +1,5 @@
-// Whether a query may see a key: with CAUSAL those up to the query, else up to the last; with WINDOW the last so many of these.
-// USED: how many keys there are before the first query is known on the device.
+// Whether a query sees a key: with CAUSAL those up to the query, else up to the last key; with WINDOW only the last so many of
+// these. USED: the device holds the number of keys before the first query.
 #default USED has("used")
 #if USED
   let first = used_at(batch);

@@ -1,5 +1,5 @@
-// The places `i#k` of the image that taps `t#k` of a window have, and what pads it for those in the padding: one test for all axes, so that
-// a load waits for one branch.
+// The positions `i#k` in the image of the taps `t#k` of a window, and the padding value outside. One test for all axes, so that a
+// load waits for only one branch.
   var outside = false;
 #for k RANK
   let i#k = at#k * $STRIDE#k + t#k * $DILATION#k - $begin#k;

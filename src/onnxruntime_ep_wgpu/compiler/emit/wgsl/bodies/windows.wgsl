@@ -1,4 +1,4 @@
-// An element of the matrix of windows that a convolution multiplies, of channels and taps by positions; zeros in the padding.
+// An element of the matrix of windows that a convolution multiplies, of channels and taps by positions. Zeros in the padding.
   let channel#(RANK) = row;
 #for k RANK down
   let channel#k = channel#(#k + 1) / $KERNEL#k;

@@ -1,5 +1,5 @@
-// An element of the matrix of windows that a convolution multiplies, of positions by taps and channels, which are neighbours and
-// then those of one tap, or by channels and taps; zeros in the padding.
+// An element of the matrix of windows that a convolution multiplies, with zeros in the padding. It is positions by taps and
+// channels, in which the channels of a tap are neighbours; or positions by channels and taps.
 #if BY_CHANNELS
   let tap#(RANK) = part / $channels;
   let channel = part - tap#(RANK) * $channels;

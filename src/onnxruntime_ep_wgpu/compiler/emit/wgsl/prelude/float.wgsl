@@ -1,12 +1,13 @@
-// Floats as ONNX needs them. NaN is tested on bits: an implementation may assume that `v != v` is false.
-// Zero, unknown to the compiler: `main` has it from the number of its workgroup.
+// Floats as required by ONNX. NaN is tested on bits, because an implementation may assume that `v != v` is false.
+//
+// Zero, unknown to the compiler: `main` sets it from the number of its workgroup.
 var<private> hidden_zero: u32;
-// A value given by its bits. Infinities and NaN are errors as constants of WGSL, and as constants of what it becomes they are nothing:
-// Metal's compiler assumes that there are none, and makes x of a mask's select(x, x - infinity, hidden).
+// A value given by its bits. Constant infinities and NaN are errors in WGSL, and drivers ignore them as constants of the
+// translated text. Metal's compiler assumes that there are none, and turns select(x, x - infinity, hidden) of a mask into x.
 fn float_bits(bits: u32) -> f32 { return bitcast<f32>(bits ^ hidden_zero); }
-// A sum or product that is rounded as it stands: shaders may be rearranged as if numbers were exact, and fused, but not past this.
+// Forces rounding of a sum or product. Shaders may be rearranged as if numbers were exact, and fused, but not across this.
 fn rounded_f32(a: f32) -> f32 { return bitcast<f32>(bitcast<u32>(a) ^ hidden_zero); }
-// Tint takes it for 0, as a constant.
+// Tint replaces the constant by 0.
 fn minus_zero() -> f32 { return float_bits(0x80000000u); }
 fn isnan_f32(a: f32) -> bool { return (bitcast<u32>(a) & 0x7fffffffu) > 0x7f800000u; }
 fn isinf_f32(a: f32) -> bool { return (bitcast<u32>(a) & 0x7fffffffu) == 0x7f800000u; }
@@ -21,7 +22,7 @@ fn ge_f32(a: f32, b: f32) -> bool { return le_f32(b, a); }
 fn min_f32(a: f32, b: f32) -> f32 { return select(select(select(b, a, a < b), b, isnan_f32(b)), a, isnan_f32(a)); }
 fn max_f32(a: f32, b: f32) -> f32 { return select(select(select(b, a, a > b), b, isnan_f32(b)), a, isnan_f32(a)); }
 fn sign_f32(a: f32) -> f32 { return select(select(select(0f, 1f, a > 0f), -1f, a < 0f), a, isnan_f32(a)); }
-// Rounded to f16 by hand: a driver may take a conversion there and back for nothing.
+// Rounds to f16 without a conversion: a driver may remove a conversion and its inverse.
 fn half_f32(a: f32) -> f32 {
   let sign = bitcast<u32>(a) & 0x80000000u;
   let bits = bitcast<u32>(a) ^ sign;
@@ -30,8 +31,8 @@ fn half_f32(a: f32) -> f32 {
   let finite = select(normal, small, bits < 0x38800000u);
   return select(bitcast<f32>(sign | select(finite, 0x7f800000u, bits >= 0x477ff000u)), a, bits > 0x7f800000u);
 }
-// Two f16 in a word, rounded to nearest even. By hand: pack2x16float may round towards zero, as AMD's drivers do, WGSL leaves open what
-// it makes of what is no finite f16, and SwiftShader makes NaN of infinity.
+// Two f16 in a word, rounded to nearest even. Without pack2x16float: AMD's drivers round towards zero, WGSL leaves the result for
+// values that are no finite f16 open, and SwiftShader turns infinity into NaN.
 fn pack_halves(v: vec2f) -> u32 {
   let bits = bitcast<vec2u>(v);
   let magnitude = bits & vec2u(0x7fffffffu);
@@ -43,7 +44,7 @@ fn pack_halves(v: vec2f) -> u32 {
   let halves = ((bits >> vec2u(16u)) & vec2u(0x8000u)) | chosen;
   return halves.x | (halves.y << 16u);
 }
-// The upper half of the bits, rounded to nearest even; a NaN keeps its sign and becomes quiet.
+// The upper half of the bits, rounded to nearest even. A NaN keeps its sign and becomes quiet.
 fn bfloat_bits(a: f32) -> u32 {
   let bits = bitcast<u32>(a);
   return select((bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u, (bits >> 16u) | 0x40u, isnan_f32(a));
@@ -51,29 +52,29 @@ fn bfloat_bits(a: f32) -> u32 {
 fn bfloat_f32(a: f32) -> f32 { return bitcast<f32>(bfloat_bits(a) << 16u); }
 fn round_f32(a: f32) -> f32 { return round(a); }
 
-// An integer that is larger for a larger number; zeros are equal and NaN is the largest.
+// Maps numbers to integers in the same order. Zeros are equal, and NaN is the largest.
 fn ordered_f32(a: f32) -> u32 {
   let bits = bitcast<u32>(a);
   if (isnan_f32(a)) { return 0xffffffffu; }
   return select(select(bits | 0x80000000u, ~bits, signbit_f32(a)), 0x80000000u, a == 0f);
 }
-// The same, and minus zero is below zero: what reductions and workgroups compare, whatever the order in which they do.
+// The same, with minus zero below zero. Reductions and workgroups compare these, so that order makes no difference.
 fn rank_f32(a: f32) -> u32 {
   let bits = bitcast<u32>(a);
   let rank = bits ^ (bitcast<u32>(bitcast<i32>(bits) >> 31u) | 0x80000000u);
   return select(rank, 0xffffffffu, isnan_f32(a));
 }
-// The same, and NaN is the smallest.
+// The same, with NaN as the smallest.
 fn low_rank_f32(a: f32) -> u32 {
   let bits = bitcast<u32>(a);
   let rank = bits ^ (bitcast<u32>(bitcast<i32>(bits) >> 31u) | 0x80000000u);
   return select(rank, 0u, isnan_f32(a));
 }
-// The number that has a rank.
+// The number with a rank.
 fn ranked_u32(rank: u32) -> f32 { return float_bits(select(~rank, rank ^ 0x80000000u, rank >= 0x80000000u)); }
 // NaN counts as the lower limit.
 fn clamp_f32(a: f32, low: f32, high: f32) -> f32 { return select(min(max(a, low), high), low, isnan_f32(a)); }
-// What a * b leaves of `c`, exact as long as it is small: products of halves of the digits are.
+// The residue c - a * b, exact as long as it is small, because products of halves of the digits are exact.
 fn residue_f32(c: f32, a: f32, b: f32) -> f32 {
   let a1 = bitcast<f32>(bitcast<u32>(a) & 0xfffff000u);
   let b1 = bitcast<f32>(bitcast<u32>(b) & 0xfffff000u);
@@ -81,18 +82,18 @@ fn residue_f32(c: f32, a: f32, b: f32) -> f32 {
   let second = rounded_f32(first - a1 * rounded_f32(b - b1));
   return rounded_f32(second - rounded_f32(a - a1) * b1) - rounded_f32(a - a1) * rounded_f32(b - b1);
 }
-// a / b. A device may take the product with the reciprocal, which is lost where it or `b` is below the normal numbers.
+// a / b. A device may multiply by the reciprocal, which is lost if it or `b` is below the normal numbers.
 fn div_f32(a: f32, b: f32) -> f32 {
   let s = select(select(1f, 16777216f, abs(b) < 1.1754944e-38f), 0.25f, abs(b) > 8.507059e+37f);
   return (a * s) / (b * s);
 }
-// a / b rounded once; the operator may be off by 2.5 ulp, which turns the ties that quantised values are full of. The
-// correction is kept apart: for a constant b NVIDIA's compiler makes (a + residue) / b of the sum, and the residue is lost.
+// a / b rounded once. The operator may be off by 2.5 ulp, which breaks ties, and quantised values are full of these. The
+// correction is kept separate: for a constant b NVIDIA's compiler turns the sum into (a + residue) / b, and the residue is lost.
 fn quotient_f32(a: f32, b: f32) -> f32 {
   let q = div_f32(a, b);
   return select(q, q + rounded_f32(div_f32(residue_f32(a, q, b), b)), abs(q) > 1e-30f && abs(q) < 1e30f);
 }
-// a * b + c rounded once; the builtin may round twice.
+// a * b + c rounded once. The builtin may round twice.
 fn fma_f32(a: f32, b: f32, c: f32) -> f32 {
   let p = rounded_f32(a * b);
   let s = rounded_f32(p + c);
@@ -102,7 +103,7 @@ fn fma_f32(a: f32, b: f32, c: f32) -> f32 {
   return select(r, s, isnan_f32(r));
 }
 
-// The exact remainder with the sign of the dividend, by integers: a device may flush what is below the normal numbers.
+// The exact remainder with the sign of the dividend, by integers: a device may flush numbers below the normal ones.
 fn fmod_f32(a: f32, b: f32) -> f32 {
   let x = bitcast<u32>(a) & 0x7fffffffu;
   let y = bitcast<u32>(b) & 0x7fffffffu;
@@ -128,9 +129,10 @@ fn floormod_f32(a: f32, b: f32) -> f32 {
   if ((bitcast<u32>(r) & 0x7fffffffu) == 0u) { return bitcast<f32>(bitcast<u32>(b) & 0x80000000u); }
   return select(r, r + b, signbit_f32(r) != signbit_f32(b));
 }
-// By bits, because a device may take numbers below the normal ones for zero.
+// Tests bits, because a device may treat numbers below the normal ones as zero.
 fn bool_of_f32(a: f32) -> bool { return (bitcast<u32>(a) << 1u) != 0u; }
-// Conversions truncate towards zero. Out of range: the smallest number for i32, the low word of the 64-bit result for u32.
+// Conversions truncate towards zero. Out of range they give the smallest number for i32, and the low word of the 64-bit result
+// for u32.
 fn i32_of_f32(a: f32) -> i32 {
   if ((bitcast<u32>(a) & 0x7fffffffu) >= 0x4f000000u) { return bitcast<i32>(0x80000000u); }
   return i32(a);
@@ -139,7 +141,7 @@ fn u32_of_f32(a: f32) -> u32 {
   if ((bitcast<u32>(a) & 0x7fffffffu) >= 0x4f800000u) { return 0u; }
   return select(u32(abs(a)), 0u - u32(abs(a)), a < 0f);
 }
-// The remainder with the sign of the dividend. WGSL defines `%` so, but drivers do not for negative operands.
+// The remainder with the sign of the dividend. WGSL defines `%` so, but drivers differ for negative operands.
 fn rem_i32(a: i32, b: i32) -> i32 { return select(a - a / b * b, 0, b == 0); }
 fn floormod_i32(a: i32, b: i32) -> i32 {
   let r = rem_i32(a, b);
@@ -181,8 +183,8 @@ fn mirrored(i: i32, n: i32) -> u32 {
   let r = floormod_i32(i, max(2 * n, 1));
   return u32(min(r, 2 * n - 1 - r));
 }
-// The element of an axis of `extent` elements, at least one, that an index means: negative ones count from the end, and what is
-// outside is the one that is nearest.
+// The element that an index refers to on an axis of `extent` elements, at least one. Negative indices count from the end. Indices
+// outside are clamped.
 fn element_of(index: i32, extent: u32) -> u32 {
   return u32(clamp(select(index, index + i32(extent), index < 0), 0, i32(extent) - 1));
 }

@@ -1,8 +1,8 @@
-// Floats of 64 bits, IEEE 754's binary64 as vec2<u32>, low word first, calculated with integers: the same on every adapter, which
-// needs no f64 for it. Sums, products, quotients and roots are rounded once, to nearest even, and numbers below the normal ones are
-// kept.
+// Floats of 64 bits, IEEE 754 binary64, as vec2<u32> with the low word first, computed with integers. So results are the same on
+// every adapter, with or without f64. Sums, products, quotients and roots are rounded once, to nearest even, and numbers below
+// the normal ones are kept.
 //
-// A finite number that is not zero is digits * 2^(power - 1085): 63 bits of digits, the first of which is 1.
+// A finite nonzero number is digits * 2^(power - 1085), with 63 bits of digits, the first of which is 1.
 fn quiet_nan_f64() -> vec2<u32> { return vec2<u32>(0u, 0x7ff80000u); }
 fn size_f64(a: vec2<u32>) -> vec2<u32> { return vec2<u32>(a.x, a.y & 0x7fffffffu); }
 fn isnan_f64(a: vec2<u32>) -> bool { return lt_u64(vec2<u32>(0u, 0x7ff00000u), size_f64(a)); }
@@ -14,7 +14,7 @@ fn abs_f64(a: vec2<u32>) -> vec2<u32> { return size_f64(a); }
 fn infinity_f64(sign: u32) -> vec2<u32> { return vec2<u32>(0u, sign | 0x7ff00000u); }
 fn bool_of_f64(a: vec2<u32>) -> bool { return !iszero_f64(a); }
 
-// An integer that is larger for a larger number; zeros are equal and NaN is the largest.
+// Maps numbers to integers in the same order. Zeros are equal, and NaN is the largest.
 fn ordered_f64(a: vec2<u32>) -> vec2<u32> {
   if (isnan_f64(a)) { return vec2<u32>(0xffffffffu); }
   if (iszero_f64(a)) { return vec2<u32>(0u, 0x80000000u); }
@@ -35,7 +35,7 @@ fn max_f64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
   if (isnan_f64(a) || isnan_f64(b)) { return select(b, a, isnan_f64(a)); }
   return select(b, a, lt_f64(b, a));
 }
-// The larger and the smaller in an order in which minus zero is below zero, so that it makes no difference what comes first.
+// The larger and the smaller, with minus zero below zero, so that order makes no difference.
 fn highest_f64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
   if (isnan_f64(a) || isnan_f64(b)) { return select(b, a, isnan_f64(a)); }
   let under = select(vec2<u32>(a.x, a.y | 0x80000000u), ~a, signbit_f64(a));
@@ -52,7 +52,7 @@ fn sign_f64(a: vec2<u32>) -> vec2<u32> {
 
 fn leading_zeros_64(a: vec2<u32>) -> u32 { return select(countLeadingZeros(a.y), 32u + countLeadingZeros(a.x), a.y == 0u); }
 fn left_64(a: vec2<u32>, n: u32) -> vec2<u32> { return shl_u64(a, vec2<u32>(n, 0u)); }
-// Shifted to the right; the last bit says too whether anything was lost.
+// Shifts right. The last bit is also set if any bit was lost.
 fn jammed_64(a: vec2<u32>, n: u32) -> vec2<u32> {
   let kept = shr_u64(a, vec2<u32>(n, 0u));
   let lost = !eq_64(left_64(kept, n), a) || (n >= 64u && (a.x | a.y) != 0u);
@@ -67,7 +67,7 @@ fn digits_f64(a: vec2<u32>) -> vec2<u32> {
   let digits = vec2<u32>(a.x, (a.y & 0xfffffu) | select(0u, 0x100000u, normal));
   return left_64(digits, leading_zeros_64(digits) - 1u);
 }
-// The number that 63 bits of digits mean, the first of which is 1 and the last of which may stand for what is lost.
+// The number with 63 bits of digits. The first is 1, and the last may be a sticky bit.
 fn packed_f64(sign: u32, power: i32, digits: vec2<u32>) -> vec2<u32> {
   if (power > 2046) { return infinity_f64(sign); }
   let below = max(1 - power, 0);
@@ -78,7 +78,7 @@ fn packed_f64(sign: u32, power: i32, digits: vec2<u32>) -> vec2<u32> {
   // The first digit adds one to the power, and so does a carry.
   return vec2<u32>(rounded.x, sign | ((u32(max(power, 1) - 1) << 20u) + rounded.y));
 }
-// The same of any digits, at the least bit of which something may be lost if there are more than 54.
+// The same for any digits. The least bit may be a sticky bit if there are more than 54 digits.
 fn normal_f64(sign: u32, power: i32, digits: vec2<u32>) -> vec2<u32> {
   if ((digits.x | digits.y) == 0u) { return vec2<u32>(0u, sign); }
   let zeros = i32(leading_zeros_64(digits));
@@ -147,8 +147,8 @@ fn sqrt_f64(a: vec2<u32>) -> vec2<u32> {
   return normal_f64(0u, (even >> 1u) + 1061, root);
 }
 
-// Conversions truncate towards zero. Out of range: the smallest number of i32 and i64, and of
-// unsigned numbers the bits of that below the least, 0 above the largest.
+// Conversions truncate towards zero. Out of range they give the smallest number of i32 and i64. For unsigned types that is its
+// bits below the least number, and 0 above the largest.
 fn magnitude_of_f64(a: vec2<u32>) -> vec2<u32> {
   let power = power_f64(a);
   if (iszero_f64(a) || power < 1023) { return vec2<u32>(); }
@@ -192,7 +192,7 @@ fn f32_of_f64(a: vec2<u32>) -> f32 {
   let power = i32((a.y >> 20u) & 0x7ffu) - 896;
   if (power > 254) { return bitcast<f32>((sign | 0x7f800000u) ^ hidden_zero); }
   if (power < -24) { return bitcast<f32>(sign); }
-  // 31 bits of digits, the last of which may stand for what is lost.
+  // 31 bits of digits, the last of which may be a sticky bit.
   let first = ((a.y & 0xfffffu) << 10u) | 0x40000000u | (a.x >> 22u) | select(0u, 1u, (a.x << 10u) != 0u);
   let below = u32(max(1 - power, 0));
   let kept = (first >> below) | select(0u, 1u, ((first >> below) << below) != first);
@@ -212,14 +212,14 @@ fn floor_f64(a: vec2<u32>) -> vec2<u32> {
   return select(whole, add_f64(whole, vec2<u32>(0u, 0xbff00000u)), signbit_f64(a) && !eq_64(whole, a) && !isnan_f64(a));
 }
 fn ceil_f64(a: vec2<u32>) -> vec2<u32> { return neg_f64(floor_f64(neg_f64(a))); }
-// To nearest even, as the sum with 2^52 is.
+// To nearest even, like the sum with 2^52.
 fn round_f64(a: vec2<u32>) -> vec2<u32> {
   if (i32((a.y >> 20u) & 0x7ffu) >= 1075) { return a; }
   let large = vec2<u32>(0u, 0x43300000u);
   let whole = sub_f64(add_f64(size_f64(a), large), large);
   return vec2<u32>(whole.x, whole.y | (a.y & 0x80000000u));
 }
-// The exact remainder with the sign of the dividend, a bit at a time.
+// The exact remainder with the sign of the dividend, one bit at a time.
 fn fmod_f64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
   if (!numbers_f64(a, b) || isinf_f64(a) || iszero_f64(b)) { return quiet_nan_f64(); }
   if (lt_u64(size_f64(a), size_f64(b))) { return a; }
@@ -244,8 +244,8 @@ fn scaled_f64(a: vec2<u32>, n: i32) -> vec2<u32> {
   if (isnan_f64(a) || isinf_f64(a) || iszero_f64(a)) { return a; }
   return packed_f64(a.y & 0x80000000u, power_f64(a) + n, digits_f64(a));
 }
-// e^a as 2^k (1 + p): p, and the bits of k. a = k log 2 + r, |r| <= log 2 / 2, by Taylor's series of e^r, whose next term is below
-// 2^-57. The first part of log 2 has zeros in its last 21 bits, so k times it is exact.
+// The parts of e^a = 2^k (1 + p): returns p, and the bits of k. With a = k log 2 + r, |r| <= log 2 / 2. The Taylor series of e^r
+// ends where terms fall below 2^-57. The first part of log 2 has zeros in its last 21 bits, so its product with k is exact.
 fn exp_parts_f64(a: vec2<u32>) -> vec3<u32> {
   let k = round_f64(mul_f64(a, vec2<u32>(0x652b82feu, 0x3ff71547u)));
   let r = sub_f64(sub_f64(a, mul_f64(k, vec2<u32>(0xfee00000u, 0x3fe62e42u))), mul_f64(k, vec2<u32>(0x35793c76u, 0x3dea39efu)));
@@ -257,7 +257,7 @@ fn exp_parts_f64(a: vec2<u32>) -> vec3<u32> {
   );
   var sum = terms[0];
   for (var n = 1u; n < 12u; n++) { sum = add_f64(mul_f64(sum, r), terms[n]); }
-  // r + r^2 (1/2 + ...): what is small is added first.
+  // r + r^2 (1/2 + ...), with small terms added first.
   return vec3<u32>(add_f64(r, mul_f64(mul_f64(r, r), sum)), bitcast<u32>(i32_of_f64(k)));
 }
 fn exp_f64(a: vec2<u32>) -> vec2<u32> {
@@ -266,7 +266,7 @@ fn exp_f64(a: vec2<u32>) -> vec2<u32> {
   let parts = exp_parts_f64(a);
   return scaled_f64(add_f64(vec2<u32>(0u, 0x3ff00000u), parts.xy), bitcast<i32>(parts.z));
 }
-// With e = exp(2 |a|) - 1, of which no digit is lost: e / (e + 2). From 20 on it is 1.
+// With e = exp(2 |a|) - 1, which loses no digit: e / (e + 2). From 20 on it is 1.
 fn tanh_f64(a: vec2<u32>) -> vec2<u32> {
   if (isnan_f64(a) || iszero_f64(a)) { return a; }
   let sign = a.y & 0x80000000u;
@@ -302,8 +302,9 @@ fn log_f64(a: vec2<u32>) -> vec2<u32> {
   let small = sub_f64(mul_f64(power, vec2<u32>(0x35793c76u, 0x3dea39efu)), correction);
   return add_f64(mul_f64(power, vec2<u32>(0xfee00000u, 0x3fe62e42u)), add_f64(f, small));
 }
-// An angle that is not negative as (r, quarter): a = quarter pi/2 + r, |r| <= pi/4, r rounded once. a 2/pi is a product of integers, of
-// the digits of a and of the 192 bits of 2/pi that decide it (Payne and Hanek, 1983): no angle is too large.
+// Splits a non-negative angle into (r, quarter). The angle is quarter pi/2 + r, |r| <= pi/4, with r rounded once. Its product
+// with 2/pi uses integers: the digits of the angle, and the 192 bits of 2/pi that determine the result (Payne and Hanek, 1983).
+// So angles of any size are exact.
 fn quarter_f64(a: vec2<u32>) -> vec4<u32> {
   if (lt_u64(a, vec2<u32>(0x54442d18u, 0x3fe921fbu))) { return vec4<u32>(a, 0u, 0u); }
   var bits = array<u32, 39>(
@@ -342,7 +343,7 @@ fn quarter_f64(a: vec2<u32>) -> vec4<u32> {
   let rounded = normal_f64(select(0u, 0x80000000u, below), 1022 - i32(zeros), rest);
   return vec4<u32>(rounded, (p[5] >> 30u) + select(0u, 1u, below), 0u);
 }
-// Of angles to pi/4, by the polynomials of the library fdlibm.
+// For angles up to pi/4, with the polynomials of the library fdlibm.
 fn small_sin_f64(r: vec2<u32>) -> vec2<u32> {
   var terms = array<vec2<u32>, 6>(
     vec2<u32>(0x5acfd57cu, 0x3de5d93au), vec2<u32>(0x8a2b9cebu, 0xbe5ae5e6u),
@@ -397,8 +398,8 @@ fn sigmoid_f64(a: vec2<u32>) -> vec2<u32> {
 fn swish_f64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return mul_f64(a, sigmoid_f64(mul_f64(b, a))); }
 fn silu_f64(a: vec2<u32>) -> vec2<u32> { return mul_f64(a, sigmoid_f64(a)); }
 
-// a^b of a positive finite a, a finite b: whole powers to 32 by products, so that what 53 bits hold is exact; others, and those that
-// leave the range of numbers on the way, by the logarithm, which is off by as many units as b log a has times one.
+// a^b for a positive finite a and a finite b. Integer powers up to 32 are products, so that results with 53 bits are exact.
+// Others use the logarithm, and so do powers with an intermediate result out of range. Its error in units is b log a times one.
 fn pow_positive_f64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
   let one = vec2<u32>(0u, 0x3ff00000u);
   let size = size_f64(b);

@@ -1,19 +1,19 @@
 // Exponentials, logarithms, powers, trigonometric and hyperbolic functions of f32, at most 4 units of the last place from the
-// exact value (docs/numbers.md). WGSL's own may be much further off, and are. Polynomials are fits of our own (bench/fits.py).
-// Written so that fused or separate products and sums make no difference: what must be exact is exact in 24 bits.
+// exact value (docs/numbers.md). The builtins of WGSL may be, and are, much less exact. The polynomials are fits of this project
+// (bench/fits.py). Fused or separate products and sums make no difference: exact steps fit into 24 bits.
 
-// The 12 leading bits: products of two such numbers are exact.
+// The 12 leading bits. Products of two such numbers are exact.
 fn leading_f32(a: f32) -> f32 { return bitcast<f32>(bitcast<u32>(a) & 0xfffff000u); }
-// A number that is not negative with the sign of another, zeros too.
+// A non-negative number with the sign of another, also for zeros.
 fn signed_f32(size: f32, a: f32) -> f32 { return bitcast<f32>(bitcast<u32>(size) | (bitcast<u32>(a) & 0x80000000u)); }
 fn power_of_two(exponent: i32) -> f32 { return bitcast<f32>(u32(exponent + 127) << 23u); }
-// a * 2^n, n from -252 to 254, in two steps that are exact but for the last rounding.
+// a * 2^n, n from -252 to 254, in two steps that are exact except for the last rounding.
 fn scaled_f32(a: f32, n: i32) -> f32 {
   let half = n >> 1u;
   return a * power_of_two(half) * power_of_two(n - half);
 }
 
-// exp(a + tail) - 1, the sum within half of ln 2 and `tail` much the smaller.
+// exp(a + tail) - 1, with a sum within half of ln 2 and a much smaller `tail`.
 fn exp_small(a: f32, tail: f32) -> f32 {
   let r = a + tail;
   let q = 0.49999994f + r * (0.166665211f + r * (0.0416682586f + r * (0.00836866815f + r * 0.0013821302f)));
@@ -23,12 +23,12 @@ fn exp_small(a: f32, tail: f32) -> f32 {
 fn times_exp(c: f32, a: f32, tail: f32, n: i32) -> f32 {
   let x = clamp(a, -135f, 100f);
   let k = round((x + tail) * 1.44269504f);
-  // The first part of ln 2 has so few digits that the product, and the difference, are exact.
+  // The first part of ln 2 has so few digits that the product and the difference are exact.
   return scaled_f32(c + c * exp_small(x - k * 0.693359375f, k * 0.00021219444f + tail), i32(k) + n);
 }
 fn exp_sum(a: f32, tail: f32, n: i32) -> f32 { return times_exp(1f, a, tail, n); }
 fn exp_f32(a: f32) -> f32 { return select(exp_sum(a, 0f, 0), a, isnan_f32(a)); }
-// exp(a) - 1 without loss for small a. Half of 2^k, because 2^128 is not a number.
+// exp(a) - 1 without loss for small a. Uses half of 2^k, because 2^128 is not a number.
 fn expm1_f32(a: f32) -> f32 {
   let x = clamp(a, -30f, 89f);
   let k = round(x * 1.44269504f);
@@ -43,7 +43,7 @@ fn log_sum(f: f32, k: f32) -> f32 {
     + f * (-0.131596133f + f * (0.127621979f + f * -0.076363951f))))));
   return k * 0.693359375f + (f + (f * f * (f * q - 0.5f) - k * 0.00021219444f));
 }
-// (f, k) of a positive a = (1 + f) 2^k; below the normal numbers the bits are a number.
+// (f, k) of a positive a = (1 + f) 2^k. Below the normal numbers the bits are an integer.
 fn log_parts(a: f32) -> vec2f {
   let bits = bitcast<u32>(a);
   let small = bits < 0x00800000u;
@@ -65,14 +65,15 @@ fn log1p_f32(a: f32) -> f32 {
   return log_sum(s * a + (s - 1f), f32(k));
 }
 
-// a * sigmoid(-x - rest) for `negative`, else a * sigmoid(x + rest), x not negative. It is a product with the exponential, not
-// with a number that may be below the normal ones although the result is not; where that vanishes `a` must not be large.
+// a * sigmoid(-x - rest) for `negative`, else a * sigmoid(x + rest), x not negative. It multiplies by the exponential, since
+// another factor could be below the normal numbers while the result is not. Where the exponential vanishes, `a` must not be
+// large.
 fn times_sigmoid(a: f32, x: f32, rest: f32, negative: bool) -> f32 {
   let part = a / (1f + exp_sum(-x, -rest, 0));
   return select(part, times_exp(part, -x, -rest, 0), negative);
 }
 fn sigmoid_f32(a: f32) -> f32 { return select(times_sigmoid(1f, abs(a), 0f, a < 0f), a, isnan_f32(a)); }
-// A product whose other factor vanishes at minus infinity: NaN there, as the CPU provider's, and for NaN.
+// A product with another factor that vanishes at minus infinity: NaN there, like the CPU provider's, and for NaN.
 fn vanishing_f32(r: f32, a: f32) -> f32 {
   return select(select(r, a, isnan_f32(a)), quiet_nan(), bitcast<u32>(a) == 0xff800000u);
 }
@@ -89,14 +90,14 @@ fn softplus_f32(a: f32) -> f32 {
   let r = max(a, 0f) + log1p_f32(exp_sum(-abs(a), 0f, 0));
   return select(r, a, isnan_f32(a));
 }
-// a * tanh(softplus(a)): with e = exp(a) that is a e (e + 2) / (e (e + 2) + 2), or a less 2 a / (e (e + 2) + 2).
+// a * tanh(softplus(a)). With e = exp(a) that is a e (e + 2) / (e (e + 2) + 2), or a minus 2 a / (e (e + 2) + 2).
 fn mish_f32(a: f32) -> f32 {
   let x = min(a, 20f);
   let e = exp_sum(x, 0f, 0);
   let part = clamp(a, -200f, 20f) * (select(2f, e + 2f, signbit_f32(a)) / (e * (e + 2f) + 2f));
   return vanishing_f32(select(a - part, times_exp(part, x, 0f, 0), signbit_f32(a)), a);
 }
-// a * P(X > x) of a normal X, x = |a| up to 15. The square is taken in two parts.
+// a * P(X > x) for a normal X, x = |a| up to 15. The square has two parts.
 fn times_normal_tail(a: f32, x: f32) -> f32 {
   let t = 1f / (x + 2f);
   let v = (x - 2f) * t;
@@ -111,7 +112,7 @@ fn gelu_f32(a: f32) -> f32 {
   let q = times_normal_tail(a, min(abs(a), 15f));
   return vanishing_f32(select(select(a - q, q, signbit_f32(a)), a, a > 15f), a);
 }
-// a * sigmoid(2 sqrt(2 / pi) (a + 0.044715 a^3)), which is the approximation by tanh; the exponent is taken in two parts.
+// a * sigmoid(2 sqrt(2 / pi) (a + 0.044715 a^3)), which is the approximation by tanh. The exponent has two parts.
 fn gelu_tanh_f32(a: f32) -> f32 {
   let x = min(abs(a), 12f);
   let h = leading_f32(x);
@@ -122,7 +123,7 @@ fn gelu_tanh_f32(a: f32) -> f32 {
     + (6.5996603e-05f + 4.7186163e-06f * square + 0.071354814f * ((h * h - square) + (x - h) * (x + h)));
   return vanishing_f32(times_sigmoid(max(a, -200f), h * factor, h * rest + (x - h) * (factor + rest), a < 0f), a);
 }
-// These three where results are halves: within 2^-17 of them, which WGSL's own exponentials are too.
+// These three are for results in halves, with an error within 2^-17, like the builtin exponentials of WGSL.
 fn gelu_half_f32(a: f32) -> f32 {
   let x = abs(a);
   let p = -0.999996841f + x * (-1.1512115f + x * (-0.458624661f + x * (-0.0537247546f + x * (0.00834756717f
@@ -140,7 +141,7 @@ fn tanh_f32(a: f32) -> f32 {
   let big = 1f - 2f / (1f + exp_sum(2f * min(x, 10f), 0f, 0));
   return select(signed_f32(select(big, small, x < 0.6f), a), a, isnan_f32(a));
 }
-// Through half the exponential, which is finite as long as the result is.
+// Uses half the exponential, which is finite as long as the result is.
 fn sinh_f32(a: f32) -> f32 {
   let s = a * a;
   let small = a + a * s * (0.166666672f + s * (0.00833331142f + s * (0.000198426351f + s * 2.78392554e-06f)));
@@ -151,7 +152,7 @@ fn cosh_f32(a: f32) -> f32 {
   let h = exp_sum(abs(a), 0f, -1);
   return select(h + 0.25f / h, a, isnan_f32(a));
 }
-// log1p of a number that is taken 2^24 times smaller where 1 does not matter.
+// log1p of a number that is scaled down by 2^24 if 1 is negligible.
 fn log1p_scaled(a: f32, far: bool) -> f32 { return log1p_f32(select(a, a * 5.9604645e-08f, far)) + select(0f, 17.3286795f, far); }
 fn asinh_f32(a: f32) -> f32 {
   let x = abs(a);
@@ -175,7 +176,7 @@ fn atanh_f32(a: f32) -> f32 {
   return signed_f32(0.5f * log1p_f32(select(q, 2f * x + x * q, x < 0.5f)), a);
 }
 
-// 2.3 ulp at most: a polynomial in a * a below 1, of log(erfc(a)) above.
+// 2.3 ulp at most: a polynomial in a * a below 1, and one of log(erfc(a)) above.
 fn erf_f32(a: f32) -> f32 {
   let s = a * a;
   let small = a * (1.12837917f + s * (-0.376126271f + s * (0.112836002f + s * (-0.0268544446f
@@ -187,13 +188,13 @@ fn erf_f32(a: f32) -> f32 {
   return select(select(signed_f32(big, a), small, abs(a) < 1f), a, isnan_f32(a));
 }
 
-// a^b for a positive finite a: log2(a) = k + 2 / ln 2 (s + s^3 / 3 + ...) with s = f / (2 + f), and its product with b, are
-// sums of a number of 12 bits and a rest, so that the exponent is right to 2^-23 although it is as large as 150.
+// a^b for a positive finite a: log2(a) = k + 2 / ln 2 (s + s^3 / 3 + ...) with s = f / (2 + f). The logarithm and its product
+// with b are sums of a number of 12 bits and a rest. So the exponent is correct to 2^-23, even if it is as large as 150.
 fn pow_positive(a: f32, b: f32) -> f32 {
   let parts = log_parts(a);
   let f = parts.x;
   let inverse = 1f / (2f + f);
-  let s = rounded_f32(f * inverse);  // kept apart: Mesa makes (f + lost) * inverse of the sum below
+  let s = rounded_f32(f * inverse);  // kept separate: Mesa turns the sum below into (f + lost) * inverse
   let s1 = leading_f32(s);
   let f1 = leading_f32(f);
   let lost = (((f - 2f * s) - s1 * f1) - s1 * (f - f1)) - (s - s1) * f;
@@ -243,13 +244,13 @@ fn cos_small(r: f32) -> f32 {
   let s = r * r;
   return 1f - 0.5f * s + s * s * (0.041666664f + s * (-0.0013888287f + s * 2.4544835e-05f));
 }
-// `a` less `k` quarter turns. All parts of pi / 2 but the last have 8 bits, so that products with k below 65,536 are exact.
+// `a` minus `k` quarter turns. All parts of pi / 2 except the last have 8 bits, so that products with k below 65,536 are exact.
 fn less_quarters(a: f32, k: f32) -> f32 {
   let first = rounded_f32(rounded_f32(a - k * 1.5703125f) - k * 0.0004825592041015625f);
   let second = rounded_f32(rounded_f32(first - k * 1.2665987014770508e-06f) - k * 9.89530235528946e-10f);
   return second - k * 2.56334407e-12f;
 }
-// 128 bits of 2 / pi from a word of them on, where word 1 is the first after the point.
+// 128 bits of 2 / pi from a word on; word 1 is the first after the point.
 fn two_over_pi(word: u32) -> vec4<u32> {
   switch (word) {
     case 0u: { return vec4<u32>(0u, 0xa2f9836eu, 0x4e441529u, 0xfc2757d1u); }
@@ -259,8 +260,8 @@ fn two_over_pi(word: u32) -> vec4<u32> {
     default: { return vec4<u32>(0xf534ddc0u, 0xdb629599u, 0x3c439041u, 0xfe5163abu); }
   }
 }
-// (angle, quarter turns modulo 4) of a large number (Payne and Hanek, 1983): of the product with 2 / pi only the 64 bits below
-// the weight of 4 are made, from the 96 bits of 2 / pi that they depend on.
+// (angle, quarter turns modulo 4) of a large number (Payne and Hanek, 1983). Only 64 bits of the product with 2 / pi are
+// computed, those below the weight of 4. They depend on 96 bits of 2 / pi.
 fn quarters_of_large(a: f32) -> vec2f {
   let bits = bitcast<u32>(a);
   let digits = (bits & 0x7fffffu) | 0x800000u;
@@ -272,13 +273,13 @@ fn quarters_of_large(a: f32) -> vec2f {
   let middle = wide_mul(digits, bits96.y);
   let low = middle.x + wide_mul(digits, bits96.z).y;
   let high = digits * bits96.x + middle.y + select(0u, 1u, low < middle.x);
-  // Two bits of turns, 62 of the fraction; above a half the next quarter is nearer.
+  // Two bits of turns, 62 of the fraction. Above a half the next quarter is nearer.
   let up = (high >> 29u) & 1u;
   var fraction = vec2<u32>(low << 2u, (high << 2u) | (low >> 30u));
   if (up == 1u) { fraction = vec2<u32>(0u - fraction.x, ~fraction.y + select(0u, 1u, fraction.x == 0u)); }
   let zeros = countLeadingZeros(fraction.y);
   let top = select((fraction.y << zeros) | (fraction.x >> (32u - max(zeros, 1u))), fraction.x, zeros == 32u);
-  // Times pi / 2, of which the constant is 2^31.
+  // Times pi / 2; the constant is its product with 2^31.
   let angle = f32(wide_mul(select(top, fraction.y, zeros == 0u), 0xc90fdaa2u).y) * power_of_two(-31 - i32(zeros));
   let turns = (high >> 30u) + up;
   let negative = (up == 1u) != signbit_f32(a);
@@ -308,7 +309,7 @@ fn tan_f32(a: f32) -> f32 {
   let r = select(t, -1f / t, (bitcast<u32>(i32(parts.y)) & 1u) == 1u);
   return select(select(r, a, abs(a) < 2e-4f), quiet_nan(), isinf_f32(a) || isnan_f32(a));
 }
-// The arc sine up to 1/2, to 0.7 ulp; larger arguments are halved first.
+// The arc sine up to 1/2, to 0.7 ulp. Larger arguments are halved first.
 fn asin_small(x: f32) -> f32 {
   let s = x * x;
   return x + x * s * (0.16666666f + s * (0.075000986f + s * (0.04459809f + s * (0.031115467f

@@ -1,8 +1,8 @@
-// Integers of 128 bits, which reductions of integers combine: two's complement in four words, the lowest first, the same for both ways
-// of 64-bit integers. Squares and their sums are numbers without a sign.
+// Integers of 128 bits, which integer reductions accumulate: two's complement in four words, the lowest first. They are the same
+// for both implementations of 64-bit integers. Squares and their sums are unsigned.
 fn i128_of_u32(a: u32) -> vec4<u32> { return vec4<u32>(a, 0u, 0u, 0u); }
 fn i128_of_i32(a: i32) -> vec4<u32> { return vec4<u32>(bitcast<u32>(a), vec3<u32>(bitcast<u32>(a >> 31u))); }
-// 1 where a sum that is `sum` went beyond its word, of which `a` is a term.
+// 1 if the sum `sum`, with the term `a`, overflowed its word.
 fn carry_u32(sum: u32, a: u32) -> u32 { return select(0u, 1u, sum < a); }
 fn add_i128(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
   let s = a + b;
@@ -16,7 +16,7 @@ fn add_i128(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
 fn neg_i128(a: vec4<u32>) -> vec4<u32> { return add_i128(~a, vec4<u32>(1u, 0u, 0u, 0u)); }
 fn negative_i128(a: vec4<u32>) -> bool { return (a.w >> 31u) != 0u; }
 fn abs_i128(a: vec4<u32>) -> vec4<u32> { return select(a, neg_i128(a), negative_i128(a)); }
-// Of numbers without a sign.
+// For unsigned numbers.
 fn below_i128(a: vec4<u32>, b: vec4<u32>) -> bool {
   if (a.w != b.w) { return a.w < b.w; }
   if (a.z != b.z) { return a.z < b.z; }
@@ -29,26 +29,26 @@ fn less_i128(a: vec4<u32>, b: vec4<u32>) -> bool {
 fn clamp_i128(a: vec4<u32>, low: vec4<u32>, high: vec4<u32>) -> vec4<u32> {
   return select(select(a, high, less_i128(high, a)), low, less_i128(a, low));
 }
-// The product of the lower halves, without a sign.
+// The unsigned product of the lower halves.
 fn times_i128(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
   let ends = vec4<u32>(wide_mul(a.x, b.x), wide_mul(a.y, b.y));
   let one = vec4<u32>(0u, wide_mul(a.x, b.y), 0u);
   return add_i128(add_i128(ends, one), vec4<u32>(0u, wide_mul(a.y, b.x), 0u));
 }
-// A product of numbers below 2^64 in size; what is not below stays just there, on its side, so that the order makes no difference.
+// A product of numbers below 2^64 in magnitude. Larger products saturate at that bound, so that order makes no difference.
 fn bounded_product_i128(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
   let p = times_i128(abs_i128(a), abs_i128(b));
   let size = select(p, vec4<u32>(0xffffffffu, 0xffffffffu, 0u, 0u), (p.z | p.w) != 0u);
   return select(size, neg_i128(size), negative_i128(a) != negative_i128(b));
 }
-// The square of a number below 2^64 in size.
+// The square of a number below 2^64 in magnitude.
 fn square_i128(a: vec4<u32>) -> vec4<u32> { let size = abs_i128(a); return times_i128(size, size); }
-// A sum without a sign; what is too large stays the largest.
+// An unsigned sum that saturates.
 fn bounded_sum_i128(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
   let s = add_i128(a, b);
   return select(s, vec4<u32>(0xffffffffu), below_i128(s, a));
 }
-// A number without a sign as one with a sign, at most the largest of these.
+// An unsigned number as a signed one, saturated.
 fn signed_i128(a: vec4<u32>) -> vec4<u32> {
   return select(a, vec4<u32>(vec3<u32>(0xffffffffu), 0x7fffffffu), negative_i128(a));
 }
@@ -58,7 +58,7 @@ fn last_bit_i128(a: vec4<u32>) -> u32 {
   if (a.y != 0u) { return 32u + firstLeadingBit(a.y); }
   return firstLeadingBit(max(a.x, 1u));
 }
-// The whole part of the root of a number without a sign, two bits at a time.
+// The integer part of the root of an unsigned number, two bits at a time.
 fn root_i128(a: vec4<u32>) -> vec4<u32> {
   var root = vec4<u32>();
   var rest = vec4<u32>();
@@ -89,8 +89,8 @@ fn quotient_i128(a: vec4<u32>, n: vec4<u32>) -> vec4<u32> {
   }
   return select(quotient, neg_i128(quotient), negative_i128(a) != negative_i128(n));
 }
-// The whole part of the natural logarithm of a number below 2^96, and the least number where there is none. The table has the least whole
-// numbers whose logarithms are at least 1, 2, 3...
+// The integer part of the natural logarithm of a number below 2^96, or the least number if there is none. The table has the least
+// integers with logarithms of at least 1, 2, 3...
 fn log_i128(a: vec4<u32>) -> vec4<u32> {
   if (negative_i128(a) || (a.x | a.y | a.z | a.w) == 0u) { return vec4<u32>(0u, 0u, 0u, 0x80000000u); }
   var least = array<vec3<u32>, 66>(

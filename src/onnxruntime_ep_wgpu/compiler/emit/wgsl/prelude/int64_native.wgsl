@@ -1,7 +1,7 @@
-// 64-bit integers where the adapter has them: only what the operators of WGSL do not give.
+// 64-bit integers on adapters that have them: functions that WGSL operators do not provide.
 
-// The order of signed numbers is that of their bits with the sign inverted, and is always taken so: Mesa turns the operators
-// on `i64(i)`, i: i32, and a constant into an order of 32 bits, and gets it wrong (22.3 on lavapipe: never less).
+// Signed numbers are always compared by their bits with the sign inverted. Mesa turns the operators on `i64(i)`, i: i32, and a
+// constant into a comparison of 32 bits, with wrong results (22.3 on lavapipe: never less).
 fn biased_i64_native(a: i64) -> u64 { return bitcast<u64>(a) ^ 0x8000000000000000lu; }
 fn lt_i64_native(a: i64, b: i64) -> bool { return biased_i64_native(a) < biased_i64_native(b); }
 fn le_i64_native(a: i64, b: i64) -> bool { return biased_i64_native(a) <= biased_i64_native(b); }
@@ -17,7 +17,7 @@ fn abs_u64_native(a: u64) -> u64 { return a; }
 fn sign_i64_native(a: i64) -> i64 { return select(select(1li, 0li, a == 0li), -1li, negative_i64_native(a)); }
 fn sign_u64_native(a: u64) -> u64 { return select(0lu, 1lu, a > 0lu); }
 
-// Truncation towards zero; what does not fit, and NaN, becomes the smallest number, as x86 converts.
+// Truncates towards zero. Values out of range, and NaN, become the smallest number, like on x86.
 fn i64_of_f32_native(a: f32) -> i64 {
   if ((bitcast<u32>(a) & 0x7fffffffu) >= 0x5f000000u) { return (-9223372036854775807li - 1li); }
   return i64(a);
@@ -33,7 +33,7 @@ fn i32_of_i64_native(a: i64) -> i32 { return i32(a); }
 fn u32_of_i64_native(a: i64) -> u32 { return u32(a); }
 fn f32_of_i64_native(a: i64) -> f32 { return f32(a); }
 fn i64_of_i32_native(a: i32) -> i64 { return i64(a); }
-fn i64_of_u32_native(a: u32) -> i64 { return bitcast<i64>(u64(a)); }  // naga extends the sign of i64(a)
+fn i64_of_u32_native(a: u32) -> i64 { return bitcast<i64>(u64(a)); }  // naga sign-extends i64(a)
 fn i32_of_u64_native(a: u64) -> i32 { return i32(a); }
 fn u32_of_u64_native(a: u64) -> u32 { return u32(a); }
 fn f32_of_u64_native(a: u64) -> f32 { return f32(a); }
@@ -46,7 +46,7 @@ fn i128_of_i64_native(a: i64) -> vec4<u32> {
 fn u64_of_i128_native(a: vec4<u32>) -> u64 { return u64(a.x) | (u64(a.y) << 32u); }
 fn i64_of_i128_native(a: vec4<u32>) -> i64 { return bitcast<i64>(u64_of_i128_native(a)); }
 
-// As i32; what does not fit becomes the number furthest on its side. It fits when the high word repeats the low one's sign.
+// Saturates to i32. The value fits if the high word repeats the sign of the low one.
 fn narrow_i64_native(a: i64) -> i32 {
   let low = i32(a);
   let high = i32(a >> 32u);
@@ -59,8 +59,8 @@ fn shl_u64_native(a: u64, b: u64) -> u64 { return select(a << u32(b), 0lu, b >= 
 fn shr_u64_native(a: u64, b: u64) -> u64 { return select(a >> u32(b), 0lu, b >= 64lu); }
 fn shl_i64_native(a: i64, b: i64) -> i64 { return bitcast<i64>(shl_u64_native(bitcast<u64>(a), bitcast<u64>(b))); }
 fn shr_i64_native(a: i64, b: i64) -> i64 { return a >> min(u32(min_u64_native(bitcast<u64>(b), 63lu)), 63u); }
-// Of magnitudes: NVIDIA's compiler (580.159.04) rounds a quotient of signed numbers down, not towards zero, where a remainder of it
-// follows that is compared.
+// Uses magnitudes: NVIDIA's compiler (580.159.04) rounds a quotient of signed numbers down, not towards zero, if a comparison of
+// its remainder follows.
 fn magnitude_i64_native(a: i64) -> u64 { return bitcast<u64>(abs_i64_native(a)); }
 fn div_i64_native(a: i64, b: i64) -> i64 {
   let q = bitcast<i64>(magnitude_i64_native(a) / magnitude_i64_native(b));
@@ -70,7 +70,7 @@ fn rem_i64_native(a: i64, b: i64) -> i64 {
   let r = bitcast<i64>(magnitude_i64_native(a) % magnitude_i64_native(b));
   return select(r, -r, negative_i64_native(a));
 }
-// Remainder with the sign of the divisor (ONNX Mod with fmod=0) is built from the truncated one.
+// The remainder with the sign of the divisor (ONNX Mod with fmod=0), from the truncated one.
 fn floormod_i64_native(a: i64, b: i64) -> i64 {
   let r = rem_i64_native(a, b);
   return select(r, r + b, r != 0li && negative_i64_native(r) != negative_i64_native(b));
@@ -97,7 +97,7 @@ fn pow_u64_native(base: u64, exponent: u64) -> u64 {
   }
   return result;
 }
-// Between them and pairs of words, the low one first.
+// Conversions to and from pairs of words, the low one first.
 fn u64_of_words(a: vec2<u32>) -> u64 { return u64(a.x) | (u64(a.y) << 32u); }
 fn words_of_u64(a: u64) -> vec2<u32> { return vec2<u32>(u32(a), u32(a >> 32u)); }
 fn u64_of_f64_native(a: vec2<u32>) -> u64 { return u64_of_words(u64_of_f64(a)); }

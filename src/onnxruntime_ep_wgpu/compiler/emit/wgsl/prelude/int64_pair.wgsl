@@ -28,7 +28,7 @@ fn min_i64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return select(b, a, lt_i64
 fn max_i64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return select(a, b, lt_i64(a, b)); }
 fn min_u64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return select(b, a, lt_u64(a, b)); }
 fn max_u64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return select(a, b, lt_u64(a, b)); }
-// As i32; what does not fit becomes the number furthest on its side. It fits when the high word repeats the low one's sign.
+// Saturates to i32. The value fits if the high word repeats the sign of the low one.
 fn narrow_i64(a: vec2<u32>) -> i32 {
   let low = bitcast<i32>(a.x);
   let high = bitcast<i32>(a.y);
@@ -57,7 +57,7 @@ fn shr_i64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
   let flipped = select(vec2<u32>(), vec2<u32>(0xffffffffu), negative_64(a));
   return shr_u64(a ^ flipped, b) ^ flipped;
 }
-// (quotient, remainder) by binary long division; short when both fit in 32 bits.
+// (quotient, remainder) by binary long division; a single division if both fit in 32 bits.
 fn divrem_u64(a: vec2<u32>, b: vec2<u32>) -> vec4<u32> {
   if ((b.x | b.y) == 0u) { return vec4<u32>(a, 0u, 0u); }
   if (a.y == 0u && b.y == 0u) { return vec4<u32>(a.x / b.x, 0u, a.x % b.x, 0u); }
@@ -84,7 +84,7 @@ fn rem_i64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
   let r = divrem_u64(abs_i64(a), abs_i64(b)).zw;
   return select(r, neg_64(r), negative_64(a));
 }
-// Remainder with the sign of the divisor: ONNX Mod with fmod=0.
+// The remainder with the sign of the divisor: ONNX Mod with fmod=0.
 fn floormod_i64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
   let r = rem_i64(a, b);
   return select(r, add_64(r, b), (r.x | r.y) != 0u && negative_64(r) != negative_64(b));
@@ -112,7 +112,7 @@ fn i128_of_u64(a: vec2<u32>) -> vec4<u32> { return vec4<u32>(a, 0u, 0u); }
 fn i128_of_i64(a: vec2<u32>) -> vec4<u32> { return vec4<u32>(a, select(vec2<u32>(), vec2<u32>(0xffffffffu), negative_64(a))); }
 fn widen_i32(a: i32) -> vec2<u32> { return vec2<u32>(bitcast<u32>(a), bitcast<u32>(a >> 31u)); }
 
-// Rounded to nearest even: the bits below the 24 that f32 keeps are folded into one sticky bit first.
+// Rounds to nearest even: the bits below the 24 that f32 keeps become one sticky bit first.
 fn f32_of_u64(a: vec2<u32>) -> f32 {
   if (a.y == 0u) { return f32(a.x); }
   let shift = 32u - countLeadingZeros(a.y);
@@ -133,7 +133,7 @@ fn truncated_magnitude(a: f32) -> vec2<u32> {
   if (exponent < 0) { return vec2<u32>(mantissa >> u32(-exponent), 0u); }
   return shl_u64(vec2<u32>(mantissa, 0u), vec2<u32>(u32(exponent), 0u));
 }
-// Truncation towards zero; what does not fit, and NaN, becomes the smallest number, as x86 converts.
+// Truncates towards zero. Values out of range, and NaN, become the smallest number, like on x86.
 fn i64_of_f32(a: f32) -> vec2<u32> {
   if ((bitcast<u32>(a) & 0x7fffffffu) >= 0x5f000000u) { return vec2<u32>(0u, 0x80000000u); }
   let magnitude = truncated_magnitude(a);

@@ -1,7 +1,7 @@
-// Floats of at most 8 bits, given by their digits after the point and the exponent of their least normal number.
-// `sign` is the bit of the sign, `nan` and `infinity` are bits, 256 when there are none; a NaN of 128 is minus zero's bits.
+// Floats of at most 8 bits, defined by their number of fraction digits and the exponent of their least normal number. `sign` is
+// the sign bit. `nan` and `infinity` are bit patterns, 256 if absent; a NaN of 128 is the pattern of minus zero.
 
-// The nearest number of such a type, to nearest even; `beyond` where that is larger than the largest.
+// The nearest number of such a type, to nearest even, or `beyond` if it exceeds the largest.
 fn minifloat_f32(a: f32, digits: f32, least: f32, largest: f32, beyond: f32) -> f32 {
   if (isnan_f32(a)) { return a; }
   let size = min(abs(a), 2f * largest);
@@ -11,13 +11,13 @@ fn minifloat_f32(a: f32, digits: f32, least: f32, largest: f32, beyond: f32) -> 
   return select(v, -v, signbit_f32(a));
 }
 
-// The bits of a number of the type; without a NaN that is minus zero.
+// The bits of a number of the type. If there is no NaN, NaN becomes minus zero.
 fn minifloat_bits(a: f32, digits: u32, least: i32, sign: u32, nan: u32, infinity: u32) -> u32 {
   if (isnan_f32(a)) { return select(nan, sign, nan == 256u); }
   let signed = select(0u, sign, signbit_f32(a));
   if (isinf_f32(a)) { return select(signed | infinity, nan, infinity == 256u); }
   let exponent = max(i32(bitcast<u32>(abs(a)) >> 23u) - 127, least);
-  // The leading digit of a normal number counts as one more of the exponent.
+  // The leading digit of a normal number increments the exponent.
   let bits = (u32(exponent - least) << digits) + u32(abs(a) * power_of_two(i32(digits) - exponent));
   return select(signed | bits, 0u, bits == 0u && nan == sign);
 }

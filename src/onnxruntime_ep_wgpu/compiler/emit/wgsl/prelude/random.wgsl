@@ -1,8 +1,8 @@
-// Random bits, and numbers made of them. Only integers and products that are exact decide what is drawn, so that it is the same on
-// every adapter; of a normal number the last places may differ, as those of a logarithm.
+// Random bits, and numbers made of them. Only integers and exact products determine the bits and uniform numbers, so these are
+// the same on every adapter. The last digits of a normal number may differ, like those of a logarithm.
 
-// Four words from a counter and a key: Philox 4x32 with 10 rounds (Salmon and others, Parallel random numbers: as easy as 1, 2, 3,
-// 2011).
+// Four words from a counter and a key: Philox 4x32 with 10 rounds (Salmon and others, Parallel random numbers: as easy as 1, 2,
+// 3, 2011).
 fn philox(counter: vec4<u32>, key: vec2<u32>) -> vec4<u32> {
   var c = counter;
   var k = key;
@@ -14,14 +14,14 @@ fn philox(counter: vec4<u32>, key: vec2<u32>) -> vec4<u32> {
   }
   return c;
 }
-// A number from 0 on and below 1, a multiple of 2^-24.
+// A number in [0, 1), a multiple of 2^-24.
 fn unit_u32(word: u32) -> f32 { return f32(word >> 8u) * 5.9604645e-08f; }
-// One above 0 and below 1, of which small ones have all 32 bits.
+// A number in (0, 1); small ones have all 32 bits.
 fn open_unit_u32(word: u32) -> f32 {
   return select(unit_u32(word), max(f32(word), 0.5f) * 2.3283064e-10f, word < 0x1000000u);
 }
-// Standard normal numbers (Box and Muller, 1958): two words make a radius and an angle, and these two numbers, of which `which`
-// says the one. The first two bits of the second word are the quarter of the circle, 24 of the others the place in it.
+// Standard normal numbers (Box and Muller, 1958). Two words give a radius and an angle, and these give two numbers; `which`
+// selects one. The first two bits of the second word are the quadrant, 24 of the others the position in it.
 fn normal_number(words: vec2<u32>, which: u32) -> f32 {
   let place = f32(i32((words.y & 0x3fffffffu) >> 6u) - 8388608i) * 9.362676e-08f;
   let quarter = (words.y >> 30u) + 1u - which;

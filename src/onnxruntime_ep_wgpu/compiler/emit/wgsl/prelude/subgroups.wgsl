@@ -1,15 +1,16 @@
-// Reductions over all invocations of a workgroup, for adapters with subgroups. Whatever the size of these and whichever
-// invocations are in one: the result of each is kept at its number. `main` sets what is private; every invocation gets the result.
-// All subgroups of a workgroup have as many invocations, the first ones of a subgroup. An adapter's own size of subgroups may be
-// more: of a small workgroup, and where its driver compiles for a smaller one than it says. Uniform control flow.
+// Reductions over all invocations of a workgroup, for adapters with subgroups. They work for any size of subgroups and any
+// assignment of invocations: each subgroup stores its result at its number. `main` sets the private variables. Every invocation
+// receives the result. All subgroups of a workgroup have equal numbers of invocations, the first lanes of a subgroup. The
+// adapter's reported size of subgroups may be larger: for a small workgroup, or if its driver compiles for a smaller size.
+// Requires uniform control flow.
 var<private> subgroup_lane: u32;
-var<private> subgroup_width: u32;  // its invocations, a power of two
-var<private> subgroup_leads: bool;  // one invocation of each
+var<private> subgroup_width: u32;  // the number of its invocations, a power of two
+var<private> subgroup_leads: bool;  // one invocation of each subgroup
 var<private> subgroup_number: u32;
 var<private> subgroup_count: u32;
 var<workgroup> shared_bits: array<u32, WORKGROUP>;
 
-// Where no builtin gives the number of this subgroup, it is counted which have an invocation before the first one of this.
+// If no builtin gives the number of this subgroup, counts the subgroups with an invocation before its first one.
 fn count_subgroups(lane: u32) {
   let first = subgroupMin(lane);
   shared_bits[lane] = u32(first == lane);
@@ -30,9 +31,9 @@ fn keep_of_subgroup(bits: u32) {
   workgroupBarrier();
 }
 
-// Of the sum of vectors over a subgroup the component of this invocation, the rest of its number by 4: two exchanges make four
-// components one, for which all others are asked then. Four sums take 20 exchanges, of which a GPU does few at a time. At least
-// four invocations.
+// Returns one component of the sum of vectors over a subgroup: the number of this invocation modulo 4. Two exchanges reduce four
+// components to one, which is then reduced over the other lanes. Four separate sums would take 20 exchanges, and GPUs execute few
+// at a time. Requires at least four invocations.
 fn subgroup_sum4(v: vec4f) -> f32 {
   let odd = (subgroup_lane & 1u) != 0u;
   let pair = select(v.xz, v.yw, odd) + subgroupShuffleXor(select(v.yw, v.xz, odd), 1u);
@@ -52,7 +53,7 @@ fn workgroup_sum(lane: u32, value: f32) -> f32 {
   return subgroupAdd(total);
 }
 
-// The sum with the sign of a zero, minus where all are minus zeros: a driver may begin with zero, and -0 + 0 is 0.
+// The sum with the correct sign of zero, minus if all are minus zeros. A driver may begin with zero, and -0 + 0 is 0.
 fn signed_sum_of_subgroup(value: f32) -> f32 {
   let sum = subgroupAdd(value);
   let sign = subgroupAnd(bitcast<u32>(value)) & 0x80000000u;
@@ -60,7 +61,7 @@ fn signed_sum_of_subgroup(value: f32) -> f32 {
 }
 fn workgroup_signed_sum(lane: u32, value: f32) -> f32 {
   keep_of_subgroup(bitcast<u32>(signed_sum_of_subgroup(value)));
-  var total = minus_zero();  // which changes no sum
+  var total = minus_zero();  // changes no sum
   for (var k = subgroup_lane; k < subgroup_count; k += subgroup_width) { total += bitcast<f32>(shared_bits[k]); }
   return signed_sum_of_subgroup(total);
 }
@@ -79,6 +80,6 @@ fn workgroup_most(lane: u32, value: u32) -> u32 {
   return subgroupMax(most);
 }
 
-// NaN is what remains, as of min_f32 and max_f32.
+// NaN propagates, as in min_f32 and max_f32.
 fn workgroup_min(lane: u32, value: f32) -> f32 { return ranked_u32(workgroup_least(lane, low_rank_f32(value))); }
 fn workgroup_max(lane: u32, value: f32) -> f32 { return ranked_u32(workgroup_most(lane, rank_f32(value))); }

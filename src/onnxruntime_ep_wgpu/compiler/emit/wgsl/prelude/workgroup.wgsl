@@ -1,8 +1,9 @@
-// Reductions over the lanes that share a row. `$`-free: kernels declare what they combine and call these by name. Every kernel
-// has a constant WORKGROUP, its number of invocations. The bounds of places are for browsers, which prove no more.
+// Reductions over the lanes that share a row. `$`-free: kernels call these by name. Every kernel has a constant WORKGROUP, its
+// number of invocations. The modulo of indices only serves the proofs of browsers.
 var<workgroup> shared_f32: array<f32, WORKGROUP>;
 
-// Sum over `lanes` (a power of two) neighbouring invocations; every one of them gets the result. Uniform control flow.
+// The sum over `lanes` (a power of two) neighbouring invocations. Every one of them receives the result. Requires uniform control
+// flow.
 fn lanes_sum(lane: u32, lanes: u32, value: f32) -> f32 {
   if (lanes == 1u) { return value; }
   workgroupBarrier();
