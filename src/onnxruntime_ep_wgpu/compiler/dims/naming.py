@@ -1,7 +1,7 @@
 """Converts dims to postfix form, with names for long parts: the last step of the algebra for a Program.
 
 In: dims, one after the other. Out: for each a postfix expression of at most about LONGEST tokens; the definitions these use, each
-in front of its users; and the symbols. Every part is visited once, so work and text are linear in the number of distinct parts,
+before its users; and the symbols. Every part is visited once, so work and text are linear in the number of distinct parts,
 regardless of how often each part is used.
 """
 

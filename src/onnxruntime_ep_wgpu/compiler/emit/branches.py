@@ -24,12 +24,12 @@ _CONSTANT = re.compile(rf"{_RESULT} = (?:[\w<>]+\()?-?[\w.]*\)?;")
 
 
 class _Tangled(Exception):
-    """A `return` is in a loop or a switch, or the code behind it would be duplicated."""
+    """A `return` is in a loop or a switch, or the code after it would be duplicated."""
 
 
 @lru_cache(maxsize=4096)
 def with_single_branches(code: str) -> str:
-    """Returns the function with a second `if` for each `else` and for the code behind an `if` that returns.
+    """Returns the function with a second `if` for each `else` and for the code after an `if` that returns.
 
     Returns it unchanged if that is impossible.
     """
@@ -75,7 +75,7 @@ class _Function:
         return lines
 
     def _chain(self, parts: list[tuple[str, list[str]]], rest: Sequence[str]) -> list[str]:
-        """Rewrites an `if`, its `else`s and the statements behind it. The latter follow each branch that does not return."""
+        """Rewrites an `if`, its `else`s and the statements after it. The latter follow each branch that does not return."""
         (condition, block), *others = parts
         if not condition:
             return self._followed(block, rest)
@@ -108,12 +108,12 @@ def _is_if(statement: str) -> bool:
 
 
 def _followers(parts: list[tuple[str, list[str]]]) -> int:
-    """Returns how many paths through an `if` continue behind it."""
+    """Returns how many paths through an `if` continue after it."""
     return sum(not _ends(block) for _, block in parts) + (parts[-1][0] != "")
 
 
 def _ends(block: Sequence[str]) -> bool:
-    """Returns whether no code runs behind these statements: the last one is a `return`, or an `if` with only such branches."""
+    """Returns whether no code runs after these statements: the last one is a `return`, or an `if` with only such branches."""
     if block and _is_if(block[-1]):
         parts = _parts(block[-1])
         return not parts[-1][0] and all(_ends(it) for _, it in parts)

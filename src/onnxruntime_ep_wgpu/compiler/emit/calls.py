@@ -183,7 +183,7 @@ def _shows_fours(w: Writer, view: View) -> bool:
 
 
 def _put(w: Writer, name: str, write: Write) -> str:
-    """Returns `fn <name>_put(coordinates..., value)`: the fused maps behind a Call's result, then the stores."""
+    """Returns `fn <name>_put(coordinates..., value)`: the fused maps after a Call's result, then the stores."""
     tensor = write.tensor
     position = _position(w, tensor.shape, write.groups)
     scope = position.scope

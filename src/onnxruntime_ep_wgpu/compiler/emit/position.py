@@ -24,7 +24,7 @@ Extents = tuple[tuple[Dim, ...], ...]
 class FunctionScope:
     """The straight-line statements of one function, and the elements known in it.
 
-    `uniforms` returns the text of a dim. Each name is defined once, in front of all uses. `fours` are dims that are multiples of
+    `uniforms` returns the text of a dim. Each name is defined once, before all uses. `fours` are dims that are multiples of
     4 where the function runs, in addition to those that always are.
     """
 

@@ -19,7 +19,7 @@ _BEGIN = "  let w = id.x"  # of `main`, which `writer.py` writes
 
 
 def with_needed(text: str, pairs: bool, own: Mapping[str, str] | None = None) -> str:
-    """Returns a kernel with its `main`, behind the definitions that it uses. `main` sets the variables these need."""
+    """Returns a kernel with its `main`, after the definitions that it uses. `main` sets the variables these need."""
     functions = needed(text, pairs, own)
     if "hidden_zero" in functions:
         assert _BEGIN in text, "an entry point begins with the number of its workgroup"

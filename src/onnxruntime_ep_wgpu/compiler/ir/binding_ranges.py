@@ -179,7 +179,7 @@ def reached_bits(*views: View) -> int:
 
 
 def reach(view: View) -> tuple[int, int]:
-    """Returns the first element that a view shows, and the one behind the last. Returns the whole tensor if that is unknown."""
+    """Returns the first element that a view shows, and the one after the last. Returns the whole tensor if that is unknown."""
     size = view.tensor.size
     low = high = view.offset
     for factor in view.factors:

@@ -95,7 +95,7 @@ def _body(text: str) -> Body:
 
 
 def _coordinates(text: str, begin: int) -> tuple[tuple[Body, ...], int]:
-    """Returns the comma-separated parts from `begin` to the closing parenthesis, and the position behind that."""
+    """Returns the comma-separated parts from `begin` to the closing parenthesis, and the position after that."""
     found: list[Body] = []
     depth = 1
     for at in range(begin, len(text)):

@@ -1,7 +1,7 @@
 """The lowered graph: the kinds of node, which together express every operator.
 
 - A `Map` computes one output element from its index: pointwise expressions, gathers, pads, pooling windows. It has no workgroup.
-  It can be inlined into the kernel that reads it, or into the store of the kernel in front of it.
+  It can be inlined into the kernel that reads it, or into the store of the kernel that it reads from.
 - A `Call` is a cooperative kernel from `wgsl/` (matrix product, reduction, normalisation). It reads and writes through accessors.
 - A `Join` computes nothing. It places tensors next to each other in a larger one, where their kernels store them.
 - A `Pad` places one tensor in a larger one, with fill around it.
@@ -176,7 +176,7 @@ class Write:
       coordinate on, which is a multiple of 4, except for those beyond its end.
     - `largest`: the template stores only by `<name>_max(coordinates..., value)`. This atomic operation on an i32 keeps the
       maximum of the new and the previous value.
-    - `also`: tensors of the same shape. The accessor gets an element of each behind that of `tensor`. Fused maps can combine
+    - `also`: tensors of the same shape. The accessor gets an element of each after that of `tensor`. Fused maps can combine
       them.
     - `squares`: the second tensor gets the sum of squares of each four elements of the first, which is this result or a map of
       it. This needs `in_fours`. It is no map, because a map computes an element from elements of one index.

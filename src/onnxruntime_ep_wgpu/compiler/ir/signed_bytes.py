@@ -54,7 +54,7 @@ def sources(read: Read) -> Iterator[tuple[Tensor, bool]]:
 
 
 def are_multiplied(tensor: Tensor) -> bool:
-    """Returns whether matrix units multiply the bytes behind these numbers, and the numbers have no other reader."""
+    """Returns whether matrix units multiply the bytes that hold these numbers, and the numbers have no other reader."""
     if bytes_of(tensor) is None or len(tensor.users) != 1:
         return False
     (reader,) = tensor.users

@@ -249,7 +249,7 @@ def _moved(element: Element, group: int, to: str) -> Body:
 
 
 def _pages(node: Map, target: Target) -> list[Map] | None:
-    """Returns maps that each read one page of an operand and copy the other elements from the map in front.
+    """Returns maps that each read one page of an operand and copy the other elements from the previous map.
 
     The body may use elements of the operand only as results.
     """

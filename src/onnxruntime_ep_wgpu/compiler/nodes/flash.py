@@ -20,7 +20,7 @@ from ..tune import WIDEST_HEAD, flash_splits, flash_variants
 
 UNBOUNDED = 1 << 30  # keys on one side of a query that sees all keys there
 _FEW_KEYS = 512
-_PARTS_AT_ONCE = 8  # loaded together by the map behind
+_PARTS_AT_ONCE = 8  # loaded together by the map that combines the parts
 _HELD_COST = 16  # operations on a score; up to this many, the text repeats them for each score of an invocation
 
 
@@ -58,7 +58,7 @@ class Attention:
     - `y` is written by (batch, row, element), or (batch, element, row) with `values_first`.
     - Rows are `steps` queries of one head after those of another.
     - Query i stands at position `starts[batch]` + i, or `start` + i. If `start` is None, the last query stands at the last key.
-    - A query sees keys from `left` before it to `right` behind it, None for all of them. It sees only keys below `ends[batch]`,
+    - A query sees keys from `left` before it to `right` after it, None for all of them. It sees only keys below `ends[batch]`,
       and below `starts[batch]` + `behind`. `starts` and `ends` are i32.
     - `sink` (batch, row) is a score of a key without a value.
     - With `masked`, a row without visible keys becomes zeros instead of NaN.
@@ -99,7 +99,7 @@ class Attention:
         return 1 if few and not isinstance(found, int) else found
 
     def nodes(self, target: Target) -> list[Node]:
-        """Returns the call, and if the keys are split, the map behind it that writes `y`."""
+        """Returns the call, and if the keys are split, the map after it that writes `y`."""
         splits = self.splits(target)
         if splits == 1:
             return [self._call({"y": self.y}, splits, target)]

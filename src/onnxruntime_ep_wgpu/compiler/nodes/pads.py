@@ -1,7 +1,7 @@
 """A constant pad: as a map, which checks the position of each element, or as fill around its operand in memory.
 
 In: a `Pad`. Out: the map; or, if the operand is stored in place, the `strips` around it and a call that fills them. The call also
-fills strips of other pads in the same tensor. Strips lie before and behind the operand along the first axis, over the whole of the
+fills strips of other pads in the same tensor. Strips lie before and after the operand along the first axis, over the whole of the
 other axes. Then they lie along the next axis between these, and so on, so that each element is in exactly one strip.
 """
 

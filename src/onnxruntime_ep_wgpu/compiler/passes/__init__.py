@@ -8,5 +8,5 @@
 - `fuse`: groups nodes into kernels.
 - `one_row/`: adds kernels for a single token.
 
-`order` sorts nodes behind the nodes they read. `cost` counts the work of a kernel.
+`order` sorts nodes after the nodes they read. `cost` counts the work of a kernel.
 """

@@ -1,4 +1,4 @@
-"""Orders nodes topologically: each one behind the producers of its operands.
+"""Orders nodes topologically: each one after the producers of its operands.
 
 In: nodes of a lowered graph; their tensors have producers. Out: the same nodes in a valid order that stays close to the given
 one, or a cycle, for which no order exists.
@@ -13,7 +13,7 @@ from .dead import used
 
 
 def in_order(nodes: Sequence[Node]) -> tuple[list[Node], Collection[Node]]:
-    """Returns the nodes in order, and the nodes of a cycle if there is one. A node moves only in front of a node that needs it."""
+    """Returns the nodes in order, and the nodes of a cycle if there is one. A node moves only before a node that needs it."""
     all_of_them, placed = set(nodes), dict[Node, None]()
     for node in nodes:
         path = {node: _missing(node, all_of_them, placed)} if node not in placed else {}

@@ -139,7 +139,7 @@ class _Placer:
         return kernel
 
     def _bindings(self, tensor: Tensor, kernel: Node) -> int:
-        """Returns an upper bound of what the kernel of a tensor binds besides parts of joins, including maps fused behind it."""
+        """Returns an upper bound of what the kernel of a tensor binds besides parts of joins, including maps fused after it."""
         bound: set[Tensor] = set(kernel.outputs) | {tensor}
         pending = [*kernel.outputs, tensor]
         bound.update(view.tensor for view in kernel.reads)

@@ -42,10 +42,9 @@ def share(graph: LoweredGraph) -> LoweredGraph:
 
 
 def _is_worth_memory(node: Map) -> bool:
-    """Returns False for a map that each reader should compute itself, because the kernel in front can store a map of its result
-    instead.
+    """Returns False for a map that each reader should compute itself.
 
-    Bytes that matrix units multiply stay bytes.
+    The kernel before it can then store a map of its result instead. Bytes that matrix units multiply stay bytes.
     """
     if not node.inline:
         return True

@@ -126,7 +126,7 @@ CASTS = frozenset({"x", "f32(x)", "half(f32(x))", "bfloat(f32(x))"})
 
 
 def _nan_guard(tensor: Tensor, users: list[Node]) -> Tensor | None:
-    """Returns the result of `where(isnan(x), 0, x)`, which exporters put behind a softmax."""
+    """Returns the result of `where(isnan(x), 0, x)`, which exporters put after a softmax."""
     if len(users) != 2 or tensor.is_stored:
         return None
     test, choice = sorted(users, key=lambda u: not (isinstance(u, Map) and u.expression == "isnan(x)"))

@@ -6,7 +6,7 @@ of rules that declined. Rules run in rounds; each round sees the results of the 
 Invariants:
 
 - A round replaces a node at most once, and its rules see the graph as it was before the round.
-- A replacement fits the target's bindings and stands behind its operands. The engine checks both, not the rules.
+- A replacement fits the target's bindings and stands after its operands. The engine checks both, not the rules.
 - A match with nodes that another rule replaced is recorded as declined.
 """
 

@@ -23,7 +23,7 @@ MOST_BEFORE = 32  # nodes visited to find the source of a gate
 
 
 def gated(call: Call, target: Target) -> MatchResult:
-    """Returns the product that scales its rows itself, or None if no gate is in front of it."""
+    """Returns the product that scales its rows itself, or None if it has no gate."""
     read = call.operands["a"]
     tensor, node = read.view.tensor, read.view.tensor.producer
     if not isinstance(node, Map) or not node.is_pointwise or node.inline or node.cost > MOST_COST:
@@ -48,7 +48,7 @@ def gated(call: Call, target: Target) -> MatchResult:
 
 
 def _is_made_of(tensor: Tensor, source: Tensor) -> bool:
-    """Returns whether a node close in front of a tensor reads `source`."""
+    """Returns whether a tensor depends on `source` through a few nodes."""
     pending, seen = [tensor], {tensor}
     for _ in range(MOST_BEFORE):
         if not pending:

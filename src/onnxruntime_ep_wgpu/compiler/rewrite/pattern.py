@@ -72,7 +72,7 @@ class RowReduction:
 
 @dataclass(frozen=True)
 class Found:
-    """A match: the tensors of parts and variables, the numbers, and the nodes, each behind its operands."""
+    """A match: the tensors of parts and variables, the numbers, and the nodes, each after its operands."""
 
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     numbers: Mapping[str, float] = field(default_factory=dict)

@@ -14,7 +14,7 @@ class Replace:
     """Replaces `nodes` by `instead`, which writes the tensors that the rest of the graph reads from `nodes`.
 
     So no reader changes. Those of `nodes` without readers are dead afterwards. The engine chooses the position of `instead`:
-    behind its operands, in front of its readers.
+    after its operands, before its readers.
     """
 
     nodes: tuple[Node, ...]

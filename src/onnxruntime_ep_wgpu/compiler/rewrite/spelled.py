@@ -1,6 +1,6 @@
 """Fuses normalisations and softmax that a graph writes out with reductions, as exporters do that lack the operator.
 
-The reductions are over the last axes. Gain, bias and other maps behind them stay maps, and fusion moves them into the store.
+The reductions are over the last axes. Gain, bias and other maps after them stay maps, and fusion moves them into the store.
 Intermediate types do not matter, since all arithmetic is in f32.
 """
 

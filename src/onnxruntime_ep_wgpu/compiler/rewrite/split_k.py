@@ -2,7 +2,7 @@
 sums ("split-K").
 
 In: a product of known size, and the choice `matmul_parts` (`docs/tuning.md`). Out: the product, in which each workgroup computes
-one part of k, and the sum. Fusion adds the maps behind the product to the sum. The partial sums are stored as f32 or i32. Each
+one part of k, and the sum. Fusion adds the maps after the product to the sum. The partial sums are stored as f32 or i32. Each
 workgroup has a shorter loop, and more workgroups run concurrently.
 """
 

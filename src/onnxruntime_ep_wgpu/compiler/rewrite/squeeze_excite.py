@@ -1,8 +1,8 @@
-"""Squeeze-and-excitation: the average of an image's channels and two small products behind it, in one kernel.
+"""Squeeze-and-excitation: the average of an image's channels and two small products after it, in one kernel.
 
 In: a product with few weights. Maps compute its rows from those of another product. The rows of that product come from an image,
 through a reduction over its positions. Out: a `squeeze_excite`, which writes the result of the second product, so that maps
-behind it can be fused. The maps between become its `inner` maps.
+after it can be fused. The maps between become its `inner` maps.
 
 The choice `squeeze_excite` decides whether to fuse, and whether to include the average. Including it requires that neighbours in
 memory are channels and that the average has no other reader. Products with other rows than images may have many rows, and stay.
@@ -95,7 +95,7 @@ def _without(read: Read, batch: int) -> Read | None:
 
 @dataclass(frozen=True)
 class _Block:
-    """The products `first` and `second`, the maps `between` them, and the maps `before` the first one, behind a reduction."""
+    """The products `first` and `second`, the maps `between` them, and the maps `before` the first one, after a reduction."""
 
     first: _Product
     second: _Product

@@ -63,7 +63,7 @@ def _written_out(line: str, known: dict[str, _Inline]) -> str:
 
 
 def _arguments(line: str, begin: int) -> tuple[list[str], int]:
-    """Returns the arguments between the parentheses that open at `begin`, and the position behind the closing one."""
+    """Returns the arguments between the parentheses that open at `begin`, and the position after the closing one."""
     depth, arguments, start = 0, [], begin + 1
     for at in range(begin, len(line)):
         depth += (line[at] in "([") - (line[at] in ")]")

@@ -4,7 +4,7 @@ In: text and the constants of a kernel. Lines, or parts of them, may be directiv
 
     #for k COUNT ... #end            repeats the lines COUNT times; `#k` is the index: `sum#k` names a variable
     #for k COUNT down ... #end       the same from COUNT - 1 to 0
-    #if TEST ... #else ... #end      the lines before `#else` if TEST holds, else those behind it, if any
+    #if TEST ... #else ... #end      the lines before `#else` if TEST holds, else those after it, if any
     #[at#k for k COUNT]              at0, at1 and so on; with `by &&` that separates them instead of a comma
     #(EXPRESSION)                    a number, or a text; `#(EXPRESSION)f` is an f32, which may be infinite or NaN
     #inline f(a, b) TEXT             from here on `f(x, y)` is TEXT with x and y: see `inline`

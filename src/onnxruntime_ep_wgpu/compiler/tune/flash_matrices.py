@@ -11,7 +11,7 @@ from ...records import dataclass
 from ..dims import Dim, ceildiv
 from .attention import FlashForm, FlashShape
 
-PAD = 8  # halves behind each row of a tile in workgroup memory, so that rows begin in different banks
+PAD = 8  # halves after each row of a tile in workgroup memory, so that rows begin in different banks
 RISE = 8  # the base of a row rises when a score exceeds it by this; exp(8) fits in a half
 
 

@@ -13,7 +13,7 @@ from ..dims import Dim, ceildiv, floordiv, maximum, quotient
 from ..ir import Variant
 from .products import ProductShape, TiledProduct
 
-PAD_BYTES = 16  # behind each row of a tile in workgroup memory, so that rows begin in different banks
+PAD_BYTES = 16  # after each row of a tile in workgroup memory, so that rows begin in different banks
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class MatrixTile(TiledProduct):
 
     @property
     def pad(self) -> int:
-        """The padding in operands behind each row of a tile."""
+        """The padding in operands after each row of a tile."""
         return PAD_BYTES * self.unit.together // 16
 
     @property

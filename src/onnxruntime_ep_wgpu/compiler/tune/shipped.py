@@ -35,7 +35,7 @@ _EXACTLY = {1: (), 2: (Bound("m", None, 2, known=True),), 4: ()}
 #     4096 x 3072 x 768: 227 (208 and 193).
 #     1536 x 768 x 3072: 230 (144; 171 with 64 x 128).
 #     1024 x 1024 x 1024: 147 (94).
-# If the number of tiles matches what its 132 units run at once, or in two rounds, no unit idles.
+# If the number of tiles matches one or two rounds of its 132 units, no unit idles.
 #     4096 x 768 x 2304: 64 us (79 with 128 x 128).
 #     1576 x 768 x 768: 14 us (19).
 #     1576 x 768 x 2304: 29 us (36 with 64 x 128).

@@ -1,4 +1,4 @@
-"""Choices for squeeze-and-excitation blocks: the average of an image and the two small products behind it."""
+"""Choices for squeeze-and-excitation blocks: the average of an image and the two small products after it."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class ExcitationShape:
 
 @dataclass(frozen=True)
 class SqueezeExcite(Parameters):
-    """Squeeze-and-excitation blocks. `fused` is how many of the average and the two products behind it are in one kernel, 3, 2 or
-    0. `splits` workgroups of `threads` invocations compute the results of a row; each repeats the steps in front of these."""
+    """Squeeze-and-excitation blocks. `fused` is how many of the average and the two products after it are in one kernel, 3, 2 or
+    0. `splits` workgroups of `threads` invocations compute the results of a row; each repeats the steps before these."""
 
     kernel: ClassVar[str] = "squeeze_excite"
     about: ClassVar[Mapping[str, str]] = {

@@ -26,7 +26,7 @@ const Q_LANES = #(LANES if Q_ALONG else 1)u;
 const K_LANES = #(LANES if K_ALONG else 1)u;
 const SCORES = max(TILE_K, 4u * $THREADS_X) * Q4;
 // Per slice: elements of q, then of k, $DEPTH at a time, with queries or keys innermost. The same memory later holds scores, keys
-// by queries, and finally results by queries. Behind these are $KEYS rows of v, or the values of each invocation for four
+// by queries, and finally results by queries. After these are $KEYS rows of v, or the values of each invocation for four
 // queries.
 const AREA = max((Q4 + K4) * $DEPTH, SCORES + max($KEYS * V4, THREADS));
 
@@ -49,7 +49,7 @@ var<workgroup> rows: array<vec4f, $SLICES * Q4>;  // a factor for each query
 #end
 
 // The next tile is fetched while the current one is multiplied, without a branch, and then stored in workgroup memory, with zeros
-// behind the last element. Four e belongs to row `row_of` of a tile, and begins with element `element_of`.
+// after the last element. Four e belongs to row `row_of` of a tile, and begins with element `element_of`.
 #inline row_of(e, lanes, rows) (e) / lanes % rows
 #inline element_of(e, lanes, rows) ((e) / (lanes * rows) * lanes + (e) % lanes) * 4u
 fn before_end(d: u32, fetched: vec4f) -> vec4f {
@@ -154,7 +154,7 @@ fn kernel(w: u32, lane: u32) {
       }
 #end
       workgroupBarrier();
-      // Behind the last elements of this tile, the first ones of the next tile.
+      // After the last elements of this tile, the first ones of the next tile.
       let last = depth + $DEPTH >= $SIZE;
       let ahead = select(depth + $DEPTH, 0u, last);
       let ahead_first = select(first, first + $SLICES * TILE_K, last);
@@ -253,7 +253,7 @@ fn kernel(w: u32, lane: u32) {
     for (var part_of_tile = 0u; part_of_tile < TILE_K / $KEYS; part_of_tile++) {
       let behind = part_of_tile * $KEYS;
       workgroupBarrier();
-      // Zeros behind the last key: a weight of zero would not remove an infinity or NaN there.
+      // Zeros after the last key: a weight of zero would not remove an infinity or NaN there.
 #for l V_LOADS
       {
         let e = me + #lu * THREADS;

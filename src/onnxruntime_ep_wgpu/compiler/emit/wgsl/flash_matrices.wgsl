@@ -218,7 +218,7 @@ fn kernel(w: u32, lane: u32) {
 #end
 #end
     workgroupBarrier();
-    // Zeros behind the last key: a weight of zero would not remove an infinity or NaN there.
+    // Zeros after the last key: a weight of zero would not remove an infinity or NaN there.
 #for l V_LOADS
     {
       let e = lane + #lu * $WG;

@@ -45,7 +45,7 @@ var<workgroup> row_levels: array<vec2f, $ROWS>;
 
 #inline weights_at(at) held(#[weights[(at) + #eu] for e WIDTH])
 
-// Four elements of a query or key from element d on, with zeros behind the end, whatever the memory contains there.
+// Four elements of a query or key from element d on, with zeros past the end, whatever the memory contains there.
 fn within(d: u32, v: vec4f) -> vec4f {
   if ($SIZE % (4u * $PARTS) == 0u) { return v; }
   return select(vec4f(), v, vec4u(d, d + 1u, d + 2u, d + 3u) < vec4u($SIZE));
@@ -221,7 +221,7 @@ fn kernel(w: u32, number: u32) {
     sum#r *= one_of(by#(#r // 4), #(#r % 4)u);
     total#r *= one_of(by#(#r // 4), #(#r % 4)u);
 #end
-    // Keys behind the end have no weight. Their values, whatever they are, are replaced by zeros.
+    // Keys past the end have no weight. Their values, whatever they are, are replaced by zeros.
     let at_weight = own * $ROWS + band * $HELD;
 #for i VALUE_STEPS
 #for c (HELD + 3) // 4

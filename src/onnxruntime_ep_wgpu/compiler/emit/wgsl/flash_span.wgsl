@@ -1,7 +1,7 @@
 // Shared by the attention kernels: the keys that a workgroup processes, and the conversion of sums over keys to results.
 //
 // Rows are $steps queries of one head after those of another. Query i stands at position start + i among the keys. BANDED: it
-// sees the keys from $left before its position to $right behind it. In any case it sees only keys before the end of its sequence.
+// sees the keys from $left before its position to $right after it. In any case it sees only keys before the end of its sequence.
 // Positions and ends may be data.
 #default BANDED False
 #default STARTS has("starts")

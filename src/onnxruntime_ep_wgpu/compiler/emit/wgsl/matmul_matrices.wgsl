@@ -34,7 +34,7 @@ const MEMORY = max($BUFFERS * TILES_SIZE / $TOGETHER, $RESULTS / 4u);  // in uni
 #include matrices_within
 #end
 
-// 16 bytes along k from column `k` on, with zeros behind the end of k, whatever the memory contains there.
+// 16 bytes along k from column `k` on, with zeros past the end of k, whatever the memory contains there.
 fn before_end(v: vec4<u32>, k: u32) -> vec4<u32> {
   if ($K_WHOLE) { return v; }
   if ($K_TOGETHER) { return select(vec4<u32>(), v, k < $k); }

@@ -17,7 +17,7 @@ var<workgroup> totals: array<vec4<$y_t>, $PRODUCTS * $ROWS * $COLUMNS4>;
 #include a_scale
 
 #for q PRODUCTS
-// Row k + e of b from column n on, or with TRANSPOSED column n + e from row k on. Zeros behind the end of k, whatever the memory
+// Row k + e of b from column n on, or with TRANSPOSED column n + e from row k on. Zeros past the end of k, whatever the memory
 // contains there. Without a branch, so that all loads of a step are in flight together.
 fn b#(#q or "")_part(batch: u32, k: u32, n: u32, e: u32) -> vec4<$y_t> {
   if ($TRANSPOSED) {

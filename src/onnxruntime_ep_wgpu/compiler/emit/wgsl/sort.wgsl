@@ -57,7 +57,7 @@ fn kernel(w: u32, lane: u32) {
     places[k] = at;
     keys[k] = x_at(row, at);
   }
-  // Runs of half a size are already sorted if no element is behind the first one.
+  // Runs of half a size are already sorted if no element is after the first one.
   for (var size = select(2u, $BLOCK, level > 0u); size <= $BLOCK && (level > 0u || size / 2u < count); size *= 2u) {
     for (var half = size / 2u; half > 0u; half /= 2u) {
       if (half >= count) { continue; }

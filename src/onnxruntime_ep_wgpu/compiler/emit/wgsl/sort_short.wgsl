@@ -1,4 +1,4 @@
-// Sorts short rows, like sort: each element counts those in front of it, including equal ones further left. The first k store
+// Sorts short rows, like sort: each element counts those before it, including equal ones further left. The first k store
 // their position.
 fn kernel(w: u32, lane: u32) {
   let element = w * $WG + lane;

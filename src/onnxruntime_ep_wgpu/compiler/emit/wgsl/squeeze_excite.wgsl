@@ -36,7 +36,7 @@ fn load_row(row: u32, lane: u32) {
       var total = nothing.x;
       for (var s = 0u; s < SHARES; s++) { total += shares[c % 4u * $WG + s * LOADED + c / 4u]; }
       let k = 4u * first + c;
-      var v = 0f;  // behind the row
+      var v = 0f;  // after the row
       if (k < $K0) { v = averaged(row, k, finish(total, $count)); }
       row0[k] = v;
     }
@@ -78,7 +78,7 @@ fn multiply#q(row: u32, begin: u32, lane: u32) {
         {
           let v = vec4f(#[row#q[at#s + #eu] for e 4]);
           let inside = vec4u(#[k#s + #eu for e 4]) < vec4u($K#q);
-          // The row is 0 behind its end, and the memory may contain anything there.
+          // The row is 0 past its end, and the memory may contain anything there.
           sum += select(0f, dot(select(vec4f(), w#s, inside), v), k#s < $K#q);
         }
 #end

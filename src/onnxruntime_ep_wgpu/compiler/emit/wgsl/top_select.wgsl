@@ -1,10 +1,10 @@
-// The k largest elements of a row, by a workgroup: radix selection on unsigned keys of the same order, 8 bits at a time.
+// The k largest elements of a row, by one workgroup: a radix selection on unsigned keys in the same order, 8 bits at a time.
 //
-// 1. BOUNDED: the k-th largest of the keys that are each invocation's largest is a lower bound. Few keys of a row reach it, so
-//    counting the others' digits is saved, which most keys have in common.
-// 2. Counts of digits give the k-th largest key, the limit. If more keys equal it than are wanted, counts of the digits of
-//    their positions give the last one that is taken.
-// 3. What is above the limit, or equal and in time, is collected in any order, and ranked by comparing each with each.
+// 1. BOUNDED: the k-th largest of the invocations' largest keys is a lower bound. Few keys of a row reach it. This saves counting
+//   the digits of the others, which most keys share.
+// 2. Counts of digits give the k-th largest key, the limit. If more keys equal it than needed, counts of the digits of their
+//   positions give the last one that is selected.
+// 3. Keys above the limit, and selected equal keys, are collected in any order. Their ranks come from a comparison of all pairs.
 var<workgroup> counts: array<atomic<u32>, 256>;
 var<workgroup> sums: array<u32, 16>;
 var<workgroup> found: vec3<u32>;
@@ -17,7 +17,7 @@ fn clear_counts(lane: u32) {
   workgroupBarrier();
 }
 
-// The digit of the last of the `wanted` largest that were counted, how many of these have it, and how many there are with it.
+// Among the counted keys: the digit of the last of the `wanted` largest, how many of these have it, and how many keys have it.
 fn last_digit(wanted: u32, lane: u32) -> vec3<u32> {
   workgroupBarrier();
   for (var part = lane; part < 16u; part += $WG) {
@@ -76,7 +76,7 @@ fn kernel(w: u32, lane: u32) {
     limit = extended(limit, last.x, shift);
     wanted = last.y;
     alike = last.z;
-    if (alike == wanted) { break; } // all counted ones that begin so are taken, whatever their other digits are
+    if (alike == wanted) { break; } // all counted keys with these leading digits are selected
   }
   if (larger(bound, limit)) { limit = bound; }
   // Positions count from the end of the row, so that the largest come first.

@@ -1,4 +1,4 @@
-"""Types and shapes of the results of nodes that are not lowered. Without a known rank, no node behind them could run here.
+"""Types and shapes of the results of nodes that are not lowered. Without a known rank, no node after them could run here.
 
 - `value_info`: the known type and shape of a tensor.
 - `nodes`: the results of a node.

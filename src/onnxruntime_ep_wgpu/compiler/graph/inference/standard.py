@@ -1,4 +1,4 @@
-"""ONNX's inference for operators that do not run here, used behind nodes that ONNX Runtime infers nothing for.
+"""ONNX's inference for operators that do not run here, used after nodes that ONNX Runtime infers nothing for.
 
 In: a node, the version of its operators, and the known types of its operands. Out: the known types of its results. ONNX Runtime
 already ran the same inference, but with fewer known operands.

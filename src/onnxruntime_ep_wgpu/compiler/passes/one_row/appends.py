@@ -1,6 +1,6 @@
 """Attention that appends the single new row to its KV cache: one kernel instead of two dependent ones.
 
-In: groups in running order, finished. Out: the same groups. In front of each attention with a cache that other kernels append to
+In: groups in running order, finished. Out: the same groups. Before each attention with a cache that other kernels append to
 stands a kernel that runs if one row is new. This kernel:
 
 - reads the new row from its source, applies the rotary embedding, and rounds it as the cache does,
@@ -31,7 +31,7 @@ from .dependencies import RULE, Dependencies, check_stored, leave_out
 
 @dataclass(frozen=True)
 class _Rows:
-    """New rows (batch, heads, steps, size) that a kernel stores as `result`. `in_cache`: they are stored behind past rows."""
+    """New rows (batch, heads, steps, size) that a kernel stores as `result`. `in_cache`: they are stored after past rows."""
 
     group: FusedGroup
     result: str
@@ -128,7 +128,7 @@ def _rows_of(group: FusedGroup) -> dict[Tensor, _Rows]:
 def _elsewhere(call: Call, past: View, steps: Dim) -> str | None:
     """Returns why the rows of an attention do not match the appended rows, or None.
 
-    The kernel assumes that the new row is the last one and is at the position of its query. It loads no row behind it.
+    The kernel assumes that the new row is the last one and is at the position of its query. It loads no row after it.
     """
     starts = call.operands.get("starts")
     if starts is None or starts.view.tensor is not past.tensor or "ends" in call.operands:

@@ -30,7 +30,7 @@ Settled = Change | str | None
 
 
 def of_one_row(groups: list[FusedGroup], target: Target) -> tuple[list[FusedGroup], list[Declined]]:
-    """Returns the groups with kernels for one row, each in front of the group it replaces, and the reasons for rejected
+    """Returns the groups with kernels for one row, each before the group it replaces, and the reasons for rejected
     candidates."""
     rows = {row.group: row for group in groups if (row := row_product_of(group)) is not None}
     if not rows:
@@ -74,7 +74,7 @@ class _Search:
         self.declined: list[Declined] = []
 
     def settle(self, group: FusedGroup, answer: Settled, what: str = "") -> None:
-        """Applies a change or records why it is rejected. `what` is put in front of the reason: the fusion that fails."""
+        """Applies a change or records why it is rejected. `what` is put before the reason: the fusion that fails."""
         if isinstance(answer, Change):
             kernels = (kernel_of(it) for it in answer.products if it.group not in self.taken)
             answer = next((problem for it in kernels if (problem := misfit(it, self._target))), answer)
@@ -130,7 +130,7 @@ class _Search:
         return None
 
     def passed(self, group: FusedGroup) -> Settled:
-        """Returns the change that replaces a norm with values passed from the product in front of it to its readers."""
+        """Returns the change that replaces a norm with values passed from the product before it to its readers."""
         readers = [self.rows.get(it) for tensor in group.stores for it in self.dependencies.loaded_by.get(tensor, ())]
         known = [it for it in readers if it is not None]
         norm = norm_of(group) if known else None

@@ -61,7 +61,7 @@ def _is_linear(node: Map, inside: set[Tensor]) -> bool:
 
 
 def keeps_apart(norm: Norm, first: OneRowProduct, readers: list[OneRowProduct]) -> str | None:
-    """Returns why a norm cannot become part of the product in front, `first`, and of the products that read it, or None."""
+    """Returns why a norm cannot become part of the product before it, `first`, and of the products that read it, or None."""
     write, columns = first.call.results["y"], norm.call.parameters["columns"]
     if not write.in_fours or quotient(columns, 16) is None:
         return f"rows of {columns} elements are not known to be multiples of 16"

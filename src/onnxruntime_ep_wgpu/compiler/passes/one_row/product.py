@@ -23,7 +23,7 @@ class Norm:
 
 @dataclass(frozen=True, eq=False)
 class Between:
-    """The values that replace a norm between a product and the products behind it.
+    """The values that replace a norm between a product and the products after it.
 
     `scaled`: rows of x times the gain, in f32, computed by `maps`. `squares`: sums of squares of every four elements of x.
     """

@@ -1,5 +1,5 @@
-// The bias of a score: minus infinity if a query must not see a key, else the mask. Query i stands at position i behind the past;
-// with LENGTHS, the last query stands at the last valid key. It sees keys from LEFT before it to RIGHT behind it, -1 for all.
+// The bias of a score: minus infinity if a query must not see a key, else the mask. Query i stands at position i after the past;
+// with LENGTHS, the last query stands at the last valid key. It sees keys from LEFT before it to RIGHT after it, -1 for all.
 #default LENGTHS has("lengths")
   let minus_infinity = float_bits(0xff800000u);
   var at = i32(i) + i32($past);

@@ -1,4 +1,4 @@
-// Batch, class and box of each selected box, of all rows one after the other. Zeros behind them.
+// Batch, class and box of each selected box, of all rows one after the other. Zeros after them.
   let number = e / 3u;
   if (i32(number) >= count_at(0u)) { return 0i; }
   var low = 0u;

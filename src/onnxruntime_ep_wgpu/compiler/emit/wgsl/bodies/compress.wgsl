@@ -1,4 +1,4 @@
-// An element of the selected slices. Zero behind them.
+// An element of the selected slices. Zero after them.
   let count = u32(count_at(0u));
   if (e >= $outer * count * $inner) { return $out_t(); }
   let place = u32(place_at(e / $inner % count));

@@ -1,4 +1,4 @@
-// The position of the k-th marked element of a row, which is the first one with a running total above k. 0 behind the last one.
+// The position of the k-th marked element of a row, which is the first one with a running total above k. 0 after the last one.
   if (i32(k) >= there_at(row)) { return 0i; }
   var low = 0u;
   var high = $columns;

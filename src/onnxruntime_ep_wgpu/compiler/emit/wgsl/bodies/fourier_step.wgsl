@@ -1,5 +1,5 @@
 // An element of one step of a Fourier transform: RADIX transforms of LENGTH elements become one. `roots` are the powers of the
-// first root of unity of all elements. `rest` transforms lie next to each other. FIRST: elements behind `inputs` are zero. HALF:
+// first root of unity of all elements. `rest` transforms lie next to each other. FIRST: elements after `inputs` are zero. HALF:
 // the second half of the elements are the conjugates of the first, and elements that must be real are real.
   let whole = $LENGTH * $RADIX;
   let place = bin % $LENGTH;

@@ -1,4 +1,4 @@
-// The coordinates of the selected positions, one axis after the other. Zeros behind them.
+// The coordinates of the selected positions, one axis after the other. Zeros after them.
   let count = u32(count_at(0u));
   if (e >= #(RANK)u * count) { return 0i; }
   let place = u32(place_at(e % count));

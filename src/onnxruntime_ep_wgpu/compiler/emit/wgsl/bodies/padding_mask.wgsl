@@ -1,5 +1,5 @@
 // The bias of a score: FILTER for padding, as defined by the mask. A mask of RANK 1 has the ends of the sequences and, with
-// BEGINS, their beginnings behind these. Other masks are 0 for padding. SHORT: the mask has no keys from `known` on.
+// BEGINS, their beginnings after these. Other masks are 0 for padding. SHORT: the mask has no keys from `known` on.
 #if SHORT
   if (j >= $known) { return 0f; }
 #end

@@ -1,4 +1,4 @@
-// Whether a token sees a key of its sequence. The key must be in a page and not behind the last key, with CAUSAL not behind the
+// Whether a token sees a key of its sequence. The key must be in a page and not after the last key, with CAUSAL not after the
 // token. A non-negative WINDOW limits it to so many keys up to the token.
   let last = #("position_at(batch)" if CAUSAL else "ends_at(batch) - 1");
 #if WINDOW >= 0

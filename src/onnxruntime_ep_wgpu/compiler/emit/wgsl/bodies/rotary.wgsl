@@ -1,5 +1,5 @@
 // An element of x, rotated with the other one of its pair: its neighbour if INTERLEAVED, else the one `half` elements away.
-// Elements behind the pairs stay. AXIS0 to AXIS2 are the names of the coordinates before d. ROWS selects the row of the tables of
+// Elements after the pairs stay. AXIS0 to AXIS2 are the names of the coordinates before d. ROWS selects the row of the tables of
 // cosines and sines: that of "each" step, or rows "from" that of the first step on. If it is empty, the tables have batch and
 // step. With IN_PARTS, rows count from the beginning of the part of a sequence.
 #if ROWS
@@ -18,7 +18,7 @@
 #end
 #end
   let v = x_at(#[#(AXIS#k) for k 3], d);
-  // Elements behind the pairs compute an unused rotation, so that no branch separates the loads.
+  // Elements after the pairs compute an unused rotation, so that no branch separates the loads.
 #if INTERLEAVED
   let k = min(d / 2u, $half - 1u);
   let second = (d & 1u) == 1u;

@@ -1,4 +1,4 @@
-// The number of rows in front of a row in lexicographic order.
+// The number of rows before a row in lexicographic order.
   var count = 0i;
   for (var other = 0u; other < $rows; other++) {
     for (var k = 0u; k < $columns; k++) {

@@ -1,4 +1,4 @@
-// The value of the key that equals an element, or the value behind those of all keys. Keys are sorted.
+// The value of the key that equals an element, or the value after those of all keys. Keys are sorted.
   let key = x_at(at);
   var low = 0u;
   var high = $count;
