@@ -1,9 +1,12 @@
 """Random numbers: RandomNormal and RandomUniform, Bernoulli, Multinomial, and the mask of Dropout in training.
 
-Element i of a result is made of words of Philox 4x32-10, of a key, the number of the run and i. Key and number are a state of the
-node that lies on the device. A kernel counts the runs, so one that is recorded, captured or in a browser goes on like any other.
-With the attribute `seed` the key is made of it, and each session has the same numbers, run by run; without one the host begins
-with random bits. Nodes of one seed draw the same words. The CPU provider does the same with another generator.
+Element i of a result is computed from words of Philox 4x32-10. Its inputs are a key, the number of the run, and i. Key and
+number are a state of the node in device memory. A kernel counts the runs, so a recorded or captured run, or one in a browser,
+continues the sequence like any other.
+
+With the attribute `seed`, the key is derived from it. Each session then has the same numbers, run by run. Without a seed the
+host initialises the state with random bits. Nodes with the same seed draw the same words. The CPU provider does the same with
+another generator.
 """
 
 from __future__ import annotations
@@ -23,11 +26,11 @@ from .reduction import reduce_axes
 from .registry import BOOLS, FLOATS, REALS, op
 from .scan import running_totals_of_rows
 
-_COST = 40  # of what makes an element: more than any reader calculates again
+_COST = 40  # of an element's computation: high enough that no reader recomputes it
 
 
 def _state(b: Builder, seed: float | int | None) -> Operand:
-    """The state of a generator in this run, which no other run has."""
+    """Returns the state of a generator for this run. It is different in every run."""
     if seed is None:
         begin: tuple[int, ...] = ()
     elif isinstance(seed, int):
@@ -47,7 +50,7 @@ def _state(b: Builder, seed: float | int | None) -> Operand:
 
 
 def _drawn(b: Builder, shape: Sequence[Dim], seed: float | int | None, normal: bool) -> Operand:
-    """Words (u32), or standard normal numbers (f32)."""
+    """Returns random words (u32), or standard normal numbers (f32)."""
     return b.map(
         "random_bits",
         DType.FLOAT32 if normal else DType.UINT32,
@@ -62,13 +65,13 @@ def _drawn(b: Builder, shape: Sequence[Dim], seed: float | int | None, normal: b
 
 
 def uniform(b: Builder, shape: Sequence[Dim], seed: float | int | None) -> Operand:
-    """Numbers (f32) from 0 on and below 1, multiples of 2^-24."""
+    """Returns numbers (f32) in [0, 1), multiples of 2^-24."""
     words = _drawn(b, shape, seed, normal=False)
     return b.pointwise("unit(w)", {"w": words}, DType.FLOAT32)
 
 
 def _made(dtype: DType) -> DType:
-    """The type of numbers that are converted to this one: those of 64 bits are made in 32."""
+    """The type that numbers are generated in before the conversion to `dtype`: 32 bits for 64-bit floats."""
     return DType.FLOAT32 if dtype is DType.FLOAT64 else dtype
 
 
@@ -95,7 +98,7 @@ def _normal(b: Builder, shape: Sequence[Dim], dtype: DType, mean: float, scale: 
 
 
 def _between(b: Builder, shape: Sequence[Dim], dtype: DType, low: float, high: float, seed: float | None) -> Operand:
-    """Numbers from `low` on and below `high`, as far as the type has any there."""
+    """Returns numbers in [low, high), as far as the type has any there."""
     span = high - low
     if not abs(span) <= float(np.finfo(np.float32).max):
         raise UnsupportedError(f"attributes low={low} and high={high} are too far apart")
@@ -153,13 +156,13 @@ def random_uniform_like(
 
 
 def _as(b: Builder, x: Operand, like: Operand) -> Operand:
-    """x, in 64 bits where `like` has them."""
+    """Returns x, as f64 if `like` is f64, else as f32."""
     return b.cast(x, DType.FLOAT64 if like.dtype is DType.FLOAT64 else DType.FLOAT32)
 
 
 @op("Bernoulli", types=REALS)
 def bernoulli(b: Builder, x: Operand, *, dtype: int | None = None, seed: float | None = None) -> Operand:
-    """1 with the probability that an element of x is, else 0; for NaN always 0."""
+    """Returns 1 with the probability that is an element of x, else 0; for NaN always 0."""
     to = x.dtype if dtype is None else type_of(dtype)
     if to.compute is None:
         raise UnsupportedError(f"no kernel for results of type {to.label}")
@@ -169,7 +172,8 @@ def bernoulli(b: Builder, x: Operand, *, dtype: int | None = None, seed: float |
 
 @op("Multinomial", types=FLOATS, ranks={"x": 2})
 def multinomial(b: Builder, x: Operand, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None) -> Operand:
-    """`sample_size` classes for each row of x (batch, classes), of logarithms of weights; one that is not finite is never drawn."""
+    """Returns `sample_size` classes for each row of x (batch, classes), which are logarithms of weights. A class with a
+    weight that is not finite is never drawn."""
     to = type_of(dtype)
     if to not in (DType.INT32, DType.INT64):
         raise UnsupportedError(f"no kernel for classes of type {to.label}")
@@ -207,8 +211,8 @@ def multinomial(b: Builder, x: Operand, *, dtype: int = 6, sample_size: int = 1,
 def dropout(
     b: Builder, x: Operand, ratio: Operand | None = None, training: Operand | None = None, *, seed: int | None = None
 ) -> tuple[Operand, Operand]:
-    """In training 0 for a part `ratio` of the elements, and the others larger by as much; and which those are. In inference, and
-    where nothing is dropped, the identity. Where constants do not decide, the run does."""
+    """In training, sets a fraction `ratio` of the elements to 0, and scales the others up. Returns the result and the mask of
+    the kept elements. In inference, or if `ratio` is 0, it is the identity. If no constants decide this, the run does."""
     known = 0.5 if ratio is None else None if ratio.constant is None else float(ratio.constant.reshape(()))
     if known is not None and not 0 <= known < 1:
         raise UnsupportedError(f"ratio {known} must be 0 or more and less than 1")

@@ -1,9 +1,10 @@
-"""LSTM, GRU and RNN: one matrix product for the inputs of all steps, then one kernel that carries the state through them.
+"""LSTM, GRU and RNN: one matrix product for the inputs of all steps, then one kernel that computes the steps in sequence.
 
-The kernel has a workgroup per direction and sequence, whose memory holds the state, so the number of steps may be unknown
-when a graph is compiled. A dispatch takes a limited number of them and carries the state over to the next. Weights are
-(directions, gates * hidden, ...), as ONNX has them; states are (directions, batch, hidden), and sequences (steps, batch,
-...), which `layout` 1 turns around.
+The kernel has a workgroup per direction and sequence, and keeps the state in workgroup memory. So the number of steps may be
+unknown when a graph is compiled. A dispatch computes a limited number of steps, and passes the state to the next one.
+
+Weights are (directions, gates * hidden, ...), as in ONNX. States are (directions, batch, hidden), and sequences (steps,
+batch, ...); `layout` 1 swaps their first two axes.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _ANY_CASE, _AS_WRITTEN = Choices(_ACTIVATIONS, Spelled(any_case=True)), Choices(
 def _expressions(
     names: Sequence[str], known: Choices, alphas: Sequence[float] | None, betas: Sequence[float] | None
 ) -> list[str]:
-    """The activations in order; each takes the next alpha and beta if it has such a parameter."""
+    """Returns the activations in order. Each takes the next alpha and beta if it has such a parameter."""
     given = {"alpha": iter(alphas or ()), "beta": iter(betas or ())}
     out = []
     for name in names:
@@ -53,7 +54,7 @@ Direction = Literal["forward", "reverse", "bidirectional"]
 
 
 class RecurrentAttributes(TypedDict, total=False):
-    """What every recurrent operator has; ONNX says the size of the state twice, and `hidden_size` is the second time."""
+    """Attributes of every recurrent operator. `hidden_size` is redundant: the weights determine the size of the state too."""
 
     activation_alpha: list[float] | None
     activation_beta: list[float] | None
@@ -70,10 +71,10 @@ def _functions(
     attributes: RecurrentAttributes,
     known: Choices = _ANY_CASE,
 ) -> dict[str, Function]:
-    """The functions `roles` of the kernel, per direction, and `limited`, which clips what they are given."""
+    """Returns the functions `roles` of the kernel, per direction, and `limited`, which clips its argument."""
     names, clip = attributes.get("activations"), attributes.get("clip")
     directions = 2 if attributes.get("direction") == "bidirectional" else 1
-    wanted = len(roles) * directions  # RNN's default names two, whatever the direction
+    wanted = len(roles) * directions  # RNN's default has two names for every direction
     expressions = _expressions(
         (names or [*defaults] * directions)[:wanted],
         known,
@@ -94,7 +95,7 @@ def _functions(
 
 
 def _transposed(b: Builder, w: Operand, order: Sequence[int]) -> Operand:
-    """Weights with their axes in another order in memory; those of the model are permuted when they are uploaded."""
+    """Returns weights with permuted axes, contiguous in memory. Weights of the model are permuted during the upload."""
     laid = b.weights.contiguous(b.permute(w, order))
     if laid is not None:
         return laid
@@ -106,8 +107,13 @@ def _transposed(b: Builder, w: Operand, order: Sequence[int]) -> Operand:
 
 @dataclass(frozen=True)
 class _Kernel:
-    """The kernel of an operator: its `template`, the `gates` whose weights lie side by side, the floats of workgroup memory per
-    unit, and how many loops over the state a step has."""
+    """The kernel of an operator.
+
+    * `template`: its name.
+    * `gates`: the number of gates; their weights are concatenated.
+    * `floats`: floats of workgroup memory per unit.
+    * `products`: loops over the state per step.
+    """
 
     template: str
     gates: int
@@ -117,8 +123,8 @@ class _Kernel:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What every recurrent operator is given: the sequence, the weights of the inputs and of the state, the length of each
-    sequence, and its attributes."""
+    """The inputs of every recurrent operator: the sequence, the weights of the inputs and of the state, the length of each
+    sequence, and the attributes."""
 
     x: Operand
     w: Operand
@@ -138,10 +144,10 @@ def _layer(
     more: dict[str, Operand],
     **constants: Any,
 ) -> list[Operand]:
-    """The results `y` (steps, directions, batch, hidden) and the last states.
+    """Returns the results `y` (steps, directions, batch, hidden) and the last states.
 
-    `bias` (directions, gates * hidden) is added to the inputs; `states` are those before the first step; `more` are other
-    operands of the kernel, (directions, n).
+    `bias` (directions, gates * hidden) is added to the inputs; `states` are the states before the first step; `more` are
+    other operands of the kernel, (directions, n).
     """
     x, w, r, lengths = given.x, given.w, given.r, given.lengths
     gates, layout = kernel.gates, given.attributes.get("layout")
@@ -195,7 +201,7 @@ def _layer(
 
 
 def _dispatch(b: Builder, hidden: int, products: int) -> tuple[int, int]:
-    """Invocations of a workgroup, and the steps that one dispatch takes."""
+    """Returns the invocations per workgroup, and the steps per dispatch."""
     longest, most = b.target.longest_loop, b.target.max_invocations
     size = min(256, most, -(-hidden // 32) * 32) if longest is None else 64
 
@@ -205,12 +211,12 @@ def _dispatch(b: Builder, hidden: int, products: int) -> tuple[int, int]:
     while longest is not None and iterations() > longest // 2 and 2 * size <= most:
         size *= 2
     b.bound_loop(2 * iterations(), f"a step of {hidden} units")
-    # A graphics card should not be busy with one dispatch for seconds: systems take it for a hang.
+    # A graphics card should not be busy with one dispatch for seconds: operating systems treat that as a hang.
     return size, max(1, (longest or MOST_GPU_ITERATIONS) // iterations() - 1)
 
 
 def _check_ranks(x: Operand, w: Operand, r: Operand, bias: Operand | None, *states: Operand | None) -> None:
-    """Raises UnsupportedError where an operand has other axes than every recurrent operator wants, or there is no unit."""
+    """Raises UnsupportedError if an operand has an unsupported rank, or if there are no units."""
     for operand in (x, w, r, *states):
         if operand is not None and operand.rank != 3:
             raise UnsupportedError(f"the sequence, its weights and states have three axes, and one is {operand}")
@@ -221,7 +227,8 @@ def _check_ranks(x: Operand, w: Operand, r: Operand, bias: Operand | None, *stat
 
 
 def _bias(b: Builder, bias: Operand | None, gates: int, recurrent: Sequence[int]) -> Operand | None:
-    """(directions, gates * hidden): the biases of the inputs, and those of the recurrent sums of gates where `recurrent` is 1."""
+    """Returns (directions, gates * hidden): the biases of the inputs, plus those of the recurrent sums for gates with
+    `recurrent` 1."""
     if bias is None:
         return None
     directions, width = bias.shape[0], bias.shape[1] // 2
@@ -251,7 +258,7 @@ def lstm(
     functions = _functions(("gate", "candidate", "shown"), ("Sigmoid", "Tanh", "Tanh"), attributes)
     width = (w.shape[0], r.shape[-1] * 3)
     if peephole is not None and hidden is not None and cell is not None:
-        # One buffer less to bind.
+        # This saves one binding.
         both = concat(b, b.reshape(hidden, (1, *hidden.shape)), b.reshape(cell, (1, *cell.shape)))
         hidden, cell = (b.reshape(b.slice(both, 0, k, 1, 1), hidden.shape) for k in (0, 1))
     more = {"peephole": b.expand(peephole if peephole is not None else b.constant(np.zeros((), np.float32)), width)}

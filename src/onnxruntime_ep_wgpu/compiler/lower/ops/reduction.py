@@ -1,7 +1,7 @@
-"""Reductions over any axes: the kept axes count rows, the reduced ones columns, whatever their order in memory.
+"""Reductions over any axes. Kept axes are rows, reduced ones are columns, in any memory order.
 
-Invariants: integers are exact where the result fits its type, and what does not fit becomes the nearest limit of the type. The
-result of floats does not depend on the order of the zeros in a row.
+Invariants: integers are exact if the result fits its type, and saturate otherwise. The result of floats does not depend on
+the order of the zeros in a row.
 """
 
 from __future__ import annotations
@@ -24,9 +24,14 @@ from .registry import BOOLS, INTEGERS, NUMBERS, REALS, KnownShape, op
 
 @dataclass(frozen=True)
 class Reduction:
-    """What a reduction does, as expressions: `prepare` makes of an element x what is combined, of the compute type `kind`, and
-    `finish` the result, of n elements. `identity` changes no result, and neither does an element `fill`, which is prepared as
-    others are. `empty` is the result of nothing, where that is not what `finish` makes of the identity."""
+    """A reduction, as expressions.
+
+    * `prepare` maps an element x to the combined value, of the compute type `kind`.
+    * `combine` combines two values.
+    * `finish` maps the combined value of n elements to the result.
+    * `identity` is a value, and `fill` an element before `prepare`, that change no result.
+    * `empty` is the result for no elements, if it differs from `finish` of the identity.
+    """
 
     kind: str
     fill: str
@@ -37,12 +42,12 @@ class Reduction:
     empty: str = ""
 
 
-# A sum begins with minus zero, which changes none: 0 + -0 is 0. The ranks of infinities are those of `rank`, in prelude/float.wgsl.
+# A sum begins with minus zero, the identity: 0 + -0 is 0. For the ranks of infinities see `rank` in prelude/float.wgsl.
 _MEAN = Reduction("f32", "-0.0", "-0.0", "x", "x + y", "x / f32(n)", "nan")
 _OF_FLOATS = {
     "ReduceSum": Reduction("f32", "-0.0", "-0.0", "x", "x + y", "x", "0"),
     "ReduceMean": _MEAN,
-    "GlobalAveragePool": replace(_MEAN, finish="where(x == 0, 0, x / f32(n))"),  # no -0, as from the CPU provider
+    "GlobalAveragePool": replace(_MEAN, finish="where(x == 0, 0, x / f32(n))"),  # no -0, as on the CPU provider
     "ReduceProd": Reduction("f32", "1", "1", "x", "x * y", "x"),
     "ReduceMax": Reduction("u32", "-infinity", "8388607", "rank(x)", "max(x, y)", "ranked(x)"),
     "ReduceMin": Reduction("u32", "infinity", "4286578688", "low_rank(x)", "min(x, y)", "ranked(x)"),
@@ -56,7 +61,7 @@ _OF_DOUBLES = {
     "ReduceMax": Reduction("f64", "-infinity", "-infinity", "x", "highest(x, y)", "x"),
     "ReduceMin": Reduction("f64", "infinity", "infinity", "x", "lowest(x, y)", "x"),
 }
-# 128 bits hold every sum and every square of integers of 64 bits; products and sums of squares stop at a bound beyond all results.
+# 128 bits hold every sum and every square of 64-bit integers. Products and sums of squares saturate beyond all results.
 _OF_INTEGERS = {
     "ReduceSum": Reduction(WIDEST, "0", "0", "i128(x)", "x + y", "x"),
     "ReduceMean": Reduction(WIDEST, "0", "0", "i128(x)", "x + y", "quotient(x, i128(n))"),
@@ -66,7 +71,7 @@ _OF_INTEGERS = {
     "ReduceSumSquare": Reduction(WIDEST, "0", "0", "square(i128(x))", "bounded_sum(x, y)", "signed(x)"),
     "ReduceLogSum": Reduction(WIDEST, "0", "0", "i128(x)", "x + y", "log(x)"),
 }
-# Without the bounds of integers.
+# Without the saturation of integers.
 _WRAPPING = {"ReduceSum": ("0", "x + y"), "ReduceProd": ("1", "x * y")}
 WORDS_OF = {
     "f32": DType.FLOAT32,
@@ -78,7 +83,7 @@ WORDS_OF = {
     "f64": DType.FLOAT64,
     WIDEST: DType.UINT32,
 }
-"""The types in memory of what has a compute type, of whole words; the widest has four of them."""
+"""The types in memory for values of a compute type, in whole words; the widest type has four words."""
 WHOLE = 1 << 16  # elements from which a whole tensor is reduced in two steps
 CHUNKS = 256
 
@@ -112,7 +117,7 @@ def _reduced_axes(
     none_when_empty: bool,
     declared: Sequence[KnownShape | None],
 ) -> list[int] | None:
-    """The axes to reduce, in order; without any given, all of them or, with `none_when_empty`, None."""
+    """Returns the axes to reduce, in order. If the node names none, these are all axes, or None with `none_when_empty`."""
     given = axes_of(b, axes_input, axes, x.rank, lambda given: _shape_left(x, given, keepdims), declared)
     if not given:
         return None if none_when_empty else list(range(x.rank))
@@ -124,7 +129,7 @@ def _shape_left(x: Operand, axes: Collection[int], keepdims: bool) -> list[Dim]:
 
 
 def _elementwise(b: Builder, name: str, x: Operand) -> Operand:
-    """Each element is a row of its own."""
+    """Applies a reduction to each element as a row."""
     if name in ("ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin"):
         return x
     if not x.dtype.is_float:
@@ -135,7 +140,7 @@ def _elementwise(b: Builder, name: str, x: Operand) -> Operand:
 
 
 def _reduction(name: str, dtype: DType, wraps: bool) -> Reduction:
-    """What a reduction does with elements of a type, which are of whole words by then."""
+    """Returns the reduction for elements of a type, after their conversion to whole words."""
     kind, (low, high) = WORDS_OF[dtype.compute or ""].compute or "", (0, 0) if dtype.is_float else dtype.limits
     if dtype.is_float:
         return (_OF_DOUBLES if dtype is DType.FLOAT64 else _OF_FLOATS)[name]
@@ -152,8 +157,8 @@ def _reduction(name: str, dtype: DType, wraps: bool) -> Reduction:
 
 @dataclass(frozen=True)
 class _Step:
-    """A reduction to elements of type `dtype`. `reads_words` and `gives_words` say that a last axis of elements, or of results, has
-    the words of what is combined."""
+    """A reduction to elements of type `dtype`. `reads_words`: the elements have a last axis with the words of combined
+    values. `gives_words`: the results have one."""
 
     reduction: Reduction
     dtype: DType
@@ -162,21 +167,21 @@ class _Step:
     gives_words: bool = False
 
     def apart(self) -> tuple[_Step, _Step]:
-        """The step that reduces parts, and the one that makes the whole of them."""
+        """Returns two steps: one that reduces parts, and one that combines their results."""
         kind = self.reduction.kind
         part = Function((("x", kind), ("n", "u32")), "x", kind)
         first = replace(
             self, dtype=WORDS_OF[kind], functions={**self.functions, "finish": part}, gives_words=kind == WIDEST
         )
         functions = {**self.functions, "prepare": Function((("x", kind),), "x", kind)}
-        whole = replace(self.reduction, fill=self.reduction.identity)  # its elements are prepared
+        whole = replace(self.reduction, fill=self.reduction.identity)  # its elements are already prepared
         return first, replace(self, reduction=whole, functions=functions, reads_words=kind == WIDEST)
 
 
 def _step(name: str, x: DType, dtype: DType, wraps: bool, may_be_empty: bool) -> _Step:
     reduction = _reduction(name, x, wraps)
     kind, of = dtype.compute or "", reduction.kind
-    # What a division by zero gives is up to the driver.
+    # The result of a division by zero depends on the driver.
     asks = may_be_empty and reduction.empty
     finish = f"where(n == 0, {reduction.empty}, {reduction.finish})" if asks else reduction.finish
     functions = {
@@ -189,8 +194,9 @@ def _step(name: str, x: DType, dtype: DType, wraps: bool, may_be_empty: bool) ->
 
 
 def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bool, *, wraps: bool = False) -> Operand:
-    """The reduction `name` of x over `axes`; kept axes stay in order, reduced ones become 1 or vanish. `wraps` says that sums and
-    products of integers do, as part of an operator that wraps or where they cannot get so far."""
+    """Returns the reduction `name` of x over `axes`. Kept axes stay in order; reduced ones become 1 or are removed. `wraps`:
+    sums and products of integers wrap. Callers set it as part of an operator that wraps, or if the results cannot
+    overflow."""
     kept = [k for k in range(x.rank) if k not in axes]
     shape = _shape_left(x, axes, keepdims)
     wide = WORDS_OF[x.dtype.compute or ""]
@@ -201,7 +207,7 @@ def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bo
     count = product(x.shape[k] for k in axes)
     step = _step(name, x.dtype, wide, wraps, may_be(count, 0))
     if not kept and (not isinstance(count, int) or count > WHOLE):
-        # One row would keep one workgroup busy and all others waiting: first CHUNKS rows of their own.
+        # A single row would use one workgroup. It is first reduced as CHUNKS rows.
         source, step = _of_chunks(b, cut(b, source, 0, step.reduction.fill, CHUNKS), 0, step, count)
     elif across and (split := _split(b, source, len(kept))) is not None:
         found, step = _of_chunks(b, split, len(kept), step, count, across=True)
@@ -214,13 +220,14 @@ def reduce_axes(b: Builder, name: str, x: Operand, axes: list[int], keepdims: bo
 
 
 def _is_across(view: View, kept: int) -> bool:
-    """Whether the last of the first `kept` axes, not the last of the others, is contiguous in memory."""
+    """Whether the last of the first `kept` axes is contiguous in memory, and the last of the others is not."""
     outer, inner = (coalesce([f for axis in axes for f in axis]) for axes in (view.axes[:kept], view.axes[kept:]))
     return bool(outer and inner) and outer[-1].stride == 1 and inner[-1].stride != 1
 
 
 def _split(b: Builder, x: Operand, kept: int) -> Operand | None:
-    """The elements that go into a result split along its columns, (splits, kept axes..., elements); None when nothing is won."""
+    """Returns x with each result's elements split along the columns, (splits, kept axes..., elements); None if that is not
+    faster."""
     columns = product(x.shape[kept:])
     splits = column_splits(product(x.shape[:kept]), columns, b.target)
     if splits == 1 or not isinstance(columns, int):
@@ -232,7 +239,7 @@ def _split(b: Builder, x: Operand, kept: int) -> Operand | None:
 
 
 def _reduced(b: Builder, x: Operand, kept: int, step: _Step, count: Dim, across: bool = False) -> Operand:
-    """x with all axes after the first `kept` reduced; `count` elements go into each result in all. `across` says that
+    """Returns x with all axes after the first `kept` reduced. `count` is the total number of elements per result. `across`:
     neighbours in memory belong to different results."""
     columns = product(x.shape[kept : x.rank - step.reads_words])
     found = by_rows(b, x, kept, lambda rows: _reduced_rows(b, rows, kept, step, count, across), columns=columns)
@@ -263,7 +270,7 @@ def _reduced_rows(b: Builder, x: Operand, kept: int, step: _Step, count: Dim, ac
 
 
 def together(combine: Function) -> str:
-    """The reduction of a workgroup that combines so, where the adapter has subgroups; "" for what has none."""
+    """The subgroup reduction of a workgroup that combines in this way; "" if there is none."""
     found = {"f32": {"x + y": "signed_sum"}, "u32": {"max(x, y)": "most", "min(x, y)": "least"}}
     return found.get(combine.result, {}).get(combine.expression, "")
 
@@ -271,7 +278,7 @@ def together(combine: Function) -> str:
 def _of_chunks(
     b: Builder, x: Operand, kept: int, step: _Step, count: Dim, across: bool = False
 ) -> tuple[Operand, _Step]:
-    """The results of chunks, x without its last axis, and the step that makes the whole of them."""
+    """Returns the results of chunks, x without its last axis, and the step that combines them."""
     first, second = step.apart()
     return _reduced(b, x, kept + 1, first, count, across), second
 
@@ -292,7 +299,7 @@ def reduce_log_sum_exp(
     noop_with_empty_axes: Flag = 0,
     result_shapes: Sequence[KnownShape | None] = (),
 ) -> Operand:
-    """The maximum is taken out first, so that large values do not overflow."""
+    """Subtracts the maximum first, so that large values do not overflow."""
     reduced = _reduced_axes(b, x, axes_input, axes, bool(keepdims), bool(noop_with_empty_axes), result_shapes)
     if reduced is None:
         return x

@@ -1,8 +1,8 @@
-"""Resize and Upsample: each output element interpolates the input elements around the place it comes from.
+"""Resize and Upsample: each output element interpolates the input elements around its source position.
 
-Axes that keep their size are passed through; the others have a coordinate transformation (output position to input
-position) and taps with weights. With antialiasing the taps are as many as an axis is shortened by, and axes are resized one after
-another. Positions are calculated in f32, as ONNX Runtime does.
+Axes that keep their size are passed through. The others have a coordinate transformation (output position to input position)
+and taps with weights. With antialiasing there are as many taps as the factor that an axis shrinks by, and axes are resized
+one after another. Positions are computed in f32, as in ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .choices import Flag
 from .named_axes import axis_of
 from .registry import ANY, FLOATS, KnownShape, op
 
-USUAL = 64  # elements along an axis whose extent a run decides
+USUAL = 64  # elements along an axis with an extent that a run decides
 INTERPOLATED = FLOATS | {DType.UINT8, DType.INT8, DType.INT32}
 Interpolation = Literal["nearest", "linear", "cubic"]
 Transformation = Literal[
@@ -37,21 +37,22 @@ Transformation = Literal[
     "align_corners",
     "tf_crop_and_resize",
 ]
-"""Transformations of coordinates, which `wgsl/bodies/resize_places.wgsl` has."""
+"""Transformations of coordinates that `wgsl/bodies/resize_places.wgsl` implements."""
 NearestMode = Literal["round_prefer_floor", "round_prefer_ceil", "floor", "ceil", ""]
-"""With "" nearest rounds down when it enlarges and up when it shrinks, as before opset 11; the CPU provider still takes that."""
+"""With "", nearest rounds down when it enlarges and up when it shrinks, as before opset 11. The CPU provider still accepts
+that."""
 AspectPolicy = Literal["stretch", "not_larger", "not_smaller"]
 
 
 @dataclass(frozen=True)
 class _Scaled:
-    """One resized axis. `scale` is output per input, None when it is the ratio of the extents."""
+    """One resized axis. `scale` is outputs per input; None for the ratio of the extents."""
 
     axis: int
     inputs: Dim
     outputs: Dim
     scale: float | None
-    start: float = 0.0  # the region of interest, as parts of the extent
+    start: float = 0.0  # the region of interest, as fractions of the extent
     end: float = 1.0
 
     @property
@@ -79,7 +80,8 @@ def resize(
     nearest_mode: NearestMode = "round_prefer_floor",
     result_shapes: Sequence[KnownShape | None] = (),
 ) -> Operand:
-    """Scales or sizes, for all axes or for `axes`. Kernels are made for scales; sizes may be expressions of the input shapes."""
+    """Scales or sizes are for all axes or for `axes`. Kernels are specialised for scales; sizes may be expressions of the
+    input shapes."""
     if antialias and mode == "nearest":
         raise UnsupportedError("antialiasing of the nearest element: it is one of the modes linear and cubic")
     where = [axis_of(a, x.rank) for a in axes] if axes else list(range(x.rank))
@@ -104,7 +106,7 @@ def resize(
         scaled = [
             _Scaled(s.axis, s.inputs, s.outputs, s.scale, region[k], region[half + k]) for k, s in enumerate(scaled)
         ]
-    # An axis that is left as it is has no places: in f32 those of a long one are not whole numbers.
+    # An unchanged axis has no positions: in f32, those of a long axis are not whole numbers.
     scaled = [it for it in scaled if it.outputs != it.inputs or it.scale not in (None, 1.0) or not it.is_whole]
     transform = _Transform(coordinate_transformation_mode, nearest_mode, extrapolation_value)
     how = _Interpolation(mode, cubic_coeff_a, bool(exclude_outside), bool(antialias))
@@ -120,7 +122,7 @@ def resize_10(
     mode: Interpolation = "nearest",
     result_shapes: Sequence[KnownShape | None] = (),
 ) -> Operand:
-    """Version 10: positions are multiplied; nearest rounds down when it enlarges and up when it shrinks."""
+    """Version 10: positions are multiplied by the scale; nearest rounds down when it enlarges and up when it shrinks."""
     return _upsampled(b, x, _scales(b, x, scales, range(x.rank), result_shapes), mode)
 
 
@@ -142,8 +144,8 @@ def upsample(
 def _scales(
     b: Builder, x: Operand, scales: Operand, where: Sequence[int], declared: Sequence[KnownShape | None]
 ) -> list[float]:
-    """The scales of axes. Those that a run decides are taken for what makes the shape that is stated, else for an image of twice
-    the size."""
+    """Returns the scales of axes. If a run decides them, assumes those that result in the declared shape, or else an image of
+    twice the size."""
     shape = declared[0] if declared and declared[0] is not None and len(declared[0]) == x.rank else (None,) * x.rank
 
     def usual(axis: int) -> float:
@@ -186,14 +188,15 @@ def _by_size(b: Builder, x: Operand, where: list[int], extents: list[Dim], polic
 
 @dataclass(frozen=True)
 class _Transform:
-    """Where an element comes from: the transformation of coordinates, how `nearest` rounds, what is outside the region."""
+    """The source of an element: the transformation of coordinates, the rounding of `nearest`, and the value outside the
+    region."""
 
     mode: str
     nearest: str
     extrapolation: float
 
     def factor(self, s: _Scaled) -> int:
-        """How often each element of an axis is there, where that is all that nearest does; 0 elsewhere."""
+        """The number of repetitions of each element of an axis, if nearest only repeats elements; else 0."""
         whole = s.scale is not None and s.scale >= 1 and s.scale == int(s.scale)
         return int(s.scale or 0) if self.mode == "asymmetric" and self.nearest in ("floor", "") and whole else 0
 
@@ -211,7 +214,7 @@ class _Transform:
 
 @dataclass(frozen=True)
 class _Interpolation:
-    """What is made of the elements around a place. `coefficient` is that of Keys' kernel."""
+    """The interpolation of the elements around a position. `coefficient` is that of Keys' kernel."""
 
     mode: Interpolation
     coefficient: float = -0.75
@@ -220,7 +223,7 @@ class _Interpolation:
 
     @property
     def reach(self) -> int:
-        """How many elements to each side have a weight, where an axis does not become shorter."""
+        """The number of elements to each side with a weight, for an axis that does not shrink."""
         return 2 if self.mode == "cubic" else 1
 
 
@@ -234,11 +237,11 @@ def _resized(b: Builder, x: Operand, scaled: list[_Scaled], how: _Interpolation,
     if not how.antialias:
         taps = {"nearest": 1, "linear": 2, "cubic": 4}[how.mode] ** len(scaled)
         return memory.seen(_mapped(b, x, x.dtype, scaled, scaled, how, transform, min(64, 4 + 4 * taps)))
-    # One axis after another, the last one first, as the CPU provider does: it rounds integers in between.
+    # One axis after another, the last one first, as on the CPU provider, which rounds integers in between.
     result = x
     between = DType.FLOAT32 if x.dtype.is_float else x.dtype
     for k in reversed(range(len(scaled))):
-        # What is outside along an axis is outside whatever comes of the next one.
+        # An element outside the region along one axis stays outside after the next axis is resized.
         placed = scaled[k:] if transform.mode == "tf_crop_and_resize" else scaled[k : k + 1]
         result = _mapped(b, result, between if k else x.dtype, scaled[k : k + 1], placed, how, transform, 48)
     return memory.seen(result)
@@ -254,7 +257,7 @@ def _mapped(
     transform: _Transform,
     cost: int,
 ) -> Operand:
-    """x resized along the axes of `scaled`; of those of `placed` the body has the places."""
+    """Returns x resized along the axes of `scaled`. The body has the positions along the axes of `placed`."""
     shape = list(x.shape)
     for s in scaled:
         shape[s.axis] = s.outputs
@@ -313,7 +316,7 @@ def _antialiased(dtype: DType, how: _Interpolation) -> dict[str, Any]:
 
 
 def _elements_per_result(s: _Scaled) -> Dim:
-    """At most so many elements of the input are one of the output, along an axis that becomes shorter; else 1."""
+    """The maximum number of input elements per output element, along an axis that shrinks; else 1."""
     if s.scale is not None:
         return max(1, math.ceil(1 / s.scale))
     outputs = maximum(s.outputs, 1)

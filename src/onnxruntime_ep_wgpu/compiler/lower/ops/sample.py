@@ -1,4 +1,5 @@
-"""Sampling images at computed places: GridSample, AffineGrid, RoiAlign. Places outside never leave the tensor."""
+"""Sampling of images at computed positions: GridSample, AffineGrid, RoiAlign. Positions outside an image never access memory
+outside the tensor."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def grid_sample_16(
     mode: OldGridMode = "bilinear",
     padding_mode: Outside = "zeros",
 ) -> Operand:
-    """Versions 16 to 19 and Microsoft's, which name interpolations after images of two axes."""
+    """Versions 16 to 19 and com.microsoft's, with names of interpolations for images of two axes."""
     names: dict[OldGridMode, GridMode] = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
     y: Operand = grid_sample(b, x, grid, align_corners=align_corners, mode=names[mode], padding_mode=padding_mode)
     return y
@@ -47,7 +48,7 @@ def grid_sample(
     mode: GridMode = "linear",
     padding_mode: Outside = "zeros",
 ) -> Operand:
-    """y[image, channel, at...] interpolates x[image, channel] at grid[image, at...], whose last axis is x first."""
+    """y[image, channel, at...] interpolates x[image, channel] at grid[image, at...]. The grid's last axis has x first."""
     rank = x.rank - 2
     if rank < 1 or grid.rank != x.rank:
         raise UnsupportedError(f"images {x} and a grid {grid}: both have a batch, a last axis and as many between them")
@@ -74,7 +75,7 @@ def grid_sample(
 
 @op("AffineGrid", types=FLOATS, size=INTEGERS, ranks={"theta": 3})
 def affine_grid(b: Builder, theta: Operand, size: Operand, *, align_corners: Flag = 0) -> Operand:
-    """Places of the elements of an image of `size` (N, C, spatial...) under the map theta (N, n, n + 1), x first."""
+    """Returns the positions of an image's elements, of `size` (N, C, spatial...), under the map theta (N, n, n + 1), x first."""
     extents = size.dims("the size of the grid")
     rank = len(extents) - 2
     fits = (equal(theta.shape[0], extents[0]), equal(theta.shape[1], rank), equal(theta.shape[2], rank + 1))
@@ -110,19 +111,20 @@ def roi_align(
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
 ) -> Operand:
-    """Each region of interest (x1, y1, x2, y2) as a grid of bins, each the mean or largest of places sampled in it.
+    """Returns each region of interest (x1, y1, x2, y2) as a grid of bins. A bin is the mean or the maximum of positions
+    sampled in it.
 
-    The largest is taken of the weighted neighbours of a place, not of their sum, as the operator's reference does.
+    The maximum is over the weighted neighbours of a position, not over their sums, as in the operator's reference.
     """
     each = (1, 1, 1, 1)
     ratio = max(sampling_ratio, 0)
-    # Of a bin, rows and columns of samples. Where there is one per pixel they are half a pixel or more apart, and nearer than a
-    # pixel only if they are no more than the pixels of the bin.
+    # The rows and columns of samples per bin. With one sample per pixel, samples are at least half a pixel apart. They are
+    # closer than a pixel only if there are no more of them than pixels in the bin.
     rows, columns = (ratio, ratio) if ratio else (x.shape[2] + 6, x.shape[3] + 6)
     share: Dim = rows
     parts, longest = 1, b.target.longest_loop
     if longest is not None and isinstance(rows, int) and isinstance(columns, int):
-        most = max(1, min(rows, longest // (columns + 1)))  # a row counts once more
+        most = max(1, min(rows, longest // (columns + 1)))  # a row counts as one more iteration
         share, parts = most, -(-rows // most)
     shape = (rois.shape[0], x.shape[1], output_height, output_width, parts)
     operands = {

@@ -17,7 +17,7 @@ from .registry import INTEGERS, NUMBERS, at_least, op
 
 @dataclass(frozen=True)
 class _Scan:
-    """How running totals combine: `identity` changes none, and `reduction` gives the last one."""
+    """The combination of running totals. `identity` changes none, and `reduction` computes the last one."""
 
     identity: float
     combine: str
@@ -35,7 +35,7 @@ class _Scan:
 def _declare(name: str, scan: _Scan) -> None:
     @op(name, types=NUMBERS, axis=INTEGERS, ranks={"x": at_least(1)})
     def lower(b: Builder, x: Operand, axis: Operand, *, exclusive: Flag = 0, reverse: Flag = 0) -> Operand:
-        """Running totals along one axis, from either end, with or without the element itself."""
+        """Running totals along one axis, from either end, inclusive or exclusive."""
         along = one_axis_of(b, axis, x.rank)
         wide = WORDS_OF[x.dtype.compute or ""]
         order = [*(k for k in range(x.rank) if k != along), along]
@@ -50,7 +50,7 @@ def _declare(name: str, scan: _Scan) -> None:
 
 
 def _scanned(b: Builder, x: Operand, scan: _Scan, exclusive: bool, reverse: bool) -> Operand:
-    """Running totals along the last axis."""
+    """Returns running totals along the last axis."""
     found = by_rows(b, x, x.rank - 1, lambda rows: _scanned_rows(b, rows, scan, exclusive, reverse))
     return found[0] if found is not None else _scanned_in_chunks(b, x, scan, exclusive, reverse)
 
@@ -72,7 +72,8 @@ def _scanned_rows(b: Builder, x: Operand, scan: _Scan, exclusive: bool, reverse:
 
 
 def _scanned_in_chunks(b: Builder, x: Operand, scan: _Scan, exclusive: bool, reverse: bool, number: int = 0) -> Operand:
-    """Running totals of chunks, each after the total of the chunks before it; there are a `number` of them, or few."""
+    """Returns running totals of chunks, each combined with the total of the previous chunks. `number` is the number of
+    chunks, 0 for few."""
     kept = x.rank - 1
     chunks = b.copy(cut(b, x, kept, spelled(scan.identity), number))
     totals = reduce_axes(b, scan.reduction, chunks, [kept + 1], False, wraps=True)
@@ -87,14 +88,14 @@ _SUMS = _Scan(0, "x + y", "ReduceSum")
 
 
 def running_totals(b: Builder, x: Operand) -> Operand:
-    """The sums of a list up to each element of it. A long one is many rows, so that all of a GPU works on it."""
+    """Returns the inclusive running totals of a list. A long list is split into many rows, so that all of a GPU is used."""
     if isinstance(x.size, int) and x.size <= WHOLE:
         return _scanned(b, x, _SUMS, False, False)
     return _scanned_in_chunks(b, x, _SUMS, False, False, CHUNKS)
 
 
 def running_totals_of_rows(b: Builder, x: Operand) -> Operand:
-    """The sums of each row, along the last axis, up to each element of it."""
+    """Returns the inclusive running totals of each row, along the last axis."""
     return _scanned(b, x, _SUMS, False, False)
 
 

@@ -1,8 +1,8 @@
 """ScatterElements and ScatterND: elements of the data are replaced by, or combined with, updates.
 
-Each element of the result takes the updates that are meant for it, in the order of the updates, as the CPU provider does: results
-do not depend on timing (a sum of floats by atomic operations would), any element type works, and nothing has to be
-copied first. `scatter_along.py` says how an element finds them.
+Each element of the result gathers its updates, in the order of the updates, as on the CPU provider. So results do not depend
+on timing, which a sum of floats by atomic operations would. Any element type is possible, and the data is not copied first.
+`scatter_along.py` describes how an element finds its updates.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def _in_pieces(
     reduction: str,
     scattered: Callable[[Operand, Operand, Operand], Operand],
 ) -> Operand:
-    """x after all updates, (where, what) along an axis: at once, or so many one after another that each piece can be searched
-    and bound."""
+    """Returns x after all `updates`, (positions, values) along an axis. They are applied at once, or in pieces of at most
+    `most`, such that each piece can be searched and bound."""
     count, mark = updates[0].shape[axis], b.mark()
     if most is not None and not isinstance(count, int):
         most = None  # a limit of the run
@@ -75,18 +75,19 @@ def _in_pieces(
 
 
 def _wide(b: Builder, x: Operand, reduction: str) -> Operand:
-    """What updates are combined with piece by piece: sums are rounded once."""
+    """Returns the operand that pieces of updates are combined with: sums are rounded only once."""
     return b.cast(x, x.dtype.accumulated) if reduction != "none" else x
 
 
 def _most_updates(b: Builder, x: Operand, reduction: str) -> int | None:
-    """Of a sum, in which an invocation combines all elements that share a word with theirs; None where no limit is."""
+    """The maximum number of updates of a combination; None for no limit. An invocation combines all elements that share a
+    word with their updates."""
     longest = b.target.longest_loop
     return None if longest is None or reduction == "none" else longest // elements_per_word(x.dtype, b.target)
 
 
 def _pieces(count: int, most: int) -> list[tuple[int, Dim]]:
-    """Updates one after another, (first, count), at most so many at a time."""
+    """Splits updates into consecutive pieces (first, count) of at most `most`."""
     return [(start, min(most, count - start)) for start in range(0, count, most)]
 
 
@@ -99,9 +100,9 @@ def _require_shape(b: Builder, updates: Operand, shape: Sequence[Dim]) -> None:
 
 @op("ScatterND", types=ANY, indices=INDICES, ranks={"x": at_least(1), "indices": at_least(1)})
 def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, reduction: Reduction = "none") -> Operand:
-    """Each index vector names a slice of x, which its update replaces or is combined with."""
+    """Each index vector selects a slice of x, which its update replaces or is combined with."""
     queries = indices.rank - 1
-    depth = queries + x.rank - updates.rank  # ONNX says it twice
+    depth = queries + x.rank - updates.rank  # ONNX states it twice
     b.require(equal(indices.shape[-1], depth), "indices {} of slices of {}, whose updates are {}", indices, x, updates)
     if not 0 <= depth <= x.rank:
         raise UnsupportedError(f"{depth} indices per update for data of rank {x.rank}")
@@ -125,7 +126,8 @@ def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, re
 
 
 def _replaced_slices(b: Builder, x: Operand, target: Operand, updates: Operand, depth: int) -> Operand:
-    """x after updates of its slices over the axes from `depth` on; `target` has the number of the slice for each."""
+    """Returns x after updates of its slices over the axes from `depth` on. `target` is the number of the slice for each
+    update."""
     groups = (depth, x.rank - depth)
     sources = {"x": (x, groups), "updates": (updates, (1, x.rank - depth))}
     owner = b.reshape(last_updates(b, target, 0, product(x.shape[:depth])), x.shape[:depth])
@@ -142,7 +144,7 @@ def _replaced_slices(b: Builder, x: Operand, target: Operand, updates: Operand, 
 
 
 def _targets(b: Builder, x: Operand, indices: Operand, depth: int) -> Operand:
-    """i32 per update: the number of the slice it is meant for, -1 when an index is out of range."""
+    """Returns i32 per update: the number of its slice, -1 if an index is out of range."""
     if not depth:
         return b.map("return 0i;", DType.INT32, (product(indices.shape[:-1]),), ("n",), (1,), {}, cost=1)
     return b.map(
@@ -168,7 +170,7 @@ def tensor_scatter(
     axis: int = -2,
     mode: CacheMode = "linear",
 ) -> Operand:
-    """A cache with `update` written along an axis from starts[batch] on; `circular` goes on at the beginning."""
+    """Returns a cache with `update` written along an axis from starts[batch] on; `circular` wraps around to the beginning."""
     axis = axis_of(axis, past.rank)
     if not axis or update.rank != past.rank:
         raise UnsupportedError(
@@ -205,7 +207,7 @@ def max_unpool(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Operand:
-    """Each element of x at its flat index, zeros elsewhere; a larger `output_shape` adds zeros at the ends."""
+    """Puts each element of x at its flat index, with zeros elsewhere. A larger `output_shape` adds zeros at the ends."""
     rank = x.rank - 2
     pads, strides = pads or [0] * (2 * rank), strides or [1] * rank
     spatial = [(x.shape[2 + k] - 1) * strides[k] - pads[k] - pads[rank + k] + kernel_shape[k] for k in range(rank)]

@@ -1,10 +1,13 @@
-"""Updates along an axis: each element finds those that are meant for it, in the order in which they are given.
+"""Updates along an axis: each element finds its updates, in the order in which they are given.
 
-Few updates of a line are all looked at by each of its elements. Of many that replace an element the number of the last one is found
-by atomic maxima, one for each update. Many that are combined with it are sorted by their places first, equal ones in their order
-(`sorting.py`), and an element finds its first one by halving: elements and updates are each worth a logarithm, and not all of
-one each of the other. Beside the updates' order there is a number per element. What many updates have in common is one
-invocation's work, because a sum in another order would be another sum.
+* For few updates of a line, each element compares all of them.
+* For many updates that replace elements, atomic maxima, one per update, compute the number of each element's last update.
+* Many updates that are combined with elements are first sorted by position, with a stable order (`sorting.py`). An element
+  then finds its first update by binary search. Elements and updates thus each cost a logarithm, instead of elements times
+  updates.
+
+The additional memory is the order of the updates and one number per element. One invocation combines all updates of an
+element, because another order of a sum would have another result.
 """
 
 from __future__ import annotations
@@ -19,13 +22,13 @@ from ..builder import Builder, Operand
 from .indexing import beside
 from .sorting import sorted_places
 
-FEW = 64  # updates of a line, of which to look at all takes no longer than to sort them
+FEW = 64  # updates of a line: comparing all of them is not slower than sorting
 
 
 def along_lines(b: Builder, indices: Operand, axis: int) -> Operand:
-    """Indices once for the lines that have the same ones, as when a vector was expanded: with an extent of 1 on other axes."""
+    """Returns indices with an extent of 1 on axes along which they repeat, as in an expanded vector."""
     if indices.has_host:
-        return indices  # what is known is checked, all of it
+        return indices  # known indices are all checked
     for k, factors in enumerate(indices.view.axes):
         if k != axis and factors and all(factor.stride == 0 for factor in factors):
             indices = b.slice(indices, k, 0, 1, 1)
@@ -33,15 +36,15 @@ def along_lines(b: Builder, indices: Operand, axis: int) -> Operand:
 
 
 def wrapped(b: Builder, indices: Operand, extent: Dim) -> Operand:
-    """i32 indices of which negative ones count from the end; those outside are no element's."""
+    """Returns i32 indices with negative ones counted from the end. Those out of range match no element."""
     source = {"indices": (indices, (indices.rank,))}
     body = "let k = indices_at(n); return select(k, k + i32($extent), k < 0);"
     return b.map(body, DType.INT32, indices.shape, ("n",), (indices.rank,), source, parameters={"extent": extent})
 
 
 def scattered_along(b: Builder, x: Operand, keys: Operand, updates: Operand, axis: int, reduction: str) -> Operand:
-    """x after updates along an axis, at the places `keys`, whose other axes may have an extent of 1 for all lines. Raises
-    BindingsError."""
+    """Returns x after updates along an axis, at the positions `keys`. Other axes of `keys` may have an extent of 1 for all
+    lines. Raises BindingsError."""
     count = updates.shape[axis]
     groups, at, limited = beside(b, x, updates, axis)
     parameters = {"extent": x.shape[axis], "count": count} | {f"limit{k}": updates.shape[k] for k in limited}
@@ -81,7 +84,7 @@ def scattered_along(b: Builder, x: Operand, keys: Operand, updates: Operand, axi
 
 
 def _combined(dtype: DType, reduction: str) -> Function:
-    """`total` combined with the update `u`."""
+    """Returns the expression that combines `total` with the update `u`."""
     kind = dtype.compute or ""
     if kind == "bool":
         raise UnsupportedError(f"scattering booleans with reduction {reduction!r}")
@@ -92,14 +95,14 @@ def _combined(dtype: DType, reduction: str) -> Function:
 
 
 def _order(b: Builder, keys: Operand, axis: int) -> Operand:
-    """i32 of the shape of the keys: the numbers of the updates in the order of the elements they are meant for."""
+    """Returns i32 of the shape of the keys: the numbers of the updates, ordered by their elements."""
     axes = [*(k for k in range(keys.rank) if k != axis), axis]
     order = sorted_places(b, b.permute(keys, axes), "x < y", keys.shape[axis])
     return b.permute(order, [axes.index(k) for k in range(keys.rank)])
 
 
 def last_updates(b: Builder, keys: Operand, axis: int, extent: Dim) -> Operand:
-    """i32 per element of the lines: the number of the last update that is meant for it, -1 where none is."""
+    """Returns i32 per element of the lines: the number of its last update, -1 if there is none."""
     groups = (axis, 1, keys.rank - axis - 1)
     shape = (*keys.shape[:axis], extent, *keys.shape[axis + 1 :])
     none = b.map("  return -1i;", DType.INT32, shape, ("before", "along", "after"), groups, {}, cost=1)
@@ -111,7 +114,7 @@ def last_updates(b: Builder, keys: Operand, axis: int, extent: Dim) -> Operand:
         (Variant(ceildiv(keys.size, size), size),),
         parameters={
             "updates": keys.size,
-            "count": maximum(1, keys.shape[axis]),  # divisors
+            "count": maximum(1, keys.shape[axis]),  # they are divisors
             "after": maximum(1, product(keys.shape[axis + 1 :])),
             "extent": extent,
         },
@@ -122,7 +125,8 @@ def last_updates(b: Builder, keys: Operand, axis: int, extent: Dim) -> Operand:
 
 
 def _first(b: Builder, keys: Operand, order: Operand, axis: int, extent: Dim) -> Operand:
-    """i32 per element of the lines: where in the order its updates begin; the number of all updates where none is meant for it."""
+    """Returns i32 per element of the lines: the position in the order where its updates begin; the number of all updates if
+    it has none."""
     groups = (axis, 1, keys.rank - axis - 1)
     return b.map(
         "first_update",

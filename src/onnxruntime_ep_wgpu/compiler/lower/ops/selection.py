@@ -22,7 +22,7 @@ from .sorting import KEYS, comparison, sorted_places
 
 
 def _best(b: Builder, x: Operand, axes: int, expression: str, last: bool) -> Operand:
-    """The i32 positions of the best elements of x over its last `axes` axes."""
+    """Returns the i32 positions of the best elements of x over its last `axes` axes."""
     kept = x.rank - axes
     found = by_rows(b, x, kept, lambda rows: _best_of_rows(b, rows, kept, expression, last))
     return found[0] if found is not None else _best_of_chunks(b, x, kept, expression, last)
@@ -44,9 +44,10 @@ def _best_of_rows(b: Builder, x: Operand, kept: int, expression: str, last: bool
 
 
 def _best_of_chunks(b: Builder, x: Operand, kept: int, expression: str, last: bool) -> Operand:
-    """The same for rows that no invocation comes to the end of: the best of the best of chunks.
+    """The same for rows that exceed the loop limit of an invocation: the best of the best elements of chunks.
 
-    Each chunk begins with the first element of the row: a NaN there is never beaten, and none elsewhere ever wins.
+    Each chunk is extended at the front with the first element of the row: a NaN there always wins, and a NaN elsewhere never
+    does.
     """
     columns = product(x.shape[kept:])
     assert isinstance(columns, int)
@@ -84,7 +85,7 @@ def _best_of_chunks(b: Builder, x: Operand, kept: int, expression: str, last: bo
         return b.map(
             picked, DType.INT32, shape[:-1], ("row",), (kept,), {"place": (place, rows), "which": (which, (kept,))}
         )
-    # A chunk without an equal of the best element may have found the first of the row.
+    # A chunk that does not contain the best value may have found the first element of the row.
     picked = "return values_at(row, u32(which_at(row)));"
     best = b.map(picked, x.dtype, shape[:-1], ("row",), (kept,), {"values": (values, rows), "which": (which, (kept,))})
     operands = {"x": values, "best": b.reshape(best, (*shape[:-1], 1)), "place": place}
@@ -111,13 +112,14 @@ _declare("ArgMin", "x < y")
 
 
 def best_of_rows(b: Builder, x: Operand) -> Operand:
-    """The place of the first of the largest elements of each row of a matrix, i32 (rows); of a NaN, where a row begins with one."""
+    """Returns the position of the first largest element of each row of a matrix, i32 (rows). In a row that begins with NaN it
+    is 0."""
     return b.reshape(_best(b, x, 1, "x > y", False), (x.shape[0],))
 
 
 def _hardmax(b: Builder, x: Operand, axes: int) -> Operand:
-    """1 at the first of the largest elements over the last `axes` axes of x, where ArgMax finds it, else 0; nowhere in a row that
-    begins with NaN."""
+    """Returns 1 at the first largest element over the last `axes` axes of x, where ArgMax finds it, else 0. A row that begins
+    with NaN is all 0."""
     kept = x.rank - axes
     place = _best(b, x, axes, "x > y", False)
     return b.map(
@@ -133,7 +135,7 @@ def _hardmax(b: Builder, x: Operand, axes: int) -> Operand:
 
 @op("Hardmax", types=FLOATS)
 def hardmax_flattened(b: Builder, x: Operand, *, axis: int = 1) -> Operand:
-    """Before version 13 all axes from `axis` on were one row."""
+    """Before version 13, all axes from `axis` on were one row."""
     return _hardmax(b, x, x.rank - axis_of(axis, x.rank))
 
 
@@ -144,10 +146,10 @@ def hardmax(b: Builder, x: Operand, *, axis: int = -1) -> Operand:
     return b.permute(_hardmax(b, b.permute(x, order), 1), np.argsort(order).tolist())
 
 
-# The largest k for which a workgroup holds the chosen elements, at most 12 bytes each, in 16 KB beside its counts.
+# The largest k such that the selected elements, at most 12 bytes each, fit into 16 KB of workgroup memory beside the counts.
 MOST_SELECTED = 1024
 SHORT_ROW = 1 << 18
-FEW_ROWS = 64  # that get as many invocations each as there can be, on a GPU
+FEW_ROWS = 64  # up to this many rows get as many invocations each as possible, on a GPU
 
 
 @op("TopK", types=NUMBERS, k_input=INTEGERS)
@@ -161,10 +163,12 @@ def top_k(
     largest: Flag = 1,
     sorted: Flag = 1,
 ) -> list[Operand]:
-    """Values and positions of the k largest (or smallest) elements along an axis, best first; NaN counts as the largest.
+    """Returns values and positions of the k largest (or smallest) elements along an axis, best first; NaN counts as the
+    largest.
 
-    Elements become unsigned keys of the same order. Long rows are selected from digit by digit, in time proportional to
-    their length, or sorted for many results; in short ones each element counts those before it.
+    Elements become unsigned keys of the same order. For few results, elements of long rows are selected digit by digit, in
+    time proportional to the length; for many results the row is sorted. In short rows each element counts the elements before
+    it.
     """
     axis = axis_of(axis, x.rank)
     order = [*(a for a in range(x.rank) if a != axis), axis]
@@ -183,7 +187,7 @@ def top_k(
     back = np.argsort(order).tolist()
     if axis == x.rank - 1 and x.dtype.bits < 64:
         place, *values = _selected(b, x, count, key)
-    else:  # keys lie side by side then, and those of 64 bits are made once
+    else:  # keys are contiguous then, and 64-bit ones are computed once
         place, *values = _selected(b, _keys(b, b.permute(x, order), key), count)[:1]
     place = b.permute(place, back)
     value = values[0] if values else gather_along(b, x, place, axis)
@@ -191,13 +195,13 @@ def top_k(
 
 
 def _keys(b: Builder, x: Operand, key: str) -> Operand:
-    """Unsigned integers in the order of x."""
+    """Returns unsigned integers in the order of x."""
     return b.pointwise(key, {"x": x}, DType.UINT64 if x.dtype.bits == 64 else DType.UINT32, cost=6)
 
 
 def _selected(b: Builder, x: Operand, count: Dim, key: str = "x") -> list[Operand]:
-    """The i32 positions of the `count` elements with the largest keys along the last axis; behind it their values, where the kernel
-    stores these too. `key`: an expression over an element x, an unsigned integer."""
+    """Returns the i32 positions of the `count` elements with the largest keys along the last axis. Their values follow, if
+    the kernel stores these too. `key` is an expression over an element x, of an unsigned type."""
     mark = b.mark()
     try:
         return _selected_of_rows(b, x, count, key)
@@ -223,7 +227,7 @@ def _selected_of_rows(b: Builder, x: Operand, count: Dim, key: str) -> list[Oper
     rows, columns = product(x.shape[:-1]), x.shape[-1]
     size, longest = min(256, b.target.max_invocations), b.target.longest_loop
     if longest is not None and not (isinstance(columns, int) and columns <= SHORT_ROW):
-        size = b.target.max_invocations  # fewer iterations of each
+        size = b.target.max_invocations  # fewer iterations per invocation
     if not (isinstance(count, int) and 0 < count <= MOST_SELECTED) or (isinstance(columns, int) and columns <= size):
         return [sorted_places(b, _keys(b, x, key), "x > y", count)]
     digits = x.dtype.bits // 8 if x.dtype.bits == 64 else 4
@@ -237,7 +241,7 @@ def _selected_of_rows(b: Builder, x: Operand, count: Dim, key: str) -> list[Oper
         "digit": Function((("x", kind), ("s", "u32")), f"u32(shr(x, {kind}(s))) & 255", "u32"),
         "extended": Function((("x", kind), ("d", "u32"), ("s", "u32")), f"x | shl({kind}(d), {kind}(s))", kind),
     }
-    # Of a chunk of the row: one iteration for the bound, one per digit of keys and positions, one to collect.
+    # Iterations per chunk of the row: one for the bound, one per digit of keys and positions, one to collect.
     per_chunk, once = digits + 6, -(-count // size) * count + 64 * (2 * digits + 4)
     most = None if longest is None else max(0, longest - once) // per_chunk * size
     if most is not None and isinstance(columns, int) and columns > most > count:
@@ -267,9 +271,10 @@ def _selected_of_rows(b: Builder, x: Operand, count: Dim, key: str) -> list[Oper
 
 
 def _places_in_chunks(b: Builder, keys: Operand, count: int, chunks: int) -> Operand:
-    """Positions of the `count` largest keys: those of each chunk first, then those of these.
+    """Returns positions of the `count` largest keys: selects in each chunk, then among the results.
 
-    Each chunk has at least `count` keys. No key is less than the padding of the last chunk, which comes last among equal keys.
+    Each chunk has at least `count` keys. No key is less than the padding of the last chunk, and the padding is last among
+    equal keys.
     """
     kept = keys.rank - 1
     cut_keys = b.copy(cut(b, keys, kept, "0", chunks))

@@ -1,6 +1,6 @@
 """Sequences and optional values: SequenceConstruct, SequenceAt, SplitToSequence, Optional and others.
 
-Where their structure is known when a model is loaded, these operators calculate nothing: they pass operands on (`structures`).
+If their structure is known when a model is loaded, these operators compute nothing: they pass operands on (`structures`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .named_axes import axis_of
 from .parts import concat
 from .registry import ANY, INTEGERS, op
 
-MOST_PARTS = 1024  # of a tensor that is split: beyond it the parts are data, and no structure
+MOST_PARTS = 1024  # of a tensor that is split: with more, the parts are data, not structure
 
 
 @op("SequenceConstruct", types=ANY)
@@ -42,20 +42,21 @@ def sequence_at(b: Builder, sequence: SequenceValue, position: Operand) -> Opera
 def sequence_insert(
     b: Builder, sequence: SequenceValue, tensor: Operand, position: Operand | None = None
 ) -> SequenceValue:
-    """Before the element at `position`, or at the end."""
+    """Inserts before the element at `position`, or at the end."""
     place = len(sequence.elements) if position is None else _place(b, sequence, position, 1)
     return SequenceValue((*sequence.elements[:place], tensor, *sequence.elements[place:]))
 
 
 @op("SequenceErase", position=INTEGERS)
 def sequence_erase(b: Builder, sequence: SequenceValue, position: Operand | None = None) -> SequenceValue:
-    """Without the element at `position`, or the last one."""
+    """Removes the element at `position`, or the last one."""
     place = _place(b, sequence, position, 0)
     return SequenceValue((*sequence.elements[:place], *sequence.elements[place + 1 :]))
 
 
 def _place(b: Builder, sequence: SequenceValue, position: Operand | None, more: int) -> int:
-    """A position, which may count from the end, of as many as there are elements and `more`; else that of the last element."""
+    """Returns a valid position; negative ones count from the end. There are `more` positions than elements. Without
+    `position` it is that of the last element."""
     count = len(sequence.elements)
     place = -1
     if position is not None:
@@ -72,8 +73,8 @@ def _place(b: Builder, sequence: SequenceValue, position: Operand | None, more: 
 def split_to_sequence(
     b: Builder, x: Operand, split: Operand | None = None, *, axis: int = 0, keepdims: Flag = 1
 ) -> SequenceValue:
-    """Parts along an axis: of the sizes of a list `split`; of one size, but for the last part; or of one element each. Those lose
-    the axis without `keepdims`."""
+    """Returns parts along an axis: of the sizes in a list `split`; of one size, except the last part; or of one element each.
+    The latter have no such axis without `keepdims`."""
     axis, what = axis_of(axis, x.rank), "the size of the parts of a split"
     extent = x.shape[axis]
     if split is not None and split.rank:
@@ -107,7 +108,7 @@ def _check_count(count: object) -> None:
 
 @op("ConcatFromSequence")
 def concat_from_sequence(b: Builder, sequence: SequenceValue, *, axis: int, new_axis: Flag = 0) -> Operand:
-    """The elements side by side along an axis, which is theirs or a new one."""
+    """Returns the elements concatenated along an axis, which is an existing or a new one."""
     elements = sequence.elements
     if not elements:
         raise UnsupportedError("an empty sequence has nothing to concatenate")
@@ -128,7 +129,7 @@ def optional(b: Builder, content: Operand | SequenceValue | None = None, *, type
 
 @op("OptionalHasElement", types=ANY)
 def optional_has_element(b: Builder, x: Operand | Structure | None = None) -> Operand:
-    """Whether an optional value is not empty; a tensor and a sequence are not."""
+    """Whether an optional value is not empty. A tensor or a sequence is never empty."""
     empty = x is None or (isinstance(x, OptionalValue) and x.content is None)
     return b.host(DType.BOOL, not empty)
 

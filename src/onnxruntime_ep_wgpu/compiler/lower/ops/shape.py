@@ -1,4 +1,4 @@
-"""Operators that only look at elements in another order or number: views, and copies where no view exists."""
+"""Operators that only change the order or number of elements: views, and copies where no view exists."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def reshape(b: Builder, x: Operand, shape: Operand, *, allowzero: Flag = 0) -> O
             raise UnsupportedError(f"the target shape {wanted} copies an extent that {x} does not have")
         wanted = [x.shape[k] if d == 0 else d for k, d in enumerate(wanted)]
     if any(map(reads_elements, wanted)):
-        # Elements of an input may be -1 or 0, whose meaning is only known at run time.
+        # Elements of an input may be -1 or 0, which get their meaning only at run time.
         wanted = [_runtime_dim(d, x, wanted, k, bool(allowzero)) for k, d in enumerate(wanted)]
     elif not allowzero:
         _require_no_copied_extent(b, x, wanted)
@@ -51,12 +51,12 @@ def reshape(b: Builder, x: Operand, shape: Operand, *, allowzero: Flag = 0) -> O
 
 
 def _require_no_copied_extent(b: Builder, x: Operand, wanted: list[Dim]) -> None:
-    """A dim that is 0 in some run would mean "as in x" there: that is 0 too, or an error, never another shape."""
+    """A dim that is 0 in some run would mean "as in x" there. Requires that this is 0 too, so that it never changes the shape."""
     for k, d in enumerate(wanted):
         if isinstance(d, int) or not may_be(d, 0):
             continue
         if k < x.rank and (equal(x.shape[k], 0) == equal(d, 0) or quotient(x.shape[k], d) is not None):
-            continue  # it is 0 only where the extent of x is 0 too
+            continue  # it is 0 only if the extent of x is 0 too
         copied = equal(x.shape[k], 0) if k < x.rank else 0
         b.require(
             maximum(less(0, d), copied),
@@ -67,7 +67,7 @@ def _require_no_copied_extent(b: Builder, x: Operand, wanted: list[Dim]) -> None
 
 
 def _runtime_dim(d: Dim, x: Operand, wanted: list[Dim], k: int, zero: bool) -> Dim:
-    """A target dim read from an input: -1 takes what the others leave and 0, unless it means `zero`, the extent of x."""
+    """Returns a target dim read from an input: -1 becomes the remaining extent, and 0 the extent of x, unless `zero` allows 0."""
 
     def copied(dim: Dim, axis: int) -> Dim:
         return dim if zero or axis >= x.rank else select(equal(dim, 0), x.shape[axis], dim)
@@ -93,7 +93,7 @@ def squeeze(
     axes: list[int] | None = None,
     result_shapes: Sequence[KnownShape | None] = (),
 ) -> Operand:
-    """Without axes every axis of extent 1 goes, so a rank is only known when it is known which axes these are."""
+    """Without axes, every axis of extent 1 is removed. So the rank is known only if it is known which axes these are."""
 
     def left(drop: Collection[int]) -> list[Dim]:
         return [d for k, d in enumerate(x.shape) if k not in drop]
@@ -140,13 +140,13 @@ def unsqueeze(
 
 
 def _length(axes: Operand | None) -> int:
-    """How many axes are given, as far as that is known: the rank of a result follows from it."""
+    """The number of axes, 0 if it is not known: the rank of a result depends on it."""
     return axes.size if axes is not None and isinstance(axes.size, int) else 0
 
 
 @op("Transpose", types=ANY)
 def transpose(b: Builder, x: Operand, *, perm: list[int] | None = None, with_channels_last: bool = False) -> Operand:
-    """`with_channels_last`: the result is an image whose channels are last in memory if x is a tensor of its own."""
+    """`with_channels_last`: the result is a channels-last image if x is all of a tensor."""
     result = b.permute(x, perm if perm is not None else list(range(x.rank))[::-1])
     if with_channels_last:
         b.formats.note(result.view)
@@ -165,7 +165,7 @@ def expand(b: Builder, x: Operand, shape: Operand) -> Operand:
 
 
 def extents(b: Builder, shape: Sequence[Dim], what: str) -> tuple[Dim, ...]:
-    """`shape`, none of whose dims is negative; one that may be in a run is looked at when its plan is made."""
+    """Returns `shape` if no dim is negative. A dim that may be negative is checked when a run's plan is made."""
     for d in shape:
         if limits(d)[0] < 0:
             b.require(less_equal(0, d), f"{what} {{}} has a negative extent", shape)
@@ -174,7 +174,7 @@ def extents(b: Builder, shape: Sequence[Dim], what: str) -> tuple[Dim, ...]:
 
 @op("Tile", types=ANY, repeats=INTEGERS)
 def tile(b: Builder, x: Operand, repeats: Operand) -> Operand:
-    """Repeats as new axes of stride 0, merged with the axes they repeat."""
+    """Repeats are new axes of stride 0, merged with the axes that they repeat."""
     counts = extents(b, repeats.dims("the number of repeats", x.rank), "the list of repeats")
     if len(counts) != x.rank:
         raise UnsupportedError(f"{len(counts)} numbers of repeats for {x}")
@@ -199,7 +199,7 @@ def _check_blocks(b: Builder, blocksize: int, each: int, *extents: Dim) -> None:
 
 @op("DepthToSpace", types=ANY)
 def depth_to_space(b: Builder, x: Operand, *, blocksize: int, mode: DepthOrder = "DCR") -> Operand:
-    """Blocks of channels become blocks of pixels; "DCR" takes the block from the outer channels, "CRD" from the inner."""
+    """Blocks of channels become blocks of pixels. "DCR" takes the block from the outer channels, "CRD" from the inner."""
     n, c, h, w = x.shape
     _check_blocks(b, blocksize, blocksize * blocksize, c)
     depth = floordiv(c, blocksize * blocksize)

@@ -17,9 +17,10 @@ from .registry import REALS, op
 def softmax_rows(
     b: Builder, x: Operand, axes: int, logarithm: bool = False, *, masked: bool = False, sink: Operand | None = None
 ) -> Operand:
-    """Softmax over the last `axes` axes of x; with `masked`, a row of minus infinities gives zeros instead of NaN.
+    """Returns the softmax over the last `axes` axes of x. With `masked`, a row of minus infinities returns zeros instead of
+    NaN.
 
-    A `sink`, of the shape of the other axes, is one more number of each row, for which there is no result.
+    A `sink`, of the shape of the other axes, is one more number of each row, without a result.
     """
     kept = x.rank - axes
     sinks = [b.expand(sink, x.shape[:kept])] if sink is not None else []
@@ -34,7 +35,7 @@ def softmax_rows(
 def _softmax(
     b: Builder, x: Operand, kept: int, logarithm: bool, masked: bool, sink: Operand | None = None
 ) -> list[Operand]:
-    """Softmax in the type in which sums are kept."""
+    """Returns the softmax in the accumulator type."""
     groups = (kept, x.rank - kept)
     return b.add(
         row_kernels.softmax(
@@ -52,7 +53,7 @@ def _softmax(
 def _long_softmax(
     b: Builder, x: Operand, axes: list[int], logarithm: bool, masked: bool, sink: Operand | None = None
 ) -> Operand:
-    """The same by reductions, for rows that no invocation comes to the end of, and for f64."""
+    """The same by reductions, for rows that exceed the loop limit of an invocation, and for f64."""
     kind = DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32
     wide = b.cast(x, kind)
     highest = reduce_axes(b, "ReduceMax", wide, axes, True)

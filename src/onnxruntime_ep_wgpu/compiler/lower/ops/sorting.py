@@ -1,7 +1,7 @@
-"""Sorting rows: positions in the order of the elements, for rows of any length, in a time of n (log n)^2.
+"""Sorting of rows: returns positions in the order of the elements, for rows of any length, in O(n (log n)^2).
 
-Equal elements come in the order of their positions, so results are the same in every run. TopK of many results is the begin
-of it; of updates that are scattered, those of one element are neighbours in it, in the order in which they are given.
+Equal elements are in the order of their positions, so results are the same in every run. TopK with many results uses the
+beginning of the order. For scattered updates, those of one element are adjacent in it, in the order in which they are given.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from ...dims import Dim, ceildiv, less, less_equal, product
 from ...ir import REPETITION, Function, Read, Variant
 from ..builder import Builder, Operand
 
-SHORT = 512  # elements of a row; counting takes less time than sorting there, on lavapipe
-_LONGEST = 1 << 31  # elements that kernels count to
+SHORT = 512  # elements of a row; up to here counting is faster than sorting, on lavapipe
+_LONGEST = 1 << 31  # the largest element count in kernels
 KEYS = {
     "f32": "ordered(x)",
     "i32": "u32(x) ^ 2147483648",
@@ -25,7 +25,7 @@ KEYS = {
 
 
 def comparison(kind: str, name: str, expression: str) -> dict[str, Function]:
-    """What a template calls to compare two elements: `name`, an expression over x and y, and `same`."""
+    """Returns the functions that a template calls to compare two elements: `name`, an expression over x and y, and `same`."""
     return {
         name: Function((("x", kind), ("y", kind)), expression, "bool"),
         "same": Function((("x", kind), ("y", kind)), "x == y", "bool"),
@@ -33,10 +33,10 @@ def comparison(kind: str, name: str, expression: str) -> dict[str, Function]:
 
 
 def sorted_places(b: Builder, keys: Operand, before: str, count: Dim, there: Operand | None = None) -> Operand:
-    """i32 of shape (..., count): the positions along the last axis of the keys that come first; `before` is an expression for
-    whether key x comes before key y. Raises BindingsError.
+    """Returns i32 of shape (..., count): the positions along the last axis of the keys that come first. `before` is an
+    expression for whether key x comes before key y. Raises BindingsError.
 
-    `there` (rows), i32: the keys from there on come last and need no order. Their positions are anything.
+    `there` (rows), i32: keys from this position on come last, in no order. Their positions in the result are undefined.
     """
     rows, columns, groups = product(keys.shape[:-1]), keys.shape[-1], (keys.rank - 1, 1)
     size = 1 << (min(256, b.target.max_invocations).bit_length() - 1)
@@ -44,7 +44,7 @@ def sorted_places(b: Builder, keys: Operand, before: str, count: Dim, there: Ope
     dispatches, level = 1, 1  # type: Dim, int
     while (
         block << (level - 1) < _LONGEST
-    ):  # a level goes over the row once per distance between blocks and once within them
+    ):  # a level passes over the row once per distance between blocks and once within them
         dispatches = dispatches + less(block << (level - 1), columns) * (level + 1)
         level += 1
     reads = {"x": Read(keys.view, groups, reuse=True)}

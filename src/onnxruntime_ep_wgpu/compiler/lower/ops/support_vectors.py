@@ -1,6 +1,6 @@
 """SVMRegressor and SVMClassifier of `ai.onnx.ml`: kernels of rows and support vectors, then products with the coefficients.
 
-The sums of a classifier for each pair of classes are one product: the coefficients of a pair are a column of a matrix.
+The sums of a classifier for all pairs of classes are one product: the coefficients of a pair are a column of a matrix.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .reduction import reduce_axes
 from .registry import SINGLES, op
 
 Kernel = Literal["LINEAR", "POLY", "RBF", "SIGMOID"]
-MOST_CLASSES = 256  # of which each pair has a score
-MOST_COUPLED = 12  # classes with probabilities, whose matrix an invocation has for itself
-_STEPS = 100  # after which the CPU provider ends too
+MOST_CLASSES = 256  # each pair of classes has a score
+MOST_COUPLED = 12  # classes with probabilities: an invocation has their matrix in private memory
+_STEPS = 100  # the limit of the CPU provider
 
 
 @op("SVMRegressor", domain=LEARNT, types=SINGLES)
@@ -41,7 +41,8 @@ def svm_regressor(
     one_class: Flag = 0,
     post_transform: PostTransform = "NONE",
 ) -> Operand:
-    """(rows, 1). Without support vectors the coefficients are those of features. No transform changes anything, as on the CPU."""
+    """Returns (rows, 1). Without support vectors the coefficients are those of features. Transforms have no effect, as on the
+    CPU."""
     if not rho or not coefficients:
         raise UnsupportedError(f"{len(rho)} numbers in rho and {len(coefficients)} coefficients")
     found = rows_of(b, x)
@@ -71,7 +72,8 @@ def svm_classifier(
     prob_a: list[float] | None = None,
     prob_b: list[float] | None = None,
 ) -> tuple[Operand, Operand]:
-    """Labels (rows), and scores of the pairs of classes, or of the classes where there are two or no support vectors."""
+    """Returns labels (rows), and scores of the pairs of classes. The scores are per class for two classes, or without support
+    vectors."""
     labels = labels_of(classlabels_ints, classlabels_strings, 2)
     per_class = vectors_per_class or []
     if min(per_class, default=0) < 0:
@@ -108,7 +110,8 @@ def svm_classifier(
 def _by_classes(
     b: Builder, x: Operand, labels: np.ndarray, coefficients: list[float], rho: list[float], transform: PostTransform
 ) -> tuple[Operand, Operand]:
-    """A score for each class, of features. Of two classes a score above 0, or 0.5, means the second one, as on the CPU."""
+    """Returns a score per class, computed from features. Of two classes a score above 0, or 0.5, selects the second one, as
+    on the CPU."""
     if not rho or not coefficients or len(coefficients) % labels.size:
         raise UnsupportedError(f"{len(coefficients)} coefficients and {len(rho)} in rho for {labels.size} classes")
     matrix = weights(coefficients).reshape(labels.size, -1)
@@ -123,7 +126,8 @@ def _by_classes(
 
 
 def _of_pairs(coefficients: np.ndarray, per_class: list[int], pairs: list[tuple[int, int]]) -> np.ndarray:
-    """The coefficients (vectors, pairs): those of a class against another one are in a row of the attribute, without its own."""
+    """Returns the coefficients (vectors, pairs). In the attribute, the coefficients of a class against the others are rows,
+    without one for the class itself."""
     ends = np.cumsum(per_class)
     begins = ends - per_class
     matrix = np.zeros((coefficients.shape[1], len(pairs)), np.float32)
@@ -134,7 +138,7 @@ def _of_pairs(coefficients: np.ndarray, per_class: list[int], pairs: list[tuple[
 
 
 def _by_votes(b: Builder, scores: Operand, labels: np.ndarray, pairs: list[tuple[int, int]]) -> Operand:
-    """The label of the class that wins most pairs: the first of a pair where its score is above 0."""
+    """Returns the label of the class that wins most pairs: the first of a pair if its score is above 0."""
     first = np.zeros((len(pairs), labels.size), np.float32)
     always = np.zeros(labels.size, np.float32)
     for place, (i, j) in enumerate(pairs):
@@ -145,7 +149,7 @@ def _by_votes(b: Builder, scores: Operand, labels: np.ndarray, pairs: list[tuple
 
 
 def _coupled(b: Builder, scores: Operand, classes: int, prob_a: list[float], prob_b: list[float]) -> Operand:
-    """Probabilities of classes, (rows, classes), of the scores of pairs."""
+    """Returns probabilities of classes, (rows, classes), from the scores of pairs."""
     pairs = classes * (classes - 1) // 2
     if min(len(prob_a), len(prob_b)) < pairs or classes > MOST_COUPLED:
         raise UnsupportedError(
@@ -153,7 +157,7 @@ def _coupled(b: Builder, scores: Operand, classes: int, prob_a: list[float], pro
             f" {MOST_COUPLED} classes are the most"
         )
     operands = {"s": scores, "a": b.constant(weights(prob_a[:pairs])), "b": b.constant(weights(prob_b[:pairs]))}
-    # One less 1e-7 in f32.
+    # 0.9999999 is 1 - 1e-7 in f32.
     found = b.pointwise("clamp(sigmoid(-(s * a + b)), 1e-7, 0.9999999)", operands, scores.dtype, cost=10)
     return b.map(
         "coupled",
@@ -179,7 +183,7 @@ def _product(b: Builder, x: Operand, matrix: np.ndarray, added: np.ndarray) -> O
 def _kernels(
     b: Builder, x: Operand, vectors: list[float], count: int, kernel: Kernel, parameters: list[float]
 ) -> Operand:
-    """A kernel of each row and each support vector, (rows, vectors)."""
+    """Returns the kernel of each row and each support vector, (rows, vectors)."""
     if count < 1 or not vectors or len(vectors) % count:
         raise UnsupportedError(f"{len(vectors)} numbers for {count} support vectors")
     if parameters and len(parameters) != 3:

@@ -1,7 +1,12 @@
-"""Decision trees as arrays: what attributes of `ai.onnx.ml` say of nodes and leaves, checked and brought to one form.
+"""Decision trees as arrays: nodes and leaves from the attributes of `ai.onnx.ml`, validated and converted to one form.
 
-In: lists of a model, which may lie. Out: `Trees`. Invariants: every number names a node or leaf that is there; a node has one
-parent, so no way from a root ends in a circle, and none is longer than `depth`. What is wrong raises UnsupportedError.
+In: lists of a model, which may be invalid. Out: `Trees`. Invariants:
+
+* Every number refers to an existing node or leaf.
+* A node has one parent, so no path from a root is a cycle.
+* No path is longer than `depth`.
+
+Raises UnsupportedError for invalid trees.
 """
 
 from __future__ import annotations
@@ -18,20 +23,20 @@ NOT_EQUAL = MODES.index("BRANCH_NEQ")
 MEMBER = len(MODES)  # of TreeEnsemble alone
 MOST_DEPTH = 4096
 MOST_TARGETS = 1 << 16
-MOST_FEATURES = 1 << 27  # as a word of a node holds one
+MOST_FEATURES = 1 << 27  # a word of a node contains one
 Numbers = np.ndarray
 
 
 @dataclass(frozen=True)
 class Trees:
-    """Nodes, of which `yes` and `no` are the numbers of children, inverted (`~`) where these are leaves, as roots are.
+    """Nodes and leaves. `yes` and `no` are the numbers of a node's children, inverted (`~`) for leaves; so are roots.
 
     `leaf`, `target` and `weight` list the weights of leaves: each leaf has one per target, or fewer.
     """
 
     feature: Numbers
     mode: Numbers
-    missing: Numbers  # whether NaN goes the way of `yes`
+    missing: Numbers  # whether NaN takes the `yes` branch
     split: Numbers
     yes: Numbers
     no: Numbers
@@ -45,12 +50,12 @@ class Trees:
 
     @property
     def features(self) -> int:
-        """How many features a row needs."""
+        """The number of features that a row needs."""
         return int(self.feature.max()) + 1 if self.feature.size else 0
 
 
 def checked(it: Trees) -> Trees:
-    """The trees, whose numbers are looked at here, with their depth."""
+    """Validates the numbers of the trees, and returns the trees with their depth."""
     _require(it.roots.size > 0, "there are no trees")
     _require(0 < it.targets <= MOST_TARGETS, f"{it.targets} targets: from 1 to {MOST_TARGETS} are supported")
     nodes = it.feature.size
@@ -83,21 +88,21 @@ def _require(condition: bool, what: str) -> None:
 
 
 def whole(values: Sequence[int] | Numbers | None, count: int | None, what: str) -> Numbers:
-    """Integers of an attribute, as many as `count` says."""
+    """Returns integers of an attribute. Requires `count` of them, unless it is None."""
     array = np.asarray(values if values is not None else (), np.int64).reshape(-1)
     _require(count is None or array.size == count, f"{array.size} numbers in {what}, and {count} are needed")
     return array
 
 
 def natural(values: Sequence[int] | None, count: int | None, what: str) -> Numbers:
-    """Integers that are not negative."""
+    """Returns integers that are not negative."""
     array = whole(values, count, what)
     _require(not array.size or int(array.min()) >= 0, f"{what} names a node or leaf that is not there")
     return array
 
 
 def floats(values: Sequence[float] | None, tensor: Numbers | None, what: str, count: int | None = None) -> Numbers:
-    """Floats of an attribute or of the tensor beside it. Raises UnsupportedError for those of 64 bits."""
+    """Returns floats of an attribute, or of the tensor attribute beside it. Raises UnsupportedError for 64-bit floats."""
     given = np.asarray(tensor).reshape(-1) if tensor is not None else np.asarray(values or (), np.float32)
     if given.dtype not in (np.float32, np.float16):
         raise UnsupportedError(f"{what} of type {given.dtype}")
@@ -117,7 +122,7 @@ def by_names(
     of_leaves: tuple[Sequence[int], Sequence[int], Sequence[int], Numbers],
     targets: int,
 ) -> Trees:
-    """Trees whose nodes, leaves among them, have a number each in their tree; a tree begins with its first node.
+    """Returns trees from nodes with a number each in their tree. Leaves are nodes too. A tree begins with its first node.
 
     `of_leaves`: tree, node, target and weight.
     """
@@ -164,7 +169,7 @@ def by_names(
 
 
 class _Places:
-    """Where nodes are that are named by tree and number."""
+    """The positions of nodes, by tree and number."""
 
     def __init__(self, tree: Numbers, node: Numbers, *more: Numbers) -> None:
         yes, no, other_trees, other_nodes = more
@@ -188,9 +193,10 @@ class _Places:
 
 
 def expanded(it: Trees, members: Numbers) -> Trees:
-    """Trees without sets: a node that asks for a member becomes a chain that asks for one after the other, with one `yes`.
+    """Returns trees without set membership. A node that tests for a member of a set becomes a chain of nodes, one per member,
+    with the same `yes`.
 
-    `members` are those of all such nodes, each set ended by a NaN.
+    `members` are those of all such nodes, each set terminated by a NaN.
     """
     asking = np.flatnonzero(it.mode == MEMBER)
     ends = np.flatnonzero(np.isnan(members))

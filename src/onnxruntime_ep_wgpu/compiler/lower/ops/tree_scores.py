@@ -1,7 +1,7 @@
-"""The scores of trees: kernels that walk from a root to a leaf for each row, and add the weights of leaves.
+"""Scores of trees: kernels that walk from a root to a leaf for each row, and add the weights of leaves.
 
-Nodes and leaves are constants. Where all leaves of each tree have one target, an invocation walks some trees of a target for a row,
-and a reduction makes one of these parts. Otherwise each tree is walked once per row, and its leaf has a row of weights.
+Nodes and leaves are constants. If all leaves of each tree have one target, an invocation walks several trees of a target for
+a row, and a reduction combines these parts. Otherwise each tree is walked once per row, and its leaf has a row of weights.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from .features import rows_of
 from .reduction import reduce_axes
 from .tree_nodes import NOT_EQUAL, Numbers, Trees
 
-MOST_PARTS = 64  # of the trees of a target, which are reduced
-FEWEST_WALKED = 8  # trees by an invocation
+MOST_PARTS = 64  # of the trees of a target, which are then reduced
+FEWEST_WALKED = 8  # trees per invocation
 MOST_WEIGHTS = 1 << 27  # leaves times targets
-_COST = 64  # of a walk, which no reader repeats
+_COST = 64  # of a walk: high enough that no reader recomputes it
 
 
 @dataclass(frozen=True)
 class Combination:
-    """How weights become a score: the reduction, its expression in WGSL, and what changes no score."""
+    """The combination of weights to a score: the reduction, its expression in WGSL, and the neutral element."""
 
     reduction: str
     combine: str
@@ -45,7 +45,7 @@ COMBINATIONS = {
 
 
 def scores_of(b: Builder, x: Operand, trees: Trees, how: Combination) -> Operand:
-    """The combined weights of the leaves of all trees, (rows, targets); 0 where none has a weight."""
+    """Returns the combined weights of the leaves of all trees, (rows, targets); 0 where no leaf has a weight."""
     rows = rows_of(b, x)
     b.require(
         less_equal(trees.features, rows.shape[1]),
@@ -61,7 +61,7 @@ def scores_of(b: Builder, x: Operand, trees: Trees, how: Combination) -> Operand
 
 
 def target_of_trees(trees: Trees) -> Numbers | None:
-    """The target that all leaves of a tree have, by tree; None where one has leaves of several."""
+    """Returns the target of all leaves of a tree, by tree; None if a tree has leaves with several targets."""
     if trees.targets == 1:
         return np.zeros(trees.roots.size, np.int64)
     if np.unique(trees.leaf).size != trees.leaf.size:
@@ -90,7 +90,7 @@ def target_of_trees(trees: Trees) -> Numbers | None:
 
 
 def _by_target(b: Builder, x: Operand, trees: Trees, how: Combination, of_trees: Numbers) -> Operand:
-    """Trees in the order of their targets, as many for each: where there are fewer, with leaves that change nothing."""
+    """Walks trees ordered by target, with the same number for each target. Missing trees are leaves with a neutral weight."""
     counts = np.bincount(of_trees, minlength=trees.targets)
     count = int(counts.max())
     if count * trees.targets > MOST_WEIGHTS:
@@ -123,7 +123,7 @@ def _by_target(b: Builder, x: Operand, trees: Trees, how: Combination, of_trees:
 
 
 def _by_leaf(b: Builder, x: Operand, trees: Trees, how: Combination) -> Operand:
-    """The leaf of each tree, and the weights for each target that it has."""
+    """Computes the leaf of each tree, and gathers its weights for all targets."""
     if trees.leaves * trees.targets > MOST_WEIGHTS:
         raise UnsupportedError(f"{trees.leaves} leaves with weights for {trees.targets} targets")
     table = np.full((trees.leaves, trees.targets), how.neutral, np.float32)
@@ -156,13 +156,13 @@ def _by_leaf(b: Builder, x: Operand, trees: Trees, how: Combination) -> Operand:
 
 
 def _mode(trees: Trees) -> int:
-    """The comparison that all nodes make; -1 where they make several."""
+    """The comparison that all nodes use; -1 if there are several."""
     modes = np.unique(trees.mode)
     return int(modes[0]) if modes.size == 1 else -1
 
 
 def _operands(b: Builder, x: Operand, trees: Trees, roots: Numbers) -> dict[str, tuple[Operand, tuple[int, ...]]]:
-    # A comparison with NaN is false, but for that of numbers that differ.
+    # A comparison with NaN is false, except for inequality.
     missing = trees.missing | (trees.mode == NOT_EQUAL)
     nodes = np.zeros((max(1, trees.feature.size), 4), np.int32)
     if trees.feature.size:

@@ -1,4 +1,4 @@
-"""Ensembles of decision trees of `ai.onnx.ml`: TreeEnsemble, and TreeEnsembleRegressor and TreeEnsembleClassifier before it."""
+"""Ensembles of decision trees of `ai.onnx.ml`: TreeEnsemble, and the older TreeEnsembleRegressor and TreeEnsembleClassifier."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def tree_ensemble(
     aggregate_function: int = 1,
     post_transform: int = 0,
 ) -> Operand:
-    """(rows, targets). Leaves have one weight each."""
+    """Returns (rows, targets). Leaves have one weight each."""
     if not (0 <= aggregate_function < len(AGGREGATES) and 0 <= post_transform < len(TRANSFORMS)):
         raise UnsupportedError(f"the aggregate function {aggregate_function} with the transform {post_transform}")
     count, leaves = len(nodes_featureids), len(leaf_targetids)
@@ -88,7 +88,7 @@ def tree_ensemble(
 
 
 class NodeAttributes(TypedDict):
-    """The nodes of all trees, leaves among them: one element of each list for a node."""
+    """The nodes of all trees, including leaves: each list has one element per node."""
 
     nodes_treeids: list[int]
     nodes_nodeids: list[int]
@@ -99,7 +99,7 @@ class NodeAttributes(TypedDict):
 
 
 class EnsembleAttributes(NodeAttributes, total=False):
-    """What TreeEnsembleRegressor and TreeEnsembleClassifier have alike."""
+    """Attributes of both TreeEnsembleRegressor and TreeEnsembleClassifier."""
 
     nodes_values: list[float] | None
     nodes_values_as_tensor: Numbers | None
@@ -113,7 +113,7 @@ class EnsembleAttributes(NodeAttributes, total=False):
 def _ensemble(
     attributes: EnsembleAttributes, of_leaves: tuple[list[int], list[int], list[int], Numbers], targets: int
 ) -> Trees:
-    """The trees of an operator's attributes; `of_leaves` as in `by_names`."""
+    """Returns the trees of an operator's attributes. For `of_leaves` see `by_names`."""
     return by_names(
         attributes["nodes_treeids"],
         attributes["nodes_nodeids"],
@@ -147,7 +147,7 @@ def tree_ensemble_regressor(
     post_transform: PostTransform = "NONE",
     **attributes: Unpack[EnsembleAttributes],
 ) -> Operand:
-    """(rows, targets)."""
+    """Returns (rows, targets)."""
     leaf_weights = floats(target_weights, target_weights_as_tensor, "target_weights")
     trees = _ensemble(attributes, (target_treeids, target_nodeids, target_ids, leaf_weights), n_targets)
     base = _base(attributes)
@@ -169,7 +169,7 @@ def tree_ensemble_classifier(
     post_transform: PostTransform = "NONE",
     **attributes: Unpack[EnsembleAttributes],
 ) -> tuple[Operand, Operand]:
-    """Labels (rows) and scores (rows, classes)."""
+    """Returns labels (rows) and scores (rows, classes)."""
     labels = labels_of(classlabels_int64s, classlabels_strings, 2)
     leaf_weights = floats(class_weights, class_weights_as_tensor, "class_weights")
     trees = _ensemble(attributes, (class_treeids, class_nodeids, class_ids, leaf_weights), labels.size)
@@ -200,7 +200,7 @@ def _of_two_classes(
     positive: bool,
     which: int,
 ) -> tuple[Operand, Operand]:
-    """One score for two classes, as gradient boosting has it: weights of one class alone."""
+    """Returns one score for two classes, as in gradient boosting: there are weights of one class alone."""
     if which != 0 or base.size > 1 or transform == "PROBIT":
         raise UnsupportedError(
             f"two classes with weights for class {which} alone, {base.size} base values and the transform {transform}"
@@ -214,7 +214,7 @@ def _of_two_classes(
 
 
 def _all_scored(trees: Trees) -> bool:
-    """Whether each leaf has a weight for each class, or each class has trees of its own."""
+    """Whether each leaf has a weight for each class, or each class has separate trees."""
     if trees.leaf.size == trees.leaves * trees.targets:
         return True
     of_trees = target_of_trees(trees)
@@ -227,7 +227,7 @@ def _regressed(
     scores = scores_of(b, x, trees, COMBINATIONS[aggregate])
     if aggregate == "AVERAGE":
         scores = b.pointwise("x / n", {"x": scores}, scores.dtype, n=float(trees.roots.size))
-    # As the CPU provider, which takes no other number of base values, and adds none to a target that has no weight.
+    # As on the CPU provider, which ignores other numbers of base values, and adds none to a target without weights.
     if base.size == trees.targets:
         given = np.bincount(trees.target, minlength=trees.targets)
         if trees.targets > 1 and not np.all((given == 0) | (given == trees.leaves)) and target_of_trees(trees) is None:

@@ -1,7 +1,7 @@
 """Sliding windows over spatial axes: the geometry that convolution and pooling share.
 
-In: the attributes of a node and the spatial extents of its input. Out: a `Window`, whose pads and output extents are
-exact expressions of the input extents. Windows are (channel, tap) by position; axes are in ONNX order.
+In: the attributes of a node and the spatial extents of its input. Out: a `Window` with pads and output extents that are exact
+expressions of the input extents. Windows are (channel, tap) by position; axes are in ONNX order.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .choices import AutoPad, Flag
 
 
 class WindowAttributes(TypedDict, total=False):
-    """What every operator with windows has; for those with weights ONNX says the extents of a window twice, and `kernel_shape`
-    is the second time."""
+    """Attributes of every operator with windows. For operators with weights `kernel_shape` is redundant: the weights
+    determine the extents of a window too."""
 
     auto_pad: AutoPad
     dilations: list[int] | None
@@ -43,7 +43,7 @@ class ConvTransposeAttributes(ConvAttributes, total=False):
 
 
 def loops_of(extents: Sequence[int]) -> int:
-    """Iterations of nested loops over these extents, the outer ones counted too."""
+    """Iterations of nested loops over these extents, including those of outer loops."""
     return sum(math.prod(extents[: k + 1]) for k in range(len(extents)))
 
 
@@ -70,25 +70,25 @@ class Window:
 
     @property
     def is_padded(self) -> bool:
-        """False when every tap of every window is known to lie inside the input."""
+        """False if every tap of every window is known to be inside the input."""
         return any(self.may_leave(k) for k in range(self.rank))
 
     @property
     def overlap(self) -> bool:
-        """True when windows share elements."""
+        """True if windows share elements."""
         spans = ((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
         return any(s < span for s, span in zip(self.strides, spans, strict=True))
 
     def may_leave(self, k: int) -> bool:
-        """True when a tap of some window may lie outside the input along axis k."""
+        """True if a tap of some window may be outside the input along axis k."""
         span = (self.kernel[k] - 1) * self.dilations[k] + 1
         last = (self.outputs[k] - 1) * self.strides[k] + span
         beyond = self.ends[k] != 0 or self.rounds_up
         return self.begins[k] != 0 or (beyond and less_equal(last, self.inputs[k]) != 1)
 
     def view(self, x: View) -> View | None:
-        """x of shape (batch, channels, *inputs) seen as (batch, channels, *kernel, *outputs), or None when windows reach
-        into padding or an axis of x is not evenly spaced in memory."""
+        """Returns x of shape (batch, channels, *inputs) as a view (batch, channels, *kernel, *outputs). Returns None if
+        windows reach into the padding, or an axis of x is not evenly spaced in memory."""
         if self.is_padded:
             return None
         taps: list[Axis] = []
@@ -108,12 +108,12 @@ def _axis(extent: Dim, stride: Dim) -> Axis:
 
 
 def steps(attributes: WindowAttributes, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Strides and dilations, which are 1 where a node does not say them."""
+    """Returns strides and dilations, which are 1 by default."""
     return tuple(attributes.get("strides") or (1,) * rank), tuple(attributes.get("dilations") or (1,) * rank)
 
 
 def check_lengths(attributes: WindowAttributes, kernel: Sequence[int], rank: int) -> None:
-    """Raises UnsupportedError for attributes that are not what `rank` spatial axes need."""
+    """Raises UnsupportedError for attributes that do not fit `rank` spatial axes."""
     (strides, dilations), pads = steps(attributes, rank), attributes.get("pads")
     given = f"kernel {list(kernel)}, strides {list(strides)} and dilations {list(dilations)}"
     if not len(kernel) == len(strides) == len(dilations) == rank:
@@ -129,7 +129,7 @@ def check_lengths(attributes: WindowAttributes, kernel: Sequence[int], rank: int
 def window(
     b: Builder, inputs: Sequence[Dim], kernel: Sequence[int], attributes: WindowAttributes, ceil_mode: bool = False
 ) -> Window:
-    """The windows of a convolution or pooling; raises UnsupportedError on attributes that do not fit together."""
+    """Returns the windows of a convolution or pooling. Raises UnsupportedError for attributes that are inconsistent."""
     rank, pads, auto_pad = len(inputs), attributes.get("pads"), attributes.get("auto_pad", "NOTSET")
     strides, dilations = steps(attributes, rank)
     check_lengths(attributes, kernel, rank)
@@ -145,7 +145,7 @@ def window(
             ends[k] = total - begins[k]
         else:
             room = extent + begins[k] + ends[k] - span
-            least = 1 - strides[k] if ceil_mode else 0  # a window that begins inside counts, though it ends outside
+            least = 1 - strides[k] if ceil_mode else 0  # a window that begins inside counts, even if it ends outside
             b.require(
                 less_equal(least, room),
                 f"a window of {{}} is larger than the {{}} elements and their padding along spatial axis {k}",
@@ -164,8 +164,8 @@ def window(
 
 
 def constants(win: Window) -> dict[str, Any]:
-    """What directives of bodies know of windows: `RANK`, and per spatial axis `KERNEL0`, `STRIDE0`, `DILATION0` and `LEAVES0`,
-    whether a tap may lie outside the image."""
+    """Returns the constants of windows for directives of bodies: `RANK`, and per spatial axis `KERNEL0`, `STRIDE0`,
+    `DILATION0` and `LEAVES0`, whether a tap may be outside the image."""
     out: dict[str, Any] = {"RANK": win.rank}
     for k in range(win.rank):
         out |= {f"KERNEL{k}": win.kernel[k], f"STRIDE{k}": win.strides[k], f"DILATION{k}": win.dilations[k]}
@@ -174,7 +174,7 @@ def constants(win: Window) -> dict[str, Any]:
 
 
 def parameters(win: Window) -> dict[str, Dim]:
-    """The dims that bodies name `$in0`, `$out0`, `$begin0`, `$padded0` (the padded extent) and so on."""
+    """Returns the dims that bodies name `$in0`, `$out0`, `$begin0`, `$padded0` (the padded extent) and so on."""
     out: dict[str, Dim] = {}
     for k in range(win.rank):
         padded = win.inputs[k] + win.begins[k] + win.ends[k]
