@@ -1,3 +1,5 @@
-"""Compiled groups as drawings for people: `boxes` (what a Program's dispatches read and make, as boxes and lines), `layers` (where
-boxes lie) and `page` (one HTML file, made of page.css and page.js). Nothing here needs onnxruntime or a GPU.
+"""Draws compiled groups as HTML. Needs neither onnxruntime nor a GPU.
+
+`boxes` turns a Program's dispatches and tensors into boxes and lines, `layers` computes the layout, and `page` makes one HTML
+file with page.css and page.js.
 """

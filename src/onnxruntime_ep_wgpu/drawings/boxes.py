@@ -1,6 +1,7 @@
-"""A Program as boxes and lines: dispatches, inputs and outputs, and the tensors that go between them.
+"""A Program as boxes and lines: dispatches, inputs and outputs, and the tensors between them.
 
-In: a Program. Out: a `Drawing`. Invariant: a line goes from what wrote a value last to what reads it next, so lines point forward.
+In: a Program. Out: a `Drawing`. Invariant: a line goes from the last writer of a value to a later reader, so lines point
+forward.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ..records import dataclass
 
 @dataclass(frozen=True)
 class Box:
-    """`kind` is "kernel", "input" or "output". `facts` are shown on a click, `text` is WGSL."""
+    """`kind` is "kernel", "input" or "output". A click shows `facts` and `text`, which is WGSL."""
 
     title: str
     subtitle: str
@@ -27,7 +28,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Line:
-    """A tensor from box `source` to box `target`, by number; `label` is its type, shape and, where it is known, bytes."""
+    """A tensor from box `source` to box `target`, by index. `label` is its type, shape and, if known, its bytes."""
 
     source: int
     target: int
@@ -41,7 +42,7 @@ class Drawing:
 
 
 def drawn(program: Program) -> Drawing:
-    """The inputs that a dispatch or an output reads, the dispatches in running order, and the outputs."""
+    """Returns the drawing: used inputs, dispatches in execution order, and outputs."""
     boxes: list[Box] = []
     lines: dict[tuple[int, int, int], Line] = {}
     writers: dict[int, int] = {}
@@ -86,7 +87,7 @@ def drawn(program: Program) -> Drawing:
 
 
 def _used(boxes: list[Box], lines: list[Line]) -> Drawing:
-    """Without inputs that nothing reads: their shapes alone are used."""
+    """Removes inputs that no dispatch reads; only their shapes are used."""
     met = {it.source for it in lines} | {it.target for it in lines}
     kept = [k for k, box in enumerate(boxes) if k in met or box.kind != "input"]
     places = {old: new for new, old in enumerate(kept)}
@@ -96,7 +97,7 @@ def _used(boxes: list[Box], lines: list[Line]) -> Drawing:
 
 
 def described(value: Value) -> str:
-    """`float32[N, 3, 224, 224]`, and how large it is where that is known."""
+    """Returns `float32[N, 3, 224, 224]`, with the size in bytes if it is known."""
     shape = f"{value.dtype.label}[{', '.join(extent(it) for it in value.shape)}]"
     if not all(isinstance(it, int) for it in value.shape):
         return shape
@@ -104,7 +105,7 @@ def described(value: Value) -> str:
 
 
 def extent(dim: Postfix) -> str:
-    """A number, the name of a symbol, or `?` for what is calculated."""
+    """Returns a number, the name of a symbol, or `?` for a calculated extent."""
     if isinstance(dim, int):
         return str(dim)
     tokens: tuple[Any, ...] = tuple(dim)
@@ -113,7 +114,7 @@ def extent(dim: Postfix) -> str:
 
 
 def in_units(count: int) -> str:
-    """Bytes in the largest unit of which there is one."""
+    """Returns bytes in the largest unit that gives at least 1."""
     for size, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if count >= size:
             return f"{count / size:.3g} {unit}"

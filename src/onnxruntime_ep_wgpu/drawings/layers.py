@@ -1,7 +1,7 @@
-"""Where boxes lie: in rows from top to bottom, so that every line goes down; boxes of a row in an order with few crossings.
+"""Layout of boxes in rows from top to bottom, so that every line goes down, with few crossings.
 
-In: how many boxes there are, and lines as pairs that point forward. Out: `Layers`. The method is Sugiyama's, with the mean of
-neighbours for the order (Sugiyama, Tagawa and Toda, 1981).
+In: the number of boxes, and lines as pairs that point forward. Out: `Layers`. The method is Sugiyama's, with the mean of the
+neighbours' positions as order (Sugiyama, Tagawa and Toda, 1981).
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ SWEEPS = 4
 
 @dataclass(frozen=True)
 class Layers:
-    """`rows` has the boxes of each row in order; numbers from `count` on are places that a long line goes through. `ways` has for
-    each line all that it meets, from its source to its target, one in each row."""
+    """`rows` has the boxes of each row in order. Numbers from `count` on are waypoints of long lines.
+
+    `ways` has the path of each line: source, waypoints and target, one in each row."""
 
     rows: list[list[int]]
     ways: list[list[int]]
 
 
 def layers(count: int, lines: Sequence[tuple[int, int]]) -> Layers:
-    """A box lies below all that it reads, as high as that allows; what reads nothing lies just above its first reader."""
+    """Places a box below all boxes that it reads, as high as possible. A box without inputs is just above its first reader."""
     depth = _depths(count, lines)
     ways: list[list[int]] = []
     for source, target in lines:

@@ -1,6 +1,7 @@
-"""Compiled groups as one HTML file that needs nothing else: no network, no library. In: a report, the Programs. Out: the text.
+"""Compiled groups as a self-contained HTML file: no network, no library. In: a report, the Programs. Out: the text.
 
-Invariants: what names say is escaped in the drawing, and in the script's data JSON; a click shows the facts and the WGSL of a box.
+Invariants: all names are escaped in the drawing, and are JSON in the script's data. A click shows the facts and the WGSL of a
+box.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from ..tabular import html_table, printable, words
 from .boxes import Box, Drawing, drawn
 from .layers import layers
 
-WIDTH, HEIGHT, BESIDE, BELOW = 210, 40, 18, 40  # of a box, and the room between boxes, in pixels
-THROUGH = 12  # of the room that a line has beside boxes
-LETTERS = 32  # of a line in a box
+WIDTH, HEIGHT, BESIDE, BELOW = 210, 40, 18, 40  # of a box, and the gaps between boxes, in pixels
+THROUGH = 12  # the width for a line that passes between boxes
+LETTERS = 32  # the most characters of a line in a box
 
 _BODY = """<h1>{{title}}</h1>
 <p>{{facts}}</p>
@@ -40,7 +41,7 @@ def page(
     columns: Sequence[str],
     nodes: Sequence[Sequence[object]],
 ) -> str:
-    """The HTML text: a drawing of each Program, and a table of the nodes with these columns."""
+    """Returns the HTML text: a drawing of each Program, and a table of the nodes with these columns."""
     drawings = [drawn(program) for program in programs]
     data = [[{"facts": box.facts, "text": box.text} for box in it.boxes] for it in drawings]
     groups = "\n".join(_group(number, it) for number, it in enumerate(drawings))
@@ -68,7 +69,7 @@ def _drawing(number: int, it: Drawing) -> str:
     widths = [WIDTH] * len(it.boxes) + [THROUGH] * sum(len(way) - 2 for way in found.ways)
     wide = max((sum(widths[box] + BESIDE for box in row) for row in found.rows), default=0) + BESIDE
     high = len(found.rows) * (HEIGHT + BELOW) + BELOW
-    places: dict[int, tuple[float, float]] = {}  # of the middle of the upper side
+    places: dict[int, tuple[float, float]] = {}  # the middle of each box's upper edge
     for k, row in enumerate(found.rows):
         left = (wide - sum(widths[box] + BESIDE for box in row) + BESIDE) / 2
         for box in row:

@@ -1,6 +1,6 @@
-"""What is kept on disk for the next process, in the user's folder for caches.
+"""The cache on disk, in the user's cache folder.
 
-`folder` (where entries lie, whose they are, how many bytes), `entry` (one as bytes, checked). `plugin/store/` keeps what was
-compiled, `device/matrix_refusals.py` which matrix units of an adapter are wrong. An entry that is missing or damaged costs
-time, and nothing more.
+`folder` has the location, ownership and size limit of entries; `entry` is their checked byte format. `plugin/store/` stores
+compiled Programs, and `device/matrix_refusals.py` the faulty matrix units of an adapter. A missing or damaged entry costs time,
+nothing else.
 """

@@ -1,8 +1,7 @@
-"""An entry as bytes: a header in JSON and data behind it, under a digest of all of it.
+"""The byte format of an entry: a JSON header followed by data, under a digest of both.
 
-In: what is kept, and the key under which it is asked for. Out: bytes; of bytes, the same again. Invariant: bytes of which one was
-changed, that were cut off, or that were written under another key are an EntryError and never read as something else. Nothing of
-them is executed.
+In: the content and its key. Out: bytes, and the same content from them. Invariants: changed or truncated bytes, or an entry of
+another key, raise EntryError and are never misread. Nothing in an entry is executed.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _ALIGNED = 16
 
 
 class EntryError(ValueError):
-    """An entry is damaged, or not the one that was asked for."""
+    """An entry is damaged, or belongs to another key."""
 
 
 _OF_OTHERS = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError, struct.error)
@@ -31,7 +30,7 @@ _OF_OTHERS = (KeyError, IndexError, TypeError, ValueError, AttributeError, Recur
 
 @contextmanager
 def understood() -> Iterator[None]:
-    """What reads bytes of anybody in the `with` raises an EntryError for all that Python raises of a form that they do not have."""
+    """Turns Python's errors about malformed data in the `with` into EntryErrors. For code that reads untrusted bytes."""
     try:
         yield
     except EntryError:
@@ -42,8 +41,10 @@ def understood() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Entry:
-    """`facts` are digests of constants, by name, that have to be the same; `about` says to people what it is of; `data` are bytes
-    that `content` counts from their beginning."""
+    """An entry of the cache.
+
+    `facts` maps constants to digests that must match. `about` describes the entry to users. `content` has offsets into
+    `data`."""
 
     kind: str
     facts: Mapping[str, str]
@@ -53,7 +54,7 @@ class Entry:
 
 
 def written(key: str, entry: Entry) -> bytes:
-    """The bytes of an entry."""
+    """Returns the bytes of an entry."""
     header = {"key": key, "kind": entry.kind, "facts": entry.facts, "content": entry.content, "about": entry.about}
     text = json.dumps(header, separators=(",", ":")).encode()
     rest = struct.pack("<II", FORMAT, len(text)) + text
@@ -62,7 +63,7 @@ def written(key: str, entry: Entry) -> bytes:
 
 
 def read(data: bytes, key: str | None, *kinds: str) -> Entry:
-    """The entry with this key, of one of these kinds; any where that is None. Raises EntryError."""
+    """Reads an entry of this key and one of these kinds; a key of None accepts any. Raises EntryError."""
     if data[:8] != _MAGIC:
         raise EntryError("it is no entry of a cache")
     rest = memoryview(data)[40:]

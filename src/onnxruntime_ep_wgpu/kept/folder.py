@@ -1,9 +1,14 @@
-"""The folder of entries: where it is, whether it is ours alone, how much it holds.
+"""The folder of cache entries: its location, its access rights and its size limit.
 
-In: the environment, names and bytes. Out: bytes that were written under a name, or None. Invariants: nothing here raises OSError: a
-disk that is full, read-only or away costs the caching alone. An entry appears whole or not at all, whatever process ends when. A
-folder or a file that another user can write is not read. At most `most` bytes stay; those that were used last. An entry may have a
-second file, which readers map: large constants. It goes with the entry.
+In: the environment, names and bytes. Out: the bytes stored under a name, or None.
+
+Invariants:
+
+- Nothing here raises OSError. A full, read-only or missing disk only disables the cache.
+- An entry appears completely or not at all, even if a process is killed.
+- A folder or file that another user can write is not read.
+- At most `most` bytes stay: the most recently used entries.
+- An entry may have a second file for large constants, which readers map. It is removed with the entry.
 """
 
 from __future__ import annotations
@@ -24,24 +29,24 @@ VARIABLE = "WGPU_EP_CACHE"
 OFF = "off"
 NAME = "onnxruntime-ep-wgpu"
 SUFFIX, APART_SUFFIX = ".wgpucache", ".wgpuweights"
-MOST_BYTES = 512 << 20  # of all entries
+MOST_BYTES = 512 << 20  # limit of all entries
 MOST_ENTRY_BYTES = 32 << 20
-MOST_APART_BYTES = MOST_BYTES // 2  # of the second file of an entry
-_KEPT_PART = 0.75  # after removing
-_ABANDONED = 3600  # seconds after which an unfinished file is taken for one of a process that was killed
-# Names of ours: other files of the folder are not counted, read or removed.
+MOST_APART_BYTES = MOST_BYTES // 2  # limit of an entry's second file
+_KEPT_PART = 0.75  # of the limit that eviction leaves
+_ABANDONED = 3600  # seconds after which an unfinished file is assumed to belong to a killed process
+# The package's own file names. Other files in the folder are not counted, read or removed.
 _ENTRY = re.compile(r"([0-9a-f]{64})\.wgpu(cache|weights)")
 _PARTIAL = re.compile(r"\.[0-9a-f]{40}\.[0-9a-f]{8}\.partial")
 
 
 def folder_path() -> str | None:
-    """Where entries lie, by WGPU_EP_CACHE and the rules of the system; None where there is to be no cache."""
+    """Returns the folder of entries, from WGPU_EP_CACHE or the system's conventions; None if the cache is turned off."""
     asked = os.environ.get(VARIABLE, "").strip()
-    if asked.lower() in (OFF, "0"):  # as other variables are turned off; `./0` is a folder
+    if asked.lower() in (OFF, "0"):  # 0 turns it off, as for other variables; `./0` is a folder
         return None
     if asked:
         place = os.path.expanduser(asked)
-        with suppress(OSError):  # the current folder is gone: then there is none beside it either
+        with suppress(OSError):  # the current folder may have been deleted
             place = os.path.abspath(place)
         return os.path.join(place, "programs")
     if sys.platform == "win32":
@@ -56,7 +61,7 @@ def folder_path() -> str | None:
 
 @dataclass(frozen=True)
 class Kept:
-    """An entry: `nbytes` are those of all its files, `used` is when it was last read or written, in seconds since 1970."""
+    """An entry. `nbytes` is the size of all its files, `used` the time of the last read or write in seconds since 1970."""
 
     name: str
     nbytes: int
@@ -64,14 +69,14 @@ class Kept:
 
 
 class Folder:
-    """The entries at a path. `problem` says why it is not used, "" where it is."""
+    """The entries at a path. `problem` is the reason why the folder cannot be used, else ""."""
 
     def __init__(self, path: str, most: int = MOST_BYTES) -> None:
         self.path, self.most = path, most
         self.problem = ""
 
     def read(self, name: str, *, used: bool = True) -> bytes | None:
-        """The bytes of an entry; None where there is none, or it is not ours. Without `used` it stays as old as it was."""
+        """Returns the bytes of an entry, or None if it is missing or not private. Without `used`, its age does not change."""
         if not self._is_ours():
             return None
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -96,7 +101,7 @@ class Folder:
         return data
 
     def write(self, name: str, data: bytes) -> bool:
-        """Whether an entry was written; the oldest ones make room for it."""
+        """Writes an entry, and evicts the oldest ones if necessary. Returns whether it was written."""
         if len(data) > MOST_ENTRY_BYTES or not self._is_ours(make=True):
             return False
         try:
@@ -109,11 +114,13 @@ class Folder:
         return True
 
     def apart(self, name: str) -> str:
-        """The path of the second file of an entry, which may be there."""
+        """Returns the path of an entry's second file, which may not exist."""
         return os.path.join(self.path, name + APART_SUFFIX)
 
     def write_apart(self, name: str, parts: Iterable[bytes | memoryview]) -> bool:
-        """Whether the second file of an entry that is written next was written. It is on the disk then: no reader checks it."""
+        """Writes an entry's second file, before the entry. Returns whether it was written.
+
+        The file is flushed to the disk, because readers do not verify it."""
         if not self._is_ours(make=True):
             return False
         try:
@@ -126,11 +133,11 @@ class Folder:
         return True
 
     def remove(self, name: str) -> bool:
-        """Whether an entry is gone."""
+        """Removes an entry. Returns whether it is gone."""
         return self._unlink(self._path(name)) and self.remove_apart(name)
 
     def remove_apart(self, name: str) -> bool:
-        """Whether the second file of an entry is gone."""
+        """Removes the second file of an entry. Returns whether it is gone."""
         return self._unlink(self.apart(name))
 
     def _unlink(self, path: str) -> bool:
@@ -144,13 +151,13 @@ class Folder:
         return True
 
     def entries(self) -> list[Kept]:
-        """What is there, the one that was used last at the end."""
+        """Returns all entries, the most recently used one last."""
         found, apart = self._files()
         kept = [Kept(name, nbytes + apart.get(name, (0, 0.0))[0], used) for name, (nbytes, used) in found.items()]
         return sorted(kept, key=lambda it: it.used)
 
     def _files(self) -> tuple[dict[str, tuple[int, float]], dict[str, tuple[int, float]]]:
-        """The sizes and times of entries and of their second files, by name."""
+        """Returns the sizes and times of entries and of their second files, by name."""
         found: dict[str, dict[str, tuple[int, float]]] = {"cache": {}, "weights": {}}
         with suppress(OSError, ValueError), os.scandir(self.path) as items:
             for it in items:
@@ -161,7 +168,7 @@ class Folder:
         return found["cache"], found["weights"]
 
     def clear(self) -> int:
-        """Removes every entry, and gives the number of those that are gone."""
+        """Removes every entry, and returns how many are gone."""
         if not self._is_ours():
             return 0
         gone = [self.remove(it.name) for it in self.entries()]
@@ -183,7 +190,8 @@ class Folder:
         self._remove_unfinished(_ABANDONED)
 
     def _remove_unfinished(self, age: float) -> None:
-        """Removes what processes left that were killed so many seconds ago: files under other names, second files alone."""
+        """Removes leftovers of killed processes that are older than `age` seconds: unfinished files and orphaned second
+        files."""
         entries, apart = self._files()
         for name, (_, written) in apart.items():
             if name not in entries and written <= time.time() - age:
@@ -196,7 +204,7 @@ class Folder:
                             os.unlink(it.path)
 
     def _is_ours(self, make: bool = False) -> bool:
-        """Whether the folder is there and no other user can write to it."""
+        """Returns whether the folder exists and no other user can write to it."""
         try:
             if make and not os.path.lexists(self.path):
                 os.makedirs(os.path.dirname(self.path), exist_ok=True)
@@ -205,7 +213,7 @@ class Folder:
             found = os.lstat(self.path)
         except (OSError, ValueError) as error:
             if isinstance(error, FileNotFoundError) and not make:
-                return False  # nothing was kept yet
+                return False  # nothing is stored yet
             self.problem = f"{self.path} cannot be used: {getattr(error, 'strerror', None) or error}"
             return False
         if not stat.S_ISDIR(found.st_mode):
@@ -218,5 +226,5 @@ class Folder:
 
 
 def _is_private(found: os.stat_result) -> bool:
-    """Whether a file is ours, and no other user can write to it; elsewhere than on POSIX the profile of the user says so."""
+    """Returns whether this user owns a file and no other user can write it. Outside POSIX, the user's profile ensures that."""
     return os.name != "posix" or (found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))

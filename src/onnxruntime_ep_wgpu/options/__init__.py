@@ -1,10 +1,12 @@
-"""Provider options: `table` has them, `kinds` says what values one can take, `types` is the table as types for editors; fields of
-settings say which they are made of (`fields.py` of the package). Here they are checked.
+"""Provider options and their validation.
 
-In: options as text, in layers: the defaults that a program sets, the environment's, a session's own. Out: `Options`,
-checked. Invariant: an unknown key or a value outside the domain raises OptionError, which names the key, the value and
-the nearest key or the valid values; an option is never ignored silently (`effect` says so in the documentation, and the log
-when it is set).
+`table` defines them, `kinds` has their types of values, and `types` is the same table as Python types for editors. Fields of
+settings name the options that set them (`fields.py` of the package).
+
+In: options as text, in layers: defaults set by the program, the environment's, a session's own. Out: validated `Options`.
+Invariants: an unknown key or an invalid value raises OptionError with the key, the value, and the nearest key or the valid
+values. No option is ignored silently: its `effect` in the documentation, and a log line when it is set, say that it does
+nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from .types import ProviderOptions
 
 @dataclass(frozen=True)
 class Options:
-    """Checked options of one session. `given` is what was set in any layer, as text."""
+    """The validated options of one session. `given` has the options that any layer set, as text."""
 
     values: Mapping[str, Any]
     given: Mapping[str, str]
@@ -31,26 +33,26 @@ class Options:
         return self.values[key]
 
     def without_effect(self) -> list[str]:
-        """The keys that were set to something that does not happen in this version."""
+        """Returns the keys that are set to a value without effect in this version."""
         return [key for key, text in self.given.items() if OPTIONS[key].changes_nothing(text)]
 
     def warnings(self) -> list[str]:
-        """A line for each of these."""
+        """Returns a warning for each of these."""
         return [f"option {key}={self.given[key]!r} has no effect in this version" for key in self.without_effect()]
 
 
 @dataclass(frozen=True)
 class Layer:
-    """Options from one place; `source` names it in errors, "" for the session's own."""
+    """Options from one source. `source` names it in errors; it is "" for the session's own."""
 
     source: str
     given: Mapping[str, str]
 
 
 def parse(given: Mapping[str, str], defaults: Sequence[Layer] = ()) -> Options:
-    """Checks options. `given` wins over `defaults`, later defaults over earlier ones.
+    """Validates options. `given` overrides `defaults`, and later defaults override earlier ones.
 
-    Raises OptionError for the first wrong key or value, in a layer that is overruled too.
+    Raises OptionError for the first wrong key or value, even if a later layer overrides it.
     """
     values = {key: option.parse(option.default) for key, option in OPTIONS.items()}
     texts: dict[str, str] = {}
@@ -62,7 +64,7 @@ def parse(given: Mapping[str, str], defaults: Sequence[Layer] = ()) -> Options:
 
 
 def require(key: str, where: str = "") -> Option:
-    """The option of this key. Raises OptionError with the nearest key; `where` goes behind the unknown one."""
+    """Returns the option of a key. Raises OptionError with the nearest key; `where` is appended to the unknown one."""
     option = OPTIONS.get(key)
     if option is None:
         raise OptionError(
@@ -89,10 +91,10 @@ _program_defaults: dict[str, str] = {}
 
 
 def set_default_options(**options: Unpack[ProviderOptions]) -> None:
-    """Sets what sessions use that do not set an option themselves, from now on and in this process.
+    """Sets defaults for all sessions that this process creates from now on.
 
-    Replaces the defaults that were set before: without arguments, the built-in ones hold again. A session's own options
-    win; these win over the environment's configuration. Raises OptionError, and then changes nothing.
+    Replaces earlier defaults; without arguments, the built-in ones apply again. A session's own options override these, and
+    these override the environment's configuration. Raises OptionError for a wrong option, and then changes nothing.
     """
     texts = {key: as_text(key, value, " (set_default_options)") for key, value in options.items()}
     parse({}, [Layer("set_default_options", texts)])
@@ -101,14 +103,15 @@ def set_default_options(**options: Unpack[ProviderOptions]) -> None:
 
 
 def program_defaults() -> Layer:
-    """What `set_default_options` set."""
+    """Returns the defaults from `set_default_options`."""
     return Layer("set_default_options", _program_defaults)
 
 
 def as_text(key: str, value: Any, source: str = "") -> str:
-    """A Python value as the text of an option: flags become 1 and 0, several names become lines. Raises OptionError for an unknown
-    key, and for a value of a type that the option does not take: nothing is made text that only looks like one. `source` goes
-    behind the key."""
+    """Returns a Python value as an option's text: flags become 1 and 0, several names become lines.
+
+    Raises OptionError for an unknown key, and for a value of a wrong type; there is no implicit conversion to text. `source` is
+    appended to the key in messages."""
     option = require(key, f"{source} with the value {cut(value)}")
     try:
         return option.text(value)

@@ -1,5 +1,5 @@
-"""What an option can be: a flag, a choice, a number, an address, a path, names; how its text becomes a value, or a ValueError, and
-which Python values become its text, or a TypeError."""
+"""The kinds of options: flags, choices, numbers, addresses, paths, names. Each kind parses text to a value, or raises
+ValueError, and converts Python values to text, or raises TypeError."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_EFFECT = "none yet"
 
 
 def integer_text(value: Any) -> str:
-    """Text as it is, and integers, numpy's too, in decimals. True is no number."""
+    """Returns text unchanged, and integers, including numpy's, in decimal. Rejects bools."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -35,7 +35,7 @@ def path_text(value: Any) -> str:
 
 
 def lines_text(value: Any) -> str:
-    """A name or several, one per line."""
+    """Returns one name, or several as lines."""
     if isinstance(value, str):
         return value
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
@@ -45,11 +45,11 @@ def lines_text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Option:
-    """One option. `domain` describes the valid values; `parse` turns text into a value or raises ValueError, and `text` turns a
-    Python value into text or raises TypeError for one of a type that the option does not take.
+    """An option. `domain` describes the valid values.
 
-    `inert` are values that ask for something and change nothing: the log says so when one is set. When the option has no
-    effect at all, that is every value but the default.
+    `parse` turns text into a value or raises ValueError. `text` turns a Python value into text, or raises TypeError for a wrong
+    type. `inert` are values without effect; the log has a line when one is set. If the option itself has no effect, that is
+    every value but the default.
     """
 
     key: str
@@ -62,12 +62,12 @@ class Option:
     text: Callable[[Any], str] = integer_text
 
     def changes_nothing(self, text: str) -> bool:
-        """Whether setting this value asks for something that does not happen."""
+        """Returns whether setting this value has no effect."""
         return text in self.inert or (self.effect.startswith(NO_EFFECT) and text != self.default)
 
 
 class RefusedValue(ValueError):
-    """A value that is well formed, with the reason why it cannot be granted."""
+    """A well-formed value that this provider cannot support; the message is the reason."""
 
 
 def flag(key: str, default: str, help: str, effect: str = NO_EFFECT, inert: tuple[str, ...] = ()) -> Option:
@@ -85,7 +85,7 @@ def choice(
     inert: tuple[str, ...] = (),
     refused: Mapping[str, str] | None = None,
 ) -> Option:
-    """One of `values`, or the default, which may be empty; `refused` gives the reason for each that cannot be granted."""
+    """An option with one of `values`, or the default, which may be empty. `refused` maps unsupported values to reasons."""
 
     def parse(text: str) -> str:
         if refused and text in refused:
@@ -98,12 +98,12 @@ def choice(
 def number(
     key: str, low: int, high: int | None, default: str, help: str, effect: str = NO_EFFECT, also: int | None = None
 ) -> Option:
-    """An integer from `low` to `high`, or the single value `also`."""
+    """An option with an integer from `low` to `high`, or the single value `also`."""
     limits = f"{low} or more" if high is None else f"{low} to {high}"
     domain = f"an integer, {limits}" if also is None else f"an integer, {also} or {limits}"
 
     def parse(text: str) -> int:
-        # Unlike int(): no spaces, signs or underscores.
+        # Stricter than int(): no spaces, signs or underscores.
         if not (text.isascii() and text.isdigit()):
             raise ValueError(text)
         value = int(text)
@@ -119,7 +119,7 @@ def cache(key: str, default: str, what: str, effect: str) -> Option:
 
 
 def foreign(key: str, what: str, lacks: str) -> Option:
-    """The address of an object that only another WebGPU implementation has: 0, or an error with the reason."""
+    """An option with the address of an object that only another WebGPU implementation has. Only 0 is accepted."""
 
     def parse(text: str) -> int:
         if not (text.isascii() and text.isdigit()):
@@ -133,7 +133,7 @@ def foreign(key: str, what: str, lacks: str) -> Option:
 
 
 def address(key: str, help: str) -> Option:
-    """The address of an object of the wgpu-native library that is loaded."""
+    """An option with the address of an object of the loaded wgpu-native library."""
     effect = "both addresses, as `device_options()` gives them; an unknown one, or one alone, is an error"
     return replace(number(key, 0, 2**64 - 1, "0", help, effect), domain="an address as a decimal number; 0 is none")
 

@@ -1,4 +1,4 @@
-"""Every provider option: its key, the values it takes, its default, what it does. `types.py` has the same as types for editors."""
+"""The table of provider options: key, valid values, default and effect. `types.py` has the same as types for editors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The provider options as types, for editors and type checkers: `session(model, ...)` completes and checks them.
+"""The provider options as types, for completion and checks of `session(model, ...)` in editors and type checkers.
 
-The table in `table.py` is what counts at run time; a test compares the two.
+At run time, `table.py` counts; a test compares the two.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CacheMode: TypeAlias = Literal["disabled", "lazyRelease", "simple", "bucket"]
 
 
 class ProviderOptions(TypedDict, total=False):
-    """Every option of a session, as Python values or as text. docs/options.md says what each does."""
+    """Every option of a session, as Python values or as text. docs/options.md describes their effects."""
 
     preferredLayout: Literal["NCHW", "NHWC"]
     enableGraphCapture: Flag

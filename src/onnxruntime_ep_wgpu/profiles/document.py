@@ -1,7 +1,7 @@
-"""One HTML file that needs nothing else: no network, no library. In: a body, a style sheet, a script and its data. Out: the text.
+"""Builds a self-contained HTML file: no network, no library. In: a body, a style sheet, a script and its data. Out: the text.
 
-Invariants: the data is JSON in an element that the script reads, and no text of it becomes an element or a script; the page's
-policy allows this one script.
+Invariants: the data is JSON in an element that the script reads, and no text in it can become an element or a script. The
+page's content security policy allows only this script.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any
 
 
 def document(body: str, values: Mapping[str, str], *, style: str, script: str, name: str, data: Any) -> str:
-    """The HTML text. `body` has a `{{key}}` for each of `values`, which are HTML; "title" is one of them. `name` is the id of the
-    element that has the data."""
+    """Returns the HTML text. `body` has a `{{key}}` for each of `values`, which are HTML; "title" is one of them.
+
+    `name` is the id of the element with the data."""
     script = f"\n{script}"
     shell = (files(__package__) / "document.html").read_text(encoding="utf-8").replace("{{body}}", body)
     digest = b64encode(sha256(script.encode()).digest()).decode()
@@ -27,10 +28,10 @@ def document(body: str, values: Mapping[str, str], *, style: str, script: str, n
 
 
 def filled(template: str, values: Mapping[str, str]) -> str:
-    """The template with each `{{name}}` replaced, all in one pass: what a value has in such braces stays text."""
+    """Replaces each `{{name}}` in one pass, so that such braces within a value stay text."""
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: values[mark[1]], template)
 
 
 def script_json(value: Any) -> str:
-    """JSON for an element `script`. Without "<", HTML sees neither the end of the element nor the start of a comment in it."""
+    """Returns JSON for a `script` element. "<" is escaped, so HTML finds neither the end of the element nor a comment."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=True, default=str).replace("<", "\\u003c")

@@ -1,6 +1,6 @@
-"""A profile as one list of events, wherever it came from. In: ONNX Runtime's JSON, or spans. Out: `Timeline`.
+"""A profile as one list of events from any source. In: ONNX Runtime's JSON, or spans. Out: `Timeline`.
 
-Invariant: times are microseconds from the first event on, and events are in the order of their begin.
+Invariant: times are microseconds since the first event, and events are sorted by their begin.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ..records import dataclass
 from ..trace import GPU_THREAD, KINDS, Span
 
 RUN = "run"  # the kind of a whole run of a session
-# ONNX Runtime makes text of every arg; these are numbers.
+# ONNX Runtime converts every arg to text; these are numbers.
 NUMBERS = ("flops", "bytes", "dispatch", "dispatches")
-# What ONNX Runtime says of a node and people read; the rest is about its thread pools and arenas.
+# Args of nodes that are useful to users. The others are about thread pools and arenas.
 _SHOWN = ("op_name", "provider", "input_type_shape", "output_type_shape")
 
 
 @dataclass(frozen=True)
 class Event:
-    """`begin` and `duration` in microseconds; `thread` is the system's number, GPU_THREAD for the GPU."""
+    """`begin` and `duration` are in microseconds. `thread` is the system's thread id, or GPU_THREAD."""
 
     kind: str
     name: str
@@ -40,8 +40,9 @@ class Event:
 
 @dataclass(frozen=True)
 class Timeline:
-    """`events` have what happened, in microseconds; `facts` are shown to people: model, device, versions. Peaks are per second;
-    None where they were not measured. `lacks` says what the profile does not have, and why."""
+    """`events` are the profile, in microseconds. `facts` are for display: model, device, versions.
+
+    Peaks are per second, None if not measured. `lacks` describes missing data and the reason."""
 
     events: Sequence[Event] = field(repr=False)
     facts: Mapping[str, str] = field(default_factory=dict)
@@ -55,25 +56,25 @@ class Timeline:
 
     @property
     def steady(self) -> list[Event]:
-        """The events after the first run, which compiles and plans; all of them when there was one run only."""
+        """The events after the first run, which compiles and plans; all events if there is only one run."""
         runs = self.runs
         return [event for event in self.events if event.begin >= runs[0].end] if len(runs) > 1 else list(self.events)
 
     @property
     def steady_runs(self) -> int:
-        """How many runs `steady` covers."""
+        """The number of runs in `steady`."""
         return max(1, len(self.runs) - 1)
 
 
 def from_spans(spans: Iterable[Span]) -> list[Event]:
-    """The events of a recorder's spans."""
+    """Returns the events of a recorder's spans."""
     return _from_zero(
         Event(it.kind, it.name, it.begin / 1e3, (it.end - it.begin) / 1e3, it.thread, dict(it.args)) for it in spans
     )
 
 
 def from_ort(path: Path) -> list[Event]:
-    """The events of a profile that ONNX Runtime wrote. Raises InputError when it is something else."""
+    """Reads the events of ONNX Runtime's profile. Raises InputError if the file is something else."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(found, dict) and "traceEvents" in found:

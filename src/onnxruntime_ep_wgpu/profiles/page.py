@@ -1,7 +1,7 @@
-"""A profile as one HTML file that needs nothing else: no network, no library. In: a profile. Out: the text.
+"""A profile as a self-contained HTML file: no network, no library. In: a profile. Out: the text.
 
-Invariants: everything about the profile but its title is in the JSON of the element `profile`, which the page's script draws;
-no text of a profile becomes an element or a script, whatever its names are.
+Invariants: all data except the title is JSON in the element `profile`, which the page's script draws. No text of a profile can
+become an element or a script, whatever its names are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .tables import BEYOND, by_dispatch, by_kernel, by_operator, summary
 
 
 def data(profile: Timeline) -> dict[str, Any]:
-    """What the page shows; equal args of events are written once."""
+    """Returns the page's data. Equal args of events are stored once."""
     places: dict[str, int] = {}
     known: list[Any] = []
     rows = []
@@ -47,10 +47,10 @@ def data(profile: Timeline) -> dict[str, Any]:
 
 
 def page(profile: Timeline) -> str:
-    """The HTML text."""
+    """Returns the HTML text."""
     body, style, script = (
         (files(__package__) / f"page.{it}").read_text(encoding="utf-8") for it in ("html", "css", "js")
     )
     title = f"{PurePath(profile.facts.get('model', 'profile')).name} on {profile.facts.get('device', 'a GPU')}"
-    shown = html.escape(title.encode(errors="replace").decode())  # names of files need not be UTF-8
+    shown = html.escape(title.encode(errors="replace").decode())  # file names may be invalid UTF-8
     return document(body, {"title": shown}, style=style, script=script, name="profile", data=data(profile))

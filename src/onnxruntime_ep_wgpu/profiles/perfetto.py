@@ -1,6 +1,6 @@
-"""A profile as a trace that Perfetto (ui.perfetto.dev) and chrome://tracing open: Chrome's trace event format.
+"""A profile in Chrome's trace event format, for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
-Invariant: one track per thread of the CPU and one for the GPU, each with a name.
+Invariant: there is one named track per CPU thread, and one for the GPU.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ GPU_TRACK = 1
 
 
 def trace(profile: Timeline) -> dict[str, Any]:
-    """The trace as data for `json.dump`."""
-    # The GPU first; a thread's own number stays, unless it is the GPU's here.
+    """Returns the trace as data for `json.dump`."""
+    # The GPU's track comes first. A thread keeps its own number, unless it collides with the GPU's.
     tracks = {GPU_THREAD: (GPU_TRACK, f"GPU {profile.facts.get('device', '')}".strip())}
     for event in profile.events:
         if event.thread not in tracks:

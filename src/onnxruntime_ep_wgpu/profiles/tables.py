@@ -1,6 +1,6 @@
-"""Where the time went. In: a profile. Out: rows by operator, kernel and dispatch, and a summary, per run.
+"""Tables of a profile. In: a profile. Out: rows by operator, kernel and dispatch, and a summary, per run.
 
-Invariant: rates are counted work by measured time (see `passes/cost.py`), so what overlaps or is not counted lowers them.
+Invariant: rates are counted work divided by measured time (`passes/cost.py`), so overlapping or uncounted work lowers them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ BEYOND = (
 
 @dataclass(frozen=True)
 class Row:
-    """Dispatches of one operator, kernel or place, or nodes on the CPU. Times in microseconds per run, rates per second.
+    """The dispatches of one operator, kernel or place, or nodes on the CPU. Times in microseconds per run, rates per second.
 
-    `of_peak` is the share of the adapter's peak that is reached, of arithmetic or of memory, whichever is more; `bound`
-    says which. None where there is no peak to compare with; above 1 see BEYOND.
+    `of_peak` is the fraction of the adapter's peak, for arithmetic or memory, whichever is larger; `bound` names it. It is None
+    without a known peak. For values above 1, see BEYOND.
     """
 
     name: str
@@ -39,15 +39,15 @@ class Row:
 
     @property
     def beyond(self) -> bool:
-        """Whether the row shows more than the peak, which BEYOND explains."""
-        return self.of_peak is not None and self.of_peak >= 1.005  # what is shown as more than 100 %
+        """Whether the row shows more than the peak; BEYOND explains this."""
+        return self.of_peak is not None and self.of_peak >= 1.005  # displayed as more than 100 %
 
 
 COLUMNS = ("operator", "on", "calls", "time", "of GPU time", "FLOP/s", "B/s", "of peak")
 
 
 def operator_rows(profile: Timeline) -> list[list[object]]:
-    """The operators as a table with COLUMNS shows them."""
+    """Returns the operators as rows for COLUMNS."""
     return [_shown(row) for row in by_operator(profile)]
 
 
@@ -59,12 +59,12 @@ def _shown(row: Row) -> list[object]:
 
 
 def which_runs(runs: int) -> str:
-    """What the times are of."""
+    """Describes the runs that the times cover."""
     return "per run, without the first" if runs > 1 else "of the only run" if runs else "no whole run is in the profile"
 
 
 def shown_rate(number: float) -> str:
-    """A rate with three digits and the prefix of its unit; "" for none."""
+    """Returns a rate with three digits and a unit prefix; "" for 0."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= 0.9995 * factor:
             return f"{number / factor:.3g} {prefix}"
@@ -76,7 +76,7 @@ def shown_time(microseconds: float) -> str:
 
 
 def by_operator(profile: Timeline) -> list[Row]:
-    """Fused operators count together: one kernel computes them. Nodes of the CPU provider follow from their own events."""
+    """Returns rows by operator. Fused operators share a row, because one kernel computes them. Nodes on the CPU follow."""
     return _rows(profile, lambda it: (it.args.get("operators") or it.name,)) + _on_cpu(profile)
 
 
@@ -85,14 +85,14 @@ def by_kernel(profile: Timeline) -> list[Row]:
 
 
 def by_dispatch(profile: Timeline) -> list[Row]:
-    """One row per place in a program and set of shapes."""
+    """Returns one row per dispatch of a program and set of shapes."""
     return _rows(
         profile, lambda it: (it.name, it.args.get("partition"), it.args.get("dispatch"), it.args.get("outputs"))
     )
 
 
 def per_run(number: int, runs: int) -> int | float:
-    """So many in `runs` runs: a whole number where every run has as many."""
+    """Returns a count per run, as an integer if it is the same in every run."""
     return number / runs if number % runs else number // runs
 
 
@@ -143,7 +143,7 @@ def _on_cpu(profile: Timeline) -> list[Row]:
 
 
 def summary(profile: Timeline) -> dict[str, Any]:
-    """Times in microseconds: a run, and the GPU's part of it; how much was computed and moved per run."""
+    """Returns times of a run and of its GPU part in microseconds, and the work and memory traffic per run."""
     dispatches = [event for event in profile.steady if event.kind == "dispatch"]
     runs = [event for event in profile.steady if event.kind == "run"]
     count = profile.steady_runs

@@ -1,17 +1,22 @@
-"""Many requests on several devices: of this process, and of the nodes of a Ray cluster.
+"""Serves many requests on several devices of this process, or on the nodes of a Ray cluster.
 
     with SessionPool("model.onnx", max_batch=16, max_wait=0.005) as pool:     # a session on every GPU of this process
         future = pool.submit({"x": x})                                         # a concurrent.futures.Future
         for outputs in pool.map({"x": x} for x in images): ...                # in order
 
-Files, in the order data flows: `clock` (time, which tests make up), `requests` (one request and its future), `batching` (which
-requests are one run, and how results are taken apart), `waiting` (the bounded queue), `runner` (a session on a device that
-is made anew when the device is lost), `statistics`, `workers` (a thread per device), `pool`.
+Files, in the order data flows:
 
-For Ray, with the extra `ray`: `on_ray` (the device that Ray assigned, models from its object store), `ray_data` (a class for
+- `clock`: time, replaceable in tests
+- `requests`: a request and its future
+- `batching`: joins requests to a batch and splits the results
+- `waiting`: the bounded queue
+- `runner`: a session that is reopened when its device is lost
+- `statistics`, `workers` (a thread per device), `pool`
+
+For Ray, with the extra `ray`: `on_ray` (the assigned device, models from the object store), `ray_data` (a class for
 `map_batches`), `ray_serve` (a deployment).
 
-Nothing is imported before it is used, and Ray by its users alone.
+Modules are imported on first use, and Ray only by the modules that need it.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
     from .statistics import DeviceStatistics as DeviceStatistics
     from .statistics import PoolStatistics as PoolStatistics
 
-# What the imports above are at run time; a test compares the two.
+# The same names for lazy imports at run time. A test compares the two lists.
 _PLACES = {
     "DeviceStatistics": "statistics",
     "PoolStatistics": "statistics",
@@ -39,7 +44,7 @@ _PLACES = {
 __all__ = sorted(_PLACES)
 
 
-if not TYPE_CHECKING:  # a type checker knows the names from above, and that there are no others
+if not TYPE_CHECKING:  # type checkers use the imports above, and report any other name
 
     def __getattr__(name: str) -> Any:
         if name not in _PLACES:

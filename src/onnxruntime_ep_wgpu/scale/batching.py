@@ -1,11 +1,11 @@
-"""Which requests can be one run: those that differ along the first axis alone.
+"""Joins requests to a batch along the first axis.
 
-In: the inputs and outputs of a session. Out: a `BatchAxis`, which joins the inputs of requests and takes the outputs apart. The
-first axis of every input and output has to be one symbolic dimension, as ["batch", 128] and ["batch", "sequence"] have; what
-has not is refused by name, because nothing else says that an axis counts rows.
+In: the inputs and outputs of a session. Out: a `BatchAxis`, which joins the inputs of requests and splits the outputs. The
+first axis of every input and output must be the same symbolic dimension, as in ["batch", 128] and ["batch", "sequence"]. Other
+models are refused with the tensor's name, because only the symbol shows that an axis counts rows.
 
-Rows have to be independent of each other, which shapes do not say: a model that is normalised over its first axis calculates other
-values in a batch.
+Rows must be independent of each other. Shapes do not show that: a model that normalises over its first axis gives other values
+in a batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WAY = "max_batch=1 runs each request alone"
 
 
 class BatchAxis:
-    """The dimension along which requests are joined. Raises BatchError, which names what has another first axis."""
+    """The dimension along which requests are joined. Raises BatchError that names a tensor with another first axis."""
 
     def __init__(self, session: Any, output_names: Sequence[str] | None = None) -> None:
         inputs = session.get_inputs()
@@ -46,8 +46,9 @@ class BatchAxis:
         self._outputs = tuple(it.name for it in outputs)
 
     def measure(self, feeds: Feeds) -> tuple[dict[str, np.ndarray], Hashable, int]:
-        """The inputs as arrays, the kind of the request and its rows. Raises InputError for a name that is missing or that no
-        input has, and for different numbers of rows."""
+        """Returns the inputs as arrays, the request's kind and its number of rows.
+
+        Raises InputError for missing or unknown names, and for different numbers of rows."""
         if set(feeds) != set(self._inputs):
             missing = ", ".join(map(repr, sorted(set(self._inputs) - set(feeds))))
             unknown = ", ".join(map(repr, sorted(set(feeds) - set(self._inputs))))
@@ -67,14 +68,15 @@ class BatchAxis:
         return arrays, kind, rows[self._inputs[0]]
 
     def join(self, several: Sequence[Feeds]) -> Feeds:
-        """The inputs of several requests of one kind, as those of one run."""
+        """Joins the inputs of several requests of one kind."""
         if len(several) == 1:
             return several[0]
         return {name: np.concatenate([feeds[name] for feeds in several]) for name in self._inputs}
 
     def split(self, outputs: Outputs, rows: Sequence[int]) -> list[Outputs]:
-        """The outputs of each request, whose numbers of rows are given; none keeps the memory of the others. Raises BatchError
-        when an output has not all rows."""
+        """Splits the outputs into those of each request, which have `rows` rows. Copies them, so none keeps the others' memory.
+
+        Raises BatchError if an output lacks rows."""
         if len(rows) == 1:
             return [outputs]
         ends = np.cumsum(rows)
@@ -88,5 +90,5 @@ class BatchAxis:
 
 
 def _first(value: Any) -> str:
-    """The name of the first dimension of an input or output; "" where it has none."""
+    """Returns the name of the first dimension of an input or output; "" if it has none."""
     return value.shape[0] if value.shape and isinstance(value.shape[0], str) else ""

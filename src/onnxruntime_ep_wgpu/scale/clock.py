@@ -1,6 +1,6 @@
-"""What time it is, and waiting for what may happen before a time. Everything here that depends on time asks a `PoolClock`.
+"""Time and waiting. All time-dependent code in this folder uses a `PoolClock`, which tests replace.
 
-In: a condition, whose lock the caller holds, and a time. Out: when something happened or the time came.
+In: a condition, with its lock held by the caller, and a time. Out: a return at a notification or at that time.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Protocol
 
 
 class PoolClock(Protocol):
-    """Seconds that never go back."""
+    """A monotonic clock in seconds."""
 
     def now(self) -> float: ...
 
     def wait(self, condition: threading.Condition, until: float | None) -> None:
-        """Waits for a notification of the condition, or until a time; it may also return earlier."""
+        """Waits for a notification of the condition, or until a time. It may also return earlier."""
 
 
 class RealClock:
-    """That of the machine."""
+    """The machine's monotonic clock."""
 
     def now(self) -> float:
         return time.monotonic()

@@ -1,8 +1,8 @@
-"""What actors of Ray ask: the device that Ray assigned, and a model from its object store.
+"""Ray support for actors: the assigned device, and models from the object store.
 
-Ray numbers the GPUs of a node and gives an actor that asks for `num_gpus` the numbers of its own. It hides the others from CUDA,
-which Vulkan does not heed: every actor sees all adapters of the node. So the k-th GPU is the k-th adapter of hardware here.
-Where the order of the two differs, as it may, actors still have different GPUs.
+Ray numbers the GPUs of a node, and assigns numbers to an actor that requests `num_gpus`. It hides the others from CUDA, but
+Vulkan ignores that: every actor sees all adapters of the node. So the k-th GPU is mapped to the k-th hardware adapter. The two
+orders may differ, but actors still have different GPUs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .runner import Runner
 
 
 def library() -> Any:
-    """Ray. Raises ImportError, saying how to install it."""
+    """Returns the module ray. Raises ImportError with installation advice."""
     try:
         import ray
     except ImportError as error:
@@ -29,8 +29,10 @@ def library() -> Any:
 def runner_of(
     model: Any, device: Any, output_names: Sequence[str] | None, batches: bool, options: dict[str, Any]
 ) -> Runner:
-    """A session in an actor. `model` is what `session()` takes, or a reference to bytes in Ray's object store; `device` is what it
-    takes, None for the assigned one."""
+    """Creates a session in an actor.
+
+    `model` is that of `session()`, or a reference to bytes in Ray's object store. `device` is that of `session()`; None means
+    the assigned one."""
     ray = library()
     if isinstance(model, ray.ObjectRef):
         model = ray.get(model)
@@ -39,18 +41,19 @@ def runner_of(
 
 
 def assigned_numbers(ray: Any) -> list[str]:
-    """Those of the GPUs that Ray assigned to this actor; none outside of actors, and for those that ask for none."""
+    """Returns the numbers of the GPUs assigned to this actor; [] outside of actors, and for actors that request none."""
     return list(ray.get_runtime_context().get_accelerator_ids().get("GPU", [])) if ray.is_initialized() else []
 
 
 def assigned(numbers: Sequence[str], found: Sequence[Any]) -> Any:
-    """The device of an actor whose GPUs have these numbers, None for any. Raises DeviceError when there is no such adapter: Ray
-    counts GPUs by what their vendors' tools report, or by what `ray start --num-gpus` says."""
+    """Returns the device for an actor's GPU numbers, None for any device. Raises DeviceError if there is no such adapter.
+
+    Ray counts GPUs by vendor tools, or by `ray start --num-gpus`."""
     hardware = [it for it in found if "software" not in it.ep_metadata]
     if not numbers:
         return None
     if len(hardware) == 1 and len(numbers) == 1 and not numbers[0].isdecimal():
-        return hardware[0]  # a GPU that is known by a longer name is the only one
+        return hardware[0]  # a GPU with an identifier instead of a number is the only one
     if numbers[0].isdecimal() and int(numbers[0]) < len(hardware):
         return hardware[int(numbers[0])]
     names = ", ".join(it.ep_metadata["name"] for it in found)

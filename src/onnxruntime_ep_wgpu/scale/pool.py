@@ -1,8 +1,8 @@
 """Sessions on several devices of this process, behind one queue.
 
 In: a model and devices; requests, each with the inputs of a run. Out: the outputs of each, as futures or in order. Invariants:
-every request that was taken ends with its outputs, with its error, or cancelled; a pool that is closed, forgotten or left to the
-end of the process ends its threads.
+every accepted request ends with its outputs, with an error, or cancelled. A pool ends its threads when it is closed, when it is
+garbage-collected, and at the end of the process.
 """
 
 from __future__ import annotations
@@ -34,21 +34,24 @@ _open: LiveSet[SessionPool] = LiveSet()
 
 
 class SessionPool:
-    """Sessions of one model on several devices; each request goes to the one that is free first.
+    """Sessions of one model on several devices. Each request goes to the first free one.
 
-    `model` is what `session()` takes: a path or bytes; or a function of a device which makes the session, for one with
-    SessionOptions of its own. `devices` are what `session(device=...)` takes; an entry that is there twice gets two sessions. By
-    default they are all adapters of this process, those of software only where there is no other. `options`, `free_dimensions` and
-    `allow_cpu_only` are those of `session()`, and `output_names` those outputs that requests get, in this order.
+    - `model`: a path or bytes, as for `session()`; or a function from a device to a session, for custom SessionOptions.
+    - `devices`: as for `session(device=...)`. A device that is listed twice gets two sessions. By default, all adapters of this
+      process; software adapters only if there is no other.
+    - `options`, `free_dimensions`, `allow_cpu_only`: as for `session()`.
+    - `output_names`: the outputs of each request, in this order.
+    - `max_batch`: above 1, requests are joined to one run along their first axis, up to so many rows. They must have equal
+      types and equal sizes of other axes. A request with more rows runs alone.
+    - `max_wait`: seconds that a batch waits for more requests, counted from its oldest one.
+    - `queue_size`: the number of requests that may wait. If the queue is full, `submit` waits for room (`overflow="block"`) or
+      raises QueueFullError ("raise").
 
-    `max_batch` above 1 joins requests to one run along their first axis, up to so many rows: those that have equal types and equal
-    sizes of other axes. A request of more rows runs alone. A batch waits `max_wait` seconds for more requests, counted from its
-    oldest one. The first axis of every input and output has to be the same symbolic dimension; another is a BatchError that names
-    it. Rows must not depend on each other in the model.
+    Batching requires that the first axis of every input and output is the same symbolic dimension; otherwise BatchError names
+    the tensor. Rows must not depend on each other in the model.
 
-    `queue_size` requests may wait; when they do, `submit` waits for room (`overflow="block"`) or raises QueueFullError ("raise").
-    Where a batch fails, each of its requests is run alone, so that one fails alone. When a device is lost its session is made anew
-    and the batch is run once more. A device that cannot be opened again leaves the pool, and others take its requests.
+    If a batch fails, each of its requests runs alone, so that only faulty ones fail. If a device is lost, its session is
+    reopened and the batch runs once more. A device that cannot be reopened leaves the pool, and others take its requests.
 
     All methods may be called from any thread. Raises OptionError, BatchError, and what `session()` raises.
     """
@@ -88,26 +91,28 @@ class SessionPool:
         _open.add(self)
 
     def submit(self, feeds: Mapping[str, Any]) -> Future[list[Any]]:
-        """Queues a request: arrays by the names of inputs. The future gives a list of arrays, as `session.run` does, or raises what
-        the run raised; `future.cancel()` takes a request out that has not begun. The arrays must not be changed before.
+        """Queues a request: arrays by input name. Returns a future of the list of output arrays, as `session.run` returns it.
 
-        Raises QueueFullError, PoolClosedError, and InputError for inputs that cannot be in a batch, with names.
+        The future raises the run's error; `future.cancel()` removes a request that has not started. The arrays must not change
+        before the future is done. Raises QueueFullError, PoolClosedError, and InputError for inputs that do not fit a batch.
         """
         return self._put(feeds, self._blocks)
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
-        """The outputs of one request; other threads' requests may be in the same batch."""
+        """Runs one request and returns its outputs. Requests of other threads may be in the same batch."""
         future = self.submit(feeds)
         try:
             return future.result()
         finally:
-            future.cancel()  # when waiting was interrupted
+            future.cancel()  # if the wait was interrupted
 
     def map(self, requests: Iterable[Mapping[str, Any]], *, return_exceptions: bool = False) -> Iterator[Any]:
-        """The outputs of requests in their order, each a list of arrays. At most as many are read ahead as may wait or run;
-        they are cancelled when the iteration ends early. It waits where the queue is full, whatever `overflow` says.
+        """Yields the outputs of requests in order, each a list of arrays.
 
-        A request that fails raises its error at its place, or, with `return_exceptions`, gives the error as its result.
+        Reads ahead at most as many requests as may wait or run, and cancels these if the iteration ends early. Waits if the
+        queue is full, regardless of `overflow`.
+
+        A failed request raises its error in its turn or, with `return_exceptions`, yields the error as its result.
         """
         ahead: deque[Future[Outputs]] = deque()
 
@@ -138,7 +143,7 @@ class SessionPool:
         return request.future
 
     def statistics(self) -> PoolStatistics:
-        """What the pool has done until now."""
+        """Returns the pool's counters so far."""
         queue = self._waiting
         with queue.changed:
             devices = tuple(worker.statistics for worker in self._workers)
@@ -157,7 +162,7 @@ class SessionPool:
             )
 
     def close(self, *, cancel: bool = False) -> None:
-        """Takes no more requests, and waits until those that wait have run; `cancel` cancels them instead. Again: nothing."""
+        """Stops accepting requests, and waits until queued ones have run; `cancel` cancels them. Further calls do nothing."""
         self._waiting.close(cancel)
         for worker in self._workers:
             worker.join()
@@ -171,7 +176,7 @@ class SessionPool:
 
 @atexit.register
 def _close_all() -> None:
-    """Threads that run a model while Python ends would end the process badly."""
+    """Closes all pools. A thread that runs a model while Python shuts down would crash the process."""
     for pool in _open:
         if os.getpid() == pool._process:
             pool.close(cancel=True)
@@ -191,7 +196,7 @@ def _check(max_batch: Any, max_wait: Any, queue_size: Any, overflow: Any) -> Non
 def _opens(
     model: Any, options: dict[str, Any], free_dimensions: Mapping[str, int] | None, allow_cpu_only: bool
 ) -> Callable[[Any], Any]:
-    """What makes a session on a device."""
+    """Returns the function from a device to a session."""
     if not callable(model):
         from ..api.session import session
 
@@ -206,7 +211,7 @@ def _opens(
 
 
 def _usual() -> list[Any]:
-    """Calculating on the CPU beside a GPU would only delay the requests that it gets."""
+    """Returns the default devices. Software adapters are excluded beside a GPU, as they would only delay requests."""
     from ..api.devices import devices
 
     found = devices()

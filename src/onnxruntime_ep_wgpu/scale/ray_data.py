@@ -1,7 +1,7 @@
-"""A model on the batches of a dataset of Ray: `dataset.map_batches(Predictor, ...)`.
+"""Runs a model on the batches of a Ray dataset: `dataset.map_batches(Predictor, ...)`.
 
-In: batches as dicts of arrays. Out: the same with the outputs of the model. Invariant: an actor whose device is lost ends, so that
-Ray starts another one, on the same node or elsewhere, and gives it the batch again.
+In: batches as dicts of arrays. Out: the same with the outputs of the model. Invariant: an actor ends when its device is lost,
+so that Ray starts a new one, on any node, and gives it the batch again.
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ class Predictor:
         dataset.map_batches(Predictor, fn_constructor_kwargs={"model": "model.onnx"}, batch_size=64, num_gpus=1,
                             compute=ray.data.ActorPoolStrategy(size=8), max_restarts=3, max_task_retries=3)
 
-    `model` is a path that every node has, bytes, or `ray.put` of bytes, which each node fetches once. `device` is what
-    `session(device=...)` takes; by default the GPU that Ray assigned. `columns` says which column is which input, where names
-    differ: {"input": "image"}. `output_names` are the outputs that become columns, by default all of them; `keep` the columns that
-    remain, by default all that are no inputs. The other arguments are those of `session()`.
+    - `model`: a path that exists on every node, bytes, or `ray.put` of bytes, which each node fetches once.
+    - `device`: as for `session(device=...)`; by default the GPU that Ray assigned.
+    - `columns`: maps inputs to columns if their names differ: {"input": "image"}.
+    - `output_names`: the outputs that become columns, by default all.
+    - `keep`: the columns to keep, by default all that are not inputs.
+    - The other arguments are those of `session()`.
 
-    The first axis of every input and output has to be the same symbolic dimension. Raises BatchError, and what `session()` raises.
+    The first axis of every input and output must be the same symbolic dimension. Raises BatchError, and what `session()`
+    raises.
 
-    Ray restarts an actor that ended because its device was lost, and runs its batch again, as often as `max_restarts` and
-    `max_task_retries` say. Without these arguments `map_batches` does so without end.
+    If the device is lost, Ray restarts the actor and repeats its batch, up to `max_restarts` and `max_task_retries` times.
+    Without these arguments, `map_batches` repeats without limit.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class Predictor:
         self._failure: DeviceError | None = None
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Runs the model. Raises InputError for a column that is missing, and what the run raises."""
+        """Runs the model on a batch. Raises InputError for a missing column, and what the run raises."""
         for name, column in self._columns.items():
             if column not in batch:
                 raise InputError(
@@ -80,13 +83,13 @@ class Predictor:
         )
 
     def check_health(self) -> None:
-        """Raises what happened to the device, if it was lost."""
+        """Raises the device's error if it was lost."""
         if self._failure is not None:
             raise self._failure
 
 
 def _end_actor(error: DeviceLostError) -> None:
-    """Ends the process of an actor as a crash does: after `ray.actor.exit_actor` Ray starts no other one. Elsewhere nothing."""
+    """Ends an actor's process like a crash; after `ray.actor.exit_actor`, Ray would not restart it. Does nothing elsewhere."""
     ray = library()
     if not ray.is_initialized() or ray.get_runtime_context().get_actor_id() is None:
         return

@@ -1,8 +1,8 @@
-"""A model as a deployment of Ray Serve, whose replicas join requests that arrive together.
+"""Deploys a model on Ray Serve, with replicas that batch concurrent requests.
 
 In: requests by handle, as arrays by name, or by HTTP, as a file of `numpy.savez`. Out: the outputs by name, in the same form.
-Invariants: a request that fails fails alone; when a device is lost, the requests at hand run on a session that is made anew,
-and the replica says that it is not healthy, so that Serve puts another one in its place.
+Invariants: a faulty request does not fail others. If the device is lost, current requests run on a reopened session, and the
+replica reports itself as unhealthy, so that Serve replaces it.
 """
 
 from __future__ import annotations
@@ -34,22 +34,25 @@ def application(
     allow_cpu_only: bool = False,
     **options: Unpack[ProviderOptions],
 ) -> Any:
-    """An application for `serve.run`: `serve.run(application("model.onnx", max_batch=16, max_wait=0.005))`.
+    """Returns an application for `serve.run`: `serve.run(application("model.onnx", max_batch=16, max_wait=0.005))`.
 
-    `model` is a path that every node has, bytes, or `ray.put` of bytes. Each replica has an actor with `num_gpus` GPUs and one
-    session on the GPU that Ray assigned, or on `device`. `max_batch` and `max_wait` are those of `@serve.batch`: up to so many
-    requests are joined, and the first one waits so many seconds for others. They are joined as in SessionPool. `deployment`
-    has more arguments of `serve.deployment`, {"num_replicas": 8}. The other arguments are those of `session()`.
+    - `model`: a path that exists on every node, bytes, or `ray.put` of bytes.
+    - `num_gpus`: the GPUs of each replica's actor.
+    - `device`: by default the GPU that Ray assigned. Each replica has one session on it.
+    - `max_batch`, `max_wait`: those of `@serve.batch`: the limit of joined requests, and the seconds that the first one waits
+      for others. Requests are joined as in SessionPool.
+    - `deployment`: further arguments of `serve.deployment`, {"num_replicas": 8}.
+    - The other arguments are those of `session()`.
 
-    `handle.infer.remote({"x": array})` gives the outputs by name. By HTTP a request is what `numpy.savez` writes, and so is the
-    answer; what is wrong with a request is an answer with status 400.
+    `handle.infer.remote({"x": array})` returns the outputs by name. By HTTP, request and response are files of `numpy.savez`,
+    and an invalid request gets status 400. Raises ImportError without Ray.
     """
     library()
     from ray import serve
 
     usual = {
         "name": "Server",
-        "max_ongoing_requests": max(5, 2 * max_batch),  # a batch waits while another one runs
+        "max_ongoing_requests": max(5, 2 * max_batch),  # one batch waits while another one runs
         "ray_actor_options": {"num_gpus": num_gpus},
     }
     made = serve.deployment(Server, **(usual | dict(deployment or {})))
@@ -58,7 +61,7 @@ def application(
 
 
 class Server:
-    """A replica: what `application` deploys."""
+    """A replica, as `application` deploys it."""
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class Server:
         self._batched: Any = serve.batch(max_batch_size=max_batch, batch_wait_timeout_s=max_wait)(self._answer)
 
     async def infer(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs of one request by name. Raises InputError, and what the run raises."""
+        """Returns the outputs of one request by name. Raises InputError, and what the run raises."""
         axis = self._runner.axis
         outcome = await self._batched(Request(feeds) if axis is None else Request(*axis.measure(feeds)))
         if isinstance(outcome, Exception):
@@ -86,14 +89,14 @@ class Server:
         return dict(zip(self._outputs, outcome, strict=True))
 
     async def __call__(self, request: Any) -> Any:
-        """A request of HTTP: starlette's Request and Response."""
+        """Handles an HTTP request: starlette's Request in, Response out."""
         from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
         from starlette.responses import Response
 
         try:
             with np.load(io.BytesIO(await request.body()), allow_pickle=False) as arrays:
                 feeds = dict(arrays)
-        except Exception as error:  # whatever numpy says of other bytes
+        except Exception as error:  # numpy raises many types for invalid bytes
             return Response(f"the body is no file of numpy.savez: {error}", 400, media_type="text/plain")
         try:
             outputs = await self.infer(feeds)
@@ -104,7 +107,7 @@ class Server:
         return Response(answer.getvalue(), media_type="application/octet-stream")
 
     async def _answer(self, requests: list[Request]) -> list[Outputs | Exception]:
-        """The outputs of several requests; the event loop goes on, so that health checks are answered."""
+        """Runs several requests on a thread, so that the event loop still answers health checks."""
         return await asyncio.to_thread(self._run, requests)
 
     def _run(self, requests: list[Request]) -> list[Outputs | Exception]:
@@ -114,7 +117,7 @@ class Server:
         while batch := groups.take(0.0, at_once=True):
             try:
                 found = self._runner.run([it.feeds for it in batch], [it.rows for it in batch])
-            except Exception as error:  # no session can be made
+            except Exception as error:  # the session cannot be reopened
                 self._failure = DeviceError(f"no session can be made again: {error}")
                 found = [self._failure] * len(batch)
             outcomes |= {id(request): outcome for request, outcome in zip(batch, found, strict=True)}
@@ -125,6 +128,6 @@ class Server:
         return [outcomes[id(request)] for request in requests]
 
     def check_health(self) -> None:
-        """Raises when the device was lost: then Serve replaces the replica."""
+        """Raises if the device was lost; then Serve replaces the replica."""
         if self._failure is not None:
             raise self._failure

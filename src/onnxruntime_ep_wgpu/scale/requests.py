@@ -1,4 +1,4 @@
-"""One request: its inputs, its future, and which others may be in a batch with it."""
+"""A request: its inputs, its future, and its batching key."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ Outputs = list[Any]
 
 @dataclass(eq=False)
 class Request:
-    """`feeds` are inputs by name, `rows` their size along the batch axis, `since` the time of its arrival in seconds. Requests of
-    one `kind` may be one batch; one of the kind None runs alone. `started`: it was taken, and its future is running."""
+    """A request. `feeds` are inputs by name, `rows` is their size along the batch axis, `since` is the arrival time in seconds.
+
+    Requests of the same `kind` may share a batch; one with kind None runs alone. `started` is set when a thread takes it."""
 
     feeds: Feeds
     kind: Hashable | None = None
@@ -24,6 +25,6 @@ class Request:
     future: Future[Outputs] = field(default_factory=Future)
 
     def starts(self) -> bool:
-        """False when it was cancelled before."""
+        """Marks the request as running. Returns False if it was cancelled before."""
         self.started = self.started or self.future.set_running_or_notify_cancel()
         return self.started

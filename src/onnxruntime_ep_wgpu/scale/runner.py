@@ -1,7 +1,7 @@
-"""A session on one device, which runs several requests at once and is made anew when the device was lost.
+"""A session on one device that runs batches of requests, and is reopened when the device is lost.
 
-In: the inputs of requests. Out: of each its outputs or its error. Invariants: a request that fails fails alone: where a batch
-does, each of its requests is run alone; the loss of a device fails a request only when it happens twice in a row.
+In: the inputs of requests. Out: the outputs or the error of each. Invariants: a faulty request does not fail others, because
+after a failed batch each request runs alone. The loss of a device fails a request only if it happens twice in a row.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from .requests import Feeds, Outputs
 
 
 class Runner:
-    """`opens` makes the session; `batches` says that requests are joined. Raises what `opens` does, and BatchError for a model
-    whose requests cannot be joined."""
+    """Owns a session. `opens` creates it; `batches` enables joined requests.
+
+    Raises the errors of `opens`, and BatchError if the model does not support batches."""
 
     def __init__(
         self, opens: Callable[[], Any], output_names: Sequence[str] | None = None, batches: bool = False
@@ -27,13 +28,12 @@ class Runner:
         self.reopened = 0
 
     def run(self, several: Sequence[Feeds], rows: Sequence[int]) -> list[Outputs | Exception]:
-        """The outputs of requests that may be one run, whose numbers of rows are given. Raises what making the session anew
-        raises."""
+        """Returns the outputs or the error of each request of a batch with `rows` rows. Raises if reopening fails."""
         if self.session is None:
             self.reopen()
         outcome = self.attempt(several, rows)
         if isinstance(outcome, DeviceLostError):
-            del outcome  # its traceback holds the session
+            del outcome  # its traceback refers to the session
             self.reopen()
             outcome = self.attempt(several, rows)
         if not isinstance(outcome, Exception):
@@ -44,7 +44,7 @@ class Runner:
         return [self.run([feeds], [count])[0] for feeds, count in zip(several, rows, strict=True)]
 
     def attempt(self, several: Sequence[Feeds], rows: Sequence[int]) -> list[Outputs] | Exception:
-        """One run: the outputs of all, or the error of all."""
+        """Runs a batch once. Returns the outputs of all, or one error for all."""
         try:
             if self.axis is None:
                 return [self.session.run(self._names, several[0])]
@@ -53,7 +53,7 @@ class Runner:
             return error
 
     def reopen(self) -> None:
-        """Makes the session anew; the old one gives its memory back before."""
+        """Reopens the session; the old one is freed first."""
         self.session = None
         self.session = self._opens()
         self.reopened += 1

@@ -1,4 +1,4 @@
-"""What a pool has done so far, in numbers."""
+"""Counters of a pool."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from ..records import dataclass
 
 @dataclass(frozen=True)
 class DeviceStatistics:
-    """Of one session: `name` is the device's, `batches` are runs of `requests` with `rows` altogether, `busy_seconds` the time of
-    these runs. `failed` of the requests ended with an error, `reopened` is how often the session was made anew, and `available`
-    says that it takes requests."""
+    """Counters of one session.
+
+    - `name`: the device's name.
+    - `batches`: the number of runs, with `requests` and `rows` in total.
+    - `failed`: requests that ended with an error.
+    - `reopened`: how often the session was reopened.
+    - `busy_seconds`: the total time of the runs.
+    - `available`: whether the session takes requests.
+    """
 
     name: str
     batches: int
@@ -23,8 +29,9 @@ class DeviceStatistics:
 
 @dataclass(frozen=True)
 class PoolStatistics:
-    """Numbers of requests: `submitted` is the sum of `waiting`, `running`, `completed`, `failed` and `cancelled`; `refused`
-    ones found the queue full. `waited_seconds` is the sum of their times in the queue."""
+    """Numbers of requests. `submitted` is the sum of `waiting`, `running`, `completed`, `failed` and `cancelled`.
+
+    `refused` requests found a full queue. `waited_seconds` is the total time in the queue."""
 
     submitted: int
     waiting: int

@@ -1,9 +1,8 @@
 """The bounded queue of requests, from which devices take batches.
 
-In: requests of some kind, each with its rows and the time of its arrival. Out: batches, each of one kind, in the order of their
-oldest requests. A batch is complete when it has `max_batch` rows, when its oldest request has waited `max_wait` seconds, and
-when the queue is closed. Invariants: a request that is cancelled leaves the queue at once; one that was taken ends with a result
-or an error.
+In: requests with their kind, rows and arrival time. Out: batches of one kind each, in the order of their oldest requests. A
+batch is complete when it has `max_batch` rows, when its oldest request has waited `max_wait` seconds, or when the queue is
+closed. Invariants: a cancelled request leaves the queue at once, and a taken one ends with a result or an error.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from .requests import Outputs, Request
 
 @dataclass
 class _Group:
-    """The waiting requests of one kind, in the order of arrival."""
+    """The waiting requests of one kind, in order of arrival."""
 
     requests: deque[Request] = field(default_factory=deque)
     rows: int = 0
 
 
 class Groups:
-    """Requests by kind, without threads and clock."""
+    """Waiting requests by kind. Has no lock and no clock of its own."""
 
     def __init__(self, max_batch: int, max_wait: float) -> None:
         self._max_batch, self._max_wait = max_batch, max_wait
@@ -39,7 +38,7 @@ class Groups:
         self._add([request]).requests.append(request)
 
     def put_back(self, batch: list[Request]) -> None:
-        """Requests that were taken are first again."""
+        """Puts a batch that was taken back to the front."""
         self._add(batch).requests.extendleft(reversed(batch))
 
     def _add(self, batch: list[Request]) -> _Group:
@@ -49,7 +48,7 @@ class Groups:
         return group
 
     def remove(self, request: Request) -> bool:
-        """Whether the request was here."""
+        """Removes a request. Returns whether it was here."""
         group = self._groups.get(request.kind)
         if group is None or request not in group.requests:
             return False
@@ -58,7 +57,7 @@ class Groups:
         return True
 
     def take(self, now: float, at_once: bool = False) -> list[Request]:
-        """The complete batch with the oldest request; `at_once` takes one that is not complete. Empty when there is none."""
+        """Takes the complete batch with the oldest request, or with `at_once` an incomplete one. Empty if there is none."""
         complete = [
             (group.requests[0].since, kind, group)
             for kind, group in self._groups.items()
@@ -83,7 +82,7 @@ class Groups:
             del self._groups[kind]
 
     def next_due(self) -> float | None:
-        """When the first batch is complete if nothing more arrives."""
+        """Returns the time when the next batch becomes complete without new arrivals."""
         return min((self._due(kind, group) for kind, group in self._groups.items()), default=None)
 
     def _due(self, kind: Hashable, group: _Group) -> float:
@@ -91,7 +90,7 @@ class Groups:
         return group.requests[0].since + (0.0 if full else self._max_wait)
 
     def clear(self) -> list[Request]:
-        """Takes all requests."""
+        """Removes and returns all requests."""
         left = [request for group in self._groups.values() for request in group.requests]
         self._groups.clear()
         self.size = 0
@@ -99,7 +98,7 @@ class Groups:
 
 
 class Waiting:
-    """The queue with its lock, for `takers` threads that take batches. `size` is how many requests may wait."""
+    """The queue with its lock, for `takers` threads that take batches. At most `size` requests may wait."""
 
     def __init__(self, size: int, groups: Groups, clock: PoolClock, takers: int) -> None:
         self.changed = threading.Condition()
@@ -111,7 +110,7 @@ class Waiting:
         return self._groups.size
 
     def put(self, request: Request, block: bool) -> None:
-        """Appends a request. Where the queue is full it waits for room, or raises QueueFullError. Raises PoolClosedError."""
+        """Appends a request. If the queue is full, waits for room or raises QueueFullError. Raises PoolClosedError."""
         with self.changed:
             while self._closed is None and self._groups.size >= self._size:
                 if not block:
@@ -130,7 +129,7 @@ class Waiting:
         request.future.add_done_callback(lambda future: self._forget(request, future))
 
     def _forget(self, request: Request, future: Future[Outputs]) -> None:
-        """Makes room when a request was cancelled."""
+        """Removes a cancelled request, which makes room."""
         if not future.cancelled():
             return
         with self.changed:
@@ -138,17 +137,17 @@ class Waiting:
             self.cancelled += removed
             self.changed.notify_all()
         if removed:
-            request.starts()  # wakes threads that wait for several futures
+            request.starts()  # wakes threads that wait for several futures at once
 
     def take(self) -> list[Request]:
-        """Waits for a batch. Empty when the queue is closed and nothing is left: then the thread takes no more."""
+        """Waits for a batch. Returns [] when the queue is closed and empty; then the thread must stop."""
         with self.changed:
             while True:
                 taken = self._groups.take(self._clock.now(), at_once=self._closed is not None)
                 batch = [request for request in taken if request.starts()]
                 self.cancelled += len(taken) - len(batch)
                 if taken:
-                    self.changed.notify_all()  # there is room
+                    self.changed.notify_all()  # the queue has room
                 elif self._closed is not None:
                     self._takers -= 1
                     return []
@@ -158,8 +157,8 @@ class Waiting:
                     return batch
 
     def leave(self, batch: list[Request], error: BaseException) -> None:
-        """A thread whose device is gone takes no more, and others take its batch. Without others all requests fail, and later ones
-        too."""
+        """Removes a thread with a lost device. Other threads take its batch. Without others, all current and later requests
+        fail."""
         with self.changed:
             self._takers -= 1
             self._groups.put_back(batch)
@@ -178,16 +177,16 @@ class Waiting:
             request.future.set_exception(reason)
 
     def close(self, cancel: bool = False) -> None:
-        """Takes no more requests. What waits is run, or cancelled."""
+        """Stops accepting requests. Waiting ones run, or are cancelled."""
         with self.changed:
             self._closed = self._closed or PoolClosedError("it was closed")
             waiting = self._groups.clear() if cancel else []
             left = [request for request in waiting if not request.started]
             for request in waiting:
-                if request.started:  # that of a device which left
+                if request.started:  # it was put back by a thread that left
                     self._groups.add(request)
             self.cancelled += len(left)
             self.changed.notify_all()
         for request in left:
             request.future.cancel()
-            request.starts()  # wakes threads that wait for several futures
+            request.starts()  # wakes threads that wait for several futures at once

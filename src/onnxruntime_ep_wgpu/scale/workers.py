@@ -1,4 +1,4 @@
-"""A thread per device, which takes batches from the queue and answers their requests."""
+"""A thread per device that takes batches from the queue and completes their requests."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from .waiting import Waiting
 
 
 class Worker:
-    """Refers to the queue and its runner, and not to the pool: a pool without references ends."""
+    """Refers to the queue and its runner but not to the pool, so that an unreferenced pool is collected."""
 
     def __init__(self, name: str, runner: Runner, waiting: Waiting, clock: PoolClock) -> None:
         self._runner, self._waiting, self._clock = runner, waiting, clock
         self.statistics = DeviceStatistics(name, 0, 0, 0, 0, 0, 0.0, True)
         self.waited = 0.0
-        # At the end of a process the pool is closed first (pool.py); a thread that is no daemon would be waited for before.
+        # The pool is closed at exit (pool.py). Python joins non-daemon threads before that, which would deadlock.
         self.thread = threading.Thread(target=self._work, name=f"SessionPool {name}", daemon=True)
 
     def join(self) -> None:
-        """Waits for the end of the thread, unless this is it: the callback of a future may close a pool."""
+        """Waits for the end of the thread, except on the thread itself: a future's callback may close the pool."""
         if self.thread is not threading.current_thread():
             self.thread.join()
 
     def _work(self) -> None:
-        # No name here holds a batch while the next one is waited for.
+        # No variable here keeps a batch alive during the wait for the next one.
         while self._serve(self._waiting.take()):
             pass
         self._runner.close()
@@ -36,7 +36,7 @@ class Worker:
             self.statistics = replace(self.statistics, available=False)
 
     def _serve(self, batch: list[Request]) -> bool:
-        """Whether to go on."""
+        """Runs a batch. Returns whether to continue."""
         if not batch:
             return False
         began = self._clock.now()

@@ -1,7 +1,7 @@
-"""Sizes of a decoder's made-up inputs, which depend on each other: what is cached and what is new make the total of a mask.
+"""Chooses consistent sizes for a decoder's made-up inputs: cached length + new length = total length of a mask.
 
-In: the inputs' shapes, and sizes that are known. Out: sizes that agree with these. Invariant: what is known is not chosen. Which
-axis is which is what exporters call it, else what they call the input; a name such as "past + 1" says it all.
+In: the inputs' shapes, and known sizes. Out: sizes that are consistent with these. Invariant: known sizes never change. The
+role of an axis follows from the exporter's name for it, else from the input's name. A name such as "past + 1" is itself a sum.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from ..errors import InputError
 from ..records import dataclass
 
-LENGTH = 128  # of a text, and of what is cached
+LENGTH = 128  # default length of a text and of a cache
 _CACHED, _TOTAL, _NEW = re.compile(r"past|cache|history"), re.compile(r"total|attention_mask"), re.compile(r"seq")
-# What attends to another text, pictures and sounds beside the text, and caches with room for more.
+# Excluded: cross attention to another text, images and audio beside the text, and caches with spare room.
 _APART = re.compile(r"(^|_)enc|cross|max|pixel|image|vision|audio")
 _IDS, _EMBEDDED = re.compile(r"(^|_)(input_ids|ids|tokens?)$"), re.compile(r"embed")
 
 Shape = Sequence["int | str | None"]
 Free = str | tuple[str, int]
-"""What has a size: the name of a dimension, or without one its input and axis."""
+"""The key of a size: the name of a dimension or, without one, its input and axis."""
 
 
 @dataclass(frozen=True)
 class _Sum:
-    """A total and what it is made of. `fixed` is the part that is a number."""
+    """An equation `total = sum of parts + fixed`, where `fixed` is the sum of the constant parts."""
 
     total: Free | int
     parts: tuple[Free, ...]
@@ -33,16 +33,18 @@ class _Sum:
 
 
 def free_in(name: str, shape: Shape, axis: int) -> Free | int:
-    """An axis of an input: its size where that is fixed."""
+    """Returns the key of an input's axis, or its size if that is fixed."""
     dim = shape[axis]
     return dim if isinstance(dim, str) or (dim is not None and dim >= 0) else (name, axis % len(shape))
 
 
 def agreeing(inputs: Mapping[str, Shape], known: Mapping[Free, int]) -> dict[Free, int]:
-    """Sizes that agree with each other and with those known, for what a decoder's inputs have; none for other models. Raises
-    InputError where a total is smaller than its parts."""
+    """Returns sizes for the free dimensions of a decoder, consistent with each other and with the known ones; {} for other
+    models.
+
+    Raises InputError if a total is smaller than its parts."""
     groups, sums = _groups(inputs), [*_named_sums(inputs)]
-    cached = [it for it in groups[_CACHED] if not isinstance(it, int)]  # of a fixed size a part may be in use
+    cached = [it for it in groups[_CACHED] if not isinstance(it, int)]  # a cache of fixed size may be used partly
     new, totals = groups[_NEW], groups[_TOTAL]
     if not cached:
         totals = [it for it in totals if isinstance(it, str) and "total" in it.lower()]
@@ -71,7 +73,7 @@ def _sum(total: Free | int, *parts: Free | int) -> _Sum:
 
 
 def _named_sums(inputs: Mapping[str, Shape]) -> Iterator[_Sum]:
-    """Those that a name says, where its terms are numbers and names of other dimensions."""
+    """Yields the sums in names, such as "past + 1", if their terms are numbers and names of other dimensions."""
     names = {dim for shape in inputs.values() for dim in shape if isinstance(dim, str)}
     for name in sorted(names):
         terms = [it.strip() for it in name.split("+")]
@@ -80,7 +82,7 @@ def _named_sums(inputs: Mapping[str, Shape]) -> Iterator[_Sum]:
 
 
 def _groups(inputs: Mapping[str, Shape]) -> dict[re.Pattern[str], list[Free | int]]:
-    """What is cached, new and the total, by the patterns of their names."""
+    """Returns the cached, new and total lengths, by the pattern of each role."""
     found: dict[re.Pattern[str], list[Free | int]] = {_CACHED: [], _NEW: [], _TOTAL: []}
     for name, shape in inputs.items():
         if _APART.search(name.lower()):
@@ -93,12 +95,12 @@ def _groups(inputs: Mapping[str, Shape]) -> dict[re.Pattern[str], list[Free | in
 
 
 def _kinds(name: str, shape: Shape) -> list[re.Pattern[str] | None]:
-    """Of every axis of an input what it is; None for another."""
+    """Returns the role of every axis of an input; None for other axes."""
     found = [_kind(dim.lower()) if isinstance(dim, str) else None for dim in shape]
     apart = [isinstance(dim, str) and ("+" in dim or bool(_APART.search(dim.lower()))) for dim in shape]
 
     def call(kind: re.Pattern[str], *axes: int) -> None:
-        """Where no name says it. The first of the axes that is not fixed, else the first."""
+        """Assigns a role that no axis name has: to the first free axis of `axes`, else to the first."""
         inner = [axis for axis in axes if -len(shape) < axis < len(shape) and axis % len(shape)]
         axis = next((it for it in inner if not isinstance(shape[it], int) or shape[it] == -1), next(iter(inner), None))
         if axis is not None and kind not in found and found[axis] is None and not apart[axis]:
@@ -124,7 +126,7 @@ def _kind(dim: str) -> re.Pattern[str] | None:
 
 
 def _level(group: Sequence[Free | int], sizes: dict[Free, int]) -> None:
-    """Gives all of a group the size that one of them has."""
+    """Assigns the known size of any member of a group to all of it."""
     known = [it if isinstance(it, int) else sizes[it] for it in group if isinstance(it, int) or it in sizes]
     for it in group:
         if known and not isinstance(it, int):
@@ -132,7 +134,7 @@ def _level(group: Sequence[Free | int], sizes: dict[Free, int]) -> None:
 
 
 def _divide(it: _Sum, sizes: dict[Free, int]) -> None:
-    """Divides what a known total leaves among the parts that are not known. Raises InputError where it is too small."""
+    """Divides the rest of a known total among its unknown parts. Raises InputError if the total is too small."""
     total = it.total if isinstance(it.total, int) else sizes.get(it.total)
     missing = [part for part in it.parts if part not in sizes]
     if total is None or not missing:

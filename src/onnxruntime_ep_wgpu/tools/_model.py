@@ -1,7 +1,7 @@
-"""What tools that take a model share: their arguments, the session, and inputs made up or read from files.
+"""Shared by tools that take a model: arguments, session creation, and inputs from files or made up.
 
-In: parsed arguments. Out: a session on WebGPU and a feed for it. Invariant: what cannot be used is refused with the name
-of the input and what it wants.
+In: parsed arguments. Out: a session on WebGPU and its inputs. Invariant: an unusable argument raises an error with the input's
+name and the expected value.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NUMPY_TYPES = {
 
 
 def whole(least: int) -> Callable[[str], int]:
-    """The type of an argument that is a whole number of at least `least`."""
+    """Returns an argparse type: an integer of at least `least`."""
 
     def parse(text: str) -> int:
         if not text.isdecimal() or int(text) < least:
@@ -48,7 +48,7 @@ def whole(least: int) -> Callable[[str], int]:
 
 
 def adapter_of(number: int) -> Adapter:
-    """The adapter with a number, as `--adapter` names it. Raises OptionError."""
+    """Returns the adapter of an index, as for `--adapter`. Raises OptionError, and DeviceError if there is no adapter."""
     from ..device import adapters, adapters_problem
 
     found = adapters()
@@ -61,7 +61,7 @@ def adapter_of(number: int) -> Adapter:
 
 
 def check_file(path: Path, kind: str = "an ONNX model") -> None:
-    """Raises FileNotFoundError, and InputError for what no `kind` can be: a folder, an empty file, what an export wrote."""
+    """Raises FileNotFoundError, and InputError for a folder, an empty file or an export, none of which can be `kind`."""
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
     from ..api.web_files import is_export
@@ -77,7 +77,7 @@ def check_file(path: Path, kind: str = "an ONNX model") -> None:
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, model: str = "an ONNX file") -> None:
-    """`model` is the help of the argument MODEL."""
+    """Adds the arguments of a model and its device. `model` is the help text of MODEL."""
     parser.add_argument("model", type=Path, metavar="MODEL", help=model)
     add_device_arguments(parser)
     add_override_argument(parser)
@@ -92,7 +92,7 @@ def add_custom_ops_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def register_custom_ops(settings: Any, libraries: Iterable[Path]) -> None:
-    """Adds libraries of operators to SessionOptions. Raises InputError for a file that is none."""
+    """Adds operator libraries to SessionOptions. Raises InputError for a file that is not one."""
     for path in libraries:
         check_file(path, "a library of operators")
         try:
@@ -116,17 +116,17 @@ def add_device_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def given_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The provider options of --option. Raises OptionError."""
+    """Returns the provider options of --option. Raises OptionError if a key has two values."""
     return once("--option", (_pair(text, "--option", "KEY=VALUE") for text in args.option))
 
 
 def given_device(args: argparse.Namespace) -> int | str | None:
-    """What --device names: a number or a part of a name."""
+    """Returns the value of --device: a number, a part of a name, or None."""
     return int(args.device) if args.device is not None and args.device.isdecimal() else args.device
 
 
 def given_sizes(args: argparse.Namespace) -> dict[str, int]:
-    """The sizes of --override. Raises OptionError for one that no free dimension of the model has."""
+    """Returns the sizes of --override. Raises OptionError if the model has no such free dimension."""
     from ..api.free_dimensions import free_in, read_structure, sizes_of
 
     found = once("--override", (dimension(text, "--override") for text in args.override))
@@ -136,17 +136,17 @@ def given_sizes(args: argparse.Namespace) -> dict[str, int]:
 
 
 def by_options(keys: Iterable[str]) -> str:
-    """How to fix these free dimensions on the command line, for messages."""
+    """Returns the command-line arguments that fix these free dimensions, for messages."""
     return f"{' '.join('--override ' + shlex.quote(f'{key}=SIZE') for key in keys)} fixes sizes that are free"
 
 
 def open_session(
     args: argparse.Namespace, step: Steps | None = None, allow_cpu_only: bool = False, **session_options: Any
 ) -> Any:
-    """An InferenceSession on WebGPU; `session_options` are attributes of SessionOptions. `step` shows how far it is. Reports on
-    stderr which provider options change nothing.
+    """Creates an InferenceSession on WebGPU. Prints the provider options without effect to stderr.
 
-    Raises InputError for what is no model, what onnxruntime raises for one that it cannot load, and OptionError.
+    `session_options` are attributes of SessionOptions. `step` displays the progress. Raises InputError if the file is not a
+    model, OptionError, UnsupportedError if no node can run, and onnxruntime's errors.
     """
     import onnxruntime as ort
     from onnxruntime.capi.onnxruntime_pybind11_state import InvalidProtobuf
@@ -159,7 +159,7 @@ def open_session(
     check_file(args.model)
     options, device, sizes = given_options(args), given_device(args), given_sizes(args)
     settings = ort.SessionOptions()
-    settings.log_severity_level = 4  # what goes wrong is raised, and printed once
+    settings.log_severity_level = 4  # errors are raised and printed once
     register_custom_ops(settings, args.custom_ops)
     for name, value in session_options.items():
         setattr(settings, name, value)
@@ -176,7 +176,7 @@ def open_session(
     except InvalidProtobuf as error:
         raise InputError(f"{args.model} is not an ONNX model: {error}") from error
     except Exception:
-        check_external_data(args.model)  # ONNX Runtime's text about these files names no way out
+        check_external_data(args.model)  # its errors name a remedy, unlike ONNX Runtime's
         raise
     assigned = state_of(made).assignment
     free = keys_in(made) if hindered(it.reason for it in assigned.placements()) else []
@@ -209,8 +209,10 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
-    """An array per input: from --input, else random, with the sizes of --shape and --dim, or chosen ones (see `_sizes`). Lines
-    on stderr name what was chosen and made up."""
+    """Returns an array per input: from --input, else random values with the sizes of --shape and --dim, or chosen ones
+    (`_sizes`).
+
+    Notes on stderr list the chosen sizes and the made-up inputs."""
     wanted = {value.name: value for value in session.get_inputs()}
     files = once("--input", (_named_file(text, list(wanted)) for text in args.input))
     shapes = once("--shape", (_pair(text, "--shape", "NAME=1,3,224,224") for text in args.shape))
@@ -241,7 +243,7 @@ def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def once(option: str, pairs: Iterable[tuple[str, Value]]) -> dict[str, Value]:
-    """The pairs by name. Raises OptionError for a name that has two values."""
+    """Returns the pairs as a dict. Raises OptionError if a name has two values."""
     found: dict[str, Value] = {}
     for name, value in pairs:
         if found.setdefault(name, value) != value:
@@ -257,7 +259,7 @@ def _pair(text: str, option: str, form: str) -> tuple[str, str]:
 
 
 def dimension(text: str, option: str) -> tuple[str, int]:
-    """NAME=SIZE, as `option` was given it."""
+    """Parses NAME=SIZE. `option` is the command-line option, for messages."""
     name, size = _pair(text, option, "NAME=SIZE")
     if not size.isdecimal():
         raise OptionError(
@@ -278,7 +280,7 @@ def _named_file(text: str, names: list[str]) -> tuple[str, Path]:
 
 
 def _given(value: Any, path: Path) -> Any:
-    """The array of an input: numbers as they stand on the command line, or a file's. Raises InputError for another type."""
+    """Returns an input from numbers on the command line, or from a file. Raises InputError for a wrong type."""
     wanted = NUMPY_TYPES.get(value.type)
     if wanted is not None and not path.exists() and NUMBERS.fullmatch(str(path)):
         numbers = np.array([literal_eval(part) for part in str(path).split(",")])
@@ -328,8 +330,10 @@ def _shape(name: str, text: str) -> tuple[int, ...]:
 
 
 def _made_up(rng: np.random.Generator, value: Any, shape: tuple[int, ...]) -> Any:
-    """Normal floats, integers 0 and 1 (valid as tokens and indices), random bools; ones for the integers of a mask, as of a text
-    without gaps."""
+    """Returns made-up values.
+
+    These are normally distributed floats, integers 0 and 1 (valid as tokens and indices), and random bools. Integer masks are
+    all ones, as for a text without padding."""
     if value.type not in NUMPY_TYPES:
         raise InputError(f"input {value.name!r} is {value.type}, which cannot be made up: give it with --input")
     dtype = np.dtype(NUMPY_TYPES[value.type])

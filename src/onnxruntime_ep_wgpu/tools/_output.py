@@ -1,6 +1,6 @@
-"""How tools print. In: rows of values. Out: a rich table on a terminal, aligned plain text elsewhere, or JSON.
+"""Output of all tools. In: rows of values. Out: a rich table on a terminal, aligned plain text elsewhere, or JSON.
 
-Invariant: nothing but JSON goes to stdout with --json, and nothing but text without colours into a pipe.
+Invariant: with --json, stdout has only JSON. A pipe receives only text without colours.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def show_json(data: Any) -> None:
-    """Prints `data` as JSON; sets become sorted lists, anything else that JSON lacks becomes its text."""
+    """Prints `data` as JSON. Sets become sorted lists; other types that JSON lacks become text."""
     _print(
         json.dumps(
             data, indent=2, default=lambda value: sorted(value) if isinstance(value, (set, frozenset)) else str(value)
@@ -29,7 +29,7 @@ def show_json(data: Any) -> None:
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> None:
-    """Prints a table; numbers are right-aligned."""
+    """Prints a table with right-aligned numbers."""
     if sys.stdout.isatty():
         _print_rich(rich_table(columns, rows, title), lambda: records(columns, rows, title))
         return
@@ -37,7 +37,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: 
 
 
 def show_pairs(pairs: Mapping[str, object], title: str = "") -> None:
-    """Prints names and values, one pair per line. Names are words: keys of JSON lose their underscores."""
+    """Prints one name and value per line. JSON keys become plain words."""
     pairs = {words(name): printable(str(value)) for name, value in pairs.items()}
     if sys.stdout.isatty():
         rows = [[name, value] for name, value in pairs.items()]
@@ -49,7 +49,7 @@ def show_pairs(pairs: Mapping[str, object], title: str = "") -> None:
 
 
 def records(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> str:
-    """The rows one below the other, each value with the name of its column: for terminals that are too narrow."""
+    """Returns the rows as blocks of "column value" lines, for narrow terminals."""
     blocks = ["\n".join(text_lines(line, [])[0] for line in _named(columns, row)) for row in cells(rows)]
     return "\n\n".join([*([title.lstrip("\n")] if title else []), *blocks])
 
@@ -66,7 +66,7 @@ def _print(*lines: str) -> None:
 
 
 def _print_rich(table: Any, narrow: Callable[[], str] | None = None) -> None:
-    """`narrow` gives text for a terminal in which the table would be broken inside words."""
+    """Prints a table. `narrow` returns the text for terminals where the table would break words."""
     from rich.console import Console
     from rich.measure import Measurement
 
@@ -81,17 +81,17 @@ def _print_rich(table: Any, narrow: Callable[[], str] | None = None) -> None:
 
 
 class Steps:
-    """Those of a command, for a progress bar; call it with the name of each next one. Here they are not shown."""
+    """Receives the name of each next step of a command. This base class shows nothing."""
 
     making: Callable[[Progress], None] | None = None
-    """What gets how far the making of a session is, which is the current step."""
+    """Receives the progress of the session's creation, which is the current step."""
 
     def __call__(self, name: str) -> None:
         pass
 
 
 class ShownSteps(Steps):
-    """Those that a bar shows: a line of all, and one of the session that is being made."""
+    """Shows two progress bars: one for the command's steps, and one for the session that is being created."""
 
     def __init__(self, bar: Any, first: str, total: int) -> None:
         self._bar = bar
@@ -104,11 +104,11 @@ class ShownSteps(Steps):
         self._bar.update(self._all, advance=1, description=name)
 
     def _made(self, progress: Progress) -> None:
-        """A part without numbers is a bar that has no end."""
+        """Shows one part of the session's creation. A part without numbers is an indeterminate bar."""
         if self._part is None:
             self._part = self._bar.add_task(progress.part, total=None)
         done, total = (progress.done, progress.total) if progress.total else (0, None)
-        # The only way to a bar without an end, once there was one.
+        # rich has no other way to make a bar indeterminate again.
         self._bar.tasks[self._bar.task_ids.index(self._part)].total = total
         self._bar.update(self._part, description=f"  {progress.part}", completed=done)
 
@@ -120,7 +120,7 @@ class ShownSteps(Steps):
 
 @contextlib.contextmanager
 def progress(first: str, total: int) -> Iterator[Steps]:
-    """A progress bar on stderr while the block runs, on a terminal only, and not with WGPU_EP_PROGRESS=0 in the environment."""
+    """Yields the steps, with a progress bar on stderr if that is a terminal and WGPU_EP_PROGRESS is not 0."""
     if not is_wanted():
         yield Steps()
         return

@@ -1,7 +1,7 @@
-"""The places that a command writes to, checked before it works for minutes.
+"""Checks output paths before a command works for minutes.
 
-In: paths of the command line. Out: nothing, or a note on stderr about what is overwritten. Invariant: a path that cannot be
-written is refused here with the option and the reason; folders above it are never made.
+In: paths of the command line. Out: nothing, or a note on stderr about overwritten files. Invariant: an unwritable path raises
+OptionError with the option and the reason. Parent folders are never created.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ..errors import OptionError
 _UNSAFE = re.compile(r'[/\\:*?"<>|\x00-\x1f\x7f]')
 _DEVICE = re.compile(
     r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE
-)  # of Windows, whatever is behind them
-_LONGEST = 200  # bytes of a name, of the 255 that file systems have
+)  # reserved device names of Windows, with any suffix
+_LONGEST = 200  # bytes of a name; file systems allow 255
 
 
 def check_files(option: str, *paths: Path) -> None:
-    """For files that will be written. Raises OptionError for a folder, and where no file can be written."""
+    """Checks output files. Raises OptionError for folders, and for files that cannot be written."""
     for path in paths:
         if path.is_dir():
             raise OptionError(f"{option} {path}: that is a folder; name a file")
@@ -32,13 +32,13 @@ def check_files(option: str, *paths: Path) -> None:
         if path.exists():
             if not os.access(path, os.W_OK):
                 raise OptionError(f"{option} {path}: the file is there and cannot be written")
-            if path.is_file():  # it is replaced by a file that is written beside it, or beside what a link leads to
+            if path.is_file():  # it is replaced by a temporary file beside it, or beside the target of a link
                 _check_writable(option, path, path.resolve().parent)
             print(f"note: {path} is there already and will be overwritten", file=sys.stderr)
 
 
 def check_folder(option: str, path: Path) -> None:
-    """For a folder that gets files, and is made when it is missing. Raises OptionError for a file, and where none can be."""
+    """Checks a folder for output files, which is created if missing. Raises OptionError for a file or an unwritable folder."""
     if not path.exists():
         _check_parent(option, path)
     elif not path.is_dir():
@@ -48,10 +48,10 @@ def check_folder(option: str, path: Path) -> None:
 
 
 def file_names(names: Sequence[str], suffix: str) -> dict[str, str]:
-    """A name of a file for each of the different `names`, all of them different on every file system.
+    """Returns a file name for each of the different `names`, unique on every file system.
 
-    A character that a file system may not take becomes "_", and a long name is cut. Where two would be one file, names that
-    need no change go first, and others get a number.
+    Characters that a file system may refuse become "_", and long names are cut. On a collision, names that need no change have
+    priority, and others get a number.
     """
     found: dict[str, str] = {}
     taken: set[str] = set()
@@ -68,7 +68,7 @@ def _file_name(name: str) -> str:
 
 
 def _folded(name: str) -> str:
-    """Equal for names that are one file on file systems without cases, and on those that compose letters."""
+    """Returns the name normalised like on case-insensitive file systems, and on those that compose letters."""
     return unicodedata.normalize("NFKC", name).casefold()
 
 
@@ -80,7 +80,7 @@ def _check_parent(option: str, path: Path) -> None:
 
 
 def _check_writable(option: str, path: Path, folder: Path) -> None:
-    """Tried, because permissions say little about /proc, or about a file system that is read-only or full."""
+    """Tests by writing, because permissions do not reveal /proc, a read-only or a full file system."""
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:

@@ -1,8 +1,8 @@
-"""Sizes for the free dimensions of inputs that are made up: what the user says, else what name and place suggest.
+"""Sizes for the free dimensions of made-up inputs: from the user, else guessed from name and position.
 
-In: the inputs' shapes with numbers, names or None; sizes by name (--dim), shapes by input (--shape, --input). Out: a shape
-per input, and what was chosen, for a line on stderr. Invariants: one name has one size in all inputs; what the user gave
-is not chosen, and nothing is chosen in silence.
+In: the inputs' shapes with numbers, names or None; sizes by name (--dim), shapes by input (--shape, --input). Out: a shape per
+input, and the chosen sizes, for a note on stderr. Invariants: one name has one size in all inputs. The user's sizes never
+change, and every chosen size is reported.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from ..records import dataclass
 from ._decoders import LENGTH, Free, Shape, agreeing, free_in
 
 BATCH, CHANNELS, SEQUENCE, IMAGE, VOLUME = 1, 3, LENGTH, 224, 32
-# What exporters call dimensions; the first that fits counts.
+# Exporters' names of dimensions. The first match counts.
 _MEANINGS = (
     (re.compile(r"past|cache|seq|len|tok|time|frame|text|word|context|ctx"), SEQUENCE),
     (re.compile(r"height|width|pixel|resolution|^[hw]$"), IMAGE),
     (re.compile(r"channel"), CHANNELS),
     (re.compile(r"batch|beam|^[bn]$|^bs$"), BATCH),
 )
-# What exporters call the states of recurrent layers, (layers, batch, features).
+# Exporters' names of states of recurrent layers, (layers, batch, features).
 _STATE = re.compile(r"state|hidden|cell|^[hc](_?\d|n|_n|_in)?$")
-_FEW = 4  # a fixed axis of at most so many is the channels of an image rather than heads or features
+_FEW = 4  # a fixed axis up to this size is taken for image channels, and a larger one for heads or features
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """`shapes` by input; of what was chosen, `named` by the dimension's name and `placed` by input and axis."""
+    """Shapes by input. The chosen sizes are in `named`, by dimension name, and `placed`, by input and axis."""
 
     shapes: Mapping[str, tuple[int, ...]]
     named: Mapping[str, int]
     placed: Mapping[tuple[str, int], int]
 
     def sentence(self) -> str:
-        """What was chosen and how to change it; "" when nothing was."""
+        """Returns the chosen sizes and the options to change them; "" if there are none."""
         parts = [f"{name}={size}" for name, size in self.named.items()]
         parts += [f"axis {axis} of {name}={size}" for (name, axis), size in self.placed.items()]
         if not parts:
@@ -46,7 +46,7 @@ class Sizes:
 
 
 def sizes(inputs: Mapping[str, Shape], dims: Mapping[str, int], given: Mapping[str, Sequence[int]]) -> Sizes:
-    """A shape for every input. Raises InputError for a name in `dims` that no input has, and for sizes that disagree."""
+    """Returns a shape for every input. Raises InputError for an unknown name in `dims`, and for inconsistent sizes."""
     names = {dim: (shape, axis) for shape in inputs.values() for axis, dim in enumerate(shape) if isinstance(dim, str)}
     for name in dims:
         if name not in names:
@@ -81,7 +81,7 @@ def sizes(inputs: Mapping[str, Shape], dims: Mapping[str, int], given: Mapping[s
 
 
 def _learn(name: str, shape: Shape, given: Sequence[int], known: dict[str, int]) -> None:
-    """Takes the sizes of named dimensions from the shape of an input. Raises InputError when it is not one of these."""
+    """Records the sizes of named dimensions from an input's shape. Raises InputError if the shape does not match."""
     shown = f"[{', '.join('?' if dim is None else str(dim) for dim in shape)}]"
     if len(shape) != len(given):
         raise InputError(f"input {name!r} has the shape {shown}, {list(given)} has another rank")
@@ -97,11 +97,10 @@ def _by_name(name: str) -> int | None:
 
 
 def _by_place(shape: Shape, axis: int, name: str = "") -> int:
-    """The size that an axis without a telling name has in the usual layouts: images, sequences, batches, states; `name` is
-    that of the input."""
+    """Guesses the size of an axis from the usual layouts: images, sequences, batches, states. `name` is the input's name."""
     rank = len(shape)
     few = [isinstance(dim, int) and 0 < dim <= _FEW for dim in shape]
-    if rank == 3 and isinstance(shape[-1], int) and shape[-1] > _FEW:  # the last are features
+    if rank == 3 and isinstance(shape[-1], int) and shape[-1] > _FEW:  # the last axis is features
         state = _STATE.search(name.lower()) or (isinstance(shape[0], int) and 1 < shape[0] <= _FEW)
         return BATCH if axis == 0 or state else SEQUENCE
     if rank == 3 and few[0]:  # an image without a batch

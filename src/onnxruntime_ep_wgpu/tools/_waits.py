@@ -1,8 +1,9 @@
-"""A line on stderr where Ctrl-C has to wait: Python hears of it when native code returns, and a device may take seconds.
+"""Prints a line on stderr if Ctrl-C has to wait. Python raises KeyboardInterrupt only when native code returns, perhaps in
+seconds.
 
-In: signals, which the system's handler writes to a pipe at once, and `met()`, from whoever has caught the KeyboardInterrupt.
-Out: one line for an interrupt that has not been met after a second. Invariant: it changes nothing about what an interrupt does;
-nothing is used whose methods an interrupt could leave half done.
+In: signals, which the system's handler writes to a pipe at once, and `met()`, called by code that caught the KeyboardInterrupt.
+Out: one line for an interrupt that was not handled within a second. Invariant: the interrupt's effect does not change. Only
+operations are used that an interrupt cannot leave half done.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from collections.abc import Iterator
 SECONDS = 1.0
 LINE = "interrupted: waiting for the device to end what it was given"
 _STEP = 0.02
-_LATE = 0.5  # seconds by which a signal may be read after it was met
-_met_at = [0.0]  # when an interrupt was met last, of the monotonic clock
+_LATE = 0.5  # seconds; a signal may be read so long after it was handled
+_met_at = [0.0]  # the time when an interrupt was last handled, by the monotonic clock
 
 
 def met() -> None:
-    """Says that an interrupt has been met, by a command that goes on."""
+    """Reports that an interrupt was handled and the command continues."""
     _met_at[0] = time.monotonic()
 
 
 @contextlib.contextmanager
 def telling_of_waits() -> Iterator[None]:
-    """Reports while the block runs, which is in the main thread."""
+    """Watches for interrupts during the block, which runs in the main thread."""
     reader, writer = os.pipe()
     if hasattr(os, "set_blocking"):
         os.set_blocking(writer, False)

@@ -27,13 +27,15 @@ from ._output import progress, show_json, show_table
 
 CPU = "CPUExecutionProvider"
 _OF_OTHERS = ("AzureExecutionProvider",)
-"""Providers that run no model of this machine."""
+"""Providers that do not run models on this machine."""
 
 
 @dataclass
 class Measured:
-    """One provider: seconds of creation and of runs, and the largest difference from the CPU provider's results as a part of
-    their largest value. `problem` says why there are none."""
+    """The measurements of one provider: seconds of session creation and of runs.
+
+    `difference` is the largest difference from the CPU provider's results, relative to their largest value. `problem` is the
+    reason if there are no measurements."""
 
     provider: str
     session_s: float | None = None
@@ -53,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit code 1 when a provider could not run the model. Providers take turns, so that a slower machine slows all of them."""
+    """Returns 1 if a provider could not run the model. Providers take turns, so a slowdown of the machine affects all of
+    them."""
     check_file(args.model)
     makers: dict[str, Callable[[], Any]] = {"WebGPU": lambda: open_session(args, step, allow_cpu_only=True)}
     makers |= {name: lambda name=name: _stock(args, name) for name in _others()}  # type: ignore[misc]
@@ -73,7 +76,7 @@ def main(args: argparse.Namespace) -> int:
                 rows[name].first_run_s = time.perf_counter() - start
                 sessions[name] = made
             except Exception as error:
-                if name == "WebGPU":  # the file, or an input, is wrong
+                if name == "WebGPU":  # the file or an input is wrong
                     raise
                 rows[name].problem = " ".join(str(error).split())[:160]
         for k in range(args.runs):
@@ -91,7 +94,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _others() -> list[str]:
-    """The providers that are built into this ONNX Runtime, the CPU provider last."""
+    """Returns the providers built into this ONNX Runtime, the CPU provider last."""
     import onnxruntime as ort
 
     return [name for name in ort.get_available_providers() if name not in _OF_OTHERS]
@@ -110,7 +113,7 @@ def _stock(args: argparse.Namespace, provider: str) -> Any:
 
 
 def _difference(found: list[Any], right: list[Any] | None) -> float | None:
-    """The largest difference of two runs' results, as a part of the largest value; None where it cannot be said."""
+    """Returns the largest difference of two runs' results relative to the largest value; None if they are not comparable."""
     from ..api.differences import errors
 
     if right is None:

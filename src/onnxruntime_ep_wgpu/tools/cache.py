@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Raises OptionError where there is no cache."""
+    """Runs the action. Raises OptionError if there is no cache."""
     from ..kept.folder import VARIABLE, Folder, folder_path
 
     path = folder_path()
@@ -48,12 +48,12 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _row(kept: Folder, it: Kept) -> dict[str, Any]:
-    """What is said of an entry, which is not used by that."""
+    """Returns the description of an entry. Reading it here does not count as use."""
     from ..kept import entry
 
     try:
         used = datetime.fromtimestamp(it.used).isoformat(" ", "seconds")
-    except (ValueError, OverflowError, OSError):  # a time that no calendar has
+    except (ValueError, OverflowError, OSError):  # a time outside the calendar's range
         used = "unknown"
     try:
         found = entry.read(kept.read(it.name, used=False) or b"", None)

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit code 130 after Ctrl-C outside an answer; one that is interrupted ends there, and the conversation goes on."""
+    """Returns 130 after Ctrl-C outside an answer. Ctrl-C within an answer ends it, and the conversation goes on."""
     from ..api.language.generate import LanguageModel
     from ..api.sessions import adapter_index
 
@@ -75,14 +75,14 @@ def main(args: argparse.Namespace) -> int:
             continue
         try:
             _answer(model, chat.say(text, **how), args.json)
-        except LimitError as error:  # the conversation is what it was before this message
+        except LimitError as error:  # the conversation is unchanged
             if not prompt:
                 raise
             print(f"error: {error}", file=sys.stderr)
 
 
 def _answer(model: LanguageModel, pieces: Iterator[str], as_json: bool) -> None:
-    """Prints an answer as it comes, and behind it how fast it came: in tokens, of which a piece may have several."""
+    """Prints an answer as it arrives, then its speed in tokens per second. A piece may consist of several tokens."""
     answer: list[str] = []
     began, before = time.perf_counter(), model.picked
     first, with_first = 0.0, before

@@ -13,7 +13,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 @dataclass(frozen=True)
 class Completed:
-    """A command as shells complete it. `words` are fixed arguments; `options` are names with their help."""
+    """A subcommand's shell completion. `words` are the choices of positional arguments; `options` are (name, help)."""
 
     name: str
     summary: str
@@ -113,5 +113,5 @@ def _fish(found: list[Completed]) -> str:
 
 
 def _bracketed(text: str) -> str:
-    """Help inside the brackets of zsh."""
+    """Escapes help text for the brackets of zsh."""
     return text.replace("[", "(").replace("]", ")").replace(":", "\\:")

@@ -22,7 +22,7 @@ OK, WARNING, FAILED = "ok", "warning", "failed"
 
 @dataclass(frozen=True)
 class Finding:
-    """What was looked at, how it is, and what mends it where it is not `ok`."""
+    """The result of one check, with a remedy unless it is `ok`."""
 
     check: str
     result: str
@@ -35,7 +35,7 @@ def add_arguments(_parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit code 1 when a check failed."""
+    """Returns 1 if a check failed."""
     found = list(_checks())
     if args.json:
         show_json([asdict(it) for it in found])
@@ -76,7 +76,7 @@ def _guarded(name: str, check: Callable[[], str], remedy: str) -> Finding:
 
 
 def _onnxruntime() -> Finding:
-    """Whether ONNX Runtime is as new as this package asks for."""
+    """Checks that ONNX Runtime is as new as the package requires."""
     version = importlib.metadata.version("onnxruntime")
     asked = " ".join(importlib.metadata.requires("onnxruntime-ep-wgpu") or ())
     least = re.search(r"\bonnxruntime>=([0-9.]+)", asked)
@@ -90,7 +90,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def _cache() -> Finding:
-    """Whether compiled Programs can be kept."""
+    """Checks that compiled Programs can be stored."""
     from ..kept.folder import VARIABLE, Folder, folder_path
 
     path = folder_path()
@@ -104,7 +104,7 @@ def _cache() -> Finding:
 
 
 def _hidden() -> str:
-    """What hides drivers from the Vulkan loader, where the environment does."""
+    """Returns a note on environment variables that hide drivers from the Vulkan loader."""
     names = [it for it in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_LOADER_DRIVERS_DISABLE") if it in os.environ]
     return f" (the environment has {', '.join(names)}, which hides drivers)" if names else ""
 

@@ -17,7 +17,7 @@ from ..errors import FreeSizeError, OptionError, PlaceTakenError
 from ._model import add_input_arguments, add_override_argument, by_options, check_file, given_sizes, make_feeds
 from ._output import show_json, show_pairs, show_table
 
-FAR = 1e-2  # of an output's largest value: an error that real inputs may not have
+FAR = 1e-2  # relative to an output's largest value; real inputs may have smaller errors
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
 
@@ -107,7 +107,7 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _samples(args: argparse.Namespace, overrides: dict[str, int]) -> dict[str, Any]:
-    """From --input, or made up, on the CPU provider."""
+    """Returns inputs from --input, or made up, for a run on the CPU provider."""
     import onnxruntime as ort
 
     from ..api.external_data import check_external_data
@@ -115,7 +115,7 @@ def _samples(args: argparse.Namespace, overrides: dict[str, int]) -> dict[str, A
     from ..api.model_file import plain_settings
 
     check_external_data(args.model)
-    settings = plain_settings()  # only its inputs are of interest
+    settings = plain_settings()  # the session is only used for its inputs
     model = fix(str(args.model), overrides, settings, "--override").model
     return make_feeds(ort.InferenceSession(model, settings, providers=["CPUExecutionProvider"]), args)
 

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit code 1 when there is no adapter."""
+    """Returns 1 if there is no adapter."""
     from ..device import adapters, adapters_problem
     from ..plugin.factory import SHOWN_LIMITS, library_of
 
@@ -76,7 +76,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def versions() -> dict[str, str]:
-    """The version of Python, of the packages that matter and of wgpu-native."""
+    """Returns the versions of Python, of the main packages and of wgpu-native."""
     from ..device import library_named
 
     result = {"python": platform.python_version()}

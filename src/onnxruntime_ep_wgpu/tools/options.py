@@ -14,12 +14,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _plain(text: str) -> str:
-    """Without the links of Markdown, in which the table is written for docs/options.md."""
+    """Returns the text without Markdown links, which the table has for docs/options.md."""
     return re.sub(r"\[[^]]*\]\(([^)]*)\)", r"docs/\1", text)
 
 
 def main(args: argparse.Namespace) -> int:
-    """Raises OptionError, with the nearest key, for one that does not exist."""
+    """Raises OptionError with the nearest key for an unknown one."""
     chosen = list(OPTIONS.values()) if args.key is None else [require(args.key)]
     facts = [
         {"key": it.key, "values": it.domain, "default": it.default, "sets": it.help, "effect": it.effect}

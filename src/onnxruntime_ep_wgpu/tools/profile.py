@@ -47,7 +47,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def show(args: argparse.Namespace, profile: Profile, total: Mapping[str, Any], files: Mapping[str, str]) -> None:
-    """Prints the tables, or with `args.json` all of them as data."""
+    """Prints the tables, or all of them as JSON with `args.json`."""
     from ..profiles.tables import (
         BEYOND,
         COLUMNS,
@@ -93,7 +93,7 @@ def _run(args: argparse.Namespace) -> Profile:
 
 
 def _read(args: argparse.Namespace) -> Profile:
-    """The profile in a file. It says which adapter it was; when this machine has that one, its peak is measured."""
+    """Returns the profile in a file. If this machine has the same adapter, its peak is measured and added."""
     from ..api.profiling import Profile, beside_peak
     from ..device import adapters, open_device
     from ..profiles.events import from_ort

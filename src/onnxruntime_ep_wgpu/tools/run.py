@@ -75,7 +75,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _files(names: Sequence[str], results: Sequence[Any]) -> dict[str, str]:
-    """The file of each output. One that is no tensor has none, which a line on stderr says: .npy has no form of it."""
+    """Returns the file of each output. An output that is not a tensor has no .npy form; a note on stderr says so."""
     tensors = [name for name, value in zip(names, results, strict=True) if isinstance(value, np.ndarray)]
     for name in names:
         if name not in tensors:
@@ -101,7 +101,7 @@ def _show(args: argparse.Namespace, data: dict[str, Any]) -> None:
 
 
 def _summary(name: str, array: Any) -> dict[str, Any]:
-    """Type, shape and range of an array, for people; NaN where it is empty."""
+    """Returns type, shape and range of an array for display; None where it is empty or not numeric."""
     array = np.asarray(array)
     row: dict[str, Any] = {"name": name, "type": array.dtype.name, "shape": "x".join(map(str, array.shape)) or "scalar"}
     if array.size == 0 or array.dtype.kind not in "fiub":

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _kernels(args: argparse.Namespace, device: Device) -> list[str]:
-    """Those that are named, of a model's where one is; all without either."""
+    """Returns the kernels to measure: the named ones, limited to the model's if there is a model; [] means all."""
     from ..api.tuning import kernels_of
 
     if args.model is None:

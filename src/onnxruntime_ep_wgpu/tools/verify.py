@@ -1,7 +1,7 @@
 """Compare every value that the kernels of a model store with the CPU provider, and name the first kernel that differs.
 
-Where the two differ, the value is calculated in float64 from the same operands: the kernel is named only when that shows it
-to be further off than the CPU provider, or cannot be done.
+If the two differ, the value is calculated in float64 from the same operands. The kernel is reported only if float64 shows a
+larger error than the CPU provider's, or if float64 is not possible.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Exit code 1 when a kernel differs by more than the tolerance."""
+    """Returns 1 if a kernel differs by more than the tolerance."""
     from ..api.differences import tolerance_of
     from ..api.verify import KERNELS, OUTPUTS, compared
 
@@ -96,7 +96,7 @@ def _show_contributions(outputs: Sequence[Output], most: int) -> None:
 
 
 def _show_first(most: int, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str) -> None:
-    """A table of the first `most` rows, which says how many there are."""
+    """Prints the first `most` rows of a table, with the total number in the title."""
     if len(rows) > most:
         title += f", {most} of {len(rows)} (--json has all)"
     show_table(columns, rows[:most], title)

@@ -1,11 +1,10 @@
-"""Models in Pyodide: Python in the browser, on the page's WebGPU. In the wheel `py3-none-any` alone, which brings the
-JavaScript.
+"""Runs models in Pyodide, Python in the browser, on the page's WebGPU. Only the wheel `py3-none-any` has the JavaScript for it.
 
     session = await InferenceSession.create("model.onnx.wgpu/")      # exported beforehand with `wgpu-ep export`
     logits, = await session.run(["logits"], {"input_ids": ids})
 
-Files, in the order data flows: `tensors` (Python's arrays and JavaScript's), `library` (the JavaScript), `session`. Nothing
-here needs numpy, and nothing of the rest of the package is imported.
+Files, in the order data flows: `tensors` (conversion between Python and JavaScript), `library` (the JavaScript), `session`.
+They do not require numpy, and import nothing else of the package.
 """
 
 from .library import support as support

@@ -1,4 +1,4 @@
-"""The JavaScript library, from the files of the wheel. In: nothing. Out: its module, imported once."""
+"""Loads the JavaScript library from the wheel. In: nothing. Out: its module, imported once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BUNDLE = Path(__file__).parent / "ort.wgpu.whole.min.mjs"
 
 @cache
 def _importing() -> Any:
-    """The promise of the module: a second caller waits for the same."""
+    """Returns the promise of the module, cached so that all callers wait for the same one."""
     try:
         from pyodide.code import run_js
     except ImportError:
@@ -23,7 +23,7 @@ def _importing() -> Any:
         ) from None
     if not BUNDLE.exists():
         raise DeviceError(f"{BUNDLE.name} is not there: install the wheel py3-none-any, made by scripts/pyodide_wheel")
-    # As the wheel has no address, the module's text is its address.
+    # A file in the wheel has no URL, so the module's text becomes a data URL.
     text = base64.b64encode(BUNDLE.read_bytes()).decode()
     return run_js(f"import('data:text/javascript;base64,{text}')")
 
@@ -33,6 +33,6 @@ async def library() -> Any:
 
 
 async def support() -> tuple[bool, str]:
-    """Whether exported models run here, and if not why."""
+    """Returns whether exported models run here, and if not, the reason."""
     found = await (await library()).checkWebGPUSupport()
     return bool(found.supported), str(getattr(found, "reason", None) or "")

@@ -1,5 +1,5 @@
-"""A session in the page. In: an exported model, by address or as bytes, and inputs. Out: results. The methods have the names of
-onnxruntime's InferenceSession; those that wait for the GPU are coroutines, because a page must not be stopped."""
+"""A session in the page. In: an exported model, as URL or bytes, and inputs. Out: results. Methods are named as in
+onnxruntime's InferenceSession. Those that wait for the GPU are coroutines, because a page must not block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .library import library
 
 @dataclass(frozen=True)
 class NodeArg:
-    """An input or output: `type` as onnxruntime-common calls it; names in `shape` are free."""
+    """An input or output. `type` is the name in onnxruntime-common; names in `shape` are free dimensions."""
 
     name: str
     type: str
@@ -22,15 +22,17 @@ class NodeArg:
 
 
 class InferenceSession:
-    """Made by `create`."""
+    """A session, created by `create`."""
 
     def __init__(self, js: Any, module: Any, session: Any) -> None:
         self._js, self._module, self._session = js, module, session
 
     @classmethod
     async def create(cls, model: str | bytes, **options: Any) -> InferenceSession:
-        """`model` is the address of an exported model, or the bytes of one in a single file. `options` are those of
-        onnxruntime-web's sessions, `freeDimensionOverrides={"batch": 1}` for one. Raises WgpuEpError with the library's reason."""
+        """Creates a session. `model` is the URL of an exported model, or the bytes of a single-file export.
+
+        `options` are those of onnxruntime-web's sessions, such as `freeDimensionOverrides={"batch": 1}`. Raises WgpuEpError
+        with the library's reason."""
         import js
         from pyodide.ffi import to_js
 
@@ -49,7 +51,7 @@ class InferenceSession:
         return [_node_arg(it) for it in self._session.outputMetadata]
 
     async def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
-        """Results in the order of `output_names`, by default of all outputs: numpy arrays, or Tensors without numpy."""
+        """Returns results in the order of `output_names`, by default all: numpy arrays, or Tensors without numpy."""
         names = [it.name for it in self.get_outputs()] if output_names is None else list(output_names)
         feeds = self._js.Object.new()
         for name, value in input_feed.items():
@@ -67,7 +69,7 @@ def _node_arg(metadata: Any) -> NodeArg:
 
 
 async def _told(promise: Any) -> Any:
-    """What a promise gives; an error of the library as one of this package, by its name."""
+    """Awaits a promise. Raises the library's error as the error class of the same name in this package."""
     from pyodide.ffi import JsException
 
     try:

@@ -1,4 +1,4 @@
-"""Tensors between Python and JavaScript. In: numpy arrays, or `Tensor`s without numpy. Out: the same. Bytes are copied."""
+"""Converts tensors between Python and JavaScript: numpy arrays, or `Tensor`s without numpy. Bytes are copied."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import InputError
 
-# By the type's name in onnxruntime-common: the format of `struct`, and JavaScript's array.
+# For each type name of onnxruntime-common: the format of `struct`, and the JavaScript array type.
 FORMATS = {
     "float32": ("f", "Float32Array"), "float64": ("d", "Float64Array"), "float16": ("e", "Uint16Array"), "int8": ("b", "Int8Array"),
     "uint8": ("B", "Uint8Array"), "int16": ("h", "Int16Array"), "uint16": ("H", "Uint16Array"), "int32": ("i", "Int32Array"),
@@ -21,7 +21,7 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """`data` are the elements' bytes, row-major and little-endian, of a type of FORMATS and the shape `dims`."""
+    """A tensor. `data` has the elements' bytes, row-major and little-endian. `type` is a key of FORMATS, `dims` the shape."""
 
     type: str
     dims: tuple[int, ...]
@@ -29,7 +29,7 @@ class Tensor:
 
     @classmethod
     def of(cls, type: str, dims: Iterable[int], elements: Iterable[float]) -> Tensor:
-        """From numbers, row-major. Raises InputError."""
+        """Makes a tensor of row-major numbers. Raises InputError."""
         dims = tuple(dims)
         numbers = list(elements)
         if type not in FORMATS:
@@ -39,7 +39,7 @@ class Tensor:
         return cls(type, dims, struct.pack(f"<{len(numbers)}{FORMATS[type][0]}", *numbers))
 
     def elements(self) -> tuple[Any, ...]:
-        """All of them, row-major."""
+        """Returns all elements, row-major."""
         return struct.unpack(f"<{math.prod(self.dims)}{FORMATS[self.type][0]}", self.data)
 
 
@@ -52,7 +52,7 @@ def _numpy() -> Any:
 
 
 def as_tensor(name: str, value: Any) -> Tensor:
-    """An input as it was given. Raises InputError."""
+    """Returns an input as a Tensor. Raises InputError for an unsupported type."""
     if isinstance(value, Tensor):
         return value
     numpy = _numpy()
@@ -65,7 +65,7 @@ def as_tensor(name: str, value: Any) -> Tensor:
 
 
 def as_array(tensor: Tensor) -> Any:
-    """A result: a numpy array where there is numpy."""
+    """Returns a result as a numpy array, or unchanged without numpy."""
     numpy = _numpy()
     if numpy is None:
         return tensor
@@ -76,7 +76,7 @@ def to_js(js: Any, library: Any, tensor: Tensor) -> Any:
     raw = js.Uint8Array.new(len(tensor.data))
     raw.assign(array.array("B", tensor.data))
     data = getattr(js, FORMATS[tensor.type][1]).new(raw.buffer)
-    # Browsers with a Float16Array want that for halves.
+    # Browsers with Float16Array require it for float16.
     if tensor.type == "float16" and getattr(js, "Float16Array", None):
         data = js.Float16Array.new(raw.buffer)
     return library.Tensor.new(tensor.type, data, js.Array.of(*tensor.dims))

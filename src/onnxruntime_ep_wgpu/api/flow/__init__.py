@@ -1,6 +1,8 @@
-"""A graph that one Program cannot run, as a Flow of several (`program/flow.py`), for hosts that have no ONNX Runtime.
+"""Compiles a graph that needs several Programs into a Flow of them (`program/flow.py`), for hosts without ONNX Runtime.
 
-`rewritten` and `scans` (the model in the few words that a Flow has), `division` (a graph into groups and nodes with bodies),
-`pieces` (a group as Programs: what a host calculates, and what kernels do), `compiled` (the Flow, from its end to its beginning),
-`assembled` (numbers for its names).
+- `rewritten` and `scans` reduce the model to the constructs of a Flow.
+- `division` divides a graph into groups and control-flow nodes.
+- `pieces` compiles a group into Programs: one for the host, and one with kernels.
+- `compiled` makes the Flow, from its end to its beginning.
+- `assembled` replaces names by numbers.
 """

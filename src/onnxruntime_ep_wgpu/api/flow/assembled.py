@@ -1,7 +1,7 @@
-"""The parts of a Flow, whose values have names, with numbers for them.
+"""Assembles a Flow from named parts: names become numbers.
 
-In: what a graph takes and gives, and its parts in running order. Out: the Flow for one Target. Invariant: each value has a number
-of its own, and one that the graph gives is made by a part, also where it is an input or is given twice.
+In: the inputs and outputs of a graph, and its parts in execution order. Out: the Flow for one Target. Invariant: each value has
+its own number. A part makes each output, also one that is an input or occurs twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...records import dataclass
 
 @dataclass(frozen=True)
 class KnownValue:
-    """A value of a graph, and what is known of it."""
+    """A value of a graph, with its inferred type and shape."""
 
     name: str
     info: ValueInfo
@@ -29,7 +29,7 @@ class KnownValue:
 
 @dataclass(frozen=True)
 class NamedPart:
-    """A part of which values have names, "" for one that is not there; each of `programs` is one for each Target."""
+    """A part of a Flow with named values; "" is an absent one. Each item of `programs` has one Program per Target."""
 
     kind: str
     args: tuple[str, ...]
@@ -46,8 +46,8 @@ def assembled(
     outputs: Sequence[KnownValue],
     steps: Sequence[NamedPart],
 ) -> Flow:
-    """The Flow for a Target, which is `number` of those that Programs were made for. Raises UnsupportedError for inputs that are no
-    tensors."""
+    """Returns the Flow for `target`, which has index `number` in the Programs. Raises UnsupportedError for non-tensor
+    inputs."""
     symbols = _symbols(given)
     known = {it.name for it in symbols}
     info = {it.name: it.info for it in outputs}
@@ -92,7 +92,7 @@ def assembled(
 
 
 def _symbols(given: Sequence[KnownValue]) -> tuple[Symbol, ...]:
-    """The extents of inputs that runs decide, each once."""
+    """Returns the free extents of the inputs as symbols, without duplicates."""
     found: dict[str, Symbol] = {}
     for number, it in enumerate(given):
         for axis, extent in enumerate(it.info.shape or ()):
@@ -118,7 +118,7 @@ def _shape(name: str, info: ValueInfo | None, known: set[str]) -> tuple[Postfix,
 
 
 def _types(step: NamedPart) -> list[DType]:
-    """Those of the results of a part. The first output of a body is the bool of its loop."""
+    """Returns the types of a part's results. A loop body has the continue flag as an additional first output."""
     program = step.programs[0][0]
     places = program.outputs[step.kind == "loop" :]
     return [program.values[it].dtype for it in places[: len(step.results)]]

@@ -1,9 +1,9 @@
-"""A model as a Flow for each Target.
+"""Compiles a model into one Flow per Target.
 
-In: a model, as it is in its file, and Targets that graphs are lowered alike for. Out: Flows. A graph is compiled from its end to
-its beginning: before what makes a value is compiled it is known whether the host needs it, as a condition, a number of rounds, or
-elements that decide sizes. The body of a loop says so of the loop's states, so it is compiled until it asks for no more of them.
-Invariant: a body is a Flow that takes and makes what its part says (`Part`).
+In: a model as in its file, and Targets with the same lowering. Out: Flows. A graph is compiled from its end to its beginning.
+So before a node is compiled, it is known whether the host needs its result: as a condition, an iteration count, or elements
+that determine sizes. A loop body may need the loop's states on the host, so it is compiled repeatedly until that set is stable.
+Invariant: a body is a Flow with the inputs and outputs that `Part` specifies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .scans import loops_for_scans
 
 
 def flows_of(model: ir.Model, targets: Sequence[Target], name: str) -> list[Flow]:
-    """The Flow of a model for each Target. Raises NotDivided. The model is changed, and means the same."""
+    """Returns the Flow of a model for each Target. Changes the model, but not its meaning. Raises NotDivided."""
     known = dict(types_of(model, targets[0]))
     if loops_for_scans(model.graph, model.opset_imports.get("", 0), known):
         known = dict(types_of(model, targets[0]))
@@ -35,14 +35,14 @@ def flows_of(model: ir.Model, targets: Sequence[Target], name: str) -> list[Flow
 
 @dataclass(frozen=True)
 class _Made:
-    """Flows, one for each Target, and the inputs, by name, that are needed on the host."""
+    """One Flow per Target, and the names of the inputs that are needed on the host."""
 
     flows: list[Flow]
     reads: frozenset[str]
 
 
 class _Flows:
-    """Makes the Flows of one model."""
+    """Compiles the Flows of one model."""
 
     def __init__(self, opsets: Mapping[str, int], targets: Sequence[Target], known: Mapping[str, ValueInfo]) -> None:
         self._targets, self._known = targets, known
@@ -52,7 +52,7 @@ class _Flows:
     def of(
         self, graph: ir.Graph, name: str, captured: Sequence[ir.Value], wanted: frozenset[str], inner: bool = True
     ) -> _Made:
-        """Those of a graph that takes its inputs and what it captures; `wanted` are results that are needed on the host."""
+        """Compiles a graph with its inputs and captured values. `wanted` are the results that are needed on the host."""
         if graph not in self._units:
             self._units[graph] = units_of(graph, self._pieces.ask)
         given = [it for it in graph.inputs if it.const_value is None] + list(captured)
@@ -80,7 +80,7 @@ class _Flows:
         return _Made(flows, frozenset(wants) & {it.name or "" for it in given})
 
     def _named(self, value: ir.Value) -> KnownValue:
-        """A value with all that is known of it."""
+        """Returns a value with its inferred type and shape."""
         return KnownValue(value.name or "", merged(of_value(value), self._known.get(value.name or "", ValueInfo())))
 
     # ---- units
@@ -133,7 +133,7 @@ class _Flows:
     def _constants(
         self, graph: ir.Graph, name: str, wanted: frozenset[str], steps: Sequence[NamedPart], wants: set[str]
     ) -> list[NamedPart]:
-        """Constants that parts take or the graph gives: they have Programs as other results do."""
+        """Makes Programs for constants that are arguments of parts or outputs of the graph."""
         made = {it for step in steps for it in step.results}
         taken = {it for step in steps if step.kind != "run" for it in step.args} | {
             it.name or "" for it in graph.outputs
@@ -167,6 +167,6 @@ class _Flows:
 
 
 def _scope(graph: ir.Graph) -> list[ir.Value]:
-    """Constants that nodes of a graph read, and those that it gives."""
+    """Returns the values that nodes of a graph read, and its outputs."""
     found = [value for node in graph for value in node.inputs if value is not None]
     return [*found, *graph.outputs]

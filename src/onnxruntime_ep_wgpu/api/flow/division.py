@@ -1,7 +1,7 @@
-"""A graph into what its Flow has as parts: groups of nodes that are Programs, and nodes with bodies between them.
+"""Divides a graph into the parts of a Flow: groups of nodes that become Programs, and control-flow nodes.
 
-In: a graph, and a way to ask what the compiler says of one. Out: units in an order in which they can run, or `NotDivided`, which
-names nodes that no Program runs. Invariant: each node is in one unit, and what a unit reads is made by those before it.
+In: a graph, and a function that asks the compiler about a graph. Out: units in execution order, or `NotDivided` with the nodes
+that no Program can run. Invariant: each node is in one unit, and a unit reads only results of earlier ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CONTROL = ("If", "Loop")
 
 
 class NotDivided(Exception):
-    """Nodes that cannot run, each with the reason."""
+    """Nodes that cannot run, each with its reason."""
 
     def __init__(self, reasons: Sequence[tuple[ir.Node, str]]) -> None:
         super().__init__("; ".join(reason for _, reason in reasons))
@@ -31,26 +31,26 @@ class NotDivided(Exception):
 
 @dataclass(frozen=True)
 class Group:
-    """Nodes that are compiled together, as a graph of their own."""
+    """Nodes that are compiled together, as a separate graph."""
 
     graph: ir.Graph
 
 
 @dataclass(frozen=True)
 class Control:
-    """An If or Loop. `captured` is what its bodies read from around it, constants apart."""
+    """An If or Loop. `captured` are the outer values that its bodies read, without constants."""
 
     node: ir.Node
     captured: tuple[ir.Value, ...]
 
 
 def is_control(node: ir.Node) -> bool:
-    """Whether a Flow has a part for a node."""
+    """Returns whether a Flow has a part for this node."""
     return node.op_type in _CONTROL and node.domain in ("", "ai.onnx")
 
 
 def bodies_of(node: ir.Node) -> list[ir.Graph]:
-    """The bodies of a node, in the order of a part's Programs. Raises NotDivided where one is missing."""
+    """Returns the bodies of a node in the order of a part's Programs. Raises NotDivided if one is missing."""
     names = ("then_branch", "else_branch") if node.op_type == "If" else ("body",)
     try:
         return [node.attributes[name].as_graph() for name in names]
@@ -59,7 +59,7 @@ def bodies_of(node: ir.Node) -> list[ir.Graph]:
 
 
 def units_of(graph: ir.Graph, ask: Ask) -> list[Group | Control]:
-    """The units of a graph, of which branches that run in every run are taken."""
+    """Returns the units of a graph. Branches that every run takes are inlined first."""
     whole = ask(graph)
     while take_branches(graph, whole.taken):
         whole = ask(graph)
@@ -93,7 +93,7 @@ def units_of(graph: ir.Graph, ask: Ask) -> list[Group | Control]:
 
 
 def _in_order(before: Sequence[Sequence[int]], places: Sequence[Sequence[int]]) -> Iterator[int]:
-    """The numbers of units in an order in which each follows those that it reads of."""
+    """Yields the numbers of units in topological order."""
     unit = {place: number for number, group in enumerate(places) for place in group}
     needs = [{unit[it] for place in group for it in before[place]} - {number} for number, group in enumerate(places)]
     left = dict.fromkeys(range(len(places)))
@@ -106,7 +106,7 @@ def _in_order(before: Sequence[Sequence[int]], places: Sequence[Sequence[int]]) 
 
 
 def _captured(node: ir.Node) -> tuple[ir.Value, ...]:
-    """What the bodies of a node read that is made around it, constants apart."""
+    """Returns the outer values that the bodies of a node read, without constants."""
     graphs, own, read = bodies_of(node), set[ir.Value](), list[ir.Value]()
     for graph in graphs:
         for it in (graph, *graph.subgraphs()):

@@ -1,8 +1,8 @@
-"""A group of nodes as Programs: one of what a host calculates and others ask it for, and one of what kernels do.
+"""Compiles a group of nodes into Programs: one for values that the host calculates, and one with kernels.
 
-In: a graph, and which of its results the host needs: conditions, numbers of rounds, elements that decide sizes. Out: Programs for
-each Target. Invariant: such a result takes no kernel and no reading back where the host can calculate it. What it is made of is no
-symbol of the Program with the kernels, whose plans serve all of its values.
+In: a graph, and the results that the host needs: conditions, iteration counts, elements that determine sizes. Out: Programs for
+each Target. Invariant: such a result needs no kernel and no readback if the host can calculate it. Its operands are not symbols
+of the Program with the kernels, so one plan of that Program serves all of their values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SETTINGS = CompileSettings(reads_sizes=True, reads_conditions=True)
 
 @dataclass(frozen=True)
 class Leaf:
-    """A Program for each Target, the names of what goes in and comes out, and of inputs whose elements it needs before it runs."""
+    """A Program per Target, its input and output names, and the inputs with elements that it needs before it runs."""
 
     programs: tuple[Program, ...]
     inputs: tuple[str, ...]
@@ -35,7 +35,7 @@ class Leaf:
 
 
 class Pieces:
-    """Makes those of one model, of whose values `known` is known, by name."""
+    """Compiles the groups of one model. `known` are the inferred types and shapes of its values by name."""
 
     def __init__(self, opsets: Mapping[str, int], targets: Sequence[Target], known: Mapping[str, ValueInfo]) -> None:
         self.targets = targets
@@ -44,14 +44,16 @@ class Pieces:
     def ask(
         self, graph: ir.Graph, unread: frozenset[str] = frozenset(), on_host: frozenset[str] = frozenset()
     ) -> Attempt:
-        """What the compiler says of a graph."""
+        """Asks the compiler whether and how it can lower a graph."""
         return attempt(
             graph, self._opsets, self.targets[0], SETTINGS, around=self._known, unread=unread, on_host=on_host
         )
 
     def of(self, graph: ir.Graph, name: str, wanted: frozenset[str], given: frozenset[str]) -> list[Leaf]:
-        """Those of a graph, in running order. `wanted` are results that a host wants; `given` are inputs of the model, which are in
-        memory mostly: of others no elements are read where kernels can."""
+        """Returns the Programs of a graph in execution order.
+
+        `wanted` are results that the host needs. `given` are inputs of the model, which are usually in host memory. Elements of
+        other inputs are not read if kernels can do without."""
         hosted = [it for it in graph.outputs if it.name in wanted & self.ask(graph).hosted]
         rest = [it for it in graph.outputs if it not in hosted]
         found = []
@@ -96,7 +98,7 @@ class Pieces:
 
 
 def _with_outputs(graph: ir.Graph, outputs: Sequence[ir.Value]) -> ir.Graph:
-    """The part of a graph that makes these of its outputs."""
+    """Returns the subgraph that makes these outputs."""
     makers = {it: node for node in graph for it in node.outputs}
     needed, pending = set[ir.Node](), [makers[it] for it in outputs if it in makers]
     while pending:

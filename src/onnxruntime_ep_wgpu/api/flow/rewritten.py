@@ -1,7 +1,7 @@
-"""A model in the few words that a Flow has.
+"""Reduces a model to the constructs of a Flow.
 
-In: a model of which types are known, and branches that run in every run. Out: the same model, changed: such branches stand in
-place of their If, and what a Loop has side by side are whole words, which a host can copy. Invariant: names of inputs and outputs
+In: a model with inferred types, and the branches that every run takes. Out: the same model, changed: such branches replace
+their If, and the stacked results of a Loop have whole 32-bit words, which a host can copy. Invariant: input and output names
 stay.
 """
 
@@ -14,11 +14,11 @@ import onnx_ir as ir
 from ...compiler.graph.inference.value_info import ValueInfo, merged, of_value
 from ...program.dtypes import DType
 
-_WIDE = {True: ir.DataType.FLOAT, False: ir.DataType.INT32}  # whether it is a float: exact for all that is narrower
+_WIDE = {True: ir.DataType.FLOAT, False: ir.DataType.INT32}  # by "is float"; exact for all narrower types
 
 
 def take_branches(graph: ir.Graph, taken: Mapping[ir.Node, ir.Graph]) -> bool:
-    """Puts the branches that run in every run in place of their If; whether there were any."""
+    """Replaces each If by the branch that every run takes. Returns whether there were any."""
     found = [node for node in graph if node in taken]
     for node in found:
         branch = taken[node]
@@ -37,7 +37,7 @@ def take_branches(graph: ir.Graph, taken: Mapping[ir.Node, ir.Graph]) -> bool:
 
 
 def _instead(graph: ir.Graph, node: ir.Node, old: ir.Value, new: ir.Value) -> None:
-    """Whoever reads `old`, which `node` makes, reads `new`."""
+    """Replaces `old`, an output of `node`, by `new` for all readers."""
     if old.is_graph_output():
         copy = ir.node("Identity", [new])
         graph.insert_after(node, copy)
@@ -48,8 +48,9 @@ def _instead(graph: ir.Graph, node: ir.Node, old: ir.Value, new: ir.Value) -> No
 
 
 def widen_stacked(graph: ir.Graph, known: dict[str, ValueInfo]) -> None:
-    """What Loops of a graph and of its bodies have side by side are elements of 32 bits and more; what is narrower is converted in
-    the body, and back behind the Loop. Types of new values are added to `known`."""
+    """Widens stacked Loop outputs of a graph and its bodies to at least 32 bits.
+
+    A narrower value is cast in the body, and cast back after the Loop. Adds the types of new values to `known`."""
     for node in list(graph):
         for attribute in node.attributes.values():
             if attribute.type == ir.AttributeType.GRAPH:

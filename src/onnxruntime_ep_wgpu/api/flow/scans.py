@@ -1,7 +1,8 @@
-"""Scans as Loops: a body that takes slices becomes one that picks them by the number of the round.
+"""Rewrites Scan as Loop: the body selects its slices by the iteration number instead of receiving them.
 
-In: a model of which types are known. Out: the same model, changed. Invariant: names of results stay. A Scan of opset 8, which has a
-batch, and one whose results have an unknown rank and another axis than the first stay as they are, and are refused by name later.
+In: a model with inferred types. Out: the same model, changed. Invariant: result names stay. Two kinds of Scan stay and are
+refused by name later. One is of opset 8, which has a batch. The other has results of unknown rank along another axis than the
+first.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ...compiler.graph.inference.value_info import ValueInfo, merged, of_value
 
 
 def loops_for_scans(graph: ir.Graph, opset: int, known: Mapping[str, ValueInfo]) -> bool:
-    """Writes the Scans of a graph and of its bodies as Loops; whether there were any."""
+    """Rewrites the Scans of a graph and its bodies as Loops. Returns whether there were any."""
     found = False
     for node in list(graph):
         for attribute in node.attributes.values():
@@ -89,13 +90,13 @@ def _rewritten(graph: ir.Graph, node: ir.Node, known: Mapping[str, ValueInfo]) -
 
 
 class _Nodes:
-    """Puts nodes into a graph before another one, at its end without."""
+    """Inserts nodes into a graph before another one, or at its end without one."""
 
     def __init__(self, graph: ir.Graph, before: ir.Node | None) -> None:
         self._graph, self._before = graph, before
 
     def add(self, op_type: str, inputs: Sequence[ir.Value | None], **attributes: object) -> ir.Value:
-        """The result of a new node."""
+        """Adds a node and returns its result."""
         node = ir.node(op_type, inputs, attributes)  # type: ignore[arg-type]
         if self._before is None:
             self._graph.append(node)

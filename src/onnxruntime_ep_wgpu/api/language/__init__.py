@@ -1,8 +1,10 @@
-"""Text from exported decoder models, with caches and sampling on the GPU: a step downloads one id per sequence.
+"""Text generation with exported decoder models. KV caches and sampling stay on the GPU: a step downloads one id per sequence.
 
-`folder` finds the files of a model, `model_file` its graph and weights; `last_row` cuts logits that are not read, `kept_rows`
-keeps the caches of models at one length whose mask reaches them (`mask_reach`, `mask_trial`); `text` turns text into ids and
-back, and a conversation into text by its `template`, within a `template_budget`, `memory` has tensors on the model's adapter and
-runs with them, `decoder` runs the model on its caches, which `state` holds, `arguments` checks what users give, `sampler` picks the
-next ids on the device, `picker` does so behind each step, `generate` puts them together.
+- Model files: `folder` finds them, `model_file` reads graph and weights.
+- Graph changes: `last_row` removes unused logits. `kept_rows` keeps KV caches at a constant length if the mask covers the
+  padding, which `mask_reach` derives from the nodes and `mask_trial` tests.
+- Text: `text` tokenizes, and formats chats with a `template` within a `template_budget`.
+- Runs: `memory` allocates tensors on the model's adapter and binds runs to them. `decoder` is the model, `state` its KV caches.
+- Sampling: `sampler` is a small model that picks the next ids, and `picker` runs it after each step.
+- `arguments` validates the caller's arguments, and `generate` is the public API.
 """

@@ -1,5 +1,5 @@
-"""What users pass to a language model. In: arguments. Out: the same, of the right kind. Raises InputError with the argument's name,
-what it is, and what to pass."""
+"""Validation of a language model's arguments. In: arguments. Out: the same, of the right type. Raises InputError with the
+argument's name, its value, and what to pass instead."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def text_argument(name: str, value: Any) -> str:
 
 
 def texts_argument(name: str, value: Any) -> list[str]:
-    """A list of texts. A text is refused, though it is a sequence of texts too."""
+    """Returns a list of texts. Rejects a single text, which is a sequence of texts too."""
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(it, str) for it in value):
         raise InputError(f"{name}={cut(value)}: pass a list of texts")
     return list(value)
 
 
 def count_argument(name: str, value: Any, least: int, other: str) -> int | None:
-    """A whole number from `least` on, or None, which means the `other`."""
+    """Returns an integer of at least `least`, or None. `other` describes the meaning of None in the message."""
     if value is None:
         return None
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
@@ -40,7 +40,7 @@ def count_argument(name: str, value: Any, least: int, other: str) -> int | None:
 
 
 def ids_argument(prompts: Any) -> list[list[int]]:
-    """Ids of one prompt or several; of whole numbers alone, and of any length."""
+    """Returns the ids of one prompt or several, as lists of integers of any length."""
     given = [] if prompts is None else list(prompts) if isinstance(prompts, Sequence | np.ndarray) else [prompts]
     if not given:
         raise InputError("no prompts: pass at least one")

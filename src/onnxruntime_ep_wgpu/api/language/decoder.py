@@ -1,9 +1,11 @@
-"""A decoder model: what its inputs and outputs are, and a session of it.
+"""A decoder model: its inputs and outputs, and its session.
 
-Three kinds of models are distinguished by their nodes. Those whose caches are made by GroupQueryAttention update them in place, in
-buffers with room for the longest sequence. The others return caches that are one step longer. Where these take positions,
-and leave out of every attention what their mask says, caches may begin with rows that mean nothing, and so have one length for
-many steps: `mask_reach` looks for it in the nodes, and `mask_trial` tries it.
+The nodes of a model determine one of three kinds:
+
+- KV caches from GroupQueryAttention are updated in place, in buffers with room for the longest sequence.
+- Other models return caches that are one step longer.
+- Some of these take positions and mask every attention. Their caches may begin with padding rows, and so keep one length for
+  many steps. `mask_reach` detects this from the nodes, and `mask_trial` tests it.
 """
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ IDS, MASK, POSITIONS, LOGITS = "input_ids", "attention_mask", "position_ids", "l
 
 
 class Decoder:
-    """One model. `rows` is the length of the longest sequence, prompt and answer together, of at most `context`; `head_size` the
-    elements of a key or value, for models that give it a name."""
+    """A decoder model with its session.
+
+    `rows` is the length of the longest sequence, prompt and answer together, at most `context`. `head_size` is the number of
+    elements of a key or value, for models that give it a symbolic name."""
 
     def __init__(
         self, path: Path, rows: int, context: int, options: ProviderOptions, head_size: int | None = None
@@ -73,7 +77,7 @@ class Decoder:
         by_position = any(POSITIONS in names_read(it) for it in structure.graph.node)
         keys = [name for name in self.caches if name.endswith("key")]
         self.takes_rows = not self.in_place and by_position and reaches_scores(structure, MASK, keys)
-        self.keeps_rows = self.takes_rows  # as far as its nodes show
+        self.keeps_rows = self.takes_rows  # as far as the nodes show; `mask_trial` decides
         if self.takes_rows:
             keep_rows(structure, self.caches)
         of_last_row(structure, LOGITS)
@@ -87,8 +91,9 @@ class Decoder:
 
 
 def _give_size(graph: onnx.GraphProto, caches: Mapping[str, str], size: int) -> None:
-    """Says how many elements a key or value has where the shapes of caches have a name for it, as those of onnxruntime-genai's
-    builder do. Bytes of quantised caches may hold two each, so these are as they are."""
+    """Sets the elements of a key or value where the caches' shapes have a name for it, as from onnxruntime-genai's builder.
+
+    Quantised caches are not changed, as a byte may contain two elements."""
     names = {*caches, *caches.values()}
     for value in (*graph.input, *graph.output):
         kind = value.type.tensor_type
@@ -99,6 +104,6 @@ def _give_size(graph: onnx.GraphProto, caches: Mapping[str, str], size: int) -> 
 
 
 def _cache_key(name: str) -> tuple[int, str] | None:
-    """Which cache an input or output is: the number of its layer, and key or value."""
+    """Returns the cache of an input or output: the layer's number, and "key" or "value"; None for other names."""
     found = _CACHE.search(name)
     return (int(found[1]), found[2]) if found and name.startswith(("past", "present")) else None

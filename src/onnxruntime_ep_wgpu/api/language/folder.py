@@ -1,7 +1,7 @@
-"""The folder of a model: onnxruntime-genai's layout, with genai_config.json, or that of Hugging Face's optimum.
+"""Reads a model folder in the layout of onnxruntime-genai, with genai_config.json, or of Hugging Face's optimum.
 
-In: a path. Out: `ModelFolder`. Raises ModelError that names the file that is missing or says too little, and the
-field that is something else than it should be.
+In: a path. Out: `ModelFolder`. Raises ModelError with the file that is missing or incomplete, or with the field of a wrong
+value.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ..folder_files import Fields, fields_inside, file_inside, text_inside
 
 _MODELS = ("model.onnx", "onnx/model.onnx", "decoder_with_past_model.onnx", "decoder_model_merged.onnx")
 LONGEST = 8192
-"""Rows of a cache where the caller gives no number, at most."""
+"""Default limit of cache rows."""
 _GENAI, _CONFIG, _TOKENS, _TEMPLATE = "genai_config.json", "config.json", "tokenizer_config.json", "chat_template.jinja"
 
 
 @dataclass(frozen=True)
 class Template:
-    """A chat template and the file that has it."""
+    """A chat template and the file that contains it."""
 
     text: str
     path: Path
@@ -29,8 +29,10 @@ class Template:
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """`end` are the ids after which a text ends; `context` is the longest sequence that the model was made for; `head_size` the
-    elements of a key or value, None where no configuration says it."""
+    """The settings of a folder.
+
+    `end` are the ids that end a text. `context` is the longest sequence that the model supports. `head_size` is the number of
+    elements of a key or value, None if no configuration has it."""
 
     path: Path
     model: Path
@@ -38,11 +40,11 @@ class ModelFolder:
     context: int
     head_size: int | None
     template: Template | None
-    tokens: dict[str, str]  # special ones, by the names that templates have for them
+    tokens: dict[str, str]  # special tokens by their names in templates
 
     @property
     def tokenizer(self) -> Path:
-        """Raises ModelError when it is not there."""
+        """The path of tokenizer.json. Raises ModelError if it is missing."""
         found = file_inside(self.path, "tokenizer.json")
         if found is None:
             raise ModelError(
@@ -52,7 +54,7 @@ class ModelFolder:
 
 
 def open_folder(path: str | Path) -> ModelFolder:
-    """What a folder says about its model."""
+    """Reads the configuration of a model folder. Raises ModelError, and InputError if the argument is not a path."""
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"folder={cut(path)}: pass the path of a folder with a model")
     path = Path(path)
@@ -98,7 +100,7 @@ def _head_size(config: Fields) -> int | None:
 
 
 def _template(path: Path, settings: Fields | None) -> Template | None:
-    """The chat template: a file of its own, or part of the tokenizer's configuration; of several the default one."""
+    """Returns the chat template, from its own file or from the tokenizer's configuration. Of several, the default one."""
     own = text_inside(path, _TEMPLATE)
     if own is not None:
         return Template(own, path / _TEMPLATE)

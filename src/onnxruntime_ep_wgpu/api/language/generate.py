@@ -1,4 +1,4 @@
-"""`LanguageModel`: text from a folder with an exported decoder; `Chat`: turns that share what they have in common.
+"""`LanguageModel` generates text with an exported decoder; `Chat` is a conversation that reuses the KV cache of earlier turns.
 
 model = webgpu_ep.LanguageModel("model-folder")
 for piece in model.stream("Once upon a time", max_new_tokens=64): print(piece, end="", flush=True)
@@ -24,16 +24,16 @@ from .sampler import NAN, NOTHING, Sampling, model_of
 from .state import State
 from .text import Stream, Tokenizer
 
-CHUNK = 1024  # ids of a prompt that are run at a time: an H200 takes 62 ms for 1,024 of them, 81 in two parts
+CHUNK = 1024  # prompt ids per run: an H200 takes 62 ms for 1,024 of them, and 81 ms in two runs
 _PROBLEMS = {NAN: "have NaN", NOTHING: "are all -infinity"}
 
 
 class LanguageModel:
-    """A decoder in the folder layout of onnxruntime-genai or of optimum, on the device that the options choose.
+    """A decoder in the folder layout of onnxruntime-genai or of optimum, on the device that the options select.
 
-    `max_length` is the length of the longest sequence, prompt and answer together; by default what the model was made for, at
-    most 8,192. `picked` counts the ids of all texts so far, without those that end one. Raises ModelError for a folder that lacks
-    something, and InputError for another `max_length`.
+    `max_length` is the length of the longest sequence, prompt and answer together, in ids. The default is the model's own
+    limit, at most 8,192. `picked` counts the ids of all texts so far, without those that end one. `options` are provider
+    options. Raises ModelError for an incomplete or invalid folder, and InputError for an invalid `max_length`.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class LanguageModel:
 
     @cached_property
     def text(self) -> Tokenizer:
-        """The tokenizer. Raises ModelError when the folder has none."""
+        """The tokenizer. Raises ModelError if the folder has none."""
         return Tokenizer(self.folder)
 
     def chat(self, system: str | None = None) -> Chat:
-        """A conversation, with the system's message first."""
+        """Starts a conversation, optionally with a system message."""
         return Chat(self, system)
 
     # ---- texts
@@ -71,9 +71,10 @@ class LanguageModel:
         stop: Sequence[str] = (),
         **sampling: Any,
     ) -> list[str]:
-        """The answers to prompts, which may have different lengths; of a single one a list of one.
+        """Returns the answers to prompts of any lengths; a single prompt gives a list of one.
 
-        `max_new_tokens` is for each; texts of `stop` end an answer and are no part of it. For `sampling` see `Sampling`.
+        `max_new_tokens` is the limit for each answer. A text in `stop` ends an answer and is not part of it. `sampling` are the
+        fields of `Sampling`. Raises as `tokens`.
         """
         given = [prompts] if isinstance(prompts, str) else prompts
         if not isinstance(given, Sequence) or not all(isinstance(it, str) for it in given):
@@ -91,7 +92,7 @@ class LanguageModel:
     def stream(
         self, prompt: str, *, max_new_tokens: int | None = None, stop: Sequence[str] = (), **sampling: Any
     ) -> Iterator[str]:
-        """The answer to a prompt, piece by piece."""
+        """Yields the answer to a prompt in pieces of text. Arguments are as in `generate`."""
         ids = self.text.ids(text_argument("prompt", prompt))
         yield from self._pieces(self.tokens([ids], max_new_tokens=max_new_tokens, **sampling), stop)
 
@@ -118,11 +119,12 @@ class LanguageModel:
         ends: Sequence[int] | None = None,
         **sampling: Any,
     ) -> Iterator[tuple[int, int]]:
-        """(number of the prompt, id) as they are picked, without those that end a text.
+        """Yields (prompt number, id) for each picked id, without those that end a text.
 
-        `ends` are the ids that do, by default those of the folder. `state` are caches that the prompts continue; a penalty
-        counts their ids too. `stopped` says per prompt, when called, that no more of it is wanted. Raises InputError for an
-        empty batch or prompt, LimitError for one that is too long, NonFiniteError for NaN logits.
+        `ends` are the ids that end a text, by default those of the folder. `state` are caches that the prompts continue; a
+        penalty counts their ids too. `stopped` has one callback per prompt, which returns True when the caller needs no more of
+        it. Raises InputError for an empty batch or prompt, LimitError for a prompt that is too long, and NonFiniteError for NaN
+        logits.
         """
         prompts = ids_argument(prompts)
         max_new_tokens = count_argument("max_new_tokens", max_new_tokens, 0, "as many as there is room for")
@@ -131,7 +133,7 @@ class LanguageModel:
         if len(prompts) != state.batch:
             raise InputError(f"{len(prompts)} prompts for caches of {state.batch}: pass as many, or no state")
         logits = state.prompt(prompts, CHUNK)
-        most = self.decoder.rows - int(state.used.max()) + 1  # the last one is put into no cache
+        most = self.decoder.rows - int(state.used.max()) + 1  # the last id does not enter the cache
         count = most if max_new_tokens is None else min(max_new_tokens, most)
         if not count:
             return
@@ -140,8 +142,8 @@ class LanguageModel:
         picking = picker.pick(logits)
         for step in range(count):
             last = step == count - 1
-            # The next step needs no more than what is on the device: it runs while the ids are on their way, and counts when the
-            # text goes on. The first one is new to the device and takes long to submit: the first id does not wait for that.
+            # The next step needs only tensors on the device. So it runs while the ids are downloaded, and is used if the text
+            # continues. The first step is slow to submit, so the first id is downloaded before it.
             if step and not last:
                 picker.ahead()
             picked = picking()
@@ -164,19 +166,19 @@ class LanguageModel:
             picking = picker.go_on(picked)
 
     def sampler(self, settings: Sampling) -> Any:
-        """The session that picks ids for these settings."""
+        """Returns the session that picks ids with these settings."""
         structure = Sampling(**{**vars(settings), "seed": None})
         if structure not in self._samplers:
             decoder = self.decoder
             built = model_of(structure, decoder.kind, decoder.vocabulary, decoder.has_positions)
-            # On the device of the decoder, whose library may be one that the sampler alone would not take.
+            # The sampler must use the decoder's device. By default, a session may choose another WebGPU library.
             there: dict[str, Any] = {**self._options, "webgpuLibrary": decoder.library}
             self._samplers[structure] = session(built.SerializeToString(), **there)
         return self._samplers[structure]
 
 
 class Chat:
-    """A conversation with a model. What a turn has in common with those before stays in the caches."""
+    """A conversation with a model. The KV cache keeps the common prefix with earlier turns."""
 
     def __init__(self, model: LanguageModel, system: str | None = None) -> None:
         self.model = model
@@ -184,14 +186,15 @@ class Chat:
         if system is not None:
             self.messages.append({"role": "system", "content": text_argument("system", system)})
         self._state = State(model.decoder, 1)
-        self.reused = 0  # ids of the last prompt that were
+        self.reused = 0  # ids of the last prompt that were in the cache
 
     def say(
         self, text: str, *, max_new_tokens: int | None = None, stop: Sequence[str] = (), **sampling: Any
     ) -> Iterator[str]:
-        """The answer, piece by piece. One that is left early, by Ctrl-C too, stays in the conversation as far as it came.
+        """Yields the answer in pieces of text. An answer that is interrupted, by Ctrl-C too, stays in the conversation so far.
 
-        Raises DeviceLostError when the device was lost; the next message is answered on a new one.
+        Raises DeviceLostError when the device is lost; the next message is answered on a new one. Other errors are those of
+        `LanguageModel.tokens`.
         """
         self.messages.append({"role": "user", "content": text_argument("message", text)})
         answer: list[str] = []
@@ -204,20 +207,20 @@ class Chat:
             if answer:
                 self.messages.append({"role": "assistant", "content": "".join(answer)})
             else:
-                self.messages.pop()  # nothing was said to it
+                self.messages.pop()  # there was no answer
 
     def _tokens(self, ids: Sequence[int], **how: Any) -> Iterator[tuple[int, int]]:
         (cached,) = self._state.ids
         common = _common(cached, ids[:-1])
         if self.model.decoder.in_place:
             self._state.rewind(common)
-        elif common < len(cached):  # rows behind others cannot be forgotten
+        elif common < len(cached):  # these caches cannot drop their last rows
             self._state, common = State(self.model.decoder, 1), 0
         self.reused = common
         try:
             yield from self.model.tokens([ids[common:]], state=self._state, **how)
         except DeviceLostError:
-            # What the caches held is gone: the next turn runs all of its ids.
+            # The caches' content is lost: the next turn runs all of its ids.
             self._state = State(self.model.decoder, 1)
             raise
 
@@ -227,6 +230,7 @@ def _common(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 def generate(folder: str | Path, prompts: str | Sequence[str], **how: Any) -> list[str]:
-    """The answers of the model in a folder to one prompt or several, see `LanguageModel.generate`. To ask a model more than
-    once make a `LanguageModel` of it."""
+    """Returns the answers of the model in a folder to one prompt or several; see `LanguageModel.generate`.
+
+    Create a `LanguageModel` to use a model more than once."""
     return LanguageModel(folder).generate(prompts, **how)

@@ -1,8 +1,8 @@
-"""Caches that a model makes longer in every step, kept at one length: then steps have the same shapes, and repeat what was bound.
+"""Keeps growing KV caches at a constant length, so that all steps have the same shapes and reuse their bindings.
 
-In: an ONNX model with outputs (batch, heads, rows, size) that are rows of an input and new ones behind. Out: the same model with
-one more input, `KEPT`, of which only the extent matters: the outputs have as many rows, the last of those that there were,
-behind rows of zeros where they were fewer. Rows of zeros are for masks to leave out, as padding before a text is.
+In: an ONNX model with outputs (batch, heads, rows, size) that are an input's rows followed by new ones. Out: the same model
+with one more input, `KEPT`, of which only the extent matters. The outputs have that many rows: the last of all rows, after rows
+of zeros if there are too few. Masks must exclude the rows of zeros, like padding before a text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KEPT = "kept rows"
 
 
 def keep_rows(model: onnx.ModelProto, caches: Mapping[str, str]) -> None:
-    """Changes the model, which needs opset 11 or later. `caches` are the outputs by the inputs that they continue."""
+    """Changes the model, which needs opset 11 or later. `caches` maps each cache input to its output."""
     graph = model.graph
     kinds = {it.name: it.type.tensor_type for it in graph.input}
     numbers = {"first": [0], "axis": [2], "end": [np.iinfo(np.int64).max]}

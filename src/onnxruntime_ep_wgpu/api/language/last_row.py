@@ -1,7 +1,7 @@
-"""A decoder whose logits are those of the last row alone: a text is continued with no others.
+"""Reduces a decoder's logits to the last row, the only one that text generation needs.
 
-In: an ONNX model with an output (batch, rows, vocabulary). Out: the same model, in which this output is (batch, 1, vocabulary), and
-all that only it needs is calculated for one row (`compiler/lower/last_row.py`).
+In: an ONNX model with an output (batch, rows, vocabulary). Out: the same model with this output as (batch, 1, vocabulary). All
+nodes that only this output needs are calculated for one row (`compiler/lower/last_row.py`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def names_read(node: onnx.NodeProto) -> Iterator[str]:
-    """What a node reads, in its bodies too."""
+    """Yields the names that a node reads, including in its bodies."""
     yield from (it for it in node.input if it)
     for body in _bodies(node):
         for inner in body.node:

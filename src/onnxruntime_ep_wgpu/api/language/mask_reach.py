@@ -1,8 +1,8 @@
-"""Whether a model leaves out what its mask says, as far as its nodes show: its values come to every attention, not their number.
+"""Decides from the nodes whether a model's mask applies to every attention.
 
-In: an ONNX model. Out: True where the values of a mask are certain to come to the scores of every cache of keys, through nodes
-that keep each one a value of its own place; what else a mask may do, as count positions, is none of that. A node that is not known
-on the way is an answer of False: nothing is taken for a mask by its name alone.
+In: an ONNX model. Out: True if the values of a mask certainly reach the scores of every key cache, through nodes that keep each
+value in its own place. Other uses of a mask, such as counting positions, do not count. An unknown node on the way gives False:
+a name alone does not make a mask.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOVES = {
     "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
 }  # fmt: skip
 _FIRST = _MOVES - {"Concat"}
-"""Those that give on the values of their first input; of the others they read a place or a shape."""
+"""Operators that pass on the values of their first input. Other inputs are positions or shapes."""
 _CALCULATES = {
     "Abs", "Add", "And", "Clip", "Div", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Max", "Min",
     "Mul", "Neg", "Not", "Or", "Sub", "Sum", "Tanh", "Trilu", "Where", "Xor",
@@ -33,11 +33,11 @@ _SCORES: Mapping[tuple[str, str], tuple[int, ...]] = {
     ("", "Attention"): (3,),
     ("com.microsoft", "MultiHeadAttention"): (4, 5),
 }
-"""Where keys end, and the inputs by which something of them is left out."""
+"""The operators where keys end, and the indices of their mask inputs."""
 
 
 def reaches_scores(model: onnx.ModelProto, mask: str, keys: Iterable[str]) -> bool:
-    """`keys` are the inputs with those of every layer."""
+    """Returns whether the input `mask` applies to all attention scores of the inputs `keys`, one per layer."""
     readers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
     for node in model.graph.node:
         for name in set(names_read(node)):
@@ -47,7 +47,7 @@ def reaches_scores(model: onnx.ModelProto, mask: str, keys: Iterable[str]) -> bo
 
 
 def _given_on(mask: str, readers: Mapping[str, list[onnx.NodeProto]]) -> set[str]:
-    """The values in which those of the mask are."""
+    """Returns the names of values that contain the mask's values."""
     found, new = {mask}, [mask]
     while new:
         name = new.pop()
@@ -61,7 +61,7 @@ def _given_on(mask: str, readers: Mapping[str, list[onnx.NodeProto]]) -> set[str
 
 
 def _are_masked(key: str, readers: Mapping[str, list[onnx.NodeProto]], masked: set[str]) -> bool:
-    """Whether keys come to scores, to such alone that something is left out of, and on ways that are known."""
+    """Returns whether keys reach only masked scores, at least one, and only through known operators."""
     seen, new, ends = {key}, [key], 0
     while new:
         name = new.pop()

@@ -1,5 +1,7 @@
-"""Tensors on the adapter that a model runs on. In: shapes or arrays. Out: ONNX Runtime's OrtValues, and what they hold; what went
-wrong in the provider, of its own type. And runs with such tensors, which stay where they are: several again at once.
+"""Tensors on a model's adapter, and repeated runs that are bound to them.
+
+In: shapes or arrays. Out: ONNX Runtime's OrtValues, and their content. Errors of the provider keep their types. Several bound
+runs can be submitted at once.
 """
 
 from __future__ import annotations
@@ -23,47 +25,47 @@ DEVICE = "webgpu"
 
 @dataclass(frozen=True)
 class AdapterMemory:
-    """The memory of adapter `number`, as ONNX Runtime counts them."""
+    """The memory of adapter `number`, in ONNX Runtime's numbering."""
 
     number: int
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
-        """A tensor that holds anything."""
+        """Allocates an uninitialised tensor."""
         with RaisingWhatHappened() as watch, watch.lasts:
             return ort.OrtValue.ortvalue_from_shape_and_type(list(shape), dtype, DEVICE, self.number)
 
     def put(self, array: np.ndarray[Any, Any]) -> Any:
-        """A tensor that holds the array."""
+        """Allocates a tensor with the content of the array."""
         with RaisingWhatHappened() as watch, watch.lasts:
             return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), DEVICE, self.number)
 
     def write(self, value: Any, array: np.ndarray[Any, Any]) -> None:
-        """Gives a tensor of this memory another content."""
+        """Overwrites a tensor of this memory."""
         from ...plugin.memory import space
 
         device, (buffer, offset) = space.space().write(value.data_ptr(), array.nbytes)
         device.upload(buffer, offset, array)
 
     def read(self, value: Any) -> np.ndarray[Any, Any]:
-        """What a tensor holds when all that runs so far has been done."""
+        """Waits for all submitted work, and returns the content of a tensor."""
         with RaisingWhatHappened() as watch, watch.lasts:
             found: np.ndarray[Any, Any] = value.numpy()
             return found
 
 
 class BoundRun:
-    """A run of a session with these inputs, bound, that is done again and again. `outputs` are those that were bound to tensors."""
+    """A repeatable run of a session with bound inputs. `outputs` are those that are bound to tensors."""
 
     def __init__(self, session: Any, inputs: Mapping[str, Any]) -> None:
         self._session, self.binding = session, session.io_binding()
         self.inputs = inputs
         self.outputs: dict[str, Any] = {}
-        self.known: PastRuns | None = None  # the last time, where C code did it
+        self.known: PastRuns | None = None  # the last run's record, if C code executed it
         for name, value in inputs.items():
             self.binding.bind_ortvalue_input(name, value)
 
     def write(self, name: str, value: Any) -> None:
-        """Binds an output."""
+        """Binds an output to a tensor."""
         self.outputs[name] = value
         self.binding.bind_ortvalue_output(name, value)
 
@@ -78,8 +80,10 @@ class BoundRun:
 def chain(
     runs: Sequence[BoundRun], read: Any, written: tuple[Any, np.ndarray[Any, Any]] | None = None
 ) -> ChainedRuns | None:
-    """Runs whose outputs are all bound, one behind another, or none, and the 64-bit integers of a tensor that are read behind them.
-    None where C code does not know all of them. `written`: a tensor, and the array that it gets before each time."""
+    """Returns a chain of runs with bound outputs, perhaps none, followed by a readback of the 64-bit integers of `read`.
+
+    Returns None if C code has no record of some run. `written`: a tensor, and the array that is uploaded to it before each
+    chain."""
     from ...plugin import chained
 
     known = [it.known for it in runs if it.known is not None]
@@ -95,5 +99,5 @@ def chain(
 
 
 def memory_of(options: ProviderOptions) -> AdapterMemory:
-    """The memory of sessions with these options: the adapter that they name, else the first."""
+    """Returns the memory for sessions with these options: of the adapter that they select, else of the first."""
     return AdapterMemory(int(options.get("adapterIndex", devices()[0].ep_metadata["adapter"])))

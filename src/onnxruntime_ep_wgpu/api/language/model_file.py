@@ -1,7 +1,7 @@
-"""The file of a model that is changed before it is used: read without its weights, which stay where they are.
+"""Reads a model to change it without loading its weights.
 
-In: a path. Out: the model as protobuf; a session of it after a change. Invariant: nothing keeps a copy of the weights: the session
-maps the files that one of the path would, and reads them again from there after a loss of the device.
+In: a path. Out: the model as protobuf, and a session of the changed model. Invariant: no copy of the weights is kept. The
+session maps the original files, and reads them again after a loss of the device.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from ...runtime.weight_file import ModelFile
 from ..external_data import check_external_data, follow_links, take_in
 from ..session import session
 
-_SMALL = 1024  # bytes; what ONNX Runtime calculates with when it optimises should be at hand
+_SMALL = 1024  # bytes; smaller weights are loaded, because ONNX Runtime's optimisations use their values
 _FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 def read(path: Path) -> onnx.ModelProto:
-    """The model, with small weights, which code that changes it looks at. Raises ModelError when the file is none, and when one
-    with weights is missing or too short, or may not be read, and when what is said of one makes no sense."""
+    """Reads a model with only its small weights. Raises ModelError.
+
+    Reasons are: the file is not a model; a weight's file is missing, too short or not allowed; or a weight's entry is
+    invalid."""
     try:
         model = onnx.load(str(path), load_external_data=False)
     except OSError as error:
@@ -36,7 +38,7 @@ def read(path: Path) -> onnx.ModelProto:
 
 
 def session_of(model: onnx.ModelProto, path: Path, options: ProviderOptions) -> ort.InferenceSession:
-    """A session of what was read from `path` and changed. The model loses the large weights that it holds itself."""
+    """Returns a session of a changed model that was read from `path`. Removes large embedded weights from the model."""
     folder = follow_links(model, path)
     if not any(it.data_location == onnx.TensorProto.EXTERNAL for it in model.graph.initializer):
         _leave_in_file(model, folder / path.resolve().name)
@@ -46,7 +48,7 @@ def session_of(model: onnx.ModelProto, path: Path, options: ProviderOptions) -> 
 
 
 def _leave_in_file(model: onnx.ModelProto, path: Path) -> None:
-    """Says of weights in a model that they lie in its file, at some place."""
+    """Turns embedded weights into references to their place in the model's file."""
     file = ModelFile(path)
     for tensor in model.graph.initializer:
         spans = file.spans(tensor.name)

@@ -1,8 +1,8 @@
-"""What picks the ids of a text from logits, on the device, and the steps that follow it.
+"""Samples token ids from logits on the device, and starts the steps that follow.
 
-In: logits, then ids that were picked. Out: ids. The decoder's next step and what picks from its logits need nothing but what is
-on the device. So both run before the ids in front of them are known, and count when the text goes on. Where C code knows both, it
-does them in one submission, with the copy of the ids to the host.
+In: logits, then the picked ids. Out: ids. The decoder's next step and the sampling of its logits need only tensors on the
+device. So both run before the previous ids reach the host, and their results are used if the text continues. If C code has
+records of both, it executes them in one submission, with the readback of the ids.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from ...plugin.chained import ChainedRuns
 
 Picking = Callable[[], list[int]]
-"""Waits for ids that are on their way."""
+"""Waits for ids that are being downloaded."""
 
-_TRIES = 8  # to have C code do a step, without one that it did
+_TRIES = 8  # failed attempts to chain a step in C code, before giving up
 
 
 class Picker:
-    """The tensors between decoder and sampler, which stay where they are: `ids`, `positions` and `mask` of the next step."""
+    """Owns the tensors between decoder and sampler, which do not move: `ids`, `positions` and `mask` of the next step."""
 
     def __init__(self, sampler: Any, settings: Sampling, state: State) -> None:
         batch, decoder = state.batch, state.decoder
@@ -36,10 +36,10 @@ class Picker:
         self.positions = self._memory.empty([batch, 1], np.int64)
         self.mask: Any = None
         self._random = np.random.default_rng(secrets.randbits(64) if settings.seed is None else settings.seed)
-        # A number from 0 to 1 for each sequence, where ids are drawn: on the host, and its tensor.
+        # Random numbers from 0 to 1 for each sequence: on the host, and their tensor.
         self._drawn = np.empty((batch, 1), np.float32)
         self._uniform = None if settings.is_greedy else self._memory.empty([batch, 1], np.float32)
-        # What steps carry on, twice: a step reads one and writes the other, in turns. In one place it would be copied first.
+        # State of the sampler, double-buffered: a step reads one copy and writes the other. In place, it would be copied first.
         carried: dict[str, np.ndarray[Any, Any]] = {"lengths": state.used}
         if settings.remembers:
             seen = np.zeros((batch, decoder.vocabulary), np.float32)
@@ -48,21 +48,21 @@ class Picker:
             carried["seen"] = seen
         self._carried = [{name: self._memory.put(it) for name, it in carried.items()} for _ in range(2)]
         self._given: tuple[Any, Any] = (None, None)  # logits and columns
-        self._turns: list[BoundRun] = []  # that pick
+        self._turns: list[BoundRun] = []  # the sampler's runs, one per copy of its state
         self._turn = 0
         self._is_drawn = False
-        # The next step where it has begun: what waits for its ids, or its logits.
+        # The next step, if it has started: the wait for its ids, or its logits.
         self._picking: Picking | None = None
         self._logits: Any = None
-        self._steps: BoundSteps | None = None  # of which these are, by what they are of
+        self._steps: BoundSteps | None = None  # the steps that `_chains` belongs to
         self._chains: dict[tuple[BoundRun, BoundRun], ChainedRuns] = {}
         self._tries = _TRIES
-        self._reading: ChainedRuns | None = None  # the ids alone, where they lie
+        self._reading: ChainedRuns | None = None  # a readback of the ids alone
 
     def pick(self, logits: Any) -> Picking:
-        """Picks the next id of every sequence, which stay on the device for the next step too."""
+        """Samples the next id of every sequence. The ids also stay on the device for the next step."""
         given = (logits, self._state.columns)
-        if given != self._given:  # what is compared has no equals but itself
+        if given != self._given:  # these objects compare by identity
             self._turns = self._bound(*given)
             self._given = given
         self._draw()
@@ -78,7 +78,7 @@ class Picker:
         return lambda: found
 
     def ahead(self) -> None:
-        """Begins the next step, before the ids that were picked last are known, if caches have room."""
+        """Starts the next step before the last ids reach the host, if the caches have room."""
         steps = self._state.next_step(self.ids, self.positions, self.mask)
         if steps is None:
             return
@@ -97,7 +97,7 @@ class Picker:
         self._logits = steps.logits
 
     def go_on(self, picked: Sequence[int]) -> Picking:
-        """The text goes on with these ids, which were picked last: picks those after them."""
+        """Continues the text with these ids, the last ones, and samples the next."""
         picking, logits = self._picking, self._logits
         self._picking = self._logits = None
         if picking is None and logits is None:
@@ -106,7 +106,7 @@ class Picker:
         return picking or self.pick(logits)
 
     def _draw(self) -> None:
-        """Numbers for the next ids, the same until these are picked."""
+        """Draws random numbers for the next ids, once until these are picked."""
         if self._uniform is not None and not self._is_drawn:
             self._random.random(None, np.float32, self._drawn)
             self._is_drawn = True
@@ -116,7 +116,7 @@ class Picker:
         self._turn ^= 1
 
     def _chain(self, steps: BoundSteps, both: tuple[BoundRun, BoundRun]) -> ChainedRuns | None:
-        """A step and what picks from its logits, as C code does both at once; None where it does not know them."""
+        """Returns a step and the sampling of its logits as one chain in C code; None if it has no record of them."""
         if not self._tries or None in (it.known for it in both) or both[1].inputs["logits"] is not steps.logits:
             return None
         self._tries -= 1

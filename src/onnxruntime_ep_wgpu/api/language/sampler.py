@@ -1,7 +1,7 @@
-"""The next id of every sequence, picked on the device: a small model of its own, made for the settings of a generation.
+"""Samples the next id of every sequence on the device, with a small model that is generated for the sampling settings.
 
-In: the logits of the last tokens. Out: ids, and what the next step of the decoder reads: lengths, positions and masks. Only
-the ids are downloaded. A NaN among the logits gives the id NAN, and logits that are all -infinity NOTHING.
+In: the logits of the last tokens. Out: ids, and the inputs of the decoder's next step: lengths, positions and masks. Only the
+ids are downloaded. If a logit is NaN, the id is NAN; if all logits are -infinity, it is NOTHING.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ...errors import InputError, cut
 from ...records import dataclass
 
 CANDIDATES = 1024
-"""As many of the likeliest ids `top_p` looks at when `top_k` does not say."""
+"""The number of likeliest ids that `top_p` considers if `top_k` is not set."""
 
 NAN, NOTHING = -1, -2
-"""Instead of an id."""
+"""Returned instead of an id."""
 
 COLDEST = 1e-30
-"""A temperature below is 0: differences of scores divided by it are no float32."""
+"""A smaller temperature counts as 0, because differences of scores divided by it exceed float32."""
 
 _MOST = float(np.finfo(np.float32).max)
 
@@ -38,12 +38,16 @@ _RANGES: dict[str, tuple[Any, Any]] = {
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next id is picked. A `temperature` of 0, or less than 1e-30, takes the likeliest. Otherwise one of the `top_k`
-    likeliest is taken (0: of all), of the fewest that have `top_p` of the probability together. Each of them is at least `min_p`
-    times as likely as the likeliest.
+    """The settings for the choice of the next id.
 
-    `repetition_penalty` divides the positive scores of ids that occurred, and multiplies the negative ones. Equal seeds give
-    equal texts; None takes a new one.
+    - `temperature`: 0, or less than 1e-30, selects the likeliest id. Otherwise ids are drawn at random.
+    - `top_k`: draws only from so many likeliest ids; 0 means all.
+    - `top_p`: draws only from the fewest likeliest ids with this total probability.
+    - `min_p`: draws only from ids that are at least `min_p` times as likely as the likeliest.
+    - `repetition_penalty`: divides positive scores of ids that occurred, and multiplies negative ones.
+    - `seed`: equal seeds give equal texts; None means a random seed.
+
+    Raises InputError for a value out of range.
     """
 
     temperature: float = 0.0
@@ -93,11 +97,19 @@ class _Graph:
 
 
 def model_of(settings: Sampling, kind: int, vocabulary: int, positions: bool = True) -> onnx.ModelProto:
-    """The model. `kind` is the ONNX type of logits (batch, 1, vocabulary).
+    """Returns the sampler's model. `kind` is the ONNX type of the logits.
 
-    Further inputs: `lengths` (batch), `columns` (keys), `uniform` (batch, 1) from 0 to 1 when not greedy, `seen` (batch,
-    vocabulary) with 1 for ids that occurred when there is a penalty. Outputs: `ids` (batch, 1), `lengths_next`, with `positions`
-    these (batch, 1), `mask` (batch, keys) with 1 where columns are less than lengths_next, `seen_next`.
+    Inputs:
+
+    - `logits` (batch, 1, vocabulary), `lengths` (batch), `columns` (keys)
+    - `uniform` (batch, 1): random numbers from 0 to 1, unless greedy
+    - `seen` (batch, vocabulary): 1 for ids that occurred, with a repetition penalty
+
+    Outputs:
+
+    - `ids` (batch, 1), `lengths_next` (batch)
+    - `mask` (batch, keys): 1 where `columns` is less than `lengths_next`
+    - `positions` (batch, 1), if requested; `seen_next`, with a repetition penalty
     """
     g = _Graph()
     one, axes, first = np.array(1, np.int64), np.array([1], np.int64), np.array([0], np.int64)
@@ -110,7 +122,7 @@ def model_of(settings: Sampling, kind: int, vocabulary: int, positions: bool = T
         less = g("Where", g("Greater", x, np.array(0, np.float32)), g("Div", x, penalty), g("Mul", x, penalty))
         x = g("Where", g("Greater", "seen", np.array(0.5, np.float32)), less, x)
     elif not settings.is_greedy:
-        x = logits  # in the same order, and in memory
+        x = logits  # the cast would not change the order, and these are in memory
     if settings.is_greedy:
         chosen, found = g("ArgMax", x, axis=1, keepdims=1), largest or g("ReduceMax", x, axes, keepdims=1)
     else:
@@ -148,7 +160,7 @@ def model_of(settings: Sampling, kind: int, vocabulary: int, positions: bool = T
 
 
 def _number(value: float) -> np.ndarray[Any, Any]:
-    """A positive number, or the largest of float32 where it is beyond: infinity times 0 is none."""
+    """Returns a positive number, clamped to the largest float32, because infinity times 0 is NaN."""
     return np.array(min(value, _MOST), np.float32)
 
 
@@ -159,12 +171,12 @@ def _cast(g: _Graph, x: str, kind: int, to: str = "") -> str:
 
 
 def _sampled(g: _Graph, settings: Sampling, x: str, vocabulary: int) -> tuple[str, str]:
-    """Ids drawn by `uniform`, and the largest elements of x, NaN if there is one.
+    """Returns ids sampled with the random numbers `uniform`, and the largest element of each row of x, NaN if there is one.
 
-    An id is the first one whose cumulative weight exceeds that share of the sum of all weights.
+    The id is the first one with a cumulative weight above `uniform` times the sum of all weights.
 
-    A weight is a probability relative to that of the likeliest id, so it is 1 there, and nothing has to be normalised. The
-    candidates are in descending order where there are fewer than all ids, or `top_p` needs the order.
+    A weight is a probability relative to the likeliest id's, which has weight 1, so no normalisation is necessary. Candidates
+    are in descending order if they are fewer than all ids, or if `top_p` needs the order.
     """
     count = min(settings.top_k or (CANDIDATES if settings.top_p < 1 else vocabulary), vocabulary)
     axis, order = np.array([1], np.int64), ""
@@ -177,7 +189,7 @@ def _sampled(g: _Graph, settings: Sampling, x: str, vocabulary: int) -> tuple[st
     else:
         x = _cast(g, x, 1)
         largest = g("ReduceMax", x, axis, keepdims=1)
-    # What is as large as the largest is 0, infinity too: of differences of others a low temperature makes no infinity.
+    # The largest score becomes 0 even if it is infinite. Otherwise a low temperature could make infinity minus infinity.
     less = g("Div", g("Sub", x, largest), _number(settings.temperature))
     weights = g("Exp", g("Where", g("Equal", x, largest), np.array(0, np.float32), less))
     nothing = np.array(0, np.float32)

@@ -1,11 +1,11 @@
-"""The caches of a decoder, and what runs on them: ids in, logits of the last one out, keys and values stay on the device.
+"""A decoder's KV caches and the runs on them: ids in, logits of the last id out. Keys and values stay on the device.
 
-Caches in place have room for the longest sequence, and the mask has that length from the beginning. Others have their rows at the
-end, and before them as many that mean nothing as there are to a round number, where the model allows that: then steps have the
-same shapes until it is reached, read one set of caches and write another one, in turns.
+Caches in place have room for the longest sequence, and the mask always has that length. Other caches have their rows at the
+end, after padding up to a round number if the model allows it. Until it is full, steps have the same shapes; they read one set
+of caches and write another one, alternately.
 
-Invariant: what lies in a cache is known as a number of rows. Caches and that number change together, by one assignment after a
-step has run, so an interrupt leaves a state that can be used.
+Invariant: caches and the number of their valid rows change together, by one assignment after a step has run. So an interrupt
+leaves a usable state.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _FEW, _ROUND = 64, 256  # rows
 
 
 def round_rows(used: int) -> int:
-    """How many rows caches have of which so many mean something: little is copied for nothing, and steps seldom change."""
+    """Returns the rows of caches for so many valid rows. Limits both needless copies and changes of step shapes."""
     few = next((it for it in (_FEW, 2 * _FEW) if used <= it), 0)
     return few or -(-used // _ROUND) * _ROUND
 
 
 class _Kept(NamedTuple):
-    """Caches of so many rows, of which `used` (batch) of each sequence mean something, `most` at most."""
+    """Caches of `rows` rows. `used` (batch) is the number of valid rows of each sequence, and `most` its maximum."""
 
     caches: Caches
     rows: int
@@ -44,11 +44,11 @@ class _Kept(NamedTuple):
 
 
 class State:
-    """The caches of `batch` sequences of a decoder. `used` counts the rows of each that mean something, `ids` are theirs."""
+    """The KV caches of `batch` sequences. `used` counts the valid rows of each, and `ids` are their token ids."""
 
     def __init__(self, decoder: Decoder, batch: int) -> None:
         self.decoder, self.batch = decoder, batch
-        self._ids: list[list[int]] = [[] for _ in range(batch)]  # those that a run was begun with, too
+        self._ids: list[list[int]] = [[] for _ in range(batch)]  # includes ids of a run that did not finish
         rows = decoder.rows if decoder.in_place else 0
         self._kept = _Kept(self._new(rows), rows, np.zeros(batch, np.int64), 0)
         self._columns: Any = None
@@ -56,7 +56,7 @@ class State:
 
     @property
     def used(self) -> Array:
-        """How many rows of each sequence mean something, (batch)."""
+        """The number of valid rows of each sequence, (batch)."""
         return self._kept.used
 
     @used.setter
@@ -72,7 +72,7 @@ class State:
         return self._kept.caches
 
     def _new(self, rows: int) -> Caches:
-        """Caches of so many rows that hold anything."""
+        """Allocates uninitialised caches of so many rows."""
         found = {}
         for name in self.decoder.caches:
             kind = self.decoder.inputs[name]
@@ -83,8 +83,9 @@ class State:
 
     @property
     def columns(self) -> Any:
-        """What the mask of the next step is made of, on the device: it is 1 where this is less than the rows that are then used.
-        The same object as long as steps have the same shapes."""
+        """The column numbers from which the next step's mask is made, on the device.
+
+        The mask is 1 where these are below the number of rows used then. The object is the same as long as the shapes are."""
         number = self._rows if self.decoder.in_place else self._rows + 1
         if self._columns is None or self._columns.shape() != [number]:
             order = np.arange(number) if self.decoder.in_place else np.arange(number)[::-1]
@@ -93,26 +94,26 @@ class State:
 
     @property
     def ids(self) -> list[list[int]]:
-        """What the caches have rows of."""
+        """The ids of the caches' valid rows."""
         return [ids[:used] for ids, used in zip(self._ids, self.used, strict=True)]
 
     def _begin(self, new: Sequence[Sequence[int]]) -> None:
-        """Notes what the next runs put behind."""
+        """Records the ids of the next run."""
         for ids, used, more in zip(self._ids, self.used, new, strict=True):
             del ids[used:]
             ids.extend(more)
 
     def rewind(self, used: int) -> None:
-        """Forgets what comes after so many rows; only for caches in place."""
+        """Drops all rows after the first `used`; only for caches in place."""
         self.used = np.minimum(self.used, used)
 
     # ---- prompts
 
     def prompt(self, ids: Sequence[Sequence[int]], chunk: int) -> Any:
-        """Runs prompts behind what the caches have; logits of the last id of each, (batch, 1, vocabulary) on the device.
+        """Runs prompts after the cached rows. Returns the logits of each last id, (batch, 1, vocabulary), on the device.
 
-        Prompts of one length are run in chunks. Those of different lengths are padded, where caches have room behind, and where
-        they grow before, and must be the first of their caches. Raises InputError and LimitError.
+        Prompts of equal length run in chunks. Prompts of different lengths must be the first of their caches. They are padded
+        at the end for caches in place, and at the beginning for others. Raises InputError and LimitError.
         """
         longest = self._check(ids)
         self._begin(ids)
@@ -125,14 +126,14 @@ class State:
             row[place] = it
         if not self.decoder.in_place:
             return self.run_ids(tokens, lengths, self._room(longest))
-        # The last ids are not in one row, and so run once more, together, in the rows of the caches that they have already.
+        # The last ids are in different rows, so they run again together, into the rows that they already have.
         self.run_ids(tokens[:, :-1], np.minimum(lengths, longest - 1))
         self.used = lengths - 1
         return self.run_ids(tokens[np.arange(self.batch), lengths - 1][:, None], np.ones(self.batch, np.int64))
 
     def _chunks(self, tokens: Array, chunk: int) -> Any:
         while True:
-            # Models have tables for as many keys as the longest sequence has, those that mean nothing included.
+            # The limit includes padding, because models have tables for as many keys as the longest sequence has.
             most = chunk if self.decoder.in_place else min(chunk, self.decoder.rows - self._rows)
             part, tokens = tokens[:, :most], tokens[:, most:]
             steps = part.shape[1]
@@ -142,7 +143,7 @@ class State:
                 return logits
 
     def _check(self, ids: Sequence[Sequence[int]]) -> int:
-        """The length of the longest prompt, when they are what can be run."""
+        """Checks the prompts, and returns the length of the longest one."""
         if not ids or not all(ids):
             raise InputError("a prompt is empty: pass at least one id, or text that has one")
         for row, it in enumerate(ids):
@@ -169,12 +170,13 @@ class State:
         return larger if rows < most else "pass a shorter prompt, the model was made for no more"
 
     def _room(self, used: int) -> int:
-        """Rows of caches of which so many mean something. The next step has one key more, and none beyond the longest sequence."""
+        """Returns the rows of caches for so many valid rows. The next step adds a key, within the longest sequence."""
         return max(used, min(round_rows(used), self.decoder.rows - 1))
 
     def run_ids(self, tokens: Array, lengths: Array, rows: int = 0) -> Any:
-        """Logits of the last of `tokens` (batch, steps), of which `lengths` (batch) are counted. `rows` is what caches have
-        afterwards, where that can be chosen."""
+        """Returns the logits of the last of `tokens` (batch, steps), of which `lengths` (batch) are valid.
+
+        `rows` is the caches' length afterwards, if it can be chosen."""
         steps, put = tokens.shape[1], self.decoder.memory.put
         after = self.used + lengths
         if self.decoder.in_place:
@@ -187,8 +189,9 @@ class State:
         return self.run(put(tokens), put(mask.astype(np.int64)), put(positions), after, rows)
 
     def run(self, ids: Any, mask: Any, positions: Any, after: Array, rows: int = 0) -> Any:
-        """Logits of the last of any number of ids of each sequence; caches that are made anew, `after` rows of which mean
-        something."""
+        """Runs any number of ids of each sequence, and returns the logits of the last one.
+
+        Makes new caches of `rows` rows, `after` of which are valid, unless they are in place."""
         decoder = self.decoder
         if not decoder.keeps_rows:
             rows = self._rows + (0 if decoder.in_place else ids.shape()[1])
@@ -208,10 +211,10 @@ class State:
     # ---- steps
 
     def step(self, tokens: Sequence[int], ids: Any, positions: Any, mask: Any) -> Any:
-        """Logits of one more id of each sequence, `tokens`, which are (batch, 1) on the device as `ids`, like `positions`; `mask`
-        is made of `columns`.
+        """Returns the logits of one more id of each sequence.
 
-        Nothing is bound where they are the same objects as in the step before, and caches as long.
+        `tokens` are the ids, and `ids` is their (batch, 1) tensor on the device, like `positions`. `mask` is made from
+        `columns`. The bindings of the previous step are reused if the objects and the length of the caches are the same.
         """
         used = self._kept.most
         if used >= self.decoder.rows:
@@ -225,18 +228,19 @@ class State:
         return self.run(ids, mask, positions, self.used + 1, self._room(used + 1))
 
     def next_step(self, ids: Any, positions: Any, mask: Any) -> BoundSteps | None:
-        """The next one of steps that read these, bound; None where caches have no room."""
+        """Returns the next bound step that reads these tensors; None if the caches have no room."""
         decoder, kept, steps, given = self.decoder, self._kept, self._steps, (ids, positions, mask)
         if kept.most >= (decoder.rows if decoder.in_place else kept.rows if decoder.keeps_rows else 0):
             return None
-        # What is compared has no equals but itself.
+        # These objects compare by identity.
         if steps is None or steps.given != given or steps.caches[steps.turn] is not kept.caches:
             steps = self._steps = self._bind_steps(given)
         return steps
 
     def ahead(self, ids: Any, positions: Any, mask: Any) -> Any:
-        """What `step` gives, before the ids are known; None where caches have no room. It counts only once
-        `took` says so: what it has written into caches means nothing until then."""
+        """Runs a step before its ids are known, and returns its logits as `step` does; None if the caches have no room.
+
+        Its rows become valid only when `took` is called."""
         steps = self.next_step(ids, positions, mask)
         if steps is None:
             return None
@@ -244,13 +248,15 @@ class State:
         return steps.logits
 
     def took(self, tokens: Sequence[int]) -> None:
-        """The step that was run `ahead` was of these ids."""
+        """Accepts the step that `ahead` ran, with these ids."""
         kept, steps = self._kept, self._steps
         assert steps is not None
         self._begin([(it,) for it in tokens])
         turn = (steps.turn + 1) % len(steps.every)
         self._kept = _Kept(steps.caches[turn], kept.rows, kept.used + 1, kept.most + 1)
-        steps.turn = turn  # which else is not that of the caches, so that steps are bound anew
+        steps.turn = (
+            turn  # if an interrupt skips this, the turn does not match the caches, and the steps are bound again
+        )
 
     def _bind_steps(self, given: tuple[Any, Any, Any]) -> BoundSteps:
         decoder, (ids, positions, mask) = self.decoder, given
@@ -267,7 +273,7 @@ class State:
         return BoundSteps(given, caches, every, logits)
 
     def _bound(self, ids: Any, mask: Any, positions: Any, rows: int, caches: Caches) -> BoundRun:
-        """A run that reads these."""
+        """Returns a run with these inputs bound."""
         decoder = self.decoder
         inputs = {IDS: ids, MASK: mask}
         if decoder.has_positions:
@@ -279,8 +285,9 @@ class State:
 
 @dataclass
 class BoundSteps:
-    """Steps with the same shapes. `given` is what they read beside caches, (ids, positions, mask); step `turn` reads caches[turn]
-    and writes those of the next turn, which are the same ones in place."""
+    """Bound steps with the same shapes. `given` are the inputs besides caches: (ids, positions, mask).
+
+    Step `turn` reads caches[turn] and writes the caches of the next turn. With caches in place, these are the same."""
 
     given: tuple[Any, Any, Any]
     caches: list[Caches]
@@ -290,5 +297,5 @@ class BoundSteps:
 
     @property
     def bound(self) -> BoundRun:
-        """The next one."""
+        """The next step."""
         return self.every[self.turn]

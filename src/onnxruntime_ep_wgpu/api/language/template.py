@@ -1,9 +1,9 @@
-"""A chat template of jinja2 is rendered: what transformers has for templates, within a budget.
+"""Renders a jinja2 chat template with the functions that transformers offers, within a budget.
 
-In: the template and a conversation. Out: the text. Raises ModelError that shows the line of the template, whatever it does.
+In: the template and a conversation. Out: the text. Any failure of the template raises ModelError with the template's line.
 
-The template's own tree is changed before it is compiled: each body that may be executed repeatedly begins with its steps, and
-values are looked at where they are made or compared. Calls, filters and operators are asked for by the sandbox.
+The template's syntax tree is changed before compilation. Every body that may repeat first counts its steps, and values are
+measured where they are created or compared. The sandbox intercepts calls, filters and operators.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from .folder import Template
 from .template_budget import CHARACTERS, Budget
 
 LONGEST = 200_000
-"""Characters of a template."""
-_SHOWN = 1000  # characters of what a template says
-# Filters of HTML and of debugging: no conversation needs them, and their time grows faster than their input.
+"""Limit of a template in characters."""
+_SHOWN = 1000  # limit of a template's message in characters
+# Filters for HTML and debugging, which no conversation needs. Their time grows faster than their input.
 LEFT_OUT = ("pprint", "striptags", "urlize", "wordwrap", "xmlattr")
-# No template can spell these filters.
+# Names that no template can spell.
 _STEPS, _LOOK, _JOIN = "steps of a body", "look at a value", "join texts"
 
 
 def render(template: Template, messages: Sequence[Mapping[str, str]], tokens: Mapping[str, str]) -> str:
-    """The text of a conversation, up to where the assistant answers."""
+    """Returns the text of a conversation, up to the start of the assistant's answer."""
     if len(template.text) > LONGEST:
         raise ModelError(
             f"the chat template of {template.path} has {len(template.text):,} characters; it is at most {LONGEST:,}"
@@ -53,7 +53,7 @@ def render(template: Template, messages: Sequence[Mapping[str, str]], tokens: Ma
         return "".join(parts)
     except ModelError:
         raise
-    except Exception as error:  # a template is a program: it raises whatever Python does
+    except Exception as error:  # a template is a program and may raise any exception
         raise _error(template, error) from error
 
 
@@ -75,19 +75,19 @@ class _Environment(ImmutableSandboxedEnvironment):
         self.filters |= {"tojson": self._to_json, _STEPS: self._steps, _LOOK: self._looked, _JOIN: self._joined}
 
     def bounded(self, source: str) -> Any:
-        """The compiled template."""
+        """Compiles a template with the budget built in."""
         tree = _Within().visit(self.parse(source))
         tree.set_environment(self)
         return self.from_string(tree)
 
-    # ---- what the sandbox asks for
+    # ---- hooks of the sandbox
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         self.budget.binary(operator, left, right)
         return self._looked(super().call_binop(context, operator, left, right))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Methods of Python's own types are looked at before; a macro or a loop counts its steps itself."""
+        """Measures arguments of methods of Python's own types before the call. Macros and loops count their own steps."""
         owner = getattr(__obj, "__self__", None)
         __self.budget.spend(1)
         if isinstance(owner, str | bytes | int | float | list | tuple | dict):
@@ -102,8 +102,8 @@ class _Environment(ImmutableSandboxedEnvironment):
         return wrapped
 
     def _within(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A filter or a test that is looked at."""
-        passed = hasattr(function, "jinja_pass_arg")  # its first argument is none of the template's
+        """Wraps a filter or a test so that its arguments and its result are measured."""
+        passed = hasattr(function, "jinja_pass_arg")  # jinja2 then passes a context or environment first
 
         @wraps(function)
         def bounded(*args: Any, **kwargs: Any) -> Any:
@@ -115,7 +115,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         return bounded
 
     def _looked(self, value: Any) -> Any:
-        """The value; one that is made while it is read counts its elements."""
+        """Measures a value and returns it. An iterator is wrapped to count its elements."""
         if isinstance(value, Iterator) and not hasattr(value, "__len__"):
             return self._counted(value)
         self.budget.look(value)
@@ -142,7 +142,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         separators: tuple[str, str] | None = None,
         sort_keys: bool = False,
     ) -> str:
-        """As transformers has it: of no HTML, and with all characters."""
+        """Like the filter of transformers: without HTML escapes, and with non-ASCII characters unescaped."""
         self.budget.call("center", ("", indent))
         encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
         parts, size = [], 0
@@ -155,10 +155,10 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 class _Within(NodeTransformer):
-    """Puts the budget into a template's tree."""
+    """Inserts the budget's checks into a template's syntax tree."""
 
     def _whole(self, node: Any) -> Any:
-        """The value of the node is looked at."""
+        """Wraps a node so that its value is measured."""
         return _filter(_LOOK, self.generic_visit(node))
 
     visit_List = visit_Dict = _whole
@@ -200,12 +200,12 @@ def _filter(name: str, value: Any) -> nodes.Filter:
 
 
 def _steps(at: nodes.Node, body: Sequence[nodes.Node]) -> nodes.Filter:
-    """Counts what a body has, but for bodies in it; it is true."""
+    """Returns an expression that counts the cost of a body, without nested bodies, and is true."""
     return _filter(_STEPS, nodes.Const(1 + sum(map(_cost, body)), lineno=at.lineno))
 
 
 def _cost(node: nodes.Node) -> int:
-    """Of the evaluation of a node, in steps."""
+    """Returns the cost of evaluating a node, in steps."""
     if isinstance(node, nodes.TemplateData):
         return 1 + len(node.data) // CHARACTERS
     own_body = isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock | nodes.Block)
@@ -213,7 +213,7 @@ def _cost(node: nodes.Node) -> int:
 
 
 class _Generation(Extension):
-    """What is between `generation` and `endgeneration`, which mark answers for training."""
+    """Keeps the content between `generation` and `endgeneration`, which mark answers for training."""
 
     tags = {"generation"}
 
@@ -228,7 +228,7 @@ class _NoOthers(BaseLoader):
 
 
 class _Namespace(Namespace):
-    """Is shown without what it holds, which may hold others and so be far longer than a template."""
+    """A namespace with a short repr, because the content may be nested and thus much longer than the template."""
 
     def __repr__(self) -> str:
         return "<namespace>"
@@ -236,7 +236,7 @@ class _Namespace(Namespace):
 
 @pass_context
 def _finalize(context: Context, value: Any) -> Any:
-    """Looks at what is put out. With a context jinja2 calls this in each rendering, and never before."""
+    """Measures an output value. Due to the context argument, jinja2 calls it at each rendering, and not at compilation."""
     environment = context.environment
     assert isinstance(environment, _Environment)
     environment.budget.look(value)
@@ -244,7 +244,7 @@ def _finalize(context: Context, value: Any) -> Any:
 
 
 def _counted_once(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments; where their length counts, what can be read only once becomes a list."""
+    """Returns the arguments, with iterators turned into lists for functions with a cost that depends on the length."""
     return tuple(list(it) if isinstance(it, Iterator) else it for it in args) if name in ("join", "sum") else args
 
 
@@ -261,7 +261,7 @@ def _error(template: Template, error: Exception) -> ModelError:
     if isinstance(error, RecursionError):
         text = "its parts are too deep in each other, or one calls itself too often"
     elif isinstance(error, SyntaxError):
-        text = error.msg  # of the Python that jinja2 makes of it, which has other lines
+        text = error.msg  # without the line, which refers to jinja2's generated Python
     elif not isinstance(error, TemplateError):
         text = f"{type(error).__name__}: {text}"
     number = error.lineno if isinstance(error, TemplateSyntaxError) else _line(error.__traceback__)
@@ -271,13 +271,13 @@ def _error(template: Template, error: Exception) -> ModelError:
 
 
 def _line(trace: TracebackType | None) -> int:
-    """The template's line at which an error was raised, 0 where there is none."""
+    """Returns the template's line that raised an error, or 0."""
     found = 0
     while trace is not None:
         compiled = trace.tb_frame.f_globals.get("__jinja_template__")
         if compiled is not None:
             found = compiled.get_corresponding_lineno(trace.tb_lineno)
-        elif trace.tb_frame.f_code.co_filename == "<template>":  # as jinja2 rewrites it
+        elif trace.tb_frame.f_code.co_filename == "<template>":  # already rewritten by jinja2
             found = trace.tb_lineno
         trace = trace.tb_next
     return found

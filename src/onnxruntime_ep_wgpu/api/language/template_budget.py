@@ -1,7 +1,7 @@
-"""What a chat template may use: how many steps, and how large one value may be. A template is a program that a stranger wrote.
+"""Limits the steps of a chat template and the size of its values. A template is an untrusted program.
 
-In: values before they are made larger, and after. Out: nothing. Raises TooMuch. Invariant: steps are counted, never seconds, so
-equal conversations end alike.
+In: values before and after an operation. Out: nothing. Raises TooMuch. Invariant: limits count steps and not seconds, so the
+same conversation always gives the same result.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 from jinja2.exceptions import SecurityError
 
 STEPS = 5_000_000
-"""Parts of a template that are evaluated, elements that are looked at, and every 10 characters that are made: some seconds."""
+"""Limit of steps: evaluated nodes, visited elements, and every 10 created characters. They take some seconds."""
 LARGEST = 10_000_000
-"""Characters of one text; an element of a list counts as 10."""
+"""Limit of a text in characters; an element of a list counts as 10."""
 CHARACTERS = 10
-"""In a step."""
+"""Characters per step."""
 _ELEMENT = 10
-_BITS = 100_000  # of an integer
-_BIT_PAIRS = 1_000_000  # that a product, a quotient or a text of an integer looks at in a step
-_COMPARED = 1_000  # characters that are compared with characters in a step
+_BITS = 100_000  # limit of an integer
+_BIT_PAIRS = 1_000_000  # bit pairs per step, for products, quotients, and conversions of integers to text
+_COMPARED = 1_000  # character comparisons per step
 _CODECS = ("utf-8", "utf8", "ascii", "latin-1", "utf-16", "utf-32")
-"""Encodings of linear time: idna and punycode take that of the square."""
+"""Encodings of linear time. idna and punycode take quadratic time."""
 _OF_ERRORS = ("strict", "ignore", "replace", "backslashreplace", "xmlcharrefreplace")
 
 _PLACES = re.compile(r"%(?:\([^)]*\))?[-+ #0-9.*]*|\{[^{}]*")
@@ -36,7 +36,9 @@ class TooMuch(SecurityError):
 
 
 class Budget:
-    """What is left of one rendering. Of `given` and its elements, which templates read again and again, the size is kept."""
+    """The remaining budget of one rendering.
+
+    The sizes of `given` and its elements are computed once, because templates read them repeatedly."""
 
     def __init__(self, given: Sequence[Any] = ()) -> None:
         self._left = STEPS
@@ -51,12 +53,12 @@ class Budget:
             raise TooMuch(f"it takes more than {STEPS:,} steps")
 
     def fits(self, size: int) -> None:
-        """A value of this size may be made."""
+        """Checks the size of a value before it is created."""
         if size > LARGEST:
             raise TooMuch(f"it makes a value of more than {LARGEST:,} characters")
 
     def look(self, *values: Any) -> None:
-        """Values that are read whole, or were made."""
+        """Counts values that were created or are read completely."""
         total = 0
         for value in values:
             size, steps = self._measure(value)
@@ -65,7 +67,7 @@ class Budget:
             self.spend(steps)
 
     def _measure(self, value: Any) -> tuple[int, int]:
-        """Its size, with what is in it more than once counted as often, and the steps that it takes to read it."""
+        """Returns the size of a value, with shared parts counted repeatedly, and the steps to read it."""
         if isinstance(value, _TEXTS):
             return len(value), len(value) // CHARACTERS
         size, steps, open_ = 0, 0, [value]
@@ -79,7 +81,7 @@ class Budget:
             elif isinstance(it, int):
                 if it.bit_length() > _BITS:
                     raise TooMuch("it makes an integer of more than 30,000 digits")
-                steps += it.bit_length() ** 2 // _BIT_PAIRS  # what a text of it takes
+                steps += it.bit_length() ** 2 // _BIT_PAIRS  # the cost of converting it to text
             elif isinstance(it, range):
                 size += _ELEMENT * len(it)
                 steps += len(it)
@@ -96,10 +98,10 @@ class Budget:
                 self.spend(steps)
         return size, steps
 
-    # ---- before something is made
+    # ---- checks before an operation
 
     def binary(self, operator: str, left: Any, right: Any) -> None:
-        """`left operator right` may be calculated."""
+        """Checks and counts `left operator right` before it is calculated."""
         self.look(left, right)
         if isinstance(left, int) and isinstance(right, int):
             bits = left.bit_length() + right.bit_length()
@@ -115,7 +117,7 @@ class Budget:
             self.fits(_formatted(left, (right,)))
 
     def call(self, name: str, values: Sequence[Any]) -> None:
-        """A method or a filter of this name may be called; the first one is what it is called on."""
+        """Checks and counts a call of a method or filter. The first value is the object that it is called on."""
         self.look(*values)
         if name in _GROWS:
             self.fits(_GROWS[name](values))
@@ -128,7 +130,7 @@ class Budget:
 
 
 def _formatted(text: str | bytes, values: Sequence[Any]) -> int:
-    """No fewer characters than formatting gives: widths that the text names, and every value at every place."""
+    """Returns an upper bound of the formatted length: the widths in the text, and every value at every place."""
     places = _PLACES.findall(_text(text))
     named = sum(int(it) for place in places for it in re.findall(r"\d{1,10}", place))
     given = any("*" in place for place in places) or _NESTED.search(_text(text)) is not None
@@ -136,7 +138,7 @@ def _formatted(text: str | bytes, values: Sequence[Any]) -> int:
 
 
 def _whole(value: Any, widths: bool) -> int:
-    """The length of all texts in a value; of integers themselves where they may be widths."""
+    """Returns the total length of all texts in a value. With `widths`, integers count their value, as they may be widths."""
     if isinstance(value, Mapping):
         value = [*value.values()]
     if isinstance(value, list | tuple):
@@ -162,12 +164,12 @@ def _text(value: Any) -> str:
 
 
 def _multiplied(values: Sequence[Any]) -> int:
-    """Something of the size of every argument for every character or element."""
+    """Returns a bound for results with a part of every argument's size per character or element."""
     return _length(values[0]) * max([_number(values), *(_length(it) for it in values[1:])])
 
 
 def _searched(values: Sequence[Any]) -> int:
-    """Searching from the end looks at every character of the one for every character of the other."""
+    """Returns a bound for searches from the end, which compare every pair of characters."""
     return _multiplied([it for it in values if isinstance(it, _TEXTS)] or [""]) // 100
 
 
@@ -182,16 +184,16 @@ _GROWS: dict[str, Callable[[Sequence[Any]], int]] = {
     "translate": lambda values: _length(values[0]) * _whole(list(values[1:]), False),
     "sum": lambda values: _length(values[0]) ** 2 if any(isinstance(it, list | tuple) for it in values[1:]) else 0,
 }
-"""The characters of a result that may be longer than all that the function is given together."""
+"""Bounds of results, in characters, for functions with results that may be longer than all arguments together."""
 
 
 def _stripped(values: Sequence[Any]) -> int:
-    """Each character of the one text may be looked for in the other."""
+    """Returns a bound for stripping: each character of one text is searched in the other."""
     return _multiplied([it for it in values if isinstance(it, _TEXTS)] or [""]) // _COMPARED
 
 
 def _attributes(values: Sequence[Any]) -> int:
-    """Every attribute that a text names, of every element."""
+    """Returns the number of attribute lookups: every named attribute of every element."""
     names = sum(1 + it.count(".") + it.count(",") for it in values[1:] if isinstance(it, str))
     return _length(values[0]) * names
 
@@ -204,4 +206,4 @@ _TAKES: dict[str, Callable[[Sequence[Any]], int]] = {
     **dict.fromkeys(("strip", "lstrip", "rstrip", "trim"), _stripped),
     **dict.fromkeys(_OF_ATTRIBUTES, _attributes),
 }
-"""The steps of a function that takes more of them than its arguments and its result have parts."""
+"""Steps of functions with a cost above the size of their arguments and results."""

@@ -1,7 +1,7 @@
-"""Text to ids and back: the tokenizer, the chat template, text that arrives token by token, and where it stops.
+"""Tokenization, chat templates, incremental decoding of text, and stop strings.
 
-Invariant: pieces that were given out are never taken back. So an unfinished character waits for its next byte, and what may
-be the beginning of a stop string waits until it is known not to be.
+Invariant: a piece of text that was returned is final. Therefore an incomplete character waits for its next byte, and a possible
+beginning of a stop string waits until it is certain.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _UNFINISHED = "\ufffd"
 
 
 class Tokenizer:
-    """The tokenizer of a folder, with its chat template. Raises ModelError for one that cannot be read, or fails at a text."""
+    """The tokenizer of a folder, with its chat template. Raises ModelError if it cannot be read or fails for a text."""
 
     def __init__(self, folder: ModelFolder) -> None:
         try:
@@ -27,12 +27,12 @@ class Tokenizer:
         self._folder, self._path = folder, folder.tokenizer
         wrong = "is no tokenizer that the package tokenizers can read"
         self._tokenizer: Any = self._asked(wrong, lambda: Tokenizer.from_file(str(self._path)))
-        # Of training: a file may ask for a length that no memory holds, or cut a prompt in silence.
+        # Settings for training: a file may request padding to a length that no memory holds, or silent truncation.
         self._asked(wrong, self._tokenizer.no_padding)
         self._asked(wrong, self._tokenizer.no_truncation)
 
     def _asked(self, problem: str, ask: Callable[[], T]) -> T:
-        """The answer of the package. It raises Exception, nothing narrower; where its Rust code panics, what is no Exception."""
+        """Returns the result of `ask`. The package raises plain Exception and, if its Rust code panics, a BaseException."""
         try:
             return ask()
         except (KeyboardInterrupt, SystemExit):
@@ -41,7 +41,7 @@ class Tokenizer:
             raise ModelError(f"{self._path} {problem}: {error}") from error
 
     def ids(self, text: str, special: bool = True) -> list[int]:
-        """The ids of a text, with those that the tokenizer begins a text with if `special`."""
+        """Returns the ids of a text. With `special`, the tokenizer adds the ids that begin a text."""
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -51,7 +51,8 @@ class Tokenizer:
         return found
 
     def ids_of_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
-        """The ids of a conversation, up to where the assistant answers. Raises ModelError without a template."""
+        """Returns the ids of a conversation, up to the start of the assistant's answer. Raises ModelError without a
+        template."""
         if self._folder.template is None:
             raise ModelError(
                 f"{self._folder.path} has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json):"
@@ -72,7 +73,7 @@ class Tokenizer:
 
 
 class Stream:
-    """The text of one sequence as it grows; `stopped` when a stop string came, which is not part of it."""
+    """The growing text of one sequence. `stopped` is set at a stop string, which is not part of the text."""
 
     def __init__(self, text: Tokenizer, stops: Sequence[str]) -> None:
         self._text, self._stops = text, [it for it in stops if it]
@@ -84,12 +85,12 @@ class Stream:
         return self.stopped
 
     def add(self, token: int) -> str:
-        """The text that is certain now and was not before."""
+        """Adds a token, and returns the text that became certain."""
         self._ids.append(token)
         return self._certain(self._text.text(self._ids), last=False)
 
     def end(self) -> str:
-        """What is left when no more tokens come."""
+        """Returns the rest of the text after the last token."""
         return self._certain(self._text.text(self._ids), last=True)
 
     def _certain(self, text: str, last: bool) -> str:
@@ -106,6 +107,6 @@ class Stream:
 
     @staticmethod
     def _held(text: str, stop: str) -> int:
-        """Where the beginning of a stop string at the end of the text begins."""
+        """Returns the index where a possible stop string begins at the end of the text."""
         longest = min(len(stop) - 1, len(text))
         return len(text) - next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)
