@@ -287,7 +287,7 @@ def test_reasons() -> None:
     said = "it does not append to its caches: "
     apart = Case((5,), 1, 16, attributes=ROTATED)
     (few,) = compiled(replace(apart, sink=True).model(F), max_storage_buffers=8).declined
-    assert few.reason == f"{said}the kernel would bind 9 tensors, and the adapter has 8 bindings"
+    assert few.reason == f"{said}the kernel needs 9 bindings, and the adapter has 8"
     arrays = replace(apart, packed=True).inputs(F)
     arrays[3:5] = [random(*it.shape, dtype=np.int8) for it in arrays[3:5]]
     arrays += [np.full(1, 0.02, F)] * 2
@@ -296,7 +296,7 @@ def test_reasons() -> None:
         kv_num_heads=2, kv_cache_bit_width=8, k_quant_type="PER_TENSOR", v_quant_type="PER_TENSOR", do_rotary=1,
     )  # fmt: skip
     (other,) = compiled(held).declined
-    assert other.reason == f"{said}it reads other numbers than its caches hold"
+    assert other.reason == f"{said}it reads other tensors than its caches"
     assert (few.rule, other.rule) == ("one_row", "one_row")
 
 

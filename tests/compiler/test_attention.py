@@ -167,13 +167,13 @@ def test_models_reach_the_rule(name):
 
 X = [node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]), node("MatMul", ["q", "kt"], ["s"])]
 LAST = node("MatMul", ["w", "v"], ["y"])
-OTHERWISE = "the second product does not sum over the keys of the softmax, or counts heads otherwise"
+OTHERWISE = "the second product does not sum over the keys of the softmax, or has other heads"
 DECLINED = {
     "the scores have another reader": [*X, node("Softmax", ["s"], ["w"]), LAST, node("Exp", ["s"], ["z"])],
     "the weights have another reader": [*X, node("Softmax", ["s"], ["w"]), LAST, node("ReduceSum", ["w"], ["z"])],
     OTHERWISE: [*X, node("Softmax", ["s"], ["w"], axis=1), LAST],
     "the scores are no matrix product": [node("Relu", ["q"], ["s"]), node("Softmax", ["s"], ["w"]), LAST],
-    "the weights go through exp(x) before they are used": [
+    "the weights pass through exp(x) before they are used": [
         *X, node("Softmax", ["s"], ["e"]), node("Exp", ["e"], ["w"]), LAST,
     ],
 }  # fmt: skip

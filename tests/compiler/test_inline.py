@@ -25,7 +25,7 @@ def test_names_of_parameters_are_whole_words_and_stay_in_what_was_given() -> Non
 def test_a_call_of_another_form_is_an_error() -> None:
     with pytest.raises(ValueError, match="f takes 2 arguments, and has a"):
         inlined("#inline f(x, y) x + y\nf(a)")
-    with pytest.raises(ValueError, match="does not end the call in its line"):
+    with pytest.raises(ValueError, match="does not close the call on its line"):
         inlined("#inline f(x) x\nf(a,\n  b)")
 
 

@@ -206,14 +206,12 @@ def reasons(program: Program) -> list[str]:
 
 def test_what_stays_a_kernel_of_its_own_says_why() -> None:
     on, skip = Way("gpu").of(target()), "SkipSimplifiedLayerNormalization"
-    many = "the kernel would bind 9 tensors, and the adapter has 8 bindings"
+    many = "the kernel needs 9 bindings, and the adapter has 8"
     wanted: dict[str, list[str]] = {name: [] for name in LAYERS}
     wanted |= {
         "zero points, for which bindings are few": [f"{skip}(middle): {many}", f"{skip}(end): {many}"],
-        "another reader of the norm": [f"{skip}(middle): more than the norm is stored"],
-        "another reader of up": [
-            "MatMul(gate.y): it is not one kernel with MatMul(up.y): its result is stored for others too"
-        ],
+        "another reader of the norm": [f"{skip}(middle): the kernel stores more than the norm"],
+        "another reader of up": ["MatMul(gate.y): it cannot be fused with MatMul(up.y): its result has another reader"],
     }
     for columns in (260, 262):
         why = f"rows of {columns} elements are not known to be multiples of 16"
@@ -227,15 +225,15 @@ def test_products_that_do_not_fit_into_one_kernel_say_by_how_much() -> None:
     for k in range(5):
         layer.product("x", f"p{k}", layer.hidden, 128)
     model, on = layer.finished(), dataclasses.replace(Way("gpu").of(target()), max_workgroup_storage=16 << 10)
-    beside = "it is not one kernel with MatMulNBits({}.y): the kernel would"
-    few = f"{beside.format('p{}')} bind 10 tensors, and the adapter has 8 bindings"
+    beside = "it cannot be fused with MatMulNBits({}.y): the kernel needs"
+    few = f"{beside.format('p{}')} 10 bindings, and the adapter has 8"
     assert reasons(compile_model(model, on)) == [
         *(f"MatMulNBits(p{k}.y): {few.format(0)}" for k in (2, 3, 4)),
         f"MatMulNBits(p4.y): {few.format(2)}",
     ]
     many = dataclasses.replace(on, max_storage_buffers=32)
     assert reasons(compile_model(model, many)) == [
-        f"MatMulNBits(p4.y): {beside.format('p0')} take 20480 bytes of workgroup memory, and the adapter has 16384"
+        f"MatMulNBits(p4.y): {beside.format('p0')} 20480 bytes of workgroup memory, and the adapter has 16384"
     ]
 
 

@@ -88,7 +88,7 @@ def test_what_stays_in_two_kernels() -> None:
     made.graph.node[2].input[1] = "own"
     at = np.array([[3, -1, 0]])
     program = compile_model(made)
-    assert [it.reason for it in program.declined] == ["what it reads is made of its results"]
+    assert [it.reason for it in program.declined] == ["its operands depend on its results"]
     for ours, theirs in zip(Runner(program)(at), expected(made, {"ids": at}), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 

@@ -153,8 +153,8 @@ MEAN = [node("ReduceMean", ["q", "axes"], ["v"]), node("Add", ["v", "eps"], ["e"
 SQUARE = [node("Mul", ["x", "x"], ["q"]), *MEAN]
 DECLINED = {
     "normalisation: the deviation has another reader": [*SQUARE, node("Div", ["x", "s"], ["y"]), node("Exp", ["s"], ["z"])],
-    "normalisation: what is divided by the deviation is not what it was taken of": [*SQUARE, node("Div", ["w", "s"], ["y"])],
-    "normalisation: the inverse deviation is not multiplied with rows": [*SQUARE, node("Div", ["s", "x"], ["y"])],
+    "normalisation: the deviation does not divide the rows it was computed from": [*SQUARE, node("Div", ["w", "s"], ["y"])],
+    "normalisation: the inverse deviation does not multiply the rows": [*SQUARE, node("Div", ["s", "x"], ["y"])],
     "softmax: the sum has another reader than a division": [
         node("ReduceMax", ["x", "axes"], ["m"]), node("Sub", ["x", "m"], ["d"]), node("Exp", ["d"], ["q"]),
         node("ReduceSum", ["q", "axes"], ["v"]), node("Log", ["v"], ["y"]),

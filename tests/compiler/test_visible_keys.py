@@ -23,7 +23,7 @@ from tests.support import Runner, compile_model, hardware, labels, make_model
 
 F = np.float32
 FOUND = "flash_attention (mask by position)"
-NO_BAND = "the constant that masks its scores does not leave each query a band of keys"
+NO_BAND = "the constant mask does not define a band of visible keys for each query"
 LOWEST = {F: -3.4028234663852886e38, np.float16: -65504.0, ml_dtypes.bfloat16: -3.3895313892515355e38}
 TOLERANCE = {F: 4e-6, np.float16: 2e-3, ml_dtypes.bfloat16: 2e-2}
 
@@ -302,10 +302,10 @@ def decoder(*after: onnx.NodeProto, hidden: float = LOWEST[F], before: str = "")
 KEEP = node("Identity", ["m"], ["s"])
 OTHERS = [
     ("scores of up to inf may have weights where its mask adds -3.40282e+38", [KEEP], LOWEST[F], "other"),
-    ("its scores go through x + y behind their mask", [node("Add", ["m", "other"], ["s"])], LOWEST[F], ""),
-    ("its scores go through x * y behind their mask", [node("Mul", ["m", "two"], ["s"])], -np.inf, ""),
+    ("its scores pass through x + y after their mask", [node("Add", ["m", "other"], ["s"])], LOWEST[F], ""),
+    ("its scores pass through x * y after their mask", [node("Mul", ["m", "two"], ["s"])], -np.inf, ""),
     (
-        "its scores go through exp(x) behind their mask",
+        "its scores pass through exp(x) after their mask",
         [node("Exp", ["m"], ["e"]), node("Add", ["e", "m"], ["s"])],
         -np.inf,
         "",

@@ -46,7 +46,7 @@ def compile_lowered(lowered: LoweredGraph, target: Target, name: str = "") -> p.
 def compile_for(targets: Sequence[Target], lowered: LoweredGraph, name: str = "") -> list[p.Program]:
     """Like `compile_lowered`, for several Targets with the same lowering (`Target.lowered`)."""
     if len({it.lowered for it in targets}) != 1:
-        raise ValueError(f"graphs are not lowered alike for {', '.join(it.name for it in targets)}")
+        raise ValueError(f"graphs have different lowerings for {', '.join(it.name for it in targets)}")
     lowered, groups = kernels_of(lowered, targets[0])
     return [_assemble(name, target, lowered, groups) for target in targets]
 

@@ -38,7 +38,7 @@ def too_many_bindings(node: Node, target: Target) -> str | None:
     if needed <= target.max_storage_buffers:
         return None
     if not large:
-        return f"one kernel would bind {needed} tensors, and the adapter has {target.max_storage_buffers} bindings"
+        return f"one kernel needs {needed} bindings, and the adapter has {target.max_storage_buffers}"
     shown = ", ".join(f"{list(t.shape)}" for t in large)
     return (
         f"tensors of shapes {shown} take too many bindings of {target.max_binding_bytes} bytes in one kernel: the adapter has"

@@ -27,7 +27,7 @@ _HELD_COST = 16  # operations on a score; up to this many, the text repeats them
 def better_in_memory(scores: Tensor, target: Target) -> str | None:
     """Returns why scores should be stored, before any other check, or None."""
     if target.software and is_storable(scores, target):
-        return "on software adapters scores in memory are as fast"
+        return "stored scores are equally fast on software adapters"
     return None
 
 
@@ -35,17 +35,17 @@ def wrong_heads(*sizes: Dim) -> str | None:
     """Returns why no kernel exists for heads of these sizes, or None."""
     for size in sizes:
         if not isinstance(size, int) or not 0 < size <= WIDEST_HEAD:
-            return f"a head has {size} elements, the kernel has a constant number up to {WIDEST_HEAD}"
+            return f"a head has {size} elements; the kernel needs a constant number up to {WIDEST_HEAD}"
     return None
 
 
 def wrong_inner(inner: Inner) -> str | None:
     """Returns why these maps cannot become inner maps of the kernel, or None."""
     if not inner.is_countable:
-        return f"{inner.source.size} scores are more than kernels count to, and a mask takes the number of each"
+        return f"{inner.source.size} scores exceed the range of indices, which a mask needs"
     cost = sum(it.cost for it in inner.maps)
     if cost > MAX_COST:
-        return f"{cost} operations on every score are more than a kernel has ({MAX_COST})"
+        return f"{cost} operations per score exceed the limit of a kernel ({MAX_COST})"
     return None
 
 

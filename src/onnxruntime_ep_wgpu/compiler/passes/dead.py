@@ -19,7 +19,7 @@ def remove_dead(graph: LoweredGraph) -> LoweredGraph:
         if not needed.isdisjoint(tensor for tensor in made if 0 not in tensor.shape):
             kept.append((node, read))
             needed.update(read)
-            assert later.isdisjoint(tensor.producer for tensor in read), f"{node} reads what is made behind it"
+            assert later.isdisjoint(tensor.producer for tensor in read), f"{node} reads the result of a later node"
         later.add(node)
     kept.reverse()
     for node, read in kept:

@@ -28,7 +28,7 @@ def attention(soft: Call, target: Target) -> MatchResult:
     if not isinstance(reader, SoleReader):
         return reader
     if soft.constants["LOGARITHM"]:
-        return "it is the logarithm of a softmax"
+        return "it is a LogSoftmax"
     in_memory = better_in_memory(soft.operands["x"].view.tensor, target)
     if in_memory is not None:
         return in_memory
@@ -90,11 +90,11 @@ class _Attention:
         if not self.ordered or self.row != self.keys:
             return "the softmax is over other axes than the keys"
         if not self.matches:
-            return "the second product does not sum over the keys of the softmax, or counts heads otherwise"
+            return "the second product does not sum over the keys of the softmax, or has other heads"
         if any(t.dtype is not DType.FLOAT32 for t in (self.chain.source, self.result.tensor)):
             return "the products are not of floats"
         if self._escapes():
-            return "the scores are read at other places than their own"
+            return "the scores are read at other indices"
         if self.soft.constant("SINK") and self.sink is None:
             return "the sink is not one number for each query"
         reason = wrong_heads(self.size, self.value_size) or wrong_inner(self._inner())

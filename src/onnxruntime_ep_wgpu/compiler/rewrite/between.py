@@ -112,7 +112,7 @@ def only_reader(tensor: Tensor, templates: tuple[str, ...]) -> SoleReader | str 
             continue
         if isinstance(user, Map):
             read_by = any(isinstance(u, Call) and u.template in templates for u in user.output.users)
-            return f"the weights go through {user.expression or 'a map'} before they are used" if read_by else None
+            return f"the weights pass through {user.expression or 'a map'} before they are used" if read_by else None
         if not calls or not isinstance(user, Call):
             return None
         names = [name for name, read in user.operands.items() if read.view.tensor is tensor]

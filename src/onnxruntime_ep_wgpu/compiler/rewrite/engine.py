@@ -50,7 +50,7 @@ def rewrite(graph: LoweredGraph, target: Target, rounds: tuple[Round, ...] = ROU
 def _reason(found: Replace, taken: set[Node], target: Target) -> str | None:
     """Returns why a replacement cannot be applied, independent of the rule."""
     if not taken.isdisjoint(found.nodes):
-        return "another kernel is made of some of its nodes"
+        return "another rule already replaced some of its nodes"
     return next((reason for node in found.instead if (reason := too_many_bindings(node, target))), None)
 
 
@@ -74,7 +74,7 @@ def _rewritten(graph: LoweredGraph, target: Target, rules: Round) -> LoweredGrap
     while circle:
         last = max(k for k, (_, _, answer) in enumerate(found) if not set(answer.instead).isdisjoint(circle))
         rule, call, _ = found.pop(last)
-        declined.append(Declined(rule.name, "what it reads is made of its results", call.origin))
+        declined.append(Declined(rule.name, "its operands depend on its results", call.origin))
         nodes, circle = _with(graph, found)
     return remove_dead(replace(graph, nodes=nodes, declined=declined)) if found or declined else graph
 

@@ -36,7 +36,7 @@ def gated(call: Call, target: Target) -> MatchResult:
     if tensor.is_stored or tensor.users != [call]:
         return "the scaled image has another reader"
     if not read.loads_vectors or not all(map(_shows_fours, views)):
-        return "four neighbours of the scaled image are not scaled alike"
+        return "four neighbours of the scaled image have different scales"
     batch, m, k = matrix_sizes(read.view, read.groups)
     right = factor(call, "b")
     n = matrix_sizes(right.view, right.groups)[2]

@@ -31,8 +31,8 @@ _NORMALISATION = Pattern(
     certain=("inverse", "deviation"),
     reasons={
         "another reader": "the deviation has another reader",
-        "result": "the inverse deviation is not multiplied with rows",
-        "c": "what is divided by the deviation is not what it was taken of",
+        "result": "the inverse deviation does not multiply the rows",
+        "c": "the deviation does not divide the rows it was computed from",
     },
     numbers=("epsilon",),
 )
@@ -43,7 +43,7 @@ _SOFTMAX = Pattern(
     reasons={
         "another reader": "the sum has another reader than a division",
         "result": "the sum has another reader than a division",
-        "powers": "what is divided by the sum is not what was summed",
+        "powers": "the sum does not divide the values it was computed from",
     },
 )
 
@@ -96,7 +96,7 @@ def _rows(pattern: Pattern, call: Call) -> _Rows | str | None:
     result = last.outputs[0]
     view, kept = View.of(found.tensors["x"]).reshape(read.view.shape), read.groups[0]
     if view is None or result.size != view.size:
-        return "the rows have another order than what they are divided by"
+        return "the rows and their divisors have different orders"
     rows, columns = product(view.shape[:kept]), product(view.shape[kept:])
     places = range(len(result.shape) + 1)
     at = next((k for k in places if (product(result.shape[:k]), product(result.shape[k:])) == (rows, columns)), None)

@@ -116,10 +116,10 @@ class _Block:
     def reason(self) -> str | None:
         """Returns why these parts form no kernel, independent of any choice."""
         if self.between.other_readers(self.second.call):
-            return "what the first product makes has another reader"
+            return "the result of the first product has another reader"
         weights = (self.first.weights.view.tensor, self.second.weights.view.tensor)
         if any(it.storage is not Storage.WEIGHT for it in weights):
-            return "the weights are calculated"
+            return "the weights are not constant"
         if any(it.results["y"].tensor.dtype.compute != "f32" for it in (self.first.call, self.second.call)):
             return "the products are not of floats"
         return _wrong(self.hidden)
@@ -213,11 +213,11 @@ def _wrong(inner: Inner) -> str | None:
     """Returns why these maps cannot become inner maps of the kernel, or None."""
     inside = {inner.source, *(it.output for it in inner.maps)}
     if any(view.tensor in inside and not in_step(it, view) for it in inner.maps for view in it.reads):
-        return "what the first product makes is read at other places than its own"
+        return "the result of the first product is read at other indices"
     if not inner.is_countable:
-        return f"{inner.source.size} elements between the products are more than kernels count to"
+        return f"{inner.source.size} elements between the products exceed the range of indices"
     if sum(it.cost for it in inner.maps) > MAX_COST:
-        return f"the operations between the products are more than a kernel has ({MAX_COST})"
+        return f"the operations between the products exceed the limit of a kernel ({MAX_COST})"
     return None
 
 

@@ -99,7 +99,7 @@ def unmasked(inner: Inner, queries: Dim, keys: Dim, *, keys_first: bool) -> Unma
     return reason
 
 
-_NO_BAND = "the constant that masks its scores does not leave each query a band of keys"
+_NO_BAND = "the constant mask does not define a band of visible keys for each query"
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def _changed_behind(mask: _Mask, hidden: float, inner: Inner) -> str | None:
     tensor, inside = mask.node.output, _inside(inner)
     while tensor is not inner.result:
         readers = [it for it in inner.maps if any(view.tensor is tensor for view in it.reads)]
-        changed = f"its scores go through {readers[0].expression or 'a map'} behind their mask"
+        changed = f"its scores pass through {readers[0].expression or 'a map'} after their mask"
         added = hidden == -math.inf and _SUM.fullmatch(readers[0].expression) is not None
         others = [view.tensor for view in readers[0].reads if view.tensor in inside and view.tensor is not tensor]
         if len(readers) > 1 or others or not (added or readers[0].expression in CASTS):

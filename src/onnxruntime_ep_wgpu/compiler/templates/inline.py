@@ -72,4 +72,4 @@ def _arguments(line: str, begin: int) -> tuple[list[str], int]:
             start = at + 1
         if depth == 0:
             return arguments, at + 1
-    raise ValueError(f"{line.strip()!r} does not end the call in its line")
+    raise ValueError(f"{line.strip()!r} does not close the call on its line")

@@ -38,12 +38,12 @@ class FlashForm(Parameters):
 
     template: ClassVar[str] = ""
     about: ClassVar[Mapping[str, str]] = {
-        "batch": "with heads of keys",
+        "batch": "batches times heads of keys",
         "rows": "queries of all heads that share keys",
         "per": "heads that share keys: rows for each query",
         "keys": "",
         "size": "elements of a query or key",
-        "value_size": "of a value",
+        "value_size": "elements of a value",
         "splits": "parts of the keys",
     }
 
@@ -83,7 +83,7 @@ class FlashTile(FlashForm):
 
     def __post_init__(self) -> None:
         self._require_positive()
-        self._require(self.depth % 4 == 0, "depth is a multiple of 4, which an invocation loads together")
+        self._require(self.depth % 4 == 0, "depth is a multiple of 4, since an invocation loads four elements together")
         self._require(self.tile_k % self.keys == 0, f"keys divide the {self.tile_k} of a tile")
         threads = self.threads_x * self.threads_y
         shared = f"the {threads} invocations of a slice share {self.queries} queries in fours evenly"
@@ -268,11 +268,11 @@ class AttentionForm(Parameters):
 
     kernel: ClassVar[str] = "attention"
     about: ClassVar[Mapping[str, str]] = {
-        "batch": "with heads",
+        "batch": "batches times heads",
         "rows": "queries",
         "keys": "",
         "size": "elements of a query or key",
-        "value_size": "of a value",
+        "value_size": "elements of a value",
         "scores_per_binding": "how many times the scores, as f32, fit into the largest binding",
     }
     fused: int

@@ -114,7 +114,7 @@ def parameters_of(choice: Choice) -> Parameters:
         )
     for name, value in choice.parameters:
         if type(value) is not int:
-            raise ValueError(f"{choice}: {name} is {value!r}, which is no whole number")
+            raise ValueError(f"{choice}: {name} is {value!r}, not an integer")
     try:
         return kernel(**dict(choice.parameters))
     except TypeError as error:

@@ -139,7 +139,7 @@ class ChannelsLast(Parameters):
     images at least four times as often as others do. It is 2 for all that have one group, or one channel per group."""
 
     kernel: ClassVar[str] = "channels_last"
-    about: ClassVar[Mapping[str, str]] = {"discrete": "1 for a GPU with memory of its own"}
+    about: ClassVar[Mapping[str, str]] = {"discrete": "1 for a GPU with its own memory"}
     convolutions: int
 
     def __post_init__(self) -> None:

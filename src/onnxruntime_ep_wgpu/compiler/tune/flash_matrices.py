@@ -44,9 +44,9 @@ class FlashMatrices(FlashForm):
         MatrixUnit(self.unit_m, self.unit_n, self.unit_k, "f16", "f32", self.subgroup)
         eights = all(it % 8 == 0 for it in (self.unit_m, self.unit_n, self.unit_k, self.widest))
         self._require(eights, "units and the widest head are multiples of 8")
-        self._require(self.tile_q % (self.subgroups * self.unit_m) == 0, "subgroups share queries in whole units")
+        self._require(self.tile_q % (self.subgroups * self.unit_m) == 0, "tile_q is a multiple of subgroups * unit_m")
         whole = self.tile_k % self.unit_n == 0 == self.tile_k % self.unit_k
-        self._require(whole, "keys are whole units")
+        self._require(whole, "tile_k is a multiple of unit_n and unit_k")
         self._require(self.subgroup % self.rows == 0, f"a subgroup has an invocation for each of its {self.rows} rows")
         self._require(
             self.tile_k % (8 * self.parts) == 0, f"{self.parts} invocations share the keys of a row in eights"

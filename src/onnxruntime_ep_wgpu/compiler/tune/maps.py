@@ -33,7 +33,7 @@ class Grid(Workgroups):
     def __post_init__(self) -> None:
         self._require(self.workgroup > 0 < self.steps, "workgroup and steps are at least 1")
         self._require(
-            max(self.steps, self.elements) <= MOST_STEPS, f"steps, which are written out, are at most {MOST_STEPS}"
+            max(self.steps, self.elements) <= MOST_STEPS, f"steps, which are unrolled, are at most {MOST_STEPS}"
         )
 
     @classmethod

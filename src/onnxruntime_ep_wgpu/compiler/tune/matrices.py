@@ -45,9 +45,9 @@ class MatrixTile(TiledProduct):
     def __post_init__(self) -> None:
         self._require_positive()
         self._require(self.buffers in (1, 2), "buffers are 1 or 2")
-        self._require(self.m % (self.rows * self.unit_m) == 0, "rows subgroups share m in whole units")
-        self._require(self.n % (self.columns * self.unit_n) == 0, "columns subgroups share n in whole units")
-        self._require(self.k % self.unit_k == 0, "k is whole units")
+        self._require(self.m % (self.rows * self.unit_m) == 0, "m is a multiple of rows * unit_m")
+        self._require(self.n % (self.columns * self.unit_n) == 0, "n is a multiple of columns * unit_n")
+        self._require(self.k % self.unit_k == 0, "k is a multiple of unit_k")
         together = self.unit.together
         parts = all(it % together == 0 for it in (self.n, self.k, self.unit_n, self.unit_k))
         self._require(parts, f"n and k of tiles and units are multiples of {together}")

@@ -54,11 +54,11 @@ class ProductForm(Parameters):
         "m": "",
         "n": "",
         "k": "",
-        "transposed": "1 where neighbours in k of the other operand are neighbours in memory",
-        "bits": "of its elements",
-        "packed": "words of it that can be unpacked together, 0 where weights are not packed",
-        "words": "of its columns, where k is known",
-        "dots": "how many packed weights have one scale, in runs that k is a multiple of, where rows may be rounded to 8 bits and"
+        "transposed": "1 if neighbours in k of the other operand are adjacent in memory",
+        "bits": "bits of its elements",
+        "packed": "words of packed weights that can be unpacked together, else 0",
+        "words": "words of one of its columns, if k is known",
+        "dots": "packed weights with one scale, in runs that divide k, if rows may be rounded to 8 bits and"
         " the adapter has a dot product of bytes; else 0",
     }
 
@@ -188,9 +188,11 @@ class DotTile(TiledProduct):
         self._require(fours, "m, n, rows and columns are multiples of 4")
         self._require(self.m % self.rows == 0 == self.n % self.columns, "rows divide m, and columns n")
         whole = self.invocations == self.lanes * self.m
-        self._require(whole and self.lanes in (1, 2), "m has as many invocations, or twice as many")
+        self._require(whole and self.lanes in (1, 2), "a tile has m or 2 m invocations")
         # 16 weights of 2 bits are a word.
-        self._require(self.n * self.group // 16 % self.invocations == 0, "they load runs of 16 columns of k evenly")
+        self._require(
+            self.n * self.group // 16 % self.invocations == 0, "invocations load runs of 16 columns of k evenly"
+        )
 
     @classmethod
     def candidates(cls) -> tuple[Self, ...]:
@@ -422,8 +424,8 @@ class SplitK(Parameters):
         "m": "",
         "n": "",
         "k": "",
-        "discrete": "1 for a GPU with memory of its own",
-        "matrices": "1 where matrices of subgroups are multiplied, 2 of bytes, else 0",
+        "discrete": "1 for a GPU with its own memory",
+        "matrices": "1 for matrix units, 2 for those of bytes, else 0",
         "tiles": "of 64 x 64 results",
     }
     tiles: int

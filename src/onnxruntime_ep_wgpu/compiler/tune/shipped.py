@@ -355,4 +355,4 @@ def check_choices(choices: Choices) -> None:
     for choice in choices:
         parameters_of(choice)
         if choice.kernel not in {it.kernel for it in GPU}:
-            raise ValueError(f"{choice}: {choice.kernel!r} is for software adapters, which have no choice")
+            raise ValueError(f"{choice}: {choice.kernel!r} is for software adapters, which cannot be tuned")

@@ -43,8 +43,8 @@ class SqueezeExcite(Parameters):
     about: ClassVar[Mapping[str, str]] = {
         "rows": "images",
         "weights": "of both products",
-        "image": "elements that are summed for a row, where its neighbours in memory are channels and the sums have one reader",
-        "storage": "bytes of a workgroup's memory that rows leave",
+        "image": "elements summed per row, if neighbours in memory are channels and the sums have one reader",
+        "storage": "bytes of workgroup memory that rows leave free",
     }
     fused: int
     threads: int

@@ -132,9 +132,9 @@ def _elsewhere(call: Call, past: View, steps: Dim) -> str | None:
     """
     starts = call.operands.get("starts")
     if starts is None or starts.view.tensor is not past.tensor or "ends" in call.operands:
-        return "it reads the caches from and to other rows than those that are appended say"
+        return "its range of cache rows does not match the appended rows"
     if call.parameters.get("behind") != steps:
-        return "it reads rows behind those that are appended"
+        return "it reads rows after the appended ones"
     return None
 
 
@@ -145,19 +145,19 @@ def _misplaced(group: FusedGroup, rows: Mapping[Tensor, _Rows], dependencies: De
     views = {name: call.operands[name].view for name in ("q", "k", "v")}
     caches = [view for name, view in views.items() if name != "q"]
     if not all(view.tensor in rows and rows[view.tensor].in_cache for view in caches):
-        return "it reads other numbers than its caches hold"
+        return "it reads other tensors than its caches"
     if not all(view.is_whole and view.rank == 4 for view in caches):
-        return "keys and values lie in one tensor"
+        return "keys and values share one tensor"
     for tensor, it in rows.items():
         readers = [reader for reader in dependencies.loaded_by.get(tensor, ()) if reader is not group]
         if it.in_cache and tensor not in {view.tensor for view in caches}:
-            return "another cache is stored with its own"
+            return "its caches are stored together with another one"
         if any(dependencies.position[reader] < dependencies.position[group] for reader in readers):
-            return "its caches are read before it"
+            return "a kernel before it reads its caches"
         if not it.in_cache and (readers or views["q"].tensor is not tensor or not views["q"].is_whole):
-            return "its queries are read elsewhere too"
+            return "its queries have another reader"
         if any(node is not it.group.anchor and node not in it.group.inlined for node in it.group.nodes):
-            return "what is appended is stored elsewhere too"
+            return "the appended rows are also stored elsewhere"
     return None
 
 

@@ -61,7 +61,9 @@ def misfit(group: FusedGroup, target: Target) -> str | None:
     scale = 4 * variant.workgroup_size if "squares" in call.operands else 0  # for `a_scale`: one number per invocation
     memory = shared + int(call.constants["PRODUCTS"]) * each + scale
     if memory > target.max_workgroup_storage:
-        return f"the kernel would take {memory} bytes of workgroup memory, and the adapter has {target.max_workgroup_storage}"
+        return (
+            f"the kernel needs {memory} bytes of workgroup memory, and the adapter has {target.max_workgroup_storage}"
+        )
     return misfit_of_bindings(group, target)
 
 
@@ -69,5 +71,5 @@ def misfit_of_bindings(group: FusedGroup, target: Target) -> str | None:
     """Returns why the kernel needs more bindings than a target has, or None."""
     bindings = group.placement(group.stores, target).bindings
     if bindings > target.max_storage_buffers:
-        return f"the kernel would bind {bindings} tensors, and the adapter has {target.max_storage_buffers} bindings"
+        return f"the kernel needs {bindings} bindings, and the adapter has {target.max_storage_buffers}"
     return None

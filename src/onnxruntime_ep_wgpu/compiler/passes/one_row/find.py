@@ -121,9 +121,9 @@ class _Search:
                 continue
             maps = [it for it in row.group.nodes if tensor in [view.tensor for view in it.reads]]
             if other.group.stores != [tensor] or tensor.is_stored or tensor.place or set(tensor.users) != set(maps):
-                reason = "its result is stored for others too"
+                reason = "its result has another reader"
             elif not all(in_step(it, tensor) for it in maps):
-                reason = "its result is not read element by element"
+                reason = "its result is not read elementwise"
             else:
                 return other.group
             self.settle(row.group, reason, _not_one_with(other.group))
@@ -138,11 +138,11 @@ class _Search:
             return norm
         first = self.rows.get(self.dependencies.stored_by.get(norm.x, group))
         if first is None or not self.dependencies.is_ready(group, norm.x):
-            return "what is normalised comes from no product of one row, or is multiplied by what is made later"
+            return "the input of the norm is no product of one row, or a factor is computed later"
         if first.behind is not None or first.group in self.taken:
             return "the product before the norm is part of another kernel"
         if len(known) < len(readers):
-            return "not only products of one row read the norm"
+            return "the norm has readers other than products of one row"
         reason = keeps_apart(norm, first, known)
         if reason is not None:
             return reason
@@ -152,7 +152,7 @@ class _Search:
 
 def _not_one_with(group: FusedGroup) -> str:
     assert group.anchor is not None
-    return f"it is not one kernel with {', '.join(group.anchor.origin)}: "
+    return f"it cannot be fused with {', '.join(group.anchor.origin)}: "
 
 
 def _alike(one: Call, other: Call) -> bool:

@@ -23,19 +23,19 @@ def norm_of(group: FusedGroup) -> Norm | str:
     call = group.anchor
     assert call is not None
     if set(call.results) != {"y"} or len(group.stores) != 1:
-        return "more than the norm is stored"
+        return "the kernel stores more than the norm"
     y = group.stores[0]
     if y.is_stored or y.place:
-        return "the norm has a place of its own in memory"
+        return "the norm must be stored in memory"
     maps = [it for it in group.nodes if isinstance(it, Map)]
     inside = {call.results["y"].tensor, *(it.output for it in maps)}
     if not all(_is_linear(it, inside) for it in maps):
-        return "the norm is not only multiplied before it is stored"
+        return "other operations than multiplications follow the norm"
     x, bias = call.operands["x"], call.operands["bias"].view.tensor
     if not bias.is_literal or _number(bias) != 0.0:
         return "a bias is added to the norm"
     if not x.view.is_whole or x.groups[1] != 1:
-        return "rows are not those of a tensor as it is in memory"
+        return "rows are not contiguous in memory"
     return Norm(group, call, x.view.tensor, y, maps)
 
 
@@ -67,9 +67,9 @@ def keeps_apart(norm: Norm, first: OneRowProduct, readers: list[OneRowProduct]) 
         return f"rows of {columns} elements are not known to be multiples of 16"
     whole = equal(norm.x.size, write.tensor.size) == 1 and equal(first.call.parameters["n"], columns) == 1
     if norm.x.place is not None or not whole:
-        return "rows of the norm are not those of the product before it"
+        return "the norm has other rows than the product before it"
     if not all(it.one == first.one and it.before is None and _multiplies_rows(it, norm.y, columns) for it in readers):
-        return "a product does not read the norm once, row by row"
+        return "a product does not read the norm exactly once as whole rows"
     return None
 
 
