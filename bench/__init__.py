@@ -1,11 +1,25 @@
 """Measurements: `python -m bench.compare` (this provider, the official plugin and the CPU provider side by side),
 `python -m bench.verify_zoo` (every value of every model against the CPU provider), kernels and the device layer alone.
 
-Files, in the order data flows: models (what to run, on which inputs), process (one job, one process), worker (one
-measurement), gpu_time (seconds on the GPU alone), compare (rounds, medians), ratios (summary), show (tables, chart);
-verify_zoo; generate and decode (language models, and where the time of a token goes); kernels, rows and quantised (products:
-of any size, of few rows, by packed weights) and device_layer; numbers (errors of pointwise operators), truth (what they are
-in f64) and fits (their polynomials); web (the web runtime beside onnxruntime-web, in Chromium) and export_sizes (bytes of its
-models); scale and scale_ray (requests per second of several sessions, rows per second of several actors). Invariant: a number
-that is shown can be read back from the JSON beside it.
+Files of `compare`, in the order data flows:
+
+- models: the models to run and their inputs
+- process: runs one job in its own process
+- worker: makes one measurement
+- gpu_time: seconds on the GPU alone
+- compare: rounds and medians
+- ratios: the summary
+- show: tables and a chart
+
+Others:
+
+- verify_zoo: every value of every model against the CPU provider
+- generate, decode: language models, and the parts of a token's time
+- kernels, rows, quantised: matrix products of any size, of few rows, and with packed weights
+- device_layer: the device layer alone
+- numbers, truth, fits: errors of pointwise operators, their f64 references, and their polynomials
+- web, export_sizes: the web runtime beside onnxruntime-web in Chromium, and the sizes of its models
+- scale, scale_ray: requests per second of several sessions, and rows per second of several actors
+
+Invariant: every number that is shown is also in the JSON beside it.
 """

@@ -1,9 +1,9 @@
-"""Attention by size: as one kernel and as products and a softmax, others beside it: `python -m bench.attention`.
+"""Attention by size: as one fused kernel, as products and a softmax, and by other providers: `python -m bench.attention`.
 
-Milliseconds; GB/s are those of reading keys and values once. `gpu` is the sum of our dispatches by timestamps; the others are
-whole runs through ONNX Runtime, of models whose operands are weights and whose result is one number, so that nothing but the
-attention takes long. With `--tiles` instead: GPU time by tile, for `compiler/tune/`. A provider that is not installed or cannot
-run a size is a dash with the reason below the table.
+Columns: times in milliseconds; GB/s of reading keys and values once; `gpu` is the sum of this provider's dispatches from
+timestamps. The other columns are whole runs through ONNX Runtime. Their models have weights as operands and one number as
+result, so that only the attention takes long. `--tiles` prints the GPU time by tile instead, for `compiler/tune/`. A provider
+that is not installed or cannot run a size is a dash, with the reason below the table.
 """
 
 from __future__ import annotations
@@ -58,12 +58,14 @@ THREADS = (
     (16, 2, 1),
     (8, 2, 1),
 )
-"""threads_x, threads_y and rows4 of the tiles that are tried."""
+"""Candidate tiles: threads_x, threads_y and rows4."""
 
 
 def model(shape: tuple[int, ...], half: bool, whole: bool, shared: int = 0) -> onnx.ModelProto:
-    """y = softmax(q k^T / sqrt(d)) v of random weights times an input of one number; without `whole` one element of y. With
-    `shared` it is ONNX's Attention, so many heads of queries to one of keys."""
+    """Returns y = softmax(q k^T / sqrt(d)) v of random weights, scaled by an input of one number.
+
+    Without `whole`, the output is one element of y. With `shared`, it is ONNX's Attention with so many query heads per key
+    head."""
     batch, heads, queries, keys, size = shape
     rng = np.random.default_rng(0)
     dtype, kind = (np.float16, TensorProto.FLOAT16) if half else (np.float32, TensorProto.FLOAT)
@@ -96,14 +98,14 @@ def model(shape: tuple[int, ...], half: bool, whole: bool, shared: int = 0) -> o
 
 
 def compiled(proto: onnx.ModelProto, on: Target, fused: bool = True) -> Program:
-    """As one kernel, or as products and a softmax."""
+    """Compiles the model as one kernel, or as products and a softmax."""
     module = ir.from_proto(proto)
     chosen = (tune.use(tune.attention.AttentionForm(int(fused))), *on.tuning)
     return compile_graph(module.graph, module.opset_imports, dataclasses.replace(on, tuning=chosen))
 
 
 def gpu_seconds(program: Program, device: Device, half: bool, shape: tuple[int, ...]) -> float:
-    """The best GPU time of a run."""
+    """Returns the best GPU time of a run."""
     scale = np.array(shape[-1] ** -0.5, np.float16 if half else np.float32)
     buffer = device.buffer(16)
     device.upload(buffer, 0, memoryview(scale.reshape(1).view(np.uint8)))
@@ -114,14 +116,14 @@ def gpu_seconds(program: Program, device: Device, half: bool, shape: tuple[int, 
     plan = executable.plan(tensors)
     where = {program.inputs[0]: (buffer, 0), program.outputs[0]: (result, 0)}
     best = float("inf")
-    end = time.perf_counter() + 0.7  # an idle GPU runs slowly at first
+    end = time.perf_counter() + 0.7  # an idle GPU is slow at first
     while time.perf_counter() < end:
         best = min(best, sum(device.measure(plan.bound(where))))
     return best
 
 
 def run_seconds(proto: onnx.ModelProto, name: str, shape: tuple[int, ...], half: bool) -> float:
-    """The median time of a run through ONNX Runtime."""
+    """Returns the median time of a run through ONNX Runtime."""
     session = provider.open_session(proto.SerializeToString(), name)
     feeds = {"s": np.array(shape[-1] ** -0.5, np.float16 if half else np.float32)}
     start = time.perf_counter()
@@ -164,7 +166,7 @@ def row(text: str, half: bool, shared: int, device: Device, providers: list[str]
 
 
 def tiles(text: str, half: bool, device: Device) -> None:
-    """Prints the GPU time of every tile that is wide enough, on one size."""
+    """Prints the GPU time of every sufficiently wide tile for one size."""
     shape = tuple(map(int, text.split("x")))
     candidates = [
         (tx, ty, rows, columns, values, slices, depth, keys)

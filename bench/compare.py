@@ -1,16 +1,15 @@
 """Compares providers on the same models and inputs.
 
     python -m bench.compare                                          all providers on the zoo, in full size
-    python -m bench.compare --save h200                              and what it says goes into the documents
+    python -m bench.compare --save h200                              the same, saved and written into the documents
     python -m bench.compare --providers ours official cpu --models minilm vit_f32 --rounds 5 --chart chart.png
     python -m bench.compare --models model.onnx --dim batch=4
     python -m bench.compare --models folder                          its .onnx files, inputs from the .npz beside them
 
-Each measurement is a process of its own; providers alternate, in turned order every other round, so that a machine that
-slows down slows all of them. The first round starts with empty caches (cold), the later ones find what it left
-(warm). The official plugin is the package onnxruntime-ep-webgpu; where it needs environment variables, `--official-env
-FILE` names a shell file that sets them, for its processes only. What is timed, and how a run is made to end, says
-bench/worker.py.
+Each measurement is its own process. Providers alternate, in reverse order every other round, so that a slowdown of the machine
+affects all of them. The first round starts with empty caches (cold), and later ones use its caches (warm). The official plugin
+is the package onnxruntime-ep-webgpu. If it needs environment variables, `--official-env FILE` names a shell file that sets
+them, for its processes only. bench/worker.py describes what is timed, and how a run is forced to finish.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def main() -> int:
         job = {"model": model.data(), "runs": arguments.runs}
         report["rows"] += compare(model, job, environments, arguments.rounds, not arguments.no_gpu_time)
         report["ratios"] = ratios(report["rows"])
-        if arguments.json:  # after every model: what has been measured is not lost when the next one is stopped
+        if arguments.json:  # after every model, so that an interruption loses nothing
             arguments.json.write_text(json.dumps(report, indent=1) + "\n")
     show.tables(report)
     if arguments.save:
@@ -93,7 +92,7 @@ def main() -> int:
 def compare(
     model: Model, job: Row, environments: dict[str, dict[str, str]], rounds: int, gpu_time: bool = True
 ) -> list[Row]:
-    """One summary per provider for one model, with the largest difference to the CPU provider's outputs."""
+    """Returns one summary per provider for one model, with the largest difference from the CPU provider's outputs."""
     measured: dict[str, list[Row]] = {name: [] for name in environments}
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(rounds):
@@ -111,7 +110,7 @@ def compare(
 
 
 def _summary(model: str, name: str, runs: list[Row], difference: float | None) -> Row:
-    """Medians in seconds; `..._spread` is the middle half of the steady runs, (first quartile, third quartile)."""
+    """Returns medians in seconds. `..._spread` is the interquartile range of the steady runs: (first, third quartile)."""
     errors = [r["error"] for r in runs if "error" in r]
     if errors:
         return {"model": model, "provider": name, "error": errors[0]}
@@ -144,12 +143,12 @@ def _summary(model: str, name: str, runs: list[Row], difference: float | None) -
 
 
 def _start(run: Row) -> float:
-    """From loading the provider to the first result."""
+    """Returns the time from loading the provider to the first result."""
     return float(run["registration"] + run["creation"] + run["first_run"])
 
 
 def _difference(outputs: dict[str, Path], name: str) -> float | None:
-    """Largest error as a part of the output's scale; None without the CPU provider's outputs."""
+    """Returns the largest error relative to the output's scale; None without the CPU provider's outputs."""
     if "cpu" not in outputs or not (outputs["cpu"].exists() and outputs[name].exists()):
         return None
     with np.load(outputs["cpu"]) as want, np.load(outputs[name]) as got:
@@ -160,13 +159,13 @@ def _difference(outputs: dict[str, Path], name: str) -> float | None:
 
 
 def _caches(folder: Path) -> dict[str, str]:
-    """Where the Mesa and NVIDIA drivers keep compiled shaders, and where we keep Programs."""
+    """Returns environment variables that place the shader caches of Mesa and NVIDIA, and this package's cache, in a folder."""
     drivers = {"MESA_SHADER_CACHE_DIR": str(folder), "__GL_SHADER_DISK_CACHE_PATH": str(folder)}
     return {**drivers, "WGPU_EP_CACHE": str(folder)}
 
 
 def host() -> dict[str, str]:
-    """The machine, the date and the versions of everything that takes part."""
+    """Returns the machine, the date and the versions of all participants."""
     versions = {"Python": platform.python_version()}
     for package in ("onnxruntime", "onnxruntime-ep-wgpu", "onnxruntime-ep-webgpu", "wgpu"):
         try:
@@ -182,7 +181,7 @@ def host() -> dict[str, str]:
 
 
 def _load() -> str:
-    """What else ran: a busy machine measures others too."""
+    """Returns the load average, because other work on the machine distorts the measurement."""
     try:
         return f"load average {os.getloadavg()[0]:.1f} at the start"
     except (AttributeError, OSError):

@@ -1,7 +1,8 @@
-"""Operators whose results have a size that data decides, beside the CPU provider: `python -m bench.data_sized [--part 1.0]`.
+"""Operators with data-dependent output sizes, beside the CPU provider: `python -m bench.data_sized [--part 1.0]`.
 
-In: a part of the sizes below, less than 1 for software adapters. Out: a line each with the milliseconds of a run, inputs uploaded
-and results downloaded, by this provider and by the CPU provider, the faster half of the runs, and whether results are equal.
+In: a fraction of the sizes below, less than 1 for software adapters. Out: a line per case with the milliseconds of a run,
+inputs uploaded and results downloaded, by this provider and by the CPU provider, and whether the results are equal. Times are
+medians of the faster half of the runs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from onnxruntime_ep_wgpu.tools._output import show_table
 from tests.ops.compare import model
 
 F = np.float32
-SECONDS = 3.0  # for a case
+SECONDS = 3.0  # per case
 
 
 def cases(part: float) -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:

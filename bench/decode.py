@@ -1,9 +1,9 @@
-"""Where the time of a token goes: `python -m bench.decode [FOLDER] [--prompts 16,1024,4096] [--kind int4] [--layers 16]`.
+"""The time of a token and its parts: `python -m bench.decode [FOLDER] [--prompts 16,1024,4096] [--kind int4] [--layers 16]`.
 
-FOLDER has a decoder that `LanguageModel` takes. Without it a Llama of 1.1 billion random parameters is written (`--layers` of
-hidden 2048). For each prompt: milliseconds per token and the host's part of it; then the dispatches of the prompt and of a token by
-what they do, all layers together, with the bytes that they read and write. What the GPU does not account for is launches, waiting
-and the readback: times of the GPU are timestamps around each dispatch, in a pass of its own.
+FOLDER has a decoder for `LanguageModel`. Without it, a Llama of 1.1 billion random parameters is written (`--layers` of hidden
+2048). For each prompt, it prints the milliseconds per token and the host's part of them. Then follow the dispatches of the
+prompt and of a token, grouped by purpose over all layers, with the bytes that they read and write. The rest of the time is
+launches, waiting and the readback. GPU times are timestamps around each dispatch, in a separate pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 
 from onnxruntime_ep_wgpu.tools._model import whole
 
-WARM = 8  # tokens that are not counted
+WARM = 8  # warm-up tokens, not counted
 
 
 def main() -> None:
@@ -71,7 +71,7 @@ def llama(scratch: Path, kind: str, layers: int, length: int) -> Path:
 
 
 def measured(steps: Iterator[Any]) -> tuple[float, float, float]:
-    """Seconds to the first token; per token after it, and of these the CPU time of this thread."""
+    """Returns the seconds to the first token, the seconds per later token, and the CPU time of this thread per later token."""
     whole, busy = [time.perf_counter()], [time.thread_time()]
     for _ in steps:
         whole.append(time.perf_counter())
@@ -88,7 +88,7 @@ def shown(length: int, first: float, token: float, host: float) -> None:
 
 
 def listened(steps: Iterator[Any], skipped: int) -> tuple[int, list[Any]]:
-    """How many tokens came after the first ones, which are skipped, and their dispatches."""
+    """Returns the number of tokens after the first `skipped` ones, and their dispatches."""
     from onnxruntime_ep_wgpu.trace import Recorder
 
     for _ in range(skipped):
@@ -100,7 +100,7 @@ def listened(steps: Iterator[Any], skipped: int) -> tuple[int, list[Any]]:
 
 
 def by_place(count: int, dispatches: list[Any]) -> list[tuple[float, int, float, float, str]]:
-    """Per token: microseconds, dispatches, microseconds of each, GB/s and what it is, of all layers together; the sum first."""
+    """Returns per token and kind of dispatch: microseconds, count, microseconds each, GB/s, name. The sum comes first."""
     times: dict[str, list[float]] = defaultdict(list)
     moved: dict[str, float] = defaultdict(float)
     for it in dispatches:

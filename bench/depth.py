@@ -1,10 +1,14 @@
-"""What size costs: `python -m bench.depth [--export NAME ...] [--nodes 5000] [--chart depth.svg]`.
+"""Host costs by graph size: `python -m bench.depth [--export NAME ...] [--nodes 5000] [--chart depth.svg]`.
 
-In: graphs spelled as torch exports them (`tests/zoo/exports.py`), the first adapter. Out: a table, and with `--chart` curves,
-of milliseconds of this process's CPU time against depth, batch and sequence: until the graph is compiled, until there is a
-plan for a shape (the second one, which compiles no pipeline that the first did not), and for a run of small tensors to be
-submitted. Medians of three. A software adapter calculates in this process too, so its work counts. The costs of depth
-lie on straight lines; compiling depends on nothing else.
+In: graphs in the form that torch exports (`tests/zoo/exports.py`), on the first adapter. Out: a table, and curves with
+`--chart`, of milliseconds of this process's CPU time against depth, batch and sequence. The costs are:
+
+- compiling the graph
+- planning for a second shape, which needs no new pipelines
+- submitting a run of small tensors
+
+Values are medians of three. A software adapter calculates in this process too, so its work counts. The costs grow linearly with
+depth; compilation depends on nothing else.
 """
 
 from __future__ import annotations
@@ -31,12 +35,12 @@ from tests.zoo.exports import EXPORTS, inputs
 
 REPEATS = 3
 SIZES = {"t5_encoder": (2, 8), "t5_decoder": (2, 1, 7, 8), "swin": (1, 28, 56), "detector": (1, 64, 96)}
-SHALLOW = 4  # layers, where something else is varied
+SHALLOW = 4  # layers, while another size varies
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement: what was varied, to which value, and milliseconds."""
+    """One measurement: the varied size, its value, and the costs in milliseconds."""
 
     export: str
     varied: str
@@ -82,7 +86,7 @@ def measure(export: str, layers: int, sizes: Sequence[int], varied: str, value: 
 
 
 def rows(exports: Sequence[str], nodes: int) -> Iterator[Row]:
-    """Depth doubles until a graph has `nodes`; then batch and sequence, or height, double at a small depth."""
+    """Doubles the depth until a graph has `nodes`, then batch and sequence, or height, at a small depth."""
     for export in exports:
         sizes, layers = SIZES[export], SHALLOW
         step = len(EXPORTS[export](2 * layers).graph.node) - len(EXPORTS[export](layers).graph.node)
@@ -96,7 +100,7 @@ def rows(exports: Sequence[str], nodes: int) -> Iterator[Row]:
 
 
 def chart(found: Sequence[Row], path: Path) -> None:
-    """Curves of the three costs against what was varied, a row of panels for each export."""
+    """Plots the three costs against the varied size, with a row of panels for each export."""
     try:
         import matplotlib
     except ImportError:

@@ -1,9 +1,9 @@
-"""A detector with and without its suppression: `python -m bench.detector [--size 640] [--width 32]`.
+"""A detector with and without NonMaxSuppression: `python -m bench.detector [--size 640] [--width 32]`.
 
-Out: milliseconds of whole runs, an image on the host and small results back, by this provider and by the CPU provider: of the
-network alone, whose boxes and scores are reduced to one number each, and of the network with NonMaxSuppression and the boxes that
-remain. The network has the layers and sizes of a YOLOv5s: 25,200 boxes and 80 classes at 640 x 640. Its weights are random, so
-the threshold is the quantile that leaves about as many boxes as a photograph does.
+Out: milliseconds of whole runs by this provider and by the CPU provider, with an image on the host and small results back. The
+cases are the network alone, with boxes and scores reduced to one number each, and the network with NonMaxSuppression and the
+remaining boxes. The network has the layers and sizes of a YOLOv5s: 25,200 boxes and 80 classes at 640 x 640. Its weights are
+random, so the threshold is a quantile that leaves about as many boxes as a photograph does.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from onnxruntime_ep_wgpu.tools._output import show_table
 
 F = np.float32
 CLASSES, ANCHORS = 80, 3
-KEPT = 2000  # of the pairs of a box and a class, above the threshold
+KEPT = 2000  # pairs of a box and a class above the threshold
 MOST, OVERLAP = 100, 0.45
 
 
 class Network:
-    """Nodes and weights of a graph that grows from its input."""
+    """The nodes and weights of a graph that is built from its input."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -46,7 +46,7 @@ class Network:
         return name
 
     def conv(self, x: str, channels: tuple[int, int], size: int = 1, stride: int = 1, plain: bool = False) -> str:
-        """A convolution with bias and, unless it is `plain`, SiLU."""
+        """Adds a convolution with bias and, unless `plain`, SiLU."""
         below, above = channels
         scale = F((1 if plain else 1.5) / (below * size * size) ** 0.5)
         weight = self._rng.standard_normal((above, below, size, size)).astype(F) * scale
@@ -55,7 +55,7 @@ class Network:
         return y if plain else self.add("Mul", [y, self.add("Sigmoid", [y])])
 
     def block(self, x: str, channels: tuple[int, int], depth: int, residual: bool = True) -> str:
-        """Half of the channels go through `depth` bottlenecks."""
+        """Adds a block in which half of the channels go through `depth` bottlenecks."""
         half = channels[1] // 2
         y, beside = self.conv(x, (channels[0], half)), self.conv(x, (channels[0], half))
         for _ in range(depth):
@@ -83,7 +83,7 @@ def network(size: int, width: int, suppressed: bool) -> onnx.ModelProto:
     for at, channels, stride in ((fine, 4 * w, 8), (middle, 8 * w, 16), (coarse, 16 * w, 32)):
         grid, each = size // stride, CLASSES + 4
         ones, zeros = (net.constant(np.full(channels, it, F)) for it in (1, 0))
-        even = net.add("InstanceNormalization", [at, ones, zeros])  # what training does: scores are not all 0 or 1
+        even = net.add("InstanceNormalization", [at, ones, zeros])  # replaces training: otherwise all scores are 0 or 1
         shown = net.conv(even, (channels, ANCHORS * each), plain=True)
         split = net.add("Reshape", [shown, net.constant(np.array([1, ANCHORS, each, grid * grid]))])
         turned = net.add("Transpose", [split], perm=[0, 1, 3, 2])
@@ -110,12 +110,12 @@ def network(size: int, width: int, suppressed: bool) -> onnx.ModelProto:
 
 
 def _twice(net: Network, corner: str) -> str:
-    """The first two of four numbers, twice: a corner for both ends of a box."""
+    """Returns the first two of four numbers twice: a corner for both ends of a box."""
     return net.add("Gather", [corner, net.constant(np.array([0, 1, 0, 1]))], axis=2)
 
 
 def threshold(image: np.ndarray, size: int, width: int) -> float:
-    """The score that KEPT pairs of a box and a class are above."""
+    """Returns the score that KEPT pairs of a box and a class exceed."""
     model = network(size, width, False)
     scores = model.graph.node[-1].input[0]
     del model.graph.output[:]

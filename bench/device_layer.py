@@ -1,8 +1,12 @@
-"""What the device layer costs, without any model: `python -m bench.device_layer`.
+"""The costs of the device layer without a model: `python -m bench.device_layer`.
 
-In: the first adapter. Out: microseconds to queue 300 dispatches (a list, a recording, the loop in Python), the rate of
-uploads and downloads, the latency of a small round trip, and how long one thread's wait keeps another from submitting.
-Medians of repeated runs; the first run of each is left out.
+In: the first adapter. Out:
+
+- microseconds to submit 300 dispatches, as a list, as a recording, and with the loop in Python
+- the rates of uploads and downloads, and the latency of a small round trip
+- how long one thread's wait blocks another thread's submission
+
+Values are medians of repeated runs, without the first run of each.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Writes what was measured into the documentation: `python -m bench.document`.
+"""Writes measurements into the documentation: `python -m bench.document`.
 
 In: the reports of `bench.compare --json` in bench/results, one file per machine. Out: docs/benchmarks.md, and the table in
-README.md between its two marks. Invariant: no figure in either is typed by hand; a test compares them with the reports.
+README.md between its two markers. Invariant: no number in either is typed by hand; a test compares them with the reports.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
 README, DOCUMENT = ROOT / "README.md", ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- written by bench.document -->", "<!-- end -->"
-WIDTH = 125  # of lines that are not in a table
+WIDTH = 125  # of lines outside tables
 Row = dict[str, Any]
 
 HEAD = """# Benchmarks
@@ -44,18 +44,20 @@ CPU provider as a part of the output's scale. A column without measurements is l
 
 
 def reports() -> list[Row]:
-    """One per machine, in the order of the files' names."""
+    """Returns one report per machine, in the order of file names."""
     return [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
 
 
 def document(found: Sequence[Row]) -> str:
-    """docs/benchmarks.md."""
+    """Returns docs/benchmarks.md."""
     return "\n".join([HEAD, *(_machine(report) for report in found)])
 
 
 def readme(found: Sequence[Row]) -> str:
-    """The part of README.md: per model its inputs, the nodes that each plugin leaves to the CPU provider, and runs with
-    copies on every machine with a GPU; how software rendering compares, in a line."""
+    """Returns the generated part of README.md.
+
+    It has per model the inputs, the nodes that each plugin leaves to the CPU provider, and runs with copies on every machine
+    with a GPU. A line compares software rendering."""
     with_gpu = [report for report in found if not _is_software(report)]
     names = sorted({model for report in with_gpu for model in report["ratios"]["models"]})
     lines = [
@@ -75,7 +77,7 @@ def readme(found: Sequence[Row]) -> str:
 
 
 def with_table(text: str, table: str) -> str:
-    """README.md with its table replaced. Raises ValueError when it lacks the marks."""
+    """Returns README.md with a new table. Raises ValueError if the markers are missing."""
     begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
     return f"{text[:begin]}\n{table}\n{text[end:]}"
 
@@ -128,13 +130,13 @@ TITLES = {"with_copies": "with copies", "without_copies": "without copies", "gpu
 
 
 def _wrapped(text: str) -> str:
-    """Lines of WIDTH; those after the first of a list are indented."""
+    """Wraps text to WIDTH. Continuation lines of a list item are indented."""
     indent = "  " if text.startswith("* ") else ""
     return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Without the columns in which nothing was measured."""
+    """Returns a Markdown table without the columns that have no measurement."""
     kept = [k for k in range(len(columns)) if not rows or any(row[k] for row in rows)]
     columns, rows = [columns[k] for k in kept], [[row[k] for k in kept] for row in rows]
     return [
@@ -145,7 +147,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _row(report: Row, model: str, who: str) -> Row:
-    """The row of a provider; {} when it was not measured."""
+    """Returns the row of a provider; {} if it was not measured."""
     wanted = (model, who.lower())
     return next((r for r in report["rows"] if (r["model"], r["provider"]) == wanted), {})
 
@@ -155,7 +157,7 @@ def _cells(report: Row, model: str) -> str:
 
 
 def _inputs(row: Row, named: bool = True) -> str:
-    """The shapes of a model's inputs; equal ones once, with their names or their number."""
+    """Returns the shapes of a model's inputs. Equal shapes appear once, with the inputs' names or their number."""
     by_shape: dict[str, list[str]] = {}
     for name, shape in row["shapes"].items():
         by_shape.setdefault("x".join(map(str, shape)) or "scalar", []).append(name)
@@ -169,7 +171,7 @@ def _is_software(report: Row) -> bool:
 
 
 def _summary(report: Row) -> str:
-    """How this provider compares with the two others, runs with copies."""
+    """Returns the comparison of runs with copies to the two other providers, in words."""
     official, cpu = report["ratios"], ratios_to(report["rows"], "cpu")
     texts = []
     for title, found in (("the official plugin", official), ("the CPU provider", cpu)):
@@ -210,7 +212,7 @@ def _adapter(report: Row) -> str:
 
 
 def _setting(report: Row) -> str:
-    """Everything that the figures depend on."""
+    """Returns the conditions of the measurement: device, machine, versions, processes, date and spread."""
     device = next(r["device"] for r in report["rows"] if r["provider"] == "ours" and "device" in r)
     host, settings = report["host"], report["settings"]
     machine = "; ".join([device, *(host[key] for key in ("system", "load", "versions") if key in host)])
@@ -219,7 +221,7 @@ def _setting(report: Row) -> str:
 
 
 def _spread(report: Row) -> str:
-    """How far the middle half of the runs reaches from the median."""
+    """Returns how far the interquartile range of the runs extends from the median, in words."""
     rows = [r for r in report["rows"] if r["provider"] in ("ours", "official", "cpu") and "error" not in r]
     reach = [max(abs(q / r[kind] - 1) for q in r[f"{kind}_spread"]) for r in rows for kind in PANELS]
     most = max(zip(reach, (r["model"] for r in rows for _ in PANELS), strict=True))

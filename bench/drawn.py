@@ -1,7 +1,7 @@
-"""Random numbers of one adapter beside those of another: `python -m bench.drawn FILE`.
+"""Compares random numbers between adapters: `python -m bench.drawn FILE`.
 
-In: the name of a file. Out: where there is none, the file with the numbers of a seed, for each operator, type and run. Where there
-is one, a line each: how many numbers of this adapter differ from those of the file, and the greatest difference.
+In: a file name. Out: if the file does not exist, it is written with the numbers of one seed, for each operator, type and run.
+If it exists, a line per case with how many numbers of this adapter differ from the file's, and the largest difference.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What is fused behind a matrix product, by tile: `python -m bench.epilogues [--shapes 1576x768x3072 ...] [--dtypes f32 f16]`.
+"""Epilogues of matrix products, by tile: `python -m bench.epilogues [--shapes 1576x768x3072 ...] [--dtypes f32 f16]`.
 
-Every tile of `tune.GPU` with every kind of epilogue, as GPU time from timestamps and as a ratio to the product alone. Exits
-with 1 when one costs over 10 % more than the product alone and what else it reads, at the adapter's bandwidth: then the
-epilogue got between the sums and their registers. On a software adapter the ratios say nothing.
+Measures every tile of `tune.GPU` with every kind of epilogue, as GPU time from timestamps and as a ratio to the product alone.
+The exit code is 1 if an epilogue costs over 10 % more than the product alone plus its other reads at the adapter's bandwidth.
+In that case the epilogue probably moved the accumulators out of registers. On a software adapter the ratios have no meaning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST = 1.1
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Nodes from `m`, the product, to `y`; with `reads` they read another tensor of its size, whose time does not count."""
+    """Nodes from `m`, the product, to `y`. With `reads` they read another tensor of its size; that time is subtracted."""
 
     nodes: Sequence[onnx.NodeProto]
     reads: bool = False

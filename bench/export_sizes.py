@@ -1,8 +1,9 @@
-"""Bytes of exports for browsers beside those of their models: `python -m bench.export_sizes [MODEL ...]`.
+"""Sizes of exports for browsers beside their models: `python -m bench.export_sizes [MODEL ...]`.
 
-Out: bench/results/exports/sizes.json, and of it the table in docs/web.md between its two marks. Of each model: the bytes of its
-file; what its export has but for weights; and, as differences to the model, what a page fetches on a GPU, what one without a GPU,
-and all files. With names only these are measured again. Needs no adapter.
+Out: bench/results/exports/sizes.json, and from it the table in docs/web.md between its two markers. Columns: the size of the
+model file; the size of the export without weights; and the difference from the model of three sizes. These are the files that a
+page fetches on a GPU, those that it fetches without a GPU, and all files. With names, only these models are measured again.
+Needs no adapter.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .web import models
 ROOT = Path(__file__).parents[1]
 RESULTS, DOCUMENT = ROOT / "bench" / "results" / "exports" / "sizes.json", ROOT / "docs" / "web.md"
 BEGIN, END = "<!-- written by bench.export_sizes -->", "<!-- end of sizes -->"
-# Of tests.zoo, and of bench.web.
+# Models of tests.zoo, and of bench.web.
 NAMES = {
     "minilm": "MiniLM", "minilm_f16": "small MiniLM, f16", "minilm_dynquant": "MiniLM, dynamically quantised",
     "resnet_f32": "small ResNet", "resnet_folded": "the same, folded", "resnet_f16": "the same, f16",
@@ -66,7 +67,7 @@ def measured(model: Path, output: Path) -> Sizes:
     exported = webgpu_ep.export(model, output)
     manifest = json.loads((output / "manifest.json").read_text())
     shared = (output / "manifest.json").stat().st_size + sum(it["bytes"] for it in manifest["weights"]["chunks"])
-    # A page fetches one file of Programs: that for browsers without a GPU, or the other one.
+    # A page fetches one file of Programs: the one for browsers without a GPU, or the other one.
     software, gpu = (
         shared + it["bytes"] for it in sorted(manifest["programs"], key=lambda it: "software" not in it["file"])
     )

@@ -1,11 +1,11 @@
-"""What weights in external data cost: the time of a session, beside the disk and the bus, and the memory of its process.
+"""The cost of weights in external data: session creation compared with the disk and the bus, and the process's memory.
 
     python -m bench.external_data [--gigabytes N]
 
-A model of products with weights of 268 MB each is written into the folder for temporary files. Its data are once in the system's
-memory of files and once not, which the system can be asked for on Linux. `own` is the most memory that the process had of its own
-beyond what it had before (RssAnon); `mapped` are pages of files (RssFile), which the system drops when others need the memory.
-Software adapters have weights in memory of the process.
+Writes a model of products with weights of 268 MB each into the temporary folder. Its data are measured in the page cache and,
+on Linux, after eviction from it. `own` is the largest increase of the process's anonymous memory (RssAnon). `mapped` are mapped
+pages of files (RssFile), which the system reclaims under memory pressure. Software adapters have weights in memory of the
+process.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ print(json.dumps({"session": made - began, "run": done - made, "bus": max(rates)
 
 
 def products(count: int, width: int, where: str) -> onnx.ModelProto:
-    """y = x @ w0 @ w1..., with weights in the file `where`, one behind the other."""
+    """Returns y = x @ w0 @ w1..., with successive weights in the file `where`."""
     weights = []
     for k in range(count):
         it = TensorProto(name=f"w{k}", data_type=1, dims=[width, width], data_location=TensorProto.EXTERNAL)
@@ -83,7 +83,7 @@ def products(count: int, width: int, where: str) -> onnx.ModelProto:
 
 
 def write(path: Path, count: int, width: int) -> None:
-    """`count` different weights, of random numbers in another order each."""
+    """Writes `count` different weights: the same random numbers, each rotated differently."""
     block = (np.random.default_rng(0).standard_normal((width // 32, width)) / 100).astype(np.float32).tobytes()
     with open(path, "wb") as file:
         for at in range(0, count * 32 * 64, 64):
@@ -93,13 +93,13 @@ def write(path: Path, count: int, width: int) -> None:
 
 
 def drop(path: Path) -> None:
-    """Has the system forget what it read of a file."""
+    """Evicts a file from the page cache."""
     with open(path, "rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def rate(path: Path) -> float:
-    """Bytes per second of reading a file from its beginning to its end."""
+    """Returns the rate of reading a whole file, in bytes per second."""
     began, piece = time.perf_counter(), bytearray(PIECE)
     with open(path, "rb", buffering=0) as file:
         while file.readinto(piece):

@@ -1,12 +1,21 @@
-"""What a process pays until its first result: with the cache of Programs off, empty and filled, of a compiled model, on the CPU.
+"""The time of a process until its first result: with the cache off, empty and filled, with a compiled model, and on the CPU.
 
     python -m bench.first [MODEL ...] [--runs N] [--other SRC]
 
-Each run is a process of its own, and they take turns. `wall` is from the start of the process to the first result, `session` what
-making the session takes of it; `cpu` is the CPU time of all threads, `thread` that of the main one. Medians, in milliseconds.
-`cold` is without any cache, that of the graphics driver too (Mesa's and NVIDIA's); the others have that one. `cpu` is ONNX
-Runtime's CPU provider, without this package. `context` is the compiled model (docs/context.md), of which the cache knows only
-that it is the user's. `--other` is the folder of another version of this package, which takes turns too, as it is.
+Each run is its own process, and the kinds take turns. Values are medians in milliseconds:
+
+- `wall`: from the start of the process to the first result
+- `session`: the session's creation within it
+- `cpu`: the CPU time of all threads
+- `thread`: the CPU time of the main thread
+
+The kinds of processes:
+
+- `off`, `empty` and `filled` are states of this package's cache. All but `cold` use the graphics driver's cache.
+- `cold` has no cache at all, including those of the drivers (Mesa and NVIDIA).
+- `cpu` is ONNX Runtime's CPU provider without this package.
+- `context` is the compiled model (docs/context.md). The cache only has the record that it is the user's own.
+- `other` is another version of this package, from the folder `--other`, with its cache off.
 """
 
 from __future__ import annotations
@@ -64,7 +73,7 @@ webgpu_ep.session(sys.argv[1], sess_options=options)
 
 
 def compiled(model: Path, folder: str, cache: str) -> Path:
-    """The compiled model of a copy of a model, and of its external data, in a folder; the cache knows whose it is."""
+    """Returns the compiled model of a copy of a model and its external data. The cache records that the user made it."""
     for it in model.parent.glob(f"{model.stem}*"):
         shutil.copy(it, folder)
     path = Path(folder) / model.name
@@ -75,8 +84,9 @@ def compiled(model: Path, folder: str, cache: str) -> Path:
 def once(
     model: Path, inputs: Path, cache: str, source: str, script: str = SCRIPT, driver: str = ""
 ) -> dict[str, float]:
-    """One process; times in milliseconds, and the number of modules of the compiler. `driver` is a folder for the driver's
-    cache, instead of the user's."""
+    """Runs one process. Returns times in milliseconds, and the number of loaded modules of the compiler.
+
+    `driver` is a folder for the driver's cache, instead of the user's."""
     path = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"WGPU_EP_CACHE": cache, "PYTHONPATH": path}
     if driver:
@@ -98,7 +108,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             np.savez(inputs := Path(folder) / "inputs.npz", **case.inputs(0))
             filled = os.path.join(folder, "filled")
-            once(case.path, inputs, filled, own)  # which fills the driver's cache too
+            once(case.path, inputs, filled, own)  # fills the driver's cache too
             context = compiled(case.path, folder, filled)
             rows: dict[str, list[dict[str, float]]] = {}
             for number in range(given.runs):

@@ -1,12 +1,12 @@
-"""The polynomials of `wgsl/prelude/float.wgsl`: `python -m bench.fits` prints coefficients and how good they are.
+"""The polynomials of `wgsl/prelude/float.wgsl`: `python -m bench.fits` prints coefficients and their errors.
 
     python -m bench.fits            all fits
     python -m bench.fits exp atan   some
 
-Each fit is the minimax polynomial of a smooth remainder, `(exp(r) - 1 - r) / r^2` for example, weighted so that the error
-is a part of the whole function's value. Weighted least squares with Lawson's iteration in f64; coefficients are rounded to
-f32 one at a time, lowest order first, and the others fitted again. Out: coefficients, lowest order first, and the largest
-error relative to the function in units of 2^-24.
+Each fit is the minimax polynomial of a smooth remainder, such as `(exp(r) - 1 - r) / r^2`. Its weight makes errors relative to
+the whole function's value. The method is weighted least squares with Lawson's iteration in f64. Coefficients are rounded to f32
+one at a time, lowest order first, and the others are fitted again. Out: coefficients, lowest order first, and the largest error
+relative to the function in units of 2^-24.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ POINTS, ROUNDS = 4000, 60
 
 @dataclass(frozen=True)
 class Fit:
-    """`remainder` on [low, high], by a polynomial of a degree; `part` is what an error of it is relative to the function."""
+    """A fit of `remainder` on [low, high] by a polynomial of a degree. `part` is the factor from its error to the relative
+    error."""
 
     low: float
     high: float
@@ -37,12 +38,12 @@ class Fit:
 def by_series(
     series: Callable[[Array], Array], direct: Callable[[Array], Array], below: float
 ) -> Callable[[Array], Array]:
-    """`direct` loses all digits near 0, where the first terms of the series take over."""
+    """Returns `direct`, replaced near 0, where it loses all digits, by the first terms of the series."""
     return lambda x: np.where(np.abs(x) < below, series(x), direct(np.where(np.abs(x) < below, below, x)))
 
 
 def odd(function: Callable[[Array], Array], terms: tuple[float, ...]) -> Callable[[Array], Array]:
-    """(function(x) / x - 1) / x^2 as a function of s = x^2; `terms` are its power series."""
+    """Returns (function(x) / x - 1) / x^2 as a function of s = x^2. `terms` are its power series."""
     return by_series(
         lambda s: np.polynomial.polynomial.polyval(s, terms),
         lambda s: (function(np.sqrt(s)) / np.sqrt(s) - 1) / s,
@@ -51,7 +52,7 @@ def odd(function: Callable[[Array], Array], terms: tuple[float, ...]) -> Callabl
 
 
 def normal_tail(v: Array) -> Array:
-    """P(X > x) exp(x^2 / 2) (x + 2) for a normal X, where v = (x - 2) / (x + 2)."""
+    """Returns P(X > x) exp(x^2 / 2) (x + 2) for a normal X, where v = (x - 2) / (x + 2)."""
     x = 2 * (1 + v) / (1 - v)
     return np.array([_mills(max(float(at), 0.0)) for at in x]) * (x + 2)
 
@@ -60,7 +61,7 @@ def _mills(x: float) -> float:
     if x < 5:
         return 0.5 * math.erfc(x / math.sqrt(2)) * math.exp(x * x / 2)
     value = 0.0
-    for k in range(200, 0, -1):  # the continued fraction of Laplace
+    for k in range(200, 0, -1):  # Laplace's continued fraction
         value = k / (x + value)
     return 1 / (math.sqrt(2 * math.pi) * (x + value))
 
@@ -95,7 +96,7 @@ FITS = {
 
 
 def fit(what: Fit) -> tuple[Array, float]:
-    """Coefficients as numbers of f32, lowest order first, and the largest error."""
+    """Returns the coefficients, which are f32 numbers, lowest order first, and the largest error."""
     angle = np.pi * (np.arange(POINTS) + 0.5) / POINTS
     x = (what.low + what.high) / 2 - (what.high - what.low) / 2 * np.cos(angle)
     target, part = what.remainder(x), np.abs(what.part(x))

@@ -1,8 +1,9 @@
-"""GPU time of Fourier transforms, beside what moves as many bytes: `python -m bench.fourier [--rows 4096] [--length 1024]`.
+"""GPU time of Fourier transforms: `python -m bench.fourier [--rows 4096] [--length 1024]`.
 
-Out: per case the best GPU time from timestamp queries, its bytes per second if each element was read once and stored once, the same
-of an elementwise kernel on complex numbers of this size, and the medians of whole runs, of ours and of the CPU provider. The result
-is compared with numpy's in f64. Where the adapter has no timestamp queries, "-".
+Out, per case: the best GPU time from timestamp queries, and its bytes per second, counting one load and one store of each
+element. Then follow the medians of whole runs by this provider and by the CPU provider. An elementwise kernel on complex
+numbers of the same size is measured for comparison. Results are compared with numpy's in f64. Without timestamp queries, the
+GPU time is "-".
 """
 
 from __future__ import annotations

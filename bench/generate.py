@@ -1,9 +1,9 @@
 """Tokens per second of a language model: `python -m bench.generate FOLDER [--prompts 16,1024] [--new 64] [--captured]`.
 
-FOLDER has a model of onnxruntime-genai's builder. The same ids go through onnxruntime-genai and through `LanguageModel`; shown are
-the time to the first token and the median of the tokens after it. Without FOLDER a small model is written, which shows what the
-host costs. Of five generations the best counts, of the first token and of the others: a GPU that was idle is slow, and what is
-new is compiled in the first one.
+FOLDER has a model of onnxruntime-genai's builder. The same ids run through onnxruntime-genai and through `LanguageModel`.
+Printed are the time to the first token and the median of later tokens. Without FOLDER, a small model is written, which shows
+the host's cost. For both times, the best of five generations counts, because an idle GPU is slow and the first generation
+compiles.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from onnxruntime_ep_wgpu.tools._model import whole
 
-WARM = 4  # tokens that are not counted
+WARM = 4  # warm-up tokens, not counted
 RUNS = 5
 
 
@@ -53,7 +53,7 @@ def small(scratch: Path, layers: int, captured: bool) -> Path:
 
 
 def measured(steps: Iterator[None]) -> tuple[float, float]:
-    """Seconds to the first token, and tokens per second after it."""
+    """Returns the seconds to the first token, and the tokens per second after it."""
     began, times = time.perf_counter(), []
     for _ in steps:
         now = time.perf_counter()

@@ -1,7 +1,7 @@
 """Seconds that one run spends on the GPU, from timestamp queries: without encoding, copies to the host and waiting.
 
-In: a model file and inputs. Out: seconds. Both ways put every dispatch into a pass of its own and add up the passes, so
-they leave out overlap and the gaps between dispatches. Raises NoTimestampsError where the provider measures nothing.
+In: a model file and inputs. Out: seconds. Both methods put every dispatch into its own pass and add up the passes, so they
+ignore overlap and the gaps between dispatches. Raises NoTimestampsError if the provider measures nothing.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tests import provider
 from .models import Feeds
 
 REPEATS = 5
-WARM_SECONDS = 0.5  # a GPU that was idle has a slow clock
+WARM_SECONDS = 0.5  # an idle GPU has a slow clock
 
 
 class NoTimestampsError(RuntimeError):
-    """There is no GPU time; the message says why."""
+    """There is no GPU time; the message is the reason."""
 
 
 class _Recorder:
-    """A compiled group that notes which plan each run used."""
+    """A compiled group that records the plan of each run."""
 
     def __init__(self, group: Any, ran: list[tuple[Any, Any]]) -> None:
         self._executable, self._ran = group.on_device(), ran
@@ -45,7 +45,7 @@ class _Recorder:
 
 
 def ours(path: Path, feeds: Feeds, _runs: int = 0) -> float:
-    """The dispatches of all compiled groups, on the inputs where a group reads them and on zeros elsewhere."""
+    """Measures the dispatches of all compiled groups. A group's inputs are the model's inputs, or zeros for other values."""
     from onnxruntime_ep_wgpu.plugin.wrap import wrapping
 
     ran: list[tuple[Any, Any]] = []
@@ -75,8 +75,8 @@ def _group_seconds(executable: Any, plan: Any, feeds: Feeds) -> float:
 
 
 def official(path: Path, feeds: Feeds, runs: int) -> float:
-    """From the profile that onnxruntime writes: what `runs` further runs add to it, so that the first run's own work
-    does not count."""
+    """Measures with onnxruntime's profile: the time that `runs` further runs add to it, so that the first run does not
+    count."""
     once, more = _profiled(path, feeds, 1), _profiled(path, feeds, 1 + runs)
     return (more - once) / runs
 
@@ -93,7 +93,7 @@ def _profiled(path: Path, feeds: Feeds, runs: int) -> float:
 
 
 def profile_seconds(profile: str) -> float:
-    """The GPU events of a profile; they have the category Api and a duration in microseconds."""
+    """Returns the sum of a profile's GPU events. They have the category Api and a duration in microseconds."""
     durations = [event["dur"] for event in json.loads(profile) if event.get("cat") == "Api" and "dur" in event]
     if not any(durations):
         raise NoTimestampsError("the profile of the official plugin has no GPU events: its device has no timestamps")

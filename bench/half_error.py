@@ -1,12 +1,12 @@
-"""How exact providers are on models in f16, against the f32 truth of the same rounded weights and inputs.
+"""Errors of providers on f16 models, against f32 results of the same rounded weights and inputs.
 
     python -m bench.half_error resnet_f16.onnx vit_f16.onnx
     python -m bench.half_error *_f16.onnx --providers ours official cpu --official-env FILE
 
-Models and their inputs are given as to bench.compare, and each provider is a process of its own. Errors are the largest
-difference to the truth over all outputs, as a part of the output's largest value. `bound` is the error of an f32
-computation that is rounded to f16 where our kernels store. The CPU provider computes f16 in f32 and rounds little more
-than the results.
+Models and inputs are given as in bench.compare, and each provider runs in its own process. An error is the largest difference
+from the f32 results over all outputs, relative to the output's largest value. `bound` is the error of an f32 computation that
+is rounded to f16 where this provider's kernels store. The CPU provider computes f16 models in f32 and rounds little more than
+the results.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def measure(model: Model, environments: dict[str, dict[str, str]]) -> Row:
-    """The error of each provider and the bound, for one model."""
+    """Returns the error of each provider and the bound, for one model."""
     show.note(f"{model.name}: truth")
     ort.set_default_logger_severity(4)
     judge = boundaries.Judge(boundaries.optimised(model.file()), model.feeds(), support.target())

@@ -1,18 +1,20 @@
-"""What a run costs the thread that calls it: `python -m bench.host [--providers ours official cpu] [--official-env FILE]`.
+"""The CPU time of a run on the calling thread: `python -m bench.host [--providers ours official cpu] [--official-env FILE]`.
 
-In: the first adapter. Out: microseconds of CPU time of the calling thread, from `run` to its return, the GPU being idle before:
-the median and the least of many runs, with every provider in a process of its own. Kernels are tiny; what runs on other
-threads does not count, and neither does waiting, except that a software adapter's threads empty the caches of this one.
-Of a decoder also a step whose mask, in host memory, is one longer than the one before, as onnxruntime-genai gives it without graph
-capture. For a bound model on ours also where they go, as differences of medians:
+In: the first adapter. Out: microseconds of CPU time of the calling thread, from the call of `run` to its return, on an idle
+GPU. It prints the median and the least of many runs, with every provider in its own process. Kernels are tiny. Other threads
+and waiting do not count, but a software adapter's threads evict this thread's data from the CPU caches.
 
-  wrapper    Python's `run_with_iobinding`, before and behind ONNX Runtime
-  ORT        ONNX Runtime's own run, and the call of the node in which tensors are compared
-  submit     looking at the device, and the submission
-  encode     the command buffer, in wgpu-native and the driver: no part of a run that the thread waited before, where it is made
-  in Python  the whole run when C code does not repeat it, though all is the same
+For a decoder, another case has a mask in host memory that grows by one in each step, as in onnxruntime-genai without graph
+capture. For a bound model on this provider, the parts of the time are differences of medians:
 
-The models: one Sigmoid; a MatMul 128x384x1536; a decoder step of `--layers` layers whose caches stay in place.
+- `wrapper`: Python's `run_with_iobinding`, before and after ONNX Runtime
+- `ORT`: ONNX Runtime's own run, and the call of the node, which compares tensors
+- `submit`: checking the device, and the submission
+- `encode`: making the command buffer in wgpu-native and the driver. It does not count if the thread waited before the run,
+  because it is then done while waiting.
+- `in Python`: the whole run if C code does not replay it, although nothing changed
+
+The models: one Sigmoid; a MatMul 128x384x1536; a decoder step of `--layers` layers with caches in place.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ def main() -> None:
 
 
 def model_of(name: str, layers: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray], dict[str, str]]:
-    """A model, its inputs, and which outputs lie where which inputs do."""
+    """Returns a model, its inputs, and the outputs that share memory with inputs."""
     if name == "decoder":
         decoder = Decoder(layers=layers, length=CACHE_ROWS)
         mask = np.zeros((1, CACHE_ROWS), np.int64)
@@ -114,7 +116,7 @@ def measure(which: str, name: str, layers: int, runs: int) -> None:
     def bound() -> None:
         session.run_with_iobinding(binding)
 
-    wait = smallest.numpy  # a value that has been read must have been calculated
+    wait = smallest.numpy  # reading a value forces its calculation
     process.give({"bound": shown(timed(bound, wait, runs))})
     if name == "decoder":
         masks = cycle([ort.OrtValue.ortvalue_from_numpy(np.ones((1, n), np.int64)) for n in range(8, CACHE_ROWS)])
@@ -130,11 +132,11 @@ def measure(which: str, name: str, layers: int, runs: int) -> None:
         process.give({"numpy in and out": shown(timed(lambda: session.run(None, feeds), wait, runs))})
     if which == "ours":
         process.give(parts(session, binding, bound, wait, runs))
-    os._exit(0)  # what the libraries do at exit is not measured
+    os._exit(0)  # skips the exit handlers of the libraries
 
 
 def timed(run: Callable[[], object], wait: Callable[[], object], runs: int) -> list[float]:
-    """Microseconds of the thread for each run."""
+    """Returns the thread's CPU microseconds of each run."""
     for _ in range(8):
         run()
     times = []
@@ -153,7 +155,7 @@ def shown(times: list[float]) -> str:
 def parts(
     session: Any, binding: Any, bound: Callable[[], object], wait: Callable[[], object], runs: int
 ) -> dict[str, str]:
-    """Where the time of a bound run goes."""
+    """Returns the parts of the time of a bound run."""
     from onnxruntime_ep_wgpu._ort import lib
     from onnxruntime_ep_wgpu.device import encoding
     from onnxruntime_ep_wgpu.plugin.callbacks import held

@@ -1,14 +1,19 @@
-"""What making a session costs, with the compiled model that the cache keeps and without: the table of docs/cache.md.
+"""Session creation with and without the compiled model in the cache: the table of docs/cache.md.
 
     python -m bench.kept [MODEL ...] [--runs N] [--other SRC]
 
-A MODEL is one of tests/zoo, a path, or a model at the size that people use: `resnet50` (with BatchNormalization), `gpt2` (with one
-table of embeddings at both ends), `vit_b16`. Each run is a process of its own, and they take turns. `thread` is the CPU time of the
-thread that calls `session()`, `cpu` that of all threads, `wall` the time that the call takes, `ended` the time from there until the
-process has ended. Medians, in milliseconds. `model` has claims and Programs from the cache and opens the model, `kept` opens the
-compiled model. `first` and `bare` begin with an empty cache: `first` leaves a compiled model there, `bare` does not. `--other` is
-the folder of another version of this package, for `kept` and `first` of that one. The last line is a row of the table, with what
-the cache has of the compiled model.
+A MODEL is one of tests/zoo, a path, or a model of realistic size: `resnet50` (with BatchNormalization), `gpt2` (with tied
+embeddings), `vit_b16`. Each run is its own process, and the kinds take turns. Values are medians in milliseconds:
+
+- `thread`: the CPU time of the thread that calls `session()`
+- `cpu`: the CPU time of all threads
+- `wall`: the duration of the call
+- `ended`: the time from the end of the call to the end of the process
+
+The kinds: `model` opens the model, with claims and Programs from the cache; `kept` opens the compiled model. `first` and `bare`
+start with an empty cache; `first` leaves a compiled model there, `bare` does not. `--other` is the folder of another version of
+this package, measured as `other kept` and `other first`. The last line is a row of the table, with the size of the compiled
+model in the cache.
 """
 
 from __future__ import annotations
@@ -52,8 +57,10 @@ print(json.dumps({"thread": thread, "cpu": cpu, "wall": wall, "made": time.time(
 def gpt2(
     layers: int = 12, width: int = 768, heads: int = 12, words: int = 50257, positions: int = 512
 ) -> onnx.ModelProto:
-    """Input `ids` (1, positions), output `logits` (1, positions, words). The table of words is the last product's too, transposed,
-    and each layer has one product for queries, keys and values, as `torch.onnx.export` writes GPT-2."""
+    """Returns a GPT-2. Input `ids` (1, positions), output `logits` (1, positions, words).
+
+    The word embeddings are also the last product's weights, transposed. Each layer has one product for queries, keys and
+    values, as `torch.onnx.export` writes GPT-2."""
     g = GraphBuilder("gpt2")
     made, size = Layers(g, 7), width // heads
     table = g.weight("words", made.normal(words, width))
@@ -93,7 +100,7 @@ MODELS = [*LARGE, "minilm", "cnn_int8_qdq", "minilm_dynquant", "t5_decoder_step"
 
 
 def model_of(name: str, folder: Path) -> Path:
-    """The file of a model."""
+    """Returns the file of a model."""
     if name in LARGE:
         path = folder / f"{name}.onnx"
         save(LARGE[name](), path)
@@ -102,7 +109,7 @@ def model_of(name: str, folder: Path) -> Path:
 
 
 def once(model: Path, cache: str, source: str, way: str) -> dict[str, Any]:
-    """One process; times in milliseconds, and whether its session is of a compiled model."""
+    """Runs one process. Returns times in milliseconds, and whether its session used a compiled model."""
     path = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"WGPU_EP_CACHE": cache, "PYTHONPATH": path}
     command = [sys.executable, "-c", SCRIPT, str(model), way]
@@ -124,7 +131,7 @@ def main() -> None:
             path = model_of(name, Path(folder))
             size = os.path.getsize(path)
             filled, other = os.path.join(folder, "filled"), os.path.join(folder, "other")
-            once(path, filled, own, "bare")  # which fills the driver's cache too
+            once(path, filled, own, "bare")  # fills the driver's cache too
             entry = -_bytes_in(filled)
             once(path, filled, own, "first")
             entry += _bytes_in(filled)
@@ -151,7 +158,7 @@ def main() -> None:
 
 
 def _bytes_in(folder: str) -> int:
-    """Of all files below a folder."""
+    """Returns the bytes of all files below a folder."""
     return sum(os.path.getsize(os.path.join(root, it)) for root, _, names in os.walk(folder) for it in names)
 
 

@@ -1,6 +1,6 @@
 """GPU time of matrix products by tile, from timestamp queries: `python -m bench.kernels [--shapes 1x512x512x512 ...]`.
 
-For choosing the tiles in `compiler/tune/`. Prints GFLOP/s per shape (batch x m x k x n) and tile; needs an adapter with
+Use it to choose the tiles in `compiler/tune/`. Prints GFLOP/s per shape (batch x m x k x n) and tile. Needs an adapter with
 timestamp queries. Every result is checked against numpy.
 """
 
@@ -38,7 +38,7 @@ TILES = (
 
 
 def compiled(shape: tuple[int, int, int, int], tile: tune.products.Tile, device: Device) -> Any:
-    """A program of one matrix product with only this tile."""
+    """Returns a Program of one matrix product with only this tile."""
     batch, m, k, n = shape
     node = helper.make_node("MatMul", ["a", "b"], ["y"])
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)
@@ -49,7 +49,7 @@ def compiled(shape: tuple[int, int, int, int], tile: tune.products.Tile, device:
 
 
 def seconds(program: Any, device: Device, a: np.ndarray, b: np.ndarray, repeats: int) -> float:
-    """The best GPU time of a run, in seconds; raises AssertionError when the result is wrong."""
+    """Returns the best GPU time of a run in seconds. Raises AssertionError if the result is wrong."""
     tensors = []
     for array in (a, b):
         buffer = device.buffer(array.nbytes)

@@ -1,9 +1,9 @@
-"""Where the time of loading a language model goes: `python -m bench.load [FOLDER] [--kind int4] [--layers 16] [--times 4]`.
+"""The time to load a language model, and its parts: `python -m bench.load [FOLDER] [--kind int4] [--layers 16] [--times 4]`.
 
-FOLDER has a decoder in onnxruntime-genai's layout. Without it a Llama of 1.1 billion random parameters is written, as for
-`bench.decode`. The first load of a process imports the compiler and opens the device; later ones show what each session costs.
-`--official` loads with the official plugin. In milliseconds; parts are within those that they are indented under, and `opens a
-device` runs beside them.
+FOLDER has a decoder in onnxruntime-genai's layout. Without it, a Llama of 1.1 billion random parameters is written, as for
+`bench.decode`. The first load of a process imports the compiler and opens the device; later ones show the cost of each session.
+`--official` loads with the official plugin. Times are in milliseconds. A part is included in the one that it is indented under,
+and `opens a device` runs in parallel.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PARTS = {
 
 
 class Clock:
-    """Times calls, each under the one that it is within."""
+    """Times calls, nested by caller."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, str, float]] = []
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=4)
     parser.add_argument("--official", action="store_true", help="with the plugin onnxruntime-ep-webgpu")
     args = parser.parse_args()
-    os.environ["WGPU_EP_CACHE"] = "off"  # what is timed is compiling
+    os.environ["WGPU_EP_CACHE"] = "off"  # so that compilation is measured
     with tempfile.TemporaryDirectory() as scratch:
         loads(args.folder or llama(Path(scratch), args.kind, args.layers, 8192), args.times, args.official)
 
@@ -90,7 +90,7 @@ def loads(folder: Path, times: int, official: bool) -> None:
         config.append_provider("webgpu")
         began, busy = time.perf_counter(), time.process_time()
         if not number and not official:
-            importlib.import_module(PACKAGE + "plugin.provider")  # which the first session would do
+            importlib.import_module(PACKAGE + "plugin.provider")  # otherwise the first session imports it
             print(f"imports {1e3 * (time.perf_counter() - began):.0f}")
             for place, what in PARTS.items():
                 clock.times(place, what)

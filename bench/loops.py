@@ -1,8 +1,8 @@
 """Loops and branches beside the CPU provider: `python -m bench.loops [--iterations 1000] [--sizes 16 256]`.
 
-In: the number of iterations, the rows of the states. Out: a line each with the milliseconds of a run, the faster half of the runs,
-the microseconds of an iteration and the transfers of a run: with control flow here, with control flow on the CPU, and on the CPU
-provider.
+In: the number of iterations, and the rows of the states. Out: a line per case with the milliseconds of a run (the median of the
+faster half), the microseconds per iteration, and the transfers of a run. It compares control flow on this provider, control
+flow on the CPU, and the CPU provider alone.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from onnxruntime_ep_wgpu.tools._output import show_table
 
 F = np.float32
 KEPT = "c1 = Identity (c0)"
-MADE = "most = ReduceMax <keepdims = 0> (s1) bound = Constant <value = float {100}> () c1 = Less (most, bound)"  # on the device
+MADE = "most = ReduceMax <keepdims = 0> (s1) bound = Constant <value = float {100}> () c1 = Less (most, bound)"  # from the device
 
 
 def looping(size: int, condition: str, scan: bool) -> bytes:
-    """Iterations of `s = Tanh(MatMul(s, v))`, size x size, where v is made outside; `scan`: rows are joined."""
+    """Returns a loop of `s = Tanh(MatMul(s, v))`, size x size, where v is made outside. With `scan`, rows are stacked."""
     row, result, kept = (
         ("o = ReduceMean <keepdims = 0> (s1, axes)", ", z", f", float[{size}] o") if scan else ("", "", "")
     )

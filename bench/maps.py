@@ -1,7 +1,7 @@
-"""Kernels that are bound by memory: `python -m bench.maps [--size 8192] [--dtypes f32 f16]`.
+"""Memory-bound kernels: `python -m bench.maps [--size 8192] [--dtypes f32 f16]`.
 
-Pointwise functions, sums of tensors and rows, copies, transposes and reductions of a square tensor, as GPU time from
-timestamps, as bytes per second and as a share of the adapter's measured bandwidth. Results are checked.
+The cases are pointwise functions, sums of tensors and rows, copies, transposes and reductions of a square tensor. Printed are
+GPU time from timestamps, bytes per second, and the share of the adapter's measured bandwidth. Results are checked.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""Which models a benchmark runs, and on which inputs.
+"""The models of a benchmark and their inputs.
 
-In: names of the zoo, .onnx files, folders of them. Out: `Model`s, as data that travels to a process of its own, and the
-inputs of one. In a folder NAME.npz beside NAME.onnx holds the inputs as arrays called `in:<input>`; several .npz files
-of one model in a folder of its own are called FOLDER_<anything>.npz and lie beside FOLDER/model.onnx. Without a file of
-inputs they are made up: floats in -1..1, integers 0 or 1, dynamic dims of the size that was given for their name, or of a
-usual size (`tools/_sizes.py`).
+In: names of the zoo, .onnx files, folders of them. Out: `Model`s, as data that can be sent to another process, and their
+inputs.
+
+- In a folder, NAME.npz beside NAME.onnx has the inputs as arrays with names `in:<input>`.
+- Several inputs of one model are FOLDER_<anything>.npz beside FOLDER/model.onnx.
+- Without such a file, inputs are made up: floats in -1..1 and integers 0 or 1. Dynamic dims have the given size for their name,
+  or a usual size (`tools/_sizes.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ Feeds = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Model:
-    """`path` is empty for a model of the zoo, which is built when it is first asked for."""
+    """A model. `path` is empty for a model of the zoo, which is built on first use."""
 
     name: str
     path: str = ""
@@ -37,7 +39,7 @@ class Model:
         return asdict(self)
 
     def file(self) -> Path:
-        """Raises what building a model of the zoo raises."""
+        """Returns the model's file. Raises the errors of building a model of the zoo."""
         return Path(self.path) if self.path else _zoo().load(self.name).path
 
     def feeds(self) -> Feeds:
@@ -51,23 +53,23 @@ class Model:
 
 
 def zoo_names() -> tuple[str, ...]:
-    """All models of the zoo, those of full size last."""
+    """Returns all models of the zoo, those of full size last."""
     return (*_zoo().NAMES, *_zoo().FULL)
 
 
 def small() -> list[str]:
-    """Every architecture of the zoo in the size of the tests."""
+    """Returns every architecture of the zoo in the size of the tests."""
     return list(_zoo().NAMES)
 
 
 def full() -> list[str]:
-    """Every architecture of the zoo in the largest size that it has; without the one that is for tests alone."""
+    """Returns every architecture of the zoo in its largest size, except the one for tests only."""
     largest = (f"{name}.full" if f"{name}.full" in _zoo().FULL else name for name in _zoo().NAMES)
     return [name for name in largest if name != "tiny"]
 
 
 def find(wanted: Sequence[str], variation: int = 0, dims: Mapping[str, int] | None = None) -> list[Model]:
-    """Raises FileNotFoundError for what is neither a model of the zoo, nor a file, nor a folder with models."""
+    """Returns the models for names, files and folders. Raises FileNotFoundError for an entry that is none of these."""
     found: list[Model] = []
     for entry in wanted:
         path = Path(entry)
@@ -106,7 +108,7 @@ def _made_up(path: Path, dims: dict[str, int]) -> Feeds:
 
     session = provider.open_session(path, "cpu")
     free = {dim for value in session.get_inputs() for dim in value.shape}
-    given = {name: size for name, size in dims.items() if name in free}  # of those for all models of a folder
+    given = {name: size for name, size in dims.items() if name in free}  # `dims` are for all models of a folder
     shapes = sizes({value.name: value.shape for value in session.get_inputs()}, given, {}).shapes
     rng = np.random.default_rng(0)
     feeds = {}

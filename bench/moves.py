@@ -1,9 +1,9 @@
-"""What graphs move besides calculating: `python -m bench.moves [NAME ...] [--target gpu|own] [--time]`.
+"""Data movement in graphs: `python -m bench.moves [NAME ...] [--target gpu|own] [--time]`.
 
-In: names of the zoo or of the graphs below, all of these by default. Out: a line each with the dispatches of a run, those that do
-nothing but move data (no arithmetic, no kernel of a matrix product and the like), and the bytes that all and these read and
-write, counted as profiles count them. Graphs are compiled and laid out for one set of sizes, and nothing runs but with `--time`:
-then those below are measured on the GPU as they are, and with every join and pad as a map, which copies.
+In: names of the zoo or of the graphs below, by default all of these. Out: a line per graph with the dispatches of a run, the
+pure data movers among them, and the bytes of both, counted as in profiles. A mover has no arithmetic and no kernel such as a
+matrix product. Graphs are compiled and laid out for one set of sizes, and do not run. With `--time`,
+the graphs below are measured on the GPU, with joins and pads in place and as maps, which copy.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _weights(rng: np.random.Generator, **shapes: tuple[int, ...]) -> dict[str, n
 
 
 def qkv(tokens: int = 512, width: int = 768, heads: int = 12) -> onnx.ModelProto:
-    """GPT-2: one product, split in three, heads apart, attention, heads together, a product."""
+    """Returns GPT-2's attention: one product, split in three, heads apart, attention, heads together, a product."""
     size = width // heads
     apart = [
         step
@@ -70,7 +70,7 @@ def qkv(tokens: int = 512, width: int = 768, heads: int = 12) -> onnx.ModelProto
 
 
 def densenet(layers: int = 6, growth: int = 32, side: int = 28) -> onnx.ModelProto:
-    """A block whose layers each join what all before them made."""
+    """Returns a DenseNet block: each layer joins the results of all earlier ones."""
     rng, nodes, weights = np.random.default_rng(0), [], {}
     made = ["x"]
     for k in range(layers):
@@ -84,7 +84,7 @@ def densenet(layers: int = 6, growth: int = 32, side: int = 28) -> onnx.ModelPro
 
 
 def shufflenet(blocks: int = 4, channels: int = 116, side: int = 28) -> onnx.ModelProto:
-    """Units of ShuffleNet V2: half of the channels pass, half are convolved, and all are shuffled."""
+    """Returns units of ShuffleNet V2: half of the channels pass, half are convolved, and all are shuffled."""
     rng, nodes, half = np.random.default_rng(0), [], channels // 2
     weights = {"apart": np.array([0, 2, half, side, side]), "together": np.array([0, channels, side, side])}
     x = "x"
@@ -105,7 +105,7 @@ def shufflenet(blocks: int = 4, channels: int = 116, side: int = 28) -> onnx.Mod
 
 
 def skips(side: int = 64, channels: int = 32) -> onnx.ModelProto:
-    """A UNet's level: down, up to a smaller size than before, padded to it and joined with what was there."""
+    """Returns a level of a UNet: down, up to a smaller size than before, padded to that size, and joined with the skip."""
     weights = _weights(np.random.default_rng(0), a=(channels, 3, 3, 3), b=(2 * channels, channels, 3, 3),
                        c=(2 * channels, channels, 2, 2), d=(channels, 2 * channels, 3, 3))  # fmt: skip
     nodes = [
@@ -119,7 +119,7 @@ def skips(side: int = 64, channels: int = 32) -> onnx.ModelProto:
 
 
 def uneven(side: int = 112, channels: int = 32, blocks: int = 3) -> onnx.ModelProto:
-    """Convolutions of stride 2 behind a Pad at one end, as TensorFlow and image autoencoders have them."""
+    """Returns convolutions of stride 2 after a Pad at one end, as in TensorFlow and in image autoencoders."""
     rng, nodes, weights, x = np.random.default_rng(0), [], {"pads": np.array([0, 0, 0, 0, 0, 0, 1, 1])}, "x"
     for k in range(blocks):
         weights |= _weights(
@@ -133,7 +133,7 @@ def uneven(side: int = 112, channels: int = 32, blocks: int = 3) -> onnx.ModelPr
 
 
 def around(rows: int, columns: int, *pads: int) -> onnx.ModelProto:
-    """A product that is mostly its result, padded."""
+    """Returns a small product with a large, padded result."""
     nodes = [node("MatMul", ["x", "w"], ["m"]), node("Pad", ["m", "pads"], ["y"])]
     weights = {**_weights(np.random.default_rng(0), w=(4, columns)), "pads": np.array(pads)}
     return make_model(nodes, {"x": (F, [rows, 4])}, weights)
@@ -153,7 +153,7 @@ GRAPHS: dict[str, Callable[[], onnx.ModelProto]] = {
 
 @dataclass(frozen=True)
 class Moved:
-    """Of one run: dispatches and bytes, of all kernels and of those that only move data."""
+    """Dispatches and bytes of one run: of all kernels, and of pure data movers."""
 
     dispatches: int
     moving: int
@@ -162,7 +162,7 @@ class Moved:
 
 
 def moved(program: Program, shapes: dict[str, tuple[int, ...]], values: dict[str, np.ndarray]) -> Moved:
-    """What a Program does for inputs of these shapes, and values where these set shapes."""
+    """Returns the counts of a Program for inputs of these shapes, and for values that determine shapes."""
     named = [program.values[v].name for v in program.inputs]
     symbols = [
         int(values[named[s.input]].reshape(-1)[s.index]) if s.is_element else shapes[named[s.input]][s.index]
@@ -184,7 +184,7 @@ def moved(program: Program, shapes: dict[str, tuple[int, ...]], values: dict[str
 
 @contextmanager
 def as_maps() -> Iterator[None]:
-    """Joins and pads are maps inside."""
+    """Compiles joins and pads as maps in the block."""
     kept = place._Placer._is_stored
     place._Placer._is_stored = lambda *_: False  # type: ignore[method-assign]
     try:
@@ -194,7 +194,7 @@ def as_maps() -> Iterator[None]:
 
 
 def milliseconds(name: str, device: Device) -> tuple[float, float]:
-    """GPU time of a run of a graph, in place and as maps, measured in turns."""
+    """Returns the GPU times of a graph's run, in place and as maps, measured in turns."""
     model, feeds = case(name)
     arrays = [np.random.default_rng(0).standard_normal(a.shape).astype(F) for a in feeds.values()]
     stored = Run(compiled(model, device.target), device, arrays)
@@ -213,7 +213,7 @@ def compiled(model: onnx.ModelProto, on: Target) -> Program:
 
 
 def case(name: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """A model and its inputs."""
+    """Returns a model and its inputs."""
     if name in GRAPHS:
         made = GRAPHS[name]()
         dims = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in made.graph.input}

@@ -1,15 +1,20 @@
-"""How exact pointwise operators are on an adapter: `python -m bench.numbers`.
+"""Errors of pointwise operators on an adapter: `python -m bench.numbers`.
 
     python -m bench.numbers                       every operator, about two million inputs each
     python -m bench.numbers Log Pow --points 24   some, with 2^24 inputs
     python -m bench.numbers --json FILE --document
 
-In: f32 inputs of every magnitude, and densely around the places where functions change. Out: for each operator the largest
-difference to f64 in units of the last place of the f32 result, and where; the same for all 65,536 inputs of f16, in units
-of its last place; how often the sign of a zero is lost. Exit status 1 when an operator is above its bound.
-What an adapter does with numbers below the normal ones is measured first: where it takes them for zero, inputs and results
-may be zeros, and errors below them do not count. `--document` writes the table of docs/numbers.md from the reports in
-bench/results/numbers.
+In: f32 inputs of every magnitude, densely around the places where functions change.
+
+Out, for each operator:
+
+- the largest difference from f64 in units in the last place (ulp) of the f32 result, and its input
+- the same for all 65,536 inputs of f16, in ulp of f16
+- how often the sign of a zero is lost
+
+The exit status is 1 if an operator exceeds its bound. First, the adapter's treatment of subnormal numbers is measured. If it
+flushes them to zero, inputs and results may be zeros, and smaller errors do not count. `--document` writes the table of
+docs/numbers.md from the reports in bench/results/numbers.
 """
 
 from __future__ import annotations
@@ -41,7 +46,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Operator:
-    """A node, its truth in f64 and the most that it may be off, in units of the last place."""
+    """A node, its f64 reference and its error bound in ulp."""
 
     name: str
     bound: float = 4.0
@@ -58,7 +63,7 @@ class Operator:
             return TRUTH[self.name](*xs, **self.attributes)
 
 
-# Rounded once, so half a unit.
+# One rounding, so half an ulp.
 EXACT = [Operator(n, 0.5) for n in ("Abs", "Neg", "Sign", "Floor", "Ceil", "Round", "Relu", "ThresholdedRelu")]
 OPERATORS = [
     *EXACT,
@@ -79,13 +84,13 @@ OPERATORS = [
     Operator("Pow", inputs=2),
 ]
 OPSETS = {"Swish": 24}
-# Where functions or their implementations change; inputs are dense around these.
+# Points where functions or their implementations change; inputs are dense around these.
 PLACES = (0.25, 0.5, 0.6, 0.70710678, 1.0, 1.41421356, 1.5707963, 2.0, 2.5, 3.0, 3.1415927, 4.0, 5.5, 8.0, 9.5, 10.0, 11.0,
           13.0, 14.0, 16.6, 20.0, 24.0, 30.0, 87.33, 88.72, 89.41, 103.97, 1e5, 1e9, 1e15, 1e18, 3.4e38)  # fmt: skip
 
 
 def points(count: int, seed: int = 0) -> Array:
-    """About `count` numbers of f32: of all bit patterns, spread over the small ones evenly, and around PLACES."""
+    """Returns about `count` f32 numbers: over all bit patterns, evenly over small values, and around PLACES."""
     generator = np.random.default_rng(seed)
     patterns = (np.linspace(0, 0x7F7FFFFF, count // 4).astype(np.int64) + generator.integers(0, 500, count // 4)).clip(
         0, 0x7F7FFFFF
@@ -99,7 +104,7 @@ def points(count: int, seed: int = 0) -> Array:
 
 
 def pairs(name: str, count: int, seed: int = 1) -> tuple[Array, Array]:
-    """Two operands; for Pow so that results cover the range."""
+    """Returns two operands. For Pow, they are chosen so that the results cover the range."""
     generator = np.random.default_rng(seed)
     x, y = (points(count, k).copy() for k in (seed, seed + 1))
     n = min(len(x), len(y))
@@ -120,7 +125,7 @@ def pairs(name: str, count: int, seed: int = 1) -> tuple[Array, Array]:
 
 
 class Adapter:
-    """The adapter of the tests, and what it does with numbers below the normal ones."""
+    """The adapter of the tests, and its treatment of subnormal numbers."""
 
     def __init__(self) -> None:
         self.name = support.device().adapter.name
@@ -144,7 +149,7 @@ def measured() -> Adapter:
 
 
 def errors(got: Array, truth: Array) -> Array:
-    """Differences in units of the last place of got's type; infinite where one is NaN or infinite and must not be."""
+    """Returns differences in ulp of got's type; infinite if exactly one of both is NaN or infinite."""
     limits = np.finfo(got.dtype)
     least, digits = int(limits.minexp), int(limits.nmant)
     beyond = 2.0 ** int(limits.maxexp)
@@ -152,7 +157,7 @@ def errors(got: Array, truth: Array) -> Array:
         exponent = np.maximum(np.floor(np.log2(np.abs(truth))), least)
         unit = 2.0 ** (np.minimum(exponent, limits.maxexp - 1) - digits)
         mine = got.astype(np.float64)
-        # What is too large is infinite: an infinity stands for the first number that is too large.
+        # An infinity stands for the first number that is too large.
         mine = np.where(np.isinf(mine) & np.isfinite(truth), np.copysign(beyond, mine), mine)
         wanted = np.where(np.isfinite(truth), np.clip(truth, -beyond, beyond), truth)
         off = np.abs(mine - wanted) / unit
@@ -169,7 +174,7 @@ def flushed(x: Array) -> Array:
 
 
 def measure(operator: Operator, adapter: Adapter, xs: Sequence[Array]) -> tuple[float, list[float], int, int]:
-    """(largest error, at which inputs, lost signs of zeros, how many inputs)."""
+    """Returns (largest error, its inputs, lost signs of zeros, number of inputs)."""
     got = adapter.run(operator, *xs)
     truth = operator.truth(*(x.astype(np.float64) for x in xs))
     off = errors(got, truth)
@@ -180,7 +185,7 @@ def measure(operator: Operator, adapter: Adapter, xs: Sequence[Array]) -> tuple[
             off = np.where(np.abs(got.astype(np.float64) - truth) <= 2 * LEAST_NORMAL, 0, off)
     worst = int(np.argmax(off))
     zeros = (truth == 0) & (got == 0)
-    # Which zero is the largest is not said, and no zero is meant where f64 underflows.
+    # Max and Min may return either zero. Where f64 underflows, the reference's zero is not exact.
     if operator.name in ("Max", "Min") or not np.any(zeros):
         signs = 0
     else:
@@ -205,7 +210,7 @@ def row(operator: Operator, adapter: Adapter, count: int) -> Row:
             "inputs": inputs, "ok": ok}  # fmt: skip
 
 
-HALF_BOUND = 0.51  # a result of f32 rounded to f16
+HALF_BOUND = 0.51  # an f32 result that is rounded to f16
 
 
 def main() -> int:
@@ -260,12 +265,12 @@ def _cells(r: Row) -> tuple[object, ...]:
 
 
 def reports() -> list[Row]:
-    """One per adapter, in the order of the files' names."""
+    """Returns one report per adapter, in the order of file names."""
     return [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
 
 
 def document() -> str:
-    """The table of docs/numbers.md: an operator's bound, and the worst that was measured on each adapter."""
+    """Returns the table of docs/numbers.md: each operator's bound, and the largest error on each adapter."""
     found = reports()
     lines = [
         "| operator | bound |" + "".join(f" {r['adapter']} |" for r in found),

@@ -1,7 +1,7 @@
-"""One job in a process of its own: a crash, a hang or a grown cache costs one measurement and no other.
+"""Runs one job in its own process, so that a crash, a hang or a grown cache affects only one measurement.
 
-In: a module, a job as data, an environment. Out: the objects that the module printed, one per line `ROW {...}`; where
-there is none, {"error": ...} with the last line that it wrote to stderr.
+In: a module, a job as data, an environment. Out: the objects that the module printed, one per line `ROW {...}`. Without any, it
+is {"error": ...} with the last line of stderr.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 def run(module: str, job: Row, environment: Mapping[str, str]) -> list[Row]:
     command = [sys.executable, "-m", module, json.dumps(job)]
-    # Text of a driver need not be UTF-8.
+    # Drivers may print invalid UTF-8.
     options: Row = {"capture_output": True, "text": True, "errors": "replace", "cwd": ROOT, "env": environment}
     try:
         result = subprocess.run(command, timeout=TIMEOUT, check=False, **options)
@@ -35,12 +35,12 @@ def run(module: str, job: Row, environment: Mapping[str, str]) -> list[Row]:
 
 
 def give(row: Row) -> None:
-    """Called in the process: one object of its answer."""
+    """Prints one object of the answer. Called in the job's process."""
     print("ROW " + json.dumps(row), flush=True)
 
 
 def environments(providers: list[str], official: Path | None) -> dict[str, dict[str, str]]:
-    """Per provider this process's environment; for the official plugin with the shell file `official` sourced."""
+    """Returns this process's environment per provider. The official plugin's has the shell file `official` sourced."""
     made = {name: dict(os.environ) for name in providers}
     if official and "official" in made:
         made["official"] = _sourced(official)

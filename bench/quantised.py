@@ -1,10 +1,12 @@
 """GPU time of products with weights quantised in blocks: `python -m bench.quantised`.
 
-In: rows, shapes k x n, bits, block sizes, types of the activations. Out: per product the best GPU time from timestamp queries,
-the GB/s of all quantised bytes (weights, scales, zero points), and how much that is of the memory rate that the adapter
-reaches in a copy; with `--others` the seconds of a whole run of the official plugin (if it is installed) and of the CPU
-provider beside that of ours, weights and activations where each wants them. Every result is checked against numpy. What
-decodes a language model is 1 row; 128 rows and more are its prompt.
+In: rows, shapes k x n, bits, block sizes, types of the activations. Out, per product:
+
+- the best GPU time from timestamp queries
+- the GB/s of all quantised bytes (weights, scales, zero points), and their share of the adapter's measured copy rate
+- with `--others`, the time of a whole run by this provider, by the official plugin (if installed) and by the CPU provider
+
+Every result is checked against numpy. Decoding a language model uses 1 row, and its prompt 128 rows and more.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ LEAST_RUNS, LEAST_SECONDS = 5, 0.3
 
 @dataclass(frozen=True)
 class Product:
-    """a (rows, k) times weights (n, k) of `bits` bits; `zeros` says whether blocks have zero points."""
+    """a (rows, k) times weights (n, k) of `bits` bits. `zeros`: blocks have zero points."""
 
     rows: int
     k: int
@@ -68,7 +70,7 @@ class Product:
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
     def wanted(self, a: np.ndarray, weights: dict[str, np.ndarray], columns: int) -> np.ndarray:
-        """The first columns of the result."""
+        """Returns the first columns of the result."""
 
         def numbers(packed: np.ndarray) -> np.ndarray:
             parts = packed[..., None] >> np.arange(0, 8, self.bits, dtype=np.uint8) & (1 << self.bits) - 1
@@ -83,7 +85,7 @@ class Product:
 
 
 def seconds_of_a_run(model: bytes, which: str, a: np.ndarray) -> float:
-    """The median time of a run through onnxruntime, with the input and the result in host memory."""
+    """Returns the median time of a run through onnxruntime, with the input and the result in host memory."""
     session = provider.open_session(model, which)
     times: list[float] = []
     while len(times) < LEAST_RUNS or sum(times) < LEAST_SECONDS:

@@ -1,7 +1,7 @@
-"""How much faster one provider is than another, per model and over all of them.
+"""Speed ratios between two providers, per model and overall.
 
-In: summary rows of `compare`. Out: per model the ratio of medians for every measure that both have, and of each measure
-the geometric mean and the least. A ratio above 1 means that `ours` takes less time.
+In: summary rows of `compare`. Out: per model the ratio of medians for every measure that both have, and for each measure the
+geometric mean and the minimum. A ratio above 1 means that `ours` is faster.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ Row = dict[str, Any]
 
 
 def ratios(rows: Sequence[Row], other: str = "official") -> Row:
-    """{"other", "models": {model: {measure: ratio}}, "geometric_mean": {measure: ratio}, "least": {measure: [ratio, model]}}."""
+    """Returns {"other", "models": {model: {measure: ratio}}, "geometric_mean": {measure: ratio},
+    "least": {measure: [ratio, model]}}."""
     measured = {(row["model"], row["provider"]): row for row in rows if "error" not in row}
     models: dict[str, dict[str, float]] = {}
     for (model, provider), mine in measured.items():

@@ -1,14 +1,14 @@
-"""Models at the sizes that people use, kept on the device: `python -m bench.real_sizes export DIR`, then `... run DIR`.
+"""Models of realistic size, with data on the device: `python -m bench.real_sizes export DIR`, then `... run DIR`.
 
-`export` writes ResNet-50 (batch 16), ViT-B/16 (batch 8), BERT-base (32 x 128) and GPT-2 (1 x 512) from torch, with random
-weights, in f32 and f16, each with its inputs beside it (`NAME.npz`), or those of `--models`, which has further ones; where torch
-has a GPU its own time of a pass is kept in `torch.json` (eager; f32 without TF32). It needs torch, torchvision, transformers and
+`export` writes ResNet-50 (batch 16), ViT-B/16 (batch 8), BERT-base (32 x 128) and GPT-2 (1 x 512) from torch, or the models of
+`--models`, which has further ones. They have random weights, in f32 and f16, with inputs beside them (`NAME.npz`). If torch has
+a GPU, its own time of a pass is stored in `torch.json` (eager; f32 without TF32). Needs torch, torchvision, transformers and
 onnxscript.
 
-`run` times every model of a folder: one process per provider and turn, providers in turns, inputs and outputs on the device
-for the GPU providers. A pass ends when a value that was calculated after it has been read, since a provider's own
-synchronising may not wait for the GPU; that reading is timed alone and subtracted. Milliseconds are medians of turns, of the
-best of three series in each.
+`run` times every model of a folder: one process per provider and turn, providers in turns. GPU providers have inputs and
+outputs on the device. A pass ends when a value that was calculated after it is read, because a provider's own synchronisation
+may not wait for the GPU. That read is also timed alone and subtracted. Milliseconds are medians over turns, of the best of
+three series in each.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from onnx import TensorProto, helper
 from tests import provider
 
 MODELS = ("resnet50_b16", "vit_b16_b8", "bert_base_b32s128", "gpt2_b1s512")
-IMAGES = {  # of torchvision, by the images of a pass
+IMAGES = {  # models of torchvision, with the batch size of a pass
     "vgg11": 4, "mobilenet_v3_large": 16, "efficientnet_b0": 16, "densenet121": 8, "convnext_tiny": 8, "regnet_y_1_6gf": 8,
     "shufflenet_v2_x1_0": 16,
 }  # fmt: skip
@@ -40,7 +40,7 @@ SERIES_SECONDS = 0.3
 
 
 def export(folder: Path, names: list[str], types: list[str]) -> None:
-    """Writes the models; imports torch, which running them does not need."""
+    """Writes the models. Imports torch, which `run` does not need."""
     import torch
     import torchvision
     from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
@@ -49,7 +49,7 @@ def export(folder: Path, names: list[str], types: list[str]) -> None:
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
 
     class First(torch.nn.Module):  # type: ignore[misc]
-        """The first result of a language model, without its cache."""
+        """Returns only the first result of a language model, without its cache."""
 
         def __init__(self, inner: Any) -> None:
             super().__init__()
@@ -101,7 +101,7 @@ def _torch_seconds(torch: Any, model: Any, x: Any) -> float:
 
 
 def measured(path: Path, name: str) -> dict[str, Any]:
-    """Times one model with one provider in this process: seconds of a pass, nodes on the CPU, the first output."""
+    """Times one model with one provider in this process. Returns the seconds of a pass and the nodes on the CPU."""
     session = provider.open_session(path, name)
     arrays = np.load(path.with_suffix(".npz"))
     feeds = {it.name: arrays[key] for it, key in zip(session.get_inputs(), arrays.files, strict=True)}
@@ -172,7 +172,7 @@ def run(folder: Path, providers: list[str], turns: int) -> None:
 
 
 def _error(path: Path, providers: list[str]) -> str:
-    """The largest difference of the first provider's first output to the CPU provider's, relative to its largest value."""
+    """Returns the largest difference of the first output from the CPU provider's, relative to its largest value."""
     both = [path.with_suffix(f".{it}.npy") for it in (providers[0], "cpu")]
     if not all(it.exists() for it in both):
         return "-"

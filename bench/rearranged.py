@@ -1,7 +1,7 @@
-"""Which chains of arithmetic an adapter's driver rearranges inside a kernel: `python -m bench.rearranged [--device D]`.
+"""Detects arithmetic that an adapter's driver reorders inside a kernel: `python -m bench.rearranged [--device D]`.
 
-In: chains of nodes that are fused, and inputs for which a rearranged chain gives another result: large, infinite, NaN. Out:
-per chain the inputs whose result is not that of its nodes one by one in f32, and both results. The sign of zero counts.
+In: chains of fused nodes, and inputs (large, infinite, NaN) for which a reordered chain gives another result. Out: per chain,
+the inputs with a result other than that of its single nodes in f32, and both results. The sign of zero counts.
 """
 
 from __future__ import annotations

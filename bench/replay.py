@@ -1,8 +1,8 @@
-"""What a replay costs the CPU: `python -m bench.replay [model ...]`, models by their names in tests/zoo.
+"""The CPU cost of a replay: `python -m bench.replay [model ...]`, with model names of tests/zoo.
 
-In: the first adapter. Out: microseconds per dispatch to record the dispatches in an encoder, to finish it and to submit
-the command buffer, for a long list of small dispatches and for the models' captures; microseconds that ONNX Runtime's
-`run_with_iobinding` takes to return, uncaptured and captured. Medians over repeats, with an idle GPU before each.
+In: the first adapter. Out: microseconds per dispatch to record the dispatches in an encoder, to finish it and to submit the
+command buffer. The cases are a long list of small dispatches, and the models' captures. Also the microseconds until ONNX
+Runtime's `run_with_iobinding` returns, uncaptured and captured. Values are medians, with an idle GPU before each repetition.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ REPEATS = 100
 
 
 def phases(device: Device, recording: Recording) -> dict[str, str]:
-    """Microseconds per dispatch of recording, finishing and submitting, after a run and in a row without running.
+    """Returns microseconds per dispatch of recording, finishing and submitting; after a run, and repeated without running.
 
-    A software adapter calculates on the same cores: after a run it has emptied their caches.
+    A software adapter calculates on the same cores, so after a run the CPU caches are cold.
     """
     encoder, ran, alone = device._encoder, [], []
     for _ in range(REPEATS):
@@ -61,7 +61,7 @@ def phases(device: Device, recording: Recording) -> dict[str, str]:
 
 
 def long_list(device: Device) -> Recording:
-    """Small dispatches with many pipelines and bind groups, as a model has."""
+    """Returns small dispatches with many pipelines and bind groups, as in a model."""
     kernels = [device.pipeline(KERNEL + "\n" * i, ("read", "read_write"), f"add {i}") for i in range(20)]
     buffers = [device.buffer(256) for _ in range(41)]
     return device.record(
@@ -77,7 +77,7 @@ def long_list(device: Device) -> Recording:
 
 
 def returns(run: Callable[[], object], device: Device) -> float:
-    """Median microseconds until `run` returns."""
+    """Returns the median microseconds until `run` returns."""
     seconds = []
     for _ in range(REPEATS):
         device.wait()
@@ -88,7 +88,7 @@ def returns(run: Callable[[], object], device: Device) -> float:
 
 
 def bound(session: Any, feed: dict[str, np.ndarray]) -> Any:
-    """A binding of all inputs and outputs to device tensors."""
+    """Returns a binding of all inputs and outputs to device tensors."""
     binding = session.io_binding()
     for name, array in feed.items():
         binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array, "webgpu", 0))
@@ -99,7 +99,7 @@ def bound(session: Any, feed: dict[str, np.ndarray]) -> Any:
 
 
 def recording_of(device: Device, run: Callable[[], object]) -> Recording:
-    """The dispatches that a run submits which Python does, as the first one of its tensors."""
+    """Returns the dispatches of a run. Python submits it, because it is the first one with its tensors."""
     submit, seen = device.submit, []
 
     def watched(recording: Any, *copies: Any) -> None:

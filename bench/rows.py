@@ -1,8 +1,8 @@
 """GPU time of matrix products with few rows, which are bound by reading the weights: `python -m bench.rows`.
 
-In: rows, k x n, types, and whether the weights lie transposed. Out: per product the best GPU time from timestamp queries and
-the TB/s of all that is read and written, beside the tiles of larger products (`--tiles`), which take none of those that have
-a shipped `matvec`. Every result is checked against numpy. Needs an adapter with timestamp queries.
+In: rows, k x n, types, and whether the weights are transposed. Out: per product, the best GPU time from timestamp queries and
+the TB/s of all reads and writes. `--tiles` adds the tiles of larger products, for sizes without a shipped `matvec`. Every
+result is checked against numpy. Needs an adapter with timestamp queries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from onnxruntime_ep_wgpu.program.tuning import Bound
 from onnxruntime_ep_wgpu.runtime.executable import Executable
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
 
-WARM_SECONDS = 0.5  # a GPU that was idle runs slowly at first
+WARM_SECONDS = 0.5  # an idle GPU is slow at first
 KERNELS = {
     "rows": tuple(
         tune.use(tune.products.RowProduct(rows, columns4, 2 if rows <= 4 else 1), Bound("m", None, rows), *wide)
@@ -50,7 +50,7 @@ def compiled(m: int, k: int, n: int, dtype: type, transposed: bool, on: Target) 
 
 
 def seconds(program: Any, device: Device, a: np.ndarray, b: np.ndarray, wanted: np.ndarray, repeats: int) -> float:
-    """The best GPU time of a run; raises AssertionError when the result is wrong."""
+    """Returns the best GPU time of a run. Raises AssertionError if the result is wrong."""
     tensors = []
     for array in (a, b):
         buffer = device.buffer(array.nbytes)

@@ -1,9 +1,9 @@
 """Requests per second of a SessionPool: `python -m bench.scale [--devices 0,1] [--layers 6] [--width 512] [--seconds 5]`.
 
-In: devices, which share the sessions (by default those that a pool takes). Out: requests and rows per second, rows of a mean batch
-and the part of the time that sessions run, for 1, 2 and 4 sessions, with requests alone and joined up to 16 rows. The model
-is layers of relu(x @ w), f32; a request has one row. On a software adapter all sessions share the cores of the machine, so more
-of them show what the queue costs and not what more devices give.
+In: devices for the sessions, by default those of a pool. Out: requests and rows per second, the mean rows of a batch, and the
+fraction of time that sessions run. These are measured for 1, 2 and 4 sessions, with single requests and with batches of up to
+16 rows. The model is layers of relu(x @ w), f32; a request has one row. On a software adapter all sessions share the machine's
+cores, so more sessions show the cost of the queue, not the gain of more devices.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SESSIONS, BATCHES = (1, 2, 4), (1, 16)
 
 
 def perceptron(layers: int, width: int) -> bytes:
-    """y = relu(... relu(x @ w0) ... @ wn), shape (N, width), f32."""
+    """Returns y = relu(... relu(x @ w0) ... @ wn), shape (N, width), f32."""
     rng, nodes, weights = np.random.default_rng(0), [], []
     names = ["x", *(f"h{k}" for k in range(1, layers)), "y"]
     for k in range(layers):
@@ -47,10 +47,10 @@ def for_seconds(seconds: float, x: np.ndarray) -> Iterator[dict[str, np.ndarray]
 
 
 def measured(model: bytes, devices: Sequence[Any], max_batch: int, width: int, seconds: float) -> str:
-    """A line about one pool."""
+    """Measures one pool and returns a line of results."""
     x = np.random.default_rng(1).standard_normal((1, width), np.float32)
     with SessionPool(model, devices=devices, max_batch=max_batch, queue_size=256) as pool:
-        # Every size of a batch is a plan of its own: they are made before anything counts.
+        # Every batch size has its own plan; these are made before the measurement.
         for rows in range(1, max_batch + 1):
             for future in [pool.submit({"x": np.repeat(x, rows, 0)}) for _ in range(4 * len(devices))]:
                 future.result()

@@ -1,9 +1,9 @@
-"""Rows per second of actors of Ray: `python -m bench.scale_ray [--rows 64] [--layers 6] [--width 512] [--seconds 5]`.
+"""Rows per second of Ray actors: `python -m bench.scale_ray [--rows 64] [--layers 6] [--width 512] [--seconds 5]`.
 
-In: a machine with Ray (`make test-ray` installs it). Out: rows per second of 1, 2 and 4 actors, each with a session on a GPU of its
-own, which get batches of rows through the object store and give theirs back the same way. The model is that of `bench.scale`.
-With `--device`, and where there is no GPU, all actors share one adapter: of software also the cores of the machine, so that more of
-them show what Ray costs and not what more devices give.
+In: a machine with Ray (`make test-ray` installs it). Out: rows per second of 1, 2 and 4 actors, each with a session on its own
+GPU. Batches go to the actors and back through the object store. The model is that of `bench.scale`. With `--device`, and
+without a GPU, all actors share one adapter. Software adapters also share the machine's cores, so more actors show the cost of
+Ray, not the gain of more devices.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .scale import perceptron
 
 ACTORS = (1, 2, 4)
 AHEAD = 2
-"""Batches that an actor has at a time: one runs, the next one is there."""
+"""Batches per actor at a time: one runs, the next one waits."""
 
 
 def measured(actors: int, model: object, device: str | None, rows: int, width: int, seconds: float) -> str:
-    """A line about so many actors."""
+    """Measures so many actors and returns a line of results."""
     import ray
 
     made = [ray.remote(Predictor).options(num_gpus=1).remote(model, device=device) for _ in range(actors)]

@@ -1,7 +1,8 @@
-"""Steps per second of a beam search whose decoder is a body: `python -m bench.search [--layers 4] [--hidden 256] [--beams 4]`.
+"""Steps per second of BeamSearch, a node with the decoder as its body: `python -m bench.search [--layers 4] [--hidden 256]
+[--beams 4]`.
 
-A GPT of random parameters is the decoder of one BeamSearch node. Its runs are timed on the CPU provider and here, in turns;
-sequences have to be equal. A step is one token of all beams; the prompt counts as one.
+The decoder is a GPT of random parameters. Runs are timed on the CPU provider and on this one, in turns; their sequences must be
+equal. A step is one token of all beams; the prompt counts as one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LONGEST = 1024
 
 
 class Decoder:
-    """A graph that grows layer by layer."""
+    """A graph that is built layer by layer."""
 
     def __init__(self, vocabulary: int, hidden: int, layers: int, heads: int) -> None:
         self.chance, self.weights, self.nodes = np.random.default_rng(0), [], []

@@ -2,7 +2,7 @@
 
     python -m bench.show FILE.json [--chart FILE.png]
 
-In: the report that `compare` makes or has written. Out: text, a .png or .svg.
+In: the report of `compare`, as data or as a file. Out: text, a .png or .svg.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def note(text: str) -> None:
 
 
 def tables(report: Row) -> None:
-    """Everything that was measured."""
+    """Prints all measurements."""
     rows = report["rows"]
     for key, value in report["host"].items():
         print(f"{key}: {value}")
@@ -96,7 +96,7 @@ def _start_cells(row: Row) -> list[str]:
 
 
 def ms(seconds: float | None) -> str:
-    """Milliseconds with three digits."""
+    """Returns milliseconds with three digits."""
     if seconds is None:
         return ""
     return f"{seconds * 1e3:.3g}" if seconds < 1 else f"{seconds * 1e3:.0f}"
@@ -107,7 +107,7 @@ def _mb(nbytes: int | None) -> str:
 
 
 def chart(report: Row, path: Path) -> None:
-    """Steady runs per model, one bar per provider, with and without copies, on logarithmic axes."""
+    """Plots steady runs per model, one bar per provider, with and without copies, on logarithmic axes."""
     try:
         import matplotlib
     except ImportError:

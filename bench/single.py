@@ -1,8 +1,8 @@
-"""One small model on the device: compiled, checked against an expected result, and its dispatches timed.
+"""Compiles one small model, checks its result, and times its dispatches.
 
-In: a model, inputs as numpy arrays. Out: seconds of GPU time, the sum of the best times of its dispatches, from timestamps.
-A GPU that was idle is slow for a while (an H200 runs at 345 MHz and takes half a second to come back), so it is kept busy
-before anything counts. On a software adapter the kernels of GPUs run, which is for trying a benchmark out.
+In: a model, and inputs as numpy arrays. Out: seconds of GPU time, the sum of the best times of its dispatches, from timestamps.
+An idle GPU is slow for a while: an H200 runs at 345 MHz and takes half a second to recover. Therefore the GPU is kept busy
+before the measurement. A software adapter runs the kernels for GPUs, to try out a benchmark.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def model(
     outputs: Sequence[str],
     weights: Mapping[str, np.ndarray],
 ) -> onnx.ModelProto:
-    """A model of fixed sizes; ONNX finds the types of its outputs."""
+    """Returns a model of fixed sizes. ONNX infers the types of its outputs."""
     kinds = {n: helper.np_dtype_to_tensor_dtype(a.dtype) for n, a in inputs.items()}
     graph = helper.make_graph(
         list(nodes),
@@ -54,13 +54,13 @@ def model(
 
 
 def compiled(made: onnx.ModelProto, device: Device, on: Target | None = None) -> Program:
-    """The model's Program for the device, or for a Target with other choices."""
+    """Returns the model's Program for the device, or for a Target with other choices."""
     module = ir.from_proto(made)
     return compile_graph(module.graph, module.opset_imports, on or device.target)
 
 
 class Run:
-    """A program with its inputs on the device. `results` are arrays of the first run."""
+    """A Program with its inputs on the device. `results` are the outputs of the first run."""
 
     def __init__(self, program: Program, device: Device, inputs: Sequence[np.ndarray]) -> None:
         self.device = device
@@ -96,7 +96,7 @@ class Run:
         return len(self._dispatches)
 
     def seconds(self, repeats: int) -> float:
-        """The sum of the best GPU times of the dispatches."""
+        """Returns the sum of the best GPU times of the dispatches."""
         times = [self.device.measure(self._dispatches) for _ in range(repeats)]
         return sum(map(min, zip(*times, strict=True)))
 

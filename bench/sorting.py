@@ -1,7 +1,7 @@
-"""GPU time of what is sorted: TopK of all elements of rows, and updates that are scattered: `python -m bench.sorting`.
+"""GPU time of operators that sort, TopK of all elements of rows and scattered updates: `python -m bench.sorting`.
 
-Out: per size the best GPU time from timestamp queries and the median time of whole runs, of ours and of the CPU provider. Every
-result is checked against the CPU provider's. Where the adapter has no timestamp queries, "-".
+Out: per size, the best GPU time from timestamp queries, and the median time of whole runs by this provider and by the CPU
+provider. Every result is checked against the CPU provider's. Without timestamp queries, the GPU time is "-".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ F, I = np.float32, np.int64  # noqa: E741
 
 
 def sorts(rng: np.random.Generator, most: int) -> Iterator[Case]:
-    """Rows of about the length up to which elements are counted, and longer ones."""
+    """Yields rows around the longest length for counting, and longer ones."""
     for rows, columns in ((1000, 100), (1000, 512), (1000, 513), (100, 4096), (1, 32_000), (1, 1 << 20), (1, 1 << 22)):
         if rows * columns <= most:
             node = helper.make_node("TopK", ["x", "k"], ["values", "places"])
@@ -40,7 +40,7 @@ def sorts(rng: np.random.Generator, most: int) -> Iterator[Case]:
 
 
 def scatters(rng: np.random.Generator, most: int) -> Iterator[Case]:
-    """Vectors added up for the nodes of a graph, in the two ways that exporters write it."""
+    """Yields sums of vectors for the nodes of a graph, in the two forms of exporters."""
     for nodes, updates in (
         (1000, 64),
         (1000, 65),

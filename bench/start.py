@@ -1,10 +1,10 @@
-"""What a program pays before its first session: CPU time of importing, registering and listing devices.
+"""The cost of a program before its first session: CPU time of importing, registering and listing devices.
 
     python -m bench.start [--runs N]
 
-Each run is a process of its own. `driver` is what the graphics drivers take to enumerate adapters, measured in another
-process by a bare call of wgpu-native; `ours` is the rest. Least of N runs, in milliseconds of CPU time, all threads
-included.
+Each run is its own process. `driver` is the time that the graphics drivers need to enumerate adapters, measured in another
+process by a bare call of wgpu-native; `ours` is the rest. Values are minima of N runs, in milliseconds of CPU time of all
+threads.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ print(json.dumps({"driver": time.process_time() - start}))
 
 
 def least(script: str, runs: int) -> dict[str, float]:
-    """The least of each time that a script prints, in milliseconds."""
+    """Returns the minimum of each time that a script prints, in milliseconds."""
     rows = []
     for _ in range(runs):
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

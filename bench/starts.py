@@ -1,9 +1,9 @@
-"""From the start of a process to its first result, beside the official plugin and the CPU provider: `python -m bench.starts DIR`.
+"""The time from the start of a process to its first result, by provider: `python -m bench.starts DIR`.
 
-DIR has models with their inputs beside them (`NAME.onnx`, `NAME.npz`), as `bench.real_sizes export` writes them. Each run is a
-process of its own, and providers take turns. Shown are medians in milliseconds: `session` is making the session, `result` from the
-start of the process to the first result, each with the range of the middle half. `warm` runs find the caches of the provider and of
-the driver as the run before left them. `cold` runs find neither: Mesa's and NVIDIA's caches and our own are in new folders.
+DIR has models with inputs beside them (`NAME.onnx`, `NAME.npz`), as from `bench.real_sizes export`. Each run is its own
+process, and providers take turns. Printed are medians in milliseconds with the interquartile range: `session` is the session's
+creation, and `result` is from the start of the process to the first result. `warm` runs find the caches of the provider and of
+the driver from the run before. `cold` runs have new folders for this package's cache and for those of Mesa and NVIDIA.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests import provider
 PARTS = ("session", "result")
 Times = dict[str, list[float]]
 
-# Processes import what a program imports, and no more.
+# Processes import only what a program needs.
 READ = "import sys, json, time\nimport numpy as np\narrays = np.load(sys.argv[2])\n"
 RUN = """
 made = time.time()
@@ -104,7 +104,7 @@ def _measured(path: Path, names: list[str], count: int, cold: bool, folder: Path
                 found.pop(name, None)
                 names = [it for it in names if it != name]
                 continue
-            if cold or number:  # the first warm one fills the caches
+            if cold or number:  # the first warm run fills the caches
                 for part in PARTS:
                     found[name][part].append(row[part])
     return {name: times for name, times in found.items() if times["result"]}
@@ -116,7 +116,7 @@ def _spread(times: list[float]) -> str:
 
 
 def _first(path: Path, name: str, caches: dict[str, str]) -> dict[str, float] | str:
-    """Seconds of one process, or why there are none."""
+    """Returns the seconds of one process, or the error."""
     command = [sys.executable, "-c", SCRIPTS[name], str(path), str(path.with_suffix(".npz")), str(time.time())]
     done = subprocess.run(
         command, capture_output=True, text=True, errors="replace", check=False, env=os.environ | caches

@@ -1,14 +1,15 @@
-"""Where the time of a token goes when onnxruntime-genai drives us: `python -m bench.steps [FOLDER] [KEY=VALUE...] [--tokens N]`.
+"""The parts of a token's time in onnxruntime-genai: `python -m bench.steps [FOLDER] [KEY=VALUE...] [--tokens N]`.
 
-In: a folder of onnxruntime-genai, or a small decoder that is written for it; options of the provider. Out: medians of steps, in
-microseconds:
+In: a folder of onnxruntime-genai, or by default a small decoder that is written for it; options of the provider. Out: medians
+of steps, in microseconds:
 
-  token      from one call of `generate_next_token` to the next
-  idle       from the end of a readback to the next readback: the GPU has nothing to do until the run is submitted in there
-  prepared   the thread's own time for what comes next, while the GPU works
-  waited     for the GPU after that; where it is nothing, preparing takes longer than the GPU's work
+- `token`: from one call of `generate_next_token` to the next
+- `idle`: from the end of a readback to the next readback. The GPU is idle in it until the run is submitted.
+- `prepared`: the thread's CPU time for the next step, while the GPU works
+- `waited`: the wait for the GPU after that. If it is 0, preparing takes longer than the GPU's work.
 
-and in how many steps Python had to run the model. A software adapter submits slowly and empties the caches of this thread.
+Also the number of steps in which Python had to run the model. A software adapter submits slowly and evicts the thread's data
+from the CPU caches.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def main() -> None:
 
 
 class Stretch:
-    """Calls of a function: the nanoseconds at which each began and ended, and those that its thread worked in it."""
+    """Records calls of a function: begin and end in nanoseconds, and the thread's CPU time in each."""
 
     def __init__(self, of: Any, name: str) -> None:
         self.begun: list[int] = []

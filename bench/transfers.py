@@ -1,9 +1,9 @@
-"""What copies cost through ONNX Runtime, beside the same copies in plain wgpu: `python -m bench.transfers [--adapter N]`.
+"""Copies through ONNX Runtime, compared with plain wgpu: `python -m bench.transfers [--adapter N]`.
 
-In: an adapter. Out: microseconds and GB/s to bring tensors to the device, back, and from one to another; one tensor of
-several sizes, and many small ones in one call. Both sides move the same bytes on devices of the same adapter and wait for
-the device. On a software adapter large uploads cost what the C library's allocator makes of their staging memory, so that
-either side may be two or three times slower from one run of this program to the next.
+In: an adapter. Out: microseconds and GB/s to copy tensors to the device, back, and between device tensors. The loads are one
+tensor of several sizes, and many small ones in one call. Both sides move the same bytes on devices of the same adapter and wait
+for the device. On a software adapter, the cost of large uploads depends on the C library's allocator for staging memory. Either
+side may differ by a factor of two or three between runs of this program.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.
 
 @dataclass
 class Side:
-    """The three copies of one side; each returns when the bytes have arrived."""
+    """The three copies of one side. Each returns after the bytes have arrived."""
 
     upload: Callable[[], object]
     download: Callable[[], object]
@@ -56,12 +56,12 @@ def through_onnxruntime(adapter: Adapter, arrays: list[np.ndarray]) -> Side:
 
     upload()
     copy()
-    # Not `here`: small tensors that came from the host are known there and never read back.
+    # Not `here`: the content of small tensors from the host is cached there and never read back.
     return Side(upload, lambda: ort.copy_tensors(there, backs, None), copy)
 
 
 def plain(adapter: Adapter, arrays: list[np.ndarray]) -> Side:
-    """As a program of wgpu-py would do it: write_buffer, one encoder, one staging buffer that is kept and mapped."""
+    """Returns the copies as a wgpu-py program would do them: write_buffer, one encoder, one reused staging buffer."""
     native = context_of(adapter, 1).device()
     device = wgpu_py.gpu_device(native)
     here, there = ([device.create_buffer(size=array.nbytes, usage=USAGE) for array in arrays] for _ in range(2))
@@ -96,7 +96,7 @@ def plain(adapter: Adapter, arrays: list[np.ndarray]) -> Side:
 
 
 def medians(ours: Callable[[], object], theirs: Callable[[], object]) -> tuple[float, float]:
-    """Seconds of one run of each: the better of two medians of at least five runs, the sides in turns."""
+    """Returns the seconds of one run of each: the better of two medians of at least five runs, the sides in turns."""
     best = [float("inf"), float("inf")]
     for _ in range(2):
         for side, run in enumerate((ours, theirs)):

@@ -1,7 +1,7 @@
-"""Time of an ensemble of trees, beside the CPU provider: `python -m bench.trees [--trees N] [--depth N] [--rows N] [--targets N]`.
+"""Time of a tree ensemble, beside the CPU provider: `python -m bench.trees [--trees N] [--depth N] [--rows N] [--targets N]`.
 
-Out: medians of whole runs, inputs on the host and results back, of ours and of the CPU provider, and the best GPU time where the
-adapter has timestamp queries. The results are compared.
+Out: medians of whole runs, with inputs and results on the host, by this provider and by the CPU provider. With timestamp
+queries, also the GPU time. The results are compared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ML = "ai.onnx.ml"
 
 
 def model(trees: int, depth: int, features: int, targets: int) -> onnx.ModelProto:
-    """Full trees with random features and splits; the leaves of a tree have one target, as boosting of classes makes them."""
+    """Returns full trees with random features and splits. All leaves of a tree have one target, as in multi-class boosting."""
     rng = np.random.default_rng(0)
     inner, each = 2**depth - 1, 2 ** (depth + 1) - 1
     tree, node = np.repeat(np.arange(trees), each), np.tile(np.arange(each), trees)

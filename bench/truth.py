@@ -1,7 +1,7 @@
-"""What pointwise operators are, in f64: the definitions of ONNX, with parameters as the f32 numbers that a model holds.
+"""f64 references of pointwise operators: the definitions of ONNX, with parameters rounded to f32 as in a model.
 
-In: arrays of f64 whose values are f32. Out: f64, right to about 2^-50 of the result, so formulas that cancel are avoided:
-0.5 * erfc(-x / sqrt(2)) instead of 0.5 * (1 + erf(x / sqrt(2))).
+In: f64 arrays with f32 values. Out: f64 values, accurate to about 2^-50 of the result. Therefore formulas with cancellation are
+avoided: 0.5 * erfc(-x / sqrt(2)) instead of 0.5 * (1 + erf(x / sqrt(2))).
 """
 
 from __future__ import annotations

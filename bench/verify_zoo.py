@@ -3,10 +3,14 @@
     python -m bench.verify_zoo                               all models of the zoo, in the size of the tests
     python -m bench.verify_zoo --models folder --official    a folder's, and how many nodes the official plugin runs
 
-Per model, in a process of its own: nodes on WebGPU and on the CPU with the reasons, how many values kernels store and
-how many of them are values of the model, which can be compared, the largest error, and the first kernel in running order
-whose error is above the tolerance and that float64 does not clear. An error is a part of the value's scale; integers and
-bools must be equal. Exit code 1 when a model fails or differs.
+Prints per model, each in its own process:
+
+- nodes on WebGPU, and on the CPU with the reasons
+- how many values the kernels store, and how many of them are values of the model, which can be compared
+- the largest error
+- the first kernel in execution order with an error above the tolerance that float64 does not clear
+
+An error is relative to the value's scale; integers and bools must be equal. The exit code is 1 if a model fails or differs.
 """
 
 from __future__ import annotations
@@ -110,7 +114,7 @@ def _cells(row: Row, official: bool) -> list[object]:
 
 
 def work(job: Row) -> Row:
-    """In the process: one model."""
+    """Verifies one model, in the job's process."""
     model = Model(**job["model"])
     if "placement" in job:
         from tests import provider

@@ -1,16 +1,22 @@
-"""Our web runtime beside onnxruntime-web, on WebGPU and on WebAssembly, in one Chromium on the same models.
+"""This web runtime and onnxruntime-web, on WebGPU and on WebAssembly, in one Chromium on the same models.
 
     python -m bench.web                          small models, on the software adapter
     python -m bench.web --full --gpu             MiniLM 8 x 128, the detector at 640 x 480, on the machine's GPU
     python -m bench.web --save NAME              writes bench/results/web/NAME.json and the tables of docs/web.md
 
-A page of its own for each library, model and round, in turns, with nothing cached. *First result*: from the beginning of the
-navigation to the result in memory. *Steady run*: runs with inputs and results in memory. *CPU* of both: of all processes of the
-browser, which on a software adapter calculate, too; on Linux. *Call of run*: between GPU buffers, until `run` is done, which does
-not wait for the GPU. *Page's thread*: its CPU for that and for hearing that the GPU is done, with what the browser does there;
-*nothing to calculate*: the same with dispatches of no workgroups, while which a software adapter leaves the cores to the thread.
-All three also for as many dispatches that `web/bench/bare.js` gives to WebGPU itself. *Library*: its scripts and WebAssembly,
-unpacked. *Model*: what is fetched of it, unpacked.
+Each library, model and round has its own page, in turns, with empty caches. Columns:
+
+- *First result*: from the start of the navigation to the result in memory.
+- *Steady run*: runs with inputs and results in memory.
+- *CPU* of both: of all processes of the browser, including a software adapter's calculation; on Linux.
+- *Call of run*: until `run` resolves, between GPU buffers. It does not wait for the GPU.
+- *Page's thread*: its CPU time for that and for the notification that the GPU is done, including the browser's work on it.
+- *Nothing to calculate*: the same with dispatches of no workgroups, so that a software adapter leaves the cores to the thread.
+- *Library*: its scripts and WebAssembly, unpacked.
+- *Model*: the fetched files, unpacked.
+
+*Call of run*, *page's thread* and *nothing to calculate* are also measured without a library: `web/bench/bare.js` gives as many
+dispatches directly to WebGPU.
 """
 
 from __future__ import annotations
@@ -49,7 +55,7 @@ MEASURES = {
     "bareThread": "the same without a library", "idle": "page's thread, nothing to calculate",
     "bareIdle": "the same without a library, nothing to calculate",
 }  # fmt: skip
-CALLS = ("cpu", "bare", "thread", "bareThread", "idle", "bareIdle")  # measured where the dispatches take no time
+CALLS = ("cpu", "bare", "thread", "bareThread", "idle", "bareIdle")  # only for a model with negligible dispatches
 DISPATCHES = 200  # as in web/bench/page.js
 Row = dict[str, Any]
 
@@ -111,7 +117,7 @@ def models(full: bool) -> dict[str, tuple[onnx.ModelProto, dict[str, np.ndarray]
 
 
 def _chain() -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """A run of 200 dispatches that take no time themselves."""
+    """Returns a model with 200 dispatches of negligible duration."""
     names = [f"v{k}" for k in range(DISPATCHES)]
     nodes = [make_node("MatMul", [a, "w"], [b]) for a, b in zip(["x", *names], names, strict=False)]
     return make_model(nodes, {"x": (np.float32, [4, 4])}, {"w": np.eye(4, dtype=np.float32)}), {
@@ -154,7 +160,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> list[Row]:
 
 
 def _compare(rows: list[Row]) -> None:
-    """Replaces the results of each row by their largest difference to ours."""
+    """Replaces the results of each row by their largest difference from this library's."""
     ours = {row["model"]: row["sample"] for row in rows if row.get("library") == "ours" and "sample" in row}
     for row in rows:
         sample = row.pop("sample", None)
@@ -162,7 +168,7 @@ def _compare(rows: list[Row]) -> None:
             row["difference"] = float(np.abs(np.subtract(sample, ours[row["model"]])).max())
 
 
-# ---- telling
+# ---- output
 
 
 def table(report: Row) -> list[str]:
@@ -196,7 +202,7 @@ def table(report: Row) -> list[str]:
 
 
 def _ms(value: float) -> str:
-    """Three digits."""
+    """Formats milliseconds with three digits, or seconds."""
     if value >= 1000:
         return f"{value / 1000:.3g} s"
     return f"{value:.0f} ms" if value >= 100 else f"{value:.2g} ms"

@@ -2,11 +2,10 @@
 
     python -m bench.worker '{"provider": "ours", "model": {"name": "minilm"}, "runs": 10, "outputs": "FILE", "gpu": true}'
 
-In: a job. Out: rows for `process`: the measurement and, when the job asks for it, GPU time. Invariant: a timed run ends
-when its results are there. With copies that is `session.run` on numpy arrays. Without copies inputs and outputs are
-bound on the device, and every run ends by reading the smallest output into a numpy array: a provider's own
-synchronisation call need not wait for the GPU, a value that has been read must have been calculated. The CPU provider
-does the same with values in host memory.
+In: a job. Out: rows for `process`: the measurement and, if the job requests it, GPU time. Invariant: a timed run ends when its
+results exist. With copies, it is `session.run` on numpy arrays. Without copies, inputs and outputs are bound on the device, and
+every run ends with a read of the smallest output into a numpy array. A provider's own synchronisation may not wait for the GPU,
+but a value that has been read must have been calculated. The CPU provider does the same with values in host memory.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from . import gpu_time, process
 from .models import Feeds, Model
 
 ENOUGH = 20.0  # seconds of steady runs, with and without copies each
-WARM_UP = 2  # runs: from the second on onnxruntime plans its memory
-WARM_UP_SECONDS = 0.3  # a GPU that was idle raises its clocks meanwhile
+WARM_UP = 2  # runs, because onnxruntime plans its memory from the second run on
+WARM_UP_SECONDS = 0.3  # for an idle GPU to raise its clocks
 
 
 def main() -> None:
@@ -77,11 +76,11 @@ def main() -> None:
             process.give({"gpu": gpu_time.MEASURES[which](path, feeds, job["runs"])})
         except gpu_time.NoTimestampsError as reason:
             process.give({"gpu_missing": str(reason)})
-    os._exit(0)  # what the libraries do at exit is not measured
+    os._exit(0)  # skips the exit handlers of the libraries
 
 
 def _steady(run: Callable[[], object], count: int) -> list[float]:
-    """Seconds of `count` runs, fewer when they take long, at least 3."""
+    """Returns the seconds of `count` runs, or of fewer if they take long, but at least 3."""
     done, start = 0, time.perf_counter()
     while done < WARM_UP or time.perf_counter() - start < WARM_UP_SECONDS:
         run()
@@ -97,7 +96,7 @@ def _steady(run: Callable[[], object], count: int) -> list[float]:
 def _bound(
     session: ort.InferenceSession, feeds: Feeds, results: list[np.ndarray], where: str
 ) -> tuple[Callable[[], None], int]:
-    """A run on values in the memory `where`, and how many bytes it reads at its end."""
+    """Returns a run on values in the memory `where`, and the bytes that it reads at its end."""
     binding = session.io_binding()
     for name, array in feeds.items():
         binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"), where, 0))
@@ -117,7 +116,7 @@ def _bound(
 
 
 def _peak_bytes() -> int | None:
-    """The largest resident size of this process so far; None on Windows."""
+    """Returns the peak resident memory of this process; None on Windows."""
     if sys.platform == "win32":
         return None
     import resource

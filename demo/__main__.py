@@ -1,10 +1,10 @@
 """RapidOCR reads a picture with its three sessions on WebGPU.
 
     python -m demo                     draws a picture and reads it
-    python -m demo --image FILE        reads a picture of yours
+    python -m demo --image FILE        reads another picture
 
-Writes demo-output/picture.png and demo-output/ocr.png (boxes and text), prints the text with scores and a table of the
-three sessions: nodes on WebGPU, nodes on the CPU and why, times, the CPU provider's times, largest difference to it.
+Writes demo-output/picture.png and demo-output/ocr.png (boxes and text). Prints the text with scores, and a table of the three
+sessions. It has the nodes on WebGPU, the nodes on the CPU and why, times, the CPU provider's times, and the largest difference.
 """
 
 from __future__ import annotations

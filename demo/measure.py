@@ -1,4 +1,4 @@
-"""Times of the recorded sessions: the first run as it happened, then steady runs, compared with the CPU provider."""
+"""Measures the recorded sessions: the first run as recorded, then steady runs, both compared with the CPU provider."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import onnxruntime_ep_wgpu
 
 from .reader import Feeds, Recorded
 
-ENOUGH = 10.0  # seconds of steady runs
+ENOUGH = 10.0  # seconds of steady runs before measuring stops
 
 
 @dataclass(frozen=True)
 class Row:
-    """One session; seconds, and the largest absolute difference to the CPU provider over all recorded runs."""
+    """One session: times in seconds, and the largest absolute difference from the CPU provider over all recorded runs."""
 
     part: str
     model: str
@@ -36,9 +36,9 @@ class Row:
 
 
 def measure(recorded: Recorded, repeats: int, step: Callable[[str], None]) -> Row:
-    """`repeats` steady runs of the first recorded inputs; every recorded run is compared with the CPU provider.
+    """Measures `repeats` steady runs of the first recorded inputs, and compares every recorded run with the CPU provider.
 
-    `step` is told after the comparison, and after the steady runs here.
+    `step` is called after the comparison, and after the steady runs.
     """
     options = ort.SessionOptions()
     options.log_severity_level = 3
@@ -70,7 +70,7 @@ def measure(recorded: Recorded, repeats: int, step: Callable[[str], None]) -> Ro
 
 
 def _steady(session: ort.InferenceSession, feeds: Feeds, repeats: int) -> float:
-    """Median of `repeats` runs, fewer when they take longer than ENOUGH; the inputs have run here before."""
+    """Returns the median of `repeats` runs, or of fewer if they take longer than ENOUGH. The inputs have run here before."""
     times: list[float] = []
     while len(times) < repeats and sum(times) < ENOUGH:
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The picture that the demo reads, drawn with whatever fonts there are, and the same picture with the boxes found."""
+"""Draws the picture that the demo reads, with the available fonts, and annotates it with the boxes that were found."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Box = Sequence[Sequence[float]]
 
 
 def font_files() -> list[Path]:
-    """Up to two of the usual fonts that this machine has; none is fine, Pillow brings one of its own."""
+    """Returns up to two of the usual fonts on this machine. Without any, Pillow's own font is used."""
     found: dict[str, Path] = {}
     for folder in FOLDERS:
         if Path(folder).is_dir():
@@ -37,7 +37,7 @@ def font(files: Sequence[Path], index: int, size: int) -> Font:
 
 
 def draw() -> Image.Image:
-    """Lines of text in two fonts and several sizes, the last one tilted; RGB, 640 by 480."""
+    """Draws lines of text in two fonts and several sizes, the last one tilted. RGB, 640 by 480 pixels."""
     files = font_files()
     image = Image.new("RGB", SIZE, "white")
     pen, top = ImageDraw.Draw(image), 20
@@ -52,7 +52,7 @@ def draw() -> Image.Image:
 
 
 def annotate(image: Image.Image, boxes: Sequence[Box], texts: Sequence[str]) -> Image.Image:
-    """The picture with its boxes on the left; the text that was read, in the same places, on the right."""
+    """Returns the picture with its boxes on the left, and the recognised text in the same places on the right."""
     files = font_files()
     width, height = image.size
     both = Image.new("RGB", (2 * width, height), "white")

@@ -1,4 +1,4 @@
-"""Progress of a few long steps: a bar on a terminal, a line per step elsewhere."""
+"""Progress of a few long steps: a bar on a terminal, and a line per step elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 
 class Steps:
-    """`total` is a guess that `expect` may raise; `done` ends a step and says what was done."""
+    """Counts steps. `total` is an estimate that `expect` may raise; `done` ends a step and describes it."""
 
     def __init__(self, total: int) -> None:
         self._console = Console(stderr=True)

@@ -1,8 +1,7 @@
-"""RapidOCR with sessions that we made, each run of which is recorded.
+"""Runs RapidOCR on given sessions and records every run.
 
-RapidOCR knows a few providers by name, and takes a ready-made `InferenceSession` from the `session` entry of its
-configuration; that entry is set here on the constructed engine, whose parts open lazily. Nothing of the package is
-changed.
+RapidOCR selects from a few providers by name, but also accepts an `InferenceSession` in the `session` entry of its
+configuration. That entry is set here after construction, because its parts open lazily. No file of rapidocr is changed.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from PIL import Image
 
 import onnxruntime_ep_wgpu
 
-PARTS = ("Det", "Cls", "Rec")  # finds the lines, says which are upside down, reads them
+PARTS = ("Det", "Cls", "Rec")  # line detection, classification of upside-down lines, recognition
 Feeds = dict[str, np.ndarray]
 
 
 @dataclass
 class Recorded:
-    """A session and what went through it while RapidOCR used it: inputs, outputs and seconds of every run."""
+    """A session with the inputs, outputs and seconds of every run that RapidOCR made."""
 
     part: str
     path: Path
@@ -37,7 +36,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Reading:
-    """What RapidOCR read: one box (4 corners, pixels), text and score (0 to 1) per line, from top to bottom."""
+    """The recognised text: one box (4 corners, in pixels), text and score (0 to 1) per line, from top to bottom."""
 
     boxes: list[list[list[float]]]
     texts: list[str]
@@ -46,7 +45,7 @@ class Reading:
 
 
 def model_file(part: str) -> Path:
-    """The model that the wheel of rapidocr brings for `Det`, `Cls` or `Rec`."""
+    """Returns the model for `Det`, `Cls` or `Rec` in the wheel of rapidocr. Exits if rapidocr is not installed."""
     spec = importlib.util.find_spec("rapidocr")
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit("the demo needs rapidocr: pip install rapidocr")
@@ -55,12 +54,12 @@ def model_file(part: str) -> Path:
 
 
 def record(part: str, ran: Callable[[Recorded], None]) -> Recorded:
-    """Opens the part's session on WebGPU; `ran` is called after each of its runs."""
+    """Opens the part's session on WebGPU. `ran` is called after each of its runs."""
     path = model_file(part)
     start = time.perf_counter()
     session = onnxruntime_ep_wgpu.session(path)
     recorded = Recorded(part, path, session, time.perf_counter() - start)
-    run = session.run  # RapidOCR insists on an InferenceSession, so its method is wrapped, not the session
+    run = session.run  # RapidOCR requires an InferenceSession, so the method is wrapped instead of the session
 
     def timed_run(names: list[str] | None, feeds: Feeds, options: Any = None) -> list[np.ndarray]:
         begin = time.perf_counter()
@@ -74,20 +73,20 @@ def record(part: str, ran: Callable[[Recorded], None]) -> Recorded:
 
 
 def read(image: Image.Image, sessions: dict[str, ort.InferenceSession]) -> Reading:
-    """Runs RapidOCR; a part without a session opens its own on the CPU."""
+    """Runs RapidOCR. A part without a given session opens its own on the CPU."""
     from rapidocr import RapidOCR
 
     engine = RapidOCR(params={"Global.log_level": "error"})
     for part, session in sessions.items():
         section = engine.cfg[part]
-        section._set_flag("allow_objects", True)  # omegaconf: let a node hold a session
+        section._set_flag("allow_objects", True)  # allows a session as a value in omegaconf
         section.session = session
     pixels = np.ascontiguousarray(np.asarray(image)[:, :, ::-1])  # RapidOCR takes BGR
     start = time.perf_counter()
     result: Any = engine(pixels)
     seconds = time.perf_counter() - start
     for session in sessions.values():
-        vars(session).pop("run", None)  # what follows is not recorded
+        vars(session).pop("run", None)  # later runs are not recorded
     if result.txts is None:
         return Reading([], [], [], seconds)
     boxes = [[[float(x), float(y)] for x, y in box] for box in result.boxes]

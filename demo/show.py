@@ -1,4 +1,4 @@
-"""What the demo prints: the text with scores, and a table of the three sessions."""
+"""Prints the recognised text with scores, and a table of the three sessions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def reading(console: Console, read: Reading) -> None:
 
 
 def sessions(console: Console, rows: Sequence[Row], adapter: str, software: bool = False) -> None:
-    """Times in seconds; the difference is the largest to the CPU provider. `software`: whether the adapter is no GPU."""
+    """Prints times in seconds, and the largest difference from the CPU provider. `software`: the adapter is not a GPU."""
     console.print(f"Sessions on {adapter}; seconds; difference: the largest to the CPU provider", highlight=False)
     table = Table(box=box.SIMPLE)
     table.add_column("session", no_wrap=True)

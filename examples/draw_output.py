@@ -1,7 +1,7 @@
-"""Draws what a model calculates, without bringing it to the host: `python examples/draw_output.py [picture.png]`.
+"""Renders a model's output without a copy to the host: `python examples/draw_output.py [picture.png]`.
 
-The session runs on a `wgpu.GPUDevice` that this program made, and its output is a `wgpu.GPUBuffer` that a fragment shader
-reads. Drawn offscreen, so that it needs no window: with a canvas of rendercanvas, or in pygfx, the texture is the canvas'.
+The session runs on a `wgpu.GPUDevice` that this program created, and its output is a `wgpu.GPUBuffer` that a fragment shader
+reads. It renders offscreen, so it needs no window. With a canvas of rendercanvas, or in pygfx, the texture is the canvas's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DRAW = """
 
 
 def ripples() -> bytes:
-    """A model: (SIZE, 1) and (1, SIZE) coordinates to a (SIZE, SIZE) picture of ripples, values 0 to 1."""
+    """Returns a model: (SIZE, 1) and (1, SIZE) coordinates to a (SIZE, SIZE) picture of ripples with values 0 to 1."""
     nodes = [
         helper.make_node("Mul", ["x", "x"], ["xx"]),
         helper.make_node("Mul", ["y", "y"], ["yy"]),
@@ -56,7 +56,7 @@ def ripples() -> bytes:
 
 
 def draw(device: Any, buffer: Any, offset: int, nbytes: int) -> Any:
-    """A texture with the picture of the heights in a buffer."""
+    """Renders the heights in a buffer to a new texture."""
     texture = device.create_texture(
         size=(SIZE, SIZE, 1),
         format="rgba8unorm",
@@ -85,7 +85,7 @@ def draw(device: Any, buffer: Any, offset: int, nbytes: int) -> Any:
 
 
 def picture(device: Any, texture: Any) -> np.ndarray:
-    """The pixels of a texture, (SIZE, SIZE, 4) bytes. For the file only: a window shows the texture itself."""
+    """Returns the pixels of a texture, (SIZE, SIZE, 4) bytes. Only the file needs them; a window shows the texture itself."""
     data = device.queue.read_texture(
         {"texture": texture}, {"bytes_per_row": 4 * SIZE, "rows_per_image": SIZE}, (SIZE, SIZE, 1)
     )
@@ -93,7 +93,7 @@ def picture(device: Any, texture: Any) -> np.ndarray:
 
 
 def png(pixels: np.ndarray) -> bytes:
-    """(height, width, 4) bytes as a PNG file."""
+    """Returns (height, width, 4) bytes as a PNG file."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -115,11 +115,11 @@ def main() -> None:
 
 
 def calculated() -> np.ndarray:
-    """The picture, (SIZE, SIZE, 4) bytes."""
+    """Returns the picture, (SIZE, SIZE, 4) bytes."""
     device = wgpu.gpu.request_adapter_sync(power_preference="high-performance").request_device_sync()
     session = webgpu_ep.session(ripples(), wgpu_device=device)
 
-    # The program's own buffer is the output; `webgpu_ep.buffer_of(value)` gives that of a tensor which ONNX Runtime made.
+    # The output is the program's own buffer. For a tensor that ONNX Runtime allocated, use `webgpu_ep.buffer_of(value)`.
     usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
     heights = device.create_buffer(size=4 * SIZE * SIZE, usage=usage)
     line = np.linspace(-30, 30, SIZE, dtype=np.float32)

@@ -1,11 +1,11 @@
-"""Whisper, T5, BART and Marian: an encoder, and a decoder whose caches never leave the GPU.
+"""Whisper, T5, BART and Marian: an encoder, and a decoder with KV caches that stay on the GPU.
 
     python -m examples.encoder_decoder FOLDER --text "translate English to German: The house is small."
     python -m examples.encoder_decoder FOLDER --speech recording.wav --begin "<|en|><|transcribe|><|notimestamps|>"
 
-FOLDER is what `optimum-cli export onnx --model openai/whisper-tiny FOLDER` writes: encoder_model.onnx, then either
-decoder_model.onnx and decoder_with_past_model.onnx or the two merged, config.json and tokenizer.json. What the encoder
-makes stays on the device, as do the keys and values; per step one id per sequence is downloaded.
+FOLDER is the output of `optimum-cli export onnx --model openai/whisper-tiny FOLDER`: encoder_model.onnx, config.json,
+tokenizer.json, and the decoder. The decoder is decoder_model.onnx with decoder_with_past_model.onnx, or the two merged. The
+encoder's output stays on the device, as do keys and values. Each step downloads one id per sequence.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from onnx import TensorProto, helper
 import onnxruntime_ep_wgpu as webgpu_ep
 
 DEVICE = "webgpu"
-RATE, WINDOW, HOP, MELS = 16_000, 400, 160, 80  # of Whisper's spectrograms
+RATE, WINDOW, HOP, MELS = 16_000, 400, 160, 80  # parameters of Whisper's spectrograms
 
 
 def likeliest() -> bytes:
-    """A model that picks ids: logits (batch, steps, vocabulary) to the likeliest id of the last step, (batch, 1)."""
+    """Returns a model from logits (batch, steps, vocabulary) to the likeliest id of the last step, (batch, 1)."""
     nodes = [
         helper.make_node("Slice", ["logits", "last", "end", "axis"], ["step"]),
         helper.make_node("ArgMax", ["step"], ["ids"], axis=2, keepdims=0),
@@ -46,8 +46,9 @@ def likeliest() -> bytes:
 
 
 def run(session: ort.InferenceSession, feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """All outputs by name, on the device. Feeds are arrays, or OrtValues of an earlier run; the session takes what it has
-    inputs for."""
+    """Runs a session and returns all outputs by name, on the device.
+
+    `feeds` has arrays, or OrtValues of an earlier run. Entries without an input of that name are ignored."""
     binding = session.io_binding()
     for it in session.get_inputs():
         feed = feeds[it.name]
@@ -63,7 +64,7 @@ def run(session: ort.InferenceSession, feeds: Mapping[str, Any]) -> dict[str, An
 
 
 class EncoderDecoder:
-    """The models of a folder. `start` are the ids that every answer begins with, and after an id of `end` it is complete."""
+    """The models of a folder. `start` are the ids that every answer begins with; an id of `end` completes it."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -86,12 +87,12 @@ class EncoderDecoder:
         self.end = set(end if isinstance(end, list) else [end])
 
     def _empty(self, batch: int) -> dict[str, np.ndarray[Any, Any]]:
-        """Caches of no rows, which a merged decoder asks for in its first step."""
+        """Returns caches without rows, which a merged decoder requires in its first step."""
         shapes = {it.name: it.shape for it in self.first.get_inputs() if it.name.startswith("past_key_values.")}
         return {name: np.empty((batch, shape[1], 0, shape[3]), np.float32) for name, shape in shapes.items()}
 
     def ids(self, inputs: Mapping[str, np.ndarray[Any, Any]], most: int = 128) -> Iterator[list[int]]:
-        """One id per sequence and step, for the encoder's `inputs`; ends when every sequence has ended."""
+        """Yields one id per sequence and step, for the encoder's `inputs`, until every sequence has ended."""
         state: dict[str, Any] = {"encoder_hidden_states": next(iter(run(self.encoder, inputs).values()))}
         if "attention_mask" in inputs:
             state["encoder_attention_mask"] = inputs["attention_mask"]
@@ -108,13 +109,13 @@ class EncoderDecoder:
             if ended.all():
                 return
             for name, it in found.items():
-                if step == 0 or ".encoder." not in name:  # later steps give those of the encoder empty or not at all
+                if step == 0 or ".encoder." not in name:  # later steps return the encoder's caches empty, or not at all
                     state[name.replace("present", "past_key_values")] = it
             state |= {"input_ids": ids, "use_cache_branch": np.array([True])}
             session = self.next
 
     def answers(self, inputs: Mapping[str, np.ndarray[Any, Any]], most: int = 128) -> list[list[int]]:
-        """The ids of every sequence, without the one that ends it."""
+        """Returns the ids of every sequence, without the one that ends it."""
         found: list[list[int]] = []
         for row in zip(*self.ids(inputs, most), strict=True):
             ends = [place for place, it in enumerate(row) if it in self.end]
@@ -123,7 +124,7 @@ class EncoderDecoder:
 
 
 def spectrogram(samples: np.ndarray[Any, Any], frames: int) -> np.ndarray[Any, Any]:
-    """What Whisper hears: (1, MELS, frames) of the logarithm of the energy per band, of samples from -1 to 1 at RATE."""
+    """Returns Whisper's input, (1, MELS, frames): the logarithmic energy per band of samples from -1 to 1 at RATE."""
     samples = np.pad(samples[: frames * HOP], (0, max(0, frames * HOP - len(samples))))
     padded = np.pad(samples, WINDOW // 2, mode="reflect")
     windows = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)[::HOP][:frames]
@@ -135,7 +136,7 @@ def spectrogram(samples: np.ndarray[Any, Any], frames: int) -> np.ndarray[Any, A
 
 
 def filters() -> np.ndarray[Any, Any]:
-    """The triangles of Slaney's mel scale, (MELS, WINDOW // 2 + 1): linear to 1 kHz, logarithmic above."""
+    """Returns the triangular filters of Slaney's mel scale, (MELS, WINDOW // 2 + 1): linear to 1 kHz, logarithmic above."""
     step = np.log(6.4) / 27
 
     def mel(hertz: Any) -> Any:
@@ -152,7 +153,8 @@ def filters() -> np.ndarray[Any, Any]:
 
 
 def recorded(path: str) -> np.ndarray[Any, Any]:
-    """The samples of a WAV file of 16 bits at RATE; several channels are mixed."""
+    """Returns the samples of a WAV file with 16 bits at RATE. Several channels are mixed. Raises ValueError for other
+    formats."""
     with wave.open(path) as file:
         if file.getframerate() != RATE or file.getsampwidth() != 2:
             raise ValueError(

@@ -1,10 +1,10 @@
-"""A picture and a question: a vision encoder, the embeddings of a language model, and its decoder, all on the GPU.
+"""Answers a question about a picture with a vision encoder, a language model's embeddings, and its decoder, all on the GPU.
 
     python -m examples.vision_language FOLDER picture.jpg "What is this?"
 
-FOLDER has vision_encoder.onnx, embed_tokens.onnx and decoder_model_merged.onnx, as models for transformers.js do (SmolVLM, LLaVA,
-Qwen2-VL), config.json with the id of the token that stands for a part of the picture, and tokenizer.json. What the encoder makes of
-the picture replaces the embeddings of these tokens on the device; keys and values stay there too.
+FOLDER has the files of a model for transformers.js (SmolVLM, LLaVA, Qwen2-VL): vision_encoder.onnx, embed_tokens.onnx,
+decoder_model_merged.onnx, tokenizer.json, and config.json with the id of the image token. The encoder's features replace the
+embeddings of the image tokens on the device; keys and values stay there too.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ PICTURE = "<image>"
 
 
 def filled_in(image: int, rank: int) -> bytes:
-    """A model: where ids (batch, steps) are `image`, the rows of features (..., hidden) of this rank in order, elsewhere
-    inputs_embeds."""
+    """Returns a model that replaces the embeddings of image tokens by the rows of the features, in order.
+
+    Inputs: ids (batch, steps), inputs_embeds, and features (..., hidden) of this rank. `image` is the id of an image token."""
     nodes = [
         helper.make_node("Equal", ["input_ids", "image"], ["is_image"]),
         helper.make_node("Cast", ["is_image"], ["ones"], to=TensorProto.INT64),
@@ -61,7 +62,7 @@ def filled_in(image: int, rank: int) -> bytes:
 
 
 class VisionLanguage:
-    """The models of a folder; `image` is the id that stands for one row of features."""
+    """The models of a folder. `image` is the id that stands for one row of features."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -78,11 +79,11 @@ class VisionLanguage:
         self.fill = webgpu_ep.session(filled_in(self.image, len(self.encoder.get_outputs()[0].shape)))
 
     def features(self, pixels: np.ndarray[Any, Any]) -> Any:
-        """What the encoder makes of pixels (1, 3, height, width): an OrtValue on the device, (..., tokens, hidden)."""
+        """Returns the features of pixels (1, 3, height, width): an OrtValue on the device, (..., tokens, hidden)."""
         return next(iter(run(self.encoder, {self.encoder.get_inputs()[0].name: pixels}).values()))
 
     def ids(self, features: Any, prompt: Sequence[int], most: int = 128) -> Iterator[int]:
-        """The ids of the answer, up to one that ends it. `prompt` has `image` once per row of features."""
+        """Yields the ids of the answer, including the one that ends it. `prompt` has `image` once per row of features."""
         rows = int(np.prod(features.shape()[:-1]))
         if list(prompt).count(self.image) != rows:
             raise ValueError(
@@ -111,7 +112,7 @@ class VisionLanguage:
 
 
 def pixels_of(path: str, side: int) -> np.ndarray[Any, Any]:
-    """A picture as (1, 3, side, side), from -1 to 1."""
+    """Returns a picture as (1, 3, side, side), from -1 to 1."""
     from PIL import Image
 
     picture = Image.open(path).convert("RGB").resize((side, side), Image.Resampling.BICUBIC)

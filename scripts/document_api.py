@@ -1,4 +1,4 @@
-"""Writes docs/api.md from the docstrings of what `dir(onnxruntime_ep_wgpu)` shows, and `dir(onnxruntime_ep_wgpu.scale)`:
+"""Writes docs/api.md from the docstrings of the public names, `dir(onnxruntime_ep_wgpu)` and `dir(onnxruntime_ep_wgpu.scale)`:
 `python scripts/document_api.py`."""
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ SECTIONS = {
     "Browsers": "export Exported Precision export_transformers ExportedFolder",
     "Errors": "WgpuEpError",
 }
-"""What is said where; the rest of the errors follow the last one."""
+"""The names of each section. Errors that are not listed follow the last one."""
 
 
 def _signature(name: str, thing: Any) -> str:
-    """How it is called, types as they are written in the code."""
+    """Returns the signature, with types as in the source."""
     parts: list[str] = []
     parameters = [it for it in inspect.signature(thing).parameters.values() if not it.name.startswith("_")]
     for k, it in enumerate(parameters):
@@ -54,7 +54,7 @@ def _signature(name: str, thing: Any) -> str:
 def _kind(annotation: Any) -> str:
     if annotation is inspect.Parameter.empty:
         return ""
-    # Those of a named tuple are references, whose text is that of the code.
+    # Annotations of named tuples are forward references with the text of the source.
     return str(getattr(annotation, "__forward_arg__", None) or getattr(annotation, "__name__", annotation))
 
 
@@ -77,7 +77,7 @@ def _members(kind: type) -> Iterator[str]:
 
 
 def _indented(doc: str) -> str:
-    """Paragraphs of one item of a list."""
+    """Indents paragraphs for an item of a list."""
     return textwrap.indent(doc, "  ").lstrip()
 
 
@@ -92,7 +92,7 @@ def _entry(name: str) -> str:
 
 
 def _errors() -> Iterator[str]:
-    """All others, each behind what it is a kind of."""
+    """Yields all other errors, each with its base classes."""
     for name in webgpu_ep.__all__:
         thing = getattr(webgpu_ep, name)
         if inspect.isclass(thing) and issubclass(thing, Exception) and name != "WgpuEpError":
@@ -101,7 +101,7 @@ def _errors() -> Iterator[str]:
 
 
 def document() -> str:
-    """The whole file. Raises ValueError for a name that no section has."""
+    """Returns the whole file. Raises ValueError if SECTIONS and the public names differ."""
     parts, said = [HEAD], list(_errors())
     named = {name for names in SECTIONS.values() for name in names.split()}
     errors = {line.split("`")[1] for line in said}

@@ -32,13 +32,13 @@ is made. A value that asks for something that does not happen is logged as a war
 
 
 def _effect(option: Option) -> str:
-    """What it does; value by value on lines of their own, where the text goes through the values."""
+    """Returns the effect, with one line per value if the text describes each value."""
     by_value = all(re.search(rf"(^|; |, ){re.escape(value)}[:,]", option.effect) for value in option.domain.split(", "))
     return option.effect.replace("; ", "<br>") if by_value else option.effect
 
 
 def document() -> str:
-    """The whole file."""
+    """Returns the whole file."""
     rows = [f"| `{o.key}` | {o.domain} | {o.default or 'empty'} | {o.help} | {_effect(o)} |" for o in OPTIONS.values()]
     return HEAD + "\n".join(rows) + "\n"
 

@@ -14,7 +14,7 @@ HEAD = ["| kernel | parameters | bounds may name |", "| --- | --- | --- |"]
 
 
 def _bounds(kernel: str) -> str:
-    """The quantities of a kernel with what they are, or those of the first one that has the same."""
+    """Returns the quantities that bounds may name, or a reference to the first kernel with the same ones."""
     about: Mapping[str, str] = KERNELS[kernel].about
     first = next(name for name in sorted(KERNELS) if KERNELS[name].about == about)
     if first != kernel and about:
@@ -23,13 +23,13 @@ def _bounds(kernel: str) -> str:
 
 
 def _parameters(kernel: str) -> str:
-    """The first paragraph of the docstring in a line."""
+    """Returns the first paragraph of the docstring in one line."""
     said = inspect.cleandoc(KERNELS[kernel].__doc__ or "").split("\n\n")[0]
     return " ".join(said.split()).removesuffix(".")
 
 
 def document(before: str) -> str:
-    """The whole file, as it was `before` but for the table."""
+    """Returns the whole file: `before` with a new table."""
     lines = before.splitlines()
     begin = lines.index(HEAD[0])
     end = next(at for at in range(begin, len(lines)) if not lines[at].startswith("|"))

@@ -1,6 +1,6 @@
-"""Loads every native part of the installed package: `python scripts/loads.py`. Needs no adapter; what fails is an exception.
+"""Loads every native part of the installed package: `python scripts/loads.py`. Needs no adapter; a failure raises an exception.
 
-For builders of wheels (`tool.cibuildwheel` in pyproject.toml), which have no GPU and no software one.
+For builders of wheels (`tool.cibuildwheel` in pyproject.toml), which have neither a GPU nor a software adapter.
 """
 
 from __future__ import annotations

@@ -1,9 +1,13 @@
-"""Writes what a wheel is made of and needs, in CycloneDX 1.6: `python scripts/sbom.py WHEEL [--output FILE]`.
+"""Writes the software bill of materials of a wheel in CycloneDX 1.6: `python scripts/sbom.py WHEEL [--output FILE]`.
 
-In: a wheel, and an environment in which it, or this checkout, is installed: the versions of what it needs are those there, and so
-are their licences. Out: JSON, by default beside the wheel: the wheel with its hash, what is bundled in it with the licence texts of
-`licenses/`, every package that it needs, directly or not, and which one needs which. The same wheel and environment give the same
-bytes: there is no time in it, and no number by chance.
+In: a wheel, and an environment in which it, or this checkout, is installed. Versions and licences of dependencies come from
+that environment. Out: JSON, by default beside the wheel, with:
+
+- the wheel and its hash
+- the components bundled in it, with the licence texts of `licenses/`
+- every direct and indirect dependency, and the dependency graph
+
+The same wheel and environment give the same bytes: there is no timestamp and no random number.
 """
 
 from __future__ import annotations
@@ -22,11 +26,11 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 LICENSES = Path(__file__).parents[1] / "licenses"
 BUNDLED = {"cffi": "MIT-0", "onnxruntime": "MIT", "webgpu-headers": "BSD-3-Clause", "wgpu-native": "MIT OR Apache-2.0"}
-"""Whose code or declarations are in the wheel, by the file of its licence."""
+"""Projects with code or declarations in the wheel, by the name of the licence file."""
 
 
 def needed(found: Distribution) -> Iterator[Distribution]:
-    """What a package needs in this environment, without extras."""
+    """Yields the direct dependencies of a package in this environment, without extras."""
     for text in found.requires or []:
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
@@ -34,7 +38,7 @@ def needed(found: Distribution) -> Iterator[Distribution]:
 
 
 def reached(start: Distribution) -> dict[str, Distribution]:
-    """All packages that one needs, by name; not itself."""
+    """Returns all direct and indirect dependencies of a package by name, without itself."""
     known: dict[str, Distribution] = {}
     left = list(needed(start))
     while left:
@@ -47,12 +51,12 @@ def reached(start: Distribution) -> dict[str, Distribution]:
 
 
 def reference(name: str, version: str) -> str:
-    """A package URL, which is also the key within the file."""
+    """Returns a package URL, which is also the key within the file."""
     return f"pkg:pypi/{canonicalize_name(name)}@{version}"
 
 
 def licence_of(found: Distribution) -> list[dict[str, Any]]:
-    """An SPDX expression where the package has one, else what it says in its own words; nothing for a whole text."""
+    """Returns the package's SPDX expression, else the licence names in its metadata; [] if it has only a whole text."""
     said = found.metadata
     if expression := said.get("License-Expression"):
         return [{"expression": expression}]
@@ -88,7 +92,7 @@ def bundled(name: str, licence: str) -> dict[str, Any]:
 
 
 def document(wheel: Path) -> dict[str, Any]:
-    """The whole file. Raises PackageNotFoundError when something that the wheel needs is not installed."""
+    """Returns the whole file. Raises PackageNotFoundError if a dependency of the wheel is not installed."""
     name, version, _, _ = parse_wheel_filename(wheel.name)
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     own = distribution(name)

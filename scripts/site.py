@@ -1,6 +1,6 @@
-"""What MkDocs asks while it makes the site: README.md is its first page, and links to files that are no pages are their names.
+"""Hooks for MkDocs: README.md becomes the first page, and links to files outside the site become plain text.
 
-In: the documents as they lie in the repository, whose links work there. Out: pages whose links work in the site.
+In: the documents of the repository, with links that work there. Out: pages with links that work in the site.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def _from_root(link: re.Match[str]) -> str:
-    """A link of README.md as docs/index.md would have it."""
+    """Rewrites a link of README.md for docs/index.md."""
     target = link[2]
     if target.startswith(("http", "#")):
         return link[0]
@@ -31,7 +31,7 @@ def _from_root(link: re.Match[str]) -> str:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_given: Any) -> str:
-    """Links out of docs/ are to README.md, or become their text: the site has no source files."""
+    """Rewrites links out of docs/: to README.md as index.md, others as their text, since the site has no source files."""
     folder = (ROOT / "docs" / page.file.src_uri).parent
 
     def linked(link: re.Match[str]) -> str:
