@@ -46,7 +46,8 @@ def library_for(adapter: Adapter, options: Options, types: Callable[[], Set[str]
             )
         return LibraryChoice(base, "webgpuDevice")
     if asked == libraries.AUTO:
-        return automatic(adapter, types)
+        halves = frozenset({"f16"} if options["enableF16Products"] else ())
+        return automatic(adapter, lambda: types() | halves)
     return LibraryChoice(asked, "webgpuLibrary" if given else libraries.VARIABLE)
 
 

@@ -19,6 +19,8 @@ class CompileSettings:
     rotary_switch: int = set_by("multiRotaryCacheConcatOffset", default=0)
     # Rows that a model lets a product round to 8 bits are rounded.
     int8_activations: bool = set_by("enableInt8Activations", default=True)
+    # Large matrix products of f32 are calculated by matrix units of f16.
+    f16_products: bool = set_by("enableF16Products", default=False)
     # The graph can be compiled again for the sizes of a run. A Program of a file has no graph, nor has one in a browser.
     compiled_again: bool = False
     # Results may have sizes that data decides, which a host reads back.

@@ -9,6 +9,7 @@ A new class needs a choice in `shipped`, and graphs in `api/tuning_classes.py` w
 
 from . import attention, convolutions, flash_matrices, maps, matrices, products, rows, squeeze
 from .base import KERNELS, parameters_of, use
+from .matrices import units as matrix_units
 from .shipped import GPU, SOFTWARE, SWIFTSHADER, check_choices
 from .variants import (
     WIDEST_HEAD,
@@ -59,6 +60,7 @@ __all__ = [
     "maps_in_fours",
     "matmul_variants",
     "matrices",
+    "matrix_units",
     "noting_kernels",
     "parameters_of",
     "products",
