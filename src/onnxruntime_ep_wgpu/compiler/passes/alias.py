@@ -18,35 +18,35 @@ from ..ir import Call, LoweredGraph, Node, Storage, Tensor
 def alias_updates(graph: LoweredGraph) -> LoweredGraph:
     """Returns the graph with its aliases, without the kernels that never run because of them."""
     aliases: list[tuple[Tensor, Tensor]] = []
-    gone: set[Node] = set()
+    removed: set[Node] = set()
     for node in graph.nodes:
         if not isinstance(node, Call):
             continue
-        for name, begun in list(node.onto.items()):
-            source = _source(begun, node.results[name].tensor)
+        for name, initial in list(node.onto.items()):
+            source = _source(initial, node.results[name].tensor)
             if source is None:
                 continue
             aliases.append((node.results[name].tensor, source))
-            same = product([equal(a, b) for a, b in zip(begun.shape, source.shape, strict=True)])
-            copying = begun.producer
+            same = product([equal(a, b) for a, b in zip(initial.shape, source.shape, strict=True)])
+            copying = initial.producer
             assert isinstance(copying, Call)
             copying.variants = tuple(replace(v, workgroups=v.workgroups * (1 - same)) for v in copying.variants)
             if same == 1:
-                gone.add(copying)
+                removed.add(copying)
                 del node.onto[name]
-    return replace(graph, nodes=[it for it in graph.nodes if it not in gone], aliases=aliases)
+    return replace(graph, nodes=[it for it in graph.nodes if it not in removed], aliases=aliases)
 
 
-def _source(begun: Tensor, result: Tensor) -> Tensor | None:
+def _source(initial: Tensor, result: Tensor) -> Tensor | None:
     """Returns the input that a kernel copies to the beginning of an output, or None where an update in place would change
     results."""
-    copying = begun.producer
+    copying = initial.producer
     if result.storage is not Storage.OUTPUT or not isinstance(copying, Call) or len(copying.operands) != 1:
         return None
     (read,) = copying.operands.values()
     source = read.view.tensor
     if source.storage is not Storage.INPUT or source.users != [copying] or source.dtype is not result.dtype:
         return None
-    ranks = len(source.shape) == len(begun.shape) == read.view.rank
-    never = ranks and any(equal(a, b) == 0 for a, b in zip(begun.shape, source.shape, strict=True))
-    return source if ranks and read.view.is_whole and not never else None
+    ranks = len(source.shape) == len(initial.shape) == read.view.rank
+    differs = ranks and any(equal(a, b) == 0 for a, b in zip(initial.shape, source.shape, strict=True))
+    return source if ranks and read.view.is_whole and not differs else None

@@ -15,17 +15,17 @@ from ..ir.binding_ranges import is_way_to_read
 
 def take_apart(graph: LoweredGraph) -> LoweredGraph:
     """Returns the graph with one copy per reader of each inline map that reads only weights."""
-    taken: set[Tensor] = set()
+    seen: set[Tensor] = set()
     nodes: list[Node] = []
     for node in graph.nodes:
         for name, read in node.operands.items():
             tensor = read.view.tensor
             if len(tensor.users) < 2 or not _is_of_weights(tensor):
                 continue
-            if tensor in taken:
+            if tensor in seen:
                 nodes.append(_copy(tensor))
                 node.operands[name] = _read(read, nodes[-1].outputs[0])
-            taken.add(tensor)
+            seen.add(tensor)
         nodes.append(node)
     return replace(graph, nodes=nodes)
 

@@ -61,7 +61,7 @@ def traffic(group: FusedGroup) -> Dim:
         for operand in node.operands.values():
             tensor = operand.view.tensor
             if tensor not in inside:
-                elements = _looked_at(node, operand)
+                elements = _elements_read(node, operand)
                 read[tensor] = elements if tensor not in read else maximum(read[tensor], elements)
     total: Dim = 0
     for tensor, elements in read.items():
@@ -71,7 +71,7 @@ def traffic(group: FusedGroup) -> Dim:
     return total
 
 
-def _looked_at(node: Node, operand: Read) -> Dim:
+def _elements_read(node: Node, operand: Read) -> Dim:
     """Returns how many elements of an operand are read. A map without reuse reads one element per element of its result, like
     Gather."""
     if isinstance(node, Map) and not operand.reuse:

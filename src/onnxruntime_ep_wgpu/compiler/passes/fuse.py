@@ -83,7 +83,7 @@ class _Fusion:
                 self._join_producers(node)  # only now is it decided whether a narrow result is stored
         if any(it.multiplies_bytes for it in self.target.matrices):
             for node in self.graph.nodes:
-                self._leave_to_reader(node)
+                self._move_to_reader(node)
         for node in reversed(self.graph.nodes):
             self._absorb_producers(node)
         return self._ordered()
@@ -97,11 +97,16 @@ class _Fusion:
         for producer in sorted(producers, key=lambda n: -self.position[n] if n else 0):
             assert producer is not None
             view = producers[producer]
-            ours, theirs = self.group[node], self.group[producer]
+            consumer, producer_group = self.group[node], self.group[producer]
             if self._belongs_to_reader(node, view.tensor):
                 continue
-            if ours is not theirs and view.is_whole and view.size == node.output.size and self._can_merge(ours, theirs):
-                self._merge(theirs, ours)
+            if (
+                consumer is not producer_group
+                and view.is_whole
+                and view.size == node.output.size
+                and self._can_merge(consumer, producer_group)
+            ):
+                self._merge(producer_group, consumer)
 
     def _belongs_to_reader(self, node: Map, operand: Tensor) -> bool:
         """Returns whether the node should be computed in its reader instead of in its producer.
@@ -118,7 +123,7 @@ class _Fusion:
         reads = [r for r in reader.operands.values() if r.view.tensor is node.output]
         return isinstance(reader, Call) and len(reads) == 1 and not reads[0].reuse and operand.users != [node]
 
-    def _leave_to_reader(self, node: Node) -> None:
+    def _move_to_reader(self, node: Node) -> None:
         """Moves an inline map of narrow integers out of the kernel that makes these integers, if one reader reads it element by
         element.
 
@@ -136,28 +141,28 @@ class _Fusion:
         ):
             return
         (reader,) = node.output.users
-        theirs = self.group.get(reader)
-        if theirs is None or theirs is group or not isinstance(reader, Map) or not reader.is_pointwise:
+        reader_group = self.group.get(reader)
+        if reader_group is None or reader_group is group or not isinstance(reader, Map) or not reader.is_pointwise:
             return
         if any(v.size != node.output.size or not v.is_whole for v in reader.reads if v.tensor is node.output):
             return
         if group.anchor and not self._stores(group.anchor, narrow[0]):
             return
-        if self._binds(FusedGroup([node, *theirs.nodes], theirs.anchor), self._stored(theirs.nodes)):
+        if self._binds(FusedGroup([node, *reader_group.nodes], reader_group.anchor), self._stored(reader_group.nodes)):
             group.nodes.remove(node)
             at = self.position[node]
             self.group[node] = FusedGroup([node], first=at, last=at)
 
-    def _can_merge(self, ours: FusedGroup, theirs: FusedGroup) -> bool:
-        if (ours.anchor and theirs.anchor) or ours.inlined or theirs.inlined:
+    def _can_merge(self, consumer: FusedGroup, producer: FusedGroup) -> bool:
+        if (consumer.anchor and producer.anchor) or consumer.inlined or producer.inlined:
             return False
-        if any(isinstance(n, Join) for n in (*ours.nodes, *theirs.nodes)):
+        if any(isinstance(n, Join) for n in (*consumer.nodes, *producer.nodes)):
             return False
-        nodes = [*theirs.nodes, *ours.nodes]
-        anchor = ours.anchor or theirs.anchor
+        nodes = [*producer.nodes, *consumer.nodes]
+        anchor = consumer.anchor or producer.anchor
         if anchor and anchor.onto:
             return False  # it stores some elements of its result, and readers need all of them
-        if sum(n.cost for n in nodes if isinstance(n, Map)) > MAX_COST or not self._in_step(nodes, anchor):
+        if sum(n.cost for n in nodes if isinstance(n, Map)) > MAX_COST or not self._reads_elementwise(nodes, anchor):
             return False
         stored = self._stored(nodes)
         if anchor and not all(self._stores(anchor, t) for t in stored):
@@ -165,7 +170,7 @@ class _Fusion:
         if not self._loops_fit(nodes, stored):
             return False
         merged = FusedGroup(nodes, anchor)
-        return self._binds(merged, stored) and not self._cycle(ours, theirs)
+        return self._binds(merged, stored) and not self._cycle(consumer, producer)
 
     def _stores(self, call: Call, tensor: Tensor) -> bool:
         """Returns whether a call can store a result of its epilogue. A narrow result needs all elements of a word in one
@@ -176,14 +181,14 @@ class _Fusion:
 
     def _binds(self, group: FusedGroup, stored: list[Tensor]) -> bool:
         """Returns whether a kernel of the group needs no more bindings than the target has."""
-        loads = self._with_ways_to_read(group.loads)
+        loads = self._with_inlined_loads(group.loads)
         if self._has_large:
             needed = placed(group.nodes, loads, stored, self.target).bindings
         else:
             needed = len(loads) + len({t.memory for t in stored})
         return needed <= self.target.max_storage_buffers
 
-    def _with_ways_to_read(self, loads: dict[Tensor, list[View]]) -> dict[Tensor, list[View]]:
+    def _with_inlined_loads(self, loads: dict[Tensor, list[View]]) -> dict[Tensor, list[View]]:
         """Returns what a kernel loads after it absorbs every map that should not be stored.
 
         These are maps that only decode weights, and maps with a result that no buffer can hold. They need bindings of their own, so
@@ -192,20 +197,20 @@ class _Fusion:
         """
         out: dict[Tensor, list[View]] = {}
         for tensor, views in loads.items():
-            maker = tensor.producer
-            if not isinstance(maker, Map):
+            producer = tensor.producer
+            if not isinstance(producer, Map):
                 out.setdefault(tensor, []).extend(views)
-            elif is_way_to_read(maker):
-                for view in maker.reads:
+            elif is_way_to_read(producer):
+                for view in producer.reads:
                     if not view.tensor.is_literal:
                         out.setdefault(view.tensor, []).append(view)
             elif not is_storable(tensor, self.target):
                 own: dict[Tensor, list[View]] = {}
-                for view in maker.reads:
+                for view in producer.reads:
                     if not view.tensor.is_literal:
                         own.setdefault(view.tensor, []).append(view)
-                for made_of, theirs in self._with_ways_to_read(own).items():
-                    out.setdefault(made_of, []).extend(theirs)
+                for source, source_views in self._with_inlined_loads(own).items():
+                    out.setdefault(source, []).extend(source_views)
             else:
                 out.setdefault(tensor, []).extend(views)
         return out
@@ -223,7 +228,7 @@ class _Fusion:
         total = together * sum((n.iterations for n in looping[1:]), looping[0].iterations)
         return isinstance(total, int) and total <= most
 
-    def _in_step(self, nodes: list[Node], anchor: Call | None) -> bool:
+    def _reads_elementwise(self, nodes: list[Node], anchor: Call | None) -> bool:
         """Returns whether the group reads each of its own results at the reader's index, and follows at most one write of the
         call."""
         writes = anchor.results.values() if anchor else ()
@@ -256,35 +261,35 @@ class _Fusion:
             producer = read.view.tensor.producer
             if not isinstance(producer, Map) or producer not in self.group:
                 continue
-            ours, theirs = self.group[node], self.group[producer]
-            nowhere = not is_storable(producer.output, self.target)
-            if ours is theirs or theirs.anchor:
+            consumer, producer_group = self.group[node], self.group[producer]
+            unstorable = not is_storable(producer.output, self.target)
+            if consumer is producer_group or producer_group.anchor:
                 continue
-            is_own = self._is_private(theirs, node)
+            is_own = self._is_private(producer_group, node)
             if not is_own:
-                if not nowhere or not self._may_have_a_copy(producer.output, node):
+                if not unstorable or not self._can_duplicate_for(producer.output, node):
                     continue
-                theirs = self._needed_for(producer.output, theirs)
-            if theirs.cost > MAX_INLINED_COST and not nowhere:
+                producer_group = self._maps_for(producer.output, producer_group)
+            if producer_group.cost > MAX_INLINED_COST and not unstorable:
                 continue
-            if is_read_again(node, read) and not all(isinstance(n, Map) and n.inline for n in theirs.nodes):
+            if is_read_again(node, read) and not all(isinstance(n, Map) and n.inline for n in producer_group.nodes):
                 continue
             if isinstance(node, Map) and read.view.size != producer.output.size and not producer.inline:
                 continue
             if isinstance(node, Call) and any(
-                not n.is_pointwise and not n.inline for n in theirs.nodes if isinstance(n, Map)
+                not n.is_pointwise and not n.inline for n in producer_group.nodes if isinstance(n, Map)
             ):
                 continue
-            merged = FusedGroup([*theirs.nodes, *ours.nodes], ours.anchor)
-            stored = self._stored(ours.nodes)
-            small = ours.cost + theirs.cost <= MAX_COST and self._loops_fit(merged.nodes, stored)
+            merged = FusedGroup([*producer_group.nodes, *consumer.nodes], consumer.anchor)
+            stored = self._stored(consumer.nodes)
+            small = consumer.cost + producer_group.cost <= MAX_COST and self._loops_fit(merged.nodes, stored)
             if small and self._binds(merged, stored):
                 if not is_own:
-                    theirs = self._copy(theirs, producer.output, node)
-                inlined = set(theirs.nodes)
-                self._merge(ours, theirs)
+                    producer_group = self._copy(producer_group, producer.output, node)
+                inlined = set(producer_group.nodes)
+                self._merge(consumer, producer_group)
                 self.group[node].inlined |= inlined
-                for copy in reversed(theirs.nodes if not is_own else ()):
+                for copy in reversed(producer_group.nodes if not is_own else ()):
                     self._absorb_producers(copy)  # the graph does not contain the copy
 
     def _is_private(self, group: FusedGroup, node: Node) -> bool:
@@ -297,11 +302,11 @@ class _Fusion:
 
     # ---- results that no buffer can hold
 
-    def _may_have_a_copy(self, tensor: Tensor, reader: Node) -> bool:
+    def _can_duplicate_for(self, tensor: Tensor, reader: Node) -> bool:
         """Returns whether a reader can have its own calculation of the tensor. A call with inner maps or `onto` cannot."""
         return not tensor.is_stored and not (isinstance(reader, Call) and (reader.inner or reader.onto))
 
-    def _needed_for(self, tensor: Tensor, group: FusedGroup) -> FusedGroup:
+    def _maps_for(self, tensor: Tensor, group: FusedGroup) -> FusedGroup:
         """Returns the maps of a group that `tensor` depends on."""
         needed = {tensor}
         nodes = []
@@ -318,25 +323,25 @@ class _Fusion:
         for node in group.nodes:
             assert isinstance(node, Map)
             output = made[node.output] = replace(node.output, users=[])
-            output.producer = copy = replace(node, output=output, operands=_reading(node.operands, made))
+            output.producer = copy = replace(node, output=output, operands=_redirected(node.operands, made))
             self.position[copy] = self.position[node]
             self.group[copy] = copied
             copied.nodes.append(copy)
             for operand in dict.fromkeys(view.tensor for view in copy.reads):
                 operand.users.append(copy)
-        reader.operands.update(_reading(reader.operands, {tensor: made[tensor]}))
+        reader.operands.update(_redirected(reader.operands, {tensor: made[tensor]}))
         made[tensor].users.append(reader)
-        self._leave(reader, tensor)
+        self._remove_reader(reader, tensor)
         return copied
 
-    def _leave(self, reader: Node, tensor: Tensor) -> None:
+    def _remove_reader(self, reader: Node, tensor: Tensor) -> None:
         """Removes a node from the readers of a tensor. A map without readers is removed from its group."""
         tensor.users.remove(reader)
         maker = tensor.producer
         if isinstance(maker, Map) and maker in self.group and not tensor.users and not tensor.is_stored:
             self.group.pop(maker).nodes.remove(maker)
             for operand in dict.fromkeys(view.tensor for view in maker.reads):
-                self._leave(maker, operand)
+                self._remove_reader(maker, operand)
 
     # ---- groups
 
@@ -355,7 +360,7 @@ class _Fusion:
         for node in other.nodes:
             self.group[node] = into
 
-    def _before(self, group: FusedGroup) -> list[FusedGroup]:
+    def _producer_groups(self, group: FusedGroup) -> list[FusedGroup]:
         return list(dict.fromkeys(self.group[t.producer] for t in group.needs() if t.producer in self.group))
 
     def _cycle(self, a: FusedGroup, b: FusedGroup) -> bool:
@@ -368,17 +373,17 @@ class _Fusion:
 
         A kernel for such distant groups would also extend the lifetime of the operands of `early`.
         """
-        pending = [g for g in self._before(late) if g is not early and g is not late]
+        pending = [g for g in self._producer_groups(late) if g is not early and g is not late]
         seen = set(pending)
-        looked_at = 0
+        visited = 0
         while pending:
             group = pending.pop()
             if group.last < early.first:
                 continue
-            looked_at += 1
-            if looked_at > MOST_BETWEEN:
+            visited += 1
+            if visited > MOST_BETWEEN:
                 return True
-            for g in self._before(group):
+            for g in self._producer_groups(group):
                 if g is early:
                     return True
                 if g not in seen and g is not late:
@@ -392,7 +397,7 @@ class _Fusion:
         done: set[FusedGroup] = set()
 
         def visit(group: FusedGroup) -> None:
-            stack = [(group, iter(self._before(group)))]
+            stack = [(group, iter(self._producer_groups(group)))]
             done.add(group)
             while stack:
                 current, before = stack[-1]
@@ -402,7 +407,7 @@ class _Fusion:
                     stack.pop()
                 else:
                     done.add(following)
-                    stack.append((following, iter(self._before(following))))
+                    stack.append((following, iter(self._producer_groups(following))))
 
         for node in self.graph.nodes:
             if node in self.group and self.group[node] not in done:
@@ -412,7 +417,7 @@ class _Fusion:
         return [group for group in out if not isinstance(group.nodes[0], Join)]
 
 
-def _reading(operands: dict[str, Read], made: dict[Tensor, Tensor]) -> dict[str, Read]:
+def _redirected(operands: dict[str, Read], made: dict[Tensor, Tensor]) -> dict[str, Read]:
     """Returns the operands with each tensor replaced by its copy in `made`."""
     return {
         name: replace(read, view=replace(read.view, tensor=made.get(read.view.tensor, read.view.tensor)))

@@ -14,9 +14,9 @@ from .dead import used
 
 def in_order(nodes: Sequence[Node]) -> tuple[list[Node], Collection[Node]]:
     """Returns the nodes in order, and the nodes of a cycle if there is one. A node moves only before a node that needs it."""
-    all_of_them, placed = set(nodes), dict[Node, None]()
+    node_set, placed = set(nodes), dict[Node, None]()
     for node in nodes:
-        path = {node: _missing(node, all_of_them, placed)} if node not in placed else {}
+        path = {node: _unplaced_producers(node, node_set, placed)} if node not in placed else {}
         while path:
             last, missing = next(reversed(path.items()))
             needed = missing.pop() if missing else None
@@ -26,11 +26,11 @@ def in_order(nodes: Sequence[Node]) -> tuple[list[Node], Collection[Node]]:
             elif needed in path:
                 return list(placed), [*path][[*path].index(needed) :]
             elif needed not in placed:
-                path[needed] = _missing(needed, all_of_them, placed)
+                path[needed] = _unplaced_producers(needed, node_set, placed)
     return list(placed), ()
 
 
-def _missing(node: Node, among: Collection[Node], placed: Collection[Node]) -> list[Node]:
+def _unplaced_producers(node: Node, among: Collection[Node], placed: Collection[Node]) -> list[Node]:
     """Returns the producers of a node's operands that have no position yet, the first one last."""
-    made_by = dict.fromkeys(tensor.producer for tensor in used(node))
-    return [it for it in reversed(made_by) if it is not None and it in among and it not in placed]
+    producers = dict.fromkeys(tensor.producer for tensor in used(node))
+    return [it for it in reversed(producers) if it is not None and it in among and it not in placed]

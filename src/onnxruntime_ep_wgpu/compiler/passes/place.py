@@ -31,7 +31,7 @@ from ..nodes.joins import Shared, count_of_maps, picked
 from ..nodes.pads import Strip, filled, inside, padding, strips
 
 LARGE = 1 << 20  # elements; moving this many takes a GPU longer than one more dispatch
-_FAR = 8  # maps between a kernel and an operand that it may inline; also the depth of nested pads
+_MAX_DEPTH = 8  # maps between a kernel and an operand that it may inline; also the depth of nested pads
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class _Plan:
     def sides(self, node: Join | Pad, place: View) -> list[tuple[View, View]]:
         """Returns the operands of a node placed at `place`, each with its own place. Adds the strips of fill."""
         if isinstance(node, Join):
-            return [(read.view, there) for read, there in _sides(node, place)]
+            return [(read.view, there) for read, there in _placed_operands(node, place)]
         self.strips += strips(node, place)
         return [(node.operands["x"].view, inside(node, place))]
 
@@ -62,26 +62,26 @@ class _Plan:
 class _Placer:
     def __init__(self, graph: LoweredGraph, target: Target) -> None:
         self.graph, self.target = graph, target
-        self.instead: dict[Node, list[Node]] = {}
+        self.replacements: dict[Node, list[Node]] = {}
         joins = [node for node in graph.nodes if isinstance(node, Join) and not node.is_placed]
         self.undecided, self.shared = set(joins), Shared(joins)
         self.stores: Counter[Node] = Counter()  # in joins, counted per call or map
 
     def run(self) -> LoweredGraph:
         for node in reversed(self.graph.nodes):  # an outer join determines where the operands of an inner one are
-            if node in self.instead or not self._is_undecided(node):
+            if node in self.replacements or not self._is_undecided(node):
                 continue
             assert isinstance(node, (Join, Pad))
             self.undecided.discard(node)
             plan = self._plan(node)
             if self._is_stored(node, plan):
                 self.stores.update(part.kernel for part in plan.parts if part.kernel is not None)
-                self.instead[node] = self._placed(node, plan)
-                self.instead.update((it, []) for it in plan.inner)
+                self.replacements[node] = self._placed(node, plan)
+                self.replacements.update((it, []) for it in plan.inner)
                 self.undecided.difference_update(plan.inner)
             else:
-                self.instead[node] = self._picked(node) if isinstance(node, Join) else [padding(node)]
-        return replace(self.graph, nodes=[it for n in self.graph.nodes for it in self.instead.get(n, [n])])
+                self.replacements[node] = self._as_maps(node) if isinstance(node, Join) else [padding(node)]
+        return replace(self.graph, nodes=[it for n in self.graph.nodes for it in self.replacements.get(n, [n])])
 
     def _is_undecided(self, node: Node | None) -> bool:
         return isinstance(node, Pad) or (isinstance(node, Join) and not node.is_placed)
@@ -93,28 +93,28 @@ class _Placer:
         while pending:
             view, place, pads = pending.pop(0)
             producer = view.tensor.producer
-            if pads < _FAR and self._lies_in_another(view):
+            if pads < _MAX_DEPTH and self._is_nested(view):
                 assert isinstance(producer, (Join, Pad))
                 whole = place.reshape(view.tensor.shape)
-                if whole is not None and _has_sides(producer, whole):
+                if whole is not None and _can_be_cut(producer, whole):
                     plan.inner.append(producer)
                     pads += isinstance(producer, Pad)
                     pending[:0] = [(*side, pads) for side in plan.sides(producer, whole)]
                     continue
             stored = view.stored_as(place)
-            if stored is not None and self._is_made_by_a_kernel(view.tensor):
-                plan.parts.append(_Part(*stored, self._storing(view.tensor, stores)))
+            if stored is not None and self._is_stored_by_kernel(view.tensor):
+                plan.parts.append(_Part(*stored, self._storing_kernel(view.tensor, stores)))
             else:
                 plan.parts.append(_Part(view, place, None))
         return plan
 
-    def _lies_in_another(self, view: View) -> bool:
+    def _is_nested(self, view: View) -> bool:
         """Returns whether a view shows a join with a single reader, which can be placed inside of that reader with all of its
         operands.
 
         A pad of a tensor that no kernel makes stays a map, which stores it in one dispatch.
         """
-        for _ in range(_FAR):
+        for _ in range(_MAX_DEPTH):
             producer = view.tensor.producer
             if not (self._is_undecided(producer) and self._is_private(view.tensor) and view.is_whole):
                 return False
@@ -122,11 +122,11 @@ class _Placer:
                 return True
             assert isinstance(producer, Pad)
             view = producer.operands["x"].view
-            if self._is_made_by_a_kernel(view.tensor):
+            if self._is_stored_by_kernel(view.tensor):
                 return True
         return False
 
-    def _storing(self, tensor: Tensor, stores: Counter[Node]) -> Node | None:
+    def _storing_kernel(self, tensor: Tensor, stores: Counter[Node]) -> Node | None:
         """Returns the producer of a tensor if its kernel can store it in one more join, and counts that join in `stores`."""
         anchor = self._anchor(tensor)
         kernel = anchor or tensor.producer
@@ -152,7 +152,7 @@ class _Placer:
                     pending.append(user.output)
         return len(bound)
 
-    def _picked(self, join: Join) -> list[Node]:
+    def _as_maps(self, join: Join) -> list[Node]:
         """Returns maps that compute the join, from another join where possible."""
         short, other = self.shared.shortened(join, self.undecided, self.target)
         maps = list(picked(short, self.target))
@@ -173,7 +173,7 @@ class _Placer:
         if plan.strips and elements_per_word(node.output.dtype, self.target) > 1:
             return False
         more = sum(part.kernel is None for part in plan.parts) + len(filled(plan.strips, (), self.target))
-        if self._is_computed_by_a_reader(node.output):
+        if self._is_inlined_in_reader(node.output):
             return more == 0
         more -= count_of_maps(len(node.operands), self.target) if isinstance(node, Join) else 1
         moved = sum((part.view.size for part in plan.parts if part.kernel is not None), start=0)
@@ -188,7 +188,7 @@ class _Placer:
             return False
         return quotient(place.size, lanes) is not None or place.offset + place.size == place.tensor.size
 
-    def _is_computed_by_a_reader(self, tensor: Tensor) -> bool:
+    def _is_inlined_in_reader(self, tensor: Tensor) -> bool:
         """Returns whether a map for the tensor would need no kernel of its own."""
         if tensor.is_stored:
             return False
@@ -204,7 +204,7 @@ class _Placer:
     def _anchor(self, tensor: Tensor) -> Call | None:
         """Returns the call that a tensor is computed in, directly or through maps of its result, unless fusion prevents it."""
         pending, at = [tensor], 0
-        while at < len(pending) and at < _FAR:
+        while at < len(pending) and at < _MAX_DEPTH:
             producer = pending[at].producer
             at += 1
             if isinstance(producer, Call):
@@ -213,14 +213,14 @@ class _Placer:
                 pending += [v.tensor for v in producer.reads if v.is_whole and v.size == producer.output.size]
         return None
 
-    def _is_made_by_a_kernel(self, tensor: Tensor) -> bool:
+    def _is_stored_by_kernel(self, tensor: Tensor) -> bool:
         """Returns whether a kernel would compute and store the tensor even if a map selected its elements."""
         producer = tensor.producer
         if not isinstance(producer, Map):
             return isinstance(producer, Call)
         has_readers = tensor.is_stored or len(tensor.users) > 1
-        too_much = producer.cost > MAX_INLINED_COST or producer.iterations != 0
-        return has_readers or too_much or self._anchor(tensor) is not None
+        too_expensive = producer.cost > MAX_INLINED_COST or producer.iterations != 0
+        return has_readers or too_expensive or self._anchor(tensor) is not None
 
     def _placed(self, node: Join | Pad, plan: _Plan) -> list[Node]:
         """Returns a copy of every part in its place, the fill, and the join of them."""
@@ -238,7 +238,7 @@ class _Placer:
         return [*nodes, made]
 
 
-def _has_sides(node: Join | Pad, place: View) -> bool:
+def _can_be_cut(node: Join | Pad, place: View) -> bool:
     """Returns whether the parts of a node placed at `place` are views.
 
     An axis with several strides cannot be cut. Such an axis comes from a reshape of a tensor placed in another one.
@@ -251,14 +251,14 @@ def _has_sides(node: Join | Pad, place: View) -> bool:
     return all(len(coalesce(place.axes[axis])) <= 1 for axis in cut)
 
 
-def _sides(join: Join, place: View) -> Iterator[tuple[Read, View]]:
+def _placed_operands(join: Join, place: View) -> Iterator[tuple[Read, View]]:
     """Yields the operands of a join placed at `place`, each with its own place."""
     start: Dim = 0
     for read in join.operands.values():
         extent = read.view.shape[join.axis]
         part = place.slice(join.axis, start, 1, extent)
         start = start + extent
-        assert part is not None  # an axis that is cut has one stride (`_has_sides`)
+        assert part is not None  # an axis that is cut has one stride (`_can_be_cut`)
         yield read, part
 
 

@@ -15,7 +15,7 @@ def share(graph: LoweredGraph) -> LoweredGraph:
     A result that the caller receives keeps its own node.
     """
     first: dict[Hashable, Map | Join | Pad] = {}
-    instead: dict[Tensor, Tensor] = {}
+    replacements: dict[Tensor, Tensor] = {}
     kept: list[Node] = []
     for node in graph.nodes:
         readers: list[Node] = [node]
@@ -23,8 +23,10 @@ def share(graph: LoweredGraph) -> LoweredGraph:
             readers += [it for inner in node.inner.values() for it in inner.maps]
         for reader in readers:
             for name, read in reader.operands.items():
-                if read.view.tensor in instead:
-                    reader.operands[name] = replace(read, view=replace(read.view, tensor=instead[read.view.tensor]))
+                if read.view.tensor in replacements:
+                    reader.operands[name] = replace(
+                        read, view=replace(read.view, tensor=replacements[read.view.tensor])
+                    )
         if (
             isinstance(node, (Map, Join, Pad))
             and node.output.storage is Storage.TEMP
@@ -32,10 +34,10 @@ def share(graph: LoweredGraph) -> LoweredGraph:
             and not (node.is_placed if isinstance(node, Join) else node.output.place)
             and (not isinstance(node, Map) or _is_worth_memory(node))
         ):
-            known = first.setdefault(_meaning(node), node)
-            if known is not node:
-                known.origin = tuple(dict.fromkeys((*known.origin, *node.origin)))
-                instead[node.output] = known.output
+            existing = first.setdefault(_key(node), node)
+            if existing is not node:
+                existing.origin = tuple(dict.fromkeys((*existing.origin, *node.origin)))
+                replacements[node.output] = existing.output
                 continue
         kept.append(node)
     return replace(graph, nodes=kept)
@@ -51,7 +53,7 @@ def _is_worth_memory(node: Map) -> bool:
     return node.is_pointwise and SIGNED not in node.constants and any(view.tensor.producer for view in node.reads)
 
 
-def _meaning(node: Map | Join | Pad) -> Hashable:
+def _key(node: Map | Join | Pad) -> Hashable:
     """Returns a key of everything that determines the elements of a result. Constants enter as text, because 0.0 equals -0.0 and
     1."""
     operands: tuple[tuple[str, Read], ...] = tuple(node.operands.items())

@@ -51,8 +51,8 @@ class _Append:
 def append_within(groups: list[FusedGroup], target: Target) -> tuple[list[FusedGroup], list[Declined]]:
     """Returns the groups with kernels that append, and the reasons where an attention got none."""
     dependencies = Dependencies.of(groups)
-    alone: dict[FusedGroup, Dim] = {}
-    never: dict[FusedGroup, Dim] = {}
+    runs_if: dict[FusedGroup, Dim] = {}
+    skipped_if: dict[FusedGroup, Dim] = {}
     declined: list[Declined] = []
     out: list[FusedGroup] = []
     for group in groups:
@@ -61,14 +61,14 @@ def append_within(groups: list[FusedGroup], target: Target) -> tuple[list[FusedG
             assert group.anchor is not None
             declined.append(Declined(RULE, f"it does not append to its caches: {found}", group.anchor.origin))
         elif found is not None:
-            alone[found.kernel] = found.one
-            never |= dict.fromkeys(found.instead, found.one)
+            runs_if[found.kernel] = found.one
+            skipped_if |= dict.fromkeys(found.instead, found.one)
             out.append(found.kernel)
         out.append(group)
-    for group, one in never.items():
+    for group, one in skipped_if.items():
         leave_out(group, one)
-    out = [group for group in out if never.get(group) != 1]
-    check_stored(out, alone, never)
+    out = [group for group in out if skipped_if.get(group) != 1]
+    check_stored(out, runs_if, skipped_if)
     return out, declined
 
 
@@ -78,35 +78,35 @@ def _append_of(group: FusedGroup, dependencies: Dependencies, target: Target) ->
     if call is None or call.template != "flash_attention":
         return None
     inside = {node.output: node for node in group.nodes if isinstance(node, Map)}
-    appending = list(dict.fromkeys(_appending(call, inside, dependencies)))
+    appending = list(dict.fromkeys(_appending_groups(call, inside, dependencies)))
     if not appending:
         return None
     first, *others = (it.anchor for it in appending if it.anchor is not None)
-    forms = [it.guard for it in call.variants if it.template == "flash_rows"]
-    no_form: Dim = 0
+    guards = [it.guard for it in call.variants if it.template == "flash_rows"]
+    no_guard: Dim = 0
     steps, past = first.parameters["steps"], first.operands["past"].view
-    one = equal(steps, 1) * reduce(maximum, forms, no_form)
+    one = equal(steps, 1) * reduce(maximum, guards, no_guard)
     if one == 0:
         return None
     if any(it.parameters["steps"] != steps or it.operands["past"].view != past for it in others):
         return "keys and values are appended to different rows"
     rows = {tensor: it for one_of in appending for tensor, it in _rows_of(one_of).items()}
-    reason = _elsewhere(call, past, steps) or _misplaced(group, rows, dependencies)
+    reason = _range_mismatch(call, past, steps) or _storage_mismatch(group, rows, dependencies)
     if reason is not None:
         return reason
     kernel = _kernel(group, rows, past, steps, one)
     return misfit_of_bindings(kernel, target) or _Append(kernel, one, (*appending, group))
 
 
-def _appending(call: Call, inside: Mapping[Tensor, Map], dependencies: Dependencies) -> list[FusedGroup]:
+def _appending_groups(call: Call, inside: Mapping[Tensor, Map], dependencies: Dependencies) -> list[FusedGroup]:
     """Returns the groups that append to the operands of an attention, directly or through maps inside of its kernel."""
     found: list[FusedGroup] = []
     pending = [call.operands[name].view.tensor for name in ("q", "k", "v")]
     while pending:
         tensor = pending.pop()
-        maker = dependencies.stored_by.get(tensor)
-        if maker is not None and maker.anchor is not None and maker.anchor.template == "cache_append":
-            found.append(maker)
+        producer = dependencies.stored_by.get(tensor)
+        if producer is not None and producer.anchor is not None and producer.anchor.template == "cache_append":
+            found.append(producer)
         elif tensor in inside:
             pending += [view.tensor for view in inside[tensor].reads]
     return found
@@ -125,7 +125,7 @@ def _rows_of(group: FusedGroup) -> dict[Tensor, _Rows]:
     }
 
 
-def _elsewhere(call: Call, past: View, steps: Dim) -> str | None:
+def _range_mismatch(call: Call, past: View, steps: Dim) -> str | None:
     """Returns why the rows of an attention do not match the appended rows, or None.
 
     The kernel assumes that the new row is the last one and is at the position of its query. It loads no row after it.
@@ -138,7 +138,7 @@ def _elsewhere(call: Call, past: View, steps: Dim) -> str | None:
     return None
 
 
-def _misplaced(group: FusedGroup, rows: Mapping[Tensor, _Rows], dependencies: Dependencies) -> str | None:
+def _storage_mismatch(group: FusedGroup, rows: Mapping[Tensor, _Rows], dependencies: Dependencies) -> str | None:
     """Returns why an attention cannot store these rows, or None."""
     call = group.anchor
     assert call is not None
@@ -174,17 +174,17 @@ def _kernel(group: FusedGroup, rows: Mapping[Tensor, _Rows], past: View, steps: 
         if it is None:
             operands[name] = replace(read, groups=(1, 2, 1, 1))
             continue
-        appends = it.group.anchor
-        assert appends is not None
-        origin = (*appends.origin, *origin)
+        append_call = it.group.anchor
+        assert append_call is not None
+        origin = (*append_call.origin, *origin)
         new = Read(_as_stored(it, read.view.tensor, maps), (1, 1, 1, 1), reuse=True, vector=True)
         if name == "q":
             operands[name] = new
             continue
         operands[f"new_{name}"] = new
         results[f"{name}_cache"] = Write(read.view.tensor, read.groups, vector=True)
-        if it.result in appends.onto:
-            onto[f"{name}_cache"] = appends.onto[it.result]
+        if it.result in append_call.onto:
+            onto[f"{name}_cache"] = append_call.onto[it.result]
         parameters["groups"] = new.view.shape[1]
     operands["past"] = Read(past, (1,), reuse=True)
     variants = [replace(it, workgroups=it.workgroups * one) for it in call.variants if it.template == "flash_rows"]
@@ -207,8 +207,8 @@ def _kernel(group: FusedGroup, rows: Mapping[Tensor, _Rows], past: View, steps: 
         origin=tuple(dict.fromkeys(origin)),
         onto=onto,
     )
-    theirs = {it.group: None for it in rows.values()}
-    before: list[Node] = [node for it in theirs for node in it.nodes if node is not it.anchor]
+    append_groups = {it.group: None for it in rows.values()}
+    before: list[Node] = [node for it in append_groups for node in it.nodes if node is not it.anchor]
     nodes = [*before, *maps, *(made if node is call else node for node in group.nodes)]
     stores = [*(tensor for tensor, it in rows.items() if it.in_cache), *group.stores]
     return FusedGroup(nodes, made, {*before, *maps, *group.inlined}, stores)

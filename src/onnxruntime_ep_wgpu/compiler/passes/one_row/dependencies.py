@@ -50,19 +50,19 @@ def leave_out(group: FusedGroup, one: Dim, own: Variant | None = None) -> None:
 
 
 def check_stored(
-    groups: Iterable[FusedGroup], alone: Mapping[FusedGroup, Dim], never: Mapping[FusedGroup, Dim]
+    groups: Iterable[FusedGroup], runs_if: Mapping[FusedGroup, Dim], skipped_if: Mapping[FusedGroup, Dim]
 ) -> None:
     """Asserts that a run of one row loads only tensors that a kernel of the same run has stored. A failure is a bug in this
     package.
 
-    Groups of `alone` run only where their dim is 1, groups of `never` only where it is not.
+    Groups of `runs_if` run only where their dim is 1, groups of `skipped_if` only where it is not.
     """
     groups = list(groups)
-    made_here = {tensor for group in groups for tensor in group.stores}
-    for one in dict.fromkeys(never.values()):
+    stored_anywhere = {tensor for group in groups for tensor in group.stores}
+    for one in dict.fromkeys(skipped_if.values()):
         stored: set[Tensor] = set()
         for group in groups:
-            if never.get(group) != one and alone.get(group, one) == one:
-                missing = [tensor for tensor in group.loads if tensor in made_here and tensor not in stored]
+            if skipped_if.get(group) != one and runs_if.get(group, one) == one:
+                missing = [tensor for tensor in group.loads if tensor in stored_anywhere and tensor not in stored]
                 assert not missing, f"a run of one row reads {missing} in {group.origin}, which nothing has stored"
                 stored.update(group.stores)

@@ -13,7 +13,7 @@ from ...ir import Call, Tensor
 from ..fuse import FusedGroup
 from .assembled import kernel_of, misfit
 from .dependencies import RULE, Dependencies, check_stored, leave_out
-from .norms import between_of, is_norm, keeps_apart, norm_of
+from .norms import between_of, is_norm, norm_obstacle, norm_of
 from .product import OneRowProduct, in_step, row_product_of
 
 
@@ -25,7 +25,7 @@ class Change:
     taken: tuple[FusedGroup, ...] = ()
 
 
-Settled = Change | str | None
+Outcome = Change | str | None
 """A change for a group, the reason why there is none, or None if the group is no candidate for a kernel of one row."""
 
 
@@ -36,28 +36,28 @@ def of_one_row(groups: list[FusedGroup], target: Target) -> tuple[list[FusedGrou
     if not rows:
         return groups, []
     search = _Search(rows, Dependencies.of(groups), target)
-    search.pair_those_that_wait()
-    search.pair_those_of_one_operand()
+    search.pair_epilogue_dependencies()
+    search.pair_common_operands()
     for group in groups:
         if is_norm(group):
-            search.settle(group, search.passed(group))
-    standing = {group: row for group, row in rows.items() if group not in search.taken and not row.is_alone}
-    instead = {group: kernel_of(row) for group, row in standing.items()}
-    never: dict[FusedGroup, Dim] = {}
-    for group, row in standing.items():
-        never |= dict.fromkeys((group, *row.others), row.one)
+            search.settle(group, search.norm_replacement(group))
+    changed = {group: row for group, row in rows.items() if group not in search.taken and not row.is_alone}
+    replacements = {group: kernel_of(row) for group, row in changed.items()}
+    skipped_if: dict[FusedGroup, Dim] = {}
+    for group, row in changed.items():
+        skipped_if |= dict.fromkeys((group, *row.others), row.one)
         if row.behind is not None:
-            row.behind.squares.producer = instead[group].anchor
-            never[row.behind.norm.group] = row.one
+            row.behind.squares.producer = replacements[group].anchor
+            skipped_if[row.behind.norm.group] = row.one
     out: list[FusedGroup] = []
     for group in groups:
-        if group in instead:
-            out.append(instead[group])
-        if group in never:
-            leave_out(group, never[group], rows[group].variant if group in rows else None)
-        if never.get(group) != 1:
+        if group in replacements:
+            out.append(replacements[group])
+        if group in skipped_if:
+            leave_out(group, skipped_if[group], rows[group].variant if group in rows else None)
+        if skipped_if.get(group) != 1:
             out.append(group)
-    check_stored(out, {made: rows[group].one for group, made in instead.items()}, never)
+    check_stored(out, {made: rows[group].one for group, made in replacements.items()}, skipped_if)
     return out, search.declined
 
 
@@ -73,26 +73,26 @@ class _Search:
         self.taken: set[FusedGroup] = set()
         self.declined: list[Declined] = []
 
-    def settle(self, group: FusedGroup, answer: Settled, what: str = "") -> None:
-        """Applies a change or records why it is rejected. `what` is put before the reason: the fusion that fails."""
-        if isinstance(answer, Change):
-            kernels = (kernel_of(it) for it in answer.products if it.group not in self.taken)
-            answer = next((problem for it in kernels if (problem := misfit(it, self._target))), answer)
-        if isinstance(answer, Change):
-            self.rows |= {it.group: it for it in answer.products}
-            self.taken.update(answer.taken)
-        elif answer is not None:
+    def settle(self, group: FusedGroup, outcome: Outcome, failed: str = "") -> None:
+        """Applies a change or records why it is rejected. `failed` is put before the reason: the fusion that fails."""
+        if isinstance(outcome, Change):
+            kernels = (kernel_of(it) for it in outcome.products if it.group not in self.taken)
+            outcome = next((problem for it in kernels if (problem := misfit(it, self._target))), outcome)
+        if isinstance(outcome, Change):
+            self.rows |= {it.group: it for it in outcome.products}
+            self.taken.update(outcome.taken)
+        elif outcome is not None:
             assert group.anchor is not None
-            self.declined.append(Declined(RULE, what + answer, group.anchor.origin))
+            self.declined.append(Declined(RULE, failed + outcome, group.anchor.origin))
 
-    def pair_those_that_wait(self) -> None:
+    def pair_epilogue_dependencies(self) -> None:
         """Merges a product into the kernel of the product that waits for it in its epilogue."""
         for group in self.rows:
-            other = self._waited_for(self.rows[group])
+            other = self._epilogue_dependency(self.rows[group])
             if other is not None:
                 self._pair(group, other, ())
 
-    def pair_those_of_one_operand(self) -> None:
+    def pair_common_operands(self) -> None:
         """Merges later products into the kernel of an earlier one with the same operand and size."""
         of_operand: dict[Tensor, list[FusedGroup]] = defaultdict(list)
         for group, row in self.rows.items():
@@ -104,20 +104,20 @@ class _Search:
                 it = self.rows[group]
                 later = self.dependencies.position[group] > self.dependencies.position[first]
                 free = later and not it.others and group not in self.taken
-                if free and _alike(row.call, it.call) and self.dependencies.is_ready(group, first):
+                if free and _same_but_weights(row.call, it.call) and self.dependencies.is_ready(group, first):
                     self._pair(first, group, tuple(group.stores))
 
     def _pair(self, group: FusedGroup, other: FusedGroup, stores: tuple[Tensor, ...]) -> None:
         """Merges `other` into the kernel of `group`, which then also stores `stores`."""
         row = self.rows[group]
         together = replace(row, others=(*row.others, other), stores=(*row.stores, *stores))
-        self.settle(other, Change((together,), taken=(other,)), _not_one_with(group))
+        self.settle(other, Change((together,), taken=(other,)), _not_fused_with(group))
 
-    def _waited_for(self, row: OneRowProduct) -> FusedGroup | None:
+    def _epilogue_dependency(self, row: OneRowProduct) -> FusedGroup | None:
         """Returns the product that only the epilogue of this one waits for, if both have the same operand and size."""
         for tensor in row.group.loads:
             other = self.rows.get(self.dependencies.stored_by.get(tensor, row.group))
-            if other is None or other is row or other.others or not _alike(other.call, row.call):
+            if other is None or other is row or other.others or not _same_but_weights(other.call, row.call):
                 continue
             maps = [it for it in row.group.nodes if tensor in [view.tensor for view in it.reads]]
             if other.group.stores != [tensor] or tensor.is_stored or tensor.place or set(tensor.users) != set(maps):
@@ -126,14 +126,14 @@ class _Search:
                 reason = "its result is not read elementwise"
             else:
                 return other.group
-            self.settle(row.group, reason, _not_one_with(other.group))
+            self.settle(row.group, reason, _not_fused_with(other.group))
         return None
 
-    def passed(self, group: FusedGroup) -> Settled:
+    def norm_replacement(self, group: FusedGroup) -> Outcome:
         """Returns the change that replaces a norm with values passed from the product before it to its readers."""
         readers = [self.rows.get(it) for tensor in group.stores for it in self.dependencies.loaded_by.get(tensor, ())]
-        known = [it for it in readers if it is not None]
-        norm = norm_of(group) if known else None
+        row_products = [it for it in readers if it is not None]
+        norm = norm_of(group) if row_products else None
         if norm is None or isinstance(norm, str):
             return norm
         first = self.rows.get(self.dependencies.stored_by.get(norm.x, group))
@@ -141,32 +141,32 @@ class _Search:
             return "the input of the norm is no product of one row, or a factor is computed later"
         if first.behind is not None or first.group in self.taken:
             return "the product before the norm is part of another kernel"
-        if len(known) < len(readers):
+        if len(row_products) < len(readers):
             return "the norm has readers other than products of one row"
-        reason = keeps_apart(norm, first, known)
+        reason = norm_obstacle(norm, first, row_products)
         if reason is not None:
             return reason
         between = between_of(norm)
-        return Change((replace(first, behind=between), *(replace(it, before=between) for it in known)))
+        return Change((replace(first, behind=between), *(replace(it, before=between) for it in row_products)))
 
 
-def _not_one_with(group: FusedGroup) -> str:
+def _not_fused_with(group: FusedGroup) -> str:
     assert group.anchor is not None
     return f"it cannot be fused with {', '.join(group.anchor.origin)}: "
 
 
-def _alike(one: Call, other: Call) -> bool:
+def _same_but_weights(one: Call, other: Call) -> bool:
     """Returns whether two products have the same operand and differ only in their weights."""
     return (
         one.operands["a"] == other.operands["a"]
-        and _shape_of_weights(one) == _shape_of_weights(other)
+        and _weight_access(one) == _weight_access(other)
         and (one.variants, one.constants, one.parameters) == (other.variants, other.constants, other.parameters)
         and one.results["y"].groups == other.results["y"].groups
         and one.results["y"].tensor.shape == other.results["y"].tensor.shape
     )
 
 
-def _shape_of_weights(call: Call) -> tuple[object, ...]:
+def _weight_access(call: Call) -> tuple[object, ...]:
     """Returns how a product accesses its weights, independent of the tensor."""
     read = call.operands["b"]
     return read.view.shape, read.view.axes, read.view.offset, read.groups, read.vector, read.run, read.view.dtype

@@ -60,7 +60,7 @@ def _is_linear(node: Map, inside: set[Tensor]) -> bool:
     return factors == set(node.operands) and len(factors) == 2
 
 
-def keeps_apart(norm: Norm, first: OneRowProduct, readers: list[OneRowProduct]) -> str | None:
+def norm_obstacle(norm: Norm, first: OneRowProduct, readers: list[OneRowProduct]) -> str | None:
     """Returns why a norm cannot become part of the product before it, `first`, and of the products that read it, or None."""
     write, columns = first.call.results["y"], norm.call.parameters["columns"]
     if not write.in_fours or quotient(columns, 16) is None:
@@ -94,20 +94,20 @@ def between_of(norm: Norm) -> Between:
             origin=call.origin,
         )
     ]
-    now = {call.results["y"].tensor: maps[0].output}
+    replaced = {call.results["y"].tensor: maps[0].output}
     for node in norm.maps:
-        own = next(read.view.tensor for read in node.operands.values() if read.view.tensor in now)
+        own = next(read.view.tensor for read in node.operands.values() if read.view.tensor in replaced)
         if len(node.operands) == 1:  # a conversion
-            now[node.output] = now[own]
+            replaced[node.output] = replaced[own]
             continue
         read = {
-            name: replace(it, view=replace(it.view, tensor=now.get(it.view.tensor, it.view.tensor)))
+            name: replace(it, view=replace(it.view, tensor=replaced.get(it.view.tensor, it.view.tensor)))
             for name, it in node.operands.items()
         }
         maps.append(replace(node, output=Tensor(DType.FLOAT32, node.output.shape), operands=read))
-        now[node.output] = maps[-1].output
+        replaced[node.output] = maps[-1].output
     for it in maps:
         it.output.producer = it
     quarter = quotient(call.parameters["columns"], 4)
     assert quarter is not None
-    return Between(norm, now[norm.y], maps, Tensor(DType.FLOAT32, (call.parameters["rows"], quarter)))
+    return Between(norm, replaced[norm.y], maps, Tensor(DType.FLOAT32, (call.parameters["rows"], quarter)))
