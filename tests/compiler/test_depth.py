@@ -165,14 +165,14 @@ def test_joining_what_lies_far_apart_costs_no_more_per_node_in_a_longer_graph(mo
         return make_model(nodes, inputs, {"w": np.eye(2, dtype=F), "order": np.array([1, 0])})
 
     asked = 0
-    inner = fuse._Fusion._before
+    inner = fuse._Fusion._producer_groups
 
     def before(self, group):
         nonlocal asked
         asked += 1
         return inner(self, group)
 
-    monkeypatch.setattr(fuse._Fusion, "_before", before)
+    monkeypatch.setattr(fuse._Fusion, "_producer_groups", before)
     work = []
     for count in (300, 600, 1200):
         asked = 0

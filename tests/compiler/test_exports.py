@@ -52,7 +52,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     count(nodes.Expr, "__init__")
     count(nodes.Operation, "__init__")
     count(bounds._Proof, "of")
-    count(fuse._Fusion, "_before")
+    count(fuse._Fusion, "_producer_groups")
     count(fuse._Fusion, "_binds")
     return calls
 

@@ -376,8 +376,8 @@ def layers(count: int) -> onnx.ModelProto:
 
 def test_layers_that_share_a_mask_have_it_looked_at_once(monkeypatch):
     looked = []
-    real = band._found
-    monkeypatch.setattr(band, "_found", lambda *given: looked.append(given) or real(*given))
+    real = band._computed_band
+    monkeypatch.setattr(band, "_computed_band", lambda *given: looked.append(given) or real(*given))
     program = compile_model(layers(3), hardware())
     assert labels(program) == [FOUND] * 3 and len(looked) == 1
 

@@ -28,7 +28,7 @@ DEEPEST = 6  # consecutive replacements
 _Ways = Iterator[list[Dim]]
 
 
-class _Spent(Exception):
+class _OutOfSteps(Exception):
     """The proof takes too many steps."""
 
 
@@ -57,7 +57,7 @@ class _Proof:
                     return True
                 if not self.cut:
                     return False
-        except _Spent:
+        except _OutOfSteps:
             pass
         return False
 
@@ -68,7 +68,7 @@ class _Proof:
             return True
         if dim.interval[1] < 0:
             return False
-        if not _can_be(dim):
+        if not _may_be_nonnegative(dim):
             return False
         if not depth:
             self.cut = True
@@ -82,13 +82,13 @@ class _Proof:
                 for smaller in _smaller(atom, coefficient, _term(others, 1), rest):
                     self.steps += 1
                     if self.steps > MOST_STEPS:
-                        raise _Spent
+                        raise _OutOfSteps
                     if all(self.of(it, depth - 1) for it in smaller):
                         return True
         return False
 
 
-def _can_be(dim: Expr) -> bool:
+def _may_be_nonnegative(dim: Expr) -> bool:
     """Returns False if no proof can exist: all terms are negative, and there is no atom to replace."""
     if all(c <= 0 and all(x.interval[0] >= 0 for x in m) for m, c in dim.terms):
         return any(isinstance(x, Operation) for m, _ in dim.terms for x in m)

@@ -244,11 +244,11 @@ def broadcast(a: Dim, b: Dim) -> Dim:
     # A slice of a longer table is either as long as another part or too short; a plan checks this.
     parts = [x for x in parts if not any(_is_cut(x, y) for y in parts)]
     if len(parts) > MOST_ARGUMENTS:
-        parts = [b] if _has(b, a) else [a] if _has(a, b) else [a, b]
+        parts = [b] if _contains(b, a) else [a] if _contains(a, b) else [a, b]
     return parts[0] if len(parts) == 1 else call("bcast", *sorted(parts, key=_sort_key))
 
 
-def _has(dim: Dim, part: Dim) -> bool:
+def _contains(dim: Dim, part: Dim) -> bool:
     return part in _arguments("bcast", dim)
 
 

@@ -42,10 +42,10 @@ class Names:
             else:
                 pending.pop()
                 longest = self.longest / 2 if isinstance(node, Operation) else self.longest
-                self._tokens[node] = self._short(self._text(node), longest)
+                self._tokens[node] = self._named_if_long(self._text(node), longest)
         return self._tokens[dim]
 
-    def _short(self, tokens: _Tokens, longest: float) -> _Tokens:
+    def _named_if_long(self, tokens: _Tokens, longest: float) -> _Tokens:
         if len(tokens) <= longest:
             return tokens
         name = f"={len(self.definitions)}"

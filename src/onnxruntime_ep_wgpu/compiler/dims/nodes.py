@@ -155,7 +155,7 @@ _KINDS = frozenset((int, Expr))
 # ---- interning
 
 _known: LiveMap[tuple[Any, ...], Any] = LiveMap()
-_adding = threading.Lock()  # without it, two threads could make two objects for one node, which would not be equal
+_intern_lock = threading.Lock()  # without it, two threads could make two objects for one node, which would not be equal
 
 
 def _interned(kind: Callable[..., Any], *arguments: Any) -> Any:
@@ -163,7 +163,7 @@ def _interned(kind: Callable[..., Any], *arguments: Any) -> Any:
     found = _known.get(key)
     if found is None:
         made = kind(*arguments)  # may intern other nodes
-        with _adding:
+        with _intern_lock:
             found = _known.get(key)
             if found is None:
                 _known.set(key, made)

@@ -20,14 +20,14 @@ _KEY = "facts"
 _READING = ("numpy", "numpy_packed", "raw", "__array__", "__dlpack__", "tobytes", "tofile")
 
 
-class _Noted(ir.Tensor[Array]):
+class _Recorded(ir.Tensor[Array]):
     """A tensor that records reads of its elements."""
 
     __slots__ = ("facts",)
     facts: Facts
 
 
-class _NotedPacked(ir.PackedTensor[Array]):
+class _RecordedPacked(ir.PackedTensor[Array]):
     """A packed tensor, with elements narrower than a byte, that records reads of its elements."""
 
     __slots__ = ("facts",)
@@ -42,11 +42,11 @@ class Facts:
 
     def constant(self, raw: Array, dtype: ir.DataType, shape: tuple[int, ...], name: str) -> ir.TensorProtocol:
         """Returns a constant backed by the bytes `raw`, without a copy."""
-        made: _Noted | _NotedPacked
+        made: _Recorded | _RecordedPacked
         if dtype.bitwidth < 8:
-            made = _NotedPacked(raw, dtype, shape=ir.Shape(shape), name=name)
+            made = _RecordedPacked(raw, dtype, shape=ir.Shape(shape), name=name)
         else:
-            made = _Noted(raw.view(dtype.numpy()).reshape(shape), dtype, name=name)
+            made = _Recorded(raw.view(dtype.numpy()).reshape(shape), dtype, name=name)
         made.facts = self
         return made
 
@@ -87,19 +87,19 @@ def digests(graph: ir.Graph, names: Iterable[str]) -> dict[str, str]:
     }
 
 
-def _noting(read: Callable[..., Any]) -> Callable[..., Any]:
-    def noted(self: _Noted | _NotedPacked, *args: Any, **options: Any) -> Any:
+def _recording(read: Callable[..., Any]) -> Callable[..., Any]:
+    def recorded(self: _Recorded | _RecordedPacked, *args: Any, **options: Any) -> Any:
         self.facts.names.add(self.name or "")
         return read(self, *args, **options)
 
-    return noted
+    return recorded
 
 
-for _kind in (_Noted, _NotedPacked):
+for _kind in (_Recorded, _RecordedPacked):
     for _name in _READING:
         _member = inspect.getattr_static(_kind, _name, None)
         if isinstance(_member, property):
             assert _member.fget is not None
-            setattr(_kind, _name, property(_noting(_member.fget)))
+            setattr(_kind, _name, property(_recording(_member.fget)))
         elif _member is not None:
-            setattr(_kind, _name, _noting(_member))
+            setattr(_kind, _name, _recording(_member))

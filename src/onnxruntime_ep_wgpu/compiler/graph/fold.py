@@ -52,7 +52,7 @@ def fold_constants(graph: ir.Graph, opset_imports: Mapping[str, int]) -> Folded:
     return folding.folded()
 
 
-def _goes_forward(steps: ir.Value | None) -> bool:
+def _has_positive_steps(steps: ir.Value | None) -> bool:
     """Returns whether the steps of a slice are positive. Only then do numpy and ONNX clamp its bounds in the same way."""
     return steps is None or (steps.const_value is not None and bool((steps.const_value.numpy() > 0).all()))
 
@@ -75,7 +75,7 @@ class _Folding:
         if node.domain not in ("", "ai.onnx") or node.op_type not in FOLDED:
             return False
         inputs = [v for v in node.inputs if v is not None]
-        if node.op_type == "Slice" and len(node.inputs) > 4 and not _goes_forward(node.inputs[4]):
+        if node.op_type == "Slice" and len(node.inputs) > 4 and not _has_positive_steps(node.inputs[4]):
             return False
         return all(v.const_value is not None or v.producer() in self._constant for v in inputs)
 
@@ -87,14 +87,14 @@ class _Folding:
         if readers and all(reader in self._folded for reader in readers):
             self._folded[node] = []  # all readers are folded
             return
-        budget = max(ALWAYS_FOLDED_BYTES, self._disappearing(node))
+        budget = max(ALWAYS_FOLDED_BYTES, self._removed_bytes(node))
         if _stated_bytes(node.outputs) > budget:
             return
         results = self._results(node)
         if results is not None and sum(r.nbytes for r in results) <= budget:
             self._folded[node] = results
 
-    def _disappearing(self, node: ir.Node) -> int:
+    def _removed_bytes(self, node: ir.Node) -> int:
         """Returns the bytes of constants with only this node as reader, directly or through nodes that only it reads."""
         cone, pending = {node}, [node]
         leaves: set[ir.Value] = set()
@@ -144,7 +144,7 @@ class _Folding:
             feeds[value.name or ""] = results[list(producer.outputs).index(value)]
         if node.op_type in _CALCULATING and not all(f.dtype.kind == "f" for f in feeds.values()):
             return None
-        if _least_bytes(node, [feeds[it.name or ""] for it in node.inputs if it is not None]) > LARGEST_STEP_BYTES:
+        if _estimated_bytes(node, [feeds[it.name or ""] for it in node.inputs if it is not None]) > LARGEST_STEP_BYTES:
             return None
         results = _calculated(node, feeds, self._opsets)
         return results if results is not None and sum(r.nbytes for r in results) <= LARGEST_STEP_BYTES else None
@@ -176,7 +176,7 @@ def _stated_bytes(values: Iterable[ir.Value]) -> int:
     return total
 
 
-def _least_bytes(node: ir.Node, inputs: list[Array]) -> int:
+def _estimated_bytes(node: ir.Node, inputs: list[Array]) -> int:
     """Returns a lower estimate of the bytes of a result that may be much larger than its inputs, because numbers in the model
     decide it.
 

@@ -81,7 +81,7 @@ def placed(
     whole = [t for t in stores if t.place is None]
     large = {t for t in [*loads, *whole] if is_large(t, target)}
     if large and all(isinstance(node, Map) for node in nodes):
-        out.moving = large & {*whole, *_in_step(nodes, loads, stores)}
+        out.moving = large & {*whole, *_read_elementwise(nodes, loads, stores)}
     if out.moving:
         bits = [t.dtype.bits for t in out.moving]
         grain = max(PART_GRAIN, RANGE_GRAIN * 8 // min(bits))
@@ -90,10 +90,10 @@ def placed(
         if not is_large(tensor, target):
             out.ranges[tensor] = ()
         elif tensor in out.moving:
-            out.ranges[tensor] = (_moving(tensor, out.part),)
+            out.ranges[tensor] = (_moving_range(tensor, out.part),)
         else:
             places = [t.place for t in stores if t.place is not None and t.memory is tensor]
-            out.ranges[tensor] = _fixed(tensor, [*loads.get(tensor, ()), *places], target)
+            out.ranges[tensor] = _fixed_ranges(tensor, [*loads.get(tensor, ()), *places], target)
     return out
 
 
@@ -104,9 +104,9 @@ def of_node(node: Node, target: Target, calculated: bool = False) -> KernelBindi
     """
     loads: dict[Tensor, list[View]] = {}
     for read in node.reads:
-        maker = read.tensor.producer
-        own = calculated and isinstance(maker, Map) and is_way_to_read(maker)
-        for view in maker.reads if own and maker is not None else [read]:
+        producer = read.tensor.producer
+        own = calculated and isinstance(producer, Map) and is_way_to_read(producer)
+        for view in producer.reads if own and producer is not None else [read]:
             if not view.tensor.is_literal:
                 loads.setdefault(view.tensor, []).append(view)
     return placed([node], loads, node.outputs, target)
@@ -122,7 +122,7 @@ def of_weights(reads: Iterable[Read]) -> bool:
     return all(read.view.tensor.storage is Storage.WEIGHT for read in reads)
 
 
-def _in_step(nodes: Sequence[Node], loads: Iterable[Tensor], stores: Sequence[Tensor]) -> list[Tensor]:
+def _read_elementwise(nodes: Sequence[Node], loads: Iterable[Tensor], stores: Sequence[Tensor]) -> list[Tensor]:
     """Returns the loads that a kernel of maps reads only where it stores: element by element, through whole views."""
     inside = {t: node for node in nodes for t in node.outputs}
     elsewhere: set[Tensor] = set()
@@ -151,13 +151,13 @@ def parts(stores: Iterable[Tensor], part: int) -> int:
     return -(-size // part)
 
 
-def _moving(tensor: Tensor, part: int) -> BindingRange:
+def _moving_range(tensor: Tensor, part: int) -> BindingRange:
     step, size = part * tensor.dtype.bits // 8, nbytes(tensor)
     assert size is not None
     return BindingRange(REPETITION * step, minimum(step, size - REPETITION * step))
 
 
-def _fixed(tensor: Tensor, views: Iterable[View], target: Target) -> tuple[BindingRange, ...]:
+def _fixed_ranges(tensor: Tensor, views: Iterable[View], target: Target) -> tuple[BindingRange, ...]:
     """Returns consecutive ranges that cover all elements the views reach, or the whole tensor if it is stored.
 
     The list ends one range beyond the target's limit, since a model file may claim any size.

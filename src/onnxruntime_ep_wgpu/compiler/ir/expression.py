@@ -136,12 +136,12 @@ class _Evaluation(Generic[V]):
         if isinstance(node, ast.Name):
             return self._name(node.id)
         if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-            a, b = self._together(node.left, node.right)
+            a, b = self._unified(node.left, node.right)
             return self.operations.binary(_BINARY[type(node.op)], a, b)
         if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
             # `a < b < c` is `a < b and b < c`.
             sides = [node.left, *node.comparators]
-            pairs = [self._together(a, b) for a, b in pairwise(sides)]
+            pairs = [self._unified(a, b) for a, b in pairwise(sides)]
             return self.operations.join(
                 [self.operations.compare(_COMPARE[type(op)], *p) for op, p in zip(node.ops, pairs, strict=True)], "&&"
             )
@@ -192,15 +192,15 @@ class _Evaluation(Generic[V]):
         if not args or len(args) != _ARITY.get(name, len(args)):
             raise TypeError(f"{name!r} has {len(args)} arguments")
         if name == "where":
-            return self.operations.select(self._condition(args[0]), *self._together(*args[1:]))
+            return self.operations.select(self._condition(args[0]), *self._unified(*args[1:]))
         if name in KINDS:
             value = self.of(args[0])
             if isinstance(value, _Literal):
                 return self.operations.literal(value.value, name)
             return self.operations.convert(value, name)
-        return self.operations.function(name, self._together(*args))
+        return self.operations.function(name, self._unified(*args))
 
-    def _together(self, *nodes: ast.expr) -> list[V]:
+    def _unified(self, *nodes: ast.expr) -> list[V]:
         """Returns operands of one kind. Literals take the kind of the others, or f32 if there are none."""
         values = [self.of(n) for n in nodes]
         kinds = {v.kind for v in values if not isinstance(v, _Literal)}

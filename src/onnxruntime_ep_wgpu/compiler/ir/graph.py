@@ -39,19 +39,19 @@ def packed_run(read: Read) -> int:
         return 0
     rows, columns = view.tensor.shape[0], product(view.tensor.shape[1:])
     factors = [f for axis in view.axes for f in axis]
-    lies = (
+    contiguous = (
         [(f.extent, f.stride) for f in factors[:1]] == [(rows, columns)]
         and len(factors) == 2
         and factors[1].stride == 1
     )
-    if view.offset != 0 or not lies:
+    if view.offset != 0 or not contiguous:
         return 0
     operands = [r.view for r in node.operands.values() if not r.view.tensor.is_literal]
     whole = [it for it in operands if it.is_whole]
     if len(whole) != 1 or whole[0].dtype.bits > 8 or not whole[0].dtype.is_integer:
         return 0
-    maker = whole[0].tensor.producer
-    if isinstance(maker, Map) and maker.inline:  # not in memory
+    producer = whole[0].tensor.producer
+    if isinstance(producer, Map) and producer.inline:  # not in memory
         return 0
     blocks = [it.factors[-1] for it in operands if it is not whole[0] and it.factors]
     if any(block.stride != 0 for block in blocks):

@@ -148,7 +148,7 @@ def _halves(node: Map, axis: int, target: Target) -> list[Map] | None:
     extent = node.output.shape[axis]
     if not isinstance(extent, int) or extent < 2:
         return None
-    inside = [_inside(read.view, axis) for read in node.operands.values()] if node.is_pointwise else []
+    inside = [_block_extent(read.view, axis) for read in node.operands.values()] if node.is_pointwise else []
     grain = math.lcm(*(it for it in inside if it and extent % it == 0))
     half = extent // 2 // grain * grain or (grain if grain < extent else 0)
     if not half:
@@ -167,7 +167,7 @@ def _halves(node: Map, axis: int, target: Target) -> list[Map] | None:
     return found
 
 
-def _inside(view: View, axis: int) -> int:
+def _block_extent(view: View, axis: int) -> int:
     """Returns the size of blocks along an axis that a view cannot split."""
     inner = product(factor.extent for factor in coalesce(view.axes[axis])[1:])
     return inner if isinstance(inner, int) else 1
@@ -229,7 +229,7 @@ def _part_of_body(
             reads[operand] = read
             continue
         reads[operand] = replace(read, view=view)
-        body = body.changed(operand, partial(_moved, group=places[0], to=own))
+        body = body.changed(operand, partial(_with_coordinate, group=places[0], to=own))
     inner = product(extents[axis - first + 1 :])
     if not isinstance(inner, int):
         return None
@@ -238,7 +238,7 @@ def _part_of_body(
     return Body((head, *body.parts)), coordinates, reads
 
 
-def _moved(element: Element, group: int, to: str) -> Body:
+def _with_coordinate(element: Element, group: int, to: str) -> Body:
     """Returns the element with a different coordinate of one group."""
     coordinates = list(element.coordinates)
     coordinates[group] = Body((to,))
@@ -315,18 +315,18 @@ def _page(
     view = read.view.slice(axis, start, 1, length)
     if view is None:
         return None
-    earlier = f"before{sum(it.startswith('before') for it in node.operands)}"
+    previous = f"before{sum(it.startswith('before') for it in node.operands)}"
     here = tuple(Body((it,)) for it in node.coordinates)
-    otherwise = "return $out_t();" if before is None else Element(earlier, here, returned=True)
+    otherwise = "return $out_t();" if before is None else Element(previous, here, returned=True)
 
     def paged(element: Element) -> Body:
         place = element.coordinates[group].parts
         within = f" - {start * inner}u; if (page < {length * inner}u) {{ "
-        return Body(("let page = ", *place, within, *_moved(element, group, "page").parts, " } ", otherwise))
+        return Body(("let page = ", *place, within, *_with_coordinate(element, group, "page").parts, " } ", otherwise))
 
     body = node.body.changed(name, paged)
     operands = {**node.operands, name: replace(read, view=view)}
     if before is not None:
-        operands[earlier] = Read(View.of(before), node.groups, here=True)
+        operands[previous] = Read(View.of(before), node.groups, here=True)
     output = Tensor(node.output.dtype, node.output.shape)
     return replace(node, output=output, operands=operands, body=body, inline=False)

@@ -141,7 +141,7 @@ class Attention:
                 "k": self.k,
                 "v": self.v,
                 **{name: it for name, it in own.items() if it},
-                **_beside(self.inner),
+                **_inner_operands(self.inner),
             },
             results,
             flash_variants(
@@ -163,7 +163,7 @@ class Attention:
                 "Q_ALONG": self.q.loads_vectors,
                 "K_ALONG": self.k.loads_vectors,
                 "V_ALONG": self.v.loads_vectors,
-                "HELD": _is_held(self.inner),
+                "HELD": _fits_registers(self.inner),
                 "BANDED": self.left is not None or self.right is not None,
                 "SIZE": self.size,
                 "VALUE_SIZE": self.value_size,
@@ -185,11 +185,11 @@ class Attention:
 
 def by_position(call: Call, inner: Inner, *, start: int, left: int | None, right: int | None, flops: Dim) -> Call:
     """Returns a call without positions as one with positions and new inner maps. `Attention` defines which keys a query sees."""
-    operands = {name: read for name, read in call.operands.items() if name not in _beside(call.inner["scored"])}
+    operands = {name: read for name, read in call.operands.items() if name not in _inner_operands(call.inner["scored"])}
     return replace(
         call,
-        operands=operands | _beside(inner),
-        constants=call.constants | {"HELD": _is_held(inner), "BANDED": left is not None or right is not None},
+        operands=operands | _inner_operands(inner),
+        constants=call.constants | {"HELD": _fits_registers(inner), "BANDED": left is not None or right is not None},
         parameters=call.parameters | {"start": start} | _window(left, right),
         inner={"scored": inner},
         flops=flops,
@@ -201,12 +201,12 @@ def _window(left: int | None, right: int | None) -> dict[str, Dim]:
     return {"left": UNBOUNDED if left is None else left, "right": UNBOUNDED if right is None else right}
 
 
-def _is_held(inner: Inner) -> bool:
+def _fits_registers(inner: Inner) -> bool:
     """Whether the scores of an invocation are separate variables."""
     return sum(it.cost for it in inner.maps) <= _HELD_COST
 
 
-def _beside(inner: Inner) -> dict[str, Read]:
+def _inner_operands(inner: Inner) -> dict[str, Read]:
     """Returns the operands of the inner maps. Elements of a smaller tensor are read repeatedly."""
     views = dict.fromkeys(inner.operands)
     return {f"inner{at}": Read(it, (it.rank,), reuse=it.size != it.tensor.size) for at, it in enumerate(views)}

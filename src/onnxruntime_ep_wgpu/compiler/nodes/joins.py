@@ -16,7 +16,7 @@ from ..ir import Body, Join, Map, Read, Tensor, View
 
 def picked(join: Join, target: Target) -> Iterator[Map]:
     """Yields the maps, in order; the last one computes the output."""
-    most, axis = _most(target), join.axis
+    most, axis = _max_operands(target), join.axis
     views = [read.view for read in join.operands.values()]
     while len(views) > 1:
         steps = [views[k : k + most] for k in range(0, len(views), most)]
@@ -29,14 +29,14 @@ def picked(join: Join, target: Target) -> Iterator[Map]:
             if len(steps) > 1:
                 extent = sum((view.shape[axis] for view in step), start=0)
                 output = Tensor(output.dtype, (*output.shape[:axis], extent, *output.shape[axis + 1 :]))
-            output.producer = node = _picking(step, axis, output, join.origin)
+            output.producer = node = _selection(step, axis, output, join.origin)
             yield node
             views.append(View.of(output))
 
 
 def count_of_maps(operands: int, target: Target) -> int:
     """Returns how many maps `picked` yields for a number of operands."""
-    most, maps = _most(target), 0
+    most, maps = _max_operands(target), 0
     while operands > 1:
         full, rest = divmod(operands, most)
         maps += full + (rest > 1)
@@ -44,7 +44,7 @@ def count_of_maps(operands: int, target: Target) -> int:
     return maps
 
 
-def _most(target: Target) -> int:
+def _max_operands(target: Target) -> int:
     return max(2, target.max_storage_buffers - 1)
 
 
@@ -89,7 +89,7 @@ class Shared:
         return replace(join, operands={f"x{k}": read for k, read in enumerate(reads)}), best
 
 
-def _picking(views: list[View], axis: int, output: Tensor, origin: tuple[str, ...]) -> Map:
+def _selection(views: list[View], axis: int, output: Tensor, origin: tuple[str, ...]) -> Map:
     start: Dim = 0
     parameters: dict[str, Dim] = {}
     for k, view in enumerate(views):

@@ -76,12 +76,12 @@ def filled(around: Sequence[Strip], origin: tuple[str, ...], target: Target) -> 
         buffers |= {strip.fill.view.tensor} if not strip.fill.view.tensor.is_literal else set()
         more = len(buffers | {following}) if following is not None and not following.is_literal else len(buffers)
         if following is None or end - begin == _MOST_STRIPS or more >= target.max_storage_buffers:
-            calls.append(_filled(around[begin:end], origin))
+            calls.append(_fill_call(around[begin:end], origin))
             begin, buffers = end, set()
     return calls
 
 
-def _filled(around: Sequence[Strip], origin: tuple[str, ...]) -> Call:
+def _fill_call(around: Sequence[Strip], origin: tuple[str, ...]) -> Call:
     tensors = [Tensor(it.place.dtype, it.place.shape, place=it.place) for it in around]
     total = sum((tensor.size for tensor in tensors), start=0)
     call = Call(

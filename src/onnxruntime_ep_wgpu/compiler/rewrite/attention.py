@@ -32,13 +32,13 @@ def attention(soft: Call, target: Target) -> MatchResult:
     in_memory = better_in_memory(soft.operands["x"].view.tensor, target)
     if in_memory is not None:
         return in_memory
-    answer: str | None = "the scores are no matrix product"
+    result: str | None = "the scores are no matrix product"
     for chain in chains_back(soft.operands["x"].view.tensor, PRODUCTS):
         found = _Attention(soft, chain, reader)
-        answer = found.reason(target)
-        if answer is None:
+        result = found.reason(target)
+        if result is None:
             return Replace(found.nodes, tuple(found.made(target)))
-    return answer
+    return result
 
 
 class _Attention:
@@ -93,7 +93,7 @@ class _Attention:
             return "the second product does not sum over the keys of the softmax, or has other heads"
         if any(t.dtype is not DType.FLOAT32 for t in (self.chain.source, self.result.tensor)):
             return "the products are not of floats"
-        if self._escapes():
+        if self._reads_other_scores():
             return "the scores are read at other indices"
         if self.soft.constant("SINK") and self.sink is None:
             return "the sink is not one number for each query"
@@ -116,7 +116,7 @@ class _Attention:
         seen = None if self.keys_first else view.reshape(extents)
         return None if seen is None else Read(seen, (batch, rows), reuse=True)
 
-    def _escapes(self) -> bool:
+    def _reads_other_scores(self) -> bool:
         """Returns whether a map between the products reads a score at another index than its own."""
         inside = set(self.chain.tensors)
         return any(v.tensor in inside and not in_step(it, v) for it in self.chain.maps for v in it.reads)

@@ -51,15 +51,15 @@ def band_of(constant: View, seen: float | bool) -> _Found:
         _known.set(constant.tensor, known)
     key = (constant.shape, constant.axes, constant.offset, seen)
     if key not in known:
-        known[key] = _found(constant, seen)
+        known[key] = _computed_band(constant, seen)
     return known[key]
 
 
-def _found(constant: View, seen: float | bool) -> _Found:
+def _computed_band(constant: View, seen: float | bool) -> _Found:
     band: Band | None = None
     largest = -math.inf
     for matrix in _matrices(constant):
-        band = band or _at_the_ends(matrix, seen)
+        band = band or _band_of_ends(matrix, seen)
         outside = None if band is None else _outside(matrix, seen, band)
         if outside is None:
             return None
@@ -82,7 +82,7 @@ def _matrices(constant: View) -> Iterator[Matrix]:
         yield whole[index]
 
 
-def _at_the_ends(matrix: Matrix, seen: float | bool) -> Band | None:
+def _band_of_ends(matrix: Matrix, seen: float | bool) -> Band | None:
     """Returns the band defined by the first and the last query."""
     first, last = matrix[0] == seen, matrix[-1] == seen
     if not first.any() or not last.any():

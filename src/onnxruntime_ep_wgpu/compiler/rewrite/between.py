@@ -99,7 +99,7 @@ def only_reader(tensor: Tensor, templates: tuple[str, ...]) -> SoleReader | str 
     nan_is_zero = False
     while True:
         users = list(dict.fromkeys(tensor.users))
-        guarded = _nan_guard(tensor, users)
+        guarded = _nan_guarded(tensor, users)
         if guarded is not None:
             tensor, nan_is_zero = guarded, True
             continue
@@ -125,7 +125,7 @@ def only_reader(tensor: Tensor, templates: tuple[str, ...]) -> SoleReader | str 
 CASTS = frozenset({"x", "f32(x)", "half(f32(x))", "bfloat(f32(x))"})
 
 
-def _nan_guard(tensor: Tensor, users: list[Node]) -> Tensor | None:
+def _nan_guarded(tensor: Tensor, users: list[Node]) -> Tensor | None:
     """Returns the result of `where(isnan(x), 0, x)`, which exporters put after a softmax."""
     if len(users) != 2 or tensor.is_stored:
         return None

@@ -47,15 +47,15 @@ def rewrite(graph: LoweredGraph, target: Target, rounds: tuple[Round, ...] = ROU
     return graph
 
 
-def _reason(found: Replace, taken: set[Node], target: Target) -> str | None:
+def _reason(found: Replace, replaced: set[Node], target: Target) -> str | None:
     """Returns why a replacement cannot be applied, independent of the rule."""
-    if not taken.isdisjoint(found.nodes):
+    if not replaced.isdisjoint(found.nodes):
         return "another rule already replaced some of its nodes"
     return next((reason for node in found.instead if (reason := too_many_bindings(node, target))), None)
 
 
 def _rewritten(graph: LoweredGraph, target: Target, rules: Round) -> LoweredGraph:
-    taken: set[Node] = set()
+    replaced: set[Node] = set()
     declined = list(graph.declined)
     found: list[tuple[Rule, Call, Replace]] = []
     for call in graph.nodes:
@@ -64,29 +64,31 @@ def _rewritten(graph: LoweredGraph, target: Target, rules: Round) -> LoweredGrap
                 continue
             answer = rule.match(call, target)
             if isinstance(answer, Replace):
-                answer = _reason(answer, taken, target) or answer
+                answer = _reason(answer, replaced, target) or answer
             if isinstance(answer, str):
                 declined.append(Declined(rule.name, answer, call.origin))
             elif isinstance(answer, Replace):
-                taken.update(answer.nodes)
+                replaced.update(answer.nodes)
                 found.append((rule, call, answer))
-    nodes, circle = _with(graph, found)
-    while circle:
-        last = max(k for k, (_, _, answer) in enumerate(found) if not set(answer.instead).isdisjoint(circle))
+    nodes, cycle = _with_replacements(graph, found)
+    while cycle:
+        last = max(k for k, (_, _, answer) in enumerate(found) if not set(answer.instead).isdisjoint(cycle))
         rule, call, _ = found.pop(last)
         declined.append(Declined(rule.name, "its operands depend on its results", call.origin))
-        nodes, circle = _with(graph, found)
+        nodes, cycle = _with_replacements(graph, found)
     return remove_dead(replace(graph, nodes=nodes, declined=declined)) if found or declined else graph
 
 
-def _with(graph: LoweredGraph, found: Sequence[tuple[Rule, Call, Replace]]) -> tuple[list[Node], Collection[Node]]:
+def _with_replacements(
+    graph: LoweredGraph, found: Sequence[tuple[Rule, Call, Replace]]
+) -> tuple[list[Node], Collection[Node]]:
     """Returns the nodes of the graph with these replacements, in order, and the nodes of a cycle that the replacements cause."""
     position = {node: place for place, node in enumerate(graph.nodes)}
-    instead = {max(it.nodes, key=position.__getitem__): it.instead for _, _, it in found}
-    for node in (*graph.nodes, *(it for them in instead.values() for it in them)):
+    replacements = {max(it.nodes, key=position.__getitem__): it.instead for _, _, it in found}
+    for node in (*graph.nodes, *(it for them in replacements.values() for it in them)):
         for tensor in node.outputs:
             tensor.producer = node
     if not found:
         return graph.nodes, ()
-    nodes = [it for node in graph.nodes for it in instead.get(node, (node,))]
+    nodes = [it for node in graph.nodes for it in replacements.get(node, (node,))]
     return in_order([node for node in nodes if any(tensor.producer is node for tensor in node.outputs)])

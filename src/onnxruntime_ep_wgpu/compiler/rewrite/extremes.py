@@ -22,14 +22,14 @@ def extremes(call: Call, target: Target) -> MatchResult:
     for other in read.view.tensor.users:
         if not isinstance(other, Call) or other.template != "reduce" or other.operands["x"] != read:
             continue
-        found, combine = other.results["y"], other.functions["combine"]
+        reduced, combine = other.results["y"], other.functions["combine"]
         if combine.expression != _COMBINES[better.expression]:
             continue
-        if found.tensor.shape != write.tensor.shape or found.groups != write.groups:
+        if reduced.tensor.shape != write.tensor.shape or reduced.groups != write.groups:
             continue
         both = replace(
             call,
-            results={"y": replace(write, also=(found.tensor,))},
+            results={"y": replace(write, also=(reduced.tensor,))},
             functions={**call.functions, **other.functions},
             constants={**call.constants, "EXTREMES": True, "ALIKE": other.constants["TOGETHER"]},
             origin=origin_of((other, call)),

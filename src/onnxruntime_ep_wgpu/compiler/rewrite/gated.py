@@ -31,7 +31,7 @@ def gated(call: Call, target: Target) -> MatchResult:
     views = [it for it in node.reads if not it.tensor.is_literal]
     images = [it for it in views if in_step(node, it)]
     gates = [it for it in views if it not in images]
-    if len(images) != 1 or not any(_is_made_of(it.tensor, images[0].tensor) for it in gates):
+    if len(images) != 1 or not any(_depends_on(it.tensor, images[0].tensor) for it in gates):
         return None
     if tensor.is_stored or tensor.users != [call]:
         return "the scaled image has another reader"
@@ -47,14 +47,14 @@ def gated(call: Call, target: Target) -> MatchResult:
     return Replace((node, call), (inline, replace(call, operands={**call.operands, "a": scaled})))
 
 
-def _is_made_of(tensor: Tensor, source: Tensor) -> bool:
+def _depends_on(tensor: Tensor, source: Tensor) -> bool:
     """Returns whether a tensor depends on `source` through a few nodes."""
     pending, seen = [tensor], {tensor}
     for _ in range(MOST_BEFORE):
         if not pending:
             return False
-        made_by = pending.pop().producer
-        before = [] if made_by is None else [it.tensor for it in made_by.reads]
+        producer = pending.pop().producer
+        before = [] if producer is None else [it.tensor for it in producer.reads]
         if source in before:
             return True
         pending += [it for it in before if it not in seen]

@@ -133,19 +133,19 @@ class _Search:
         return [parse(it.strip()) for it in text.split("|")] if text else []
 
     def _named(self, name: str, tensor: Tensor, found: Found) -> Iterator[Found]:
-        narrow, casts = self._narrow(tensor)
+        narrow, casts = self._without_casts(tensor)
         if found.tensors.get(name, narrow) is not narrow:
             self._fail(name)
             return
         known = name in found.tensors or name not in self.pattern.parts
-        them = [[found]] if known else [self._tensor(it, narrow, found) for it in self._alternatives(name)]
-        for then in chain.from_iterable(them):
-            yield replace(then, tensors={**then.tensors, name: narrow}).behind(*casts)
+        candidates = [[found]] if known else [self._tensor(it, narrow, found) for it in self._alternatives(name)]
+        for extended in chain.from_iterable(candidates):
+            yield replace(extended, tensors={**extended.tensors, name: narrow}).behind(*casts)
 
     def _fail(self, name: str) -> None:
         self.failed = self.failed or name
 
-    def _narrow(self, tensor: Tensor) -> tuple[Tensor, list[Map]]:
+    def _without_casts(self, tensor: Tensor) -> tuple[Tensor, list[Map]]:
         """Returns a tensor before conversions to f32, which its reader applies on load, and the conversions of per-row numbers."""
         casts: list[Map] = []
         while isinstance(node := tensor.producer, Map) and node.expression in _CASTS:
@@ -157,19 +157,19 @@ class _Search:
         return tensor, casts
 
     def _tensor(self, it: ast.expr, tensor: Tensor, found: Found) -> Iterator[Found]:
-        node = self._narrow(tensor)[0].producer
+        node = self._without_casts(tensor)[0].producer
         if isinstance(it, ast.Name):
             yield from self._named(it.id, tensor, found)
         elif isinstance(it, ast.Call) and ast.unparse(it.func).startswith("row_"):
             of = RowReduction.of(node)
             if of is not None and (of.kind, of.kept) == (ast.unparse(it.func), self.rows.kept):
-                yield from (then.behind(of.call) for then in self._tensor(it.args[0], of.source, found))
+                yield from (extended.behind(of.call) for extended in self._tensor(it.args[0], of.source, found))
         elif isinstance(node, Map) and node.is_pointwise and node.expression:
-            yield from (then.behind(node) for then in self._expression(it, node, parse(node.expression), found))
+            yield from (extended.behind(node) for extended in self._expression(it, node, parse(node.expression), found))
 
     def _expression(self, it: ast.expr, node: Map, of: ast.expr, found: Found) -> Iterator[Found]:
         """Yields matches of `it` with a part `of` the expression of a map."""
-        (kind, ours), (same, theirs) = _opened(it), _opened(of)
+        (kind, ours), (same, theirs) = _kind_and_operands(it), _kind_and_operands(of)
         if same == "f32":
             yield from self._expression(it, node, theirs[0], found)
         elif isinstance(of, ast.Name) and of.id in node.operands:
@@ -182,12 +182,12 @@ class _Search:
             for order in orders:
                 yield from self._all(order, node, theirs, found)
 
-    def _all(self, those: Sequence[ast.expr], node: Map, of: Sequence[ast.expr], found: Found) -> Iterator[Found]:
-        if not those:
+    def _all(self, patterns: Sequence[ast.expr], node: Map, of: Sequence[ast.expr], found: Found) -> Iterator[Found]:
+        if not patterns:
             yield found
             return
-        for then in self._expression(those[-1], node, of[-1], found):
-            yield from self._all(those[:-1], node, of[:-1], then)
+        for extended in self._expression(patterns[-1], node, of[-1], found):
+            yield from self._all(patterns[:-1], node, of[:-1], extended)
 
     def _operand(self, it: ast.expr, view: View, node: Map, found: Found) -> Iterator[Found]:
         number, name = literal(view), it.id if isinstance(it, ast.Name) else ""
@@ -203,7 +203,7 @@ class _Search:
             self._fail(name)
 
 
-def _opened(it: ast.expr) -> tuple[str, list[ast.expr]]:
+def _kind_and_operands(it: ast.expr) -> tuple[str, list[ast.expr]]:
     """Returns the kind of an expression (its function, operators or number) and its operands."""
     if isinstance(it, ast.Call):
         return ast.unparse(it.func), it.args

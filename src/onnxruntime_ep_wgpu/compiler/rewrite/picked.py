@@ -28,14 +28,14 @@ def picked(call: Call, target: Target) -> MatchResult:
         return None
     if elements_per_word(tensor.dtype, target) > 1 or any(is_large(view.tensor, target) for view in node.reads):
         return None  # invocations would share a word, or one binding could not hold a table
-    before = {it.output: it for it in map(_narrowing, node.operands.values()) if it is not None}
+    before = {it.output: it for it in map(_index_conversion, node.operands.values()) if it is not None}
     copies = {tensor: _inline(it) for tensor, it in before.items()}
     copy = _inline(node)
-    copy.operands = {name: _reading(it, copies) for name, it in node.operands.items()}
+    copy.operands = {name: _redirected(it, copies) for name, it in node.operands.items()}
     others = tensor.users != [call] or tensor.is_stored
     norm = replace(
         call,
-        operands={**call.operands, "x": _reading(read, {tensor: copy})},
+        operands={**call.operands, "x": _redirected(read, {tensor: copy})},
         results={**call.results, "y": replace(write, also=(tensor,))} if others else call.results,
         constants={**call.constants, "KEEPS": others},
         origin=origin_of((node, call)),
@@ -43,7 +43,7 @@ def picked(call: Call, target: Target) -> MatchResult:
     return Replace((*before.values(), node, call), (*copies.values(), copy, norm))
 
 
-def _narrowing(read: Read) -> Map | None:
+def _index_conversion(read: Read) -> Map | None:
     """Returns the map that converts indices for this reader only. Repeating it at each of several reads costs nothing extra."""
     node = read.view.tensor.producer
     if not isinstance(node, Map) or len(node.output.users) != 1 or node.output.is_stored:
@@ -55,10 +55,10 @@ def _inline(node: Map) -> Map:
     return replace(node, output=Tensor(node.output.dtype, node.output.shape), operands=dict(node.operands), inline=True)
 
 
-def _reading(read: Read, instead: Mapping[Tensor, Map]) -> Read:
+def _redirected(read: Read, copies: Mapping[Tensor, Map]) -> Read:
     """Returns the read with its tensor replaced by the result of a copy."""
-    made = instead.get(read.view.tensor)
-    return read if made is None else replace(read, view=replace(read.view, tensor=made.output))
+    copy = copies.get(read.view.tensor)
+    return read if copy is None else replace(read, view=replace(read.view, tensor=copy.output))
 
 
 PICKED = Rule("picked", "layer_norm", picked)

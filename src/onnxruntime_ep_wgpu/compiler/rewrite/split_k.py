@@ -49,7 +49,7 @@ def split_k(call: Call, target: Target) -> MatchResult:
         parameters={**call.parameters, "part_k": -(-k // (splits * step)) * step, "batches": batch},
     )
     rank = (len(result.tensor.shape),)
-    reads = {f"x{at}": Read(_at(sums, at), rank) for at in range(splits)}
+    reads = {f"x{at}": Read(_partial_sum(sums, at), rank) for at in range(splits)}
     total = Map(result.tensor, reads, expression=" + ".join(reads), cost=splits - 1, origin=call.origin)
     return Replace((call,), (many, total))
 
@@ -60,7 +60,7 @@ def _step(variant: Variant) -> int:
     return int(constants["SLICES"]) * int(constants["TILE_K"])
 
 
-def _at(sums: Tensor, split: int) -> View:
+def _partial_sum(sums: Tensor, split: int) -> View:
     """Returns one of the partial sums."""
     view = View.of(sums).slice(0, split, 1, 1)
     assert view is not None  # a view of a whole tensor

@@ -59,7 +59,7 @@ def squeeze_excite(call: Call, target: Target) -> MatchResult:
                 for before in chains_back(first.x.view.tensor, ("reduce",)):
                     block = _Block(first, second, between, before)
                     if block.matches:
-                        return block.reason() or block.answer(target)
+                        return block.reason() or block.replacement(target)
     return None
 
 
@@ -70,21 +70,21 @@ def _with_weights(call: Call) -> Iterator[_Product]:
     """
     result, left, right = call.results["y"], factor(call, "a"), factor(call, "b")
     batch, m, n = result.groups
-    weights = _without(right, batch)
+    weights = _without_batch(right, batch)
     if weights is not None:
         x = Read(left.view, (batch + m, 0, left.groups[2]), vector=True)
         exchange = exchanged(weights)
         yield _Product(
             call, x, replace(exchange, groups=exchange.groups[1:]), Write(result.tensor, (batch + m, n), vector=True)
         )
-    weights = _without(left, batch)
+    weights = _without_batch(left, batch)
     if weights is not None and all(extent == 1 for extent in right.extents[2]):
         x = Read(right.view, (batch, 0, right.view.rank - batch), vector=True)
         y = Write(result.tensor, (batch, m + n), vector=True)
         yield _Product(call, x, replace(weights, groups=weights.groups[1:], reuse=True, vector=True), y)
 
 
-def _without(read: Read, batch: int) -> Read | None:
+def _without_batch(read: Read, batch: int) -> Read | None:
     """Returns an operand (batch, ...) without its batch, if it is the same for the whole batch."""
     view = read.view
     if any(factor.stride != 0 for axis in view.axes[:batch] for factor in axis):
@@ -122,9 +122,9 @@ class _Block:
             return "the weights are not constant"
         if any(it.results["y"].tensor.dtype.compute != "f32" for it in (self.first.call, self.second.call)):
             return "the products are not of floats"
-        return _wrong(self.hidden)
+        return _inner_obstacle(self.hidden)
 
-    def answer(self, target: Target) -> MatchResult:
+    def replacement(self, target: Target) -> MatchResult:
         depth, hidden, columns = self.first.depth, self.second.depth, self.second.columns
         assert isinstance(depth, int) and isinstance(hidden, int) and isinstance(columns, int)
         shape, image = ExcitationShape(self.first.rows, depth, hidden, columns), self._image()
@@ -156,7 +156,7 @@ class _Block:
                 "x": replace(x, reuse=form.splits > 1),
                 "w0": self.first.weights,
                 "w1": self.second.weights,
-                **{name: read for of, it in inner.items() for name, read in _beside(of, it)},
+                **{name: read for of, it in inner.items() for name, read in _inner_operands(of, it)},
             },
             {"y": self.second.y},
             (form.variant(shape),),
@@ -183,7 +183,7 @@ class _Block:
 
     def _image(self) -> Read | None:
         """Returns the summed tensor by (row, position, element), or None if the kernel cannot sum it."""
-        functions, read = self.reduction.functions, _unconverted(self.reduction.operands["x"])
+        functions, read = self.reduction.functions, _before_conversion(self.reduction.operands["x"])
         sums = [functions[name].expression for name in ("identity", "prepare", "combine")] == ["-0.0", "x", "x + y"]
         if not sums or functions["combine"].result != "f32" or self.before.other_readers(self.first.call):
             return None
@@ -194,12 +194,12 @@ class _Block:
         order = (*range(rows), *range(kept, kept + reduced), *range(rows, kept))
         image = Read(read.view.permute(order), (rows, reduced, kept - rows), vector=True)
         channels = coalesce([it for axis in image.view.axes[rows + reduced :] for it in axis])
-        if not channels or channels[-1].stride != 1 or _wrong(self._averaged(image)) is not None:
+        if not channels or channels[-1].stride != 1 or _inner_obstacle(self._averaged(image)) is not None:
             return None
         return image
 
 
-def _unconverted(read: Read) -> Read:
+def _before_conversion(read: Read) -> Read:
     """Returns an operand of narrow floats as it is in memory. A load converts it, and can load four elements."""
     view, node = read.view, read.view.tensor.producer
     if isinstance(node, Map) and node.expression in ("x", "f32(x)"):
@@ -209,7 +209,7 @@ def _unconverted(read: Read) -> Read:
     return read
 
 
-def _wrong(inner: Inner) -> str | None:
+def _inner_obstacle(inner: Inner) -> str | None:
     """Returns why these maps cannot become inner maps of the kernel, or None."""
     inside = {inner.source, *(it.output for it in inner.maps)}
     if any(view.tensor in inside and not in_step(it, view) for it in inner.maps for view in it.reads):
@@ -221,7 +221,7 @@ def _wrong(inner: Inner) -> str | None:
     return None
 
 
-def _beside(name: str, inner: Inner) -> Iterator[tuple[str, Read]]:
+def _inner_operands(name: str, inner: Inner) -> Iterator[tuple[str, Read]]:
     """Yields the other operands of the inner maps. Elements of a smaller tensor are read repeatedly."""
     for at, view in enumerate(dict.fromkeys(inner.operands)):
         yield f"{name}{at}", Read(view, (view.rank,), reuse=view.size != view.tensor.size)

@@ -13,7 +13,7 @@ With minus infinity the last condition always holds. With the lowest number of a
 magnitude:
 
 - Scores in f16 satisfy it if the model scales a product in f16 down, and not if it scales queries and keys.
-- Scores in f32 are assumed to satisfy it (`_MOST`).
+- Scores in f32 are assumed to satisfy it (`_ASSUMED_BOUND`).
 
 A hidden score that is NaN or infinite is ignored, although its sum with the mask may be NaN. Operators with bounds for visible
 keys do not load the others either. The purpose of a mask is that later tokens do not affect a result.
@@ -36,7 +36,7 @@ from .band import Band, band_of
 from .between import CASTS, literal
 from .rule import MatchResult, Replace, Rule
 
-_MOST = 2.0**126
+_ASSUMED_BOUND = 2.0**126
 """The assumed bound of f32 scores: a quarter of the largest number. Beyond it, the order of summation decides whether a product
 overflows."""
 _UNROUNDED = 0.99  # of a difference between numbers rounded to any type
@@ -91,7 +91,7 @@ def unmasked(inner: Inner, queries: Dim, keys: Dim, *, keys_first: bool) -> Unma
         if mask is None:
             continue
         found = _band(mask, queries, keys, keys_first) or _NO_BAND
-        reason = found if isinstance(found, str) else _too_close(mask, found[1], inner)
+        reason = found if isinstance(found, str) else _visibility_risk(mask, found[1], inner)
         if reason is None and not isinstance(found, str):
             same = Map(node.output, {"x": node.operands[mask.scores]}, expression="x", origin=node.origin)
             maps = tuple(same if it is node else it for it in inner.maps)
@@ -162,20 +162,20 @@ def _band(mask: _Mask, queries: int, keys: int, keys_first: bool) -> tuple[Band,
     return found[0], mask.instead
 
 
-def _too_close(mask: _Mask, hidden: float, inner: Inner) -> str | None:
+def _visibility_risk(mask: _Mask, hidden: float, inner: Inner) -> str | None:
     """Returns why a hidden score may have a weight, or None."""
-    changed = _changed_behind(mask, hidden, inner)
+    changed = _changed_after_mask(mask, hidden, inner)
     if changed is not None or hidden == -math.inf:
         return changed
     limit = _limits(inner).get(mask.node.operands[mask.scores].view.tensor, math.inf)
     largest = (2 if mask.instead is None else 1) * limit
     if largest <= -hidden * _UNROUNDED - _NO_WEIGHT:
         return None
-    how = "adds" if mask.instead is None else "has"
-    return f"scores of up to {limit:.3g} may have weights where its mask {how} {hidden:.6g}"
+    verb = "adds" if mask.instead is None else "has"
+    return f"scores of up to {limit:.3g} may have weights where its mask {verb} {hidden:.6g}"
 
 
-def _changed_behind(mask: _Mask, hidden: float, inner: Inner) -> str | None:
+def _changed_after_mask(mask: _Mask, hidden: float, inner: Inner) -> str | None:
     """Returns why a hidden score may be visible at the softmax, or None. Casts may follow, and sums that preserve infinity."""
     tensor, inside = mask.node.output, _inside(inner)
     while tensor is not inner.result:
@@ -191,16 +191,16 @@ def _changed_behind(mask: _Mask, hidden: float, inner: Inner) -> str | None:
 
 def _limits(inner: Inner) -> Mapping[Tensor, float]:
     """Returns known upper bounds of the magnitude of finite scores at each step. Added values may be as low as a mask."""
-    limits = {inner.source: _most(inner.source.dtype)}
+    limits = {inner.source: _largest_magnitude(inner.source.dtype)}
     for node in inner.maps:
         limit = _limit(node, limits)
         if limit is not None:
-            limits[node.output] = min(limit, _most(node.output.dtype))
+            limits[node.output] = min(limit, _largest_magnitude(node.output.dtype))
     return limits
 
 
-def _most(dtype: DType) -> float:
-    return min(dtype.largest, _MOST)
+def _largest_magnitude(dtype: DType) -> float:
+    return min(dtype.largest, _ASSUMED_BOUND)
 
 
 def _limit(node: Map, limits: Mapping[Tensor, float]) -> float | None:

@@ -35,13 +35,13 @@ from .squeeze import ExcitationShape, GatedRows, SqueezeExcite
 
 WIDEST_HEAD = max(it.widest for it in map(parameters_of, GPU) if isinstance(it, FlashTile))
 Form = TypeVar("Form", bound=Parameters)
-_noted: ContextVar[set[str] | None] = ContextVar("noted", default=None)
+_recorder: ContextVar[set[str] | None] = ContextVar("noted", default=None)
 _ORDER = {kernel: at for at, kernel in enumerate(dict.fromkeys(it.kernel for it in (*GPU, *SWIFTSHADER, *SOFTWARE)))}
 """The order in which kernels are tried: those for some shapes come before those for all shapes."""
 
 
 @lru_cache(256)
-def _tried(
+def _candidates(
     choices: Choices, software: bool, invocations: int, workgroup_bytes: int, form: type[Form], dtype: str
 ) -> tuple[tuple[Choice, Form], ...]:
     """Returns the choices for kernels of this form and elements of this type that fit the workgroup limits.
@@ -63,11 +63,11 @@ def _tried(
 def noting_kernels() -> Iterator[set[str]]:
     """Yields the set of kernels for which a form is chosen during the `with`, on this thread."""
     found: set[str] = set()
-    token = _noted.set(found)
+    token = _recorder.set(found)
     try:
         yield found
     finally:
-        _noted.reset(token)
+        _recorder.reset(token)
 
 
 def _chosen(
@@ -77,9 +77,9 @@ def _chosen(
     most = target.max_invocations, target.max_workgroup_storage
     label, shape = dtype.label if dtype else "", tuple(sizes.items())
     found = _guarded(target.tuning, target.software, *most, form, label, shape)  # type: ignore[arg-type]  # types are hashable
-    noted = _noted.get()
-    if noted is not None:
-        noted.update(it.kernel for _, it in found)
+    recorder = _recorder.get()
+    if recorder is not None:
+        recorder.update(it.kernel for _, it in found)
     return found
 
 
@@ -97,8 +97,8 @@ def _guarded(
     as the rest of lowering a product."""
     sizes = dict(shape)
     found: list[tuple[Dim, Form]] = []
-    tried = _tried(choices, software, invocations, workgroup_bytes, form, dtype)  # type: ignore[arg-type]  # as above
-    for choice, parameters in tried:
+    candidates = _candidates(choices, software, invocations, workgroup_bytes, form, dtype)  # type: ignore[arg-type]  # as above
+    for choice, parameters in candidates:
         guard = _guard((*parameters.bounds, *choice.bounds), {**sizes, **parameters.quantities(sizes)})
         if guard == 0 or any(guard == earlier for earlier, _ in found):
             continue

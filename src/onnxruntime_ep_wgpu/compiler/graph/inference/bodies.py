@@ -58,7 +58,7 @@ def _branches(run: Run, branch: str | None) -> Solved | None:
 
 def _loop(initial: Sequence[ValueInfo], run: Run) -> Solved | None:
     states = _CONDITION, *initial
-    found = _kept(states, lambda assumed: run("body", (_COUNTER, *assumed)))
+    found = _fixed_point(states, lambda assumed: run("body", (_COUNTER, *assumed)))
     if found is None:
         return None
     assumed, made = found
@@ -70,8 +70,8 @@ def _scan(node: ir.Node, operands: Sequence[ValueInfo], run: Run) -> Solved | No
     count = len(operands) - node.attributes["num_scan_inputs"].as_int()
     initial, sequences = operands[:count], operands[count:]
     axes = axes_of(node, "scan_input_axes", len(sequences))
-    slices = [_without(it, axis) for it, axis in zip(sequences, axes, strict=True)]
-    found = _kept(initial, lambda assumed: run("body", (*assumed, *slices)))
+    slices = [_without_axis(it, axis) for it, axis in zip(sequences, axes, strict=True)]
+    found = _fixed_point(initial, lambda assumed: run("body", (*assumed, *slices)))
     if found is None:
         return None
     assumed, made = found
@@ -80,7 +80,7 @@ def _scan(node: ir.Node, operands: Sequence[ValueInfo], run: Run) -> Solved | No
     return Solved([*assumed, *(_stacked(it, axis) for it, axis in outputs)], (*assumed, *slices))
 
 
-def _kept(
+def _fixed_point(
     initial: Sequence[ValueInfo], run: Callable[[Sequence[ValueInfo]], Sequence[ValueInfo] | None]
 ) -> tuple[Sequence[ValueInfo], Sequence[ValueInfo]] | None:
     """Returns what holds for the states in all iterations, and the results of the body, the states first."""
@@ -107,7 +107,7 @@ def axes_of(node: ir.Node, name: str, count: int) -> Sequence[int]:
     return axes if len(axes) == count else [0] * count
 
 
-def _without(info: ValueInfo, axis: int) -> ValueInfo:
+def _without_axis(info: ValueInfo, axis: int) -> ValueInfo:
     shape = info.shape
     if shape is None or not -len(shape) <= axis < len(shape):
         return ValueInfo(info.dtype)

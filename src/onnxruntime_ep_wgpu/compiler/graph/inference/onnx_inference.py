@@ -61,7 +61,7 @@ def results(
             ir_version=onnx.IR_VERSION,
         )
     except _REFUSALS as error:
-        raise Refused(_words(error)) from error
+        raise Refused(_first_line(error)) from error
 
 
 def refusal(node: ir.Node, opsets: Mapping[str, int]) -> str | None:
@@ -73,7 +73,7 @@ def refusal(node: ir.Node, opsets: Mapping[str, int]) -> str | None:
     try:
         checker.check_node(_proto(node), context)
     except _REFUSALS as error:
-        return _words(error)
+        return _first_line(error)
     return None
 
 
@@ -82,7 +82,7 @@ def _proto(node: ir.Node) -> onnx.NodeProto:
     return proto
 
 
-def _words(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
