@@ -73,9 +73,9 @@ class Accessors:
             return self._literal(tensor)
         at = position.through(view)
         if at is None:
-            return self._together([self._at(tensor, lane) for lane in position.lanes(view)])
+            return self._combined([self._at(tensor, lane) for lane in position.lanes(view)])
         if at.width == 4 and not self._has_vectors(tensor, at):
-            four = self._together([self._at(tensor, lane) for lane in at.lanes()])
+            four = self._combined([self._at(tensor, lane) for lane in at.lanes()])
             at.scope.known[tensor, at] = replace(four, text=at.scope.let("v", four.text))
         return self._at(tensor, at)
 
@@ -106,7 +106,7 @@ class Accessors:
         kinds = {tensor.dtype.compute, *(view.dtype.compute for view in node.reads)}
         return node.is_pointwise and not kinds & set(WIDE) and not names_in(node.expression) & set(WIDE)
 
-    def _together(self, elements: Sequence[TypedValue]) -> TypedValue:
+    def _combined(self, elements: Sequence[TypedValue]) -> TypedValue:
         kind = elements[0].kind
         if all(element == elements[0] for element in elements):
             return elements[0]
@@ -126,10 +126,10 @@ class Accessors:
     def _computed(self, node: Map, at: Position) -> TypedValue:
         if node.is_pointwise:
             value = self._pointwise(node, at)
-            return value if node.expression == "x" else _wrapped(value, node.output.dtype)
+            return value if node.expression == "x" else _as_narrow(value, node.output.dtype)
         coordinates = ", ".join(at.coordinates(split_groups(node.output.shape, node.groups)))
         value = TypedValue(f"{self._function(node)}({coordinates})", node.output.dtype.compute or "")
-        return _wrapped(value, node.output.dtype)
+        return _as_narrow(value, node.output.dtype)
 
     def _pointwise(self, node: Map, at: Position) -> TypedValue:
         mentioned = names_in(node.expression)
@@ -223,10 +223,12 @@ class Accessors:
         vector = f"vec4<{self._type(read.view.tensor)}>"
         position = self._position(read)
         if (tensor := read.view.tensor) in self.vectors and read.loads_vectors:
-            at = self._shown(position, read.view)
+            at = self._position_in_tensor(position, read.view)
             result = f"{vector}({self.loaded4(self.bind(tensor), tensor, at)})"
         elif (node := self.maps.get(read.view.tensor)) and node.neighbours and read.loads_vectors:
-            places = self._shown(position, read.view).coordinates(split_groups(node.output.shape, node.groups))
+            places = self._position_in_tensor(position, read.view).coordinates(
+                split_groups(node.output.shape, node.groups)
+            )
             result = f"{self._function(node, 4)}({', '.join(places)})"
         elif self._calculates_vectors(read):
             position = self._position(read, 4)
@@ -238,9 +240,9 @@ class Accessors:
             result = f"{vector}({', '.join(calls)})"
         lines = [*position.scope.lines, f"return {result};"]
         self.functions[f"{name}4"] = fn(f"{name}4", _parameters(read), lines, vector)
-        self._in_two_steps(name, read, vector)
+        self._split_accessor(name, read, vector)
 
-    def _in_two_steps(self, name: str, read: Read, vector: str) -> None:
+    def _split_accessor(self, name: str, read: Read, vector: str) -> None:
         """Declares `<name>4_words(a, b, ...)` and `<name>4_of(words)`, the two steps of `<name>4`.
 
         A value that is loaded early then stays in its memory format, which takes fewer registers. The compiler waits for the load
@@ -248,7 +250,7 @@ class Accessors:
         """
         tensor, position = read.view.tensor, self._position(read)
         if tensor in self.vectors and read.loads_vectors and (together := self.lanes(tensor.dtype)) <= 2:
-            at = self._shown(position, read.view)
+            at = self._position_in_tensor(position, read.view)
             loaded = self.word(self.bind(tensor), f"{at.number} >> 2u")
             kind = "vec2<u32>" if together == 2 else "vec4<f16>" if tensor.dtype is DType.FLOAT16 else vector
             value = unpack4("it", tensor.dtype) if together == 2 else f"{vector}(it)"
@@ -265,7 +267,7 @@ class Accessors:
         """
         tensor, position = read.view.tensor, self._position(read)
         if tensor in self.eights:
-            at = self._shown(position, read.view)
+            at = self._position_in_tensor(position, read.view)
             loaded, kind, value = self.word(self.bind(tensor), f"{at.number} >> 3u"), "vec4<u32>", "it"
         else:
             fours = self._fours(f"{name}4_words", read, 2)
@@ -284,17 +286,17 @@ class Accessors:
         windows = windows_of(read.view.tensor)
         image = bytes_of(windows.reads[0].tensor) if windows is not None else None
         if view is not None and view.tensor in self.eights:
-            at = self._shown(position, read.view)
+            at = self._position_in_tensor(position, read.view)
             loaded = self.word(self.bind(view.tensor), f"{at.number} >> 4u")
         elif windows is not None and image is not None and image.tensor in self.eights:
-            at = self._shown(position, read.view)
+            at = self._position_in_tensor(position, read.view)
             places = at.coordinates(split_groups(windows.output.shape, windows.groups))
             loaded, sign = f"{self._function(windows, 16)}({', '.join(places)})", _sign(image)
         else:
             loaded = f"vec4<u32>({self._fours(f'{name}4_bytes', read, 4)})"
             if view is not None and view.tensor in self.vectors and read.loads_vectors:
                 four = self._position(read)
-                word = self.word(self.bind(view.tensor), f"{self._shown(four, read.view).number} >> 2u")
+                word = self.word(self.bind(view.tensor), f"{self._position_in_tensor(four, read.view).number} >> 2u")
                 lines = [*four.scope.lines, f"return {word};"]
             else:
                 sign = ""
@@ -352,7 +354,7 @@ class Accessors:
         packed: PackedRun | None = None
         if node is not None and packed_run(read):
             packed = packed_run_of(
-                node, self._shown(position, read.view), read.run, self.scalars, self.element, self._word_of
+                node, self._position_in_tensor(position, read.view), read.run, self.scalars, self.element, self._word_of
             )
             words, loaded = f"{name}_words_t", packed.loaded
             self.functions[words] = f"struct {words} {{ {packed.members} }}"
@@ -380,7 +382,7 @@ class Accessors:
     def _word_of(self, tensor: Tensor, index: str) -> str:
         return self.word(self.bind(tensor), index)
 
-    def _shown(self, position: Position, view: View) -> Position:
+    def _position_in_tensor(self, position: Position, view: View) -> Position:
         at = position.through(view)
         assert at is not None  # holds for every position of one element
         return at
@@ -425,7 +427,7 @@ def substitute(text: str, marks: Mapping[str, str]) -> str:
     return re.sub(r"\$(\w+)", lambda m: marks[m[1]], text)
 
 
-def _wrapped(value: TypedValue, dtype: DType) -> TypedValue:
+def _as_narrow(value: TypedValue, dtype: DType) -> TypedValue:
     """Returns a value computed in 32 bits as the narrow integer it represents, so that fused operators see the stored value."""
     if not dtype.is_integer or dtype.bits >= 32:
         return value

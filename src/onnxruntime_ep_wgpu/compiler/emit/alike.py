@@ -114,14 +114,14 @@ _Part = Callable[[_Key, Any], Hashable]
 
 class _Kinds(dict[type, _Part]):
     def __missing__(self, kind: type) -> _Part:
-        self[kind] = found = _part(kind)
+        self[kind] = found = _key_function(kind)
         return found
 
 
 _KINDS = _Kinds()
 
 
-def _part(kind: type) -> _Part:
+def _key_function(kind: type) -> _Part:
     if kind in (float, bool):
         return lambda _, value: (kind, repr(value))  # 1, 1.0 and True are equal, and so are 0.0 and -0.0
     if kind in (tuple, list):

@@ -23,7 +23,7 @@ _RESULT = "returned"
 _CONSTANT = re.compile(rf"{_RESULT} = (?:[\w<>]+\()?-?[\w.]*\)?;")
 
 
-class _Tangled(Exception):
+class _NotRewritable(Exception):
     """A `return` is in a loop or a switch, or the code after it would be duplicated."""
 
 
@@ -38,7 +38,7 @@ def with_single_branches(code: str) -> str:
         return code
     try:
         lines = _Function().nested(_statements(function[3]))
-    except _Tangled:
+    except _NotRewritable:
         return code
     if function[2]:
         lines = [f"var {_RESULT}: {function[2]};", *lines, f"return {_RESULT};"]
@@ -63,12 +63,12 @@ class _Function:
                 return [*lines, *self.nested([*_statements(statement[1:-1]), *rest])]
             if not _is_if(statement):
                 if _RETURN.search(statement):
-                    raise _Tangled
+                    raise _NotRewritable
                 lines.append(statement)
             else:
                 parts, returns = _parts(statement), _RETURN.search(statement)
-                if returns and len(rest) > 1 and _followers(parts) > 1:
-                    raise _Tangled
+                if returns and len(rest) > 1 and _continuing_paths(parts) > 1:
+                    raise _NotRewritable
                 lines += self._chain(parts, rest if returns else [])
                 if returns:
                     break
@@ -78,8 +78,8 @@ class _Function:
         """Rewrites an `if`, its `else`s and the statements after it. The latter follow each branch that does not return."""
         (condition, block), *others = parts
         if not condition:
-            return self._followed(block, rest)
-        first = self._followed(block, rest)
+            return self._block_and_rest(block, rest)
+        first = self._block_and_rest(block, rest)
         second = self._chain(others, rest) if others else self.nested(rest)
         if not second:
             return [f"if {condition} {{", *_indented(first), "}"]
@@ -90,12 +90,12 @@ class _Function:
         lines = [f"let {name} = {condition};", f"if ({name}) {{", *_indented(first), "}"]
         return [*lines, f"if (!{name}) {{", *_indented(second), "}"]
 
-    def _followed(self, block: Sequence[str], rest: Sequence[str]) -> list[str]:
+    def _block_and_rest(self, block: Sequence[str], rest: Sequence[str]) -> list[str]:
         if _ends(block) or not rest:
             return self.nested(block)
         declared = set(_DECLARED.findall("\n".join(block)))
         if not declared.isdisjoint(_WORD.findall("\n".join(rest))):
-            raise _Tangled
+            raise _NotRewritable
         return self.nested([*block, *rest])
 
 
@@ -107,7 +107,7 @@ def _is_if(statement: str) -> bool:
     return re.match(r"if\b", statement) is not None
 
 
-def _followers(parts: list[tuple[str, list[str]]]) -> int:
+def _continuing_paths(parts: list[tuple[str, list[str]]]) -> int:
     """Returns how many paths through an `if` continue after it."""
     return sum(not _ends(block) for _, block in parts) + (parts[-1][0] != "")
 

@@ -109,7 +109,7 @@ def _vectors_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
         t
         for r in call.operands.values()
         if r.vector
-        for t in _packed(w, r.view.tensor) | _together(w, r) | _scaled(w, r)
+        for t in _packed_vectors(w, r.view.tensor) | _neighbour_vectors(w, r) | _scaled_vectors(w, r)
     }
     written = [tensor for it in call.results.values() if it.in_fours for tensor in (it.tensor, *it.also)]
     behind = [node for node in w.fused.values() if any(w.follows(node.output, it) for it in written)]
@@ -142,7 +142,7 @@ def _eights_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
     return frozenset(it for it in loaded if not w.placement.ranges[it])
 
 
-def _packed(w: Writer, tensor: Tensor) -> set[Tensor]:
+def _packed_vectors(w: Writer, tensor: Tensor) -> set[Tensor]:
     """Returns what an inlined map of narrow integers reads four elements at a time.
 
     These are the integers, as parts of words, and their scales if four neighbours have one each.
@@ -155,7 +155,7 @@ def _packed(w: Writer, tensor: Tensor) -> set[Tensor]:
     return narrow | {v.tensor for v in views if narrow and _shows_fours(w, v)}
 
 
-def _together(w: Writer, read: Read) -> set[Tensor]:
+def _neighbour_vectors(w: Writer, read: Read) -> set[Tensor]:
     """Returns what an inlined map reads as four `neighbours` at a time."""
     node = w.fused.get(read.view.tensor)
     if node is None or not node.neighbours or not read.loads_vectors:
@@ -164,7 +164,7 @@ def _together(w: Writer, read: Read) -> set[Tensor]:
     return {it.view.tensor for it in reads if w.lanes(it.view.dtype) == 1 and it.view.dtype.compute == "f32"}
 
 
-def _scaled(w: Writer, read: Read) -> set[Tensor]:
+def _scaled_vectors(w: Writer, read: Read) -> set[Tensor]:
     """Returns what an inlined map of floats reads four elements at a time, if that is possible for all of its operands."""
     node = w.fused.get(read.view.tensor)
     if node is None or not (node.inline and node.is_pointwise and read.loads_vectors):
@@ -187,13 +187,13 @@ def _put(w: Writer, name: str, write: Write) -> str:
     tensor = write.tensor
     position = _position(w, tensor.shape, write.groups)
     scope = position.scope
-    _know(write, position)
+    _register_values(write, position)
     stores = []
     for target in w.group.stores:
         if any(w.follows(target, it) for it in (tensor, *write.also)):
             value = w.access.element(View.of(target), position)
             stores.append(w.store(target, position, value.text))
-    return _storing(w, f"{name}_put", write, 1, [*scope.lines, *stores])
+    return _store_function(w, f"{name}_put", write, 1, [*scope.lines, *stores])
 
 
 def _max(w: Writer, name: str, write: Write) -> str:
@@ -201,7 +201,7 @@ def _max(w: Writer, name: str, write: Write) -> str:
     position = _position(w, write.tensor.shape, write.groups)
     index = w.place(write.tensor, position).number
     stored = w.raise_word(w.bindings[write.tensor.memory], index, "value")
-    return _storing(w, f"{name}_max", write, 1, [*position.scope.lines, stored])
+    return _store_function(w, f"{name}_max", write, 1, [*position.scope.lines, stored])
 
 
 def _put4(w: Writer, name: str, write: Write) -> str:
@@ -214,9 +214,9 @@ def _put4(w: Writer, name: str, write: Write) -> str:
         values = [f"{value}[e]" for value in _values(write)]
         call = f"{name}_put({', '.join([*outer, f'{last} + e', *values])});"
         lines = [f"for (var e = 0u; e < 4u; e++) {{ {inside} {{ {call} }} }}"]
-        return _storing(w, f"{name}_put4", write, 4, lines)
+        return _store_function(w, f"{name}_put4", write, 4, lines)
     position = _position(w, tensor.shape, write.groups, 4)
-    _know(write, position)
+    _register_values(write, position)
     followed = [t for t in w.group.stores if any(w.follows(t, it) for it in (tensor, *write.also))]
     stores = [x for t in followed for x in w.store4(t, position)]
     if write.squares:
@@ -224,7 +224,7 @@ def _put4(w: Writer, name: str, write: Write) -> str:
         value = w.scalars.spread(w.access.element(View.of(source), position))
         four = position.scope.let("v", value.text)
         stores.append(w.set_word(w.bindings[squares], f"{position.number} >> 2u", f"dot({four}, {four})"))
-    return _storing(w, f"{name}_put4", write, 4, [*position.scope.lines, *stores])
+    return _store_function(w, f"{name}_put4", write, 4, [*position.scope.lines, *stores])
 
 
 def _values(write: Write) -> list[str]:
@@ -232,13 +232,13 @@ def _values(write: Write) -> list[str]:
     return ["value", *(f"value{k}" for k in range(1, 1 + len(write.also)))]
 
 
-def _know(write: Write, position: Position) -> None:
+def _register_values(write: Write, position: Position) -> None:
     """Registers the parameters of a store accessor as known elements."""
     for name, tensor in zip(_values(write), (write.tensor, *write.also), strict=True):
         position.scope.known[tensor, position] = TypedValue(name, tensor.dtype.compute or "", position.width)
 
 
-def _storing(w: Writer, name: str, write: Write, width: int, lines: list[str]) -> str:
+def _store_function(w: Writer, name: str, write: Write, width: int, lines: list[str]) -> str:
     tensors = (write.tensor, *write.also)
     kinds = [w.scalars.type(it.dtype.compute or "", width) for it in tensors]
     values = [f"{value}: {kind}" for value, kind in zip(_values(write), kinds, strict=True)]

@@ -102,7 +102,7 @@ class Position:
         factors, offset = tuple(view.factors), view.offset
         if offset == 0 and (not factors or (len(factors) == 1 and factors[0].stride == 1)):
             return self
-        width = 1 if self.width == 1 else self._reach(factors, offset)
+        width = 1 if self.width == 1 else self._width_in_tensor(factors, offset)
         if width is None:
             return None
         if (factors, offset) not in self._shown:
@@ -148,7 +148,7 @@ class Position:
         self._shown[tuple(view.factors), view.offset] = at
         return at
 
-    def _reach(self, factors: Sequence[Factor], offset: Dim) -> int | None:
+    def _width_in_tensor(self, factors: Sequence[Factor], offset: Dim) -> int | None:
         """Returns how many neighbours the four elements are: 4, 1, or None."""
         is_four = self.scope.is_four
         if not factors:

@@ -83,7 +83,7 @@ class Scalars(Kinds):
             return f"{number}lu"
         return f"{number}li" if number != -(2**63) else "(-9223372036854775807li - 1li)"
 
-    def _calculated(self, function: Callable[..., Any], literals: Sequence[TypedValue]) -> TypedValue:
+    def _folded(self, function: Callable[..., Any], literals: Sequence[TypedValue]) -> TypedValue:
         """Returns the literal of a function of literals: floats rounded as on a device, integers wrapped."""
         kind = literals[0].kind
         of = {"f32": np.float32, DOUBLE: np.float64}.get(kind)
@@ -96,7 +96,7 @@ class Scalars(Kinds):
         kind = a.kind
         self.check_operator(operator, kind)
         if a.number is not None and b.number is not None:
-            return self._calculated(_ARITHMETIC[operator], [a, b])
+            return self._folded(_ARITHMETIC[operator], [a, b])
         if kind == WIDEST:
             return TypedValue(f"add_{kind}({a.text}, {b.text})", kind)
         if kind == DOUBLE:
@@ -154,7 +154,7 @@ class Scalars(Kinds):
     def negate(self, a: TypedValue) -> TypedValue:
         self.check_sign(a.kind)
         if a.number is not None:
-            return self._calculated(operators.neg, [a])
+            return self._folded(operators.neg, [a])
         if a.kind == DOUBLE:
             return self.function("neg", [a])
         if a.kind in LONG and self.pairs:
@@ -166,7 +166,7 @@ class Scalars(Kinds):
         """Returns the complement of all bits."""
         self.check_bits(a.kind)
         if a.number is not None:
-            return self._calculated(operators.invert, [a])
+            return self._folded(operators.invert, [a])
         return TypedValue(f"(~{a.text})", a.kind, a.width)
 
     def function(self, name: str, arguments: Sequence[TypedValue]) -> TypedValue:
@@ -177,7 +177,7 @@ class Scalars(Kinds):
         found = self.called(name, kind, len(arguments))
         full = vector(found.name) if width > 1 and not found.builtin else found.name
         if literals and found.builtin:
-            return self._calculated(_FUNCTIONS[name], literals)
+            return self._folded(_FUNCTIONS[name], literals)
         if literals and kind == "f32":
             # A driver that evaluates the function itself ignores the sign of a zero.
             arguments = [_hidden(literals[0]), *literals[1:]]

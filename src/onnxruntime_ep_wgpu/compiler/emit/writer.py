@@ -102,7 +102,9 @@ class Writer:
         name = f"{buffer}_word"
         if place := self._place(buffer, index):
             return place
-        self.access.functions[name] = fn(name, "i: u32", self._choice(buffer, "return {place};"), self._kind(buffer))
+        self.access.functions[name] = fn(
+            name, "i: u32", self._range_selection(buffer, "return {place};"), self._kind(buffer)
+        )
         return f"{name}({index})"
 
     def set_word(self, buffer: str, index: str, value: str) -> str:
@@ -118,7 +120,7 @@ class Writer:
         name."""
         if place := self._place(buffer, index):
             return text.format(place=place, value=value)
-        self.access.functions[name] = fn(name, f"i: u32, value: {kind}", self._choice(buffer, text))
+        self.access.functions[name] = fn(name, f"i: u32, value: {kind}", self._range_selection(buffer, text))
         return f"{name}({index}, {value});"
 
     def _place(self, buffer: str, index: str) -> str:
@@ -136,7 +138,7 @@ class Writer:
         """Returns the first word of a tensor in this dispatch."""
         return self.dim(REPETITION * (self.placement.part * tensor.dtype.bits // 8 // self._word_bytes(tensor)))
 
-    def _choice(self, buffer: str, statement: str) -> list[str]:
+    def _range_selection(self, buffer: str, statement: str) -> list[str]:
         """Returns `statement` for word `i`, in the range that contains it."""
         tensor = self._tensors[buffer]
         size, lines = self._word_bytes(tensor), []

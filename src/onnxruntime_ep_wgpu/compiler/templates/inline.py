@@ -40,14 +40,14 @@ def inlined(text: str) -> str:
     for line in text.split("\n"):
         found = _DEFINITION.fullmatch(line)
         if found is None:
-            lines.append(_written_out(line, known))
+            lines.append(_inlined_line(line, known))
         else:
-            body = _written_out(found["body"], known)
+            body = _inlined_line(found["body"], known)
             known[found["name"]] = _Inline(tuple(re.findall(r"\w+", found["parameters"])), body)
     return "\n".join(lines)
 
 
-def _written_out(line: str, known: dict[str, _Inline]) -> str:
+def _inlined_line(line: str, known: dict[str, _Inline]) -> str:
     """Returns a line with its calls inlined, those in arguments first."""
     out, at = "", 0
     for word in _WORD.finditer(line):
@@ -57,7 +57,7 @@ def _written_out(line: str, known: dict[str, _Inline]) -> str:
         arguments, end = _arguments(line, word.end())
         if len(arguments) != len(inline.parameters):
             raise ValueError(f"{word[0]} takes {len(inline.parameters)} arguments, and has {', '.join(arguments)}")
-        out += line[at : word.start()] + inline.text([_written_out(it.strip(), known) for it in arguments])
+        out += line[at : word.start()] + inline.text([_inlined_line(it.strip(), known) for it in arguments])
         at = end
     return out + line[at:]
 

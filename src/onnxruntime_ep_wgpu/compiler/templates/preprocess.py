@@ -95,7 +95,7 @@ def _expanded(lines: list[str], constants: Mapping[str, Constant]) -> list[str]:
     while at < len(lines):
         found = _directive(lines[at])
         if found is None:
-            out.append(_filled(lines[at], constants))
+            out.append(_evaluated_line(lines[at], constants))
             at += 1
             continue
         if found["word"] in ("else", "end"):
@@ -137,7 +137,7 @@ def _repeated(loop: str, lines: list[str], constants: Mapping[str, Constant]) ->
         raise ValueError(f"'#for {loop}' is not '#for k COUNT' or '#for k COUNT down'")
     numbers = range(_count(found["count"], constants))
     out: list[str] = []
-    parts, name = [_divided(line) for line in lines], f"#{found['name']}"
+    parts, name = [_split_loop_part(line) for line in lines], f"#{found['name']}"
     for number in reversed(numbers) if found["down"] else numbers:
         text = str(number)
         out += _expanded([word + rest.replace(name, text) if rest else word for word, rest in parts], constants)
@@ -146,7 +146,7 @@ def _repeated(loop: str, lines: list[str], constants: Mapping[str, Constant]) ->
     return out
 
 
-def _divided(line: str) -> tuple[str, str]:
+def _split_loop_part(line: str) -> tuple[str, str]:
     """Splits a line before the part that may contain loop indices. The word of a directive is excluded, as in `#end` inside of a
     loop over e."""
     found = _directive(line)
@@ -154,7 +154,7 @@ def _divided(line: str) -> tuple[str, str]:
     return line[:begin], line[begin:]
 
 
-def _filled(line: str, constants: Mapping[str, Constant]) -> str:
+def _evaluated_line(line: str, constants: Mapping[str, Constant]) -> str:
     """Returns a line with its lists and expressions evaluated."""
     if "#" not in line:
         return line
@@ -165,10 +165,10 @@ def _filled(line: str, constants: Mapping[str, Constant]) -> str:
             found["item"].replace(f"#{found['name']}", str(k)) for k in range(_count(found["count"], constants))
         )
 
-    return _calculated(_LIST.sub(listed, line) if "#[" in line else line, constants)
+    return _with_expressions(_LIST.sub(listed, line) if "#[" in line else line, constants)
 
 
-def _calculated(text: str, constants: Mapping[str, Constant]) -> str:
+def _with_expressions(text: str, constants: Mapping[str, Constant]) -> str:
     """Returns a text with its expressions evaluated."""
 
     def written(found: re.Match[str]) -> str:
@@ -196,7 +196,7 @@ def _count(text: str, constants: Mapping[str, Constant]) -> int:
 
 def _evaluated(text: str, constants: Mapping[str, Constant]) -> Constant:
     """Returns a constant, or the value of an expression over constants. The text is part of this package, never from a user."""
-    text = _calculated(text, constants)
+    text = _with_expressions(text, constants)
     if text in constants:
         return constants[text]
     try:
