@@ -335,12 +335,12 @@ def _sum(a: Dim, b: Dim) -> Dim:
 def _product(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         return a * b
-    ours, theirs = terms_of(a), terms_of(b)
-    if len(ours) > 1 and len(theirs) > 1 and len(ours) * len(theirs) > MOST_TERMS:
-        return _product(opaque(a), b) if len(ours) >= len(theirs) else _product(a, opaque(b))
+    left, right = terms_of(a), terms_of(b)
+    if len(left) > 1 and len(right) > 1 and len(left) * len(right) > MOST_TERMS:
+        return _product(opaque(a), b) if len(left) >= len(right) else _product(a, opaque(b))
     out: dict[Monomial, int] = {}
-    for ma, ca in ours:
-        for mb, cb in theirs:
+    for ma, ca in left:
+        for mb, cb in right:
             if len(ma) + len(mb) > MOST_TERMS // 2:
                 return _product(opaque(a), opaque(b))
             monomial = tuple(sorted((*ma, *mb), key=lambda x: x.sort_key)) if ma and mb else ma or mb

@@ -196,13 +196,13 @@ class Accessors:
 
     def loaded4(self, buffer: str, tensor: Tensor, at: Position) -> str:
         """Returns the four elements at a position of four of a tensor in `vectors`, as a vec4 of their compute type."""
-        dtype, together = tensor.dtype, self.lanes(tensor.dtype)
-        if together > 4:  # a part of a word
-            word = self.word(buffer, f"{at.number} / {together}u")
-            shift = f"({at.number} % {together}u) * {dtype.bits}u"
+        dtype, per_word = tensor.dtype, self.lanes(tensor.dtype)
+        if per_word > 4:  # a part of a word
+            word = self.word(buffer, f"{at.number} / {per_word}u")
+            shift = f"({at.number} % {per_word}u) * {dtype.bits}u"
             return unpack4(at.scope.let("w", f"{word} >> ({shift})"), dtype)
         word = self.word(buffer, f"{at.number} >> 2u")
-        if together > 1:
+        if per_word > 1:
             return unpack4(at.scope.let("w", word), dtype)
         return f"vec4<f32>({word})" if dtype is DType.FLOAT16 else word
 
@@ -249,11 +249,11 @@ class Accessors:
         where the value is used.
         """
         tensor, position = read.view.tensor, self._position(read)
-        if tensor in self.vectors and read.loads_vectors and (together := self.lanes(tensor.dtype)) <= 2:
+        if tensor in self.vectors and read.loads_vectors and (per_word := self.lanes(tensor.dtype)) <= 2:
             at = self._position_in_tensor(position, read.view)
             loaded = self.word(self.bind(tensor), f"{at.number} >> 2u")
-            kind = "vec2<u32>" if together == 2 else "vec4<f16>" if tensor.dtype is DType.FLOAT16 else vector
-            value = unpack4("it", tensor.dtype) if together == 2 else f"{vector}(it)"
+            kind = "vec2<u32>" if per_word == 2 else "vec4<f16>" if tensor.dtype is DType.FLOAT16 else vector
+            value = unpack4("it", tensor.dtype) if per_word == 2 else f"{vector}(it)"
         else:
             loaded = f"{name}4({', '.join(LETTERS[: len(read.groups)])})"
             kind, value = vector, "it"

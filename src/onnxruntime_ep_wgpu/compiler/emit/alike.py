@@ -56,10 +56,10 @@ class Kernels:
             source = generate(group, self._target)
             self._known[key] = source, tensors
             return source
-        source, theirs = known
-        ours = dict(zip(map(id, theirs), tensors, strict=True))
+        source, source_tensors = known
+        substitutes = dict(zip(map(id, source_tensors), tensors, strict=True))
         return replace(
-            source, bindings=[(ours[id(it)], written, byte_range) for it, written, byte_range in source.bindings]
+            source, bindings=[(substitutes[id(it)], written, byte_range) for it, written, byte_range in source.bindings]
         )
 
 

@@ -86,10 +86,10 @@ def _texts(w: Writer, call: Call, variants: Sequence[Variant], eights: bool) -> 
         text = substitute(preprocess(template, chosen), own)
         if w.subgroups:
             text = re.sub(rf"\blanes_(sum|max)\(lane, {variant.workgroup_size}u, ", r"workgroup_\1(lane, ", text)
-        together = (
+        needs_subgroups = (
             "group_" in text and re.search(r"\b(workgroup|subgroup)_(?!matrix_)\w", text) is not None
         )  # a cheap test before the slow search
-        main = w.main(variant.workgroup_size, variant.workgroups, together)
+        main = w.main(variant.workgroup_size, variant.workgroups, needs_subgroups)
         texts.append(w.text(variant.guard, variant.workgroups, f"{text}\n{main}"))
     return texts
 
@@ -115,8 +115,8 @@ def _vectors_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
     behind = [node for node in w.fused.values() if any(w.follows(node.output, it) for it in written)]
     read = [view for node in behind for view in node.reads]
     # Also tensors read by maps of other operands, such as a residual in bytes.
-    beside = [w.fused[view.tensor] for view in read if view.tensor in w.fused]
-    read += [view for node in beside if node.is_pointwise for view in node.reads]
+    operand_maps = [w.fused[view.tensor] for view in read if view.tensor in w.fused]
+    read += [view for node in operand_maps if node.is_pointwise for view in node.reads]
     loaded |= {v.tensor for v in read if v.tensor in w.loads and _shows_fours(w, v)}
     stored = {t for t in w.group.stores if any(w.follows(t, it) for it in written)}
     fitting = {
@@ -133,12 +133,12 @@ def _eights_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
         if it.view.tensor.dtype is DType.FLOAT16
     }
     for read in call.operands.values():
-        for tensor, together in sources(read):
-            found[tensor] = found.get(tensor, True) and read.vector and together
+        for tensor, contiguous in sources(read):
+            found[tensor] = found.get(tensor, True) and read.vector and contiguous
     of_bytes = {tensor for tensor in w.fused if bytes_of(tensor) is not None}
     others = {view.tensor for tensor, node in w.fused.items() if tensor not in of_bytes for view in node.reads}
     stored = {it.memory for it in w.group.stores}
-    loaded = {tensor for tensor, together in found.items() if together and tensor in w.loads} - others - stored
+    loaded = {tensor for tensor, contiguous in found.items() if contiguous and tensor in w.loads} - others - stored
     return frozenset(it for it in loaded if not w.placement.ranges[it])
 
 
@@ -177,8 +177,8 @@ def _scaled_vectors(w: Writer, read: Read) -> set[Tensor]:
 def _shows_fours(w: Writer, view: View) -> bool:
     """Returns whether every four elements of a view are known to be four neighbours in memory, as a WGSL vector or as one
     word."""
-    together = view.factors and view.factors[-1].stride == 1 and w.lanes(view.dtype) in (1, 4)
-    needs = view.fours if together and view.dtype.compute in ("f32", "i32", "u32") else None
+    contiguous = view.factors and view.factors[-1].stride == 1 and w.lanes(view.dtype) in (1, 4)
+    needs = view.fours if contiguous and view.dtype.compute in ("f32", "i32", "u32") else None
     return needs is not None and all(quotient(d, 4) is not None for d in (*needs, view.tensor.size))
 
 

@@ -76,8 +76,8 @@ def _fours(w: Writer) -> tuple[frozenset[Tensor], frozenset[Dim]] | None:
         if needs is None or any(isinstance(d, int) and d % 4 for d in needs):
             continue
         fours |= dict.fromkeys(needs)
-        together = view.factors and view.factors[-1].stride == 1
-        if together and view.tensor in w.loads and w.has_vectors(view.tensor):
+        contiguous = view.factors and view.factors[-1].stride == 1
+        if contiguous and view.tensor in w.loads and w.has_vectors(view.tensor):
             fours[view.tensor.size] = None
             vectors.add(view.tensor)
     assumed = frozenset(d for d in fours if quotient(d, 4) is None)

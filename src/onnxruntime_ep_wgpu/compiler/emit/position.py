@@ -156,8 +156,8 @@ class Position:
         *outer, last = factors
         if last.stride == 0 and is_four(last.extent):
             return 1
-        together = last.stride == 1 and (not outer or is_four(last.extent))
-        return 4 if together and is_four(offset) and all(is_four(f.stride) for f in outer) else None
+        contiguous = last.stride == 1 and (not outer or is_four(last.extent))
+        return 4 if contiguous and is_four(offset) and all(is_four(f.stride) for f in outer) else None
 
     def lanes(self, view: View | None = None) -> tuple[Position, ...]:
         """Returns the four elements that begin here, or those that a view shows, each as a position."""

@@ -177,9 +177,9 @@ class Writer:
 
     def place(self, tensor: Tensor, at: Position) -> Position:
         """Returns the position in memory of a stored element."""
-        there = at if tensor.place is None else at.through(tensor.place)
-        assert there is not None, f"four elements of {tensor!r} are not neighbours in memory"
-        return there
+        placed = at if tensor.place is None else at.through(tensor.place)
+        assert placed is not None, f"four elements of {tensor!r} are not neighbours in memory"
+        return placed
 
     def store_word(self, tensor: Tensor, word: str, value: str) -> str:
         """Returns the statement that stores a word of narrow elements, by its number in the tensor."""

@@ -32,7 +32,7 @@ def packed_run(read: Read) -> int:
     """Returns the length of the longest run along the last coordinate of packed weights that can be unpacked together.
 
     A map converts the weights to real numbers. A run is whole words, at most 16 bytes, with the same quantisation parameters. Its
-    length divides the position of every run. Returns 0 for other operands.
+    length divides the columns and the blocks of parameters. Returns 0 for other operands.
     """
     node, view = read.view.tensor.producer, read.view
     if not (isinstance(node, Map) and node.inline and node.is_pointwise and node.output.dtype.compute == "f32"):
@@ -138,9 +138,9 @@ def is_read_again(node: Node, read: Read) -> bool:
     if read.reuse or not (isinstance(node, Map) and node.inline):
         return read.reuse
     for reader in node.output.users:
-        for theirs in reader.operands.values():
-            if theirs.view.tensor is node.output and (
-                theirs.view.size != node.output.size or is_read_again(reader, theirs)
+        for other_read in reader.operands.values():
+            if other_read.view.tensor is node.output and (
+                other_read.view.size != node.output.size or is_read_again(reader, other_read)
             ):
                 return True
     return False

@@ -48,9 +48,9 @@ def sources(read: Read) -> Iterator[tuple[Tensor, bool]]:
     if (view := bytes_of(read.view.tensor)) is not None:
         yield view.tensor, read.loads_together(16)
     elif (windows := windows_of(read.view.tensor)) is not None:
-        together = windows.neighbours and read.loads_together(16)
-        for theirs in windows.operands.values():
-            yield from ((tensor, together and each) for tensor, each in sources(theirs))
+        contiguous = windows.neighbours and read.loads_together(16)
+        for operand in windows.operands.values():
+            yield from ((tensor, contiguous and each) for tensor, each in sources(operand))
 
 
 def are_multiplied(tensor: Tensor) -> bool:

@@ -117,7 +117,7 @@ class Attention:
             "NAN_IS_ZERO": self.nan_is_zero,
             "AT_ONCE": _PARTS_AT_ONCE,
         }
-        together = Map(
+        combining = Map(
             self.y.tensor,
             {"parts": Read(View.of(parts), groups), "levels": Read(View.of(levels), groups, reuse=True)},
             body=Body.made("flash_parts", constants),
@@ -129,7 +129,7 @@ class Attention:
             iterations=ceildiv(splits, _PARTS_AT_ONCE),
             origin=self.origin,
         )
-        return [call, together]
+        return [call, combining]
 
     def _call(self, results: dict[str, Write], splits: Dim, target: Target) -> Call:
         results = {**results, "y": replace(results["y"], by_matrices=not self.values_first)}

@@ -175,9 +175,9 @@ class _Fusion:
     def _stores(self, call: Call, tensor: Tensor) -> bool:
         """Returns whether a call can store a result of its epilogue. A narrow result needs all elements of a word in one
         invocation."""
-        together = elements_per_word(tensor.dtype, self.target)
+        per_word = elements_per_word(tensor.dtype, self.target)
         in_fours = tensor.place is None and all(write.in_fours for write in call.results.values())
-        return together == 1 or (in_fours and together <= 4)
+        return per_word == 1 or (in_fours and per_word <= 4)
 
     def _binds(self, group: FusedGroup, stored: list[Tensor]) -> bool:
         """Returns whether a kernel of the group needs no more bindings than the target has."""
@@ -222,10 +222,10 @@ class _Fusion:
         most = self.target.longest_loop
         if not looping or most is None:
             return True
-        together = max(elements_per_word(t.dtype, self.target) for t in stored)
-        if len(looping) == 1 and together <= elements_per_word(looping[0].output.dtype, self.target):
+        per_word = max(elements_per_word(t.dtype, self.target) for t in stored)
+        if len(looping) == 1 and per_word <= elements_per_word(looping[0].output.dtype, self.target):
             return True  # same as in the lowered graph
-        total = together * sum((n.iterations for n in looping[1:]), looping[0].iterations)
+        total = per_word * sum((n.iterations for n in looping[1:]), looping[0].iterations)
         return isinstance(total, int) and total <= most
 
     def _reads_elementwise(self, nodes: list[Node], anchor: Call | None) -> bool:
@@ -347,9 +347,12 @@ class _Fusion:
 
     def _stored(self, nodes: list[Node]) -> list[Tensor]:
         inside = set(nodes)
-        stay = {t for n in nodes if isinstance(n, Call) for t in n.stays}
+        loop_carried = {t for n in nodes if isinstance(n, Call) for t in n.stays}
         return [
-            t for n in nodes for t in n.outputs if t.is_stored or t in stay or any(u not in inside for u in t.users)
+            t
+            for n in nodes
+            for t in n.outputs
+            if t.is_stored or t in loop_carried or any(u not in inside for u in t.users)
         ]
 
     def _merge(self, into: FusedGroup, other: FusedGroup) -> None:

@@ -54,7 +54,7 @@ class _Plan:
     def sides(self, node: Join | Pad, place: View) -> list[tuple[View, View]]:
         """Returns the operands of a node placed at `place`, each with its own place. Adds the strips of fill."""
         if isinstance(node, Join):
-            return [(read.view, there) for read, there in _placed_operands(node, place)]
+            return [(read.view, part_place) for read, part_place in _placed_operands(node, place)]
         self.strips += strips(node, place)
         return [(node.operands["x"].view, inside(node, place))]
 

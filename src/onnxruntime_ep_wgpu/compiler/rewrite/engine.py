@@ -85,7 +85,7 @@ def _with_replacements(
     """Returns the nodes of the graph with these replacements, in order, and the nodes of a cycle that the replacements cause."""
     position = {node: place for place, node in enumerate(graph.nodes)}
     replacements = {max(it.nodes, key=position.__getitem__): it.instead for _, _, it in found}
-    for node in (*graph.nodes, *(it for them in replacements.values() for it in them)):
+    for node in (*graph.nodes, *(it for added in replacements.values() for it in added)):
         for tensor in node.outputs:
             tensor.producer = node
     if not found:

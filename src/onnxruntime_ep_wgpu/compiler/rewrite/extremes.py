@@ -27,7 +27,7 @@ def extremes(call: Call, target: Target) -> MatchResult:
             continue
         if reduced.tensor.shape != write.tensor.shape or reduced.groups != write.groups:
             continue
-        both = replace(
+        combined = replace(
             call,
             results={"y": replace(write, also=(reduced.tensor,))},
             functions={**call.functions, **other.functions},
@@ -35,7 +35,7 @@ def extremes(call: Call, target: Target) -> MatchResult:
             origin=origin_of((other, call)),
             flops=call.flops + other.flops,
         )
-        return Replace((call, other), (both,))
+        return Replace((call, other), (combined,))
     return None
 
 

@@ -106,16 +106,16 @@ class Pattern:
         if inside is None:
             return None
         while True:
-            certain = part in self.certain
+            is_certain = part in self.certain
             if tensor.is_stored or len(set(tensor.users)) != 1:
-                return self.reasons["another reader"] if certain else None
+                return self.reasons["another reader"] if is_certain else None
             tensor, search.failed = tensor.users[0].outputs[0], ""
             if (found := search.part("result", tensor, inside)) is not None:
                 return found
             reason = self.reasons.get(search.failed, self.reasons["result"])
             within = next((it for it in self.parts if search.part(it, tensor, inside) is not None), None)
             if within is None:
-                return reason if certain else None
+                return reason if is_certain else None
             part = within
 
 
@@ -169,18 +169,18 @@ class _Search:
 
     def _expression(self, it: ast.expr, node: Map, of: ast.expr, found: Found) -> Iterator[Found]:
         """Yields matches of `it` with a part `of` the expression of a map."""
-        (kind, ours), (same, theirs) = _kind_and_operands(it), _kind_and_operands(of)
-        if same == "f32":
-            yield from self._expression(it, node, theirs[0], found)
+        (kind, pattern_operands), (node_kind, node_operands) = _kind_and_operands(it), _kind_and_operands(of)
+        if node_kind == "f32":
+            yield from self._expression(it, node, node_operands[0], found)
         elif isinstance(of, ast.Name) and of.id in node.operands:
             yield from self._operand(it, node.operands[of.id].view, node, found)
         elif isinstance(it, ast.Name):
             for alternative in self._alternatives(it.id):
                 yield from self._expression(alternative, node, of, found)
-        elif kind == same:
-            orders = (ours, ours[::-1]) if kind in ("Add", "Mult") else (ours,)
+        elif kind == node_kind:
+            orders = (pattern_operands, pattern_operands[::-1]) if kind in ("Add", "Mult") else (pattern_operands,)
             for order in orders:
-                yield from self._all(order, node, theirs, found)
+                yield from self._all(order, node, node_operands, found)
 
     def _all(self, patterns: Sequence[ast.expr], node: Map, of: Sequence[ast.expr], found: Found) -> Iterator[Found]:
         if not patterns:

@@ -64,9 +64,9 @@ class Parameters:
         """Returns quantities of shapes that depend on the choice itself."""
         return {}
 
-    def _require(self, holds: bool, what: str) -> None:
+    def _require(self, holds: bool, requirement: str) -> None:
         if not holds:
-            raise ValueError(f"{self}: {what}")
+            raise ValueError(f"{self}: {requirement}")
 
     def _require_positive(self) -> None:
         self._require(min(astuple(self)) > 0, "every number is at least 1")

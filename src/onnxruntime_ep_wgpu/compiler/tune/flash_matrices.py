@@ -101,8 +101,8 @@ class FlashMatrices(FlashForm):
         row = max(-(-self.widest // unit) * unit for unit in units) + PAD
         tile = 4 * self.tile_q * (self.tile_k + 4) + 2 * self.tile_k * row
         queries = 2 * self.tile_q * row
-        beside = 4 * (self.tile_q + 1 + (self.invocations if self.parts > 1 else 0))
-        return (max(tile, queries) if self.held else tile + queries) + beside
+        extra = 4 * (self.tile_q + 1 + (self.invocations if self.parts > 1 else 0))
+        return (max(tile, queries) if self.held else tile + queries) + extra
 
     def quantities(self, sizes: Mapping[str, Dim]) -> Mapping[str, Dim]:
         eights = all(isinstance(it, int) and it % 8 == 0 for it in (sizes["size"], sizes["value_size"]))

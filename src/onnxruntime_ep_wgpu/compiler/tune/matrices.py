@@ -96,12 +96,12 @@ class MatrixTile(TiledProduct):
     def staged(self) -> tuple[int, int]:
         """The units of a subgroup's results, down and across, that are in workgroup memory at a time: as many as fit in place of
         the tiles."""
-        below, beside = self.m // self.rows // self.unit_m, self.n // self.columns // self.unit_n
+        down, across = self.m // self.rows // self.unit_m, self.n // self.columns // self.unit_n
         fitting = (
             (tall, wide)
-            for tall in range(1, below + 1)
-            for wide in range(1, beside + 1)
-            if below % tall == 0 == beside % wide and 4 * self._results(tall, wide) <= self.tile_bytes
+            for tall in range(1, down + 1)
+            for wide in range(1, across + 1)
+            if down % tall == 0 == across % wide and 4 * self._results(tall, wide) <= self.tile_bytes
         )
         return max(fitting, key=lambda both: (both[0] * both[1], both[1]), default=(1, 1))
 

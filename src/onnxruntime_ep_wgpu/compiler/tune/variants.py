@@ -312,9 +312,9 @@ def flash_splits(batch: Dim, rows: Dim, keys: Dim, size: int, value_size: int, t
     if target.longest_loop is not None:
         sizes: dict[str, Dim] = {"batch": batch, "rows": rows, "splits": 1, "value_size": value_size}
         tiles = [it for _, it in _chosen(target, sizes, FlashTile)]
-        turns = ((target.longest_loop - it.iterations_at_end) // it.iterations(size) for it in tiles)
+        tile_counts = ((target.longest_loop - it.iterations_at_end) // it.iterations(size) for it in tiles)
         # for any of them, since the run decides which is used
-        most = min(max(1, turn) * it.tile_k for it, turn in zip(tiles, turns, strict=True))
+        most = min(max(1, tile_count) * it.tile_k for it, tile_count in zip(tiles, tile_counts, strict=True))
         return ceildiv(keys, most)
     splits: Dim = 1
     for guard, it in reversed(_chosen(target, {"batch": batch, "rows": rows, "keys": keys}, SplitKeys)):

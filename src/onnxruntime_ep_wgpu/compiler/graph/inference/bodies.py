@@ -86,13 +86,16 @@ def _fixed_point(
     """Returns what holds for the states in all iterations, and the results of the body, the states first."""
     assumed, rounds = list(initial), 0
     while (made := run(assumed)) is not None and len(made) >= len(assumed):
-        both = list(map(joined, assumed, made))
-        if both == assumed:
+        common = list(map(joined, assumed, made))
+        if common == assumed:
             return assumed, made
         rounds += 1
         if rounds > _ROUNDS:
-            both = [now if now == before else ValueInfo(now.dtype) for now, before in zip(both, assumed, strict=True)]
-        assumed = both
+            common = [
+                after if after == before else ValueInfo(after.dtype)
+                for after, before in zip(common, assumed, strict=True)
+            ]
+        assumed = common
     return None
 
 

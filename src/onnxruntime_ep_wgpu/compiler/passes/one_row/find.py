@@ -110,8 +110,8 @@ class _Search:
     def _pair(self, group: FusedGroup, other: FusedGroup, stores: tuple[Tensor, ...]) -> None:
         """Merges `other` into the kernel of `group`, which then also stores `stores`."""
         row = self.rows[group]
-        together = replace(row, others=(*row.others, other), stores=(*row.stores, *stores))
-        self.settle(other, Change((together,), taken=(other,)), _not_fused_with(group))
+        merged = replace(row, others=(*row.others, other), stores=(*row.stores, *stores))
+        self.settle(other, Change((merged,), taken=(other,)), _not_fused_with(group))
 
     def _epilogue_dependency(self, row: OneRowProduct) -> FusedGroup | None:
         """Returns the product that only the epilogue of this one waits for, if both have the same operand and size."""

@@ -1,4 +1,5 @@
-// A part of a number of f32 that is exact, or rounded once, in f16: its rounded value, that without infinity and NaN, or the rest.
+// One part of an f32 number, exact or rounded once in f16: the rounded value, the same with zeros for infinity and NaN (FINITE),
+// or the remainder (LOW).
   let part = at / $length;
   let k = at % $length;
   if (k >= $terms) { return 0f; }
