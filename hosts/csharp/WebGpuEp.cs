@@ -1,7 +1,7 @@
-// The WebGPU execution provider in a .NET program: where its library lies, what it is called, which devices it has.
+// The WebGPU execution provider for .NET programs: its library path, its name and its devices.
 //
-// The provider is a Python package; this file is all that a .NET program needs of it besides Microsoft.ML.OnnxRuntime
-// (1.24.4 or later). Written for C# 6 and .NET Standard 2.0. See docs/hosts.md.
+// The provider is a Python package. A .NET program needs only that package, this file, and Microsoft.ML.OnnxRuntime (1.24.4 or
+// later). Written for C# 6 and .NET Standard 2.0. See docs/hosts.md.
 
 using System;
 using System.Collections.Generic;
@@ -15,7 +15,7 @@ namespace OnnxRuntimeEpWgpu
     /// <summary>Finds the provider library and its devices.</summary>
     public static class WebGpuEp
     {
-        /// <summary>The variable that names the Python executable, for the library and for this class.</summary>
+        /// <summary>The environment variable with the Python executable, for the library and for this class.</summary>
         public const string PythonVariable = "ONNXRUNTIME_EP_WGPU_PYTHON";
 
         private const string Registration = "webgpu_ep_registration";
@@ -28,16 +28,15 @@ namespace OnnxRuntimeEpWgpu
             return GetEpNames()[0];
         }
 
-        /// <summary>All names under which the library offers the provider; the second is an alias of the first.</summary>
+        /// <summary>All names of the provider in the library; the second is an alias of the first.</summary>
         public static string[] GetEpNames()
         {
             return new[] { "WebGpuExecutionProvider", "WgpuExecutionProvider" };
         }
 
         /// <summary>The absolute path of the provider library, for <c>OrtEnv.RegisterExecutionProviderLibrary</c>.</summary>
-        /// <param name="python">The Python executable that the package is installed for, such as
-        /// <c>.venv/bin/python</c>. By default the one that ONNXRUNTIME_EP_WGPU_PYTHON names, else python3 (python on
-        /// Windows) of PATH.</param>
+        /// <param name="python">The Python executable with the installed package, such as <c>.venv/bin/python</c>. The
+        /// default is ONNXRUNTIME_EP_WGPU_PYTHON, else python3 (python on Windows) from PATH.</param>
         /// <exception cref="FileNotFoundException">There is no such Python, or it does not have the package.</exception>
         public static string GetLibraryPath(string python = null)
         {
@@ -76,8 +75,8 @@ namespace OnnxRuntimeEpWgpu
                 + executable + " -m pip install onnxruntime-ep-wgpu', or name another Python in " + PythonVariable);
         }
 
-        /// <summary>The provider's devices, the one to use first; registers the library in <paramref name="env"/>, once.
-        /// </summary>
+        /// <summary>Returns the provider's devices, the preferred one first. Registers the library in
+        /// <paramref name="env"/> on the first call.</summary>
         public static IReadOnlyList<OrtEpDevice> GetDevices(OrtEnv env, string python = null)
         {
             lock (Lock)
@@ -88,9 +87,9 @@ namespace OnnxRuntimeEpWgpu
             return env.GetEpDevices().Where(device => device.EpName == GetEpName()).ToList();
         }
 
-        /// <summary>Puts the provider into <paramref name="options"/>, on its first device.</summary>
+        /// <summary>Adds the provider to <paramref name="options"/>, on its first device.</summary>
         /// <param name="epOptions">Provider options, <c>{"validationMode", "full"}</c>; see docs/options.md.</param>
-        /// <exception cref="InvalidOperationException">The provider has no device; ONNX Runtime's log says why.</exception>
+        /// <exception cref="InvalidOperationException">The provider has no device; ONNX Runtime's log has the reason.</exception>
         public static void AppendWebGpu(
             this SessionOptions options, OrtEnv env, IReadOnlyDictionary<string, string> epOptions = null, string python = null)
         {

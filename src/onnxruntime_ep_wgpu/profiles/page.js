@@ -12,20 +12,20 @@ const events = profile.events.map(([kind, name, begin, duration, thread, args]) 
   kind, name, begin, duration, end: begin + duration, thread, args: profile.args[args],
 }));
 
-// ---- numbers for people
+// ---- formatted numbers
 
 const digits = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2));
 const time = (us) => (us >= 1e6 ? digits(us / 1e6) + " s" : us >= 1e3 ? digits(us / 1e3) + " ms" : digits(us) + " µs");
-// A place on the axis, in the unit of the whole axis and with as many digits as neighbours `tick` apart need to differ.
+// Formats a position on the axis, in the unit of the whole axis, with enough digits to distinguish neighbours `tick` apart.
 const placed = (us, largest, tick) => {
   const [size, unit] = largest >= 1e6 ? [1e6, " s"] : largest >= 1e3 ? [1e3, " ms"] : [1, " µs"];
   return (us / size).toFixed(Math.max(0, -Math.floor(Math.log10(tick / size) + 1e-9))) + unit;
 };
-const prefixes = [[1e12, " T"], [1e9, " G"], [1e6, " M"], [1e3, " k"], [1, " "]]; // as tables of the command show them
+const prefixes = [[1e12, " T"], [1e9, " G"], [1e6, " M"], [1e3, " k"], [1, " "]]; // as in tables of the command
 const rate = (value, unit) => { const [size, prefix] = prefixes.find(([least]) => value >= least) || prefixes[4]; return digits(value / size) + prefix + unit; };
 const percent = (part) => (part * 100).toFixed(part < 0.0995 ? 1 : 0) + " %";
 const COLOURS = { run: 215, session: 210, node: 200, compile: 280, pipeline: 300, plan: 260, upload: 150, download: 165, submit: 225, calibrate: 0 };
-// Operators by their time, so that those which matter differ most.
+// Operators sorted by time, so that the most important ones have the most different colours.
 const ranks = new Map(profile.tables.operators.map((row, rank) => [row.name, rank]));
 const colour = (kind, name) => {
   if (kind !== "dispatch") return kind === "calibrate" ? "hsl(0 0% 50%)" : `hsl(${COLOURS[kind] ?? 30} 38% 46%)`;
@@ -74,7 +74,7 @@ const showTip = (pointer, lines) => {
 };
 const hideTip = () => { element("tip").hidden = true; };
 
-// ---- timeline: a track per thread, what lies within something else in a row below it
+// ---- timeline: a track per thread, nested events in lower rows
 
 const ROW = 19, HEAD = 22, AXIS = 24;
 const canvas = element("timeline"), draw2d = canvas.getContext("2d");
@@ -83,7 +83,7 @@ for (const thread of [...new Set(events.map((event) => event.thread))].sort((a, 
   const own = events.filter((event) => event.thread === thread), open = [];
   let rows = 1;
   for (const event of own) {
-    // The GPU runs one dispatch after another: whatever rounding says, they share a row.
+    // The GPU runs dispatches one after another. They share a row even if rounding makes them overlap.
     while (open.length && (thread === profile.gpu || open[open.length - 1].end <= event.begin + 0.001)) open.pop();
     event.row = open.length;
     open.push(event);
@@ -96,12 +96,12 @@ const steady = events.find((event) => event.kind === "run" && event.begin >= pro
 let from = 0, to = last;
 if (steady) [from, to] = [steady.begin - steady.duration * 0.02, steady.end + steady.duration * 0.02];
 const x = (at) => ((at - from) / (to - from)) * canvas.clientWidth;
-let inView = []; // the tracks with something between `from` and `to`: the others are not drawn
+let inView = []; // the tracks with events between `from` and `to`; the others are not drawn
 
-// What of a label is shown in so many pixels, by the font that is set: all, the beginning, or nothing where no word is left of it.
+// Cuts a label to a width in pixels in the current font: returns all of it, its beginning, or "" if no word fits.
 const LEAST = 36;
 const fitting = (text, pixels) => {
-  if (pixels < 6) return ""; // no letter: most events of a long profile
+  if (pixels < 6) return ""; // no letter fits; this is the case for most events of a long profile
   const whole = draw2d.measureText(text).width;
   if (whole <= pixels) return text;
   if (pixels < LEAST) return "";
