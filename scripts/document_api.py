@@ -17,8 +17,8 @@ from onnxruntime_ep_wgpu import scale
 TARGET = Path(__file__).parents[1] / "docs" / "api.md"
 HEAD = """# Python API
 
-Written by `scripts/document_api.py` from docstrings, so that `help(onnxruntime_ep_wgpu.session)` says the same. What begins with an
-underscore, and modules, are not the interface and may change.
+Written by `scripts/document_api.py` from docstrings, so `help(onnxruntime_ep_wgpu.session)` prints the same text. Modules, and
+names that begin with an underscore, are private and may change.
 """
 SECTIONS = {
     "Sessions": "session Progress warmup register devices report Report PipelineCounts PipelineCount check PROVIDER"

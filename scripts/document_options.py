@@ -12,7 +12,7 @@ TARGET = Path(__file__).parents[1] / "docs" / "options.md"
 HEAD = """# Provider options
 
 Written by `scripts/document_options.py` from the table in `options/table.py`; `wgpu-ep options`
-prints keys, defaults and what they set, `wgpu-ep options KEY` all about one.
+prints keys, defaults and what they set, `wgpu-ep options KEY` describes one in full.
 Options are text (numbers in base 10, flags 0 or 1). They are set in three places; later settings override
 earlier ones:
 

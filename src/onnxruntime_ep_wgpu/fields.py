@@ -36,7 +36,7 @@ def settings_from(kind: type[Made], options: Mapping[str, Any], **others: Any) -
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         names = option_names(field)
         if field.metadata.get("adapter", False) != (field.name in others):
-            raise TypeError(f"{kind.__name__}.{field.name}: what an adapter decides is given, and nothing else")
+            raise TypeError(f"{kind.__name__}.{field.name}: pass exactly the fields that are set_by_adapter")
         if names and field.name not in values:
             given = [options[name] for name in names]
             value = field.metadata["value"]

@@ -33,6 +33,6 @@ def kept(ort_version: str) -> bool:
 def pass_this(ort_version: str) -> str:
     """Returns the advice to pass PROVIDER instead of EP_NAME, with the reason, for a version that reserves EP_NAME."""
     return (
-        f"pass providers=[{PROVIDER!r}] (onnxruntime_ep_wgpu.PROVIDER): onnxruntime {ort_version} takes {EP_NAME!r}, passed"
-        " as text, for a provider of its own and makes a session on the CPU without a word"
+        f"pass providers=[{PROVIDER!r}] (onnxruntime_ep_wgpu.PROVIDER): onnxruntime {ort_version} reserves {EP_NAME!r},"
+        " passed as text, for its own provider, and creates the session on the CPU without a warning"
     )

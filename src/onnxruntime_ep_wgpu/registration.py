@@ -70,7 +70,7 @@ class Registration:
             warnings.warn_explicit(
                 "onnxruntime_ep_wgpu was registered here, and no session used it. If one was meant to,"
                 f" {pass_this(ort.__version__)}; or pass devices of onnxruntime.get_ep_devices()."
-                " onnxruntime_ep_wgpu.check(session) says why a session is not on this provider.",
+                " onnxruntime_ep_wgpu.check(session) raises the reason why a session is not on this provider.",
                 ProviderNameWarning,
                 file,
                 line,

@@ -98,7 +98,7 @@ def test_caches_whose_size_has_a_name(kind: str, tmp_path: Path) -> None:
             sizes.pop("hidden_size")
         configuration.write_text(json.dumps(described))
         message = (
-            "kv_cache_dim.*head_size" if wrong is None else r"head_(size|dim) is .*; it is a whole number from 1 on"
+            "kv_cache_dim.*head_size" if wrong is None else r"head_(size|dim) is .*; expected a whole number from 1 on"
         )
         with pytest.raises(ModelError, match=message):
             webgpu_ep.LanguageModel(folder)
@@ -360,12 +360,12 @@ def test_wrong_input_is_named(model: webgpu_ep.LanguageModel) -> None:
         with pytest.raises(kind, match=text):
             list(model.tokens(prompts))  # type: ignore[arg-type]
     settings: list[tuple[dict[str, Any], str]] = [
-        ({"top_p": 1.5}, r"top_p is 1.5; it is from 1e-09 to 1"), ({"temperature": float("nan")}, "temperature is nan"),
-        ({"temperature": "hot"}, "temperature is 'hot'; it is a number from 0"),
-        ({"top_k": 2.5}, "top_k is 2.5; it is a whole number"),
-        ({"seed": -1}, "seed is -1; it is a whole number from 0 on"), ({"seed": "x"}, "seed is 'x'"),
+        ({"top_p": 1.5}, r"top_p is 1.5; expected a value from 1e-09 to 1"), ({"temperature": float("nan")}, "temperature is nan"),
+        ({"temperature": "hot"}, "temperature is 'hot'; expected a number from 0"),
+        ({"top_k": 2.5}, "top_k is 2.5; expected a whole number"),
+        ({"seed": -1}, "seed is -1; expected a whole number from 0 on"), ({"seed": "x"}, "seed is 'x'"),
         ({"max_new_tokens": -1}, r"max_new_tokens=-1: it is 0 or more"), ({"max_new_tokens": 2.5}, r"max_new_tokens=2.5: it is"),
-        ({"temprature": 3}, r"temprature=3 is nothing that can be set here \(did you mean temperature\?\): temperature, top_k"),
+        ({"temprature": 3}, r"temprature=3 is not an argument of this method \(did you mean temperature\?\): it takes"),
     ]  # fmt: skip
     for setting, text in settings:
         with pytest.raises(InputError, match=text):
@@ -406,17 +406,17 @@ def test_a_configuration_that_says_something_else_is_named(tmp_path: Path) -> No
     path = write(Decoder(layers=1), tmp_path / "model")
     config = json.loads((path / "genai_config.json").read_text())
     for wrong, text in (
-        ([], r"genai_config\.json: what it says is \[\]"), ({"model": 5}, "model is 5; it is an object"),
+        ([], r"genai_config\.json: the content is \[\]"), ({"model": 5}, "model is 5; expected an object"),
         ({"model": {"decoder": "x"}}, "decoder is 'x'"),
-        ({"model": config["model"] | {"context_length": "many"}}, r"model\.context_length is 'many'; it is a whole"),
-        ({"model": config["model"] | {"eos_token_id": ["x"]}}, r"eos_token_id is \['x'\]; it is an id or a list of ids"),
+        ({"model": config["model"] | {"context_length": "many"}}, r"model\.context_length is 'many'; expected a whole"),
+        ({"model": config["model"] | {"eos_token_id": ["x"]}}, r"eos_token_id is \['x'\]; expected an id or a list of ids"),
     ):  # fmt: skip
         (path / "genai_config.json").write_text(json.dumps(wrong))
         with pytest.raises(ModelError, match=text):
             webgpu_ep.LanguageModel(path)
     (path / "genai_config.json").write_text(json.dumps(config))
     (path / "tokenizer_config.json").write_text(json.dumps({"chat_template": 5}))
-    with pytest.raises(ModelError, match=r"tokenizer_config\.json: chat_template is 5; it is a text"):
+    with pytest.raises(ModelError, match=r"tokenizer_config\.json: chat_template is 5; expected a text"):
         webgpu_ep.LanguageModel(path)
 
 

@@ -71,7 +71,7 @@ def test_a_template_that_cannot_be_compiled_is_an_error(kind: str) -> None:
 
 
 def test_a_template_has_a_length() -> None:
-    with pytest.raises(ModelError, match=r"has 200,001 characters; it is at most 200,000"):
+    with pytest.raises(ModelError, match=r"has 200,001 characters; the limit is 200,000"):
         rendered("a" * (LONGEST + 1))
 
 

@@ -114,7 +114,7 @@ def test_only_options_whose_operator_does_not_run_here_have_no_effect() -> None:
     ("key", "text", "reason"),
     [
         ("dawnProcTable", "140737353977856", "is refused: this provider is built on wgpu"),
-        ("weightLoadAcceleration", "required", "is refused: WebGPU reaches GPU memory through the host alone"),
+        ("weightLoadAcceleration", "required", "is refused: WebGPU accesses GPU memory only through the host"),
     ],
 )
 def test_what_cannot_be_granted_is_refused_with_the_reason(key: str, text: str, reason: str) -> None:

@@ -464,7 +464,7 @@ def test_statistics_add_up(pool_of: Make) -> None:
         ({"max_wait": float("nan")}, "max_wait: nan"),
         ({"overflow": "drop"}, "overflow: 'drop' is not valid; valid: 'block', 'raise'"),
         ({"devices": []}, "devices: an empty list"),
-        ({"validationMode": "full"}, "validationMode: the function that makes sessions says their options"),
+        ({"validationMode": "full"}, "validationMode: the function that makes sessions must set their options"),
         ({"free_dimensions": {"N": 1}}, "free_dimensions: the function"),
         ({"allow_cpu_only": True}, "allow_cpu_only: the function"),
     ],

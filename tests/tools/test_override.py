@@ -78,7 +78,7 @@ def test_the_hint_names_the_way_of_commands(command: str, model: Path, capsys: p
     error = capsys.readouterr().err
     assert "--override N=SIZE --override 'x.shape[1]=SIZE' fixes sizes that are free" in error
     assert "overrides=" not in error and "free_dimensions" not in error
-    assert (code == 2) == (command in ("export", "tune"))  # a lone Relu has no kernel of which there is a choice
+    assert (code == 2) == (command in ("export", "tune"))  # a lone Relu has no tunable kernel
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -150,7 +150,7 @@ def test_it_prints_what_it_chose(
 def test_a_software_adapter_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "table.json"
     assert cli.main(["tune", "vectors", "--output", str(path)]) == 2
-    assert "is a software adapter, which keeps to its own choices: measure a GPU" in capsys.readouterr().err
+    assert "is a software adapter, which has fixed choices: measure a GPU" in capsys.readouterr().err
     assert not path.exists()
 
 

@@ -92,7 +92,12 @@ def test_values_that_were_not_compared_are_named(tmp_path, capsys):
     assert code == 0
     assert found["values_stored"] == found["values_compared"] + len(found["uncompared"])
     (norm,) = found["uncompared"]
-    assert norm == {"kernel": "0 reduce", "value": "", "nodes": ["norm"], "reason": "lies between values of the model"}
+    assert norm == {
+        "kernel": "0 reduce",
+        "value": "",
+        "nodes": ["norm"],
+        "reason": "is an intermediate value within one node",
+    }
     assert cli.main(["verify", str(path)]) == 0
     assert "values that were not compared\n" in capsys.readouterr().out
 

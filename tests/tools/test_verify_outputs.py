@@ -73,7 +73,7 @@ def test_the_tables_are_at_the_end(
     assert cli.main(["verify", *cancelled]) == 0
     *_, outputs, moves = capsys.readouterr().out.strip().split("\n\n")
     assert outputs.startswith("outputs, when all of the model runs here\n")
-    assert moves.startswith("kernels that move y, each alone among the CPU provider's\n")
+    assert moves.startswith("kernels that move y, each alone, with all else from the CPU provider\n")
 
 
 def test_without_float64_the_reason_is_there(

@@ -119,7 +119,7 @@ def test_a_precision_that_is_none_is_named(model: Path, wrong: Any) -> None:
 
 
 def test_samples_without_a_precision_are_refused(model: Path) -> None:
-    with pytest.raises(OptionError, match="samples are the inputs by which smaller numbers are judged"):
+    with pytest.raises(OptionError, match="samples only serve to measure the error of smaller numbers"):
         webgpu_ep.export(model, samples={"x": X})
     assert [it.name for it in model.parent.iterdir()] == ["m.onnx"]
 

@@ -15,8 +15,8 @@ from ..errors import OptionError, cut
 
 # Arguments of InferenceSession that `session()` does not accept, with the remedy.
 _OF_INFERENCE_SESSION = {
-    "providers": "session() passes this provider by itself, with the CPU provider for what cannot run here; choose the device"
-    " with device=...",
+    "providers": "session() always uses this provider, and the CPU provider for nodes that cannot run here; choose the"
+    " device with device=...",
     "provider_options": "session() takes provider options as keyword arguments: session(model, validationMode='full')",
     "path_or_bytes": "pass the model as the first argument",
 }

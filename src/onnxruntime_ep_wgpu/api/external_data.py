@@ -127,7 +127,7 @@ def check_external_data(source: Path, model: onnx.ModelProto | None = None) -> N
         if sizes[path] < end:
             raise ModelError(
                 f"{shown} has {sizes[path]} bytes, and the weight {tensor.name!r} of {source} is the bytes {start} to"
-                f" {end} of it: the file is cut off or another model's; fetch it again"
+                f" {end} of it: the file is truncated or belongs to another model; fetch it again"
             )
         if place.length not in (None, nbytes):
             raise ModelError(
@@ -143,7 +143,9 @@ def _nbytes(tensor: onnx.TensorProto, source: Path) -> int:
         bits = element_count(tensor.dims) * ir.DataType(tensor.data_type).bitwidth
         return int(-(-bits // 8))
     except (ValueError, TypeError) as error:
-        raise ModelError(f"{source}: the weight {tensor.name!r} makes no sense ({error}): {_WAY_OUT}") from error
+        raise ModelError(
+            f"{source}: the weight {tensor.name!r} has an invalid type or shape ({error}): {_WAY_OUT}"
+        ) from error
 
 
 def _location(tensor: onnx.TensorProto) -> str:

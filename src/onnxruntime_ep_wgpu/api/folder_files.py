@@ -60,12 +60,12 @@ def fields_inside(folder: Path, name: str) -> Fields | None:
         found = json.loads(text)
     except RecursionError as error:
         raise ModelError(
-            f"{folder / name} is no JSON that can be read: too many objects or lists in each other"
+            f"{folder / name} is no JSON that can be read: objects or lists are nested too deeply"
         ) from error
     except ValueError as error:
         raise ModelError(f"{folder / name} is no JSON: {error}") from error
     if not isinstance(found, dict):
-        raise ModelError(f"{folder / name}: what it says is {cut(found)}; it is an object with names")
+        raise ModelError(f"{folder / name}: the content is {cut(found)}; expected an object with names")
     return Fields(folder / name, found)
 
 
@@ -79,7 +79,7 @@ class Fields:
 
     def wrong(self, name: str, wanted: str) -> ModelError:
         """Returns the error for a field with a wrong value. `wanted` describes the expected value."""
-        return ModelError(f"{self.path}: {self.within}{name} is {cut(self.values.get(name))}; it is {wanted}")
+        return ModelError(f"{self.path}: {self.within}{name} is {cut(self.values.get(name))}; expected {wanted}")
 
     def object(self, name: str) -> Fields:
         """Returns an object field, empty if absent."""

@@ -30,7 +30,7 @@ def without_provider(error: BaseException, provider: Any) -> UnsupportedError | 
     placed = [] if state is None else state.assignment.placements()
     reason = next((it.reason for it in placed if it.name == name and it.reason), None)
     if reason == FORCED:
-        why = "It is named in forceCpuNodeNames: take it out there"
+        why = "It is named in forceCpuNodeNames: remove it there"
     else:
         why = f"It does not run on WebGPU: {reason}" if reason else "No provider of the session takes it"
     return UnsupportedError(

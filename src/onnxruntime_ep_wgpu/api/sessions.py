@@ -195,7 +195,7 @@ def make(
     check_fixed(fixed.sizes, made)
     assigned = provider.state.assignment
     if not allow_cpu_only and (nothing := assigned.nothing_ours()) and not assigned.asked_for():
-        way = "session(..., allow_cpu_only=True) makes a session all the same"
+        way = "session(..., allow_cpu_only=True) creates the session anyway"
         if (free := keys_in(made)) and hindered(it.reason for it in assigned.placements()):
             raise FreeSizeError(f"{nothing} ({way})", free, in_python(free, "free_dimensions"))
         raise UnsupportedError(f"{nothing} ({way})")
@@ -289,6 +289,6 @@ def _pick(device: Any) -> Any:
         raise OptionError(f"device: {cut(device)} is not an OrtEpDevice, a number or a name; there are {shown}")
     if device.ep_vendor != VENDOR:
         raise OptionError(
-            f"device: that of {device.ep_name} by {device.ep_vendor} is not one of this provider; there are {shown}"
+            f"device: it belongs to {device.ep_name} by {device.ep_vendor}, not to this provider; there are {shown}"
         )
     return device

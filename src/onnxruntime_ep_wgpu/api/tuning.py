@@ -98,14 +98,14 @@ def kernels_of(open_session: Callable[[], Any], target: Target) -> list[str]:
         open_session()
     kernels = [it for it in KERNELS if it in found]
     if not kernels:
-        raise UnsupportedError("the model has no kernel of which there is a choice")
+        raise UnsupportedError("the model has no tunable kernel")
     return kernels
 
 
 def opened(adapter: Adapter) -> Device:
     """Opens a device for measurements. Raises UnsupportedError for a software adapter, which has fixed choices."""
     if adapter.software:
-        raise UnsupportedError(f"{adapter.name!r} is a software adapter, which keeps to its own choices: measure a GPU")
+        raise UnsupportedError(f"{adapter.name!r} is a software adapter, which has fixed choices: measure a GPU")
     return open_device(adapter)
 
 

@@ -303,7 +303,7 @@ def _by_axes(array: Any, axes: tuple[int, ...]) -> Any:
 
 def _uncompared(name: str, want: Any, got: Any) -> str:
     if want is None:
-        return "lies between values of the model" if not name else "is not a value of the model as it was given"
+        return "is an intermediate value within one node" if not name else "is not a value of the original model"
     return f"is stored as {got.dtype} {list(got.shape)}, in the model it is {want.dtype} {list(want.shape)}"
 
 

@@ -132,8 +132,8 @@ def export(
         )
     if samples is not None and precision is None:
         raise OptionError(
-            "samples are the inputs by which smaller numbers are judged, and there are none: pass precision=Precision(halves=True),"
-            " or leave samples out"
+            "samples only serve to measure the error of smaller numbers, and precision is missing: pass"
+            " precision=Precision(halves=True), or leave samples out"
         )
     if precision and samples is None:
         raise OptionError(

@@ -68,7 +68,7 @@ def read(data: bytes, key: str | None, *kinds: str) -> Entry:
         raise EntryError("it is no entry of a cache")
     rest = memoryview(data)[40:]
     if hashlib.sha256(rest).digest() != data[8:40]:
-        raise EntryError("its digest is another one")
+        raise EntryError("its digest does not match")
     with understood():
         version, length = struct.unpack("<II", rest[:8])
         if version != FORMAT:
@@ -83,7 +83,7 @@ def read(data: bytes, key: str | None, *kinds: str) -> Entry:
             rest[start + -(40 + start) % _ALIGNED :],
         )
         if key is not None and (header["key"] != key or found.kind not in kinds):
-            raise EntryError("it was written for something else")
+            raise EntryError("it belongs to another key or kind")
     return found
 
 

@@ -134,7 +134,7 @@ def foreign(key: str, what: str, lacks: str) -> Option:
 
 def address(key: str, help: str) -> Option:
     """An option with the address of an object of the loaded wgpu-native library."""
-    effect = "both addresses, as `device_options()` gives them; an unknown one, or one alone, is an error"
+    effect = "both addresses come from `device_options()`; an unknown address, or one without the other, is an error"
     return replace(number(key, 0, 2**64 - 1, "0", help, effect), domain="an address as a decimal number; 0 is none")
 
 

@@ -14,21 +14,21 @@ OPTIONS: dict[str, Option] = {
             ("NCHW", "NHWC"),
             "NHWC",
             "Layout that convolutions calculate in.",
-            "results are equal: a compiled kernel reads and writes through strides, so that no layout of a whole graph is"
-            " chosen and no Transpose is put in; each kernel takes its operands as they lie",
+            "results do not depend on it: kernels read and write through strides, so no layout is chosen for a whole graph"
+            " and no Transpose is inserted; each kernel uses its operands in their existing layout",
             inert=("NCHW",),
         ),
         flag(
             "enableGraphCapture",
             "0",
             "Record the GPU work of a run and replay it in later runs.",
-            "one recording per gpu_graph_id and set of tensors in place; refused when a node runs elsewhere",
+            "one recording per gpu_graph_id and set of bound tensors; refused if a node runs elsewhere",
         ),
         flag(
             "enableInt64",
             "1",
             "64-bit integers on the GPU.",
-            "with 0 and 1 alike they are exact, natively or as pairs of words, and no node moves to the CPU for them",
+            "they are exact with 0 and 1, natively or as pairs of 32-bit words, and no node moves to the CPU because of them",
         ),
         Option(
             "forceCpuNodeNames",
@@ -36,7 +36,7 @@ OPTIONS: dict[str, Option] = {
             "",
             "Nodes that stay on the CPU.",
             lines,
-            "the named nodes are not claimed, bodies of control flow and what a named function expands to included; a name"
+            "the named nodes stay on the CPU, with the bodies of control-flow nodes and the expansions of functions; a name"
             " that no node has is an error",
             text=lines_text,
         ),
@@ -63,7 +63,7 @@ OPTIONS: dict[str, Option] = {
             0,
             2**31 - 1,
             "0",
-            "Which device of the adapter: 0 is shared by default, the others are devices of their own.",
+            "Which device of the adapter: 0 is the shared default, and each other number is a separate device.",
             "sessions with equal numbers share a device and its caches; see [memory.md](memory.md)",
         ),
         address("webgpuInstance", "The WebGPU instance of webgpuDevice."),
@@ -74,45 +74,45 @@ OPTIONS: dict[str, Option] = {
             ("D3D12", "Vulkan"),
             "",
             "Graphics API; empty is the adapter's best.",
-            "the adapter is used through this API; an error when that is not possible here",
+            "the adapter is used through this API; an error if that is impossible",
         ),
         choice(
             "webgpuLibrary",
             ("auto", "wgpu-native", "dawn"),
             "auto",
-            "The WebGPU library; without the option, WGPU_EP_LIBRARY in the environment says which.",
-            "wgpu-native is always there; dawn is the package wgpudawn, and an error that says what to run where it is missing or"
-            " its driver refuses it; auto takes dawn for models of f16 or 8 bits where it is installed and the adapter has"
-            " matrix units, else wgpu-native ([webgpu.md](webgpu.md))",
+            "The WebGPU library; without the option, WGPU_EP_LIBRARY in the environment selects it.",
+            "wgpu-native is always available; dawn is the package wgpudawn, and if it is missing or its driver refuses it, the"
+            " error names the command to run; auto uses dawn for models of f16 or 8 bits if it is installed and the adapter"
+            " has matrix units, else wgpu-native ([webgpu.md](webgpu.md))",
         ),
         flag(
             "enablePIXCapture",
             "0",
             "Every run of a group is a capture for PIX, RenderDoc or Xcode.",
-            "captures with the debugger that this process was started from; an error when there is none",
+            "captures with the debugger that started this process; an error without one",
         ),
         flag(
             "enableRobustness",
             "0",
             "Kernels test every index against the size of its buffer.",
-            "kernels are compiled with bounds checks and loop guards, as with validationMode full; without them kernels"
-            " clamp only indices that come out of tensors. Kernels of compiled models that this user did not make are compiled"
-            " so unless 0 is given",
+            "kernels are compiled with bounds checks and loop guards, as with validationMode full; without them, kernels"
+            " clamp only indices that come from tensors. Compiled models that another user made have the checks unless 0 is"
+            " given",
         ),
         flag(
             "preserveDevice",
             "0",
             "Keep the device when its last session ends.",
-            "1 keeps it; 0 lets it go with the last session or the last tensor on it, whichever ends later",
+            "1 keeps it; 0 closes it with the last session or the last tensor on it, whichever ends later",
         ),
         number(
             "sessionBufferPoolGenerations",
             0,
             _UINT32,
             "1",
-            "Runs after which an unused buffer is given back.",
-            "counts per group of nodes; a buffer for intermediate values that so many runs did not use goes back to the"
-            " storage buffer cache, 0 meaning all of them after each run",
+            "Runs after which an unused buffer is released.",
+            "counted per group of nodes; a buffer for intermediate values that so many runs did not use returns to the"
+            " storage buffer cache; with 0, all return after each run",
         ),
         number(
             "multiRotaryCacheConcatOffset",
@@ -120,14 +120,14 @@ OPTIONS: dict[str, Option] = {
             _UINT32,
             "0",
             "Where the second rotary cache starts.",
-            "RotaryEmbedding and GroupQueryAttention: a sequence that is longer reads cosines and sines so many rows further on",
+            "RotaryEmbedding and GroupQueryAttention: a longer sequence reads cosines and sines this many rows further on",
         ),
         choice(
             "kvCacheQuantizationBits",
             ("0", "4", "8"),
             "0",
             "Bits per element of a quantised KV cache; 0 is none.",
-            "none yet: a cache has the bits that the nodes of the model say (k_quant_type, v_quant_type)",
+            "none yet: a cache has the bits that the model's nodes specify (k_quant_type, v_quant_type)",
         ),
         number(
             "maxStorageBufferBindingSize",
@@ -145,16 +145,16 @@ OPTIONS: dict[str, Option] = {
             4096,
             "4096",
             "Dispatches per submission.",
-            "longer runs are submitted in parts, once they are encoded whole; a run that is repeated has parts of its own, "
-            "none longer than this, so that the GPU begins early",
+            "longer runs are encoded completely, then submitted in parts; a replayed run has its own parts of at most this"
+            " length, so that the GPU starts early",
         ),
         cache(
             "storageBufferCacheMode",
             "bucket",
             "storage buffers",
-            "tensors and intermediate values; disabled: memory is let go when a buffer is given back, lazyRelease: when the"
+            "tensors and intermediate values; disabled: memory is freed when a buffer is released, lazyRelease: when the"
             " next run ends, simple: kept for a buffer of equal size, bucket: of a similar size, since sizes are rounded up by"
-            " an eighth at most (or 255 bytes). Up to 256 MiB are kept, and nothing that no run has wanted for long",
+            " an eighth at most (or 255 bytes). Up to 256 MiB are kept, and no buffer that runs have not used for long",
         ),
         cache("uniformBufferCacheMode", "simple", "uniform buffers", "sizes that kernels read; modes as above"),
         cache("queryResolveBufferCacheMode", "disabled", "query buffers", "timestamps of kernels; modes as above"),
@@ -162,33 +162,31 @@ OPTIONS: dict[str, Option] = {
             "defaultBufferCacheMode",
             "bucket",
             "other buffers",
-            "those through which results reach the host; modes as above. Making one each time, as disabled does, costs a"
-            " small download a quarter of its time or more",
+            "staging buffers for results; modes as above. Allocating one each time, as disabled does, takes a quarter or"
+            " more of the time of a small download",
         ),
         choice(
             "weightLoadAcceleration",
             ("off", "preferred", "required"),
             "off",
-            "Loading weights past the CPU.",
-            "preferred loads as off does, because WebGPU reaches GPU memory through the host alone; required is refused",
+            "Loading weights without the CPU.",
+            "preferred is the same as off, because WebGPU accesses GPU memory only through the host; required is refused",
             inert=("preferred",),
-            refused={
-                "required": "WebGPU reaches GPU memory through the host alone, so weights cannot be loaded past it"
-            },
+            refused={"required": "WebGPU accesses GPU memory only through the host, so weights cannot bypass it"},
         ),
         flag(
             "enableMatmulFp32Accumulation",
             "1",
             "Sum in f32 in matrix products of f16.",
-            "sums are f32 with 0 too: f16 is a way to store numbers here, all kernels calculate in f32",
+            "sums are f32 with 0 too: f16 is only a storage type here, and all kernels calculate in f32",
             inert=("0",),
         ),
         flag(
             "enableInt8Activations",
             "1",
             "Round activations to 8 bits where a model allows it.",
-            "MatMulNBits with accuracy_level 4, on GPUs that multiply bytes in one instruction: up to 32 neighbours of a row have a"
-            " scale of their own, sums are f32; with 0, and elsewhere, activations are multiplied as they are (docs/numbers.md)",
+            "MatMulNBits with accuracy_level 4, on GPUs with an instruction for dot products of bytes: up to 32 neighbours of a"
+            " row share a scale, and sums are f32; with 0, and on other GPUs, activations are not rounded (docs/numbers.md)",
         ),
         flag(
             "enableF16Products",
@@ -204,7 +202,7 @@ OPTIONS: dict[str, Option] = {
             2**31 - 1,
             "0",
             "Which adapter.",
-            "`session()` picks this one when it is given no device; an error when the session was given another one",
+            "`session()` uses this adapter if no device is passed; an error if another device is passed",
         ),
         number(
             "maxStorageBuffersPerShaderStage",
@@ -220,8 +218,8 @@ OPTIONS: dict[str, Option] = {
             "",
             "Choices of algorithms, tiles and grids for the adapter.",
             str,
-            "of each kernel they are tried before those that the package has for it (docs/tuning.md); an error when"
-            " the file is none, or was measured on another adapter",
+            "for each kernel, they take precedence over the shipped choices (docs/tuning.md); an error if the file is not a"
+            " table, or was measured on another adapter",
             text=path_text,
         ),
     )

@@ -13,8 +13,8 @@ from ..records import dataclass
 from .events import Event, Timeline
 
 BEYOND = (
-    "more than the peak that was measured: a cache served tensors that lie in memory for the copy, the compiler left out"
-    " arithmetic that the operators ask for, or the clock was lower when the peak was measured"
+    "more than the measured peak: a cache served tensors that the measured copy reads from memory, the compiler removed"
+    " arithmetic that the operators specify, or the clock was lower during the measurement of the peak"
 )
 
 

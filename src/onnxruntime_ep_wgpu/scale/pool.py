@@ -205,7 +205,7 @@ def _opens(
     given = [*options, *["free_dimensions"] * bool(free_dimensions), *["allow_cpu_only"] * allow_cpu_only]
     if given:
         raise OptionError(
-            f"{given[0]}: the function that makes sessions says their options; pass it to session() there"
+            f"{given[0]}: the function that makes sessions must set their options; pass it to session() there"
         )
     return model  # type: ignore[no-any-return,unused-ignore]
 

@@ -205,7 +205,7 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[NAME=]FILE.npy",
         help="an input from a file (.npz: of one array), or its numbers: NAME=16000, NAME=1,2,3",
     )
-    parser.add_argument("--seed", type=whole(0), metavar="N", help="of the made-up inputs (0)")
+    parser.add_argument("--seed", type=whole(0), metavar="N", help="seed of the made-up inputs (0)")
 
 
 def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:

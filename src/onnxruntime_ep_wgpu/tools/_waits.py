@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 
 SECONDS = 1.0
-LINE = "interrupted: waiting for the device to end what it was given"
+LINE = "interrupted: waiting for the device to finish its work"
 _STEP = 0.02
 _LATE = 0.5  # seconds; a signal may be read so long after it was handled
 _met_at = [0.0]  # the time when an interrupt was last handled, by the monotonic clock

@@ -20,22 +20,30 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="MODEL_DIR", help="model.onnx, its configuration and tokenizer.json")
     add_device_arguments(parser)
-    parser.add_argument("--prompt", help="answer this and end; without a chat template it is what the text continues")
-    parser.add_argument("--system", help="the system's message, which comes first")
+    parser.add_argument("--prompt", help="answer this and exit; without a chat template, continue this text")
+    parser.add_argument("--system", help="the system message, before the conversation")
     parser.add_argument("--max-length", type=int, metavar="N", help="the longest conversation, in tokens")
     parser.add_argument("--max-new-tokens", type=int, metavar="N", help="the longest answer, in tokens")
     parser.add_argument(
-        "--temperature", type=float, default=0.0, metavar="T", help="0 takes the likeliest token (default)"
+        "--temperature", type=float, default=0.0, metavar="T", help="0 selects the likeliest token (default)"
     )
-    parser.add_argument("--top-k", type=int, default=0, metavar="K", help="of the K likeliest tokens")
+    parser.add_argument("--top-k", type=int, default=0, metavar="K", help="draw only from the K likeliest tokens")
     parser.add_argument(
-        "--top-p", type=float, default=1.0, metavar="P", help="of the fewest tokens with this probability"
+        "--top-p",
+        type=float,
+        default=1.0,
+        metavar="P",
+        help="draw only from the fewest tokens with this total probability",
     )
     parser.add_argument(
-        "--min-p", type=float, default=0.0, metavar="P", help="of those this likely beside the likeliest"
+        "--min-p",
+        type=float,
+        default=0.0,
+        metavar="P",
+        help="draw only from tokens at least P times as likely as the likeliest",
     )
     parser.add_argument(
-        "--repetition-penalty", type=float, default=1.0, metavar="R", help="above 1 against repetitions"
+        "--repetition-penalty", type=float, default=1.0, metavar="R", help="above 1: makes repetitions less likely"
     )
     parser.add_argument("--seed", type=int, metavar="N", help="equal seeds give equal texts")
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end an answer before this text")

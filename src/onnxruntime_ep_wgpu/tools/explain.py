@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     parser.add_argument("--cpu", action="store_true", help="only the nodes on the CPU")
     parser.add_argument("--html", type=Path, metavar="FILE",
-                        help="draw the kernels and the tensors between them, as one page that needs nothing else")  # fmt: skip
+                        help="draw the kernels and the tensors between them, as one self-contained page")  # fmt: skip
 
 
 def main(args: argparse.Namespace) -> int:

@@ -41,14 +41,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, metavar="PATH", help="where to write (MODEL.wgpu)")
     parser.add_argument("--overwrite", action="store_true", help="replace what an export wrote there before")
     add_override_argument(parser)
-    parser.add_argument("--single-file", action="store_true", help="write one file, whose bytes a session takes")
+    parser.add_argument(
+        "--single-file", action="store_true", help="write one file, which a session can load from bytes"
+    )
     parser.add_argument(
         "--with-onnx", action="store_true", help="keep the ONNX model beside the export, for pages without WebGPU"
     )
     parser.add_argument(
         "--chunk", metavar="SIZE", default=str(CHUNK_BYTES), help="largest file of weights, such as 64MB (8MiB)"
     )
-    parser.add_argument("--fp16", action="store_true", help="halves, but for inputs, outputs and what would overflow")
+    parser.add_argument(
+        "--fp16", action="store_true", help="float16, except for inputs, outputs and values that would overflow"
+    )
     weights = parser.add_mutually_exclusive_group()
     weights.add_argument("--int4", action="store_const", const=4, dest="bits", help="weights of products in 4 bits")
     weights.add_argument("--int8", action="store_const", const=8, dest="bits", help="weights of products in 8 bits")
@@ -75,8 +79,8 @@ def _main(args: argparse.Namespace) -> int:
         for name, given in (("--dim", args.dim), ("--shape", args.shape), ("--input", args.input), ("--seed", seed)):
             if given:
                 raise OptionError(
-                    f"{name} {given[0]} is about the inputs by which --fp16, --int4 and --int8 are judged, and none of them is"
-                    " there; --override NAME=SIZE fixes a free dimension"
+                    f"{name} {given[0]} sets inputs that measure the error of --fp16, --int4 or --int8, and none of these is"
+                    " given; --override NAME=SIZE fixes a free dimension"
                 )
     chunk_bytes = _bytes(args.chunk)
     precision = Precision(args.fp16, args.bits)
@@ -125,7 +129,7 @@ def _tell_contradictions(found: Exported) -> None:
         shown = "; ".join(found.contradicted[:3])
         more = f"; and {len(found.contradicted) - 3} more" if len(found.contradicted) > 3 else ""
         print(
-            f"warning: {found.path.name} has the shapes that are calculated, where the model declares others: {shown}{more}",
+            f"warning: {found.path.name} uses calculated shapes where the model declares different ones: {shown}{more}",
             file=sys.stderr,
         )
 

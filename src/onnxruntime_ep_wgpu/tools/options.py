@@ -10,7 +10,7 @@ from ._output import show_json, show_pairs, show_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("key", nargs="?", metavar="KEY", help="all about one option")
+    parser.add_argument("key", nargs="?", metavar="KEY", help="describe this option in full")
 
 
 def _plain(text: str) -> str:

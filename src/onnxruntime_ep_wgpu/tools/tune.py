@@ -28,7 +28,7 @@ OUT = Path("tuning.json")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kernels", nargs="*", metavar="KERNEL", help="what to measure: names of docs/tuning.md (all)")
-    parser.add_argument("--model", type=Path, metavar="MODEL", help="measure only what this ONNX file has kernels of")
+    parser.add_argument("--model", type=Path, metavar="MODEL", help="measure only the kernels of this ONNX file")
     add_override_argument(parser)
     add_custom_ops_argument(parser)
     which = parser.add_mutually_exclusive_group()
@@ -37,7 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", "--out", type=Path, default=OUT, metavar="FILE", help=f"where the table goes ({OUT})"
     )
-    parser.add_argument("--seconds", type=whole(0), default=120, metavar="S", help="of measurements, about (120)")
+    parser.add_argument(
+        "--seconds", type=whole(0), default=120, metavar="S", help="approximate seconds of measurements (120)"
+    )
 
 
 def _kernels(args: argparse.Namespace, device: Device) -> list[str]:

@@ -89,10 +89,10 @@ def _show_contributions(outputs: Sequence[Output], most: int) -> None:
                 [k.kernel, k.value, f"{k.error:.1e}", f"{k.moves:.1e}", ", ".join(k.nodes[:3])]
                 for k in it.contributions
             ]
-            title = f"\nkernels that move {it.output}, each alone among the CPU provider's"
+            title = f"\nkernels that move {it.output}, each alone, with all else from the CPU provider"
             _show_first(most, ("kernel", "value", "error", "moves it by", "nodes"), moving, title)
         elif it.to_f64 is not None or it.judge:
-            print(f"\nno kernel alone moves {it.output}; together they do")
+            print(f"\nno single kernel moves {it.output}, only several together")
 
 
 def _show_first(most: int, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str) -> None:

@@ -60,7 +60,7 @@ def as_tensor(name: str, value: Any) -> Tensor:
         raise InputError(f"input {name!r} is {type(value).__name__}: without numpy, pass a Tensor")
     found = numpy.asarray(value, order="C")
     if found.dtype.name not in FORMATS:
-        raise InputError(f"input {name!r} has the type {found.dtype}, which there are no tensors of")
+        raise InputError(f"input {name!r} has the type {found.dtype}, which no tensor can have")
     return Tensor(found.dtype.name, found.shape, found.tobytes())
 
 

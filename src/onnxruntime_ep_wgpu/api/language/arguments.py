@@ -60,7 +60,7 @@ def sampling_argument(settings: Mapping[str, Any]) -> Sampling:
         near = get_close_matches(unknown, [*names, "max_new_tokens", "stop"], 1)
         meant = f" (did you mean {near[0]}?)" if near else ""
         raise InputError(
-            f"{unknown}={cut(settings[unknown])} is nothing that can be set here{meant}: {', '.join(names)}, max_new_tokens"
-            " and stop can; max_length and provider options are those of LanguageModel(...)"
+            f"{unknown}={cut(settings[unknown])} is not an argument of this method{meant}: it takes {', '.join(names)},"
+            " max_new_tokens and stop; max_length and provider options are those of LanguageModel(...)"
         )
     return Sampling(**settings)

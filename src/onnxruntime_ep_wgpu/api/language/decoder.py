@@ -49,7 +49,9 @@ class Decoder:
         missing += [name for name, present in self.caches.items() if not present]
         unknown = set(self.inputs) - {IDS, MASK, POSITIONS, *self.caches}
         if missing or unknown or not self.caches:
-            problem = f"lacks {', '.join(missing)}" if missing else f"has inputs {', '.join(sorted(unknown))} besides"
+            problem = (
+                f"lacks {', '.join(missing)}" if missing else f"has the unknown inputs {', '.join(sorted(unknown))}"
+            )
             raise ModelError(
                 f"{path} is no decoder with caches: it {problem if self.caches else 'has no past_key_values'}"
             )
@@ -73,7 +75,7 @@ class Decoder:
             )
         self.vocabulary: int = logits.shape.dim[2].dim_value
         if not self.vocabulary:
-            raise ModelError(f"{path} does not say how many logits there are")
+            raise ModelError(f"{path} does not declare the number of logits")
         by_position = any(POSITIONS in names_read(it) for it in structure.graph.node)
         keys = [name for name in self.caches if name.endswith("key")]
         self.takes_rows = not self.in_place and by_position and reaches_scores(structure, MASK, keys)

@@ -152,8 +152,8 @@ class LanguageModel:
                     continue
                 if token < 0:
                     raise NonFiniteError(
-                        f"the logits of prompt {row} {_PROBLEMS[token]} after {step} new ids: look at the model, or at"
-                        " what it was given"
+                        f"the logits of prompt {row} {_PROBLEMS[token]} after {step} new ids: check the model and"
+                        " its inputs"
                     )
                 if token in ending:
                     done[row] = True

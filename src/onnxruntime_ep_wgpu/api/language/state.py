@@ -161,7 +161,7 @@ class State:
                 f" {self._way_out()}"
             )
         if len({len(it) for it in ids}) > 1 and self.used.any():
-            raise InputError("prompts of different lengths can only begin their sequences")
+            raise InputError("prompts of different lengths must be the first of their sequences")
         return longest
 
     def _way_out(self) -> str:

@@ -40,7 +40,7 @@ def render(template: Template, messages: Sequence[Mapping[str, str]], tokens: Ma
     """Returns the text of a conversation, up to the start of the assistant's answer."""
     if len(template.text) > LONGEST:
         raise ModelError(
-            f"the chat template of {template.path} has {len(template.text):,} characters; it is at most {LONGEST:,}"
+            f"the chat template of {template.path} has {len(template.text):,} characters; the limit is {LONGEST:,}"
         )
     given, parts, size = list(messages), [], 0
     try:
@@ -259,7 +259,7 @@ def _refuse(message: object = "") -> NoReturn:
 def _error(template: Template, error: Exception) -> ModelError:
     text = str(error)[:_SHOWN]
     if isinstance(error, RecursionError):
-        text = "its parts are too deep in each other, or one calls itself too often"
+        text = "it is nested too deeply, or it recurses too often"
     elif isinstance(error, SyntaxError):
         text = error.msg  # without the line, which refers to jinja2's generated Python
     elif not isinstance(error, TemplateError):

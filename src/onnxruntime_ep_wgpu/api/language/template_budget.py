@@ -126,7 +126,7 @@ class Budget:
         if name in ("encode", "decode"):
             for codec in (it for it in values[1:] if isinstance(it, str)):
                 if codec.lower().replace("_", "-") not in (*_CODECS, *_OF_ERRORS):
-                    raise TooMuch(f"it uses the encoding {codec[:40]!r}; {', '.join(_CODECS)} are there")
+                    raise TooMuch(f"it uses the encoding {codec[:40]!r}; available are {', '.join(_CODECS)}")
 
 
 def _formatted(text: str | bytes, values: Sequence[Any]) -> int:
