@@ -6,6 +6,7 @@ Which library is usual here is nothing to these tests: each asks for one by name
 from __future__ import annotations
 
 import dataclasses
+import gc
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from onnxruntime_ep_wgpu.api.reports import state_of
 from onnxruntime_ep_wgpu.device import Device, adapters, choice, context_of
 from onnxruntime_ep_wgpu.device.adapters import Adapter
 from onnxruntime_ep_wgpu.device.choice import automatic, checked_matrices
+from onnxruntime_ep_wgpu.device.webgpu import libraries
 from onnxruntime_ep_wgpu.plugin import device_choice, watch
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from onnxruntime_ep_wgpu.program.target import SUBGROUP_MATRIX, MatrixUnit
@@ -64,6 +66,21 @@ def test_devices_of_both_calculate_beside_each_other() -> None:
         device.submit([AddOne(device, x.size).dispatch(one, other)])
         found.append((device, other))
     assert all(np.array_equal(get(device, buffer, x), x + 1) for device, buffer in found)
+
+
+def test_a_device_whose_request_is_interrupted_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was asked for first gets no answer: the memory for the answer is gone."""
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(libraries.named("dawn"), "_wait_any", interrupted)
+        opened("dawn", 6)
+    gc.collect()
+    device = opened("dawn", 6)
+    x = np.arange(64, dtype=np.float32)
+    np.testing.assert_array_equal(get(device, put(device, x), x), x)
 
 
 def test_threads_use_both_at_once() -> None:

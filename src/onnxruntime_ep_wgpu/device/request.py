@@ -54,7 +54,6 @@ def request_device(adapter: Adapter, target: Target, on_loss: Callable[[int, str
     answers: list[tuple[int, Any, str]] = []
     userdata = ffi.new_handle(answers)
     info = new("WGPURequestDeviceCallbackInfo *")
-    info.mode = constant("WGPUCallbackMode_AllowProcessEvents")
     info.callback = on_device
     info.userdata1 = userdata
     library.request_device(adapter.handle, descriptor, info, checked)

@@ -44,8 +44,8 @@ class Library(Protocol):
         """What the matrix units of an adapter multiply that has the feature SUBGROUP_MATRIX."""
 
     def request_device(self, adapter: Any, descriptor: Any, info: Any, checked: bool) -> None:
-        """wgpuAdapterRequestDevice, which has answered when this returns. `info` is a pointer. `checked`: kernels of the device
-        test every index, where that is of a device."""
+        """wgpuAdapterRequestDevice, which has answered when this returns, and answers no later. `info` is a pointer, whose mode
+        this sets. `checked`: kernels of the device test every index, where that is of a device."""
 
     def module(self, device: Any, descriptor: Any, checked: bool) -> Any:
         """A module, owned. `checked`: its kernels test every index and end every loop, where that is of a module."""

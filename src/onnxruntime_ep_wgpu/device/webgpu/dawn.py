@@ -14,6 +14,7 @@ import importlib.util
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import starmap
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,7 @@ from ... import _submit, process  # type: ignore[attr-defined,unused-ignore]
 from ...errors import DeviceError
 from ...program.target import F16, SUBGROUP_MATRIX, SUBGROUPS, TIMESTAMPS, MatrixUnit
 from .api import Calls
-from .header import FUNCTIONS, address, difference, feature_name, ffi, new
+from .header import FUNCTIONS, address, constant, difference, feature_name, ffi, new
 from .owned import ObjectOwner
 
 NAME = "dawn"
@@ -162,8 +163,12 @@ class Dawn:
     def request_device(self, adapter: Any, descriptor: Any, info: Any, checked: bool) -> None:
         kept: list[Any] = []
         descriptor.nextInChain = self._toggles(_TOGGLES if checked else (*_TOGGLES, _UNCHECKED), kept)
-        one = new("WGPUFutureWaitInfo *", {"future": self.lib.wgpuAdapterRequestDevice(adapter, descriptor, info[0])})
-        self._wait_any(self.instance, 1, one, _FOREVER)
+        # The answer comes while this waits or never: `userdata1` lives no longer. So no other thread's events have it, and asking
+        # and waiting are one call, between which no interrupt comes.
+        info.mode = constant("WGPUCallbackMode_WaitAnyOnly")
+        asked = starmap(self.lib.wgpuAdapterRequestDevice, ((adapter, descriptor, info[0]),))
+        waits = map(ffi.new, ("WGPUFutureWaitInfo *",), zip(asked, strict=True))
+        next(map(self._wait_any, (self.instance,), (1,), waits, (_FOREVER,)))
 
     def module(self, device: Any, descriptor: Any, checked: bool) -> Any:
         return self.owner.own("ShaderModule", self.lib.wgpuDeviceCreateShaderModule, device, descriptor)

@@ -22,7 +22,7 @@ from ... import _submit, process  # type: ignore[attr-defined,unused-ignore]
 from ...errors import DeviceError
 from ...program.target import F16, INT64, SUBGROUP, TIMESTAMPS, MatrixUnit
 from .api import Calls
-from .header import address, feature_numbers, ffi, new
+from .header import address, constant, feature_numbers, ffi, new
 from .owned import ObjectOwner
 
 NAME = "wgpu-native"
@@ -143,6 +143,7 @@ class WgpuNative:
         return ()  # its C interface has none
 
     def request_device(self, adapter: Any, descriptor: Any, info: Any, checked: bool) -> None:
+        info.mode = constant("WGPUCallbackMode_AllowProcessEvents")
         self.lib.wgpuAdapterRequestDevice(adapter, descriptor, info[0])
         for backends in (_PRIMARY_BACKENDS, _BACKEND_OPENGL):
             if backends in _instances:
