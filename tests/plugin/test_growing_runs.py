@@ -14,6 +14,7 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.device import let_go
 from onnxruntime_ep_wgpu.plugin import memo
+from onnxruntime_ep_wgpu.program.series import LONGEST
 
 from . import models
 from .loss import device_of, lose
@@ -113,6 +114,21 @@ def test_two_that_take_turns_are_right() -> None:
         step(session, length + 20)
         if length > 30:
             step(session, length)
+
+
+def test_what_does_not_grow_is_that_of_the_run_and_not_of_the_one_before() -> None:
+    """More sizes than a series has, between them a run of another width. Tensors are new in each, so C code knows none."""
+    nodes = [models.node("Add", ["x", "x"], ["y"], "add")]
+    session = webgpu_ep.session(
+        models.model(nodes, [("x", models.FLOAT, ["n", "m"])], [("y", models.FLOAT, ["n", "m"])])
+    )
+    kept = []
+    for length in range(1, 2 * LONGEST):
+        for width in (2, 5) if length == LONGEST // 2 else (2,):
+            x = RANDOM.standard_normal((length, width), np.float32)
+            given = ort.OrtValue.ortvalue_from_numpy(x, "webgpu", 0)
+            kept.append((given, session.run_with_ort_values(None, {"x": given})[0]))
+            np.testing.assert_array_equal(kept[-1][1].numpy(), x + x)
 
 
 def test_sessions_and_threads_grow_at_once() -> None:

@@ -15,9 +15,11 @@ from onnxruntime_ep_wgpu.program.series import AllSeries, Series
 from .programs import EMPTY, axes, dispatch, drawn, every, kernel, value
 
 
-def series_of(program: Program, symbols: tuple[int, ...], more: tuple[int, ...], most: int = 12) -> Series | None:
+def series_of(
+    program: Program, symbols: tuple[int, ...], more: tuple[int, ...], like: tuple[int, ...] | None = None
+) -> Series | None:
     layouts = Layouts(program)
-    return AllSeries(layouts).series(symbols, more, layouts.layout(symbols), most)
+    return AllSeries(layouts).series(symbols, more, layouts.layout(like or symbols), 12)
 
 
 def check(program: Program, series: Series, number: int, alone: Layout) -> None:
@@ -39,10 +41,12 @@ def check(program: Program, series: Series, number: int, alone: Layout) -> None:
         assert alone.shapes[v] == tuple([a + number * by for a, by in zip(first, more, strict=True)])
 
 
-def check_all(program: Program, symbols: tuple[int, ...], more: tuple[int, ...]) -> int:
+def check_all(
+    program: Program, symbols: tuple[int, ...], more: tuple[int, ...], like: tuple[int, ...] | None = None
+) -> int:
     """How many sizes the series has."""
     try:
-        series = series_of(program, symbols, more)
+        series = series_of(program, symbols, more, like)
     except (InputError, LimitError):
         return 0
     if series is None:
@@ -58,7 +62,8 @@ def check_all(program: Program, symbols: tuple[int, ...], more: tuple[int, ...])
 def test_a_series_is_its_layouts(data: st.DataObject) -> None:
     program = drawn(data)
     more = data.draw(st.sampled_from([(0, 1), (1, 0), (1, 1), (2, 1), (0, 3)]))
-    check_all(program, (data.draw(st.integers(0, 4)), data.draw(st.integers(0, 3))), more)
+    symbols, like = ((data.draw(st.integers(0, 4)), data.draw(st.integers(0, 3))) for _ in range(2))
+    check_all(program, symbols, more, like)
 
 
 def test_the_series_of_programs_with_every_feature_are_their_layouts() -> None:
@@ -68,6 +73,8 @@ def test_the_series_of_programs_with_every_feature_are_their_layouts() -> None:
             for axis in range(len(symbols)):
                 more = tuple([int(axis == k) for k in range(len(symbols))])
                 found.append(check_all(program, symbols, more))
+                for like in cases:
+                    check_all(program, symbols, more, like)
     assert max(found) == 12
     assert len(set(found)) > 4, "some end where a layout is another one"
 

@@ -54,7 +54,7 @@ class AllSeries:
 
     def series(self, symbols: Sequence[int], more: Sequence[int], like: Layout, most: int = LONGEST) -> Series | None:
         """The series that begins with these values of the symbols, which are `more` each time: `most` sets of sizes at most. `like`
-        is another layout of the Program. None where it would be of one."""
+        is another layout of the Program, of any sizes. None where it would be of one."""
         names = frozenset(it.name for it, by in zip(self._layouts.program.symbols, more, strict=True) if by)
         if names not in self._changing:
             self._changing[names] = _changing(self._layouts, names)
@@ -62,6 +62,11 @@ class AllSeries:
         found = None if changing is None else changing.numbers(symbols, more, most)
         if changing is None or found is None:
             return None
+        if any(a != b for a, b, by in zip(symbols, like.symbols, more, strict=True) if not by):
+            try:
+                like = self._layouts.layout(symbols, like)  # what does not grow is of these sizes
+            except (InputError, LimitError):
+                return None
         alike = _Alike(changing, found, like.basis.numbers)
         count, memory = alike.count(), sum(like.slots)
         while count > 1:
