@@ -153,6 +153,8 @@ CALLED = {
         49  OrtStatus *GetEnvConfigEntries(OrtKeyValuePairs **out)
         65  OrtStatus *CreateProfilingEvent(int category, int32_t process, int32_t thread, const char *name, int64_t microseconds, int64_t duration, const char *const *keys, const char *const *values, size_t count, OrtProfilingEvent **out)
         66  void ReleaseProfilingEvent(OrtProfilingEvent *event)
+        69  OrtStatus *ProfilingEvent_GetTimestampUs(const OrtProfilingEvent *event, int64_t *out)
+        70  OrtStatus *ProfilingEvent_GetDurationUs(const OrtProfilingEvent *event, int64_t *out)
         72  OrtStatus *ProfilingEventsContainer_AddEvents(OrtProfilingEventsContainer *container, const OrtProfilingEvent *const *events, size_t count)
     """,
     "OrtModelEditorApi": """

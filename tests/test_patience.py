@@ -32,6 +32,7 @@ ALLOWED = {
     "tests/plugin/storms.py": "so they do",
     "tests/plugin/test_interrupt.py": "so they do",
     "tests/plugin/test_fork.py": "a forked process starts another one, with nothing of these tests",
+    "tests/plugin/test_profiling.py": "its late clock is made up",
     "tests/plugin/test_session_config.py": "a run is ended at any moment: all that may come of it is right",
     "tests/runtime/test_weight_sources.py": "its clock is made up",
     "tests/test_patience.py": "",

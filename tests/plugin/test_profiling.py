@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import trace
 from onnxruntime_ep_wgpu.device import adapters
 from onnxruntime_ep_wgpu.device.adapters import Adapter
+from onnxruntime_ep_wgpu.plugin import profiler
 from onnxruntime_ep_wgpu.plugin.profiler import API, KERNEL
 
 from . import models
@@ -95,6 +98,23 @@ def test_a_dispatch_lies_within_its_run_between_upload_and_download(profiled: An
         assert dispatches[1]["ts"] + dispatches[1]["dur"] <= download["ts"] + download["dur"] + 1
         assert upload["args"]["bytes"] == download["args"]["bytes"] == "64"
     assert len(of_kind("dispatch", found)) == 6
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_what_a_run_does_is_not_before_the_end_of_the_last_one(
+    profiled: Any, monkeypatch: pytest.MonkeyPatch, late: int
+) -> None:
+    """Also where a busy machine lets the clock be read late when profiling starts."""
+    now, delays = time.perf_counter_ns, iter([late * 10**9])
+    monkeypatch.setattr(profiler, "time", SimpleNamespace(perf_counter_ns=lambda: now() + next(delays, 0)))
+    session = profiled(models.chain())
+    for _ in range(2):
+        session.run(None, {"x": X})
+    found = events(session)
+    first = runs(found)[0]
+    for kind in ("submit", "dispatch") if "timestamp-query" in adapters()[0].features else ("submit",):
+        begins = [it["ts"] for it in of_kind(kind, found)]
+        assert begins[0] < first["ts"] + first["dur"] <= begins[len(begins) // 2]
 
 
 def test_compiling_and_planning_are_events_of_the_session_that_does_them(profiled: Any) -> None:

@@ -3,7 +3,8 @@
 In: the callbacks of OrtEpProfilerImpl. Out: one event per span. ONNX Runtime brackets everything it profiles (making the
 session, each run, each node) with StartEvent and StopEvent on the thread that does it, so what that thread does in
 between belongs to this profiler alone.
-Invariant: times are on ONNX Runtime's own base: StartProfiling says how long ago that was.
+Invariant: times are on ONNX Runtime's own base. StartProfiling says how long ago that was, and StopEvent when an event ended. Each
+may be called late, so the earliest base counts: what follows an event is never before its end.
 """
 
 from __future__ import annotations
@@ -40,8 +41,13 @@ class Profiler(CallbackTable, struct="OrtEpProfilerImpl"):
         self._recorder.start(event)
 
     @callback("StopEvent", since=25)
-    def stop_event(self, event: int, _record: Any) -> None:
+    def stop_event(self, event: int, record: Any) -> None:
         self._recorder.stop(event)
+        if record:
+            begin, duration = ffi.new("int64_t *"), ffi.new("int64_t *")
+            self.ort.check_status(self.ort.ep.ProfilingEvent_GetTimestampUs(record, begin))
+            self.ort.check_status(self.ort.ep.ProfilingEvent_GetDurationUs(record, duration))
+            self._base = min(self._base, time.perf_counter_ns() - 1000 * (begin[0] + duration[0]))
 
     @callback("EndProfiling", since=25)
     def end_profiling(self, container: Any) -> None:
