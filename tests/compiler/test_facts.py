@@ -47,7 +47,7 @@ def constants(dtype: ir.DataType, names: str = "ab") -> tuple[facts.Facts, list[
 def test_every_way_to_the_elements_is_noted(way: str, dtype: ir.DataType) -> None:
     noted, (tensor, _) = constants(dtype)
     assert (tensor.dtype, tuple(tensor.shape), tensor.nbytes, tensor.name) == (dtype, (8,), int(dtype.bitwidth), "a")
-    facts.unnoted(tensor)
+    facts.read_unrecorded(tensor)
     assert not noted.names
     if hasattr(tensor, way) or way == "to_proto":
         try:

@@ -203,17 +203,19 @@ def test_no_byte_is_looked_at_of_memory_that_is_known_to_be_of_a_file(
     (span,) = ModelFile(path).spans("w")
     place = FilePlace(span, FileIdentity.settled(span.path))
     memory = view(W.copy())
-    looked_at: list[int] = []
+    constants_read: list[int] = []
     hold = MappedFiles.hold
-    monkeypatch.setattr(MappedFiles, "hold", lambda self, *of: looked_at.append(len(of[-1])) or hold(self, *of))
+    monkeypatch.setattr(MappedFiles, "hold", lambda self, *of: constants_read.append(len(of[-1])) or hold(self, *of))
     find = FromModel(path, lent={memory.ctypes.data: place})
     for array in (memory, memory.reshape(-1), memory.view(np.uint8)):
         source = find("w", array)
-        assert isinstance(source, InFile) and (source.span, looked_at) == (span, [])
+        assert isinstance(source, InFile) and (source.span, constants_read) == (span, [])
         np.testing.assert_array_equal(source.read(), array)
     for array in (memory[:3], memory.T, W + 1):
-        assert isinstance(find("w", array[...]), InMemory) and looked_at.pop() == array.nbytes and not looked_at
-    assert isinstance(find("w", view(W)), InFile) and looked_at == [W.nbytes]
+        assert (
+            isinstance(find("w", array[...]), InMemory) and constants_read.pop() == array.nbytes and not constants_read
+        )
+    assert isinstance(find("w", view(W)), InFile) and constants_read == [W.nbytes]
 
 
 def test_what_lies_where_lent_memory_was_is_something_else(tmp_path: Path) -> None:

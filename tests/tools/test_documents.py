@@ -213,10 +213,10 @@ def test_what_the_map_prints_is_what_the_sources_say() -> None:
 
 
 def test_every_python_program_in_documents_is_looked_at() -> None:
-    looked_at = {document for document, _ in PROGRAMS}
-    looked_at |= {f"docs/{name}.md" for name in ("architecture", "clients", "language", "scale", "web")}
+    constants_read = {document for document, _ in PROGRAMS}
+    constants_read |= {f"docs/{name}.md" for name in ("architecture", "clients", "language", "scale", "web")}
     having = {f"docs/{it.name}" for it in (ROOT / "docs").glob("*.md") if blocks("python", f"docs/{it.name}")}
-    assert having == looked_at
+    assert having == constants_read
 
 
 def test_every_file_that_a_document_links_exists():

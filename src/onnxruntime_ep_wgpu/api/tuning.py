@@ -89,7 +89,7 @@ def kernels_of(open_session: Callable[[], Any], target: Target) -> list[str]:
 
     def compiled(group: Any, read_graph: Callable[[], ir.Graph]) -> Any:
         graph = read_graph()
-        with tune.noting_kernels() as noted:
+        with tune.record_kernels() as noted:
             compile_graph(graph, graph.opset_imports, replace(target, tuning=()))
         found.update(noted)
         return group

@@ -12,10 +12,10 @@ from ..program.target import Target
 from .ir import LoweredGraph, Tensor
 from .ir.binding_ranges import is_countable, is_storable
 from .passes.alias import alias_updates
-from .passes.apart import take_apart
+from .passes.apart import duplicate_for_readers
 from .passes.dead import remove_dead
 from .passes.fuse import FusedGroup, fuse
-from .passes.one_row import append_within, of_one_row
+from .passes.one_row import add_one_row_kernels, append_within
 from .passes.place import place_joins
 from .passes.share import share
 from .rewrite import rewrite
@@ -23,11 +23,11 @@ from .rewrite import rewrite
 
 def kernels_of(lowered: LoweredGraph, target: Target) -> tuple[LoweredGraph, list[FusedGroup]]:
     """Returns the graph after all passes, and its kernels."""
-    lowered = remove_dead(take_apart(remove_dead(share(lowered))))
+    lowered = remove_dead(duplicate_for_readers(remove_dead(share(lowered))))
     lowered = rewrite(lowered, target)
     lowered = remove_dead(place_joins(lowered, target))
     lowered = alias_updates(lowered)
-    groups, of_products = of_one_row(fuse(lowered, target), target)
+    groups, of_products = add_one_row_kernels(fuse(lowered, target), target)
     groups, of_caches = append_within(groups, target)
     return replace(lowered, declined=[*lowered.declined, *of_products, *of_caches]), groups
 

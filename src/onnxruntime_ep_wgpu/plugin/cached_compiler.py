@@ -99,9 +99,9 @@ class CachedCompiler:
             found = self._compile().decide(graph, ties, parent, assigned, forced, refusal, single)
             claim, inferred = found.claim, found.inferred
             if carried is not None and self._at is carried.stored:
-                carried.keep(claim, inferred, found.looked_at)
+                carried.keep(claim, inferred, found.constants_read)
             else:
-                self._stored.keep_claim(graph, asked, claim, inferred, found.looked_at)
+                self._stored.keep_claim(graph, asked, claim, inferred, found.constants_read)
         if carried is not None and parent is not None:
             carried.note(parent, self._at is carried.stored)
         self.found = inferred.values
@@ -118,7 +118,7 @@ class CachedCompiler:
             return known[0], self._stored.place
         self.compiled.append("")
         found = self._compile().decide_whole(graph, ties, prepare)
-        self._stored.keep_claim(graph, ["whole"], found.claim, found.inferred, found.looked_at)
+        self._stored.keep_claim(graph, ["whole"], found.claim, found.inferred, found.constants_read)
         return found.claim, self._stored.place
 
     def program_within(
@@ -150,7 +150,7 @@ class CachedCompiler:
             found = self._compile().compile(graph, name, declared, ties, prepare)
         made = StoredProgram(found.program, found.inputs, found.outputs)
         if carried is None or carried.written:
-            kept = self._at.keep_program(in_order, made, found.names, found.looked_at)
+            kept = self._at.keep_program(in_order, made, found.names, found.constants_read)
             if carried is not None and not kept:
                 carried.entries.missed = True
         return CompiledProgram(made, found.specialise, found.names, ties)

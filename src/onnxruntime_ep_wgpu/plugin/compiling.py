@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..compiler.compile import compile_graph, compile_lowered
-from ..compiler.graph.facts import looked_at
-from ..compiler.graph.tied import hand_on
+from ..compiler.graph.facts import constants_read
+from ..compiler.graph.tied import pass_ties
 from ..compiler.lower.lower import attempt
 from ..program.program import Program
 from ..program.settings import CompileSettings
@@ -39,7 +39,7 @@ class DecidedGraph:
     """A claim, the constants that were looked at for it, by name, and what was found out of types."""
 
     claim: Claim
-    looked_at: frozenset[str]
+    constants_read: frozenset[str]
     inferred: InferredTypes
 
 
@@ -53,7 +53,7 @@ class Compiled:
     outputs: tuple[str, ...]
     specialise: Specialiser
     names: Mapping[int, str]
-    looked_at: frozenset[str]
+    constants_read: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Compiling:
     ) -> DecidedGraph:
         """Decides on a graph, which is a body of `parent`; see `claim` for the others."""
         shown = converted(graph)
-        hand_on(ties, shown)
+        pass_ties(ties, shown)
         where = GraphPlace.of(graph, parent)
         filled = self._types.before(shown, where, None if parent is None else converted_node(parent))
         key = key_of(
@@ -102,16 +102,16 @@ class Compiling:
             decision, groups = claim(
                 shown, self._target, assigned, forced, self._settings, self._types.control, refusal, single
             )
-            facts = digests(graph, looked_at(shown))
+            facts = digests(graph, constants_read(shown))
             self._claims.setdefault(key, []).append(_Known(decision, facts, ties))
             for group in groups:
                 self.lowerings.keep(group.graph, group.lowered, facts)
-        return DecidedGraph(decision, looked_at(shown), self._types.after(shown, where, decision.found))
+        return DecidedGraph(decision, constants_read(shown), self._types.after(shown, where, decision.found))
 
     def decide_whole(self, graph: ShownGraph, ties: Ties, prepare: Prepare) -> DecidedGraph:
         """Decides on a graph that runs here whole or not at all."""
         shown = converted(graph)
-        hand_on(ties, shown)
+        pass_ties(ties, shown)
         nodes = list(shown)
         prepare(shown)
         tried = attempt(shown, shown.opset_imports, self._target, self._settings)
@@ -119,9 +119,9 @@ class Compiling:
         if tried.lowered is None and not any(reasons.values()):
             reasons = dict.fromkeys(shown, "the graph cannot be compiled as one group")
         if tried.lowered is not None:
-            self.lowerings.keep(shown, tried.lowered, digests(graph, looked_at(shown)))
+            self.lowerings.keep(shown, tried.lowered, digests(graph, constants_read(shown)))
         here = tuple(Elsewhere(reason) if (reason := reasons[it]) else Fused(0) for it in nodes)
-        return DecidedGraph(Claim(here), looked_at(shown), InferredTypes({}, []))
+        return DecidedGraph(Claim(here), constants_read(shown), InferredTypes({}, []))
 
     def remember(self, where: GraphPlace, inferred: InferredTypes) -> None:
         """A graph was decided on elsewhere, and this was found out."""
@@ -141,7 +141,7 @@ class Compiling:
         known."""
         shown = converted(graph)
         if ties is not None:
-            hand_on(ties, shown)
+            pass_ties(ties, shown)
         prepare(shown)
         lowered = self.lowerings.take(shown)
         if lowered is not None:
@@ -152,7 +152,7 @@ class Compiling:
         specialise = Specialiser(shown, shown.opset_imports, self._target, name, self._settings, frozenset(declared))
         names = {id(value.const_value): name for name, value in shown.initializers.items()}
         inputs, outputs = (tuple(it.name or "" for it in them) for them in (shown.inputs, shown.outputs))
-        return Compiled(program, inputs, outputs, specialise, names, looked_at(shown))
+        return Compiled(program, inputs, outputs, specialise, names, constants_read(shown))
 
     def clear(self) -> None:
         """The groups of a graph are compiled: what was kept to compile them goes."""
@@ -178,6 +178,6 @@ def specialiser_of(
         return lazy_tensor(sources[name], ir.DataType(it.code), it.shape)
 
     shown = converted(graph, tensor)
-    hand_on(ties, shown)
+    pass_ties(ties, shown)
     prepare(shown)
     return Specialiser(shown, shown.opset_imports, target, name, settings, declared)

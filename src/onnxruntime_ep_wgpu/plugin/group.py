@@ -227,8 +227,8 @@ def _with_values(
 ) -> Sequence[DeviceTensor]:
     """The inputs for an executable; `tensors` have the values that `now` looks at. What runs is found by those, so a run that is
     kept depends on them too."""
-    looked_at = now.executable.valued_inputs
-    return tensors if executable.valued_inputs <= looked_at else inputs(looked_at | executable.valued_inputs)
+    constants_read = now.executable.valued_inputs
+    return tensors if executable.valued_inputs <= constants_read else inputs(constants_read | executable.valued_inputs)
 
 
 class _ForNextDevice:

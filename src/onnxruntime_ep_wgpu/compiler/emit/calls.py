@@ -19,7 +19,7 @@ from .accessor import LETTERS, constant, coordinates, fn, substitute
 from .expression import to_wgsl
 from .position import Position
 from .value import TypedValue
-from .writer import VariantText, Writer, placed_in_fours
+from .writer import VariantText, Writer, place_vector_requirements
 
 
 def call_texts(w: Writer, call: Call) -> list[VariantText]:
@@ -120,7 +120,9 @@ def _vectors_of_call(w: Writer, call: Call) -> frozenset[Tensor]:
     loaded |= {v.tensor for v in read if v.tensor in w.loads and _shows_fours(w, v)}
     stored = {t for t in w.group.stores if any(w.follows(t, it) for it in written)}
     fitting = {
-        t for t in stored if w.has_vectors(t) and all(quotient(d, 4) is not None for d in placed_in_fours(t) or (1,))
+        t
+        for t in stored
+        if w.has_vectors(t) and all(quotient(d, 4) is not None for d in place_vector_requirements(t) or (1,))
     }
     return frozenset(loaded | {t.memory for t in fitting} - {t.memory for t in w.group.stores if t not in fitting})
 

@@ -19,7 +19,7 @@ from .accessor import constant, fn, substitute
 from .position import Position
 from .transposed import ROWS, TILE, WORKGROUP, TransposedRead, transposed_read
 from .value import TypedValue
-from .writer import VariantText, Writer, placed_in_fours
+from .writer import VariantText, Writer, place_vector_requirements
 
 MOST_ASSUMED = 6  # multiples of 4 that a variant requires; each is checked for every set of sizes
 
@@ -63,7 +63,7 @@ def _fours(w: Writer) -> tuple[frozenset[Tensor], frozenset[Dim]] | None:
     fours: dict[Dim, None] = {size: None}
     alone: set[Tensor] = set()  # memory that is stored one element at a time
     for tensor in stores:
-        needs = placed_in_fours(tensor)
+        needs = place_vector_requirements(tensor)
         if not w.has_vectors(tensor) or needs is None or any(isinstance(d, int) and d % 4 for d in needs):
             if w.lanes(tensor.dtype) > 1:
                 return None

@@ -278,7 +278,7 @@ class Writer:
         return "f16" if dtype is DType.FLOAT16 else self.scalars.type(dtype.compute or "")
 
 
-def placed_in_fours(tensor: Tensor) -> tuple[Dim, ...] | None:
+def place_vector_requirements(tensor: Tensor) -> tuple[Dim, ...] | None:
     """Returns the dims that must be multiples of 4 so that every four elements of a stored tensor are neighbours in memory, or
     None."""
     if tensor.place is None:

@@ -1,8 +1,8 @@
 """Records which constants of a graph the compiler read. A Program depends on these, besides the structure of the graph.
 
 In: the memory of constants. Out: onnx_ir tensors that record reads of their elements, and the names of those that were read.
-Invariant: reading elements always leaves a record, except through `unnoted`. Type and shape are not facts: they are part of the
-graph.
+Invariant: reading elements always leaves a record, except through `read_unrecorded`. Type and shape are not facts: they are part
+of the graph.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Facts:
         return made
 
 
-def unnoted(tensor: ir.TensorProtocol) -> Array:
+def read_unrecorded(tensor: ir.TensorProtocol) -> Array:
     """Returns the elements of a tensor without a record. Elements narrower than a byte are packed.
 
     The caller must make the results of this read part of a key in another way.
@@ -66,7 +66,7 @@ def begin(graph: ir.Graph, facts: Facts) -> None:
     graph.meta[_KEY] = facts
 
 
-def looked_at(graph: ir.Graph) -> frozenset[str]:
+def constants_read(graph: ir.Graph) -> frozenset[str]:
     """Returns the names of the constants of a graph that were read so far. Without a record these are all constants."""
     facts = graph.meta.get(_KEY)
     return frozenset(graph.initializers if facts is None else facts.names)
@@ -74,14 +74,14 @@ def looked_at(graph: ir.Graph) -> frozenset[str]:
 
 def facts_of(graph: ir.Graph) -> Mapping[str, str]:
     """Returns digests of the constants that were read, by name."""
-    return digests(graph, looked_at(graph))
+    return digests(graph, constants_read(graph))
 
 
 def digests(graph: ir.Graph, names: Iterable[str]) -> dict[str, str]:
     """Returns digests of the named constants that the graph has."""
     found = {name: graph.initializers[name].const_value for name in sorted(names) if name in graph.initializers}
     return {
-        name: hashlib.sha256(np.ascontiguousarray(unnoted(it)).reshape(-1).view(np.uint8).data).hexdigest()
+        name: hashlib.sha256(np.ascontiguousarray(read_unrecorded(it)).reshape(-1).view(np.uint8).data).hexdigest()
         for name, it in found.items()
         if it is not None and it.dtype != ir.DataType.STRING
     }

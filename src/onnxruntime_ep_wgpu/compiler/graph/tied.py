@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...program.ties import PRODUCTS, SMALLEST, Array, Candidate, Ties, equal, ties_among
-from .facts import unnoted
+from .facts import read_unrecorded
 
 _KEY = "tied constants"
 
@@ -25,7 +25,7 @@ def ties_of(graph: ir.Graph) -> Ties:
     return graph.meta[_KEY]  # type: ignore[no-any-return]
 
 
-def hand_on(ties: Ties, graph: ir.Graph) -> None:
+def pass_ties(ties: Ties, graph: ir.Graph) -> None:
     """Passes the ties on to a graph with the same constants or a subset of them."""
     constants = graph.initializers
     graph.meta[_KEY] = {name: tie for name, tie in ties.items() if name in constants and tie.of in constants}
@@ -68,5 +68,5 @@ def _candidates(graph: ir.Graph) -> Iterator[Candidate]:
 
 
 def _elements(tensor: ir.TensorProtocol) -> Array:
-    array = np.asarray(unnoted(tensor))
+    array = np.asarray(read_unrecorded(tensor))
     return array.view(f"u{array.dtype.itemsize}")

@@ -105,14 +105,14 @@ def of_node(node: Node, target: Target, calculated: bool = False) -> KernelBindi
     loads: dict[Tensor, list[View]] = {}
     for read in node.reads:
         producer = read.tensor.producer
-        own = calculated and isinstance(producer, Map) and is_way_to_read(producer)
+        own = calculated and isinstance(producer, Map) and only_decodes_weights(producer)
         for view in producer.reads if own and producer is not None else [read]:
             if not view.tensor.is_literal:
                 loads.setdefault(view.tensor, []).append(view)
     return placed([node], loads, node.outputs, target)
 
 
-def is_way_to_read(node: Map) -> bool:
+def only_decodes_weights(node: Map) -> bool:
     """Returns whether a map only decodes weights: it is inline and reads only weights. Its readers compute it, and it is never
     stored."""
     return node.inline and of_weights(node.operands.values())

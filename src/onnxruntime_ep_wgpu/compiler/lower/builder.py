@@ -34,7 +34,7 @@ from ..ir import (
     Write,
     broadcast_shapes,
 )
-from ..ir.binding_ranges import is_large, is_way_to_read, of_weights
+from ..ir.binding_ranges import is_large, of_weights, only_decodes_weights
 from ..ir.expression import check_expression
 from ..nodes.divide import BindingsError, divided, is_bindable, joined, placed_copies
 from ..nodes.joins import picked
@@ -423,7 +423,7 @@ class Builder(Requirements):
     def _append(self, node: Map | Join | Pad) -> Operand:
         node.origin = self.origin
         node.output.producer = node
-        self._keep(*(self._divided(node) if isinstance(node, Map) and not is_way_to_read(node) else [node]))
+        self._keep(*(self._divided(node) if isinstance(node, Map) and not only_decodes_weights(node) else [node]))
         return Operand(node.output.dtype, node.output.shape, View.of(node.output))
 
     def _divided(self, node: Map) -> Sequence[Node]:

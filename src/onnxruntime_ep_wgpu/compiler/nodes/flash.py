@@ -24,14 +24,14 @@ _PARTS_AT_ONCE = 8  # loaded together by the map that combines the parts
 _HELD_COST = 16  # operations on a score; up to this many, the text repeats them for each score of an invocation
 
 
-def better_in_memory(scores: Tensor, target: Target) -> str | None:
+def reason_to_store_scores(scores: Tensor, target: Target) -> str | None:
     """Returns why scores should be stored, before any other check, or None."""
     if target.software and is_storable(scores, target):
         return "stored scores are equally fast on software adapters"
     return None
 
 
-def wrong_heads(*sizes: Dim) -> str | None:
+def unsupported_heads(*sizes: Dim) -> str | None:
     """Returns why no kernel exists for heads of these sizes, or None."""
     for size in sizes:
         if not isinstance(size, int) or not 0 < size <= WIDEST_HEAD:
@@ -39,7 +39,7 @@ def wrong_heads(*sizes: Dim) -> str | None:
     return None
 
 
-def wrong_inner(inner: Inner) -> str | None:
+def inner_obstacle(inner: Inner) -> str | None:
     """Returns why these maps cannot become inner maps of the kernel, or None."""
     if not inner.is_countable:
         return f"{inner.source.size} scores exceed the range of indices, which a mask needs"
@@ -183,7 +183,7 @@ class Attention:
         )
 
 
-def by_position(call: Call, inner: Inner, *, start: int, left: int | None, right: int | None, flops: Dim) -> Call:
+def with_positions(call: Call, inner: Inner, *, start: int, left: int | None, right: int | None, flops: Dim) -> Call:
     """Returns a call without positions as one with positions and new inner maps. `Attention` defines which keys a query sees."""
     operands = {name: read for name, read in call.operands.items() if name not in _inner_operands(call.inner["scored"])}
     return replace(

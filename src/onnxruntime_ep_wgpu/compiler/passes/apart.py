@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import LoweredGraph, Map, Node, Read, Tensor
-from ..ir.binding_ranges import is_way_to_read
+from ..ir.binding_ranges import only_decodes_weights
 
 
-def take_apart(graph: LoweredGraph) -> LoweredGraph:
+def duplicate_for_readers(graph: LoweredGraph) -> LoweredGraph:
     """Returns the graph with one copy per reader of each inline map that reads only weights."""
     seen: set[Tensor] = set()
     nodes: list[Node] = []
@@ -32,7 +32,7 @@ def take_apart(graph: LoweredGraph) -> LoweredGraph:
 
 def _is_of_weights(tensor: Tensor) -> bool:
     node = tensor.producer
-    return isinstance(node, Map) and is_way_to_read(node) and not tensor.is_stored
+    return isinstance(node, Map) and only_decodes_weights(node) and not tensor.is_stored
 
 
 def _copy(tensor: Tensor) -> Map:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from ...program.target import Target, elements_per_word
 from ..ir import MAX_COST, MAX_INLINED_COST, Call, Join, LoweredGraph, Map, Node, Read, Tensor, View, is_read_again
-from ..ir.binding_ranges import KernelBindings, is_large, is_storable, is_way_to_read, placed
+from ..ir.binding_ranges import KernelBindings, is_large, is_storable, only_decodes_weights, placed
 from ..ir.signed_bytes import are_multiplied
 
 MOST_BETWEEN = 256  # groups visited by one search for a cycle; keeps the work linear in the size of the graph
@@ -200,7 +200,7 @@ class _Fusion:
             producer = tensor.producer
             if not isinstance(producer, Map):
                 out.setdefault(tensor, []).extend(views)
-            elif is_way_to_read(producer):
+            elif only_decodes_weights(producer):
                 for view in producer.reads:
                     if not view.tensor.is_literal:
                         out.setdefault(view.tensor, []).append(view)

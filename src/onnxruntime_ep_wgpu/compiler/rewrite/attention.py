@@ -13,10 +13,10 @@ from ...program.dtypes import DType
 from ...program.target import Target
 from ..dims import Dim, product
 from ..ir import Call, Inner, Map, Node, Read, Tensor, View, Write
-from ..nodes.flash import Attention, better_in_memory, wrong_heads, wrong_inner
-from ..tune import written_out
+from ..nodes.flash import Attention, inner_obstacle, reason_to_store_scores, unsupported_heads
+from ..tune import reason_not_to_fuse
 from ..tune.products import PRODUCTS
-from .between import Chain, SoleReader, chains_back, in_step, only_reader, same_everywhere, swapped
+from .between import Chain, SoleReader, chains_back, only_reader, reads_elementwise, same_everywhere, swapped
 from .operands import exchanged, factor, matrix_sizes
 from .rule import MatchResult, Replace, Rule, origin_of
 from .visible_keys import Unmasked, unmasked
@@ -29,7 +29,7 @@ def attention(soft: Call, target: Target) -> MatchResult:
         return reader
     if soft.constants["LOGARITHM"]:
         return "it is a LogSoftmax"
-    in_memory = better_in_memory(soft.operands["x"].view.tensor, target)
+    in_memory = reason_to_store_scores(soft.operands["x"].view.tensor, target)
     if in_memory is not None:
         return in_memory
     result: str | None = "the scores are no matrix product"
@@ -97,14 +97,14 @@ class _Attention:
             return "the scores are read at other indices"
         if self.soft.constant("SINK") and self.sink is None:
             return "the sink is not one number for each query"
-        reason = wrong_heads(self.size, self.value_size) or wrong_inner(self._inner())
+        reason = unsupported_heads(self.size, self.value_size) or inner_obstacle(self._inner())
         if reason is not None:
             return reason
         assert isinstance(self.size, int) and isinstance(self.value_size, int)
         if isinstance(unmasked(self._inner(), self.queries, self.keys, keys_first=self.keys_first), Unmasked):
             return None  # the kernel does not load keys that are hidden by position
         dtype = factor(self.first, self.sides[0]).view.dtype
-        return written_out(self.batch, self.queries, self.keys, self.size, self.value_size, target, dtype)
+        return reason_not_to_fuse(self.batch, self.queries, self.keys, self.size, self.value_size, target, dtype)
 
     def _sink(self) -> Read | None:
         """Returns the sink of the softmax by (batch, row), or None."""
@@ -119,7 +119,7 @@ class _Attention:
     def _reads_other_scores(self) -> bool:
         """Returns whether a map between the products reads a score at another index than its own."""
         inside = set(self.chain.tensors)
-        return any(v.tensor in inside and not in_step(it, v) for it in self.chain.maps for v in it.reads)
+        return any(v.tensor in inside and not reads_elementwise(it, v) for it in self.chain.maps for v in it.reads)
 
     def _inner(self) -> Inner:
         return Inner(self.chain.source, self.chain.result, self.chain.maps, self.first.results["y"].groups)

@@ -38,7 +38,7 @@ def chains_back(result: Tensor, templates: tuple[str, ...]) -> Iterator[Chain]:
             yield Chain(source, result, tuple(maps))
 
 
-def in_step(node: Map, view: View) -> bool:
+def reads_elementwise(node: Map, view: View) -> bool:
     """Returns whether a map reads an operand at its own index."""
     return node.is_pointwise and view.is_whole and view.size == node.output.size
 
@@ -52,7 +52,7 @@ def _sources(result: Tensor, templates: tuple[str, ...]) -> list[Tensor]:
             if node.template in templates:
                 found.append(tensor)
         elif isinstance(node, Map):
-            following = [v.tensor for v in node.reads if in_step(node, v) and v.tensor not in seen]
+            following = [v.tensor for v in node.reads if reads_elementwise(node, v) and v.tensor not in seen]
             seen.update(following)
             pending += following
     return found
@@ -66,7 +66,7 @@ def _depends(tensor: Tensor, memo: dict[Tensor, bool], maps: list[Map]) -> bool:
         node = tensor.producer
         if tensor in memo and not complete:
             continue
-        inner = [v.tensor for v in node.reads if in_step(node, v)] if isinstance(node, Map) else []
+        inner = [v.tensor for v in node.reads if reads_elementwise(node, v)] if isinstance(node, Map) else []
         if complete:
             memo[tensor] = any(memo[t] for t in inner)
             if memo[tensor]:
@@ -107,7 +107,7 @@ def only_reader(tensor: Tensor, templates: tuple[str, ...]) -> SoleReader | str 
         if tensor.is_stored or len(users) != 1:
             return "the weights have another reader" if calls else None
         (user,) = users
-        if isinstance(user, Map) and user.expression in CASTS and in_step(user, user.operands["x"].view):
+        if isinstance(user, Map) and user.expression in CASTS and reads_elementwise(user, user.operands["x"].view):
             tensor = user.output
             continue
         if isinstance(user, Map):
@@ -140,7 +140,9 @@ def _nan_guarded(tensor: Tensor, users: list[Node]) -> Tensor | None:
         return None
     condition, x = named[test.output], named[tensor]
     (zero,) = set(views) - {condition, x}
-    whole = all(in_step(choice, views[n]) for n in (condition, x)) and in_step(test, test.operands["x"].view)
+    whole = all(reads_elementwise(choice, views[n]) for n in (condition, x)) and reads_elementwise(
+        test, test.operands["x"].view
+    )
     if choice.expression != f"where({condition}, {zero}, {x})" or not whole or literal(views[zero]) != 0:
         return None
     return choice.output

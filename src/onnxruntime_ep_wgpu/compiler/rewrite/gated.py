@@ -14,7 +14,7 @@ from ...program.target import Target
 from ..dims import quotient
 from ..ir import Call, Map, Tensor, View
 from ..tune import scales_rows
-from .between import in_step
+from .between import reads_elementwise
 from .operands import factor, matrix_sizes
 from .rule import MatchResult, Replace, Rule
 
@@ -29,7 +29,7 @@ def gated(call: Call, target: Target) -> MatchResult:
     if not isinstance(node, Map) or not node.is_pointwise or node.inline or node.cost > MOST_COST:
         return None
     views = [it for it in node.reads if not it.tensor.is_literal]
-    images = [it for it in views if in_step(node, it)]
+    images = [it for it in views if reads_elementwise(node, it)]
     gates = [it for it in views if it not in images]
     if len(images) != 1 or not any(_depends_on(it.tensor, images[0].tensor) for it in gates):
         return None

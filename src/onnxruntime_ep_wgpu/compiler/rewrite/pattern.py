@@ -22,7 +22,7 @@ from ...records import dataclass
 from ..dims import Dim, product
 from ..ir import Call, Map, Node, Tensor, View
 from ..ir.expression import parse
-from .between import in_step, literal
+from .between import literal, reads_elementwise
 
 _CASTS = ("x", "f32(x)")
 _SUMS = {
@@ -150,7 +150,7 @@ class _Search:
         casts: list[Map] = []
         while isinstance(node := tensor.producer, Map) and node.expression in _CASTS:
             view = node.operands["x"].view
-            if not in_step(node, view) or view.dtype.compute != "f32":
+            if not reads_elementwise(node, view) or view.dtype.compute != "f32":
                 break
             casts[:0] = [node] if tensor.size == self.rows.rows else []
             tensor = view.tensor
@@ -197,7 +197,7 @@ class _Search:
         elif isinstance(it, (ast.Constant, ast.UnaryOp)):
             if number == ast.literal_eval(it):
                 yield found
-        elif in_step(node, view) or self.rows.shows(view):
+        elif reads_elementwise(node, view) or self.rows.shows(view):
             yield from self._tensor(it, view.tensor, found)
         else:
             self._fail(name)

@@ -20,7 +20,7 @@ from ..ir import MAX_COST, Call, Constant, Function, Inner, Map, Node, Read, Sto
 from ..tune import squeeze_excite as chosen
 from ..tune.products import PRODUCTS
 from ..tune.squeeze import ExcitationShape
-from .between import Chain, chains_back, in_step
+from .between import Chain, chains_back, reads_elementwise
 from .operands import exchanged, factor
 from .rule import MatchResult, Replace, Rule, origin_of
 
@@ -204,7 +204,7 @@ def _before_conversion(read: Read) -> Read:
     view, node = read.view, read.view.tensor.producer
     if isinstance(node, Map) and node.expression in ("x", "f32(x)"):
         source = node.operands["x"].view
-        if in_step(node, source) and source.dtype.compute == "f32":
+        if reads_elementwise(node, source) and source.dtype.compute == "f32":
             return replace(read, view=replace(view, tensor=source.tensor))
     return read
 
@@ -212,7 +212,7 @@ def _before_conversion(read: Read) -> Read:
 def _inner_obstacle(inner: Inner) -> str | None:
     """Returns why these maps cannot become inner maps of the kernel, or None."""
     inside = {inner.source, *(it.output for it in inner.maps)}
-    if any(view.tensor in inside and not in_step(it, view) for it in inner.maps for view in it.reads):
+    if any(view.tensor in inside and not reads_elementwise(it, view) for it in inner.maps for view in it.reads):
         return "the result of the first product is read at other indices"
     if not inner.is_countable:
         return f"{inner.source.size} elements between the products exceed the range of indices"

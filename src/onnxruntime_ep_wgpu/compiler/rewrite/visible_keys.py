@@ -31,7 +31,7 @@ from ...program.target import Target
 from ...records import dataclass
 from ..dims import Dim, floordiv
 from ..ir import Call, Inner, Map, Storage, Tensor, View
-from ..nodes.flash import by_position
+from ..nodes.flash import with_positions
 from .band import Band, band_of
 from .between import CASTS, literal
 from .rule import MatchResult, Replace, Rule
@@ -58,7 +58,7 @@ def visible_keys(call: Call, target: Target) -> MatchResult:
     assert isinstance(queries, int) and isinstance(keys, int)
     band = found.band
     start = max(band.first, 0)
-    made = by_position(
+    made = with_positions(
         call,
         found.inner,
         start=start,

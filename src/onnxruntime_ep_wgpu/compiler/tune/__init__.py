@@ -27,11 +27,11 @@ from .variants import (
     map_shapes,
     maps_in_fours,
     matmul_variants,
-    noting_kernels,
+    reason_not_to_fuse,
+    record_kernels,
     row_variants,
     scales_rows,
     squeeze_excite,
-    written_out,
 )
 
 __all__ = [
@@ -61,14 +61,14 @@ __all__ = [
     "matmul_variants",
     "matrices",
     "matrix_units",
-    "noting_kernels",
     "parameters_of",
     "products",
+    "reason_not_to_fuse",
+    "record_kernels",
     "row_variants",
     "rows",
     "scales_rows",
     "squeeze",
     "squeeze_excite",
     "use",
-    "written_out",
 ]

@@ -60,7 +60,7 @@ def _candidates(
 
 
 @contextmanager
-def noting_kernels() -> Iterator[set[str]]:
+def record_kernels() -> Iterator[set[str]]:
     """Yields the set of kernels for which a form is chosen during the `with`, on this thread."""
     found: set[str] = set()
     token = _recorder.set(found)
@@ -281,7 +281,7 @@ def scales_rows(batch: Dim, m: Dim, n: Dim, k: Dim, target: Target) -> bool:
     return any(it.inlined for _, it in _chosen(target, sizes, GatedRows)[:1])
 
 
-def written_out(
+def reason_not_to_fuse(
     batch: Dim, rows: Dim, keys: Dim, size: Dim, value_size: Dim, target: Target, dtype: DType
 ) -> str | None:
     """Returns why attention should be products and a softmax, or None if it should be one kernel.

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ...compiler.graph.facts import digests, unnoted
-from ...compiler.graph.tied import hand_on, hold, places_of, ties_of
+from ...compiler.graph.facts import digests, read_unrecorded
+from ...compiler.graph.tied import hold, pass_ties, places_of, ties_of
 from ...compiler.ir import LoweredGraph
 from ...program.ties import Ties
 from ...program.weights import Permuted
@@ -76,7 +76,7 @@ class Lowerings:
         if kept is None:
             return None
         alike.remove(kept)
-        hand_on(kept.ties, group)
+        pass_ties(kept.ties, group)
         for tensor in kept.lowered.weights():
             source = _as_in_model(tensor.data)
             if isinstance(source, _Named):
@@ -163,5 +163,5 @@ def _content(tensor: ir.TensorProtocol) -> bytes:
 
 def _whole(tensor: ir.TensorProtocol) -> bytes:
     """All of a tensor."""
-    elements = b"" if tensor.dtype == ir.DataType.STRING else np.ascontiguousarray(unnoted(tensor)).tobytes()
+    elements = b"" if tensor.dtype == ir.DataType.STRING else np.ascontiguousarray(read_unrecorded(tensor)).tobytes()
     return f"{tensor.dtype}{tensor.shape}".encode() + elements

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import onnx_ir as ir
 
-from ...compiler.graph.tied import hand_on, ties_of
+from ...compiler.graph.tied import pass_ties, ties_of
 
 
 def extract(graph: ir.Graph, nodes: Sequence[ir.Node]) -> ir.Graph:
@@ -58,7 +58,7 @@ def extract(graph: ir.Graph, nodes: Sequence[ir.Node]) -> ir.Graph:
         opset_imports=dict(graph.opset_imports),
         name=graph.name,
     )
-    hand_on(ties_of(graph), found)
+    pass_ties(ties_of(graph), found)
     return found
 
 

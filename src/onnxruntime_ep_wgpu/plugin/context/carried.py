@@ -78,12 +78,12 @@ class CarriedClaim:
         known = self.stored.claim(self._order.graph, self._ties, self._asked, self._assigned, self._single)
         return None if known is None else (self._order.back(known[0]), known[1])
 
-    def keep(self, claim: Claim, inferred: InferredTypes, looked_at: Iterable[str]) -> None:
+    def keep(self, claim: Claim, inferred: InferredTypes, constants_read: Iterable[str]) -> None:
         """Keeps a decision; not one with types for which the model's file was read, which is another one when it is compiled."""
         made = self._order.claim(claim)
         if inferred.of_model:
             self.stored.after(None)
-        if not self.stored.keep_claim(self._order.graph, self._asked, made, inferred, looked_at):
+        if not self.stored.keep_claim(self._order.graph, self._asked, made, inferred, constants_read):
             self._of.entries.missed = True
 
     def note(self, parent: ShownNode, here: bool) -> None:

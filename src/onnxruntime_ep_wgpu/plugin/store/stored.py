@@ -108,11 +108,13 @@ class Stored:
         asked: Sequence[object],
         claim: Claim,
         inferred: InferredTypes,
-        looked_at: Iterable[str],
+        constants_read: Iterable[str],
     ) -> bool:
-        """Keeps what was decided of the graph that was asked for last, where `looked_at` are the constants that were looked at.
-        Whether it could be kept."""
-        facts = None if self._before is None else self._facts(graph, looked_at, inferred.of_model)
+        """Stores the decisions on the graph that was looked up last. `constants_read` are the constants that they depend on.
+
+        Returns whether they could be stored.
+        """
+        facts = None if self._before is None else self._facts(graph, constants_read, inferred.of_model)
         if facts is not None and claims.can_be_kept(claim, inferred):
             key = self._key_of_claim(graph, asked)
             self._described = {"graph": graph.name, "adapter": self._adapter}
@@ -176,11 +178,11 @@ class Stored:
         return None if found is None else found[1]
 
     def keep_program(
-        self, graph: ShownGraph, stored: programs.StoredProgram, names: Mapping[int, str], looked_at: Iterable[str]
+        self, graph: ShownGraph, stored: programs.StoredProgram, names: Mapping[int, str], constants_read: Iterable[str]
     ) -> bool:
         """Keeps the Program of a group; `names` are those of its graph's constants, by the identity of their tensors. Whether it
         could be kept."""
-        facts = self._facts(graph, looked_at) if self.place.claim else None
+        facts = self._facts(graph, constants_read) if self.place.claim else None
         content = None if facts is None or not programs.has_arrays(graph) else programs.content_of(stored, names)
         if facts is None or content is None:
             return False
@@ -193,11 +195,11 @@ class Stored:
 
     # ---- entries
 
-    def _facts(self, graph: ShownGraph, looked_at: Iterable[str], of_model: bool = False) -> dict[str, str] | None:
+    def _facts(self, graph: ShownGraph, constants_read: Iterable[str], of_model: bool = False) -> dict[str, str] | None:
         """Digests of what was looked at; None where that is too much to look at in each start, or code was changed meanwhile."""
         if self._identity is None or self._identity_now() != self._identity:
             return None
-        names = [name for name in looked_at if name in graph.initializers]
+        names = [name for name in constants_read if name in graph.initializers]
         constants = [graph.initializers[name].constant for name in names]
         if sum(it.raw.nbytes for it in constants if it is not None) > MOST_FACTS:
             return None

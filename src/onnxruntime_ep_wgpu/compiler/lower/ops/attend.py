@@ -32,8 +32,8 @@ from ....records import dataclass
 from ...dims import Dim, product, quotient
 from ...ir import Inner, Map, Node, Read, Tensor, View, Write
 from ...nodes.divide import too_many_bindings
-from ...nodes.flash import Attention, better_in_memory, wrong_heads, wrong_inner
-from ...tune import written_out
+from ...nodes.flash import Attention, inner_obstacle, reason_to_store_scores, unsupported_heads
+from ...tune import reason_not_to_fuse
 from ..builder import Builder, Operand
 
 Change = Callable[[Operand], Operand]
@@ -104,12 +104,12 @@ def flash_attention(
         raise UnsupportedError(f"{heads} heads of queries for {groups} heads of keys")
     scores = Tensor(DType.FLOAT32, (batch, heads, queries, keys))
     # Unused rows of a cache are not loaded.
-    stored = None if visible.cached else better_in_memory(scores, b.target)
-    reason = stored or wrong_heads(size, value_size)
+    stored = None if visible.cached else reason_to_store_scores(scores, b.target)
+    reason = stored or unsupported_heads(size, value_size)
     if reason is not None:
         return reason
     assert isinstance(size, int) and isinstance(value_size, int)
-    form = written_out(product((batch, heads)), queries, keys, size, value_size, b.target, query.dtype)
+    form = reason_not_to_fuse(product((batch, heads)), queries, keys, size, value_size, b.target, query.dtype)
     if form is not None and not visible.hides:  # hidden keys are not loaded
         return form
     mark = b.mark()
@@ -193,4 +193,4 @@ def _inner(
         return "changed scores have another order"
     b.nodes[begin:] = beside
     inner = Inner(source, maps[-1].output, tuple(maps), (2, 2, 1))
-    return wrong_inner(inner) or inner
+    return inner_obstacle(inner) or inner

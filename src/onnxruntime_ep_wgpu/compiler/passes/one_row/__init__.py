@@ -21,6 +21,6 @@ Invariant: a group is replaced only if its kernel fits into the target's binding
 """
 
 from .appends import append_within
-from .find import of_one_row
+from .find import add_one_row_kernels
 
-__all__ = ["append_within", "of_one_row"]
+__all__ = ["add_one_row_kernels", "append_within"]

@@ -26,7 +26,7 @@ from ...ir import Call, Map, Node, Read, Tensor, View, Write
 from ...ir.floats import rounded
 from ..fuse import FusedGroup
 from .assembled import misfit_of_bindings
-from .dependencies import RULE, Dependencies, check_stored, leave_out
+from .dependencies import RULE, Dependencies, check_stored, disable_where
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def append_within(groups: list[FusedGroup], target: Target) -> tuple[list[FusedG
             out.append(found.kernel)
         out.append(group)
     for group, one in skipped_if.items():
-        leave_out(group, one)
+        disable_where(group, one)
     out = [group for group in out if skipped_if.get(group) != 1]
     check_stored(out, runs_if, skipped_if)
     return out, declined

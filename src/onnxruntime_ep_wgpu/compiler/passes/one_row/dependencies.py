@@ -41,7 +41,7 @@ class Dependencies:
         return all(self.position[self.stored_by[it]] < at for it in needed)
 
 
-def leave_out(group: FusedGroup, one: Dim, own: Variant | None = None) -> None:
+def disable_where(group: FusedGroup, one: Dim, own: Variant | None = None) -> None:
     """Stops the group from running where `one` is 1. Drops the variant `own`, which only such runs use."""
     call = group.anchor
     assert call is not None

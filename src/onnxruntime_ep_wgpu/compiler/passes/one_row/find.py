@@ -12,9 +12,9 @@ from ...dims import Dim
 from ...ir import Call, Tensor
 from ..fuse import FusedGroup
 from .assembled import kernel_of, misfit
-from .dependencies import RULE, Dependencies, check_stored, leave_out
+from .dependencies import RULE, Dependencies, check_stored, disable_where
 from .norms import between_of, is_norm, norm_obstacle, norm_of
-from .product import OneRowProduct, in_step, row_product_of
+from .product import OneRowProduct, reads_elementwise, row_product_of
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ Outcome = Change | str | None
 """A change for a group, the reason why there is none, or None if the group is no candidate for a kernel of one row."""
 
 
-def of_one_row(groups: list[FusedGroup], target: Target) -> tuple[list[FusedGroup], list[Declined]]:
+def add_one_row_kernels(groups: list[FusedGroup], target: Target) -> tuple[list[FusedGroup], list[Declined]]:
     """Returns the groups with kernels for one row, each before the group it replaces, and the reasons for rejected
     candidates."""
     rows = {row.group: row for group in groups if (row := row_product_of(group)) is not None}
@@ -54,7 +54,7 @@ def of_one_row(groups: list[FusedGroup], target: Target) -> tuple[list[FusedGrou
         if group in replacements:
             out.append(replacements[group])
         if group in skipped_if:
-            leave_out(group, skipped_if[group], rows[group].variant if group in rows else None)
+            disable_where(group, skipped_if[group], rows[group].variant if group in rows else None)
         if skipped_if.get(group) != 1:
             out.append(group)
     check_stored(out, {made: rows[group].one for group, made in replacements.items()}, skipped_if)
@@ -122,7 +122,7 @@ class _Search:
             maps = [it for it in row.group.nodes if tensor in [view.tensor for view in it.reads]]
             if other.group.stores != [tensor] or tensor.is_stored or tensor.place or set(tensor.users) != set(maps):
                 reason = "its result has another reader"
-            elif not all(in_step(it, tensor) for it in maps):
+            elif not all(reads_elementwise(it, tensor) for it in maps):
                 reason = "its result is not read elementwise"
             else:
                 return other.group

@@ -9,7 +9,7 @@ from ....program.dtypes import DType
 from ...dims import Dim, equal, quotient
 from ...ir import Map, Read, Tensor, View
 from ..fuse import FusedGroup
-from .product import Between, Norm, OneRowProduct, in_step
+from .product import Between, Norm, OneRowProduct, reads_elementwise
 
 
 def is_norm(group: FusedGroup) -> bool:
@@ -49,7 +49,7 @@ def _is_linear(node: Map, inside: set[Tensor]) -> bool:
     if not node.is_pointwise or node.output.dtype.compute != "f32":
         return False
     own = [name for name, read in node.operands.items() if read.view.tensor in inside]
-    if len(own) != 1 or not in_step(node, node.operands[own[0]].view.tensor):
+    if len(own) != 1 or not reads_elementwise(node, node.operands[own[0]].view.tensor):
         return False
     text = ast.parse(node.expression, mode="eval").body
     if isinstance(text, ast.Name):

@@ -73,7 +73,7 @@ def row_product_of(group: FusedGroup) -> OneRowProduct | None:
     return OneRowProduct(group, call, first) if product(write.tensor.shape[: write.groups[0]]) == 1 else None
 
 
-def in_step(node: Node, tensor: Tensor) -> bool:
+def reads_elementwise(node: Node, tensor: Tensor) -> bool:
     """Returns whether a map reads a tensor only at its own index."""
     views = [view for view in node.reads if view.tensor is tensor]
     return isinstance(node, Map) and node.is_pointwise and all(v.is_whole and v.size == node.output.size for v in views)
