@@ -111,7 +111,7 @@ def test_maps_that_are_calculated_where_they_are_read(op: str) -> None:
 def test_what_is_stored_is_refused_by_its_size() -> None:
     model = outer()
     with pytest.raises(
-        UnsupportedError, match=r"\[600, 600\] takes 1440000 bytes and a buffer of the adapter has at most"
+        UnsupportedError, match=r"\[600, 600\] takes 1440000 bytes, but a buffer of the adapter has at most"
     ):
         compile_model(model, small())
     assert [bool(it) for it in reasons(model, small())] == [False, True]  # the product is calculated where it is read

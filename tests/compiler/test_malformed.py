@@ -130,7 +130,7 @@ def test_a_fault_of_ours_names_the_node_and_the_place(faulty: bytes) -> None:
     well, reason = attempt(graph, graph.opset_imports, Target()).reasons
     assert well is None
     assert isinstance(reason, Fault) and isinstance(reason.error, InternalError)
-    for part in ("Abs 'abs'", "KeyError: 'a typo'", "test_malformed.py:", "please report it"):
+    for part in ("Abs 'abs'", "KeyError: 'a typo'", "test_malformed.py:", "please report this message"):
         assert part in reason
 
 

@@ -252,12 +252,12 @@ def test_weights_stay_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
-        ("s", (24, 4), r"scales float32\[24, 4\] has not the 120 numbers of shape \[24, 5\]"),
-        ("b", (24, 5, 8), r"B uint8\[24, 5, 8\] has not the 1920 numbers of shape \[24, 5, 16\]"),
-        ("z", (24, 4), r"zero_points uint8\[24, 4\] has not the 72 numbers of shape \[24, 3\]"),
-        ("c", (23,), r"bias float32\[23\] has not the 24 numbers"),
-        ("a", (5, 150), r"A float32\[5, 150\] has not the K = 160 columns"),
-        ("block_size", 24, "block_size 24: a power of two from 16"),
+        ("s", (24, 4), r"scales float32\[24, 4\] does not have the 120 numbers of shape \[24, 5\]"),
+        ("b", (24, 5, 8), r"B uint8\[24, 5, 8\] does not have the 1920 numbers of shape \[24, 5, 16\]"),
+        ("z", (24, 4), r"zero_points uint8\[24, 4\] does not have the 72 numbers of shape \[24, 3\]"),
+        ("c", (23,), r"bias float32\[23\] does not have the 24 numbers"),
+        ("a", (5, 150), r"A float32\[5, 150\] does not have the K = 160 columns"),
+        ("block_size", 24, "block_size 24: a power of two of at least 16"),
         ("bits", 9, "bits 9: weights of 2 to 8 bits"),
         ("weight_prepacked", 1, "weight_prepacked 1"),
     ],

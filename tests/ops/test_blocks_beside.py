@@ -129,5 +129,5 @@ def test_a_sum_without_a_summand_is_named() -> None:
     given = {"a": random(3, 32)}
     how = {"K": 32, "N": 8, "bits": 4, "block_size": 32, "activation": "silu"}
     node = fused("MatMulNBitsMlp", ["gate", "up"], given, constants, ["y", "summed"], **how)
-    with pytest.raises(UnsupportedError, match="input_skip_bias_sum is asked for"):
+    with pytest.raises(UnsupportedError, match="the output input_skip_bias_sum needs the input skip"):
         support.run_model(model([node], given, constants, ["y", "summed"], np.float32), *given.values())

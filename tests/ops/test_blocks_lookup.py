@@ -167,9 +167,9 @@ def test_weights_out_of_a_table(kind: int, dtype: Any) -> None:
         ("GatherBlockQuantized", {"scales": np.zeros(39, F32)}, r"scales float32\[39\] for data .* one per block .*\[13, 3\]"),
         ("GatherBlockQuantized", {"block_size": 24}, "block_size 24: a power of two"),
         ("GatherBlockQuantized", {"bits": 3}, "bits 3: bytes hold numbers of 2, 4 or 8 bits"),
-        ("MatMulBnb4", {"quant_type": 2}, "quant_type 2: 0 is FP4"),
-        ("MatMulBnb4", {"s": np.zeros(3, F32)}, r"absmax float32\[3\] has not one number for each of 4 blocks"),
-        ("MatMulBnb4", {"b": np.zeros(30, np.uint8)}, r"B uint8\[30\] has not the 32 bytes"),
+        ("MatMulBnb4", {"quant_type": 2}, "quant_type 2 is not supported: 0 is FP4"),
+        ("MatMulBnb4", {"s": np.zeros(3, F32)}, r"absmax float32\[3\] does not have one number for each of 4 blocks"),
+        ("MatMulBnb4", {"b": np.zeros(30, np.uint8)}, r"B uint8\[30\] does not have the 32 bytes"),
     ],
 )  # fmt: skip
 def test_errors_name_the_input_and_the_value(op: str, changed: dict[str, Any], message: str) -> None:

@@ -200,7 +200,7 @@ def test_a_flag_is_0_or_1(value: int) -> None:
 @pytest.mark.parametrize("op", ["DepthToSpace", "SpaceToDepth"])
 @pytest.mark.parametrize("size", [0, -1, 3, 2**31])
 def test_blocks_that_an_image_does_not_make_are_refused(op: str, size: int) -> None:
-    with pytest.raises(UnsupportedError, match=r"is not positive|do not make blocks"):
+    with pytest.raises(UnsupportedError, match=r"is not positive|do not divide into blocks"):
         support.compile_model(model(op, [random(1, 4, 4, 4)], blocksize=size))
 
 

@@ -231,14 +231,14 @@ def test_expert_weights_stay_packed() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"k": 5}, "k 5: from 1 to the number of experts, 4"),
+        ({"k": 5}, "k 5 must be from 1 to the number of experts, 4"),
         ({"activation_type": "tanh"}, "activation_type='tanh' is none of 'relu'"),
         ({"quant_type": "fp4"}, "quant_type='fp4'"),
         ({"block_size": 24}, "block_size 24: a power of two"),
         ({"expert_weight_bits": 3}, "expert_weight_bits 3 of fc1"),
         ({"weights_prepacked": 1}, "weights_prepacked 1"),
         ({"use_sparse_mixer": 1}, "use_sparse_mixer 1"),
-        ({"block_size": 16}, r"fc1_scales float32\[4, 64, 3\] has not the 1536 numbers of shape \[4, 64, 6\]"),
+        ({"block_size": 16}, r"fc1_scales float32\[4, 64, 3\] does not have the 1536 numbers of shape \[4, 64, 6\]"),
     ],
 )
 def test_errors_name_the_value(change: dict[str, Any], message: str) -> None:

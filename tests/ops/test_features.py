@@ -186,7 +186,7 @@ def test_probabilities_of_support_vector_machines(classes: int) -> None:
 @pytest.mark.parametrize(
     ("op_type", "attributes", "reason"),
     [
-        ("LinearClassifier", {"coefficients": [1.0] * 3, "intercepts": [1.0], "classlabels_strings": ["a", "b"]}, "texts"),
+        ("LinearClassifier", {"coefficients": [1.0] * 3, "intercepts": [1.0], "classlabels_strings": ["a", "b"]}, "strings"),
         ("LinearClassifier", {"coefficients": [1.0] * 4, "intercepts": [1.0] * 3, "classlabels_ints": [1, 2, 3]}, "coeff"),
         ("LinearClassifier", {"coefficients": [1.0] * 9, "intercepts": [1.0] * 3, "classlabels_ints": [1]}, "1 labels"),
         ("LinearRegressor", {"coefficients": [1.0] * 3, "targets": 2**40}, "coefficients for"),
@@ -194,7 +194,7 @@ def test_probabilities_of_support_vector_machines(classes: int) -> None:
         ("LabelEncoder", {"keys_strings": ["a"], "values_floats": [1.0]}, "keys_strings"),
         ("FeatureVectorizer", {"inputdimensions": [2**60]}, "dimensions"),
         ("Scaler", {"scale": [1.0, 2.0], "offset": [1.0]}, "2 numbers"),
-        ("OneHotEncoder", {"cats_int64s": [2**40]}, "32 bits"),
+        ("OneHotEncoder", {"cats_int64s": [2**40]}, "32-bit"),
         ("SVMRegressor", {"coefficients": [1.0], "rho": [1.0], "n_supports": 2**50, "support_vectors": [1.0]}, "support vectors"),
         ("SVMRegressor", {"coefficients": [1.0], "rho": [1.0], "n_supports": -1, "support_vectors": [1.0]}, "support vectors"),
     ],

@@ -91,10 +91,10 @@ def test_rotation_by_time_height_and_width(interleaved: int, layout: int, dtype:
 @pytest.mark.parametrize(
     ("op", "shapes", "how", "text"),
     [
-        ("GatedAdd", [(3, 4), (3, 4), (3, 4)], {}, r"gate .*\[3, 4\] has not the shape \[3, 1\]"),
+        ("GatedAdd", [(3, 4), (3, 4), (3, 4)], {}, r"gate .*\[3, 4\] does not have the shape \[3, 1\]"),
         ("GatedAdd", [(3, 4), (3, 4), (3, 5), (5, 1)], {}, "gate_weight"),
-        ("GatedRMSNorm", [(3, 7), (2,), (3, 7)], {}, "7 columns are no groups of 2"),
-        ("LinearAttentionGate", [(1, 2, 3), (4,), (3,)], {}, r"dt_bias .*\[4\] has not the shape \[3\]"),
+        ("GatedRMSNorm", [(3, 7), (2,), (3, 7)], {}, "7 columns do not divide into groups of 2"),
+        ("LinearAttentionGate", [(1, 2, 3), (4,), (3,)], {}, r"dt_bias .*\[4\] does not have the shape \[3\]"),
         ("EngramGate", [(1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 4), (3, 4), (4, 3)], {}, r"query_norm_scale .*\[4, 3\]"),
     ],
 )

@@ -75,7 +75,7 @@ def test_what_does_not_fit_is_named() -> None:
     for number, value, text in (
         (1, arrays[1][:2], "for n-grams of 4"),
         (2, arrays[2][:5], "for 6 heads of all orders"),
-        (1, arrays[1].astype(np.int32), "are of different types"),
+        (1, arrays[1].astype(np.int32), "have different types"),
     ):
         given = [*arrays[:number], value, *arrays[number + 1 :]]
         model = build("NGramHashMapping", given, (np.int64,), pad_id=3, max_ngram_size=ORDERS, n_head_per_ngram=HEADS)

@@ -327,5 +327,5 @@ def test_a_bias_of_another_size_is_refused(shape: tuple[int, ...], room: int) ->
 
 
 def test_a_bias_and_a_sink_of_other_axes_are_refused() -> None:
-    refused(Case((4,), 3, 16), 10, random(4, 3, 7), r"a bias float32\[4, 3, 7\] is added to scores")
-    refused(Case((4,), 3, 16), 11, random(1, 4), r"a sink float32\[1, 4\] is a score of each head")
+    refused(Case((4,), 3, 16), 10, random(4, 3, 7), r"a bias float32\[4, 3, 7\] must have the shape")
+    refused(Case((4,), 3, 16), 11, random(1, 4), r"a sink float32\[1, 4\] must be one score per head")

@@ -188,7 +188,7 @@ def test_sizes_that_are_known_when_run() -> None:
 def test_without_its_graph_a_program_names_the_limit() -> None:
     built = model("MatMul", [whole(2, 2), whole(2, 3)], symbolic=True)
     run = support.Runner(support.compile_model(built))
-    with pytest.raises(LimitError, match=rf"a matrix product over .* columns is longer.*{LONGEST_SUM + 1}"):
+    with pytest.raises(LimitError, match=rf"a matrix product over .* columns exceeds.*{LONGEST_SUM + 1}"):
         run(whole(2, LONGEST_SUM + 1), whole(LONGEST_SUM + 1, 3))
 
 

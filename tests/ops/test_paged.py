@@ -261,7 +261,7 @@ def test_nothing_to_do() -> None:
 @pytest.mark.parametrize(
     ("case", "more", "outputs", "text"),
     [
-        (PLAIN, {}, 1, "without key_cache_out"),
+        (PLAIN, {}, 1, "without the outputs key_cache_out"),
         (PLAIN, {"k_cache_dtype": "int4"}, 3, "k_cache_dtype='int4'"),
         (PLAIN, {"k_quant_type": "PER_TENSOR"}, 3, "a quantised cache of mode PER_TENSOR"),
         (PLAIN, {"do_rotary": 1}, 3, "do_rotary needs cos_cache"),

@@ -130,7 +130,7 @@ def test_extents_are_scaled_as_f32_rounds(extent: int, scale: float, symbolic: b
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf])
 def test_scales_that_are_none_are_refused(scale: float) -> None:
-    with pytest.raises(UnsupportedError, match="are not above 0"):
+    with pytest.raises(UnsupportedError, match="must be positive and finite"):
         compile_model(
             make_model(
                 [helper.make_node("Resize", ["x", "", "s"], ["y"])],
@@ -291,5 +291,5 @@ def test_empty_antialiased_images() -> None:
 
 def test_antialiasing_of_the_nearest_element_is_refused() -> None:
     built = model("Resize", [random(1, 2, 5, 6), None, _scales(0.5, 0.5)], constants=[2], mode="nearest", antialias=1)
-    with pytest.raises(UnsupportedError, match="antialiasing"):
+    with pytest.raises(UnsupportedError, match="antialias is supported"):
         compile_model(built)

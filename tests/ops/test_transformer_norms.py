@@ -249,9 +249,9 @@ def test_group_norm(dtype: Any, last: int) -> None:
         ("SkipLayerNormalization", [(2, 3, 8), (2, 3, 8), (7,)], {}, r"gamma \[7\] for rows of 8|gamma .*\[7\]"),
         ("SkipLayerNormalization", [(2, 3, 8), (2, 4, 8), (8,)], {}, r"skip float32\[2, 4, 8\] for the input"),
         ("SkipSimplifiedLayerNormalization", [(3, 8), (3, 8), (2, 8)], {}, r"gamma float32\[2, 8\]: one number per column"),
-        ("BiasSplitGelu", [(2, 3, 7), (7,)], {}, "7 columns have no halves"),
+        ("BiasSplitGelu", [(2, 3, 7), (7,)], {}, "7 columns are not an even number"),
         ("BiasAdd", [(2, 3, 8), (7,), (2, 3, 8)], {}, r"bias float32\[7\] for the channels"),
-        ("GroupNorm", [(2, 3, 5, 8), (8,), (8,)], {"groups": 3, "activation": 0}, "8 channels do not make 3 groups"),
+        ("GroupNorm", [(2, 3, 5, 8), (8,), (8,)], {"groups": 3, "activation": 0}, "8 channels do not divide into 3 groups"),
         ("GroupNorm", [(2, 3, 5, 8), (8,), (8,)], {"groups": 2, "activation": 2}, "activation 2: 0 is none"),
     ],
 )  # fmt: skip

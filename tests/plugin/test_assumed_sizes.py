@@ -105,7 +105,7 @@ def test_what_is_refused_for_the_size_that_was_assumed_says_so() -> None:
     made.graph.initializer.append(numpy_helper.from_array(image(1, 4, 7, 6), "b"))
     ours = wgpu.session(made.SerializeToString())
     (refused,) = wgpu.report(ours).on_cpu
-    assert "the size of the kernel of 'Conv_0' is taken for 1, because the model leaves it open" in (
+    assert "the size of the kernel of 'Conv_0' is assumed to be 1, because the model does not fix it" in (
         refused.reason or ""
     )
     feeds = {f"x{k}": it for k, it in enumerate(arrays)}

@@ -156,7 +156,7 @@ SIZES = {"zero": np.array([0]), "two": np.array([2]), "three": np.array([3])}
          "node 'mul': cannot multiply float32[3, 4] by float32[2, 4]; the inputs have n = 3, k = 4, j = 2"),
         ([node("TopK", ["x", "k"], ["y", "i"], name="best{}")], {"x": (F, ["n", "m"]), "k": (np.int64, [1])},
          {"x": np.ones((3, 4), F), "k": np.array([9])},
-         "node 'best{}': TopK wants 9 of 4 elements; the inputs have n = 3, m = 4, k[0] = 9"),
+         "node 'best{}': TopK cannot select 9 of 4 elements; the inputs have n = 3, m = 4, k[0] = 9"),
     ],
 )  # fmt: skip
 def test_shapes_that_do_not_fit_are_said_in_numbers_with_the_node(nodes, inputs, feed, message):
@@ -220,7 +220,7 @@ def test_a_result_above_the_limit_of_a_buffer_is_refused_with_its_size():
     rows = limit // (4 << 20) + 1
     if rows > 1 << 20:
         pytest.skip("the adapter has larger buffers than this test wants to fill with sums")
-    with pytest.raises(Exception, match=rf"takes {rows * (4 << 20)} bytes and a buffer .* at most {limit}"):
+    with pytest.raises(Exception, match=rf"takes {rows * (4 << 20)} bytes, but a buffer .* at most {limit}"):
         session.run(None, {"x": np.ones((rows, 1), F)})
     assert session.run(None, {"x": np.ones((1, 1), F)})[0].sum() == 1 << 20
 

@@ -150,7 +150,7 @@ def test_a_rank_that_sizes_decide_is_known_where_they_are_fixed(fixed: dict[str,
     for node in behind.values():
         assert (node.partition is None) == ("L" not in fixed)
     if "L" not in fixed:
-        assert "If 'If_4' decides it in a run; fixed dimensions of inputs may tell it" in (
+        assert "If 'If_4' decides it in a run; fixed dimensions of inputs may determine it" in (
             behind["MatMul"].reason or ""
         )
     for size in (fixed.get("L", 1), fixed.get("L", 3)):

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from tests.provider import open_session
 
-LONG = 70_000  # longer than software adapters can loop
+LONG = 70_000  # exceeds the loop limit of software adapters
 
 
 def model(inputs: tuple[str, ...], outputs: tuple[str, ...]) -> bytes:

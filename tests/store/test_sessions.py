@@ -227,7 +227,7 @@ def test_sizes_beyond_a_limit_are_compiled(place: Folder) -> None:
     model.opset_import[0].version = 21
     session = twice(model.SerializeToString())
     table = onnx.numpy_helper.to_array(graph.initializer[0])
-    for k in (4, 70_000, 5):  # longer than software adapters can loop
+    for k in (4, 70_000, 5):  # exceeds the loop limit of software adapters
         feeds = {"a": RNG.integers(-3, 4, (k, 3)).astype(F), "b": RNG.integers(-3, 4, (2, k)).astype(F)}
         feeds["ids"] = RNG.integers(0, 160, 3)
         y, v = session.run(None, feeds)

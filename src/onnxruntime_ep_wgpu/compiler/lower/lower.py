@@ -249,7 +249,7 @@ def _on_host(builder: Builder, operand: Operand, name: str) -> Tensor:
     """Returns a result that a plan can compute. The host has it, and no kernel stores it."""
     elements = tuple(operand.host.reshape(-1).tolist())
     for condition, what in operand.conditions.items():
-        builder.require(condition, f"{name!r} relies on a number that is not there in this run: {what}")
+        builder.require(condition, f"{name!r} depends on a host value that is invalid in this run: {what}")
     return Tensor(operand.dtype, operand.shape, Storage.HOST, name, elements=elements)
 
 

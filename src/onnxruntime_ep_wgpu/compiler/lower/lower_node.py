@@ -277,7 +277,7 @@ class Lowering:
         for operand in operands:
             if operand is not None and operand.asked:
                 for condition, what in operand.conditions.items():
-                    message = f"{node.op_type} relies on a number that is not there in this run: {what}"
+                    message = f"{node.op_type} depends on a host value that is invalid in this run: {what}"
                     self.builder.require(condition, message)
 
     def _branch(self, node: ir.Node, condition: Operand | None) -> Sequence[Operand | None]:
@@ -320,7 +320,9 @@ class Lowering:
         for step in body.nodes:
             inner.node(step, self.builder.origin[0])
         if unknown := inner.inputs.tensors:
-            raise UnsupportedError(f"the function body of {node.op_type} reads {unknown[0].name!r}, which is not given")
+            raise UnsupportedError(
+                f"the function body of {node.op_type} reads {unknown[0].name!r}, which the node does not provide"
+            )
         return [inner.values.get(v) if v is not None else None for v in body.outputs]
 
 
@@ -344,7 +346,7 @@ def _internal(node: ir.Node, error: Exception) -> InternalError:
     file = "/".join(Path(place.filename).parts[-2:])
     return InternalError(
         f"internal fault at {node.op_type} {node.name!r}: {type(error).__name__}: {error} ({file}:{place.lineno});"
-        " please report it, with these words and if you can the model"
+        "please report this message, with the model if possible"
     )
 
 
@@ -380,7 +382,7 @@ def _tied(graph: ir.Graph) -> dict[ir.Value, tuple[ir.Value, Permuted]]:
 def _attribute(attribute: Any) -> Any:
     if attribute.type == ir.AttributeType.TENSOR:
         if attribute.value.dtype == ir.DataType.STRING:
-            raise UnsupportedError(f"attribute {attribute.name} holds texts, which have no memory on a device")
+            raise UnsupportedError(f"attribute {attribute.name} contains strings, which cannot be stored on a device")
         return attribute.value.numpy()
     if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
         raise UnsupportedError(CONTROL_FLOW)

@@ -45,12 +45,12 @@ def unknown_rank(value: ir.Value, is_known: Callable[[ir.Value], bool]) -> Unsup
         first = maker.inputs[0] if maker.inputs else None
         if maker.op_type == "If" and first is not None and first.producer() is None:
             return UnsupportedError(f"{text}; give both branches results of the same rank")
-        return FreeSizeError(f"{text}; fixed dimensions of inputs may tell it before")
+        return FreeSizeError(f"{text}; fixed dimensions of inputs may determine it before a run")
     if maker is not None:
         operator = f"{maker.domain}.{maker.op_type}" if maker.domain else maker.op_type
-        text += f": no shape is inferred for what {operator} {maker.name!r} makes"
+        text += f": no shape is inferred for the results of {operator} {maker.name!r}"
     where = "in the model" if maker is None else "in the model, in graph.value_info"
-    return UnsupportedError(f"{text}; declare it {where}, where a rank is enough: [?, ?] for two axes")
+    return UnsupportedError(f"{text}; declare it {where}; a rank is enough, such as [?, ?] for two axes")
 
 
 def _origin(value: ir.Value, is_known: Callable[[ir.Value], bool]) -> ir.Value:

@@ -183,8 +183,8 @@ def decided_in_a_run(what: str, values: Iterable[Dim]) -> UnsupportedError | Non
     read = dict.fromkeys(name.removeprefix(NO_EXTENT).rpartition("[")[0] for name in free if name.startswith(NO_EXTENT))
     if read:
         return UnsupportedError(
-            f"the elements of {', '.join(map(repr, read))} decide {what} in a run, and it has to be known before; where they are"
-            " constants of the model, it is"
+            f"the elements of {', '.join(map(repr, read))} decide {what} in a run, and it has to be known before; make them"
+            " constants of the model"
         )
     return FreeSizeError(f"sizes that are free ({', '.join(free)}) decide {what}, and it has to be known before a run")
 

@@ -58,9 +58,9 @@ class Requirements:
             holds = equal(dim, value)
         if not self.settings.compiled_again or holds == 0:
             fixed(what, dim)
-        self.require(holds, f"{what} is {{}}, and kernels are made for {value}", dim, limit=True)
+        self.require(holds, f"{what} is {{}}, but kernels are made for {value}", dim, limit=True)
         self._assumed[holds] = (
-            f"{what} of {self.origin[0]!r} is taken for {shown or value}, because the model leaves it open"
+            f"{what} of {self.origin[0]!r} is assumed to be {shown or value}, because the model does not fix it"
         )
         return value
 
@@ -117,7 +117,7 @@ class Requirements:
     def _bound(self, length: Dim, most: int | None, what: str, *parts: Dim) -> None:
         if most is not None:
             self.require(
-                less_equal(length, most), f"{what} is longer than software adapters can loop over", *parts, limit=True
+                less_equal(length, most), f"{what} exceeds the loop limit of software adapters", *parts, limit=True
             )
 
     # ---- memory
@@ -133,11 +133,12 @@ class Requirements:
         if in_memory and not is_storable(tensor, self.target) and self._is_held(tensor):
             limit = self.target.max_buffer_bytes
             raise UnsupportedError(
-                f"{what} of shape {list(tensor.shape)} takes {nbytes(tensor)} bytes and a buffer of the adapter has at most {limit}"
+                f"{what} of shape {list(tensor.shape)} takes {nbytes(tensor)} bytes,"
+                f" but a buffer of the adapter has at most {limit}"
             )
         if not is_countable(tensor) and self._is_held(tensor):
             raise UnsupportedError(
-                f"{what} of shape {list(tensor.shape)} has {tensor.size} elements and kernels count to {MOST_ELEMENTS - 1}"
+                f"{what} of shape {list(tensor.shape)} has {tensor.size} elements, but kernels count to {MOST_ELEMENTS - 1}"
             )
 
     def _is_held(self, tensor: Tensor) -> bool:

@@ -26,5 +26,5 @@ class OptionalValue:
 Structure = SequenceValue | OptionalValue
 Value = Operand | Structure
 
-MADE_ELSEWHERE = "is a sequence or an optional value that is made elsewhere, and has no memory on a device"
-LEAVES = "is a sequence or an optional value that leaves the nodes that run here, and has no memory on a device"
+MADE_ELSEWHERE = "is a sequence or an optional value that is made elsewhere, and cannot be stored on a device"
+LEAVES = "is a sequence or an optional value that leaves the nodes that run here, and cannot be stored on a device"

@@ -56,7 +56,7 @@ def _parsed(equation: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[
 def _labels(term: str, count: int) -> list[str]:
     before, dots, after = term.partition("...")
     if others := [c for c in before + after if not (c.isascii() and c.isalpha())]:
-        raise UnsupportedError(f"{others[0]!r} in the term {cut(term)!r} of an equation, where labels are letters")
+        raise UnsupportedError(f"{others[0]!r} in the term {cut(term)!r} of the equation is not a letter")
     return [*before, *(str(k) for k in reversed(range(count)) if dots), *after]
 
 
@@ -123,7 +123,7 @@ def determinant(b: Builder, x: Operand) -> Operand:
     n = x.shape[-1]
     if not isinstance(n, int) or n > LARGEST_MATRIX:
         raise UnsupportedError(
-            f"a determinant of {n} rows; at most {LARGEST_MATRIX}, known when the graph is compiled, have a kernel"
+            f"a determinant of {n} rows: at most {LARGEST_MATRIX}, known when the graph is compiled, are supported"
         )
     batch = x.rank - 2
     return b.map("det", x.dtype, x.shape[:-2], ("matrix",), (batch,), {"x": (x, (batch, 2))}, cost=64, N=n)

@@ -29,7 +29,7 @@ def batch_normalization_7(
     """Versions 7 to 13. If the node has further results, it uses the statistics of the batch. The last results are the
     batch's mean and, as from the CPU provider, its inverse deviation."""
     if not spatial:
-        raise UnsupportedError("statistics per element of an image (spatial=0)")
+        raise UnsupportedError("statistics per element of an image (spatial=0) are not supported")
     if outputs == 1:
         return [_with_statistics(b, x, scale, bias, mean, variance, epsilon)]
     _check_training(x, scale, bias, mean, variance)
@@ -64,7 +64,7 @@ def batch_normalization(
 
 def _check_training(*operands: Operand) -> None:
     if any(it.dtype is DType.FLOAT64 for it in operands):
-        raise UnsupportedError("training with statistics of float64")
+        raise UnsupportedError("training with statistics of float64 is not supported")
 
 
 def _with_statistics(

@@ -25,12 +25,12 @@ ROUNDED = 4  # the `accuracy_level` of a model that allows activations of 8 bits
 def _size(b: Builder, name: str, operand: Operand | None, count: int, what: str) -> None:
     """Requires that an operand has `count` elements."""
     if operand is not None:
-        b.require(equal(operand.size, count), f"{name} {{}} has not the {count} numbers of {what}", operand)
+        b.require(equal(operand.size, count), f"{name} {{}} does not have the {count} numbers of {what}", operand)
 
 
 def check_block(block: int) -> None:
     if block < LEAST_BLOCK or block & (block - 1):
-        raise UnsupportedError(f"block_size {block}: a power of two from {LEAST_BLOCK} on is needed")
+        raise UnsupportedError(f"block_size {block}: a power of two of at least {LEAST_BLOCK} is needed")
 
 
 def per_block(b: Builder, p: Operand, rows: int, blocks: int, block: int) -> Operand:
@@ -95,13 +95,15 @@ def matmul_n_bits(
     """Returns a (..., K) times weights (N, K) transposed, plus bias (N). With `accuracy_level` 4, a may be rounded to 8 bits,
     which is faster on adapters with a dot product of bytes. Sums are in float32 for every level."""
     if not 2 <= bits <= 8:
-        raise UnsupportedError(f"bits {bits}: weights of 2 to 8 bits are known")
+        raise UnsupportedError(f"bits {bits}: weights of 2 to 8 bits are supported")
     if weight_prepacked:
-        raise UnsupportedError(f"weight_prepacked {weight_prepacked}: weights in an order that only CUDA kernels read")
+        raise UnsupportedError(
+            f"weight_prepacked {weight_prepacked} is not supported: only CUDA kernels read weights in this order"
+        )
     check_block(block_size)
     blocks = -(-K // block_size)
     blob = block_size * bits // 8
-    b.require(equal(a.shape[-1], K), f"A {{}} has not the K = {K} columns of the weights", a)
+    b.require(equal(a.shape[-1], K), f"A {{}} does not have the K = {K} columns of the weights", a)
     _size(b, "B", weights, N * blocks * blob, f"shape [{N}, {blocks}, {blob}], N rows of blocks of bytes")
     _size(b, "scales", scales, N * blocks, f"shape [{N}, {blocks}], one per block")
     _size(b, "bias", bias, N, f"shape [{N}], one per column of the result")

@@ -61,7 +61,7 @@ def _and_sum(results: list[Operand], summed: Operand | None, outputs: int) -> li
     if outputs <= len(results):
         return results[:outputs]
     if summed is None:
-        raise UnsupportedError("input_skip_bias_sum is asked for, which is made of an input skip that is not there")
+        raise UnsupportedError("the output input_skip_bias_sum needs the input skip, which is missing")
     return [*results, summed]
 
 

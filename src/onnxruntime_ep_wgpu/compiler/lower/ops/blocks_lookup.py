@@ -63,12 +63,14 @@ def matmul_bnb4(
     order, the first in the high half of a byte. They are FP4 (`quant_type` 0) or NF4 (1), in units of the `absmax` of their
     block. A block may cross rows."""
     if quant_type not in (0, 1):
-        raise UnsupportedError(f"quant_type {quant_type}: 0 is FP4 and 1 is NF4")
+        raise UnsupportedError(f"quant_type {quant_type} is not supported: 0 is FP4 and 1 is NF4")
     check_block(block_size)
     count, blocks = (N * K + 1) // 2, -(-N * K // block_size)
     b.require(equal(a.shape[-1], K if transB else N), f"A {{}} for weights [{N}, {K}], transB {transB}", a)
-    b.require(equal(weights.size, count), f"B {{}} has not the {count} bytes of [{N}, {K}] numbers of 4 bits", weights)
-    b.require(equal(absmax.size, blocks), f"absmax {{}} has not one number for each of {blocks} blocks", absmax)
+    b.require(
+        equal(weights.size, count), f"B {{}} does not have the {count} bytes of [{N}, {K}] numbers of 4 bits", weights
+    )
+    b.require(equal(absmax.size, blocks), f"absmax {{}} does not have one number for each of {blocks} blocks", absmax)
     table = b.constant(np.array(_NF4 if quant_type else _FP4, np.float32))
     real = b.map(
         "let i = n * $K + k; let q = (x_at(i / 2u) >> ((1u - i % 2u) * 4u)) & 15u; return table_at(q) * s_at(i / $BLOCK);",

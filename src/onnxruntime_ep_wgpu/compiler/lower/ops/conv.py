@@ -101,7 +101,7 @@ def per_feature(b: Builder, p: Operand, rank: int) -> Operand:
     if p.size == 1:
         return b.reshape(p, ())
     if p.rank != 1:
-        raise UnsupportedError(f"one number, or one for each feature, is needed, and {p} is given")
+        raise UnsupportedError(f"one number, or one for each feature, is needed, but {p} is given")
     return b.reshape(p, (p.shape[0], *(1,) * (rank - 1)))
 
 
@@ -147,9 +147,9 @@ def convolution(
 def _geometry(b: Builder, x: Operand, w: Operand, attributes: ConvAttributes) -> tuple[Operand, Window, int]:
     """Returns weights with a known kernel size, the windows of x, and the number of groups."""
     if x.rank < 3:
-        raise UnsupportedError("a convolution without spatial axes")
+        raise UnsupportedError("a convolution without spatial axes is not supported")
     if w.rank != x.rank:
-        raise UnsupportedError(f"weights {w} have other axes than the input {x}")
+        raise UnsupportedError(f"weights {w} and the input {x} have different ranks")
     (w, kernel), group = kernel_of(b, w, attributes), attributes.get("group", 1)
     b.require(
         equal(x.shape[1], w.shape[1] * group),
@@ -181,7 +181,7 @@ def _divided(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Ope
     if group > 1 and chosen is None:
         return _in_groups(b, x, w, win, group)
     if chosen is None:
-        raise BindingsError(f"the convolution of {x} takes more bindings than the adapter has, however it is divided")
+        raise BindingsError(f"the convolution of {x} needs more bindings than the adapter has, even if it is divided")
     (_, of_x), (_, of_w), (_, of_y) = options[chosen]
     extent = next(view.shape[axis] for view, axis in options[chosen] if axis is not None)
     assert isinstance(extent, int)

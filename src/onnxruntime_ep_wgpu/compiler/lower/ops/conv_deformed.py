@@ -36,9 +36,7 @@ def deform_conv(
     rank = x.rank - 2
     if rank < 1 or not w.rank == offset.rank == x.rank or (mask is not None and mask.rank != x.rank):
         given = ", ".join(map(str, (x, w, offset, *([mask] if mask is not None else []))))
-        raise UnsupportedError(
-            f"images, weights, offsets and mask {given}: all have two axes and one or more spatial ones"
-        )
+        raise UnsupportedError(f"images, weights, offsets and mask {given} must have the same rank of at least 3")
     group, parts = attributes.get("group", 1), attributes.get("offset_group", 1)
     if min(group, parts) < 1:
         raise UnsupportedError(f"group {group} and offset_group {parts} must be 1 or more")
@@ -77,6 +75,8 @@ def _by_tap(
     place."""
     rows = parts * math.prod((win.taps, *each))
     for extent, wanted in zip(given.shape, (x.shape[0], rows, *win.outputs), strict=True):
-        b.require(equal(extent, wanted), f"{what} of shape {{}}, and the windows of {{}} have {rows} rows", given, x)
+        b.require(
+            equal(extent, wanted), f"{what} of shape {{}} for the windows of {{}}, which have {rows} rows", given, x
+        )
     by_tap = b.reshape(given, (x.shape[0], parts, *win.kernel, *each, *win.outputs))
     return by_tap, (1, 1, win.rank, *(1 for _ in each), win.rank)

@@ -24,9 +24,9 @@ def conv_transpose(
     taps that reach it. If windows do not overlap (stride equal to the kernel, no padding), a view of the product is enough.
     """
     if x.rank < 3:
-        raise UnsupportedError("a convolution without spatial axes")
+        raise UnsupportedError("a convolution without spatial axes is not supported")
     if w.rank != x.rank:
-        raise UnsupportedError(f"weights {w} have other axes than the input {x}")
+        raise UnsupportedError(f"weights {w} and the input {x} have different ranks")
     (w, kernel), rank, group = kernel_of(b, w, attributes), x.rank - 2, attributes.get("group", 1)
     b.require(equal(x.shape[1], w.shape[0]), "{} does not have the {} channels of the weights", x, w.shape[0])
     win = _transposed(x.shape[2:], kernel, attributes)

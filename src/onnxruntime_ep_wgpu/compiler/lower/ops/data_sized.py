@@ -322,7 +322,7 @@ def non_max_suppression(
     dropped."""
     batch, classes, count = scores.shape
     rows = batch * classes
-    limit = most.dims("the most boxes of a class")[0] if most is not None else 0
+    limit = most.dims("the maximum number of boxes per class")[0] if most is not None else 0
     room = minimum(maximum(limit, 0), count)
     if room == 0:
         return b.sized(b.constant(np.zeros(0, np.int64)), (0, 3))

@@ -75,7 +75,7 @@ def _packed_layer(
     block: int,
 ) -> ExpertWeights:
     if bits not in UNSIGNED:
-        raise UnsupportedError(f"expert_weight_bits {bits} of {name}: 2, 4 and 8 are known")
+        raise UnsupportedError(f"expert_weight_bits {bits} of {name}: 2, 4 and 8 are supported")
     if scales is None:
         raise UnsupportedError(f"{name}_scales are missing")
     experts, n, width = _sizes(name, weights)
@@ -84,7 +84,7 @@ def _packed_layer(
         raise UnsupportedError(f"block_size {block} does not divide the {k} inputs of {name}")
     blocks, rows = (k // block if block else 1), experts * n
     wanted = f"the {rows * blocks} numbers of shape [{experts}, {n}, {blocks}]"
-    b.require(equal(scales.size, rows * blocks), f"{name}_scales {{}} has not {wanted}", scales)
+    b.require(equal(scales.size, rows * blocks), f"{name}_scales {{}} does not have {wanted}", scales)
     q = unpacked(b, weights, bits, (rows, k))
     operands = {"x": q, "s": per_block(b, scales, rows, blocks, k // blocks)}
     kind = scales.dtype.accumulated
@@ -95,7 +95,7 @@ def _packed_layer(
     else:
         bytes_of_row = -(-(blocks if block else n) * bits // 8)
         count = rows * bytes_of_row if block else experts * bytes_of_row
-        b.require(equal(zeros.size, count), f"{name}_zero_points {{}} has not {count} bytes", zeros)
+        b.require(equal(zeros.size, count), f"{name}_zero_points {{}} does not have {count} bytes", zeros)
         zero = packed_zeros(b, zeros, bits, rows, blocks) if block else packed_zeros(b, zeros, bits, experts, n)
         operands["zero"] = per_block(b, b.reshape(zero, (rows, blocks)), rows, blocks, k // blocks)
         real = b.pointwise("(f32(x) - f32(zero)) * s", operands, kind, q.shape, cost=3, inline=True)
@@ -164,11 +164,11 @@ class Mixture:
 
     def check_attributes(self, experts: int) -> None:
         if self.use_sparse_mixer:
-            raise UnsupportedError(f"use_sparse_mixer {self.use_sparse_mixer}")
+            raise UnsupportedError(f"use_sparse_mixer {self.use_sparse_mixer} is not supported")
         if self.swiglu_fusion not in (0, 1, 2):
-            raise UnsupportedError(f"swiglu_fusion {self.swiglu_fusion}: 0, 1 and 2 are known")
+            raise UnsupportedError(f"swiglu_fusion {self.swiglu_fusion}: 0, 1 and 2 are supported")
         if not 0 < self.k <= experts:
-            raise UnsupportedError(f"k {self.k}: from 1 to the number of experts, {experts}")
+            raise UnsupportedError(f"k {self.k} must be from 1 to the number of experts, {experts}")
 
 
 def _mixed(
@@ -183,7 +183,7 @@ def _mixed(
 ) -> Operand:
     tokens = product(x.shape[:-1])
     rows = b.reshape(x, (tokens, x.shape[-1]))
-    b.require(equal(x.shape[-1], first.k), f"input {{}} has not the {first.k} columns of the first weights", x)
+    b.require(equal(x.shape[-1], first.k), f"input {{}} does not have the {first.k} columns of the first weights", x)
     b.require(
         equal(router.size, tokens * first.experts), f"router_probs {{}} for {first.experts} experts of {{}}", router, x
     )
@@ -219,11 +219,11 @@ def _activated(b: Builder, x: Operand, how: Mixture) -> Operand:
     if how.activation_type != "swiglu":
         return activated(b, x, _ACTIVATIONS[how.activation_type], to=DType.FLOAT32)
     if how.swiglu_fusion == 0:
-        raise UnsupportedError("swiglu with swiglu_fusion 0: its halves are expected in one product")
+        raise UnsupportedError("swiglu with swiglu_fusion 0 is not supported: both halves must be in one product")
     rows, width = x.shape
     half = int(width) // 2 if isinstance(width, int) else 0
     if not half or width != 2 * half:
-        raise UnsupportedError(f"swiglu of {width} columns, which have no halves")
+        raise UnsupportedError(f"swiglu of {width} columns: a known, even number is needed")
     shape, axis = ((rows, half, 2), 2) if how.swiglu_fusion == 1 else ((rows, 2, half), 1)
     parts = [b.reshape(b.slice(b.reshape(x, shape), axis, k, 1, 1), (rows, half)) for k in range(2)]
     limits: dict[str, Any] = {"alpha": how.activation_alpha, "beta": how.activation_beta}
@@ -300,7 +300,9 @@ def quantised_mixture(
     """As MoE, with weights of a few bits. There is a scale and a zero point per column of an expert, or per block of it. If
     the router's softmax provides the weights of the selected experts, these are always normalised to a sum of 1."""
     if weights_prepacked == 1:
-        raise UnsupportedError("weights_prepacked 1: weights in an order that another provider reads")
+        raise UnsupportedError(
+            "weights_prepacked 1 is not supported: only another provider reads weights in this order"
+        )
     if block_size:
         check_block(block_size)
     how = Mixture(**attributes)

@@ -34,7 +34,7 @@ def rows_of(b: Builder, x: Operand) -> Operand:
     """Returns features as f32 (rows, features). A single row may omit the axis of rows. Raises UnsupportedError for other
     ranks."""
     if x.rank not in (1, 2):
-        raise UnsupportedError(f"rows of features are needed, of rank 1 or 2, and {x} is given")
+        raise UnsupportedError(f"features must have rank 1 or 2, and {x} is given")
     rows = x if x.rank == 2 else b.reshape(x, (1, *x.shape))
     return b.cast(rows, DType.FLOAT32)
 
@@ -68,7 +68,7 @@ def scaler(b: Builder, x: Operand, *, scale: list[float] | None = None, offset: 
     scales, offsets = weights(scale or ()), weights(offset or ())
     if scales.size != offsets.size or not scales.size:
         raise UnsupportedError(
-            f"{scales.size} numbers in scale and {offsets.size} in offset: both have as many, at least one"
+            f"{scales.size} numbers in scale and {offsets.size} in offset: both must have the same number, at least one"
         )
     if scales.size != 1:
         b.require(equal(_features(x), scales.size), "{} features and {} scales", _features(x), scales.size)
@@ -134,7 +134,7 @@ def _numbers(values: Sequence[float] | Sequence[int], dtype: DType) -> np.ndarra
     try:
         return np.asarray(values).astype(dtype.numpy) if dtype.is_float else np.array(values, dtype.numpy)
     except OverflowError:
-        raise UnsupportedError(f"attributes hold integers that are no {dtype.label}") from None
+        raise UnsupportedError(f"attributes contain integers outside the range of {dtype.label}") from None
 
 
 # ---- labels
@@ -152,7 +152,9 @@ def _keys(values: np.ndarray, floats: bool, nan: bool) -> np.ndarray:
     """The same for the keys of a table."""
     if not floats:
         if values.size and (int(values.max()) > _LARGEST_KEY or int(values.min()) < -_LARGEST_KEY):
-            raise UnsupportedError(f"keys beyond {_LARGEST_KEY}, as integers of 32 bits are compared")
+            raise UnsupportedError(
+                f"keys beyond {_LARGEST_KEY} are not supported: keys are compared as 32-bit integers"
+            )
         return values.astype(np.int32)
     numbers = values.astype(np.float32)
     bits = np.where(numbers == 0, np.int32(0), numbers.view(np.int32))
@@ -233,7 +235,7 @@ def _given(integers: list[int] | None, floats: list[float] | None, tensor: np.nd
         return weights(floats)
     if integers:
         return np.array(integers, np.int64)
-    raise UnsupportedError("no keys or values that are numbers; texts have no memory on a device")
+    raise UnsupportedError("the keys or values are not numbers; strings cannot be stored on a device")
 
 
 def _encoded(b: Builder, x: Operand, keys: np.ndarray, values: np.ndarray, default: np.ndarray, nan: bool) -> Operand:
@@ -242,9 +244,9 @@ def _encoded(b: Builder, x: Operand, keys: np.ndarray, values: np.ndarray, defau
             f"{keys.size} keys, {values.size} values of {values.dtype} and a default of {default.dtype}"
         )
     if x.dtype.numpy != keys.dtype:
-        raise UnsupportedError(f"keys of {keys.dtype} for {x}")
+        raise UnsupportedError(f"keys of {keys.dtype} do not match {x}")
     if values.dtype == np.float64:
-        raise UnsupportedError("values of type float64")
+        raise UnsupportedError("values of type float64 are not supported")
     return looked_up(b, x, keys, np.append(values, default), nan)
 
 
@@ -256,11 +258,11 @@ def one_hot_encoder(b: Builder, x: Operand, *, cats_int64s: list[int] | None = N
     row of zeros.
     """
     if not cats_int64s:
-        raise UnsupportedError("no categories that are integers; texts have no memory on a device")
+        raise UnsupportedError("the categories are not integers; strings cannot be stored on a device")
     categories = np.array(cats_int64s, np.int64)
     keys = _keys(categories, False, False)
     if np.unique(keys).size != keys.size:
-        raise UnsupportedError("a category is there twice")
+        raise UnsupportedError("a category is duplicated")
     if x.dtype.is_float:
         whole = b.pointwise("where(isnan(x), least, i32(trunc(x)))", {"x": x}, DType.INT32, least=-(2**31))
     else:
@@ -287,7 +289,7 @@ def array_feature_extractor(b: Builder, x: Operand, indices: Operand) -> Operand
 def feature_vectorizer(b: Builder, *xs: Operand, inputdimensions: list[int]) -> Operand:
     """Concatenates the rows of all inputs, each cut or zero-padded to its number of columns."""
     if len(xs) != len(inputdimensions) or not xs or any(not 0 <= it <= _WIDEST for it in inputdimensions):
-        raise UnsupportedError(f"{len(xs)} inputs and the dimensions {inputdimensions}")
+        raise UnsupportedError(f"{len(xs)} inputs do not match inputdimensions {inputdimensions}")
     parts = [_columns(b, x, width) for x, width in zip(xs, inputdimensions, strict=True)]
     rows = parts[0].shape[0]
     for part in parts[1:]:
@@ -300,7 +302,7 @@ def feature_vectorizer(b: Builder, *xs: Operand, inputdimensions: list[int]) -> 
 
 def _columns(b: Builder, x: Operand, width: int) -> Operand:
     if x.rank == 0:
-        raise UnsupportedError("a scalar among the features")
+        raise UnsupportedError("a scalar among the features is not supported")
     shape = (1, x.shape[0]) if x.rank == 1 else (x.shape[0], product(x.shape[1:]))
     rows = b.cast(b.reshape(x, shape), DType.FLOAT32)
     if rows.shape[1] == width:

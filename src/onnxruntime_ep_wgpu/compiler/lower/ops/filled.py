@@ -22,14 +22,14 @@ def range_(b: Builder, start: Operand, limit: Operand, delta: Operand | None = N
     shapes or numbers."""
     delta = b.constant(np.ones((), start.dtype.numpy)) if delta is None else delta
     if len({o.dtype for o in (start, limit, delta)}) > 1:
-        raise UnsupportedError(f"bounds {start} and {limit} and a step {delta} of different types")
+        raise UnsupportedError(f"bounds {start} and {limit} and a step {delta} have different types")
     first, last, by = (_bound(b, o) for o in (start, limit, delta))
     length: Dim
     if by == 0:
         raise UnsupportedError("the step of a range is 0")
     if isinstance(first, float) or isinstance(last, float) or isinstance(by, float):
         if not (isinstance(first, (int, float)) and isinstance(last, (int, float)) and isinstance(by, (int, float))):
-            raise UnsupportedError("a range of fractions between bounds that depend on the input")
+            raise UnsupportedError("a range of fractions between bounds that depend on the input is not supported")
         length = max(0, math.ceil((last - first) / by))
     else:
         length = maximum(-floordiv(first - last, by), 0)
@@ -51,7 +51,7 @@ def _bound(b: Builder, x: Operand) -> Dim | float:
         raise OnDeviceError("a bound of the range is computed on the device, so the shape depends on data", x)
     (value,) = b.assumed_floats(x, "a bound of the range", lambda count: [1.0] * count)
     if not math.isfinite(value):
-        raise UnsupportedError(f"a bound of the range is {value}")
+        raise UnsupportedError(f"a bound of the range is {value}, which is not finite")
     return int(value) if value == int(value) else value
 
 
@@ -77,4 +77,4 @@ def constant(
         return b.constant(np.asarray(value_float if value_floats is None else value_floats, np.float32))
     if value_int is not None or value_ints is not None:
         return b.constant(np.asarray(value_int if value_ints is None else value_ints, np.int64))
-    raise UnsupportedError("constants of strings or sparse tensors have no device form")
+    raise UnsupportedError("constants of strings or sparse tensors cannot be stored on a device")

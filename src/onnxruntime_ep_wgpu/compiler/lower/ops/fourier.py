@@ -74,7 +74,7 @@ def dft(
 
 def _dft(b: Builder, x: Operand, length: Operand | None, axis: int, inverse: bool, onesided: bool) -> Operand:
     if axis == x.rank - 1:
-        raise UnsupportedError(f"axis {axis} has the parts of complex numbers, and is not transformed")
+        raise UnsupportedError(f"axis {axis} contains the parts of complex numbers, and cannot be transformed")
     half = inverse and onesided
     extent: Dim = 2 * (x.shape[axis] - 1) if half else x.shape[axis]
     if length is not None:
@@ -111,7 +111,7 @@ def stft(
     guess = extent if isinstance(extent, int) else 1
     (count,) = b.assumed_ints([extent], "the length of the frames", lambda _: [guess])
     if onesided and signal.shape[2] == 2:
-        raise UnsupportedError("one side of the transform of complex numbers")
+        raise UnsupportedError("a one-sided transform of complex numbers is not supported")
     if count < 1:
         raise UnsupportedError(f"the length of the frames is {count}")
     if window is not None:
@@ -133,14 +133,16 @@ def _transformed(b: Builder, x: Operand, count: int, inverse: bool, onesided: bo
     result is real."""
     parts = x.shape[2]
     if parts not in (1, 2):
-        raise UnsupportedError(f"the last axis has {parts} elements: it has real parts, or real and imaginary ones")
+        raise UnsupportedError(
+            f"the last axis has {parts} elements: 1 for real numbers, or 2 for complex ones, is needed"
+        )
     if not 1 <= count <= MOST:
-        raise UnsupportedError(f"a transform of {count} elements: 1 to {MOST} are calculated")
+        raise UnsupportedError(f"a transform of {count} elements: 1 to {MOST} are supported")
     half = inverse and onesided
     if half and parts == 1:
-        raise UnsupportedError("the inverse of one side, of real numbers")
+        raise UnsupportedError("the inverse of a one-sided transform needs complex numbers")
     if onesided and not inverse and parts == 2:
-        raise UnsupportedError("one side of the transform of complex numbers")
+        raise UnsupportedError("a one-sided transform of complex numbers is not supported")
     angles = (2 if inverse else -2) * np.pi * np.arange(count) / count
     roots = b.constant(np.stack([np.cos(angles), np.sin(angles)], -1).astype(np.float32))
     rows, inputs = x.shape[0], x.shape[1]
@@ -221,7 +223,7 @@ def mel_weight_matrix(
     edges = real(lower_edge_hertz, "the lower edge", 0.0), real(upper_edge_hertz, "the upper edge", 4000.0)
     dtype = type_of(output_datatype)
     if dtype not in FLOATS:
-        raise UnsupportedError(f"results of type {dtype.label}")
+        raise UnsupportedError(f"results of type {dtype.label} are not supported")
     return b.cast(b.constant(_triangles(bands, length, rate, *edges)), dtype)
 
 
@@ -234,7 +236,9 @@ def _one(x: Operand, what: str) -> Dim:
 
 def _triangles(bands: int, length: int, rate: int, low: float, high: float) -> np.ndarray:
     if bands < 0 or length < 0 or rate < 1 or not (0 <= low <= high < math.inf) or bands * length > MOST:
-        raise UnsupportedError(f"{bands} bands from {low} to {high} Hz of {length} elements at {rate} Hz")
+        raise UnsupportedError(
+            f"{bands} bands from {low} to {high} Hz of {length} elements at {rate} Hz are not supported"
+        )
 
     def mel(hertz: float) -> float:
         return 2595 * math.log10(1 + hertz / 700)

@@ -27,14 +27,14 @@ def _same(b: Builder, name: str, x: Operand, shape: tuple[Dim, ...]) -> None:
     if x.rank != len(shape):
         raise UnsupportedError(f"{name} {x}: a shape of {len(shape)} axes is needed")
     for have, want in zip(x.shape, shape, strict=True):
-        b.require(equal(have, want), f"{name} {{}} has not the shape {{}}", x, shape)
+        b.require(equal(have, want), f"{name} {{}} does not have the shape {{}}", x, shape)
 
 
 @op("GatedAdd", domain=MICROSOFT, types=FLOATS, ranks={"x": at_least(1)})
 def gated_add(b: Builder, x: Operand, y: Operand, gate: Operand, weight: Operand | None = None) -> Operand:
     """Returns x + y * gate, for x and y (..., C) and a gate (..., 1)."""
     if weight is not None:
-        raise UnsupportedError("gate_weight, of bfloat16 on CUDA alone: a plain gate is known")
+        raise UnsupportedError("gate_weight, which is for bfloat16 on CUDA alone, is not supported")
     _same(b, "Y", y, x.shape)
     _same(b, "gate", gate, (*x.shape[:-1], 1))
     scaled = b.pointwise("y * g", {"y": y, "g": gate}, x.dtype, x.shape)
@@ -55,10 +55,10 @@ def gated_rms_norm(
     separately."""
     columns = scale.shape[0]
     if columns == 0:
-        raise UnsupportedError(f"scale {scale}: a group of no elements has no mean")
+        raise UnsupportedError(f"scale {scale} is empty: a group without elements has no mean")
     _same(b, "gate", gate, x.shape)
     count = floordiv(x.shape[-1], columns)
-    b.require(equal(count * columns, x.shape[-1]), "{} columns are no groups of {}", x.shape[-1], columns)
+    b.require(equal(count * columns, x.shape[-1]), "{} columns do not divide into groups of {}", x.shape[-1], columns)
     (y,) = normalised(b, b.reshape(x, (*x.shape[:-1], count, columns)), 1, epsilon, gain=scale, centred=False)
     it = ACTIVATIONS[_GATES[activation]]
     operands = {"y": b.reshape(y, x.shape), "x": gate}
@@ -77,7 +77,7 @@ def linear_attention_gate(
     if outputs < 2:
         return [decay]
     if rate is None:
-        raise UnsupportedError("beta is asked for, which is made of an input b that is not there")
+        raise UnsupportedError("the output beta needs the input b, which is missing")
     _same(b, "b", rate, a.shape)
     return [decay, b.pointwise("sigmoid(x)", {"x": rate}, a.dtype, a.shape, cost=6)]
 
@@ -125,7 +125,7 @@ def engram_gate(
     results = [b.cast(gated, key.dtype)]
     if outputs > 1:
         if convolution_scale is None:
-            raise UnsupportedError("gated_value_normed is asked for, which needs conv_norm_scale")
+            raise UnsupportedError("the output gated_value_normed needs the input conv_norm_scale, which is missing")
         (rows,) = normalised(b, gated, 1, epsilon, centred=False)
         results.append(b.pointwise("x * s", {"x": rows, "s": convolution_scale}, key.dtype, shape))
     return results

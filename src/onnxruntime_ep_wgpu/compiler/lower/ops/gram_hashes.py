@@ -50,7 +50,7 @@ def n_gram_hash_mapping(
     before, heads = max_ngram_size - 1, n_head_per_ngram
     if before < 1 or heads < 1:
         raise UnsupportedError(
-            f"max_ngram_size {max_ngram_size} with {heads} heads: 2 and more with 1 and more are known"
+            f"max_ngram_size {max_ngram_size} with {heads} heads: at least 2, with at least 1 head, is needed"
         )
     numbers = {
         "multipliers": multipliers,
@@ -61,7 +61,7 @@ def n_gram_hash_mapping(
     }
     for name, it in numbers.items():
         if it is not None and it.dtype is not x.dtype:
-            raise UnsupportedError(f"{name} {it} and input_ids {x} are of different types")
+            raise UnsupportedError(f"{name} {it} and input_ids {x} have different types")
     batch, length = x.shape
     for name, it, count in (("vocab_sizes", rows, before * heads), ("head_offsets", offsets, before * heads)):
         if it is not None:
@@ -78,7 +78,7 @@ def n_gram_hash_mapping(
     if past is None:
         past = b.expand(fill, (batch, before))
     b.require(equal(past.shape[0], batch), "past_ids {} for input_ids {}", past, x)
-    b.require(equal(past.shape[1], before), f"past_ids {{}} has not the {before} tokens before", past)
+    b.require(equal(past.shape[1], before), f"past_ids {{}} does not have the {before} preceding tokens", past)
     whole = concat(b, past, x, axis=1)
     resets = end if reset_on_eos else None
     seen = None if segments is None else _with_first(b, segments, x, before)

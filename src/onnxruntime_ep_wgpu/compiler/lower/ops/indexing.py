@@ -147,7 +147,7 @@ def reverse_sequence(b: Builder, x: Operand, lengths: Operand, *, batch_axis: in
     """Reverses the first lengths[batch] elements along the time axis of each batch."""
     batch_axis, time_axis = axis_of(batch_axis, x.rank), axis_of(time_axis, x.rank)
     if batch_axis == time_axis:
-        raise UnsupportedError(f"sequences and their steps are both along axis {time_axis}")
+        raise UnsupportedError(f"batch_axis and time_axis are both {time_axis}")
     groups, numbers = apart(x.rank, {batch_axis, time_axis})
     b.require(equal(lengths.size, x.shape[batch_axis]), f"{{}} lengths for axis {batch_axis} of {{}}", lengths, x)
     allowed = Allowed(0, x.shape[time_axis], f"the lengths of axis {time_axis} of {x}")

@@ -62,9 +62,9 @@ def of_one(b: Builder, score: Operand, first: str, second: str) -> Operand:
 def labels_of(labels: Sequence[int] | None, texts: Sequence[str] | None, least: int) -> np.ndarray:
     """Returns the labels of at least `least` classes. Raises UnsupportedError for texts, and for fewer labels."""
     if texts:
-        raise UnsupportedError("the labels are texts, which have no memory on a device")
+        raise UnsupportedError("the labels are strings, which cannot be stored on a device")
     if not labels or not least <= len(labels) <= MOST_LABELS:
-        raise UnsupportedError(f"{len(labels or ())} labels, and there are {least} classes")
+        raise UnsupportedError(f"{len(labels or ())} labels for {least} classes")
     return np.array(labels, np.int64)
 
 

@@ -36,7 +36,7 @@ _HEADS: dict[str, Ranks] = {"query": 3, "key": 3, "value": 3, "past_state": (4, 
 def _latest(b: Builder, past: Operand | None, window: int) -> Operand | None:
     """Returns the state to continue from: the last slot of a window."""
     if not 0 <= window <= MOST_SLOTS:
-        raise UnsupportedError(f"state_window {window}: 0 to {MOST_SLOTS} are known")
+        raise UnsupportedError(f"state_window {window}: 0 to {MOST_SLOTS} are supported")
     if past is None or window == 0:
         return past
     b.require(equal(past.shape[0], window), f"past_state {{}} for a state_window of {window}", past)
@@ -74,7 +74,7 @@ def causal_conv_with_state(
     """Convolves each channel with its own taps, the last of which is the present position. Also returns the end of the
     sequence, preceded by the past, as the state for the next call."""
     if ndim != 1:
-        raise UnsupportedError(f"ndim {ndim}: sequences of one axis are known")
+        raise UnsupportedError(f"ndim {ndim}: sequences of one axis are supported")
     if x.rank != 3 and not channels_last:
         raise UnsupportedError(f"input {x} has rank {x.rank}, and (batch, channels, sequence) is needed")
     if dilation < 1:
@@ -85,7 +85,7 @@ def causal_conv_with_state(
     # As (batch, sequence, channels), for either layout.
     own = product(x.shape[2:]) if channels_last else x.shape[1]
     b.require(equal(own, channels), "weight {} for the channels of {}", weight, x)
-    b.require(equal(weight.size, channels * taps), "weight {} has not the shape [channels, 1, taps]", weight)
+    b.require(equal(weight.size, channels * taps), "weight {} does not have the shape [channels, 1, taps]", weight)
     batch, tokens = x.shape[0], x.shape[1] if channels_last else x.shape[2]
     length = (taps - 1) * dilation
 
@@ -94,7 +94,9 @@ def causal_conv_with_state(
 
     past = _latest(b, past_state, state_window)
     if past is not None:
-        b.require(equal(past.size, batch * channels * length), f"past_state {{}} has not {length} positions", past)
+        b.require(
+            equal(past.size, batch * channels * length), f"past_state {{}} does not have {length} positions", past
+        )
         past = rows(past, length)
     else:
         past = b.expand(b.constant(np.zeros((1, 1, 1), np.float32)), (batch, length, channels))
@@ -193,7 +195,7 @@ def linear_attention(
         ("key", key, kv_num_heads),
         ("value", value, kv_num_heads),
     ):
-        b.require(equal(operand.shape[-1] % count, 0), f"{name} {{}} does not make {count} heads", operand)
+        b.require(equal(operand.shape[-1] % count, 0), f"{name} {{}} does not divide into {count} heads", operand)
     keys, values = (floordiv(o.shape[-1], kv_num_heads) for o in (key, value))
     keys = b.assume(keys, 128, "the size of a key")
     query = b.assumed(query, (*query.shape[:2], q_num_heads * keys))

@@ -49,7 +49,9 @@ def linear_classifier(
     if count > 1:
         return label_of_best(b, scores, labels), transformed(b, scores, post_transform)
     if labels.size != 2 or post_transform == "PROBIT":
-        raise UnsupportedError(f"one score for {labels.size} labels, with the transform {post_transform}")
+        raise UnsupportedError(
+            f"one score for {labels.size} labels, with the transform {post_transform}, is not supported"
+        )
     logistic = post_transform == "LOGISTIC"
     both = of_one(b, scores, *(("sigmoid(-s)", "sigmoid(s)") if logistic else ("1 - s", "s")))
     return label_by_sign(b, scores, 0.0, int(labels[0]), int(labels[1])), both

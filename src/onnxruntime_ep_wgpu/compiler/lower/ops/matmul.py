@@ -188,7 +188,7 @@ def _divided(b: Builder, it: _Product) -> Operand:
     chosen = least_reach(options)
     if chosen is None:
         raise BindingsError(
-            f"the product of {x} and {y} takes more bindings than the adapter has, however it is divided"
+            f"the product of {x} and {y} needs more bindings than the adapter has, even if it is divided"
         )
     left, right, out = (axis for _, axis in options[chosen])
     extent = next(view.shape[axis] for view, axis in options[chosen] if axis is not None)
@@ -244,7 +244,7 @@ def _summed_products(b: Builder, x: Operand, x_groups: Groups, y: Operand, y_gro
 def product_of_matrices(b: Builder, x: Operand, y: Operand, *, rounded: bool = False) -> Operand:
     """Returns the matrix product by numpy's rules, in the type of x. For `rounded` see `matrix_product`."""
     if x.rank == 0 or y.rank == 0:
-        raise UnsupportedError("a matrix product of scalars")
+        raise UnsupportedError("a matrix product of scalars is not supported")
     left = b.reshape(x, (1, *x.shape)) if x.rank == 1 else x
     right = b.reshape(y, (*y.shape, 1)) if y.rank == 1 else y
     if right.rank == 2 or all(d == 1 for d in right.shape[:-2]):

@@ -39,7 +39,7 @@ def axes_of(
     def usual(count: int) -> Sequence[int]:
         every = list(itertools.islice(itertools.combinations(range(rank), count), MOST_TRIED))
         if not every:
-            raise UnsupportedError(f"{count} axes of a tensor of rank {rank}")
+            raise UnsupportedError(f"{count} axes for a tensor of rank {rank}")
         shape = declared[0] if declared else None
         fits = (it for it in every if (made := result(it)) is not None and _fits_declared(made, shape))
         return next(fits, every[0])

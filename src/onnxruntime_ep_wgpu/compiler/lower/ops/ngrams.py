@@ -38,23 +38,23 @@ def tf_idf_vectorizer(
 ) -> Operand:
     """x (tokens,) or (rows, tokens) -> (columns,) or (rows, columns) of f32: counts scaled by `weights`, one per n-gram."""
     if x.rank not in (1, 2):
-        raise UnsupportedError(f"a row of tokens or several are needed, and {x} is given")
+        raise UnsupportedError(f"tokens must have rank 1 or 2, and {x} is given")
     if pool_strings or pool_int64s is None:
-        raise UnsupportedError("n-grams of texts, which have no memory on a device")
+        raise UnsupportedError("n-grams of strings, which cannot be stored on a device")
     pool, indexes = np.asarray(pool_int64s, np.int64), np.asarray(ngram_indexes, np.int64)
     if max_skip_count < 0 or not 1 <= min_gram_length <= max_gram_length <= len(ngram_counts):
         lengths = f"{min_gram_length} to {max_gram_length}, of the lengths that {len(ngram_counts)} ngram_counts tell"
         raise UnsupportedError(f"n-grams of the lengths {lengths}, with {max_skip_count} tokens between them")
     if np.abs(pool).max(initial=0) > LARGEST:
-        raise UnsupportedError(f"n-grams of tokens beyond {LARGEST}")
+        raise UnsupportedError(f"n-grams of tokens beyond {LARGEST} are not supported")
     if not indexes.size or indexes.min() < 0 or indexes.max() >= WIDEST:
-        raise UnsupportedError(f"ngram_indexes must be from 0 to {WIDEST - 1}, and there must be some")
+        raise UnsupportedError(f"ngram_indexes must be from 0 to {WIDEST - 1}, and not empty")
     columns = int(indexes.max()) + 1
     scale = np.asarray([1.0] * len(indexes) if weights is None or not len(weights) else weights, np.float32)
     if len(scale) != len(indexes):
         raise UnsupportedError(f"{len(scale)} weights for {len(indexes)} n-grams")
     if mode == "IDF" and len(np.unique(indexes)) < len(indexes) and len(np.unique(scale)) > 1:
-        raise UnsupportedError("weights of several n-grams of one column, of which IDF takes one")
+        raise UnsupportedError("several n-grams of one column have different weights, and IDF uses one")
     starts = [int(it) for it in ngram_counts]
     first, begins, lengths_of, numbers = _by_column(pool, indexes, starts, range(min_gram_length, max_gram_length + 1))
     rows = x if x.rank == 2 else b.reshape(x, (1, *x.shape))

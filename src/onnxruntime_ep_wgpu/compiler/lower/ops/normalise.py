@@ -159,7 +159,7 @@ def check_groups(b: Builder, channels: Dim, groups: int) -> None:
     """Requires that the channels divide into groups. Raises UnsupportedError for a number of groups that is not positive."""
     if groups < 1:
         raise UnsupportedError(f"attribute num_groups={groups} must be positive")
-    b.require(equal(channels % groups, 0), f"{{}} channels do not make {groups} groups", channels)
+    b.require(equal(channels % groups, 0), f"{{}} channels do not divide into {groups} groups", channels)
 
 
 def channel_groups(b: Builder, x: Operand, gain: Operand, bias: Operand, groups: Dim, epsilon: float) -> Operand:
@@ -189,7 +189,7 @@ def mean_variance_normalization(b: Builder, x: Operand, *, axes: list[int] | Non
 def lp_normalization(b: Builder, x: Operand, *, axis: int = -1, p: int = 2) -> Operand:
     """Returns x divided by its p-norm along an axis; zeros stay zeros."""
     if not x.rank or p not in (1, 2):
-        raise UnsupportedError(f"the norm of order {p} of {x}")
+        raise UnsupportedError(f"the norm of order {p} of {x} is not supported")
     norm = reduce_axes(b, "ReduceL1" if p == 1 else "ReduceL2", x, [axis_of(axis, x.rank)], True)
     return b.pointwise("where(norm == 0, 0, x / norm)", {"x": x, "norm": norm}, x.dtype, cost=2)
 
@@ -200,7 +200,7 @@ def local_response_normalization(
 ) -> Operand:
     """Returns x divided by a power of the sum of squares over `size` neighbouring channels."""
     if size < 1 or x.rank < 2:
-        raise UnsupportedError(f"{size} neighbouring channels of {x}")
+        raise UnsupportedError(f"{size} neighbouring channels of {x} are not supported")
     groups = (1, 1, x.rank - 2)
     return b.map(
         "local_response",

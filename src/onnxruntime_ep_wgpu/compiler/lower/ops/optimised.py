@@ -139,7 +139,7 @@ def bias_split_gelu(b: Builder, x: Operand, bias: Operand) -> Operand:
     """Returns the first half of x + bias along the last axis, times gelu of the second half."""
     columns = x.shape[-1]
     b.require(equal(bias.size, columns), "bias {} for the columns of {}", bias, x)
-    b.require(equal(columns % 2, 0), "{} columns have no halves", columns)
+    b.require(equal(columns % 2, 0), "{} columns are not an even number", columns)
     half = floordiv(columns, 2)
     parts: dict[str, Operand] = {}
     for k, name in enumerate("xg"):

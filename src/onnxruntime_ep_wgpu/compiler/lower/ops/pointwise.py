@@ -265,7 +265,7 @@ def bit_cast(b: Builder, x: Operand, *, to: int) -> Operand:
     """Returns the same bits as another type of the same size."""
     dtype = type_of(to)
     if dtype.bits != x.dtype.bits or dtype.compute is None:
-        raise UnsupportedError(f"the bits of {x.dtype.label} as {dtype.label}")
+        raise UnsupportedError(f"the bits of {x.dtype.label} cannot be reinterpreted as {dtype.label}")
     bits = x.dtype.bits
     operands = {"x": (x, (x.rank,))}
     if bits < 32:

@@ -39,7 +39,7 @@ def _pooled(
 
 def _window(b: Builder, x: Operand, attributes: PoolAttributes) -> Window:
     if x.rank < 3:
-        raise UnsupportedError("pooling without spatial axes")
+        raise UnsupportedError("pooling without spatial axes is not supported")
     kernel = attributes.get("kernel_shape") or ()
     return window(b, x.shape[2:], kernel, attributes, bool(attributes.get("ceil_mode")))
 
@@ -84,7 +84,7 @@ def lp_pool(b: Builder, x: Operand, *, p: int = 2, **attributes: Unpack[PoolAttr
 
 def _require_norm(p: int) -> None:
     if p < 1:
-        raise UnsupportedError(f"p is {p}, and a norm has at least 1")
+        raise UnsupportedError(f"p is {p}, and must be at least 1")
 
 
 @op("Col2Im", types=FLOATS, image_shape=INTEGERS, block_shape=INTEGERS)

@@ -42,7 +42,7 @@ def spread(b: Builder, p: Operand, x: Operand, axis: int, block: int = 0) -> Ope
     if p.rank == 1:
         return b.reshape(p, (p.shape[0], *(1,) * (x.rank - axis - 1)))
     if not block or p.rank != x.rank:
-        raise UnsupportedError(f"scales of shape {list(p.shape)} for {x}")
+        raise UnsupportedError(f"scales of shape {list(p.shape)} do not match {x}")
     before, count, after = p.shape[:axis], p.shape[axis], p.shape[axis + 1 :]
     if count * block != x.shape[axis]:  # the last block is shorter, which no view can express
         groups = (axis, 1, x.rank - axis - 1)
@@ -163,7 +163,7 @@ def quantize_linear(
     if dtype not in SMALL:
         raise UnsupportedError(f"no kernel that quantises to {dtype.label}")
     if precision not in (0, DType.FLOAT32.code):
-        raise UnsupportedError(f"a division in ONNX element type {precision}")
+        raise UnsupportedError(f"a division in ONNX element type {precision} is not supported")
     zero = None if y_zero_point is None else spread(b, y_zero_point, x, axis, block_size)
     return quantized(b, x, spread(b, y_scale, x, axis, block_size), zero, dtype, bool(saturate))
 

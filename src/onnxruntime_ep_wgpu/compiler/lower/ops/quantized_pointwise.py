@@ -31,7 +31,7 @@ SCALES: dict[str, Any] = {"x_scale": FLOATS, "y_scale": FLOATS, "scale": FLOATS}
 def _whole(b: Builder, p: Operand) -> Operand:
     """Returns a scale or zero point as a scalar."""
     if p.size != 1:
-        raise UnsupportedError("scales per axis")
+        raise UnsupportedError("scales per axis are not supported")
     return b.reshape(p, ())
 
 
@@ -174,11 +174,11 @@ def qlinear_concat(b: Builder, scale: Operand, zero: Operand, *xs: Operand, axis
         return p.constant is not None and q.constant is not None and bool(np.all(p.constant == q.constant))
 
     if len(xs) % 3:
-        raise UnsupportedError(f"{len(xs)} inputs behind the zero point: each tensor has a scale and a zero point")
+        raise UnsupportedError(f"{len(xs)} inputs after the zero point: each tensor needs a scale and a zero point")
     if zero.dtype not in BYTES or any(it.dtype is not zero.dtype for it in (*xs[::3], *xs[2::3])):
-        raise UnsupportedError(f"tensors and zero points of other types than that of the result, {zero.dtype.label}")
+        raise UnsupportedError(f"tensors and zero points must have the type of the result, {zero.dtype.label}")
     if any(it.dtype not in FLOATS for it in (scale, *xs[1::3])):
-        raise UnsupportedError("a scale that is no float")
+        raise UnsupportedError("a scale is not a float")
     parts = []
     for x, x_scale, x_zero in zip(xs[::3], xs[1::3], xs[2::3], strict=True):
         if not (same(x_scale, scale) and same(x_zero, zero)):

@@ -180,7 +180,7 @@ def multinomial(b: Builder, x: Operand, *, dtype: int = 6, sample_size: int = 1,
     if sample_size < 1:
         raise UnsupportedError(f"attribute sample_size={sample_size} must be positive")
     batch, classes = x.shape
-    b.require(less(0, classes), "of {} classes none can be drawn", classes)
+    b.require(less(0, classes), "cannot draw from {} classes", classes)
     least = float(np.finfo(np.float32).min)
     known = b.pointwise("where(isinf(x) or isnan(x), least, x)", {"x": x}, DType.FLOAT32, cost=3, least=least)
     highest = reduce_axes(b, "ReduceMax", known, [1], True)

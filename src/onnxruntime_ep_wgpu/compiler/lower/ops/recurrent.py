@@ -82,7 +82,7 @@ def _functions(
         attributes.get("activation_beta"),
     )
     if len(expressions) != wanted:
-        raise UnsupportedError(f"{len(expressions)} activations for {directions} directions of {len(roles)}")
+        raise UnsupportedError(f"{len(expressions)} activations for {directions} directions with {len(roles)} each")
     if clip is not None and not clip > 0:
         raise UnsupportedError(f"attribute clip={clip} is not positive")
     limit = f"max(min(x, {float(clip)!r}), {-float(clip)!r})" if clip and math.isfinite(clip) else "x"
@@ -219,11 +219,11 @@ def _check_ranks(x: Operand, w: Operand, r: Operand, bias: Operand | None, *stat
     """Raises UnsupportedError if an operand has an unsupported rank, or if there are no units."""
     for operand in (x, w, r, *states):
         if operand is not None and operand.rank != 3:
-            raise UnsupportedError(f"the sequence, its weights and states have three axes, and one is {operand}")
+            raise UnsupportedError(f"the sequence, its weights and states must have three axes, and one is {operand}")
     if bias is not None and bias.rank != 2:
-        raise UnsupportedError(f"a bias has two axes, and one is {bias}")
+        raise UnsupportedError(f"a bias must have two axes, and it is {bias}")
     if r.shape[-1] == 0:
-        raise UnsupportedError(f"no units: the recurrent weights are {r}")
+        raise UnsupportedError(f"the recurrent weights {r} have no units")
 
 
 def _bias(b: Builder, bias: Operand | None, gates: int, recurrent: Sequence[int]) -> Operand | None:

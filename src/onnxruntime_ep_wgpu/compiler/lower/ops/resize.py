@@ -83,7 +83,7 @@ def resize(
     """Scales or sizes are for all axes or for `axes`. Kernels are specialised for scales; sizes may be expressions of the
     input shapes."""
     if antialias and mode == "nearest":
-        raise UnsupportedError("antialiasing of the nearest element: it is one of the modes linear and cubic")
+        raise UnsupportedError("antialias is supported for the modes linear and cubic, not for nearest")
     where = [axis_of(a, x.rank) for a in axes] if axes else list(range(x.rank))
     region = (
         b.assumed_floats(roi, "the region of interest", lambda n: [0.0] * (n // 2) + [1.0] * (n - n // 2))
@@ -167,7 +167,7 @@ def _by_scale(x: Operand, where: list[int], scales: list[float]) -> list[_Scaled
     if len(scales) != len(where):
         raise UnsupportedError(f"{len(scales)} scales for {len(where)} axes")
     if not all(0 < scale < math.inf for scale in scales):
-        raise UnsupportedError(f"the scales {scales} are not above 0")
+        raise UnsupportedError(f"the scales {scales} must be positive and finite")
     return [_Scaled(a, x.shape[a], extent_scaled(x.shape[a], s), s) for a, s in zip(where, scales, strict=True)]
 
 
@@ -180,7 +180,7 @@ def _by_size(b: Builder, x: Operand, where: list[int], extents: list[Dim], polic
     have = b.assumed_ints([x.shape[a] for a in where], what, lambda count: [USUAL] * count)
     wanted = b.assumed_ints(extents, what, lambda _: have)
     if not all(have):
-        raise UnsupportedError("an extent of nothing has no aspect ratio")
+        raise UnsupportedError("an empty extent has no aspect ratio")
     ratios = [e / d for e, d in zip(wanted, have, strict=True)]
     scale = min(ratios) if policy == "not_larger" else max(ratios)
     return [_Scaled(a, x.shape[a], int(d * scale + 0.5), scale) for a, d in zip(where, have, strict=True)]
@@ -207,7 +207,7 @@ class _Transform:
             return "ceil" if s.scale < 1 else "floor"
         if not isinstance(s.inputs, int) or not isinstance(s.outputs, int):
             raise UnsupportedError(
-                "nearest_mode='' rounds as the size grows or shrinks, which is not known before a run"
+                "nearest_mode='' depends on whether the size grows or shrinks, which is not known before a run"
             )
         return "ceil" if s.outputs < s.inputs else "floor"
 
@@ -231,7 +231,7 @@ def _resized(b: Builder, x: Operand, scaled: list[_Scaled], how: _Interpolation,
     if not scaled:
         return x
     if how.mode != "nearest" and x.dtype not in INTERPOLATED:
-        raise UnsupportedError(f"{how.mode} interpolation of {x.dtype.label}")
+        raise UnsupportedError(f"{how.mode} interpolation of {x.dtype.label} is not supported")
     memory = b.formats.of([x.view])
     x, scaled = b.view(x, memory.permuted(x.view)), [replace(s, axis=memory.place(s.axis)) for s in scaled]
     if not how.antialias:

@@ -51,7 +51,7 @@ def grid_sample(
     """y[image, channel, at...] interpolates x[image, channel] at grid[image, at...]. The grid's last axis has x first."""
     rank = x.rank - 2
     if rank < 1 or grid.rank != x.rank:
-        raise UnsupportedError(f"images {x} and a grid {grid}: both have a batch, a last axis and as many between them")
+        raise UnsupportedError(f"images {x} and a grid {grid} must have the same rank of at least 3")
     axes = range(rank)
     shape = (*x.shape[:2], *grid.shape[1:-1])
     b.require(equal(x.shape[0], grid.shape[0]), "{} images and {} grids", x.shape[0], grid.shape[0])
@@ -80,7 +80,7 @@ def affine_grid(b: Builder, theta: Operand, size: Operand, *, align_corners: Fla
     rank = len(extents) - 2
     fits = (equal(theta.shape[0], extents[0]), equal(theta.shape[1], rank), equal(theta.shape[2], rank + 1))
     for it in fits:
-        b.require(it, f"theta {{}} is no map of {rank} axes for each of {{}} images", theta, extents[0])
+        b.require(it, f"theta {{}} is not a map of {rank} axes for each of {{}} images", theta, extents[0])
     shape = (extents[0], *extents[2:], rank)
     return b.map(
         "affine_grid",

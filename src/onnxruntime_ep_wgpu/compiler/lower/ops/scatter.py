@@ -93,9 +93,9 @@ def _pieces(count: int, most: int) -> list[tuple[int, Dim]]:
 
 def _require_shape(b: Builder, updates: Operand, shape: Sequence[Dim]) -> None:
     alike = updates.rank == len(shape)
-    b.require(int(alike), "updates {}, where the shape {} is wanted", updates, shape)
+    b.require(int(alike), "updates {} must have the shape {}", updates, shape)
     for have, want in zip(updates.shape, shape, strict=True):
-        b.require(equal(have, want), "updates {}, where the shape {} is wanted", updates, shape)
+        b.require(equal(have, want), "updates {} must have the shape {}", updates, shape)
 
 
 @op("ScatterND", types=ANY, indices=INDICES, ranks={"x": at_least(1), "indices": at_least(1)})
@@ -103,7 +103,9 @@ def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, re
     """Each index vector selects a slice of x, which its update replaces or is combined with."""
     queries = indices.rank - 1
     depth = queries + x.rank - updates.rank  # ONNX states it twice
-    b.require(equal(indices.shape[-1], depth), "indices {} of slices of {}, whose updates are {}", indices, x, updates)
+    b.require(
+        equal(indices.shape[-1], depth), "indices {} do not match slices of {} with updates {}", indices, x, updates
+    )
     if not 0 <= depth <= x.rank:
         raise UnsupportedError(f"{depth} indices per update for data of rank {x.rank}")
     _require_shape(b, updates, (*indices.shape[:-1], *x.shape[depth:]))
@@ -174,7 +176,7 @@ def tensor_scatter(
     axis = axis_of(axis, past.rank)
     if not axis or update.rank != past.rank:
         raise UnsupportedError(
-            f"axis {axis} of a cache {past} for an update {update}: an axis behind the batch is needed"
+            f"axis {axis} of a cache {past} for an update {update}: an axis after the batch is needed"
         )
     groups = (1, axis - 1, 1, past.rank - axis - 1)
     extent = past.shape[axis]

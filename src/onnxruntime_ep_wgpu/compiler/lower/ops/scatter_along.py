@@ -87,10 +87,10 @@ def _combined(dtype: DType, reduction: str) -> Function:
     """Returns the expression that combines `total` with the update `u`."""
     kind = dtype.compute or ""
     if kind == "bool":
-        raise UnsupportedError(f"scattering booleans with reduction {reduction!r}")
+        raise UnsupportedError(f"scattering booleans with reduction {reduction!r} is not supported")
     expressions = {"add": "total + u", "mul": "total * u", "min": "min(total, u)", "max": "max(total, u)"}
     if reduction not in expressions:
-        raise UnsupportedError(f"reduction={reduction!r}")
+        raise UnsupportedError(f"reduction={reduction!r} is not supported")
     return Function((("total", kind), ("u", kind)), expressions[reduction], kind)
 
 

@@ -181,7 +181,7 @@ def top_k(
         count = k
     if isinstance(count, int) and count < 0:
         raise UnsupportedError(f"k={count} is negative")
-    b.require(less_equal(count, x.shape[axis]), "TopK wants {} of {} elements", count, x.shape[axis])
+    b.require(less_equal(count, x.shape[axis]), "TopK cannot select {} of {} elements", count, x.shape[axis])
     key = KEYS[x.dtype.compute or ""]
     key = key if largest else f"~({key})"
     back = np.argsort(order).tolist()

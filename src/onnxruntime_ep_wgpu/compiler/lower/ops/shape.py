@@ -60,7 +60,7 @@ def _require_no_copied_extent(b: Builder, x: Operand, wanted: list[Dim]) -> None
         copied = equal(x.shape[k], 0) if k < x.rank else 0
         b.require(
             maximum(less(0, d), copied),
-            f"axis {k} of the target shape {{}} is 0, which stands for the extent of {{}} there",
+            f"axis {k} of the target shape {{}} is 0, which means the extent of {{}} there",
             wanted,
             x,
         )
@@ -135,7 +135,7 @@ def unsqueeze(
     given = axes_of(b, axes_input, axes, rank, with_new, result_shapes) or []
     new = {axis_of(a, rank) for a in given}
     if len(new) < len(given):
-        raise UnsupportedError(f"the axes {list(given)} name one twice")
+        raise UnsupportedError(f"the axes {list(given)} contain a duplicate")
     return b.reshape(x, with_new(new))
 
 
@@ -177,7 +177,7 @@ def tile(b: Builder, x: Operand, repeats: Operand) -> Operand:
     """Repeats are new axes of stride 0, merged with the axes that they repeat."""
     counts = extents(b, repeats.dims("the number of repeats", x.rank), "the list of repeats")
     if len(counts) != x.rank:
-        raise UnsupportedError(f"{len(counts)} numbers of repeats for {x}")
+        raise UnsupportedError(f"{len(counts)} repeats for {x}")
     if all(r == 1 for r in counts):
         return x
     spread = b.expand(
@@ -194,7 +194,7 @@ def _check_blocks(b: Builder, blocksize: int, each: int, *extents: Dim) -> None:
     if blocksize < 1:
         raise UnsupportedError(f"attribute blocksize={blocksize} is not positive")
     for extent in extents:
-        b.require(equal(extent % each, 0), f"{{}} elements do not make blocks of {each}", extent)
+        b.require(equal(extent % each, 0), f"{{}} elements do not divide into blocks of {each}", extent)
 
 
 @op("DepthToSpace", types=ANY)

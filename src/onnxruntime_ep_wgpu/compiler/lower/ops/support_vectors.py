@@ -44,7 +44,9 @@ def svm_regressor(
     """Returns (rows, 1). Without support vectors the coefficients are those of features. Transforms have no effect, as on the
     CPU."""
     if not rho or not coefficients:
-        raise UnsupportedError(f"{len(rho)} numbers in rho and {len(coefficients)} coefficients")
+        raise UnsupportedError(
+            f"{len(rho)} numbers in rho and {len(coefficients)} coefficients: at least one of each is needed"
+        )
     found = rows_of(b, x)
     if n_supports:
         found = _kernels(b, found, support_vectors or [], n_supports, kernel_type, kernel_params or [])
@@ -77,15 +79,15 @@ def svm_classifier(
     labels = labels_of(classlabels_ints, classlabels_strings, 2)
     per_class = vectors_per_class or []
     if min(per_class, default=0) < 0:
-        raise UnsupportedError(f"the numbers of vectors {per_class[:4]} of classes")
+        raise UnsupportedError(f"vectors_per_class {per_class[:4]} has a negative number")
     if not sum(per_class):
         if prob_a:
-            raise UnsupportedError("prob_a without support vectors")
+            raise UnsupportedError("prob_a without support vectors is not supported")
         return _by_classes(b, rows_of(b, x), labels, coefficients, rho, post_transform)
     count, classes = sum(per_class), int(labels.size)
     if len(per_class) != classes or classes > MOST_CLASSES:
         raise UnsupportedError(
-            f"{len(per_class)} numbers of vectors for {classes} classes, of which {MOST_CLASSES} are the most"
+            f"{len(per_class)} numbers in vectors_per_class for {classes} classes; at most {MOST_CLASSES} classes are supported"
         )
     pairs = list(combinations(range(classes), 2))
     if len(coefficients) < (classes - 1) * count or len(rho) < len(pairs):
@@ -101,7 +103,7 @@ def svm_classifier(
     if classes > 2:
         return label, transformed(b, scores, post_transform)
     if post_transform == "PROBIT":
-        raise UnsupportedError("one score for two classes, with the transform PROBIT")
+        raise UnsupportedError("one score for two classes, with the transform PROBIT, is not supported")
     if post_transform == "LOGISTIC":
         return label, of_one(b, scores, "sigmoid(-s)", "sigmoid(s)")
     return label, of_one(b, scores, "-s" if post_transform == "NONE" else "1 - s", "s")
@@ -154,7 +156,7 @@ def _coupled(b: Builder, scores: Operand, classes: int, prob_a: list[float], pro
     if min(len(prob_a), len(prob_b)) < pairs or classes > MOST_COUPLED:
         raise UnsupportedError(
             f"{len(prob_a)} numbers in prob_a and {len(prob_b)} in prob_b for {classes} classes: {pairs} are needed, and"
-            f" {MOST_COUPLED} classes are the most"
+            f" at most {MOST_COUPLED} classes are supported"
         )
     operands = {"s": scores, "a": b.constant(weights(prob_a[:pairs])), "b": b.constant(weights(prob_b[:pairs]))}
     # 0.9999999 is 1 - 1e-7 in f32.

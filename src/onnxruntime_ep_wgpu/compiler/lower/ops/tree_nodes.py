@@ -60,10 +60,8 @@ def checked(it: Trees) -> Trees:
     _require(0 < it.targets <= MOST_TARGETS, f"{it.targets} targets: from 1 to {MOST_TARGETS} are supported")
     nodes = it.feature.size
     for which in (it.yes, it.no, it.roots):
-        _require(bool(np.all((which < nodes) & (~which < it.leaves))), "a node or leaf is named that is not there")
-    _require(
-        bool(np.all((it.feature >= 0) & (it.feature < MOST_FEATURES))), "a feature is negative, or beyond all rows"
-    )
+        _require(bool(np.all((which < nodes) & (~which < it.leaves))), "a node or leaf does not exist")
+    _require(bool(np.all((it.feature >= 0) & (it.feature < MOST_FEATURES))), "a feature is negative, or too large")
     _require(bool(np.all((it.target >= 0) & (it.target < it.targets))), f"a target is none of {it.targets}")
     _require(not np.isnan(it.split).any(), "a split is NaN")
     both = it.leaf * it.targets + it.target
@@ -84,7 +82,7 @@ def checked(it: Trees) -> Trees:
 
 def _require(condition: bool, what: str) -> None:
     if not condition:
-        raise UnsupportedError(f"the trees are not sound: {what}")
+        raise UnsupportedError(f"the trees are invalid: {what}")
 
 
 def whole(values: Sequence[int] | Numbers | None, count: int | None, what: str) -> Numbers:
@@ -97,7 +95,7 @@ def whole(values: Sequence[int] | Numbers | None, count: int | None, what: str) 
 def natural(values: Sequence[int] | None, count: int | None, what: str) -> Numbers:
     """Returns integers that are not negative."""
     array = whole(values, count, what)
-    _require(not array.size or int(array.min()) >= 0, f"{what} names a node or leaf that is not there")
+    _require(not array.size or int(array.min()) >= 0, f"{what} refers to a node or leaf that does not exist")
     return array
 
 
@@ -105,7 +103,7 @@ def floats(values: Sequence[float] | None, tensor: Numbers | None, what: str, co
     """Returns floats of an attribute, or of the tensor attribute beside it. Raises UnsupportedError for 64-bit floats."""
     given = np.asarray(tensor).reshape(-1) if tensor is not None else np.asarray(values or (), np.float32)
     if given.dtype not in (np.float32, np.float16):
-        raise UnsupportedError(f"{what} of type {given.dtype}")
+        raise UnsupportedError(f"{what} of type {given.dtype} are not supported")
     _require(count is None or given.size == count, f"{given.size} numbers in {what}, and {count} are needed")
     return given.astype(np.float32)
 
@@ -178,7 +176,7 @@ class _Places:
         keys = self._keys(tree, node)
         self._order = np.argsort(keys, kind="stable")
         self._sorted = keys[self._order]
-        _require(bool(np.all(self._sorted[1:] != self._sorted[:-1])), "two nodes of a tree have one number")
+        _require(bool(np.all(self._sorted[1:] != self._sorted[:-1])), "two nodes of a tree have the same number")
 
     def _keys(self, tree: Numbers, node: Numbers) -> Numbers:
         found: Numbers = np.searchsorted(self._trees, tree) * self._nodes.size + np.searchsorted(self._nodes, node)
@@ -187,7 +185,7 @@ class _Places:
     def of(self, tree: Numbers, node: Numbers) -> Numbers:
         keys = self._keys(tree, node)
         at = np.minimum(np.searchsorted(self._sorted, keys), max(0, self._sorted.size - 1))
-        _require(self._sorted.size > 0 and bool(np.all(self._sorted[at] == keys)), "a node is named that is not there")
+        _require(self._sorted.size > 0 and bool(np.all(self._sorted[at] == keys)), "a node does not exist")
         found: Numbers = self._order[at]
         return found
 

@@ -49,7 +49,7 @@ def scores_of(b: Builder, x: Operand, trees: Trees, how: Combination) -> Operand
     rows = rows_of(b, x)
     b.require(
         less_equal(trees.features, rows.shape[1]),
-        "{} features, and the trees look at {}",
+        "{} features, but the trees read {}",
         rows.shape[1],
         trees.features,
     )
@@ -94,7 +94,7 @@ def _by_target(b: Builder, x: Operand, trees: Trees, how: Combination, of_trees:
     counts = np.bincount(of_trees, minlength=trees.targets)
     count = int(counts.max())
     if count * trees.targets > MOST_WEIGHTS:
-        raise UnsupportedError(f"{count} trees for each of {trees.targets} targets")
+        raise UnsupportedError(f"{count} trees for each of {trees.targets} targets are too many")
     order = np.argsort(of_trees, kind="stable")
     roots = np.full((trees.targets, count), ~trees.leaves)
     place = np.arange(of_trees.size) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -125,7 +125,7 @@ def _by_target(b: Builder, x: Operand, trees: Trees, how: Combination, of_trees:
 def _by_leaf(b: Builder, x: Operand, trees: Trees, how: Combination) -> Operand:
     """Computes the leaf of each tree, and gathers its weights for all targets."""
     if trees.leaves * trees.targets > MOST_WEIGHTS:
-        raise UnsupportedError(f"{trees.leaves} leaves with weights for {trees.targets} targets")
+        raise UnsupportedError(f"{trees.leaves} leaves with weights for {trees.targets} targets are too many")
     table = np.full((trees.leaves, trees.targets), how.neutral, np.float32)
     table[trees.leaf, trees.target] = trees.weight
     count = int(trees.roots.size)

@@ -180,12 +180,12 @@ def tree_ensemble_classifier(
         return _of_two_classes(b, x, trees, labels, post_transform, base, positive, int(used[0]))
     if labels.size == 2:
         raise UnsupportedError(
-            "two classes whose leaves have weights for both: the CPU provider has labels of its own for them"
+            "two classes with leaf weights for both are not supported: the CPU provider selects their labels by other rules"
         )
     if base.size not in (0, labels.size):
         raise UnsupportedError(f"{base.size} base values for {labels.size} classes")
     if not positive and not base.size and not _all_scored(trees):
-        raise UnsupportedError("leaves without a weight for each class, of which some weights are negative")
+        raise UnsupportedError("leaves without a weight for each class are not supported if a weight is negative")
     scores = _with_base(b, scores_of(b, x, trees, SUM), base)
     return label_of_best(b, scores, labels), transformed(b, scores, post_transform)
 
@@ -204,6 +204,7 @@ def _of_two_classes(
     if which != 0 or base.size > 1 or transform == "PROBIT":
         raise UnsupportedError(
             f"two classes with weights for class {which} alone, {base.size} base values and the transform {transform}"
+            " are not supported"
         )
     one = Trees(**{**vars(trees), "target": np.zeros_like(trees.target), "targets": 1})
     score = _with_base(b, scores_of(b, x, one, SUM), base)
@@ -231,7 +232,9 @@ def _regressed(
     if base.size == trees.targets:
         given = np.bincount(trees.target, minlength=trees.targets)
         if trees.targets > 1 and not np.all((given == 0) | (given == trees.leaves)) and target_of_trees(trees) is None:
-            raise UnsupportedError("base values, and leaves of which some have no weight for a target that others have")
+            raise UnsupportedError(
+                "base values are not supported if only some leaves of a tree have a weight for a target"
+            )
         scores = _with_base(b, scores, np.where((given > 0) | (trees.targets == 1), base, np.float32(0)))
     if trees.targets == 1:
         return probit(b, scores) if transform == "PROBIT" else scores

@@ -28,7 +28,7 @@ def extended(b: Builder, past: Operand, new: Operand) -> Operand:
     """Returns the rows of `past`, followed by `new` (batch, heads, steps, size)."""
     batch, heads, steps, size = new.shape
     for axis in (0, 1, 3):
-        b.require(equal(past.shape[axis], new.shape[axis]), "a cache {} cannot take rows {}", past, new)
+        b.require(equal(past.shape[axis], new.shape[axis]), "a cache {} cannot store rows {}", past, new)
     return b.join([past, new], 2, (batch, heads, past.shape[2] + steps, size))
 
 
@@ -75,9 +75,11 @@ def _stored(b: Builder, parts: Sequence[tuple[Operand, Operand | None]], used: O
         shape: Shape = (*batch, heads, steps if past is None else rows, size)
         if past is not None:
             if past.dtype is not x.dtype:
-                raise UnsupportedError(f"a cache of {past.dtype.label} for keys and values of {x.dtype.label}")
+                raise UnsupportedError(
+                    f"a cache of {past.dtype.label} for keys and values of {x.dtype.label} is not supported"
+                )
             for axis in (*range(x.rank - 2), x.rank - 1):
-                b.require(equal(past.shape[axis], shape[axis]), "a cache {} cannot take rows {}", past, x)
+                b.require(equal(past.shape[axis], shape[axis]), "a cache {} cannot store rows {}", past, x)
             onto[f"y{k}"] = _begun(b, past, shape)
         fours = product((*batch, heads, steps)) * ceildiv(size, 4)
         total = total + fours
@@ -112,9 +114,11 @@ def stored_in_pages(b: Builder, parts: Sequence[tuple[Operand, Operand]], slots:
         assert past is not None
         tokens, heads, size = x.shape
         if past.dtype is not x.dtype:
-            raise UnsupportedError(f"a cache of {past.dtype.label} for keys and values of {x.dtype.label}")
+            raise UnsupportedError(
+                f"a cache of {past.dtype.label} for keys and values of {x.dtype.label} is not supported"
+            )
         for have, want in zip(past.shape[2:], (heads, size), strict=True):
-            b.require(equal(have, want), "a cache {} cannot take rows {}", past, x)
+            b.require(equal(have, want), "a cache {} cannot store rows {}", past, x)
         onto[f"y{k}"] = _begun(b, past, past.shape)
         fours = product((tokens, heads)) * ceildiv(size, 4)
         total = total + fours
@@ -143,7 +147,9 @@ def _of_whole_words(b: Builder, new: Operand, past: Operand | None) -> tuple[Ope
     what, usual = "the size of a row of a cache", size if past is None else past.shape[-1]
     size = b.assume(size, usual if isinstance(usual, int) else _USUAL, what)
     if size % 4:
-        raise UnsupportedError(f"rows of {size} elements of {new.dtype.label} share words, which are stored as a whole")
+        raise UnsupportedError(
+            f"rows of {size} elements of {new.dtype.label} share words, and kernels store whole words"
+        )
     if past is not None:
         past = b.assumed(past, (*past.shape[:-1], b.assume(past.shape[-1], size, what)))
     return b.assumed(new, (*new.shape[:-1], size)), past

@@ -51,9 +51,9 @@ def heads_of(b: Builder, x: Operand, count: Dim) -> Operand:
     if x.rank == 4:
         return x
     if x.rank != 3:
-        raise UnsupportedError(f"{x} has neither three axes nor four")
+        raise UnsupportedError(f"{x} does not have three or four axes")
     if count == 0:
-        raise UnsupportedError("inputs of three axes need the numbers of heads")
+        raise UnsupportedError("inputs with three axes need the numbers of heads")
     return b.permute(b.reshape(x, (*x.shape[:2], count, floordiv(x.shape[2], count))), (0, 2, 1, 3))
 
 
@@ -108,7 +108,7 @@ def attend(
     `hide`, the caller does not use the scores.
     """
     if sink is not None and sink.rank != 1:
-        raise UnsupportedError(f"a sink {sink} is a score of each head, (heads or 1)")
+        raise UnsupportedError(f"a sink {sink} must be one score per head, of shape (heads or 1)")
     query, key, value = _with_heads(b, query, key, value)
     if direct is not None and isinstance(scale, float):
         direct = replace(
@@ -131,7 +131,7 @@ def attend(
     total = key.shape[2]
     shared = floordiv(heads, key.shape[1])
     if quotient(heads, key.shape[1]) is None:
-        raise UnsupportedError(f"{heads} heads of queries for {key.shape[1]} heads of keys")
+        raise UnsupportedError(f"{heads} query heads are no multiple of {key.shape[1]} key heads")
     grouped = (batch, key.shape[1], shared)
 
     def spread(x: Operand) -> Operand:

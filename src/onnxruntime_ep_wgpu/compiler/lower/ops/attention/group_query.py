@@ -90,7 +90,7 @@ def group_query_attention(
         quantised(kv_cache_bit_width, v_quant_type, value_scale, past_value),
     )
     if sliding_window_cache:
-        raise UnsupportedError("sliding_window_cache: a cache as long as its window")
+        raise UnsupportedError("sliding_window_cache, a cache as long as its window, is not supported")
     q, k, v = _projections(b, query, key, value, num_heads, kv_num_heads)
     steps, size = q.shape[1], q.shape[3]
     rows, total = _rows(b, total_length, past_key, steps)
@@ -143,7 +143,7 @@ def group_query_attention(
     if outputs > 3:
         stage = {1: found.hidden, 2: found.weights}.get(qk_output)
         if stage is None:
-            raise UnsupportedError(f"an output of scores with qk_output={qk_output}")
+            raise UnsupportedError(f"an output of scores with qk_output={qk_output} is not supported")
         results.append(b.pointwise("x", {"x": stage}, query.dtype))
     return results[:outputs]
 
@@ -183,7 +183,7 @@ def _rows(b: Builder, total_length: Operand, past: Operand | None, steps: Dim) -
         (total,) = total_length.dims("the total sequence length")
         b.require(
             less_equal(steps, total),
-            "the total sequence length {} is less than the {} steps that are new",
+            "the total sequence length {} is less than the {} new steps",
             total,
             steps,
         )

@@ -73,7 +73,7 @@ def biased(b: Builder, scores: Operand, bias: Operand | None, past: Past) -> Ope
     if bias is None:
         return scores
     if bias.rank != 4:
-        raise UnsupportedError(f"a bias {bias} is added to scores (batch or 1, heads or 1, queries, keys)")
+        raise UnsupportedError(f"a bias {bias} must have the shape (batch or 1, heads or 1, queries, keys)")
     _, _, queries, total = scores.shape
     b.require(equal(bias.shape[2], queries), "a bias {} of scores for {} queries", bias, queries)
     _require_keys(b, bias, total, past, "a bias {} of scores for {} keys")
@@ -113,7 +113,7 @@ def padded(b: Builder, scores: Operand, mask: Operand | None, filter_value: floa
         return scores
     batch, _, queries, total = scores.shape
     if not 1 <= mask.rank <= 4:
-        raise UnsupportedError(f"a mask of {mask.rank} axes")
+        raise UnsupportedError(f"a mask of {mask.rank} axes is not supported")
     ends = mask.rank == 1
     both, short = ends and mask.shape[0] == 2 * batch, not ends and mask.shape[-1] != total
     b.require(equal(mask.shape[0], 2 * batch if both else batch), "a mask {} for a batch of {}", mask, batch)

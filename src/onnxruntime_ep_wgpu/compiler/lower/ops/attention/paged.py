@@ -126,13 +126,15 @@ def paged_attention(
     if latent != (value_cache is None) or (latent and (value is not None or kv_num_heads != 1)):
         raise UnsupportedError("kv_cache_layout LATENT has one head of keys, and neither values nor a cache of these")
     if outputs < (2 if latent else 3):
-        raise UnsupportedError("without key_cache_out and value_cache_out the caches would change where they lie")
+        raise UnsupportedError(
+            "without the outputs key_cache_out and value_cache_out the caches would be modified in place"
+        )
     _check_type(key_cache, k_cache_dtype, "k_cache_dtype")
     if value_cache is not None:
         _check_type(value_cache, v_cache_dtype, "v_cache_dtype")
     if (value is None) != (key is None or latent) or (latent and key is None):
         raise UnsupportedError(
-            "keys and values are either inputs or behind the queries; of a latent cache keys are an input"
+            "keys and values must be inputs, or follow the queries in one tensor; for a latent cache, keys must be an input"
         )
     sizes = key_cache.shape[3], (key_cache if value_cache is None else value_cache).shape[3]
     q, k, v = _projections(b, query, key, value, sizes, (num_heads, kv_num_heads))

@@ -60,7 +60,7 @@ def projected_attention(
     Results: output, and the present: keys and values of the past, followed by the new ones.
     """
     if do_rotary:
-        raise UnsupportedError("do_rotary: use RotaryEmbedding before the attention")
+        raise UnsupportedError("do_rotary is not supported: use RotaryEmbedding before the attention")
     q, k, v = (heads_of(b, part, num_heads) for part in _projections(b, x, weights, bias, qkv_hidden_sizes))
     how: _How = {"filter_value": mask_filter_value, "scale": scale, "causal": bool(unidirectional)}
     if past is not None and past_present_share_buffer:
@@ -68,7 +68,7 @@ def projected_attention(
             raise UnsupportedError("past_present_share_buffer needs the input past_sequence_length")
         if beams is not None:
             raise UnsupportedError(
-                "past_present_share_buffer with cache_indirection: DecoderMaskedMultiHeadAttention does both"
+                "past_present_share_buffer with cache_indirection is not supported: DecoderMaskedMultiHeadAttention supports both"
             )
         return _in_one_buffer(b, q, k, v, past, past_length, mask, attention_bias, how)[:outputs]
     past_key, past_value = (None, None) if past is None else (_half(b, past, 0), _half(b, past, 1))
@@ -218,7 +218,7 @@ def _unpadded(
     """Computes attention within each sequence, from tokens (tokens, heads * size) to results of the same shape. Results are
     zeros where `offsets` or `ends` are outside the tensors."""
     if offsets.rank != 2:
-        raise UnsupportedError(f"offsets {offsets} of tokens are (batch, steps)")
+        raise UnsupportedError(f"offsets {offsets} of tokens must have the shape (batch, steps)")
     batch, steps = offsets.shape
     tokens = parts[0].shape[0]
     b.require(equal(ends.size, batch + 1), "{} ends of sequences for a batch of {}", ends.size, batch)

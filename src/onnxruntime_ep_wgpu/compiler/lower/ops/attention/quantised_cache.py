@@ -49,7 +49,9 @@ class Quantised:
                 low=-128.0,
                 high=127.0,
             )
-        b.require(equal(size, 2 * floordiv(size, 2)), "heads of {} elements, and two of 4 bits share a byte", size)
+        b.require(
+            equal(size, 2 * floordiv(size, 2)), "heads of {} elements, and a 4-bit cache needs an even number", size
+        )
         return b.map(
             "int4_pair",
             DType.UINT8,
@@ -84,7 +86,7 @@ def quantised(bits: int, mode: QuantisedBy, scale: Operand | None, cache: Operan
         raise UnsupportedError(f"a quantised cache of mode {mode} needs a past and its scale")
     held = HELD.get(cache.dtype)
     if held is None or bits not in (0, held):
-        raise UnsupportedError(f"a cache of {cache.dtype.label} with kv_cache_bit_width={bits}")
+        raise UnsupportedError(f"a cache of {cache.dtype.label} with kv_cache_bit_width={bits} is not supported")
     return Quantised(held, scale, cache.dtype)
 
 

@@ -60,7 +60,7 @@ def rotary_embedding(
     """x is (batch, heads, sequence, size) or (batch, sequence, heads * size). The caches have a row per position, or per
     (batch, sequence) without positions. Elements from `rotary_embedding_dim` on are unchanged."""
     if x.rank == 3 and not num_heads:
-        raise UnsupportedError("num_heads is needed for an input of three axes")
+        raise UnsupportedError("num_heads is needed for an input with three axes")
     rank = 3 if positions is None else 2
     for name, table in (("cos_cache", cosines), ("sin_cache", sines)):
         if table.rank != rank:
@@ -158,10 +158,10 @@ def multi_rotary_embedding(
     the three. `mrope_section` has the number of angles for each, in consecutive sections; with `mrope_layout` 1 they
     alternate."""
     if x.rank == 3 and not num_heads:
-        raise UnsupportedError("num_heads is needed for an input of three axes")
+        raise UnsupportedError("num_heads is needed for an input with three axes")
     half = sum(mrope_section)
     if len(mrope_section) != 3 or min(mrope_section) < 0 or (rotary_embedding_dim and rotary_embedding_dim != 2 * half):
-        raise UnsupportedError(f"mrope_section {mrope_section}: three numbers that make half of a head are needed")
+        raise UnsupportedError(f"mrope_section {mrope_section}: three numbers with a sum of half of a head are needed")
     for name, table in (("cos_cache", cosines), ("sin_cache", sines)):
         b.require(equal(table.shape[1], half), f"{name} {{}} for {half} angles of mrope_section", table)
     b.require(equal(positions.shape[0], 3), "position_ids {} are not of time, height and width", positions)
