@@ -106,6 +106,18 @@ def test_c_code_does_nearly_all_steps_and_the_text_is_the_same(
     assert all(submitted) and len(submitted) > COUNT - 30
 
 
+def test_with_graph_capture_texts_are_the_same_and_c_code_does_their_steps(
+    folder: Path, model: webgpu_ep.LanguageModel, submitted: list[bool]
+) -> None:
+    how = HOWS["drawn"]
+    capturing = webgpu_ep.LanguageModel(folder, enableGraphCapture=1)
+    wanted = list(tokens(model, **how))
+    submitted.clear()
+    for _ in range(2):
+        assert list(tokens(capturing, **how)) == wanted
+    assert all(submitted) and len(submitted) > 2 * (COUNT - 30)
+
+
 def test_a_steady_token_is_one_submission_and_few_calls(model: webgpu_ep.LanguageModel) -> None:
     text = tokens(model)
     device = device_of(0)

@@ -7,6 +7,7 @@ runs can be submitted at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,8 +74,19 @@ class BoundRun:
         from ...plugin import chained
 
         before = chained.done()
-        self._session.run_with_iobinding(self.binding)
+        self._session.run_with_iobinding(self.binding, _without_capture())
         self.known = chained.done_since(before)
+
+
+@cache
+def _without_capture() -> ort.RunOptions:
+    """With the option enableGraphCapture, runs of one id have one set of tensors, and texts have more. C code repeats runs without
+    a capture too."""
+    from ...plugin.captures import NO_CAPTURE, RUN_KEY
+
+    options = ort.RunOptions()
+    options.add_run_config_entry(RUN_KEY, str(NO_CAPTURE))
+    return options
 
 
 def chain(
