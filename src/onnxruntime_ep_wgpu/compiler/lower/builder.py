@@ -55,7 +55,7 @@ class Builder(Requirements):
     def __init__(self, target: Target, settings: CompileSettings = DEFAULT, limits: Limits | None = None) -> None:
         super().__init__(target, settings, limits or Limits())
         self.nodes: list[Node] = []
-        self._begun = 0  # the number of nodes before the current ONNX node was lowered
+        self._first_node = 0  # the number of nodes before the current ONNX node was lowered
         self.weights = Weights(self)
         self.formats = MemoryFormats()
         self.dequantized: dict[View, Dequantized] = {}
@@ -64,13 +64,13 @@ class Builder(Requirements):
 
     def begin(self, origin: tuple[str, ...]) -> None:
         """Nodes appended from here on belong to the ONNX node of this name."""
-        self.origin, self._begun = origin, len(self.nodes)
+        self.origin, self._first_node = origin, len(self.nodes)
 
-    def _keep(self, *nodes: Node) -> None:
+    def _add_nodes(self, *nodes: Node) -> None:
         """Appends nodes. Raises UnsupportedError above `MOST_NODES`, which no division of sizes that fit reaches. A model of
         some hundred bytes can declare sizes that take millions of kernels."""
         self.nodes += nodes
-        if len(self.nodes) - self._begun > MOST_NODES:
+        if len(self.nodes) - self._first_node > MOST_NODES:
             raise UnsupportedError(f"its sizes take more than {MOST_NODES} kernels")
 
     def mark(self) -> tuple[int, int, int]:
@@ -335,7 +335,7 @@ class Builder(Requirements):
         for name, begun in node.onto.items():
             begun.place = View.of(node.results[name].tensor)
         self.check_bindings(node)
-        self._keep(node)
+        self._add_nodes(node)
         for tensor in node.outputs:
             tensor.producer = node
         return [Operand(it.dtype, it.shape, View.of(it)) for it in node.outputs]
@@ -403,7 +403,7 @@ class Builder(Requirements):
             assert place is not None  # it is a view of a whole tensor
             parts += placed_copies(x.view, place, self.origin, self.target)
             start = start + x.shape[axis]
-        self._keep(*parts, joined(output, parts, self.origin))
+        self._add_nodes(*parts, joined(output, parts, self.origin))
         return Operand(output.dtype, output.shape, View.of(output))
 
     def append(self, nodes: Sequence[Node]) -> None:
@@ -413,7 +413,7 @@ class Builder(Requirements):
             for tensor in node.outputs:
                 self.check_size(tensor, "a result")
                 tensor.producer = node
-            self._keep(node)
+            self._add_nodes(node)
 
     def _tensor(self, dtype: DType, shape: Shape, in_memory: bool = True) -> Tensor:
         tensor = Tensor(dtype, tuple(shape))
@@ -423,7 +423,7 @@ class Builder(Requirements):
     def _append(self, node: Map | Join | Pad) -> Operand:
         node.origin = self.origin
         node.output.producer = node
-        self._keep(*(self._divided(node) if isinstance(node, Map) and not only_decodes_weights(node) else [node]))
+        self._add_nodes(*(self._divided(node) if isinstance(node, Map) and not only_decodes_weights(node) else [node]))
         return Operand(node.output.dtype, node.output.shape, View.of(node.output))
 
     def _divided(self, node: Map) -> Sequence[Node]:

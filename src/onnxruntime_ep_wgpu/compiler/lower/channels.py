@@ -38,29 +38,29 @@ def channels_last_in(graph: ir.Graph, every: bool = False) -> frozenset[ir.Node]
     seen: set[ir.Node] = set()
     for node in graph:
         if _is_convolution(node) and node not in seen:
-            together = _together(node)
-            seen |= together
-            convolutions = set(filter(_is_convolution, together))
-            reading, others = _readers(together)
+            connected = _connected(node)
+            seen |= connected
+            convolutions = set(filter(_is_convolution, connected))
+            reading, others = _count_readers(connected)
             if every or (reading and reading >= READERS_PER_OTHER * others):
                 found |= convolutions
-                found |= {maker for it in together for maker in _makers(it) if _puts_channels_second(maker)}
+                found |= {maker for it in connected for maker in _image_producers(it) if _moves_channels_second(maker)}
     return frozenset(found)
 
 
-def _together(first: ir.Node) -> set[ir.Node]:
+def _connected(first: ir.Node) -> set[ir.Node]:
     """Returns the convolutions and the layout-preserving nodes that are connected to `first` by images."""
     found, pending = {first}, [first]
     while pending:
         node = pending.pop()
-        for other in (*_makers(node), *(it for value in node.outputs for it, _ in value.uses())):
-            if other not in found and _hands_on(other):
+        for other in (*_image_producers(node), *(it for value in node.outputs for it, _ in value.uses())):
+            if other not in found and _keeps_layout(other):
                 found.add(other)
                 pending.append(other)
     return found
 
 
-def _makers(node: ir.Node) -> Iterator[ir.Node]:
+def _image_producers(node: ir.Node) -> Iterator[ir.Node]:
     """The producers of the images that a node reads."""
     for number, value in enumerate(node.inputs):
         if _is_convolution(node) and not _reads_image(node, number):
@@ -70,7 +70,7 @@ def _makers(node: ir.Node) -> Iterator[ir.Node]:
             yield producer
 
 
-def _hands_on(node: ir.Node) -> bool:
+def _keeps_layout(node: ir.Node) -> bool:
     """Whether the result has the layout of the operands."""
     operator = registry.declared(node.op_type, node.domain)
     return (operator is not None and operator.keeps_format) or _is_convolution(node)
@@ -92,17 +92,17 @@ def _is_convolution(node: ir.Node) -> bool:
     return channels == 1 or conv_groups.are_whole_vectors(features, channels, group.as_int(), kernel)
 
 
-def _puts_channels_last(node: ir.Node) -> bool:
-    order = _transposes(node)
+def _moves_channels_last(node: ir.Node) -> bool:
+    order = _permutation_of(node)
     return order == (0, *range(2, len(order)), 1)
 
 
-def _puts_channels_second(node: ir.Node) -> bool:
-    order = _transposes(node)
+def _moves_channels_second(node: ir.Node) -> bool:
+    order = _permutation_of(node)
     return order == (0, len(order) - 1, *range(1, len(order) - 1))
 
 
-def _transposes(node: ir.Node) -> tuple[int, ...]:
+def _permutation_of(node: ir.Node) -> tuple[int, ...]:
     """The permutation of an image's axes by a transpose; () for other nodes."""
     perm = node.attributes.get("perm")
     if node.op_type != "Transpose" or node.domain not in ("", "ai.onnx") or perm is None:
@@ -117,28 +117,28 @@ def _reads_image(convolution: ir.Node, number: int) -> bool:
     return operator is not None and operator.operands[number] in operator.chooses_format
 
 
-def _reads_any(node: ir.Node) -> bool:
+def _reads_any_layout(node: ir.Node) -> bool:
     """Whether the node reads images in any memory format equally well."""
     operator = registry.declared(node.op_type, node.domain)
     return host.reads_shape_alone(node.op_type, node.domain) or (operator is not None and operator.any_format)
 
 
-def _readers(together: set[ir.Node]) -> tuple[int, int]:
+def _count_readers(connected: set[ir.Node]) -> tuple[int, int]:
     """Returns two counts of edges: those that prefer channels-last, and those that prefer the order of ONNX. The latter
     include the images from other producers that these nodes read."""
     wanted = others = 0
-    for node in together:
+    for node in connected:
         for value in node.outputs:
             others += value.is_graph_output()
             for reader, number in value.uses():
-                if reader in together and _is_convolution(reader):
+                if reader in connected and _is_convolution(reader):
                     wanted += number == 0
                     others += not _reads_image(reader, number)
-                elif _puts_channels_last(reader):
+                elif _moves_channels_last(reader):
                     wanted += 1
                 else:
-                    others += reader not in together and not _reads_any(reader)
+                    others += reader not in connected and not _reads_any_layout(reader)
         if not _is_convolution(node):
-            made = [it for it in _makers(node) if it not in together and not _puts_channels_second(it)]
-            others += sum(it.op_type != "Constant" and not _reads_any(it) for it in made)
+            made = [it for it in _image_producers(node) if it not in connected and not _moves_channels_second(it)]
+            others += sum(it.op_type != "Constant" and not _reads_any_layout(it) for it in made)
     return wanted, others

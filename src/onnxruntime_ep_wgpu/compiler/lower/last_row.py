@@ -28,7 +28,7 @@ def sink_rows(graph: ir.Graph, cut: ir.Node) -> list[ir.Node]:
     alone, row by row. Returns those nodes. If there are none, the graph is unchanged."""
     (row,), logits = cut.outputs, cut.inputs[0]
     assert logits is not None
-    found = dict(_row_by_row(graph, cut))
+    found = dict(_nodes_by_row(graph, cut))
     if not found:
         return []
     row.replace_all_uses_with(logits, replace_graph_outputs=True)
@@ -39,14 +39,14 @@ def sink_rows(graph: ir.Graph, cut: ir.Node) -> list[ir.Node]:
             value = node.inputs[place]
             if value is not None and value.producer() not in found:
                 if value not in last:
-                    last[value] = _behind(graph, value, _twin(cut, value) if last else cut)
+                    last[value] = _insert_after(graph, value, _copy_for(cut, value) if last else cut)
                 node.replace_input_with(place, last[value])
         for it in node.outputs:
             it.shape = None
     return list(found)
 
 
-def _twin(cut: ir.Node, value: ir.Value) -> ir.Node:
+def _copy_for(cut: ir.Node, value: ir.Value) -> ir.Node:
     """Returns a copy of the node that reads another value."""
     name = f"{cut.name}/{value.name}"
     made = ir.Value(name=name, type=value.type)
@@ -54,7 +54,7 @@ def _twin(cut: ir.Node, value: ir.Value) -> ir.Node:
     return ir.Node(cut.domain, cut.op_type, inputs, attributes, outputs=[made], name=name)
 
 
-def _behind(graph: ir.Graph, value: ir.Value, cut: ir.Node) -> ir.Value:
+def _insert_after(graph: ir.Graph, value: ir.Value, cut: ir.Node) -> ir.Value:
     """Inserts the node after a value's producer, and returns its result."""
     cut.replace_input_with(0, value)
     cut.outputs[0].type, cut.outputs[0].shape = value.type, None
@@ -66,15 +66,15 @@ def _behind(graph: ir.Graph, value: ir.Value, cut: ir.Node) -> ir.Value:
     return cut.outputs[0]
 
 
-def _row_by_row(graph: ir.Graph, cut: ir.Node) -> Iterator[tuple[ir.Node, tuple[int, ...]]]:
+def _nodes_by_row(graph: ir.Graph, cut: ir.Node) -> Iterator[tuple[ir.Node, tuple[int, ...]]]:
     """The nodes that compute row by row and that only the cut of the logits depends on. Each has the positions of its inputs
     with rows."""
     values = _Values(graph)
     found = {cut}
     for node in reversed(graph):
         readers = {use.node for it in node.outputs for use in it.uses()}
-        alone = bool(readers) and readers <= found and not any(it.is_graph_output() for it in node.outputs)
-        if alone and node is not cut and (places := values.places_of_rows(node)):
+        exclusive = bool(readers) and readers <= found and not any(it.is_graph_output() for it in node.outputs)
+        if exclusive and node is not cut and (places := values.row_positions(node)):
             found.add(node)
             yield node, places
 
@@ -90,9 +90,9 @@ class _Values:
             kind = node.op_type
             if kind == "Constant" or (kind in _OF_CONSTANTS and self._are_constant(node.inputs)):
                 self.constants.update(node.outputs)
-            known = kind == "Split" or _rows(node)
+            known = kind == "Split" or _row_inputs(node)
             for value in node.outputs if known else node.outputs[:1]:
-                self._rank[value] = self._least_rank(node)
+                self._rank[value] = self._min_rank(node)
 
     def rank(self, value: ir.Value | None) -> int:
         if value is None:
@@ -111,17 +111,17 @@ class _Values:
     def _are_constant(self, values: Iterable[ir.Value | None]) -> bool:
         return all(it in self.constants or it.const_value is not None for it in values if it is not None)
 
-    def _least_rank(self, node: ir.Node) -> int:
+    def _min_rank(self, node: ir.Node) -> int:
         """A lower bound on the rank of the first output."""
         kind, ranks = node.op_type, [self.rank(it) for it in node.inputs]
         if not ranks:
             return 0
-        if kind == "Split" or _rows(node) or (kind in _OF_CONSTANTS and node.outputs[0] in self.constants):
+        if kind == "Split" or _row_inputs(node) or (kind in _OF_CONSTANTS and node.outputs[0] in self.constants):
             return ranks[0]
         if kind == "Reshape":
-            return self._least_size(node.inputs[1])
+            return self._min_size(node.inputs[1])
         if kind == "ReduceMean":
-            return ranks[0] if _number(node, "keepdims", 1) else 0
+            return ranks[0] if _int_attribute(node, "keepdims", 1) else 0
         if _is_elementwise(node):
             return max(ranks)
         if kind in ("MatMul", "FusedMatMul"):
@@ -130,7 +130,7 @@ class _Values:
             return ranks[0] + ranks[1] - 1 if all(ranks) else 0
         return 3 if kind in _ATTENTION and node.domain == "com.microsoft" else 0
 
-    def _least_size(self, value: ir.Value | None) -> int:
+    def _min_size(self, value: ir.Value | None) -> int:
         """A lower bound on the number of elements of a tensor of rank 1: a constant, or a concatenation of parts. An
         unsqueezed scalar has one element."""
         tensor = self._tensor(value)
@@ -138,10 +138,10 @@ class _Values:
             return int(np.prod(tensor.shape.numpy()))
         node = None if value is None else value.producer()
         if node is not None and node.op_type == "Concat":
-            return sum(self._least_size(it) for it in node.inputs)
+            return sum(self._min_size(it) for it in node.inputs)
         return int(node is not None and node.op_type == "Unsqueeze")
 
-    def places_of_rows(self, node: ir.Node) -> tuple[int, ...]:
+    def row_positions(self, node: ir.Node) -> tuple[int, ...]:
         """The positions of the inputs with rows, if each row of the outputs depends on one row of these; () if it does not,
         or might not."""
         kind, given = node.op_type, node.inputs
@@ -150,20 +150,22 @@ class _Values:
         if _is_elementwise(node):
             places = tuple(k for k, it in enumerate(given) if it is not None and not self._are_constant([it]))
             others = [it for k, it in enumerate(given) if it is not None and k not in places]
-            alone = len(places) == 1 and all(self.rank(it) <= 1 for it in others)
-            known = alone or all(self.rank(given[k]) >= 2 for k in places)  # a single one has the rank of the result
+            exclusive = len(places) == 1 and all(self.rank(it) <= 1 for it in others)
+            known = exclusive or all(
+                self.rank(given[k]) >= 2 for k in places
+            )  # a single one has the rank of the result
             return places if known and all(map(self._has_one_row, others)) else ()
-        if rows := _rows(node):
-            by_rows = self._are_constant(given[len(rows) :]) and _number(node, "axis", -1) in (-1, 2)
+        if rows := _row_inputs(node):
+            by_rows = self._are_constant(given[len(rows) :]) and _int_attribute(node, "axis", -1) in (-1, 2)
             return rows if by_rows else ()
         if not self._are_constant(given[1:]):
             return ()
         if kind in ("MatMul", "FusedMatMul"):
-            turned = any(_number(node, it, 0) for it in ("transA", "transBatchA", "transBatchB"))
+            turned = any(_int_attribute(node, it, 0) for it in ("transA", "transBatchA", "transBatchB"))
             return (0,) if self.rank(given[1]) == 2 and not turned else ()
         if kind == "ReduceMean":
-            return (0,) if self._axes(node) in ([-1], [2]) and _number(node, "keepdims", 1) else ()
-        return (0,) if kind == "Split" and _number(node, "axis", 0) in (-1, 2) else ()
+            return (0,) if self._axes(node) in ([-1], [2]) and _int_attribute(node, "keepdims", 1) else ()
+        return (0,) if kind == "Split" and _int_attribute(node, "axis", 0) in (-1, 2) else ()
 
     def _has_one_row(self, value: ir.Value) -> bool:
         tensor = self._tensor(value)
@@ -181,11 +183,11 @@ def _is_elementwise(node: ir.Node) -> bool:
     return operator is not None and operator.elementwise
 
 
-def _rows(node: ir.Node) -> tuple[int, ...]:
+def _row_inputs(node: ir.Node) -> tuple[int, ...]:
     """The positions of the inputs that a node processes row by row, if the other inputs are constant."""
     operator = registry.declared(node.op_type, node.domain)
     return tuple(operator.operands.index(name) for name in operator.rows) if operator is not None else ()
 
 
-def _number(node: ir.Node, name: str, default: int) -> int:
+def _int_attribute(node: ir.Node, name: str, default: int) -> int:
     return int(node.attributes[name].as_int()) if name in node.attributes else default

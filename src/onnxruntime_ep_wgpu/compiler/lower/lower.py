@@ -147,7 +147,7 @@ def _attempt(
         known = registry.declared(node.op_type, node.domain)
         if len(lowering.builder.nodes) == made or (known is not None and known.converts):
             moves.add(place)
-    _keep_inside(graph, lowering, reasons)
+    _refuse_escaping_structures(graph, lowering, reasons)
     found = lowering.found()
     places = {node: place for place, node in enumerate(graph)}
     waits = frozenset(
@@ -167,16 +167,16 @@ def _attempt(
         return attempted  # compilation reports the reason
 
 
-def _keep_inside(graph: ir.Graph, lowering: Lowering, reasons: list[str | None]) -> None:
+def _refuse_escaping_structures(graph: ir.Graph, lowering: Lowering, reasons: list[str | None]) -> None:
     """Refuses nodes that produce a sequence or an optional value if it is a graph output or a node elsewhere reads it. Nodes
     that read results of refused nodes are refused too."""
     if not lowering.structures:
         return
     read = [{*node.inputs, *node.meta.get("implicit_inputs", ())} for node in graph]
     results = set(graph.outputs)
-    gone: set[ir.Value] = set()  # structures of nodes that do not run here
+    refused: set[ir.Value] = set()  # structures of nodes that do not run here
     while True:
-        before = len(gone)
+        before = len(refused)
         for place, node in enumerate(graph):
             made = [it for it in node.outputs if it in lowering.structures]
             leaving = [
@@ -186,11 +186,11 @@ def _keep_inside(graph: ir.Graph, lowering: Lowering, reasons: list[str | None])
             ]
             if reasons[place] is None and leaving:
                 reasons[place] = f"{leaving[0].name!r} {LEAVES}"
-            elif reasons[place] is None and (missing := gone.intersection(node.inputs)):
+            elif reasons[place] is None and (missing := refused.intersection(node.inputs)):
                 reasons[place] = f"{missing.pop().name!r} {MADE_ELSEWHERE}"
             if reasons[place] is not None:
-                gone.update(made)
-        if len(gone) == before:
+                refused.update(made)
+        if len(refused) == before:
             return
 
 

@@ -60,7 +60,7 @@ class Lowering:
         self.opsets = opsets
         self.builder = Builder(target, settings, limits)
         self.inputs = GraphInputs(self.builder, fixed or {})
-        self._of_a_run = bool(fixed)
+        self._for_fixed_sizes = bool(fixed)
         self.constants: Mapping[ir.Value, ir.TensorProtocol] = {}  # of values that nodes produce, folded
         # maps a constant to another one and the permutation that makes it from that
         self.tied: Mapping[ir.Value, tuple[ir.Value, Permuted]] = {}
@@ -76,7 +76,7 @@ class Lowering:
         self.may_wait: frozenset[ir.Node] = frozenset()
         # The values that a node waits for: their size or elements must be known before it runs.
         self.waits: dict[ir.Node, set[ir.Value]] = {}
-        self._again: dict[ir.Value, Operand] = {}  # these values as inputs
+        self._waited_inputs: dict[ir.Value, Operand] = {}  # these values as inputs
 
     def begin(self, graph: ir.Graph, folded: Folded) -> None:
         """Collects facts about a graph before its nodes are lowered."""
@@ -119,10 +119,10 @@ class Lowering:
         if value is None or (not value.name and value.producer() is None):
             return None
         if value not in self.values:
-            self.values[value] = self._not_made(value)
+            self.values[value] = self._constant_or_input(value)
         return self.values[value]
 
-    def _not_made(self, value: ir.Value) -> Operand:
+    def _constant_or_input(self, value: ir.Value) -> Operand:
         """Returns a value that no node produces: a constant, which may be a view of another one, or an input."""
         if value in self.tied:
             other, tie = self.tied[value]
@@ -162,7 +162,7 @@ class Lowering:
             raise UnsupportedError(
                 f"the size of {value.name!r} is known only from the data, so the shape depends on data"
             )
-        return self._again[value] if value in self.waits.get(node, ()) else operand
+        return self._waited_inputs[value] if value in self.waits.get(node, ()) else operand
 
     def _wait(self, node: ir.Node, value: ir.Value, for_elements: bool = False) -> bool:
         """Makes a node wait for a value from another node: for its elements if `for_elements`, else for its size. Returns
@@ -170,14 +170,14 @@ class Lowering:
         maker = value.producer()
         if node not in self.may_wait or maker not in self.may_wait or value in self.waits.get(node, ()):
             return False
-        known = self._again.get(value) or self.inputs.operand(value, self.known(value))
+        known = self._waited_inputs.get(value) or self.inputs.operand(value, self.known(value))
         if for_elements and not known.may_tell:
             return False
-        self._again[value] = known
+        self._waited_inputs[value] = known
         self.waits.setdefault(node, set()).add(value)
         return True
 
-    def _waiting(self, node: ir.Node) -> Sequence[Value | None]:
+    def _results_after_waits(self, node: ir.Node) -> Sequence[Value | None]:
         """Returns the results of a node. Makes the node wait for operands if their elements decide sizes or kernels."""
         mark = self.builder.mark()
         try:
@@ -188,7 +188,7 @@ class Lowering:
             if not wanted or not self._wait(node, wanted[0], for_elements=True):
                 raise
         try:
-            return self._waiting(node)
+            return self._results_after_waits(node)
         except UnsupportedError:
             self.waits[node].discard(wanted[0])
             raise
@@ -201,10 +201,10 @@ class Lowering:
         self.builder.begin((name or node.name or f"{node.op_type}({node.outputs[0].name})",))
         self.operators.setdefault(self.builder.origin[0], node.op_type)
         try:
-            results = self._waiting(node)
+            results = self._results_after_waits(node)
             for value, result in zip(node.outputs, results, strict=False):
                 if isinstance(result, Operand):
-                    _check_declared(value, result, sure=not (self.builder.assumes or self._of_a_run))
+                    _check_declared(value, result, sure=not (self.builder.assumes or self._for_fixed_sizes))
                 elif result is None and value.name and (value.uses() or value.is_graph_output()):
                     raise UnsupportedError(f"no kernel calculates the result {value.name!r}")
         except Exception as error:
@@ -226,7 +226,7 @@ class Lowering:
     def _results(self, node: ir.Node) -> Sequence[Value | None]:
         domain, opset = version_of(node.domain, self.opsets)
         if node.op_type == "If" and not domain:
-            return self._branch(node, self._read(node, node.inputs[0]))
+            return self._branch_results(node, self._read(node, node.inputs[0]))
         entry = registry.find(node.op_type, domain, opset)
         attributes = {name: _attribute(a) for name, a in node.attributes.items()}
         operands = self._operands(node, entry)
@@ -241,14 +241,14 @@ class Lowering:
             body = expand.function_body(node, domain, opset, [o.dtype.code if o else 0 for o in tensors])
             if body is None:
                 raise UnsupportedError(f"no kernel for {domain + '.' if domain else ''}{node.op_type}")
-            return self._function(node, body, tensors)
+            return self._function_results(node, body, tensors)
         for operand in tensors:
             if operand is not None:
                 operand.asked = False
         try:
             while operands and operands[-1] is None:
                 operands.pop()
-            registry.check_operands(entry, [_kind(it) for it in operands])
+            registry.check_operands(entry, [_type_and_rank(it) for it in operands])
             operands += [None] * (entry.positional - len(operands))
             named = [bool(value.name) for value in node.outputs]
             shapes = [_known_shape(value) for value in node.outputs]
@@ -260,7 +260,7 @@ class Lowering:
             if small is None:
                 raise
             return small  # known on the host alone, which is enough if only shapes depend on it
-        self._require_asked(node, tensors)
+        self._require_conditions(node, tensors)
         return [_with_host(result, it) for result, it in itertools.zip_longest(results, small or ())]
 
     def _check_sized(self, entry: registry.Operator, results: Sequence[Value | None]) -> None:
@@ -272,7 +272,7 @@ class Lowering:
                 f"{entry.sized} is known only from the data, so the shape of the result depends on data; it runs on the CPU"
             )
 
-    def _require_asked(self, node: ir.Node, operands: Sequence[Operand | None]) -> None:
+    def _require_conditions(self, node: ir.Node, operands: Sequence[Operand | None]) -> None:
         """Requires the conditions of the host values that a node used."""
         for operand in operands:
             if operand is not None and operand.asked:
@@ -280,7 +280,7 @@ class Lowering:
                     message = f"{node.op_type} depends on a host value that is invalid in this run: {what}"
                     self.builder.require(condition, message)
 
-    def _branch(self, node: ir.Node, condition: Operand | None) -> Sequence[Operand | None]:
+    def _branch_results(self, node: ir.Node, condition: Operand | None) -> Sequence[Operand | None]:
         """Returns the results of an If with a known condition: those of the branch that runs in every run. Refuses every
         other If. That includes every If in ONNX Runtime's graph, where bodies are separate graphs."""
         if condition is None or not condition.has_host or condition.host.size != 1:
@@ -308,7 +308,7 @@ class Lowering:
         self.builder.origin = origin
         return [self.operand(value) for value in branch.outputs]
 
-    def _function(
+    def _function_results(
         self, node: ir.Node, body: expand.FunctionBody, operands: list[Operand | None]
     ) -> list[Operand | None]:
         # A domain that the body does not import has the version of the graph.
@@ -326,7 +326,7 @@ class Lowering:
         return [inner.values.get(v) if v is not None else None for v in body.outputs]
 
 
-def _kind(value: Value | None) -> tuple[DType | None, int] | None:
+def _type_and_rank(value: Value | None) -> tuple[DType | None, int] | None:
     """The type and rank of an operand; type None for a value that is no tensor."""
     if value is None:
         return None

@@ -62,7 +62,7 @@ class _Inference:
                 if attribute is None or attribute.type != ir.AttributeType.GRAPH:
                     return None
                 body = attribute.as_graph()
-                scope = {value.name or "": known(value) for value in _read(body)}
+                scope = {value.name or "": known(value) for value in _values_read(body)}
                 given = {
                     value.name or "": merged(of_value(value), info)
                     for value, info in zip(body.inputs, inputs, strict=False)
@@ -82,7 +82,7 @@ class _Inference:
         ]
 
 
-def _read(graph: ir.Graph) -> Iterator[ir.Value]:
+def _values_read(graph: ir.Graph) -> Iterator[ir.Value]:
     """The values that the nodes of a body and of nested bodies read, and their outputs."""
     for node in graph.all_nodes():
         yield from (value for value in node.inputs if value is not None)

@@ -131,13 +131,13 @@ def flash_attention(
         size=size,
         value_size=value_size,
         steps=queries,
-        starts=_of_sequences(b, visible.starts if isinstance(visible.starts, Operand) else None, batch, groups),
+        starts=_per_sequence(b, visible.starts if isinstance(visible.starts, Operand) else None, batch, groups),
         start=None if isinstance(visible.starts, Operand) else visible.starts,
-        ends=_of_sequences(b, visible.ends, batch, groups),
+        ends=_per_sequence(b, visible.ends, batch, groups),
         behind=visible.behind,
         left=visible.left,
         right=visible.right,
-        sink=_of_heads(b, sink, rows),
+        sink=_per_head(b, sink, rows),
         masked=visible.hides or change is not None,
         origin=b.origin,
     )
@@ -151,14 +151,14 @@ def flash_attention(
     return b.reshape(y, (batch, heads, queries, value_size))
 
 
-def _of_sequences(b: Builder, x: Operand | None, batch: Dim, groups: Dim) -> Read | None:
+def _per_sequence(b: Builder, x: Operand | None, batch: Dim, groups: Dim) -> Read | None:
     """Broadcasts one number per sequence (batch) to the heads of keys."""
     if x is None:
         return None
     return Read(b.expand(b.reshape(x, (batch, 1)), (batch, groups)).view, (2,), reuse=True)
 
 
-def _of_heads(b: Builder, sink: Operand | None, rows: tuple[Dim, ...]) -> Read | None:
+def _per_head(b: Builder, sink: Operand | None, rows: tuple[Dim, ...]) -> Read | None:
     """Broadcasts one number per head (heads or 1) to the rows of the head."""
     if sink is None:
         return None

@@ -22,7 +22,7 @@ LEAST_BLOCK = 16
 ROUNDED = 4  # the `accuracy_level` of a model that allows activations of 8 bits
 
 
-def _size(b: Builder, name: str, operand: Operand | None, count: int, what: str) -> None:
+def _require_size(b: Builder, name: str, operand: Operand | None, count: int, what: str) -> None:
     """Requires that an operand has `count` elements."""
     if operand is not None:
         b.require(equal(operand.size, count), f"{name} {{}} does not have the {count} numbers of {what}", operand)
@@ -104,15 +104,15 @@ def matmul_n_bits(
     blocks = -(-K // block_size)
     blob = block_size * bits // 8
     b.require(equal(a.shape[-1], K), f"A {{}} does not have the K = {K} columns of the weights", a)
-    _size(b, "B", weights, N * blocks * blob, f"shape [{N}, {blocks}, {blob}], N rows of blocks of bytes")
-    _size(b, "scales", scales, N * blocks, f"shape [{N}, {blocks}], one per block")
-    _size(b, "bias", bias, N, f"shape [{N}], one per column of the result")
+    _require_size(b, "B", weights, N * blocks * blob, f"shape [{N}, {blocks}, {blob}], N rows of blocks of bytes")
+    _require_size(b, "scales", scales, N * blocks, f"shape [{N}, {blocks}], one per block")
+    _require_size(b, "bias", bias, N, f"shape [{N}], one per column of the result")
     if zero_points is not None and zero_points.dtype is DType.UINT8:
         width = -(-blocks * bits // 8)
-        _size(b, "zero_points", zero_points, N * width, f"shape [{N}, {width}], {bits} bits per block")
+        _require_size(b, "zero_points", zero_points, N * width, f"shape [{N}, {width}], {bits} bits per block")
     else:
-        _size(b, "zero_points", zero_points, N * blocks, f"shape [{N}, {blocks}], one per block")
-    if g_idx is not None and _in_order(g_idx, block_size):
+        _require_size(b, "zero_points", zero_points, N * blocks, f"shape [{N}, {blocks}], one per block")
+    if g_idx is not None and _groups_are_blocks(g_idx, block_size):
         g_idx = None
     by_blocks = bits in UNSIGNED and g_idx is None
     if by_blocks:
@@ -127,7 +127,7 @@ def matmul_n_bits(
     return y if bias is None else b.pointwise("x + bias", {"x": y, "bias": b.reshape(bias, (N,))}, y.dtype, y.shape)
 
 
-def _in_order(g_idx: Operand, block: int) -> bool:
+def _groups_are_blocks(g_idx: Operand, block: int) -> bool:
     """Whether the groups of columns are known to be the blocks."""
     groups = g_idx.constant
     return groups is not None and bool(np.array_equal(groups.reshape(-1), np.arange(groups.size) // block))

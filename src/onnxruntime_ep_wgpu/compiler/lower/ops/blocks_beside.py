@@ -57,7 +57,7 @@ def _products(
     return product, summed
 
 
-def _and_sum(results: list[Operand], summed: Operand | None, outputs: int) -> list[Operand]:
+def _with_sum(results: list[Operand], summed: Operand | None, outputs: int) -> list[Operand]:
     if outputs <= len(results):
         return results[:outputs]
     if summed is None:
@@ -100,7 +100,7 @@ def matmul_n_bits_mlp(
     product, summed = _products(b, a, skip, norm_scale, epsilon, accuracy_level, bits, block_size, K)
     gate, up = product(gate_weights, gate_scales, gate_bias, N), product(up_weights, up_scales, up_bias, N)
     y = b.pointwise("silu(g) * u", {"g": gate, "u": up}, a.dtype, cost=9)
-    return _and_sum([y], summed, outputs)
+    return _with_sum([y], summed, outputs)
 
 
 @op(
@@ -141,4 +141,4 @@ def matmul_n_bits_qkv(
     given, then the sum is normalised."""
     product, summed = _products(b, a, skip, norm_scale, epsilon, accuracy_level, bits, block_size, K)
     found = [product(q_weights, q_scales, q_bias, Nq), product(k_weights, k_scales, k_bias, Nkv)]
-    return _and_sum([*found, product(v_weights, v_scales, v_bias, Nkv)], summed, outputs)
+    return _with_sum([*found, product(v_weights, v_scales, v_bias, Nkv)], summed, outputs)

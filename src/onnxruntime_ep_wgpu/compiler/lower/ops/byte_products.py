@@ -32,7 +32,7 @@ def product_of_bytes(b: Builder, x: Operand, x_zero: Operand | None, y: Operand,
     number or one per row, y_zero one number or one per column."""
     if not _multiplied_by_units(b, x, y):
         return product_of_matrices(b, centred(b, x, x_zero), centred(b, y, y_zero))
-    y, y_zero = _less_zero(b, y, y_zero)
+    y, y_zero = _minus_zero(b, y, y_zero)
     p, q, order = lacking(b, x, x_zero), lacking(b, y, y_zero), (*range(y.rank - 2), y.rank - 1, y.rank - 2)
     if _is_weight(y):  # matrix units load it best with contiguous columns
         laid = b.contiguous(b.permute(y, order))
@@ -130,7 +130,7 @@ def _values(b: Builder, y: Operand) -> Any | None:
     return None if laid is None else laid.swapaxes(-1, -2)
 
 
-def _less_zero(b: Builder, y: Operand, zero: Operand | None) -> tuple[Operand, Operand | None]:
+def _minus_zero(b: Builder, y: Operand, zero: Operand | None) -> tuple[Operand, Operand | None]:
     """Returns weights minus their zero point, and None, if these are signed bytes; otherwise both unchanged."""
     values = _values(b, y)
     zeros = None if zero is None else zero.constant

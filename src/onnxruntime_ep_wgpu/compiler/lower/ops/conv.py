@@ -62,8 +62,8 @@ def _dequantized_sums(
     image, weights = b.dequantized.get(x.view), b.dequantized.get(w.view)
     if image is None or weights is None or image.scale.size != 1 or x.rank < 3 or not with_channels_last:
         return None
-    parameters_ = [it for it in (weights.scale, weights.zero) if it is not None]
-    if attributes.get("group", 1) != 1 or (weights.axis != 0 and any(it.size != 1 for it in parameters_)):
+    quantisation = [it for it in (weights.scale, weights.zero) if it is not None]
+    if attributes.get("group", 1) != 1 or (weights.axis != 0 and any(it.size != 1 for it in quantisation)):
         return None
     mark = b.mark()
     integers = centred_weights(b, weights.integers, weights.zero)
@@ -117,9 +117,9 @@ def centred_weights(b: Builder, w: Operand, zero: Operand | None) -> Operand:
     if w.dtype is DType.INT8 and not np.any(zeros):
         return w
     found = values.astype(np.int16) - np.asarray(zeros, np.int16)
-    bytes_ = np.iinfo(np.int8)
+    limits = np.iinfo(np.int8)
     return b.constant(
-        found.astype(np.int8) if bytes_.min <= found.min(initial=0) and found.max(initial=0) <= bytes_.max else found
+        found.astype(np.int8) if limits.min <= found.min(initial=0) and found.max(initial=0) <= limits.max else found
     )
 
 
@@ -164,13 +164,13 @@ def convolved(b: Builder, x: Operand, w: Operand, win: Window, group: int, with_
     """Returns the sums of the windows of x, weighted by w."""
     mark = b.mark()
     try:
-        return _convolution(b, x, w, win, group, with_channels_last)
+        return _convolution_at_once(b, x, w, win, group, with_channels_last)
     except BindingsError:
         b.undo(mark)
-        return _divided(b, x, w, win, group)
+        return _in_halves(b, x, w, win, group)
 
 
-def _divided(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
+def _in_halves(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
     """Splits a convolution that needs too many bindings into halves: of the batch, the groups, the features or the channels,
     whichever leaves the smallest ranges to bind."""
     y = View.of(Tensor(x.dtype.accumulated, (x.shape[0], w.shape[0], *win.outputs)))
@@ -179,7 +179,7 @@ def _divided(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Ope
         options += [[(x.view, None), (w.view, 0), (y, 1)], [(x.view, 1), (w.view, 1), (y, None)]]
     chosen = least_reach(options)
     if group > 1 and chosen is None:
-        return _in_groups(b, x, w, win, group)
+        return _in_halves_of_groups(b, x, w, win, group)
     if chosen is None:
         raise BindingsError(f"the convolution of {x} needs more bindings than the adapter has, even if it is divided")
     (_, of_x), (_, of_w), (_, of_y) = options[chosen]
@@ -200,7 +200,7 @@ def _divided(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Ope
     return b.beside(halves, of_y)
 
 
-def _in_groups(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
+def _in_halves_of_groups(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
     """Splits a convolution of one image into two halves of its groups."""
     halves, channels, features = [], w.shape[1], floordiv(w.shape[0], group)
     for start, count in ((0, group // 2), (group // 2, group - group // 2)):
@@ -209,7 +209,9 @@ def _in_groups(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> O
     return b.beside(halves, 1)
 
 
-def _convolution(b: Builder, x: Operand, w: Operand, win: Window, group: int, with_channels_last: bool) -> Operand:
+def _convolution_at_once(
+    b: Builder, x: Operand, w: Operand, win: Window, group: int, with_channels_last: bool
+) -> Operand:
     """A convolution that is not split: one product or one kernel. Raises BindingsError."""
     per_group = floordiv(w.shape[0], group)
     if group > 1 and w.shape[1] == 1 and equal(x.shape[1], group) == 1 and depthwise.supports(win):

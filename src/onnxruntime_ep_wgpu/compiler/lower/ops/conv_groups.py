@@ -36,17 +36,17 @@ def supports(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> boo
         return False
     if tune.grouped_last(b.target) is None or not are_whole_vectors(features, channels, group, win.kernel):
         return False
-    longest, chunk = b.target.longest_loop, _chunk(channels)
+    longest, chunk = b.target.longest_loop, _staged_channels(channels)
     stages = Plane(win).kernel[0] * (channels // chunk)
     return longest is None or stages * (1 + chunk // 4) <= longest
 
 
-def _chunk(channels: int) -> int:
+def _staged_channels(channels: int) -> int:
     """The number of channels of a group with weights in workgroup memory at a time."""
     return 8 if channels % 8 == 0 else 4
 
 
-def _fours(per_group: int, staged: int, workgroup: int) -> int:
+def _vectors_per_workgroup(per_group: int, staged: int, workgroup: int) -> int:
     """The number of vectors of four channels per workgroup: the largest divisor of a group's vectors such that the weights
     fit, with `staged` of them per vector."""
     most = min(STAGED_BYTES // (_VECTOR_BYTES * staged), workgroup)
@@ -61,9 +61,9 @@ def convolution_in_groups(b: Builder, x: Operand, w: Operand, win: Window, group
     plane, (features, channels), workgroup = Plane(win), w.shape[:2], chosen.workgroup
     assert isinstance(features, int) and isinstance(channels, int), "as `supports` says"
     columns = chosen.columns_of(plane.outputs[1], plane.strides[1])
-    chunk = _chunk(channels)
+    chunk = _staged_channels(channels)
     staged = plane.kernel[1] * chunk
-    fours = _fours(features // group, staged, workgroup)
+    fours = _vectors_per_workgroup(features // group, staged, workgroup)
     parts = features // group // (4 * fours)
 
     def variant(runs: Dim) -> Variant:

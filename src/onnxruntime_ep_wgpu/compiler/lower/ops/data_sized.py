@@ -23,7 +23,7 @@ from .scan import running_totals, running_totals_of_rows
 from .sorting import KEYS, sorted_places
 
 
-class _Marked:
+class _Selected:
     """The selected elements of a list of marks, i32 and 1 or 0.
 
     `count` is their number, one element on the device. `places` are their positions, at the beginning of a list of all
@@ -32,11 +32,11 @@ class _Marked:
 
     def __init__(self, b: Builder, marks: Operand) -> None:
         self.totals = running_totals(b, marks)
-        self.count = _last(b, self.totals)
+        self.count = _last_total(b, self.totals)
         self.places = _first_above(b, self.totals, marks.size)
 
 
-def _last(b: Builder, totals: Operand) -> Operand:
+def _last_total(b: Builder, totals: Operand) -> Operand:
     """Returns the last of the running totals, 0 if there are none."""
     text = "if ($columns == 0u) { return 0i; } return totals_at($columns - 1u);"
     operands = {"totals": (totals, (1,))}
@@ -57,14 +57,14 @@ def _first_above(b: Builder, totals: Operand, count: Dim) -> Operand:
     )
 
 
-def _picked(b: Builder, x: Operand, places: Operand) -> Operand:
+def _gathered(b: Builder, x: Operand, places: Operand) -> Operand:
     """Returns the elements of a list at `places`. A place after the end reads the last element."""
     operands = {"x": (x, (1,)), "place": (places, (1,))}
     text = "return x_at(min(u32(place_at(k)), $columns - 1u));"
     return b.map(text, x.dtype, (places.size,), ("k",), (1,), operands, parameters={"columns": x.size}, reuse=True)
 
 
-def _counter(b: Builder, count: Dim) -> Operand:
+def _indices(b: Builder, count: Dim) -> Operand:
     return b.map("return i32(k);", DType.INT32, (count,), ("k",), (1,), {}, cost=1)
 
 
@@ -77,7 +77,7 @@ def non_zero(b: Builder, x: Operand) -> Operand:
     """Returns the coordinates of the non-zero elements, axes by elements."""
     shape: tuple[Dim, ...] = x.shape or (1,)
     rank = len(shape)
-    found = _Marked(
+    found = _Selected(
         b,
         b.pointwise("i32(x)" if x.dtype is DType.BOOL else "i32(x != 0)", {"x": _flat(b, x)}, DType.INT32),
     )
@@ -112,7 +112,7 @@ def compress(b: Builder, x: Operand, condition: Operand, *, axis: int | None = N
         result: Operand = gather(b, x, b.constant(kept), axis=axis)
         return result
     marks = b.slice(_flat(b, condition), 0, 0, 1, minimum(condition.size, x.shape[axis]))
-    found = _Marked(b, b.cast(marks, DType.INT32))
+    found = _Selected(b, b.cast(marks, DType.INT32))
     outer, inner = product(x.shape[:axis]), product(x.shape[axis + 1 :])
     data = b.map(
         "compress",
@@ -149,12 +149,12 @@ class _Classes:
         )
         steps = b.pointwise("i32(x != y)", {"x": here, "y": before}, DType.INT32)
         self._totals = b.pointwise("x + 1", {"x": running_totals(b, steps)}, DType.INT32)
-        self.count = _last(b, self._totals)
+        self.count = _last_total(b, self._totals)
         self._begins = _first_above(b, self._totals, keys.size)
 
     @property
     def firsts(self) -> Operand:
-        return _picked(self._b, self.order, self._begins)
+        return _gathered(self._b, self.order, self._begins)
 
     @property
     def counts(self) -> Operand:
@@ -166,7 +166,7 @@ class _Classes:
     @property
     def of(self) -> Operand:
         ranks = sorted_places(self._b, self.order, "x < y", self.size)
-        return _picked(self._b, self._b.pointwise("x - 1", {"x": self._totals}, DType.INT32), ranks)
+        return _gathered(self._b, self._b.pointwise("x - 1", {"x": self._totals}, DType.INT32), ranks)
 
 
 def _keys(b: Builder, x: Operand) -> Operand:
@@ -219,12 +219,12 @@ def unique(
     if not sorted:
         # Each class becomes its first element, and classes are put in the order of these.
         assert of is not None
-        leaders = _picked(b, firsts, of)
-        places = _counter(b, count)
-        marked = _Marked(b, b.pointwise("i32(x == y)", {"x": leaders, "y": places}, DType.INT32))
+        leaders = _gathered(b, firsts, of)
+        places = _indices(b, count)
+        marked = _Selected(b, b.pointwise("i32(x == y)", {"x": leaders, "y": places}, DType.INT32))
         firsts, found = marked.places, marked.count
-        counts = None if counts is None else _picked(b, counts, _picked(b, of, firsts))
-        of = b.pointwise("x - 1", {"x": _picked(b, marked.totals, leaders)}, DType.INT32)
+        counts = None if counts is None else _gathered(b, counts, _gathered(b, of, firsts))
+        of = b.pointwise("x - 1", {"x": _gathered(b, marked.totals, leaders)}, DType.INT32)
     data = _distinct(b, rows, firsts, found, axis or 0, [x.shape[k] for k in range(x.rank)])
     shape = tuple(found if k == (axis or 0) else d for k, d in enumerate(x.shape))
     return [
@@ -356,7 +356,7 @@ def non_max_suppression(
         CENTRED=bool(center_point_box),
     )
     totals = running_totals(b, counts)
-    found = _last(b, totals)
+    found = _last_total(b, totals)
     data = b.map(
         "chosen_boxes",
         DType.INT32,

@@ -179,7 +179,7 @@ def _mixed(
     first: ExpertWeights,
     second: ExpertWeights,
     gate: ExpertWeights | None,
-    how: Mixture,
+    options: Mixture,
 ) -> Operand:
     tokens = product(x.shape[:-1])
     rows = b.reshape(x, (tokens, x.shape[-1]))
@@ -188,21 +188,21 @@ def _mixed(
         equal(router.size, tokens * first.experts), f"router_probs {{}} for {first.experts} experts of {{}}", router, x
     )
     router = b.reshape(router, (tokens, first.experts))
-    _, places = top_k(b, router, axis=-1, k=how.k)
-    chosen = b.reshape(index32(b, places), (tokens * how.k,))
+    _, places = top_k(b, router, axis=-1, k=options.k)
+    chosen = b.reshape(index32(b, places), (tokens * options.k,))
     mixing = gather_along(b, _weights(b, router, weights), places, 1)
-    if how.normalize_routing_weights:
+    if options.normalize_routing_weights:
         total = reduce_axes(b, "ReduceSum", mixing, [1], keepdims=True)
         mixing = b.pointwise("x / total", {"x": mixing, "total": total}, DType.FLOAT32, cost=2)
-    hidden = _activated(b, _product(b, rows, chosen, first, how.k), how)
+    hidden = _activated(b, _product(b, rows, chosen, first, options.k), options)
     if gate is not None:
-        other = _product(b, rows, chosen, gate, how.k)
+        other = _product(b, rows, chosen, gate, options.k)
         hidden = b.pointwise("x * y", {"x": hidden, "y": other}, DType.FLOAT32)
     b.require(
         equal(hidden.shape[1], second.k), f"{{}} columns for the {second.k} of the second weights", hidden.shape[1]
     )
-    y = b.reshape(_product(b, hidden, chosen, second, 1), (tokens, how.k, second.n))
-    weighed = b.pointwise("x * w", {"x": y, "w": b.reshape(mixing, (tokens, how.k, 1))}, DType.FLOAT32)
+    y = b.reshape(_product(b, hidden, chosen, second, 1), (tokens, options.k, second.n))
+    weighed = b.pointwise("x * w", {"x": y, "w": b.reshape(mixing, (tokens, options.k, 1))}, DType.FLOAT32)
     total = reduce_axes(b, "ReduceSum", weighed, [1], keepdims=False)
     shape: tuple[Dim, ...] = (*x.shape[:-1], second.n)
     return b.reshape(b.pointwise("x", {"x": total}, x.dtype), shape)
@@ -215,22 +215,22 @@ def _weights(b: Builder, router: Operand, weights: Operand | None) -> Operand:
     return softmax_rows(b, b.pointwise("x", {"x": router}, DType.FLOAT32), 1)
 
 
-def _activated(b: Builder, x: Operand, how: Mixture) -> Operand:
-    if how.activation_type != "swiglu":
-        return activated(b, x, _ACTIVATIONS[how.activation_type], to=DType.FLOAT32)
-    if how.swiglu_fusion == 0:
+def _activated(b: Builder, x: Operand, options: Mixture) -> Operand:
+    if options.activation_type != "swiglu":
+        return activated(b, x, _ACTIVATIONS[options.activation_type], to=DType.FLOAT32)
+    if options.swiglu_fusion == 0:
         raise UnsupportedError("swiglu with swiglu_fusion 0 is not supported: both halves must be in one product")
     rows, width = x.shape
     half = int(width) // 2 if isinstance(width, int) else 0
     if not half or width != 2 * half:
         raise UnsupportedError(f"swiglu of {width} columns: a known, even number is needed")
-    shape, axis = ((rows, half, 2), 2) if how.swiglu_fusion == 1 else ((rows, 2, half), 1)
+    shape, axis = ((rows, half, 2), 2) if options.swiglu_fusion == 1 else ((rows, 2, half), 1)
     parts = [b.reshape(b.slice(b.reshape(x, shape), axis, k, 1, 1), (rows, half)) for k in range(2)]
-    limits: dict[str, Any] = {"alpha": how.activation_alpha, "beta": how.activation_beta}
+    limits: dict[str, Any] = {"alpha": options.activation_alpha, "beta": options.activation_beta}
     gate, linear = "g", "l"
-    if how.swiglu_limit is not None:
+    if options.swiglu_limit is not None:
         gate, linear = "min(g, limit)", "max(min(l, limit), low)"
-        limits |= {"limit": how.swiglu_limit, "low": -how.swiglu_limit}
+        limits |= {"limit": options.swiglu_limit, "low": -options.swiglu_limit}
     expression = f"swish({gate}, alpha) * ({linear} + beta)"
     return b.pointwise(expression, {"g": parts[0], "l": parts[1]}, DType.FLOAT32, cost=20, **limits)
 
@@ -249,11 +249,11 @@ def mixture(
     **attributes: Unpack[MixtureAttributes],
 ) -> Operand:
     """Returns fc2(activation(fc1(x)) * fc3(x)) of the k best experts of each token, weighted by the softmax of the router."""
-    how = Mixture(**attributes)
+    options = Mixture(**attributes)
     first, second = _layer(b, "fc1", fc1, fc1_bias), _layer(b, "fc2", fc2, fc2_bias)
-    how.check_attributes(first.experts)
+    options.check_attributes(first.experts)
     gate = None if fc3 is None else _layer(b, "fc3", fc3, fc3_bias)
-    return _mixed(b, x, router_probs, None, first, second, gate, how)
+    return _mixed(b, x, router_probs, None, first, second, gate, options)
 
 
 @op(
@@ -305,14 +305,14 @@ def quantised_mixture(
         )
     if block_size:
         check_block(block_size)
-    how = Mixture(**attributes)
+    options = Mixture(**attributes)
     bits = [it or expert_weight_bits for it in (fc1_expert_weight_bits, fc2_expert_weight_bits, fc3_expert_weight_bits)]
     first = _packed_layer(b, "fc1", fc1, fc1_scales, fc1_zeros, fc1_bias, bits[0], block_size)
     second = _packed_layer(b, "fc2", fc2, fc2_scales, fc2_zeros, fc2_bias, bits[1], block_size)
     gate = None
     if fc3 is not None:
         gate = _packed_layer(b, "fc3", fc3, fc3_scales, fc3_zeros, fc3_bias, bits[2], block_size)
-    how.check_attributes(first.experts)
+    options.check_attributes(first.experts)
     if router_weights is None:  # as in the CPU provider, for every value of the attribute
-        how = replace(how, normalize_routing_weights=1)
-    return _mixed(b, x, router_probs, router_weights, first, second, gate, how)
+        options = replace(options, normalize_routing_weights=1)
+    return _mixed(b, x, router_probs, router_weights, first, second, gate, options)

@@ -140,7 +140,7 @@ def _numbers(values: Sequence[float] | Sequence[int], dtype: DType) -> np.ndarra
 # ---- labels
 
 
-def _place_keys(b: Builder, x: Operand) -> Operand:
+def _element_keys(b: Builder, x: Operand) -> Operand:
     """Returns elements as i32 keys that are equal if the elements are: all NaN share a key, and so do both zeros."""
     if not x.dtype.is_float:
         return narrowed(b, x)
@@ -148,7 +148,7 @@ def _place_keys(b: Builder, x: Operand) -> Operand:
     return b.map(body, DType.INT32, x.shape, ("at",), (x.rank,), {"x": (x, (x.rank,))}, NAN=int(_ANY_NAN))
 
 
-def _keys(values: np.ndarray, floats: bool, nan: bool) -> np.ndarray:
+def _table_keys(values: np.ndarray, floats: bool, nan: bool) -> np.ndarray:
     """The same for the keys of a table."""
     if not floats:
         if values.size and (int(values.max()) > _LARGEST_KEY or int(values.min()) < -_LARGEST_KEY):
@@ -164,7 +164,7 @@ def _keys(values: np.ndarray, floats: bool, nan: bool) -> np.ndarray:
 
 def looked_up(b: Builder, x: Operand, keys: np.ndarray, values: np.ndarray, nan: bool = True) -> Operand:
     """Returns values[k] where x equals keys[k], the first of equal keys, and values[-1] where it equals none."""
-    found, first = np.unique(_keys(keys, x.dtype.is_float, nan), return_index=True)
+    found, first = np.unique(_table_keys(keys, x.dtype.is_float, nan), return_index=True)
     ordered = np.append(values[first], values[-1:])
     return b.map(
         "value_of_key",
@@ -173,7 +173,7 @@ def looked_up(b: Builder, x: Operand, keys: np.ndarray, values: np.ndarray, nan:
         ("at",),
         (x.rank,),
         {
-            "x": (_place_keys(b, x), (x.rank,)),
+            "x": (_element_keys(b, x), (x.rank,)),
             "keys": (b.constant(np.append(found, np.int32(0)).astype(np.int32)), (1,)),
             "values": (b.constant(ordered), (1,)),
         },
@@ -196,8 +196,8 @@ def label_encoder(
     default_float: float = -0.0,
 ) -> Operand:
     """Maps numbers to numbers. A NaN among the keys matches nothing."""
-    keys = _given(keys_int64s, keys_floats)
-    values = _given(values_int64s, values_floats)
+    keys = _given_list(keys_int64s, keys_floats)
+    values = _given_list(values_int64s, values_floats)
     default = default_float if values.dtype == np.float32 else default_int64
     return _encoded(b, x, keys, values, np.array([default], values.dtype), nan=False)
 
@@ -218,8 +218,8 @@ def label_encoder_4(
     default_tensor: np.ndarray | None = None,
 ) -> Operand:
     """Maps numbers to numbers, which may be tensors. A NaN among the keys matches every NaN."""
-    keys = _given(keys_int64s, keys_floats, keys_tensor)
-    values = _given(values_int64s, values_floats, values_tensor)
+    keys = _given_list(keys_int64s, keys_floats, keys_tensor)
+    values = _given_list(values_int64s, values_floats, values_tensor)
     if default_tensor is not None:
         default = np.asarray(default_tensor).reshape(-1)
     else:
@@ -227,7 +227,7 @@ def label_encoder_4(
     return _encoded(b, x, keys, values, default, nan=True)
 
 
-def _given(integers: list[int] | None, floats: list[float] | None, tensor: np.ndarray | None = None) -> np.ndarray:
+def _given_list(integers: list[int] | None, floats: list[float] | None, tensor: np.ndarray | None = None) -> np.ndarray:
     """Returns the one of an operator's lists that the node has."""
     if tensor is not None:
         return np.asarray(tensor).reshape(-1)
@@ -260,7 +260,7 @@ def one_hot_encoder(b: Builder, x: Operand, *, cats_int64s: list[int] | None = N
     if not cats_int64s:
         raise UnsupportedError("the categories are not integers; strings cannot be stored on a device")
     categories = np.array(cats_int64s, np.int64)
-    keys = _keys(categories, False, False)
+    keys = _table_keys(categories, False, False)
     if np.unique(keys).size != keys.size:
         raise UnsupportedError("a category is duplicated")
     if x.dtype.is_float:

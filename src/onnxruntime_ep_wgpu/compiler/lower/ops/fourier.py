@@ -78,7 +78,7 @@ def _dft(b: Builder, x: Operand, length: Operand | None, axis: int, inverse: boo
     half = inverse and onesided
     extent: Dim = 2 * (x.shape[axis] - 1) if half else x.shape[axis]
     if length is not None:
-        extent = _one(length, "the length of the transform")
+        extent = _single_dim(length, "the length of the transform")
     usual = x.shape[axis]
     guess = usual if isinstance(usual, int) else 1
     (count,) = b.assumed_ints([extent], "the length of the transform", lambda _: [guess])
@@ -102,12 +102,14 @@ def stft(
 ) -> Operand:
     """Returns the transform of each frame, multiplied with the window: signal (batch, elements, 1 or 2) to (batch, frames,
     bins, 2)."""
-    (step,) = b.assumed_ints([_one(frame_step, "the step of the frames")], "the step of the frames", lambda _: [1])
+    (step,) = b.assumed_ints(
+        [_single_dim(frame_step, "the step of the frames")], "the step of the frames", lambda _: [1]
+    )
     if step < 1:
         raise UnsupportedError(f"the step of the frames is {step}")
     extent = signal.shape[1] if window is None else window.shape[0]
     if frame_length is not None:
-        extent = _one(frame_length, "the length of the frames")
+        extent = _single_dim(frame_length, "the length of the frames")
     guess = extent if isinstance(extent, int) else 1
     (count,) = b.assumed_ints([extent], "the length of the frames", lambda _: [guess])
     if onesided and signal.shape[2] == 2:
@@ -212,7 +214,7 @@ def mel_weight_matrix(
     """Returns triangles on the mel scale, (bins of a one-sided transform, bands): a constant for the values of its inputs."""
 
     def whole(x: Operand, what: str, usual: int) -> int:
-        return b.assumed_ints([_one(x, what)], what, lambda _: [usual])[0]
+        return b.assumed_ints([_single_dim(x, what)], what, lambda _: [usual])[0]
 
     def real(x: Operand, what: str, usual: float) -> float:
         x.check_one(what)
@@ -227,7 +229,7 @@ def mel_weight_matrix(
     return b.cast(b.constant(_triangles(bands, length, rate, *edges)), dtype)
 
 
-def _one(x: Operand, what: str) -> Dim:
+def _single_dim(x: Operand, what: str) -> Dim:
     found = x.dims(what, 1)
     if len(found) != 1:
         raise UnsupportedError(f"{what} is {x} and not one number")

@@ -22,7 +22,7 @@ _GATES = {"silu": "Silu", "sigmoid": "Sigmoid"}
 _LEAST_DOT = 1e-6
 
 
-def _same(b: Builder, name: str, x: Operand, shape: tuple[Dim, ...]) -> None:
+def _require_shape(b: Builder, name: str, x: Operand, shape: tuple[Dim, ...]) -> None:
     """Requires that an operand has a shape."""
     if x.rank != len(shape):
         raise UnsupportedError(f"{name} {x}: a shape of {len(shape)} axes is needed")
@@ -35,8 +35,8 @@ def gated_add(b: Builder, x: Operand, y: Operand, gate: Operand, weight: Operand
     """Returns x + y * gate, for x and y (..., C) and a gate (..., 1)."""
     if weight is not None:
         raise UnsupportedError("gate_weight, which is for bfloat16 on CUDA alone, is not supported")
-    _same(b, "Y", y, x.shape)
-    _same(b, "gate", gate, (*x.shape[:-1], 1))
+    _require_shape(b, "Y", y, x.shape)
+    _require_shape(b, "gate", gate, (*x.shape[:-1], 1))
     scaled = b.pointwise("y * g", {"y": y, "g": gate}, x.dtype, x.shape)
     return b.pointwise("x + y", {"x": x, "y": scaled}, x.dtype, x.shape)
 
@@ -56,7 +56,7 @@ def gated_rms_norm(
     columns = scale.shape[0]
     if columns == 0:
         raise UnsupportedError(f"scale {scale} is empty: a group without elements has no mean")
-    _same(b, "gate", gate, x.shape)
+    _require_shape(b, "gate", gate, x.shape)
     count = floordiv(x.shape[-1], columns)
     b.require(equal(count * columns, x.shape[-1]), "{} columns do not divide into groups of {}", x.shape[-1], columns)
     (y,) = normalised(b, b.reshape(x, (*x.shape[:-1], count, columns)), 1, epsilon, gain=scale, centred=False)
@@ -72,13 +72,13 @@ def linear_attention_gate(
     """Returns scale * softplus(a + bias), for a (batch, sequence, heads) and one bias and scale per head; and sigmoid(rate),
     of the same shape."""
     for name, parameter in (("dt_bias", bias), ("decay_scale", scale)):
-        _same(b, name, parameter, a.shape[-1:])
+        _require_shape(b, name, parameter, a.shape[-1:])
     decay = b.pointwise("s * softplus(a + d)", {"a": a, "d": bias, "s": scale}, a.dtype, a.shape, cost=14)
     if outputs < 2:
         return [decay]
     if rate is None:
         raise UnsupportedError("the output beta needs the input b, which is missing")
-    _same(b, "b", rate, a.shape)
+    _require_shape(b, "b", rate, a.shape)
     return [decay, b.pointwise("sigmoid(x)", {"x": rate}, a.dtype, a.shape, cost=6)]
 
 
@@ -107,11 +107,11 @@ def engram_gate(
     The gate is sigmoid(sign(d) * sqrt(max(|d|, 1e-6))), d = sum(rms_norm(key) * rms_norm(query)) / sqrt(size).
     """
     shape = key.shape
-    _same(b, "query", query, shape)
-    _same(b, "value", value, (*shape[:2], shape[3]))
+    _require_shape(b, "query", query, shape)
+    _require_shape(b, "value", value, (*shape[:2], shape[3]))
     scales = {"key_norm_scale": key_scale, "query_norm_scale": query_scale}
     for name, scale in (scales | ({"conv_norm_scale": convolution_scale} if convolution_scale else {})).items():
-        _same(b, name, scale, shape[2:])
+        _require_shape(b, name, scale, shape[2:])
     (keys,), (queries,) = (normalised(b, it, 1, epsilon, centred=False) for it in (key, query))
     parts = {"k": keys, "q": queries, "ks": key_scale, "qs": query_scale}
     products = b.pointwise("k * ks * (q * qs)", parts, DType.FLOAT32, shape, cost=3)

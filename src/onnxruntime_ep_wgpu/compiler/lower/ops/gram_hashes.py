@@ -81,22 +81,22 @@ def n_gram_hash_mapping(
     b.require(equal(past.shape[1], before), f"past_ids {{}} does not have the {before} preceding tokens", past)
     whole = concat(b, past, x, axis=1)
     resets = end if reset_on_eos else None
-    seen = None if segments is None else _with_first(b, segments, x, before)
+    seen = None if segments is None else _extended_at_front(b, segments, x, before)
     mixed: Operand | None = None
-    over: Operand | None = None  # whether a token so far back is on the other side of an end
+    crossed: Operand | None = None  # whether a token so far back is on the other side of an end
     results = []
     for back in range(max_ngram_size):
         token = b.slice(whole, 1, before - back, 1, length)
         if back and resets is not None:
-            over = _either(b, over, b.pointwise("x == e", {"x": token, "e": fill}, DType.BOOL))
+            crossed = _either(b, crossed, b.pointwise("x == e", {"x": token, "e": fill}, DType.BOOL))
         if back and seen is not None:
             sides = {
                 "x": b.slice(seen, 1, before - back + 1, 1, length),
                 "y": b.slice(seen, 1, before - back, 1, length),
             }
-            over = _either(b, over, b.pointwise("x != y", sides, DType.BOOL))
-        if over is not None:
-            token = b.pointwise("where(o, e, x)", {"o": over, "e": fill, "x": token}, x.dtype)
+            crossed = _either(b, crossed, b.pointwise("x != y", sides, DType.BOOL))
+        if crossed is not None:
+            token = b.pointwise("where(o, e, x)", {"o": crossed, "e": fill, "x": token}, x.dtype)
         term = {"x": token, "m": b.reshape(b.slice(multipliers, 0, back, 1, 1), (1, 1))}
         mixed = (
             b.pointwise("x * m", term, x.dtype)
@@ -116,7 +116,7 @@ def n_gram_hash_mapping(
     return [concat(b, *results, axis=2), b.slice(whole, 1, length, 1, before)][:outputs]
 
 
-def _with_first(b: Builder, segments: Operand, x: Operand, before: int) -> Operand:
+def _extended_at_front(b: Builder, segments: Operand, x: Operand, before: int) -> Operand:
     """Returns segments, extended at the front with copies of the first token's segment, so that no segment ends before it."""
     for have, want in zip(segments.shape, x.shape, strict=True):
         b.require(equal(have, want), "segment_ids {} for input_ids {}", segments, x)

@@ -37,7 +37,7 @@ _BOUNDED = frozenset({"ReduceSum", "ReduceProd"})  # reductions that do not wrap
 _MOVES = frozenset({"Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape"})
 
 
-class _Unknown(Exception):
+class _NotApplicable(Exception):
     """Raised if a rule does not apply to these values. The operator then runs on the device."""
 
 
@@ -91,10 +91,10 @@ def evaluate(
         if any(a.size > LARGEST_HOST_VALUE for a in arrays):
             return None
         if op_type in _BOUNDED:
-            arrays = [_elementwise(lambda value: _bounded(value, dtype), a) for a in arrays]
+            arrays = [_elementwise(lambda value: _saturated(value, dtype), a) for a in arrays]
         wraps = not any(o.dtype.is_float for o in given)
-        arrays = [_held(a, dtype, wraps, conditions) for a in arrays]
-    except (_Unknown, ValueError, IndexError):
+        arrays = [_represented(a, dtype, wraps, conditions) for a in arrays]
+    except (_NotApplicable, ValueError, IndexError):
         # numpy raises for the operands that ONNX rejects for these operators. The device operator then reports the fault.
         return None
     if len(conditions) > MOST_CONDITIONS:
@@ -109,11 +109,11 @@ def _require_divisors(divisors: Array, conditions: Conditions) -> None:
     for divisor in divisors.reshape(-1):
         if dims.may_be(divisor, 0):
             if isinstance(divisor, int):
-                raise _Unknown
+                raise _NotApplicable
             conditions[1 - dims.equal(divisor, 0)] = f"a division by {divisor}, which is 0"
 
 
-def _held(array: Array, dtype: DType, wraps: bool, conditions: Conditions) -> Array:
+def _represented(array: Array, dtype: DType, wraps: bool, conditions: Conditions) -> Array:
     """Returns the elements as represented in `dtype`. Adds the conditions for that to `conditions`.
 
     Without `wraps` the elements come from a float: a value that does not fit is undefined, and for a constant raises
@@ -142,11 +142,11 @@ def _rounded(value: int, dtype: DType, wraps: bool) -> int:
         return int(np.float64(value) if dtype is DType.FLOAT64 else np.float32(value))
     low, high = dtype.limits
     if not wraps and not low <= value <= high:
-        raise _Unknown
+        raise _NotApplicable
     return (value - low) % (high - low + 1) + low
 
 
-def _bounded(value: Dim, dtype: DType) -> Dim:
+def _saturated(value: Dim, dtype: DType) -> Dim:
     low, high = dtype.limits
     return min(max(value, low), high) if isinstance(value, int) else value
 
@@ -186,7 +186,7 @@ def _array(value: Any) -> Array:
 def _elementwise(function: Callable[..., Dim], *arrays: Array) -> Array:
     """Applies a function of dims to the elements. Elements of type bool become 0 and 1. Otherwise, since True equals 1, a
     cached result for it would be returned for a dim."""
-    _small(np.broadcast_shapes(*(it.shape for it in arrays)))
+    _check_small(np.broadcast_shapes(*(it.shape for it in arrays)))
 
     def of_dims(*values: Any) -> Dim:
         return function(*(int(it) if isinstance(it, (bool, np.bool_)) else it for it in values))
@@ -194,16 +194,16 @@ def _elementwise(function: Callable[..., Dim], *arrays: Array) -> Array:
     return _array(np.frompyfunc(of_dims, len(arrays), 1)(*arrays))
 
 
-def _small(shape: Sequence[int]) -> None:
+def _check_small(shape: Sequence[int]) -> None:
     """Raises _Unknown for a result that is not small, before it is created: two small operands can have a large result."""
     if math.prod(shape) > LARGEST_HOST_VALUE:
-        raise _Unknown
+        raise _NotApplicable
 
 
 def _ints(array: Array) -> list[int]:
     values = array.reshape(-1).tolist()
     if not all(isinstance(v, (int, np.integer)) for v in values):
-        raise _Unknown
+        raise _NotApplicable
     return [int(v) for v in values]
 
 
@@ -229,14 +229,14 @@ for _names, _function in {
     _rule(_names)(lambda inputs, attributes, f=_function: _elementwise(f, inputs[0], inputs[1]))
 
 
-def _least(x: Dim, y: Dim) -> Dim:
+def _minimum(x: Dim, y: Dim) -> Dim:
     """The minimum, simplified where the intervals decide: ONNX models cap with the largest number of a type."""
     if dims.limits(x)[1] <= dims.limits(y)[0]:
         return x
     return y if dims.limits(y)[1] <= dims.limits(x)[0] else dims.minimum(x, y)
 
 
-def _greatest(x: Dim, y: Dim) -> Dim:
+def _maximum(x: Dim, y: Dim) -> Dim:
     if dims.limits(x)[0] >= dims.limits(y)[1]:
         return x
     return y if dims.limits(y)[0] >= dims.limits(x)[1] else dims.maximum(x, y)
@@ -245,7 +245,7 @@ def _greatest(x: Dim, y: Dim) -> Dim:
 def _extreme(function: Callable[[Dim, Dim], Dim]) -> Rule:
     def rule(inputs: list[Array], attributes: dict[str, Any]) -> Array:
         if any(it is None for it in inputs):
-            raise _Unknown
+            raise _NotApplicable
         result = inputs[0]
         for other in inputs[1:]:
             result = _elementwise(lambda x, y: function(x, y), result, other)
@@ -254,8 +254,8 @@ def _extreme(function: Callable[[Dim, Dim], Dim]) -> Rule:
     return rule
 
 
-_RULES["Min"] = _extreme(_least)
-_RULES["Max"] = _extreme(_greatest)
+_RULES["Min"] = _extreme(_minimum)
+_RULES["Max"] = _extreme(_maximum)
 _RULES["Neg"] = lambda inputs, attributes: _elementwise(lambda a: -a, inputs[0])
 _RULES["Abs"] = lambda inputs, attributes: _elementwise(lambda a: dims.maximum(a, -a), inputs[0])
 _RULES["Not"] = lambda inputs, attributes: _elementwise(lambda a: dims.equal(a, 0), inputs[0])
@@ -285,7 +285,7 @@ def _where(inputs: list[Array], attributes: dict[str, Any]) -> Array:
 @_rule("Gather")
 def _gather(inputs: list[Array], attributes: dict[str, Any]) -> Array:
     indices = np.array(_ints(inputs[1]), np.int64).reshape(inputs[1].shape)
-    _small((inputs[0].size // max(1, inputs[0].shape[attributes.get("axis", 0)]), indices.size))
+    _check_small((inputs[0].size // max(1, inputs[0].shape[attributes.get("axis", 0)]), indices.size))
     return _array(np.take(inputs[0], indices, axis=attributes.get("axis", 0)))
 
 
@@ -298,7 +298,7 @@ def _concat(inputs: list[Array], attributes: dict[str, Any]) -> Array:
 def _unsqueeze(inputs: list[Array], attributes: dict[str, Any]) -> Array:
     axes = _axes(inputs, attributes)
     if axes is None:
-        raise _Unknown
+        raise _NotApplicable
     return np.expand_dims(inputs[0], tuple(axes))
 
 
@@ -340,7 +340,7 @@ def _split(inputs: list[Array], attributes: dict[str, Any]) -> list[Array]:
     sizes = _axes(inputs, {"axes": attributes.get("split")})
     axis = attributes.get("axis", 0)
     if sizes is None or min(sizes, default=0) < 0 or sum(sizes) != inputs[0].shape[axis]:
-        raise _Unknown
+        raise _NotApplicable
     return np.split(inputs[0], np.cumsum(sizes)[:-1], axis)
 
 
@@ -349,14 +349,14 @@ def _range(inputs: list[Array], attributes: dict[str, Any]) -> Array:
     start, limit, delta = (_ints(i)[0] for i in inputs)
     values = range(start, limit, delta)
     if len(values[: LARGEST_HOST_VALUE + 1]) > LARGEST_HOST_VALUE:
-        raise _Unknown
+        raise _NotApplicable
     return _array(list(values))
 
 
 @_rule("ConstantOfShape")
 def _constant_of_shape(inputs: list[Array], attributes: dict[str, Any]) -> Array:
     shape = _ints(inputs[0])
-    _small(shape)
+    _check_small(shape)
     out = np.empty(shape, object)
     out[...] = attributes["value"].reshape(-1)[0].item() if "value" in attributes else 0
     return out
@@ -365,7 +365,7 @@ def _constant_of_shape(inputs: list[Array], attributes: dict[str, Any]) -> Array
 @_rule("Expand")
 def _expand(inputs: list[Array], attributes: dict[str, Any]) -> Array:
     shape = np.broadcast_shapes(inputs[0].shape, tuple(_ints(inputs[1])))
-    _small(shape)
+    _check_small(shape)
     return np.broadcast_to(inputs[0], shape)
 
 
@@ -376,7 +376,7 @@ def _reduction(function: Callable[[Dim, Dim], Dim], empty: int | None) -> Rule:
         if axes is None and attributes.get("noop_with_empty_axes", 0):
             return x
         if x.ndim != 1 or axes not in (None, [0], [-1]) or (x.size == 0 and empty is None):
-            raise _Unknown
+            raise _NotApplicable
         result: Dim = empty if empty is not None else x[0]
         for value in x if empty is not None else x[1:]:
             result = function(result, value)

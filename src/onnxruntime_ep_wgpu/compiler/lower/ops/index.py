@@ -81,7 +81,7 @@ def evenly_apart(indices: Operand, extent: Dim) -> tuple[Dim, int] | None:
 def check_indices(b: Builder, indices: Operand, allowed: Allowed) -> None:
     """Raises OutOfRangeError for a constant that is out of range, and requires what only a run can check."""
     low, high, what = allowed
-    values = _known(indices)
+    values = _known_values(indices)
     if values is None:
         b.expect(indices, low, high, what)
         return
@@ -94,7 +94,7 @@ def check_indices(b: Builder, indices: Operand, allowed: Allowed) -> None:
             b.require(inside, text, value)
 
 
-def _known(indices: Operand) -> np.ndarray | None:
+def _known_values(indices: Operand) -> np.ndarray | None:
     if indices.constant is not None:
         return np.asarray(indices.constant)
     return np.asarray(indices.host) if indices.has_host and indices.known else None

@@ -33,7 +33,7 @@ _SEQUENCE: dict[str, Ranks] = {"x": at_least(3), "weight": at_least(2), "bias": 
 _HEADS: dict[str, Ranks] = {"query": 3, "key": 3, "value": 3, "past_state": (4, 5), "decay": 3, "beta": 3}
 
 
-def _latest(b: Builder, past: Operand | None, window: int) -> Operand | None:
+def _latest_state(b: Builder, past: Operand | None, window: int) -> Operand | None:
     """Returns the state to continue from: the last slot of a window."""
     if not 0 <= window <= MOST_SLOTS:
         raise UnsupportedError(f"state_window {window}: 0 to {MOST_SLOTS} are supported")
@@ -92,7 +92,7 @@ def causal_conv_with_state(
     def rows(o: Operand, extent: Dim) -> Operand:
         return b.reshape(o, (batch, extent, channels)) if channels_last else b.permute(o, (0, 2, 1))
 
-    past = _latest(b, past_state, state_window)
+    past = _latest_state(b, past_state, state_window)
     if past is not None:
         b.require(
             equal(past.size, batch * channels * length), f"past_state {{}} does not have {length} positions", past
@@ -126,13 +126,13 @@ def causal_conv_with_state(
     y = b.pointwise("x" if activation == "none" else "silu(x)", {"x": y}, x.dtype, cost=8)
     results = [b.reshape(y, x.shape)]
     if outputs > 1:
-        results.append(_ends(b, x, operands, names, batch, channels, length, tokens, max(1, state_window)))
+        results.append(_end_states(b, x, operands, names, batch, channels, length, tokens, max(1, state_window)))
         ends = (batch, length, *x.shape[2:]) if channels_last else (batch, channels, length)
         results[1] = b.reshape(results[1], (state_window, *ends) if state_window else ends)
     return results
 
 
-def _ends(
+def _end_states(
     b: Builder,
     x: Operand,
     operands: dict[str, tuple[Operand, tuple[int, ...]]],
@@ -210,7 +210,7 @@ def linear_attention(
     def heads(o: Operand, count: int, size: Dim) -> Operand:
         return b.reshape(o, (batch, tokens, count, size))
 
-    past = _latest(b, past_state, state_window)
+    past = _latest_state(b, past_state, state_window)
     state_shape = (batch, kv_num_heads, keys, values)
     if past is None:
         past = b.expand(b.constant(np.zeros((1, 1, 1, 1), np.float32)), state_shape)

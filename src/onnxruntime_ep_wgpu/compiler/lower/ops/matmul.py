@@ -68,10 +68,10 @@ def matrix_product(
     The groups assign the axes of the operands and of `shape` to batch, m, n and k. The batches have equal sizes. `rounded`:
     runs of x may be rounded to 8 bits, if y is integers minus a zero point that are bytes.
     """
-    return _made(b, _Product(x, x_groups, y, y_groups, shape, groups, dtype, rounded))
+    return _lower_product(b, _Product(x, x_groups, y, y_groups, shape, groups, dtype, rounded))
 
 
-def _made(b: Builder, it: _Product) -> Operand:
+def _lower_product(b: Builder, it: _Product) -> Operand:
     """Returns the product, by as many kernels as it needs."""
     _, _, k, also_k = it.sizes
     b.require(equal(k, also_k), "cannot multiply {} by {}", it.x, it.y)
@@ -81,7 +81,7 @@ def _made(b: Builder, it: _Product) -> Operand:
         return _in_halves(b, it)
     longest = longest_sum(b.target)
     if longest is not None and isinstance(k, int) and k > longest:
-        return _long(b, it, k, longest)
+        return _sum_over_parts(b, it, k, longest)
     b.bound_loop(2 * k, "a matrix product over {} columns", k)
     mark = b.mark()
     try:
@@ -98,7 +98,7 @@ def _in_halves(b: Builder, it: _Product) -> Operand:
     batch, m = left.root.shape
     flat = (1, 1, 1)
     halves = _Product(left.parts, flat, parts, flat, (batch, m, right.root.shape[-1]), flat, DType.FLOAT32)
-    return b.reshape(b.cast(unscaled(b, _made(b, halves), left.root, right.root), it.dtype), it.shape)
+    return b.reshape(b.cast(unscaled(b, _lower_product(b, halves), left.root, right.root), it.dtype), it.shape)
 
 
 def _by_one_kernel(b: Builder, it: _Product) -> Operand:
@@ -106,7 +106,7 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
     (m, n, k, _), x, y = it.sizes, it.x, it.y
     batch = product(it.shape[: it.groups[0]])
     right = Read(y.view, it.y_groups, reuse=True, vector=True)
-    along_k = _with_neighbours_in_k(right)
+    along_k = _contiguous_along_k(right)
     longest = packed_run(along_k) if along_k is not None else 0
     template, variants = matmul_variants(
         batch,
@@ -116,7 +116,7 @@ def _by_one_kernel(b: Builder, it: _Product) -> Operand:
         b.target,
         x.dtype,
         transposed=along_k is not None,
-        bits=_bits(y.view.tensor),
+        bits=_stored_bits(y.view.tensor),
         longest=longest,
         rounded=it.rounded,
         other=_type_of_scales(y.view.tensor) if longest else y.dtype,
@@ -152,7 +152,7 @@ def _type_of_scales(weights: Tensor) -> DType | None:
     return types.pop() if len(types) == 1 else None
 
 
-def _bits(tensor: Tensor) -> int:
+def _stored_bits(tensor: Tensor) -> int:
     """The bits of an element in memory, for narrow integers that are converted when they are loaded."""
     node = tensor.producer
     if isinstance(node, Map) and node.inline and node.is_pointwise:
@@ -162,7 +162,7 @@ def _bits(tensor: Tensor) -> int:
     return tensor.dtype.bits
 
 
-def _with_neighbours_in_k(right: Read) -> Read | None:
+def _contiguous_along_k(right: Read) -> Read | None:
     """Returns the right operand as (batch, n, k) if it is contiguous along k, as transposed weights are; else None."""
     batch, k, n = right.groups
     order = [*range(batch), *range(batch + k, batch + k + n), *range(batch, batch + k)]
@@ -184,7 +184,9 @@ def _divided(b: Builder, it: _Product) -> Operand:
     places = [(ends[0], ends[3], ends[6]), (ends[1], None, ends[7]), (None, ends[5], ends[8]), (ends[2], ends[4], None)]
     result = View.of(Tensor(it.dtype.accumulated, shape))
     views = (x.view, y.view, result)
-    options = [[(view, _first(view.shape, span)) for view, span in zip(views, spans, strict=True)] for spans in places]
+    options = [
+        [(view, _first_axis(view.shape, span)) for view, span in zip(views, spans, strict=True)] for spans in places
+    ]
     chosen = least_reach(options)
     if chosen is None:
         raise BindingsError(
@@ -197,7 +199,7 @@ def _divided(b: Builder, it: _Product) -> Operand:
     def part(start: int, count: int) -> Operand:
         these = [o if axis is None else b.slice(o, axis, start, 1, count) for o, axis in ((x, left), (y, right))]
         part_shape = shape if out is None else (*shape[:out], count, *shape[out + 1 :])
-        return _made(b, replace(it, x=these[0], y=these[1], shape=part_shape, dtype=it.dtype.accumulated))
+        return _lower_product(b, replace(it, x=these[0], y=these[1], shape=part_shape, dtype=it.dtype.accumulated))
 
     half = -(-extent // 2)
     parts = [part(0, half), part(half, extent - half)]
@@ -206,14 +208,14 @@ def _divided(b: Builder, it: _Product) -> Operand:
     return b.cast(b.beside(parts, out), it.dtype)
 
 
-def _first(shape: Shape, span: tuple[int, int] | None) -> int | None:
+def _first_axis(shape: Shape, span: tuple[int, int] | None) -> int | None:
     """The first axis with more than one element in a span of axes; the first axis if there is none."""
     if span is None or span[0] == span[1]:
         return None
     return next((k for k in range(*span) if shape[k] != 1), span[0])
 
 
-def _long(b: Builder, it: _Product, k: int, most: int) -> Operand:
+def _sum_over_parts(b: Builder, it: _Product, k: int, most: int) -> Operand:
     """Sums products over parts of k. Each part adds the sum of the previous ones."""
     at, where = it.x.rank - it.x_groups[2], it.y_groups[0]
     x = b.reshape(it.x, (*it.x.shape[:at], k))
@@ -223,7 +225,7 @@ def _long(b: Builder, it: _Product, k: int, most: int) -> Operand:
     for start in range(0, k, most):
         length = min(most, k - start)
         left, right = b.slice(x, at, start, 1, length), b.slice(y, where, start, 1, length)
-        part = _made(b, replace(flat, x=left, y=right))
+        part = _lower_product(b, replace(flat, x=left, y=right))
         total = part if total is None else b.pointwise("x + y", {"x": part, "y": total}, part.dtype)
     assert total is not None
     return b.cast(total, it.dtype)

@@ -26,7 +26,7 @@ IDS = frozenset({DType.INT32})
 _ROWS = {"x": at_least(1), "skip": at_least(1)}
 
 
-def _of_row(b: Builder, name: str, parameter: Operand | None, columns: Dim) -> Operand | None:
+def _require_per_column(b: Builder, name: str, parameter: Operand | None, columns: Dim) -> Operand | None:
     """Requires that a parameter has one number per column of the normalised rows. Raises UnsupportedError, which names it,
     for another rank."""
     if parameter is not None:
@@ -92,7 +92,7 @@ def _after_skip(
 ) -> list[Operand | None]:
     """Returns the normalised sum, the requested `statistics` (names of `normalised`, by result), and the sum."""
     for name, parameter in (("gamma", gamma), ("beta", beta), ("bias", bias)):
-        _of_row(b, name, parameter, x.shape[-1])
+        _require_per_column(b, name, parameter, x.shape[-1])
     summed = _summed(b, x, skip, bias)
     asked = [k for k in statistics if k < len(wanted) and wanted[k]]
     y, *rest = normalised(
@@ -174,7 +174,7 @@ def embed_layer_normalization(
                 raise UnsupportedError(f"{name}_embedding {table}: a table of two axes is needed")
             b.require(equal(table.shape[1], hidden), f"{name}_embedding {{}} for a hidden size of {{}}", table, hidden)
     for name, parameter in (("gamma", gamma), ("beta", beta)):
-        _of_row(b, name, parameter, hidden)
+        _require_per_column(b, name, parameter, hidden)
     if (segment_ids is None) != (segment_embedding is None):
         given, missing = ("segment_ids", "segment_embedding") if segment_ids else ("segment_embedding", "segment_ids")
         raise UnsupportedError(f"{given} without {missing}")
@@ -223,7 +223,7 @@ def group_norm(
     order = [0, x.rank - 1, *range(1, x.rank - 1)]
     channels = x.shape[-1 if channels_last else 1]
     for name, parameter in (("gamma", gamma), ("beta", beta)):
-        _of_row(b, name, parameter, channels)
+        _require_per_column(b, name, parameter, channels)
     check_groups(b, channels, groups)
     y = channel_groups(b, b.permute(x, order) if channels_last else x, gamma, beta, groups, epsilon)
     if activation:
@@ -254,7 +254,7 @@ def skip_group_norm(
 
     if skip.rank == 2:
         skip = spread(skip, (skip.shape[0],))
-    _of_row(b, "bias", bias, x.shape[where])
+    _require_per_column(b, "bias", bias, x.shape[where])
     summed = _summed(b, x, skip, None if bias is None else spread(bias, (1,)))
     y = group_norm(
         b, summed, gamma, beta, activation=activation, groups=groups, channels_last=channels_last, epsilon=epsilon

@@ -135,7 +135,7 @@ def requantized(
 # ---- QuantizeLinear, DequantizeLinear
 
 
-def _type(code: int, default: DType) -> DType:
+def _output_type(code: int, default: DType) -> DType:
     """The type of an attribute `output_dtype`; 0 is the default."""
     try:
         dtype = DType.of(code) if code else default
@@ -159,7 +159,7 @@ def quantize_linear(
     saturate: Flag = 1,
 ) -> Operand:
     """Returns x as integers of the zero point's type, with scales per tensor, per index of `axis`, or per block along it."""
-    dtype = _type(output_dtype, DType.UINT8 if y_zero_point is None else y_zero_point.dtype)
+    dtype = _output_type(output_dtype, DType.UINT8 if y_zero_point is None else y_zero_point.dtype)
     if dtype not in SMALL:
         raise UnsupportedError(f"no kernel that quantises to {dtype.label}")
     if precision not in (0, DType.FLOAT32.code):
@@ -181,7 +181,7 @@ def dequantize_linear(
     output_dtype: int = 0,
 ) -> Operand:
     """Returns x as real numbers of the scale's type, with scales per tensor, per index of `axis`, or per block along it."""
-    dtype = _type(output_dtype, x_scale.dtype)
+    dtype = _output_type(output_dtype, x_scale.dtype)
     if dtype not in FLOATS:
         raise UnsupportedError(f"no kernel that dequantises to {dtype.label}")
     zero = None if x_zero_point is None else spread(b, x_zero_point, x, axis, block_size)
@@ -218,16 +218,16 @@ def _extremes(b: Builder, x: Operand) -> list[Operand]:
     """Returns the least and the largest element of each row, the last axis."""
     kept = x.rank - 1
     results = dict.fromkeys(("low", "high"), (DType.FLOAT32, x.shape[:kept], (kept,)))
-    return _range(b, x, x, kept, results)
+    return _extremes_call(b, x, x, kept, results)
 
 
 def _parameters(b: Builder, low: Operand, high: Operand) -> list[Operand]:
     """Returns scale (float32) and zero point (int32), without axes, for the range from the minimum of `low` to the maximum of
     `high`."""
-    return _range(b, low, high, 0, {"scale": (DType.FLOAT32, (), (0,)), "zero": (DType.INT32, (), (0,))})
+    return _extremes_call(b, low, high, 0, {"scale": (DType.FLOAT32, (), (0,)), "zero": (DType.INT32, (), (0,))})
 
 
-def _range(b: Builder, low: Operand, high: Operand, kept: int, results: dict[str, Any]) -> list[Operand]:
+def _extremes_call(b: Builder, low: Operand, high: Operand, kept: int, results: dict[str, Any]) -> list[Operand]:
     rows, columns = product(low.shape[:kept]), product(low.shape[kept:])
     groups = (kept, low.rank - kept)
     return b.call(

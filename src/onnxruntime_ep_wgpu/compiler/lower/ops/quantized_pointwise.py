@@ -28,7 +28,7 @@ from .window import PoolAttributes
 SCALES: dict[str, Any] = {"x_scale": FLOATS, "y_scale": FLOATS, "scale": FLOATS}
 
 
-def _whole(b: Builder, p: Operand) -> Operand:
+def _scalar_parameter(b: Builder, p: Operand) -> Operand:
     """Returns a scale or zero point as a scalar."""
     if p.size != 1:
         raise UnsupportedError("scales per axis are not supported")
@@ -36,12 +36,12 @@ def _whole(b: Builder, p: Operand) -> Operand:
 
 
 def _zero(b: Builder, zero: Operand | None, dtype: DType) -> Operand:
-    return b.constant(np.zeros((), dtype.numpy)) if zero is None else _whole(b, zero)
+    return b.constant(np.zeros((), dtype.numpy)) if zero is None else _scalar_parameter(b, zero)
 
 
-def _real(b: Builder, x: Operand, scale: Operand, zero: Operand | None) -> Operand:
+def _dequantized(b: Builder, x: Operand, scale: Operand, zero: Operand | None) -> Operand:
     """Returns x as real numbers, rounded before anything is added, as on the CPU provider."""
-    operands = {"x": x, "s": _whole(b, scale), "zero": _zero(b, zero, x.dtype)}
+    operands = {"x": x, "s": _scalar_parameter(b, scale), "zero": _zero(b, zero, x.dtype)}
     expression = "rounded(f32(i32(x) - i32(zero)) * s)"
     return b.pointwise(expression, operands, DType.FLOAT32, x.shape, cost=4, inline=True)
 
@@ -51,12 +51,12 @@ def _scalar(b: Builder, expression: str, **operands: Operand) -> Operand:
     values = {n: o.constant for n, o in operands.items()}
     if all(v is not None for v in values.values()):
         return b.constant(
-            np.asarray(_EXACT[expression](**{n: np.float32(v) for n, v in values.items()}), np.float32).reshape(())
+            np.asarray(_ON_HOST[expression](**{n: np.float32(v) for n, v in values.items()}), np.float32).reshape(())
         )
     return b.pointwise(expression, operands, DType.FLOAT32)
 
 
-_EXACT: dict[str, Any] = {
+_ON_HOST: dict[str, Any] = {
     "quotient(x, y)": lambda x, y: x / y,
     "quotient(x * y, z)": lambda x, y, z: x * y / z,
     "f32(z) - fma(r, f32(x), q * f32(y))": lambda r, q, x, y, z: (
@@ -78,8 +78,8 @@ def qlinear_add(
     zero: Operand | None = None,
 ) -> Operand:
     """Returns x r + y q + (zero - (x_zero r + y_zero q)) with r = x_scale / scale, q = y_scale / scale and fused additions."""
-    r = _scalar(b, "quotient(x, y)", x=_whole(b, x_scale), y=_whole(b, scale))
-    q = _scalar(b, "quotient(x, y)", x=_whole(b, y_scale), y=_whole(b, scale))
+    r = _scalar(b, "quotient(x, y)", x=_scalar_parameter(b, x_scale), y=_scalar_parameter(b, scale))
+    q = _scalar(b, "quotient(x, y)", x=_scalar_parameter(b, y_scale), y=_scalar_parameter(b, scale))
     zeros = {"x": _zero(b, x_zero, x.dtype), "y": _zero(b, y_zero, x.dtype), "z": _zero(b, zero, x.dtype)}
     fixed = _scalar(b, "f32(z) - fma(r, f32(x), q * f32(y))", r=r, q=q, **zeros)
     real = "fma(f32(x), r, fma(f32(y), q, fixed))"
@@ -99,7 +99,13 @@ def qlinear_mul(
     zero: Operand | None = None,
 ) -> Operand:
     """Returns (x - x_zero) (y - y_zero) (x_scale y_scale / scale) + zero."""
-    ratio = _scalar(b, "quotient(x * y, z)", x=_whole(b, x_scale), y=_whole(b, y_scale), z=_whole(b, scale))
+    ratio = _scalar(
+        b,
+        "quotient(x * y, z)",
+        x=_scalar_parameter(b, x_scale),
+        y=_scalar_parameter(b, y_scale),
+        z=_scalar_parameter(b, scale),
+    )
     operands = {"x": centred(b, x, _zero(b, x_zero, x.dtype)), "y": centred(b, y, _zero(b, y_zero, x.dtype))}
     return rounded(
         b, "rounded(f32(x * y) * r) + f32(z)", {**operands, "r": ratio, "z": _zero(b, zero, x.dtype)}, None, x.dtype
@@ -110,8 +116,8 @@ def qlinear_mul(
 def qlinear_sigmoid(
     b: Builder, x: Operand, x_scale: Operand, x_zero: Operand | None, scale: Operand, zero: Operand | None = None
 ) -> Operand:
-    y = activated(b, _real(b, x, x_scale, x_zero), "Sigmoid")
-    return quantized(b, y, _whole(b, scale), _zero(b, zero, x.dtype), x.dtype)
+    y = activated(b, _dequantized(b, x, x_scale, x_zero), "Sigmoid")
+    return quantized(b, y, _scalar_parameter(b, scale), _zero(b, zero, x.dtype), x.dtype)
 
 
 @op("QLinearSoftmax", domain="com.microsoft", types=BYTES, **SCALES)
@@ -128,8 +134,8 @@ def qlinear_softmax(
 ) -> Operand:
     """`opset` is that of the original Softmax: before 13, all axes from `axis` on are one row."""
     over = softmax_along if opset >= 13 else softmax_from
-    y = over(b, _real(b, x, x_scale, x_zero), axis)
-    return quantized(b, y, _whole(b, scale), _zero(b, zero, x.dtype), x.dtype)
+    y = over(b, _dequantized(b, x, x_scale, x_zero), axis)
+    return quantized(b, y, _scalar_parameter(b, scale), _zero(b, zero, x.dtype), x.dtype)
 
 
 @op("QLinearLeakyRelu", domain="com.microsoft", types=BYTES, keeps_format=True, **SCALES)
@@ -143,8 +149,8 @@ def qlinear_leaky_relu(
     *,
     alpha: float = 0.01,
 ) -> Operand:
-    y = activated(b, _real(b, x, x_scale, x_zero), "LeakyRelu", [alpha])
-    return quantized(b, y, _whole(b, scale), _zero(b, zero, x.dtype), x.dtype)
+    y = activated(b, _dequantized(b, x, x_scale, x_zero), "LeakyRelu", [alpha])
+    return quantized(b, y, _scalar_parameter(b, scale), _zero(b, zero, x.dtype), x.dtype)
 
 
 @op("QLinearWhere", domain="com.microsoft", types=BYTES, condition=BOOLS, **SCALES)
@@ -160,9 +166,13 @@ def qlinear_where(
     scale: Operand,
     zero: Operand,
 ) -> Operand:
-    operands = {"condition": condition, "x": _real(b, x, x_scale, x_zero), "y": _real(b, y, y_scale, y_zero)}
+    operands = {
+        "condition": condition,
+        "x": _dequantized(b, x, x_scale, x_zero),
+        "y": _dequantized(b, y, y_scale, y_zero),
+    }
     picked = b.pointwise("where(condition, x, y)", operands, DType.FLOAT32)
-    return quantized(b, picked, _whole(b, scale), _zero(b, zero, x.dtype), x.dtype)
+    return quantized(b, picked, _scalar_parameter(b, scale), _zero(b, zero, x.dtype), x.dtype)
 
 
 @op("QLinearConcat", domain="com.microsoft", types=BYTES | FLOATS)
@@ -182,7 +192,13 @@ def qlinear_concat(b: Builder, scale: Operand, zero: Operand, *xs: Operand, axis
     parts = []
     for x, x_scale, x_zero in zip(xs[::3], xs[1::3], xs[2::3], strict=True):
         if not (same(x_scale, scale) and same(x_zero, zero)):
-            x = quantized(b, _real(b, x, x_scale, x_zero), _whole(b, scale), _whole(b, zero), zero.dtype)
+            x = quantized(
+                b,
+                _dequantized(b, x, x_scale, x_zero),
+                _scalar_parameter(b, scale),
+                _scalar_parameter(b, zero),
+                zero.dtype,
+            )
         parts.append(x)
     result: Operand = concat(b, *parts, axis=axis)
     return result
@@ -193,10 +209,15 @@ def qlinear_global_average_pool(
     b: Builder, x: Operand, x_scale: Operand, x_zero: Operand, scale: Operand, zero: Operand, *, channels_last: Flag = 0
 ) -> Operand:
     axes = list(range(1, x.rank - 1) if channels_last else range(2, x.rank))
-    sums = reduce_axes(b, "ReduceSum", centred(b, x, _whole(b, x_zero)), axes, True, wraps=True)
+    sums = reduce_axes(b, "ReduceSum", centred(b, x, _scalar_parameter(b, x_zero)), axes, True, wraps=True)
     count = b.host(DType.INT32, [product(x.shape[k] for k in axes)])
-    operands = {"x": sums, "a": _whole(b, x_scale), "y": _whole(b, scale), "n": b.reshape(count, ())}
-    return rounded(b, "f32(x) * quotient(a, y * f32(n))", operands, _whole(b, zero), x.dtype, sums.shape)
+    operands = {
+        "x": sums,
+        "a": _scalar_parameter(b, x_scale),
+        "y": _scalar_parameter(b, scale),
+        "n": b.reshape(count, ()),
+    }
+    return rounded(b, "f32(x) * quotient(a, y * f32(n))", operands, _scalar_parameter(b, zero), x.dtype, sums.shape)
 
 
 @op("QLinearAveragePool", domain="com.microsoft", types=BYTES, **SCALES)
@@ -214,8 +235,8 @@ def qlinear_average_pool(
 ) -> Operand:
     if channels_last:
         x = b.permute(x, (0, x.rank - 1, *range(1, x.rank - 1)))
-    means = average_pool(b, _real(b, x, x_scale, x_zero), count_include_pad=count_include_pad, **attributes)
+    means = average_pool(b, _dequantized(b, x, x_scale, x_zero), count_include_pad=count_include_pad, **attributes)
     # As on the CPU provider, which rounds after it adds the zero point.
-    operands = {"x": means, "s": _whole(b, scale), "z": _zero(b, zero, x.dtype)}
+    operands = {"x": means, "s": _scalar_parameter(b, scale), "z": _zero(b, zero, x.dtype)}
     result = rounded(b, "quotient(x, s) + f32(z)", operands, None, x.dtype)
     return b.permute(result, (0, *range(2, x.rank), 1)) if channels_last else result

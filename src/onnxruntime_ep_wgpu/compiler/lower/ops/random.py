@@ -70,7 +70,7 @@ def uniform(b: Builder, shape: Sequence[Dim], seed: float | int | None) -> Opera
     return b.pointwise("unit(w)", {"w": words}, DType.FLOAT32)
 
 
-def _made(dtype: DType) -> DType:
+def _generated_type(dtype: DType) -> DType:
     """The type that numbers are generated in before the conversion to `dtype`: 32 bits for 64-bit floats."""
     return DType.FLOAT32 if dtype is DType.FLOAT64 else dtype
 
@@ -93,20 +93,24 @@ def _extents(shape: Sequence[int]) -> Sequence[int]:
 
 def _normal(b: Builder, shape: Sequence[Dim], dtype: DType, mean: float, scale: float, seed: float | None) -> Operand:
     drawn = _drawn(b, shape, seed, normal=True)
-    made = b.pointwise("z * scale + mean", {"z": drawn}, _made(dtype), scale=float(scale), mean=float(mean), cost=2)
+    made = b.pointwise(
+        "z * scale + mean", {"z": drawn}, _generated_type(dtype), scale=float(scale), mean=float(mean), cost=2
+    )
     return b.cast(made, dtype)
 
 
-def _between(b: Builder, shape: Sequence[Dim], dtype: DType, low: float, high: float, seed: float | None) -> Operand:
+def _uniform_between(
+    b: Builder, shape: Sequence[Dim], dtype: DType, low: float, high: float, seed: float | None
+) -> Operand:
     """Returns numbers in [low, high), as far as the type has any there."""
     span = high - low
     if not abs(span) <= float(np.finfo(np.float32).max):
         raise UnsupportedError(f"attributes low={low} and high={high} are too far apart")
-    below = float(np.nextafter(*np.array([high, low], np.float32).astype(_made(dtype).numpy)))
+    below = float(np.nextafter(*np.array([high, low], np.float32).astype(_generated_type(dtype).numpy)))
     made = b.pointwise(
         "min(u * span + low, below)" if high > low else "u * span + low",
         {"u": uniform(b, shape, seed)},
-        _made(dtype),
+        _generated_type(dtype),
         span=float(span),
         low=float(low),
         below=below,
@@ -126,7 +130,7 @@ def random_normal(
 def random_uniform(
     b: Builder, *, shape: list[int], dtype: int = 1, low: float = 0.0, high: float = 1.0, seed: float | None = None
 ) -> Operand:
-    return _between(b, _extents(shape), _float_type(dtype), low, high, seed)
+    return _uniform_between(b, _extents(shape), _float_type(dtype), low, high, seed)
 
 
 @op("RandomNormalLike", types=frozenset(DType))
@@ -152,10 +156,10 @@ def random_uniform_like(
     high: float = 1.0,
     seed: float | None = None,
 ) -> Operand:
-    return _between(b, x.shape, _float_type(x.dtype.code if dtype is None else dtype), low, high, seed)
+    return _uniform_between(b, x.shape, _float_type(x.dtype.code if dtype is None else dtype), low, high, seed)
 
 
-def _as(b: Builder, x: Operand, like: Operand) -> Operand:
+def _cast_like(b: Builder, x: Operand, like: Operand) -> Operand:
     """Returns x, as f64 if `like` is f64, else as f32."""
     return b.cast(x, DType.FLOAT64 if like.dtype is DType.FLOAT64 else DType.FLOAT32)
 
@@ -166,7 +170,7 @@ def bernoulli(b: Builder, x: Operand, *, dtype: int | None = None, seed: float |
     to = x.dtype if dtype is None else type_of(dtype)
     if to.compute is None:
         raise UnsupportedError(f"no kernel for results of type {to.label}")
-    drawn = b.pointwise("u < p", {"u": _as(b, uniform(b, x.shape, seed), x), "p": x}, DType.BOOL, cost=2)
+    drawn = b.pointwise("u < p", {"u": _cast_like(b, uniform(b, x.shape, seed), x), "p": x}, DType.BOOL, cost=2)
     return drawn if to is DType.BOOL else b.pointwise(f"{to.compute}(x)", {"x": drawn}, to)
 
 
@@ -226,6 +230,6 @@ def dropout(
     if trains is None and training is not None:
         operands["r"] = part = b.pointwise("where(t, r, 0)", {"t": training, "r": part}, DType.FLOAT32)
     mask = b.pointwise("u >= r", operands, DType.BOOL, x.shape, cost=2)
-    scale = _as(b, b.pointwise("1 - r", {"r": part}, DType.FLOAT32), x)
-    y = b.pointwise("x * m / s", {"x": x, "m": _as(b, mask, x), "s": scale}, x.dtype, x.shape, cost=4)
+    scale = _cast_like(b, b.pointwise("1 - r", {"r": part}, DType.FLOAT32), x)
+    y = b.pointwise("x * m / s", {"x": x, "m": _cast_like(b, mask, x), "s": scale}, x.dtype, x.shape, cost=4)
     return y, mask

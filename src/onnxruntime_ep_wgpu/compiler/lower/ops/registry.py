@@ -134,7 +134,7 @@ def op(
                 allowed[name] = frozenset()
         annotations = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY}
         anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        needed = frozenset(p.name for p in parameters if _is_needed(p))
+        needed = frozenset(p.name for p in parameters if _is_required(p))
         for shared in _shared_attributes(function) if anything else ():
             anything, annotations = False, annotations | get_type_hints(shared, include_extras=True)
             needed |= shared.__required_keys__
@@ -178,7 +178,7 @@ def op(
     return add
 
 
-def _is_needed(parameter: inspect.Parameter) -> bool:
+def _is_required(parameter: inspect.Parameter) -> bool:
     """Whether a node must have it: an operand or attribute without a default, and not annotated `| None`."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or parameter.name in _INJECTED:
         return False
@@ -289,7 +289,7 @@ def arguments(
     for name in sorted(entry.needed & entry.attributes - out.keys()):
         raise UnsupportedError(f"attribute {name} is missing")
     for name, value in out.items():
-        if not _is_of(entry.kinds.get(name), value):
+        if not _has_kind(entry.kinds.get(name), value):
             raise UnsupportedError(f"attribute {name}={cut(value)} is no {entry.kinds[name]}")
     out |= {name: it.of(name, out[name]) for name, it in entry.choices.items() if name in out}
     about: dict[str, Any] = {"op_type": entry.name, "outputs": len(outputs), "wanted": list(outputs)}
@@ -297,7 +297,7 @@ def arguments(
     return out | {name: value for name, value in about.items() if name in entry.attributes}
 
 
-def _is_of(kind: str | None, value: Any) -> bool:
+def _has_kind(kind: str | None, value: Any) -> bool:
     if kind is None:
         return True
     values = value if kind.startswith("list") else [value]

@@ -109,8 +109,8 @@ def resize(
     # An unchanged axis has no positions: in f32, those of a long axis are not whole numbers.
     scaled = [it for it in scaled if it.outputs != it.inputs or it.scale not in (None, 1.0) or not it.is_whole]
     transform = _Transform(coordinate_transformation_mode, nearest_mode, extrapolation_value)
-    how = _Interpolation(mode, cubic_coeff_a, bool(exclude_outside), bool(antialias))
-    return _resized(b, x, scaled, how, transform)
+    interpolation = _Interpolation(mode, cubic_coeff_a, bool(exclude_outside), bool(antialias))
+    return _resized(b, x, scaled, interpolation, transform)
 
 
 @op("Resize", types=ANY, keeps_format=True)
@@ -227,23 +227,25 @@ class _Interpolation:
         return 2 if self.mode == "cubic" else 1
 
 
-def _resized(b: Builder, x: Operand, scaled: list[_Scaled], how: _Interpolation, transform: _Transform) -> Operand:
+def _resized(
+    b: Builder, x: Operand, scaled: list[_Scaled], interpolation: _Interpolation, transform: _Transform
+) -> Operand:
     if not scaled:
         return x
-    if how.mode != "nearest" and x.dtype not in INTERPOLATED:
-        raise UnsupportedError(f"{how.mode} interpolation of {x.dtype.label} is not supported")
+    if interpolation.mode != "nearest" and x.dtype not in INTERPOLATED:
+        raise UnsupportedError(f"{interpolation.mode} interpolation of {x.dtype.label} is not supported")
     memory = b.formats.of([x.view])
     x, scaled = b.view(x, memory.permuted(x.view)), [replace(s, axis=memory.place(s.axis)) for s in scaled]
-    if not how.antialias:
-        taps = {"nearest": 1, "linear": 2, "cubic": 4}[how.mode] ** len(scaled)
-        return memory.seen(_mapped(b, x, x.dtype, scaled, scaled, how, transform, min(64, 4 + 4 * taps)))
+    if not interpolation.antialias:
+        taps = {"nearest": 1, "linear": 2, "cubic": 4}[interpolation.mode] ** len(scaled)
+        return memory.seen(_mapped(b, x, x.dtype, scaled, scaled, interpolation, transform, min(64, 4 + 4 * taps)))
     # One axis after another, the last one first, as on the CPU provider, which rounds integers in between.
     result = x
     between = DType.FLOAT32 if x.dtype.is_float else x.dtype
     for k in reversed(range(len(scaled))):
         # An element outside the region along one axis stays outside after the next axis is resized.
         placed = scaled[k:] if transform.mode == "tf_crop_and_resize" else scaled[k : k + 1]
-        result = _mapped(b, result, between if k else x.dtype, scaled[k : k + 1], placed, how, transform, 48)
+        result = _mapped(b, result, between if k else x.dtype, scaled[k : k + 1], placed, interpolation, transform, 48)
     return memory.seen(result)
 
 
@@ -253,7 +255,7 @@ def _mapped(
     dtype: DType,
     scaled: list[_Scaled],
     placed: list[_Scaled],
-    how: _Interpolation,
+    interpolation: _Interpolation,
     transform: _Transform,
     cost: int,
 ) -> Operand:
@@ -264,10 +266,10 @@ def _mapped(
     groups, numbers = apart(x.rank, {s.axis for s in placed})
     by_number, places = ({numbers[s.axis]: s for s in some} for some in (scaled, placed))
     constants: dict[str, Any] = {"RANK": len(groups), "MODE": transform.mode}
-    constants |= {"A": how.coefficient, "EXCLUDE_OUTSIDE": how.exclude_outside}
+    constants |= {"A": interpolation.coefficient, "EXCLUDE_OUTSIDE": interpolation.exclude_outside}
     constants |= {"EXTRAPOLATION": float(transform.extrapolation)}
-    if how.antialias:
-        constants |= _antialiased(x.dtype, how)
+    if interpolation.antialias:
+        constants |= _antialiased(x.dtype, interpolation)
     parameters: dict[str, Dim] = {}
     iterations: Dim = 0
     corners = 1
@@ -278,20 +280,20 @@ def _mapped(
             parameters |= {f"in{k}": s.inputs, f"out{k}": s.outputs}
             constants |= {f"SCALE{k}": 0 if s.scale is None else float(np.float32(s.scale))}
             constants |= {f"START{k}": s.start, f"END{k}": s.end}
-            if how.mode == "nearest":
+            if interpolation.mode == "nearest":
                 constants |= {f"FACTOR{k}": transform.factor(s), f"ROUNDING{k}": transform.rounding(s)}
         if k in by_number:
             corners *= 2
-            if how.antialias:
+            if interpolation.antialias:
                 constants |= {f"WIDE{k}": 0.0 if s.scale is None else max(1.0, 1 / s.scale)}
-                iterations = 2 * how.reach * _elements_per_result(s) + 1
+                iterations = 2 * interpolation.reach * _elements_per_result(s) + 1
     constants[f"CORNERS{len(groups)}"] = corners
     left = corners
     for k in range(len(groups)):
         left //= 2 if k in by_number else 1
         constants[f"BIT{k}"] = left if k in by_number else corners
     return b.map(
-        "resize_antialias" if how.antialias else f"resize_{how.mode}",
+        "resize_antialias" if interpolation.antialias else f"resize_{interpolation.mode}",
         dtype,
         tuple(shape),
         named("o", groups),
@@ -305,10 +307,14 @@ def _mapped(
     )
 
 
-def _antialiased(dtype: DType, how: _Interpolation) -> dict[str, Any]:
+def _antialiased(dtype: DType, interpolation: _Interpolation) -> dict[str, Any]:
     """Constants of the body for elements of a type."""
     kind = "floats" if dtype.is_float else "bytes" if dtype.bits == 8 else "integers"
-    constants: dict[str, Any] = {"KIND": kind, "CUBIC": how.mode == "cubic", "REACH": float(how.reach)}
+    constants: dict[str, Any] = {
+        "KIND": kind,
+        "CUBIC": interpolation.mode == "cubic",
+        "REACH": float(interpolation.reach),
+    }
     if kind == "bytes":
         limits = np.iinfo(dtype.numpy)
         constants |= {"LOWEST": int(limits.min), "HIGHEST": int(limits.max)}

@@ -40,7 +40,7 @@ def scatter_elements(
     lines = along_lines(b, indices, axis)
     keys = wrapped(b, index32(b, lines, along(x, axis)), x.shape[axis])
     return _in_pieces(
-        b, x, (keys, updates), axis, _most_updates(b, x, reduction), reduction,
+        b, x, (keys, updates), axis, _max_updates(b, x, reduction), reduction,
         lambda y, here, these: scattered_along(b, y, here, these, axis, reduction),
     )  # fmt: skip
 
@@ -61,7 +61,7 @@ def _in_pieces(
         most = None  # a limit of the run
     while True:
         pieces = [(0, count)] if most is None or not isinstance(count, int) else _pieces(count, most)
-        y = _wide(b, x, reduction) if len(pieces) > 1 else x
+        y = _accumulator(b, x, reduction) if len(pieces) > 1 else x
         try:
             for start, length in pieces:
                 here, these = (b.slice(o, axis, start, 1, length) if len(pieces) > 1 else o for o in updates)
@@ -74,12 +74,12 @@ def _in_pieces(
             most = min(count, most or count) // 2
 
 
-def _wide(b: Builder, x: Operand, reduction: str) -> Operand:
+def _accumulator(b: Builder, x: Operand, reduction: str) -> Operand:
     """Returns the operand that pieces of updates are combined with: sums are rounded only once."""
     return b.cast(x, x.dtype.accumulated) if reduction != "none" else x
 
 
-def _most_updates(b: Builder, x: Operand, reduction: str) -> int | None:
+def _max_updates(b: Builder, x: Operand, reduction: str) -> int | None:
     """The maximum number of updates of a combination; None for no limit. An invocation combines all elements that share a
     word with their updates."""
     longest = b.target.longest_loop
@@ -121,7 +121,7 @@ def scatter_nd(b: Builder, x: Operand, indices: Operand, updates: Operand, *, re
         b,
         b.reshape(x, (slices, elements)),
         (b.reshape(target, (target.size, 1)), b.reshape(updates, (target.size, elements))),
-        0, _most_updates(b, x, reduction), reduction,
+        0, _max_updates(b, x, reduction), reduction,
         lambda y, here, these: scattered_along(b, y, here, these, 0, reduction),
     )  # fmt: skip
     return b.reshape(result, x.shape)

@@ -58,8 +58,8 @@ def scattered_along(b: Builder, x: Operand, keys: Operand, updates: Operand, axi
         if last:
             operands["last"] = (b.expand(last_updates(b, keys, axis, x.shape[axis]), shape), groups)
         else:
-            order = _order(b, keys, axis)
-            operands["first"] = (b.expand(_first(b, keys, order, axis, x.shape[axis]), shape), groups)
+            order = _update_order(b, keys, axis)
+            operands["first"] = (b.expand(_first_updates(b, keys, order, axis, x.shape[axis]), shape), groups)
             operands["order"] = (b.expand(order, shape_of_all), groups)
     if few or not last:
         operands["keys"] = (b.expand(keys, shape_of_all), groups)
@@ -71,7 +71,7 @@ def scattered_along(b: Builder, x: Operand, keys: Operand, updates: Operand, axi
         groups,
         operands,
         parameters=parameters,
-        functions={} if last else {"COMBINE": _combined(x.dtype, reduction)},
+        functions={} if last else {"COMBINE": _combine_function(x.dtype, reduction)},
         cost=16,
         reuse=True,
         iterations=count if few or not last else 0,
@@ -83,7 +83,7 @@ def scattered_along(b: Builder, x: Operand, keys: Operand, updates: Operand, axi
     )
 
 
-def _combined(dtype: DType, reduction: str) -> Function:
+def _combine_function(dtype: DType, reduction: str) -> Function:
     """Returns the expression that combines `total` with the update `u`."""
     kind = dtype.compute or ""
     if kind == "bool":
@@ -94,7 +94,7 @@ def _combined(dtype: DType, reduction: str) -> Function:
     return Function((("total", kind), ("u", kind)), expressions[reduction], kind)
 
 
-def _order(b: Builder, keys: Operand, axis: int) -> Operand:
+def _update_order(b: Builder, keys: Operand, axis: int) -> Operand:
     """Returns i32 of the shape of the keys: the numbers of the updates, ordered by their elements."""
     axes = [*(k for k in range(keys.rank) if k != axis), axis]
     order = sorted_places(b, b.permute(keys, axes), "x < y", keys.shape[axis])
@@ -124,7 +124,7 @@ def last_updates(b: Builder, keys: Operand, axis: int, extent: Dim) -> Operand:
     return last
 
 
-def _first(b: Builder, keys: Operand, order: Operand, axis: int, extent: Dim) -> Operand:
+def _first_updates(b: Builder, keys: Operand, order: Operand, axis: int, extent: Dim) -> Operand:
     """Returns i32 per element of the lines: the position in the order where its updates begin; the number of all updates if
     it has none."""
     groups = (axis, 1, keys.rank - axis - 1)

@@ -35,7 +35,7 @@ def sequence_length(b: Builder, sequence: SequenceValue) -> Operand:
 
 @op("SequenceAt", position=INTEGERS)
 def sequence_at(b: Builder, sequence: SequenceValue, position: Operand) -> Operand:
-    return sequence.elements[_place(b, sequence, position, 0)]
+    return sequence.elements[_position(b, sequence, position, 0)]
 
 
 @op("SequenceInsert", tensor=ANY, position=INTEGERS)
@@ -43,18 +43,18 @@ def sequence_insert(
     b: Builder, sequence: SequenceValue, tensor: Operand, position: Operand | None = None
 ) -> SequenceValue:
     """Inserts before the element at `position`, or at the end."""
-    place = len(sequence.elements) if position is None else _place(b, sequence, position, 1)
+    place = len(sequence.elements) if position is None else _position(b, sequence, position, 1)
     return SequenceValue((*sequence.elements[:place], tensor, *sequence.elements[place:]))
 
 
 @op("SequenceErase", position=INTEGERS)
 def sequence_erase(b: Builder, sequence: SequenceValue, position: Operand | None = None) -> SequenceValue:
     """Removes the element at `position`, or the last one."""
-    place = _place(b, sequence, position, 0)
+    place = _position(b, sequence, position, 0)
     return SequenceValue((*sequence.elements[:place], *sequence.elements[place + 1 :]))
 
 
-def _place(b: Builder, sequence: SequenceValue, position: Operand | None, more: int) -> int:
+def _position(b: Builder, sequence: SequenceValue, position: Operand | None, more: int) -> int:
     """Returns a valid position; negative ones count from the end. There are `more` positions than elements. Without
     `position` it is that of the last element."""
     count = len(sequence.elements)

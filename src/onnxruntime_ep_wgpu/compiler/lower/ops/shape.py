@@ -126,7 +126,7 @@ def unsqueeze(
     axes: list[int] | None = None,
     result_shapes: Sequence[KnownShape | None] = (),
 ) -> Operand:
-    rank = x.rank + (_length(axes_input) if axes_input is not None else len(axes or []))
+    rank = x.rank + (_axis_count(axes_input) if axes_input is not None else len(axes or []))
 
     def with_new(new: Collection[int]) -> list[Dim]:
         rest = iter(x.shape)
@@ -139,7 +139,7 @@ def unsqueeze(
     return b.reshape(x, with_new(new))
 
 
-def _length(axes: Operand | None) -> int:
+def _axis_count(axes: Operand | None) -> int:
     """The number of axes, 0 if it is not known: the rank of a result depends on it."""
     return axes.size if axes is not None and isinstance(axes.size, int) else 0
 

@@ -95,11 +95,15 @@ def svm_classifier(
             f"{len(coefficients)} coefficients and {len(rho)} in rho for {count} vectors, {classes} classes"
         )
     kernels = _kernels(b, rows_of(b, x), support_vectors or [], count, kernel_type, kernel_params or [])
-    matrix = _of_pairs(weights(coefficients)[: (classes - 1) * count].reshape(classes - 1, count), per_class, pairs)
+    matrix = _pair_coefficients(
+        weights(coefficients)[: (classes - 1) * count].reshape(classes - 1, count), per_class, pairs
+    )
     scores = _product(b, kernels, matrix, weights(rho[: len(pairs)]))
     label = _by_votes(b, scores, labels, pairs)
     if prob_a or prob_b:
-        return label, transformed(b, _coupled(b, scores, classes, prob_a or [], prob_b or []), post_transform)
+        return label, transformed(
+            b, _pairwise_probabilities(b, scores, classes, prob_a or [], prob_b or []), post_transform
+        )
     if classes > 2:
         return label, transformed(b, scores, post_transform)
     if post_transform == "PROBIT":
@@ -127,7 +131,7 @@ def _by_classes(
     return label, transformed(b, scores, transform)
 
 
-def _of_pairs(coefficients: np.ndarray, per_class: list[int], pairs: list[tuple[int, int]]) -> np.ndarray:
+def _pair_coefficients(coefficients: np.ndarray, per_class: list[int], pairs: list[tuple[int, int]]) -> np.ndarray:
     """Returns the coefficients (vectors, pairs). In the attribute, the coefficients of a class against the others are rows,
     without one for the class itself."""
     ends = np.cumsum(per_class)
@@ -150,7 +154,9 @@ def _by_votes(b: Builder, scores: Operand, labels: np.ndarray, pairs: list[tuple
     return label_of_best(b, _product(b, won, first, always), labels)
 
 
-def _coupled(b: Builder, scores: Operand, classes: int, prob_a: list[float], prob_b: list[float]) -> Operand:
+def _pairwise_probabilities(
+    b: Builder, scores: Operand, classes: int, prob_a: list[float], prob_b: list[float]
+) -> Operand:
     """Returns probabilities of classes, (rows, classes), from the scores of pairs."""
     pairs = classes * (classes - 1) // 2
     if min(len(prob_a), len(prob_b)) < pairs or classes > MOST_COUPLED:

@@ -127,7 +127,7 @@ def by_names(
     count = len(treeids)
     tree, node = whole(treeids, count, "nodes_treeids"), whole(nodeids, count, "nodes_nodeids")
     lists = {"nodes_truenodeids": truenodeids, "nodes_falsenodeids": falsenodeids}
-    yes, no = (whole(them, count, name) for name, them in lists.items())
+    yes, no = (whole(ids, count, name) for name, ids in lists.items())
     _require(len(modes) == count == len(values), f"{len(modes)} modes and {len(values)} values for {count} nodes")
     unknown = set(modes) - {*MODES, "LEAF"}
     if unknown:
@@ -140,7 +140,7 @@ def by_names(
     target = whole(leaf_targets, entries, "targets of leaves")
     _require(weight.size == entries, f"{weight.size} weights for {entries} leaves")
 
-    places = _Places(tree, node, yes, no, in_tree, in_node)
+    places = _NodePositions(tree, node, yes, no, in_tree, in_node)
     known = {name: k for k, name in enumerate(MODES)}
     mode = np.array([known.get(it, MEMBER) for it in modes], np.int64)
     branch = mode < MEMBER
@@ -166,7 +166,7 @@ def by_names(
     )
 
 
-class _Places:
+class _NodePositions:
     """The positions of nodes, by tree and number."""
 
     def __init__(self, tree: Numbers, node: Numbers, *more: Numbers) -> None:
@@ -202,14 +202,14 @@ def expanded(it: Trees, members: Numbers) -> Trees:
     if not asking.size:
         return it
     sets = np.split(members, ends + 1)[: asking.size]
-    longest = max(them.size for them in sets)
-    _require(min(them.size for them in sets) > 1, "a set of members is empty")
+    longest = max(map(len, sets))
+    _require(min(map(len, sets)) > 1, "a set of members is empty")
     more = {"feature": [it.feature], "missing": [it.missing], "split": [it.split], "yes": [it.yes], "no": [it.no]}
     split, no, mode, count = it.split.copy(), it.no.copy(), it.mode.copy(), it.feature.size
     mode[asking] = MODES.index("BRANCH_EQ")
-    for node, them in zip(asking.tolist(), sets, strict=True):
-        rest = them[1:-1]
-        split[node] = them[0]
+    for node, values_of_set in zip(asking.tolist(), sets, strict=True):
+        rest = values_of_set[1:-1]
+        split[node] = values_of_set[0]
         if rest.size:
             more["split"].append(rest)
             for name, values in (("feature", it.feature), ("missing", it.missing), ("yes", it.yes)):

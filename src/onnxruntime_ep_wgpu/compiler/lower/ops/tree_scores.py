@@ -44,7 +44,7 @@ COMBINATIONS = {
 # ---- kernels
 
 
-def scores_of(b: Builder, x: Operand, trees: Trees, how: Combination) -> Operand:
+def scores_of(b: Builder, x: Operand, trees: Trees, combination: Combination) -> Operand:
     """Returns the combined weights of the leaves of all trees, (rows, targets); 0 where no leaf has a weight."""
     rows = rows_of(b, x)
     b.require(
@@ -54,8 +54,12 @@ def scores_of(b: Builder, x: Operand, trees: Trees, how: Combination) -> Operand
         trees.features,
     )
     of_trees = target_of_trees(trees)
-    result = _by_target(b, rows, trees, how, of_trees) if of_trees is not None else _by_leaf(b, rows, trees, how)
-    if how.neutral == 0:
+    result = (
+        _by_target(b, rows, trees, combination, of_trees)
+        if of_trees is not None
+        else _by_leaf(b, rows, trees, combination)
+    )
+    if combination.neutral == 0:
         return result
     return b.pointwise("where(isinf(x), 0, x)", {"x": result}, result.dtype)
 
@@ -89,7 +93,7 @@ def target_of_trees(trees: Trees) -> Numbers | None:
     return low if np.array_equal(low, high) and bool(np.all(low >= 0)) else None
 
 
-def _by_target(b: Builder, x: Operand, trees: Trees, how: Combination, of_trees: Numbers) -> Operand:
+def _by_target(b: Builder, x: Operand, trees: Trees, combination: Combination, of_trees: Numbers) -> Operand:
     """Walks trees ordered by target, with the same number for each target. Missing trees are leaves with a neutral weight."""
     counts = np.bincount(of_trees, minlength=trees.targets)
     count = int(counts.max())
@@ -99,7 +103,7 @@ def _by_target(b: Builder, x: Operand, trees: Trees, how: Combination, of_trees:
     roots = np.full((trees.targets, count), ~trees.leaves)
     place = np.arange(of_trees.size) - np.repeat(np.cumsum(counts) - counts, counts)
     roots[of_trees[order], place] = trees.roots[order]
-    values = np.full(trees.leaves + 1, how.neutral, np.float32)
+    values = np.full(trees.leaves + 1, combination.neutral, np.float32)
     values[trees.leaf] = trees.weight
     each = max(FEWEST_WALKED, -(-count // MOST_PARTS))
     parts = -(-count // each)
@@ -117,16 +121,16 @@ def _by_target(b: Builder, x: Operand, trees: Trees, how: Combination, of_trees:
         LEAVES=False,
         EACH=each,
         MODE=_mode(trees),
-        COMBINE=how.combine,
+        COMBINE=combination.combine,
     )
-    return b.permute(reduce_axes(b, how.reduction, found, [0], False), (1, 0))
+    return b.permute(reduce_axes(b, combination.reduction, found, [0], False), (1, 0))
 
 
-def _by_leaf(b: Builder, x: Operand, trees: Trees, how: Combination) -> Operand:
+def _by_leaf(b: Builder, x: Operand, trees: Trees, combination: Combination) -> Operand:
     """Computes the leaf of each tree, and gathers its weights for all targets."""
     if trees.leaves * trees.targets > MOST_WEIGHTS:
         raise UnsupportedError(f"{trees.leaves} leaves with weights for {trees.targets} targets are too many")
-    table = np.full((trees.leaves, trees.targets), how.neutral, np.float32)
+    table = np.full((trees.leaves, trees.targets), combination.neutral, np.float32)
     table[trees.leaf, trees.target] = trees.weight
     count = int(trees.roots.size)
     leaf = b.map(
@@ -152,7 +156,7 @@ def _by_leaf(b: Builder, x: Operand, trees: Trees, how: Combination) -> Operand:
         {"leaf": (leaf, (1, 1)), "table": (b.constant(table), (1, 1))},
         cost=4,
     )
-    return reduce_axes(b, how.reduction, found, [0], False)
+    return reduce_axes(b, combination.reduction, found, [0], False)
 
 
 def _mode(trees: Trees) -> int:

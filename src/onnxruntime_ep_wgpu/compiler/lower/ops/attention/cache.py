@@ -20,7 +20,7 @@ from ....ir import Read, Shape, Variant
 from ...builder import Builder, Operand
 
 _WORKGROUP = 64
-_USUAL = 64
+_ASSUMED_SIZE = 64
 """The assumed size of a head, if nothing determines it."""
 
 
@@ -69,7 +69,7 @@ def _stored(b: Builder, parts: Sequence[tuple[Operand, Operand | None]], used: O
     onto: dict[str, Operand] = {}
     total: Dim = 0
     for k, (new, known) in enumerate(parts):
-        x, past = _of_whole_words(b, new, known)
+        x, past = _in_whole_words(b, new, known)
         *batch, heads, steps, size = x.shape
         groups = (len(batch), 1, 1, 1)
         shape: Shape = (*batch, heads, steps if past is None else rows, size)
@@ -80,7 +80,7 @@ def _stored(b: Builder, parts: Sequence[tuple[Operand, Operand | None]], used: O
                 )
             for axis in (*range(x.rank - 2), x.rank - 1):
                 b.require(equal(past.shape[axis], shape[axis]), "a cache {} cannot store rows {}", past, x)
-            onto[f"y{k}"] = _begun(b, past, shape)
+            onto[f"y{k}"] = _beginning_with(b, past, shape)
         fours = product((*batch, heads, steps)) * ceildiv(size, 4)
         total = total + fours
         operands[f"new{k}"] = Read(x.view, groups, vector=True)
@@ -91,7 +91,7 @@ def _stored(b: Builder, parts: Sequence[tuple[Operand, Operand | None]], used: O
         "cache_append",
         operands,
         results,
-        _copies(total),
+        _copy_variants(total),
         parameters=parameters,
         vectors=True,
         onto=onto,
@@ -110,7 +110,7 @@ def stored_in_pages(b: Builder, parts: Sequence[tuple[Operand, Operand]], slots:
     onto: dict[str, Operand] = {}
     total: Dim = 0
     for k, (new, known) in enumerate(parts):
-        x, past = _of_whole_words(b, new, known)
+        x, past = _in_whole_words(b, new, known)
         assert past is not None
         tokens, heads, size = x.shape
         if past.dtype is not x.dtype:
@@ -119,7 +119,7 @@ def stored_in_pages(b: Builder, parts: Sequence[tuple[Operand, Operand]], slots:
             )
         for have, want in zip(past.shape[2:], (heads, size), strict=True):
             b.require(equal(have, want), "a cache {} cannot store rows {}", past, x)
-        onto[f"y{k}"] = _begun(b, past, past.shape)
+        onto[f"y{k}"] = _beginning_with(b, past, past.shape)
         fours = product((tokens, heads)) * ceildiv(size, 4)
         total = total + fours
         operands[f"new{k}"] = Read(x.view, (1, 1, 1), vector=True)
@@ -130,7 +130,7 @@ def stored_in_pages(b: Builder, parts: Sequence[tuple[Operand, Operand]], slots:
         "cache_pages",
         operands,
         results,
-        _copies(total),
+        _copy_variants(total),
         parameters=parameters,
         vectors=True,
         onto=onto,
@@ -138,14 +138,14 @@ def stored_in_pages(b: Builder, parts: Sequence[tuple[Operand, Operand]], slots:
     )
 
 
-def _of_whole_words(b: Builder, new: Operand, past: Operand | None) -> tuple[Operand, Operand | None]:
+def _in_whole_words(b: Builder, new: Operand, past: Operand | None) -> tuple[Operand, Operand | None]:
     """Returns both with rows of whole words, the unit that kernels store. A free size is assumed to be that of the past, or
     else a usual one."""
     size = new.shape[-1]
     if elements_per_word(new.dtype, b.target) == 1 or quotient(size, 4) is not None:
         return new, past
     what, usual = "the size of a row of a cache", size if past is None else past.shape[-1]
-    size = b.assume(size, usual if isinstance(usual, int) else _USUAL, what)
+    size = b.assume(size, usual if isinstance(usual, int) else _ASSUMED_SIZE, what)
     if size % 4:
         raise UnsupportedError(
             f"rows of {size} elements of {new.dtype.label} share words, and kernels store whole words"
@@ -155,7 +155,7 @@ def _of_whole_words(b: Builder, new: Operand, past: Operand | None) -> tuple[Ope
     return b.assumed(new, (*new.shape[:-1], size)), past
 
 
-def _begun(b: Builder, past: Operand, shape: Shape) -> Operand:
+def _beginning_with(b: Builder, past: Operand, shape: Shape) -> Operand:
     """Returns a cache of this shape that begins with the past."""
     *batch, heads, rows, size = shape
     groups, fours = (len(batch) + 1, 1, 1), ceildiv(size, 4)
@@ -164,12 +164,12 @@ def _begun(b: Builder, past: Operand, shape: Shape) -> Operand:
         "cache_begin",
         {"x": Read(past.view, groups, vector=True)},
         {"y": (past.dtype, shape, groups)},
-        _copies(all_fours),
+        _copy_variants(all_fours),
         parameters={"fours": all_fours, "size4": fours, "total": rows, "past": past.shape[-2]},
         vectors=True,
     )
     return begun
 
 
-def _copies(fours: Dim) -> tuple[Variant, ...]:
+def _copy_variants(fours: Dim) -> tuple[Variant, ...]:
     return (Variant(ceildiv(fours, _WORKGROUP), _WORKGROUP),)

@@ -145,7 +145,7 @@ def attended(
             keys, values = appended(b, past_key, k, used, rows), appended(b, past_value, v, used, rows)
     found_keys, found_values = keys, values
     if beams is not None and past_key is not None:
-        found_keys, found_values = (_of_beams(b, x, beams, past, k.shape[2]) for x in (keys, values))
+        found_keys, found_values = (_reordered_by_beams(b, x, beams, past, k.shape[2]) for x in (keys, values))
     y, scores = attended_to(
         b, q, found_keys, found_values, past, mask, bias, filter_value=filter_value, scale=scale, causal=causal,
         scores=outputs > 3,
@@ -222,7 +222,7 @@ def _with_bias(
     return out[0], out[1], out[2]
 
 
-def _of_beams(b: Builder, x: Operand, beams: Operand, past: Past, steps: Dim) -> Operand:
+def _reordered_by_beams(b: Builder, x: Operand, beams: Operand, past: Past, steps: Dim) -> Operand:
     """Reorders the rows of a cache (sequences * width, heads, rows, size) by the beams that produced them. New rows belong to
     their own beam."""
     width = beams.shape[1]

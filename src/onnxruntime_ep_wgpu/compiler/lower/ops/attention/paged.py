@@ -174,10 +174,12 @@ def paged_attention(
     visible = VisibleKeys(starts=tokens.position, ends=tokens.ends, left=left, right=0 if is_causal else None)
 
     def mapped(scores: Operand) -> Operand:
-        return b.pointwise("where(m, x, -infinity)", {"x": scores, "m": _there(b, tokens)}, DType.FLOAT32, scores.shape)
+        return b.pointwise(
+            "where(m, x, -infinity)", {"x": scores, "m": _in_page(b, tokens)}, DType.FLOAT32, scores.shape
+        )
 
     def hide(scores: Operand) -> Operand:
-        seen = _seen(b, tokens, bool(is_causal), local_window_size)
+        seen = _visible_in_page(b, tokens, bool(is_causal), local_window_size)
         return b.pointwise("where(m, x, -infinity)", {"x": scores, "m": seen}, DType.FLOAT32, scores.shape)
 
     found = attend(
@@ -301,7 +303,7 @@ def _rotated(
     return b.join([b.slice(x, 2, 0, 1, offset), turned], 2, x.shape) if offset else turned
 
 
-def _of_keys(b: Builder, tokens: Tokens, body: str, *more: str, **constants: Any) -> Operand:
+def _per_key(b: Builder, tokens: Tokens, body: str, *more: str, **constants: Any) -> Operand:
     """Returns a boolean per key of each token. `body` reads the row of the key, and the fields `more` of the tokens."""
     read: dict[str, tuple[Operand, tuple[int, ...]]]
     read = {"rows": (tokens.rows, (1, 1)), "sequence": (tokens.sequence, (1,))}
@@ -310,12 +312,12 @@ def _of_keys(b: Builder, tokens: Tokens, body: str, *more: str, **constants: Any
     return b.map(body, DType.BOOL, shape, PLACE, ONES, read, inline=True, **constants)
 
 
-def _there(b: Builder, tokens: Tokens) -> Operand:
+def _in_page(b: Builder, tokens: Tokens) -> Operand:
     """Whether a key of a token is in a page."""
-    return _of_keys(b, tokens, "return rows_at(u32(sequence_at(batch)), j) >= 0;")
+    return _per_key(b, tokens, "return rows_at(u32(sequence_at(batch)), j) >= 0;")
 
 
-def _seen(b: Builder, tokens: Tokens, causal: bool, window: int) -> Operand:
+def _visible_in_page(b: Builder, tokens: Tokens, causal: bool, window: int) -> Operand:
     """Whether a token sees a key, as `VisibleKeys` defines it, and the key is in a page."""
     more = [name for name, needed in (("position", causal or window >= 0), ("ends", not causal)) if needed]
-    return _of_keys(b, tokens, "paged_key", *more, CAUSAL=causal, WINDOW=window)
+    return _per_key(b, tokens, "paged_key", *more, CAUSAL=causal, WINDOW=window)

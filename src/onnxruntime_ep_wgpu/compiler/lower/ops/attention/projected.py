@@ -62,7 +62,7 @@ def projected_attention(
     if do_rotary:
         raise UnsupportedError("do_rotary is not supported: use RotaryEmbedding before the attention")
     q, k, v = (heads_of(b, part, num_heads) for part in _projections(b, x, weights, bias, qkv_hidden_sizes))
-    how: _How = {"filter_value": mask_filter_value, "scale": scale, "causal": bool(unidirectional)}
+    options: _Options = {"filter_value": mask_filter_value, "scale": scale, "causal": bool(unidirectional)}
     if past is not None and past_present_share_buffer:
         if past_length is None:
             raise UnsupportedError("past_present_share_buffer needs the input past_sequence_length")
@@ -70,7 +70,7 @@ def projected_attention(
             raise UnsupportedError(
                 "past_present_share_buffer with cache_indirection is not supported: DecoderMaskedMultiHeadAttention supports both"
             )
-        return _in_one_buffer(b, q, k, v, past, past_length, mask, attention_bias, how)[:outputs]
+        return _in_one_buffer(b, q, k, v, past, past_length, mask, attention_bias, options)[:outputs]
     past_key, past_value = (None, None) if past is None else (_half(b, past, 0), _half(b, past, 1))
     y, keys, values = attended(
         b,
@@ -83,7 +83,7 @@ def projected_attention(
         mask=mask,
         bias=attention_bias,
         outputs=3,
-        **how,
+        **options,
     )
     if outputs == 1:
         return [y]
@@ -91,7 +91,7 @@ def projected_attention(
     return [y, b.join(both, 0, (2, *keys.shape))]
 
 
-class _How(TypedDict):
+class _Options(TypedDict):
     filter_value: float
     scale: float
     causal: bool
@@ -106,7 +106,7 @@ def _in_one_buffer(
     past_length: Operand,
     mask: Operand | None,
     bias: Operand | None,
-    how: _How,
+    options: _Options,
 ) -> list[Operand]:
     """Returns the output and the present, for a past (2, batch, heads, rows, size) with free rows for the new ones."""
     batch, heads, steps, size = k.shape
@@ -114,7 +114,7 @@ def _in_one_buffer(
     both = b.join([b.reshape(it, (1, *it.shape)) for it in (k, v)], 0, (2, batch, heads, steps, size))
     present = appended(b, past, both, b.expand(b.reshape(used, (1, batch)), (2, batch)), past.shape[3])
     keys, values = (_half(b, present, at) for at in (0, 1))
-    y, _ = attended_to(b, q, keys, values, Past(used=used, steps=steps), mask, bias, **how)
+    y, _ = attended_to(b, q, keys, values, Past(used=used, steps=steps), mask, bias, **options)
     return [y, present]
 
 

@@ -37,7 +37,7 @@ class Quantised:
     def stored(self, b: Builder, new: Operand) -> Operand:
         """Quantises `new` (batch, heads, rows, size) to the cache's format."""
         batch, heads, rows, size = new.shape
-        scale = b.expand(_of_four(b, self.scale), new.shape)
+        scale = b.expand(_with_four_axes(b, self.scale), new.shape)
         if self.dtype is FLOAT8:
             return quantized(b, new, scale, None, FLOAT8)
         if self.bits == 8:
@@ -67,10 +67,10 @@ class Quantised:
         """Dequantises the cache."""
         batch, heads, rows, width = cache.shape
         if self.bits == 8:
-            scale = b.expand(_of_four(b, self.scale), cache.shape)
+            scale = b.expand(_with_four_axes(b, self.scale), cache.shape)
             return b.pointwise("f32(x) * s", {"x": cache, "s": scale}, dtype, cost=2, inline=True)
         shape = (batch, heads, rows, 2 * width)
-        operands = {"x": (cache, _ONES), "s": (b.expand(_of_four(b, self.scale), shape), _ONES)}
+        operands = {"x": (cache, _ONES), "s": (b.expand(_with_four_axes(b, self.scale), shape), _ONES)}
         body = (
             "let pair = x_at(batch, head, row, d / 2u);"
             " return (f32(extractBits(pair, (d & 1u) * 4u, 4u)) - 8f) * s_at(batch, head, row, d);"
@@ -90,5 +90,5 @@ def quantised(bits: int, mode: QuantisedBy, scale: Operand | None, cache: Operan
     return Quantised(held, scale, cache.dtype)
 
 
-def _of_four(b: Builder, scale: Operand) -> Operand:
+def _with_four_axes(b: Builder, scale: Operand) -> Operand:
     return b.reshape(scale, (*(1,) * (4 - scale.rank), *scale.shape))

@@ -66,7 +66,7 @@ def rotary_embedding(
         if table.rank != rank:
             given = "without" if positions is None else "with"
             raise UnsupportedError(f"{name} has {table.rank} axes, and {rank} are needed {given} position_ids")
-    whole = x if x.rank == 4 else _split(b, x, num_heads)
+    whole = x if x.rank == 4 else _split_heads(b, x, num_heads)
     rows = AngleRows()
     if positions is not None:
         rows = AngleRows(each=per_step(b, positions, cosines), part=_part_of_last(b, positions))
@@ -113,7 +113,7 @@ def microsoft_rotary_embedding(
         raise UnsupportedError("rotary_embedding_dim needs num_heads")
     size: Dim = rotary_embedding_dim or 2 * cosines.shape[1]
     heads = num_heads if rotary_embedding_dim else 0
-    whole = x if x.rank == 4 else _split(b, x, heads or floordiv(x.shape[2], size))
+    whole = x if x.rank == 4 else _split_heads(b, x, heads or floordiv(x.shape[2], size))
     if positions.rank < 2:
         positions, part = b.reshape(positions, (1,)), None
         steps = whole.shape[2 if x.rank == 4 else 1]
@@ -165,7 +165,7 @@ def multi_rotary_embedding(
     for name, table in (("cos_cache", cosines), ("sin_cache", sines)):
         b.require(equal(table.shape[1], half), f"{name} {{}} for {half} angles of mrope_section", table)
     b.require(equal(positions.shape[0], 3), "position_ids {} are not of time, height and width", positions)
-    whole = x if x.rank == 4 else _split(b, x, num_heads)
+    whole = x if x.rank == 4 else _split_heads(b, x, num_heads)
     kept = index32(b, positions, Allowed(0, cosines.shape[0] - 1, f"the rows of the cosines {cosines}"))
     which = b.constant(np.array(_streams(mrope_section, bool(mrope_layout)), np.int32))
     tables = [
@@ -192,7 +192,7 @@ def _streams(sections: Sequence[int], take_turns: bool) -> list[int]:
     return [k % 3 if k < 3 * sections[k % 3] else 0 for k in range(sum(sections))]
 
 
-def _split(b: Builder, x: Operand, heads: Dim) -> Operand:
+def _split_heads(b: Builder, x: Operand, heads: Dim) -> Operand:
     """Returns (batch, sequence, heads * size) as (batch, sequence, heads, size)."""
     return b.reshape(x, (*x.shape[:2], heads, floordiv(x.shape[2], heads)))
 
