@@ -12,13 +12,13 @@ class Attempts:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._passed = self._to_pass = 0
+        self._skipped = self._to_skip = 0
 
     def is_due(self) -> bool:
         """Counts one opportunity and returns whether to try now."""
-        self._passed += 1
-        return self._passed > self._to_pass
+        self._skipped += 1
+        return self._skipped > self._to_skip
 
     def ended(self, useful: bool) -> None:
         """Reports the result of a try. A useful one resets the number of skipped opportunities."""
-        self._passed, self._to_pass = 0, 0 if useful else min(2 * self._to_pass + 1, self._most)
+        self._skipped, self._to_skip = 0, 0 if useful else min(2 * self._to_skip + 1, self._most)

@@ -29,7 +29,7 @@ from typing import Any, NoReturn, cast
 
 from . import tools
 from .tabular import printable
-from .tools._waits import telling_of_waits
+from .tools._waits import reporting_waits
 from .version import VERSION
 from .writing import naming
 
@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the shell: `>&-`
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-    with _noting_interrupts() as interrupts:
+    with _recording_interrupts() as interrupts:
         try:
             return _main(sys.argv[1:] if argv is None else argv, interrupts)
         except KeyboardInterrupt:
@@ -118,11 +118,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 @contextmanager
-def _noting_interrupts() -> Iterator[list[int]]:
+def _recording_interrupts() -> Iterator[list[int]]:
     """Yields a list that gets one entry for every Ctrl-C during the block."""
     seen: list[int] = []
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield seen
         return
 
@@ -132,7 +132,7 @@ def _noting_interrupts() -> Iterator[list[int]]:
 
     signal.signal(signal.SIGINT, interrupt)
     try:
-        with telling_of_waits():
+        with reporting_waits():
             yield seen
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -146,7 +146,7 @@ def _main(argv: Sequence[str], interrupts: list[int]) -> int:
     except SystemExit as stop:  # argparse has printed the help or the version
         return stop.code if isinstance(stop.code, int) else FAILURE
     except ArgumentsError as problem:
-        return _failed(str(problem), problem, "--json" in argv)
+        return _report_error(str(problem), problem, "--json" in argv)
     try:
         code = int(args.main(args))
         try:
@@ -162,10 +162,10 @@ def _main(argv: Sequence[str], interrupts: list[int]) -> int:
     except Exception as problem:
         if args.debug or interrupts:
             raise
-        return _failed(_one_line(problem), problem, args.json)
+        return _report_error(_one_line(problem), problem, args.json)
 
 
-def _failed(line: str, problem: Exception, as_json: bool) -> int:
+def _report_error(line: str, problem: Exception, as_json: bool) -> int:
     report = {"error": {"type": type(problem).__name__, "message": line}}
     print(json.dumps(report) if as_json else f"error: {line}", file=sys.stderr)
     return FAILURE

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
 
-    def dataclass(cls: type | None = None, /, **how: bool) -> Any:
+    def dataclass(cls: type | None = None, /, **options: bool) -> Any:
         """Has the signature and the result of `dataclasses.dataclass`."""
-        return _frozen if cls is None and how == {"frozen": True} else dataclasses.dataclass(cls, **how)
+        return _frozen if cls is None and options == {"frozen": True} else dataclasses.dataclass(cls, **options)
 
 
 def _frozen(cls: Any) -> Any:

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable
 from queue import SimpleQueue
 
-_behind: list[SimpleQueue[None]] = []  # one per deferred thread; receives an item when the thread is done
+_deferred: list[SimpleQueue[None]] = []  # one per deferred thread; receives an item when the thread is done
 
 
 def begin_ahead(function: Callable[[], None]) -> bool:
@@ -41,7 +41,7 @@ def begin_behind(function: Callable[[], None]) -> None:
     except RuntimeError:  # the system has no more threads, or Python is shutting down
         begun = False
     if begun:
-        _behind.append(done)
+        _deferred.append(done)
     else:
         function()
 
@@ -51,9 +51,9 @@ def wait_behind() -> None:
 
     Each thread is waited for once. After an interrupted wait, the thread is not waited for again. If Python exits then, its work
     is cut off as if the process were killed."""
-    while _behind:
+    while _deferred:
         try:
-            done = _behind.pop()
+            done = _deferred.pop()
         except IndexError:  # another thread waits for the last one
             return
         done.get()
@@ -61,4 +61,4 @@ def wait_behind() -> None:
 
 atexit.register(wait_behind)
 if hasattr(os, "register_at_fork"):  # the child has none of these threads
-    os.register_at_fork(after_in_child=_behind.clear)
+    os.register_at_fork(after_in_child=_deferred.clear)

@@ -205,10 +205,10 @@ class _Work:
             scope.add(span)
 
 
-_UNHEARD: contextlib.AbstractContextManager[dict[str, Any] | None] = contextlib.nullcontext()
+_NO_SPAN: contextlib.AbstractContextManager[dict[str, Any] | None] = contextlib.nullcontext()
 
 
 def span(kind: str, name: str, **args: Any) -> contextlib.AbstractContextManager[dict[str, Any] | None]:
     """Records CPU work in the `with` if there is a recorder. Yields the span's args, or None without a recorder."""
     scopes = listeners()
-    return _Work(scopes, kind, name, args) if scopes else _UNHEARD
+    return _Work(scopes, kind, name, args) if scopes else _NO_SPAN

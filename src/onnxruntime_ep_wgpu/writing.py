@@ -101,7 +101,7 @@ def creating(
     """Yields the new file `path`, written in place: for files in a folder from `appearing`. Raises WriteError about `named`."""
     named = path if named is None else named
     with naming(named):
-        file = open(path, "wb", opener=_for_us if private else None)  # noqa: SIM115  closed below
+        file = open(path, "wb", opener=_open_private if private else None)  # noqa: SIM115  closed below
     try:
         output = OutputFile(file, named)
         yield output
@@ -111,7 +111,7 @@ def creating(
             file.close()
 
 
-def _for_us(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 

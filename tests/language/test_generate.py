@@ -198,7 +198,7 @@ def test_a_step_that_runs_before_its_id_is_read_changes_no_text(
 
 
 def _step_without_ahead(self: State, tokens: list[int], ids: Any, positions: Any, mask: Any) -> Any:
-    self._begin([[it] for it in tokens])
+    self._record_ids([[it] for it in tokens])
     return self.run(ids, mask, positions, self.used + 1)
 
 

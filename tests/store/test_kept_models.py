@@ -19,7 +19,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import threads
-from onnxruntime_ep_wgpu.api.kept import says_of
+from onnxruntime_ep_wgpu.api.kept import description_of
 from onnxruntime_ep_wgpu.api.reports import state_of
 from onnxruntime_ep_wgpu.kept import entry, folder
 from onnxruntime_ep_wgpu.kept.folder import Folder
@@ -94,7 +94,7 @@ def test_the_session_says_what_one_of_the_model_says(place: Folder, path: Path, 
     first = webgpu_ep.session(path)
     second = webgpu_ep.session(path)
     assert not is_kept(first) and is_kept(second) and not state_of(second)._compiler.compiled
-    assert says_of(first) == says_of(second)
+    assert description_of(first) == description_of(second)
     a, b = map(webgpu_ep.report, (first, second))
     assert (a.nodes, a.values, a.library, a.device) == (b.nodes, b.values, b.library, b.device)
     assert first.get_providers() == second.get_providers()
@@ -587,9 +587,9 @@ def test_an_entry_is_written_before_the_session_where_no_thread_can_be_begun(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threads, "begin_ahead", none)
-    monkeypatch.setattr(threads, "_behind", [])
+    monkeypatch.setattr(threads, "_deferred", [])
     webgpu_ep.session(joined)
-    assert not threads._behind and len(entries(place)) == 1
+    assert not threads._deferred and len(entries(place)) == 1
     kept_now(joined)
 
 

@@ -183,7 +183,7 @@ def test_an_interrupt_that_has_to_wait_is_told(
     monkeypatch.setattr(_waits, "print", lambda *a, **k: (print(*a, **k), told.set()), raising=False)
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
-        with _waits.telling_of_waits():
+        with _waits.reporting_waits():
             if goes_on:
                 _waits.met()
             os.kill(os.getpid(), signal.SIGINT)

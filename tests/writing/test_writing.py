@@ -358,7 +358,7 @@ def test_nothing_else_writes_files() -> None:
     }  # fmt: skip
     assert found == {
         "scale/ray_serve.py: np.savez(answer, **outputs)",  # to memory
-        "writing.py: open(path, 'wb', opener=_for_us if private else None)",
+        "writing.py: open(path, 'wb', opener=_open_private if private else None)",
         "writing.py: os.open(path, flags, 384)",
         "writing.py: open(path, 'r+b')",  # to wait for the disk
         "writing.py: shutil.copyfileobj(file, output, 1 << 20)",

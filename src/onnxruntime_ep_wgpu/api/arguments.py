@@ -99,7 +99,7 @@ _NAMES = {"float32": "float", "float64": "double"}
 _UNEXPECTED = re.compile(r"Actual: \(tensor\((\w+)\)\) , expected: \((tensor\(\w+\))\)")
 
 
-def tell_types(error: Exception, session: Any, feeds: Mapping[str, Any] | None = None) -> None:
+def explain_types(error: Exception, session: Any, feeds: Mapping[str, Any] | None = None) -> None:
     """Adds the inputs of a wrong type to ONNX Runtime's error, as its text has no input names.
 
     `feeds` are arrays or OrtValues. It is None for a binding: there, the types come from ONNX Runtime's text.

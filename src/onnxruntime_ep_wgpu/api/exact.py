@@ -61,7 +61,7 @@ class Reference:
         evaluator = self._evaluator([name], nodes, inputs)
         rng = np.random.default_rng(0)
         value, *moved = (
-            _run(evaluator, {it: _double(a) if k == 0 else _moved(rng, a) for it, a in arrays.items()})[0]
+            _run(evaluator, {it: _double(a) if k == 0 else _perturbed(rng, a) for it, a in arrays.items()})[0]
             for k in range(1 + _DRAWS)
         )
         with np.errstate(invalid="ignore"):
@@ -148,7 +148,7 @@ def _double(array: Any) -> Any:
     return array.astype(np.float64) if _is_float(array) else array
 
 
-def _moved(rng: np.random.Generator, array: Any) -> Any:
+def _perturbed(rng: np.random.Generator, array: Any) -> Any:
     """Returns the array with every float moved up or down at random by half a unit in the last place."""
     if not _is_float(array):
         return array

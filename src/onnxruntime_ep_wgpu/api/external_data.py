@@ -17,7 +17,7 @@ from ..runtime.external_path import ExternalPlace, external_place
 if TYPE_CHECKING:
     import onnx
 
-_WAY_OUT = "copy all files of the model, or export it again"
+_REMEDY = "copy all files of the model, or export it again"
 
 
 def external_tensors(model: onnx.ModelProto, source: Path) -> list[tuple[onnx.TensorProto, ExternalPlace, bool]]:
@@ -132,7 +132,7 @@ def check_external_data(source: Path, model: onnx.ModelProto | None = None) -> N
         if place.length not in (None, nbytes):
             raise ModelError(
                 f"{source}: the weight {tensor.name!r} lies in {shown} with {place.length} bytes, while its type and shape take"
-                f" {nbytes}: {_WAY_OUT}"
+                f" {nbytes}: {_REMEDY}"
             )
 
 
@@ -144,7 +144,7 @@ def _nbytes(tensor: onnx.TensorProto, source: Path) -> int:
         return int(-(-bits // 8))
     except (ValueError, TypeError) as error:
         raise ModelError(
-            f"{source}: the weight {tensor.name!r} has an invalid type or shape ({error}): {_WAY_OUT}"
+            f"{source}: the weight {tensor.name!r} has an invalid type or shape ({error}): {_REMEDY}"
         ) from error
 
 

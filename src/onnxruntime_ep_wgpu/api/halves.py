@@ -53,21 +53,21 @@ def halved(model: Any, floats: Collection[str], others: Collection[str], kept: C
         it: it if it not in read and (it in made or it in weights) else _free(f"{it} as half", taken) for it in floats
     }
     declared = {it.name: it for it in (*graph.input, *graph.value_info)}
-    there: dict[str, str] = {}
+    halves_of: dict[str, str] = {}
     nodes: list[Any] = []
 
     def half_of(name: str) -> str:
         half = names[name]
         if half == name and name in declared:
             declared[name].type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
-        there[half] = name
+        halves_of[half] = name
         return half
 
     for node, its in zip(list(graph.node), chosen, strict=True):
         before, behind = [], []
         for k in its.inputs:
             name = node.input[k]
-            if name not in made and names[name] not in there:
+            if name not in made and names[name] not in halves_of:
                 if name in weights:
                     weight = weights[name] if names[name] == name else graph.initializer.add()
                     weight.CopyFrom(_as_half(weights[name], names[name]))
@@ -82,7 +82,7 @@ def halved(model: Any, floats: Collection[str], others: Collection[str], kept: C
         nodes += [*before, node, *behind]
     del graph.node[:]
     graph.node.extend(nodes)
-    return Halved(found, there)
+    return Halved(found, halves_of)
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -36,14 +36,14 @@ def kept_models(
     return KeptModels.of(model, adapter, options, sorted(sizes.items()), ort.__version__, ort.get_build_info())
 
 
-def says_of(session: Any) -> dict[str, Any] | None:
+def description_of(session: Any) -> dict[str, Any] | None:
     """Returns the metadata, inputs and outputs of a session.
 
     Returns None if a compiled model cannot have the same: some inputs or outputs are not tensors, or inputs have defaults."""
     meta = session.get_modelmeta()
-    ends = [[[it.name, it.type, it.shape] for it in them] for them in (session.get_inputs(), session.get_outputs())]
+    ends = [[[it.name, it.type, it.shape] for it in values] for values in (session.get_inputs(), session.get_outputs())]
     if session.get_overridable_initializers() or any(
-        not kind.startswith("tensor(") for them in ends for _, kind, _ in them
+        not kind.startswith("tensor(") for values in ends for _, kind, _ in values
     ):
         return None
     return {"meta": {it: getattr(meta, it) for it in _META}, "ends": ends}
@@ -53,7 +53,7 @@ def keep(kept: KeptModels, session: Any, state: Any) -> None:
     """Stores the compiled model of a session if it represents the whole model, else the reason why not."""
     from ..plugin.context.keeping import NOT_WHOLE
 
-    keeping, says, matrices = state.keeping, says_of(session), state.matrices_found
+    keeping, says, matrices = state.keeping, description_of(session), state.matrices_found
     made, why = keeping.made, keeping.why
     keeping.made = None
     if made is not None and says is None:

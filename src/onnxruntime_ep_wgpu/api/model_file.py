@@ -64,7 +64,7 @@ def _read(source: Path, overrides: Mapping[str, int]) -> ir.Model:
         structure = onnx.load(source, load_external_data=False)
         check_external_data(source, structure)
         with_real_paths(structure, source)
-        _write_otherwise(structure, source.parent)
+        _convert_unreadable(structure, source.parent)
         set_sizes(structure, sizes_of(free_in(structure), overrides, "overrides"))
         model = ir.from_proto(structure)
         if model.functions:
@@ -86,7 +86,7 @@ def _cause(error: BaseException) -> str:
     return f"{error}"
 
 
-def _write_otherwise(structure: onnx.ModelProto, beside: Path) -> None:
+def _convert_unreadable(structure: onnx.ModelProto, beside: Path) -> None:
     """Converts the parts that onnx_ir cannot read."""
     pending: list[tuple[onnx.GraphProto | None, Iterable[onnx.NodeProto]]] = [(structure.graph, structure.graph.node)]
     pending += [(None, function.node) for function in structure.functions]

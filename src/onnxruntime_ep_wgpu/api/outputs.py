@@ -129,7 +129,7 @@ def outputs_of(
     except Exception as error:  # ONNX Runtime turns a group's exception into text
         exact = next((str(it) for it in _chain(error) if isinstance(it, NoReference)), str(error))
     count = max(LEAST, RUN_ELEMENTS // max(1, sum(group.elements for group in groups)))
-    moved = [(it, run(_but_for(it))) for it in suspects.first(count)]
+    moved = [(it, run(_all_but(it))) for it in suspects.first(count)]
     for k, name in enumerate(names):
         if name in apart:
             far = ((it, _distance(those[k], cpu[k])) for it, those in moved)
@@ -150,7 +150,7 @@ def _chain(error: BaseException | None) -> Any:
         error = error.__cause__ or error.__context__
 
 
-def _but_for(suspect: Suspect) -> Instead:
+def _all_but(suspect: Suspect) -> Instead:
     """Returns a replacement with the CPU provider for everything except one kernel's result in its group's first run."""
     done = False
 

@@ -102,7 +102,7 @@ def reduce(model: Path, precision: Precision, samples: Mapping[str, Any], folder
     if not precision.halves:
         found = _run(path, names, samples)
     for name, a, b in zip(names, exact, found, strict=True):
-        if _lost(a, b):
+        if _became_nonfinite(a, b):
             raise ProgramError(
                 f"the output {name!r} is finite in float32, and with smaller numbers it is not: export the model without them, or"
                 " give inputs as they are in use (--input of the command, `samples` in Python)"
@@ -277,9 +277,13 @@ def _not_finite(model: Any, changed: Halved, floats: Mapping[str, Any], found: M
     halves = {name: half for half, name in changed.halves.items()}
     outputs = {it.name for it in model.graph.output}
     bad = {
-        name for name, exact in floats.items()
-        if any(_lost(exact, found.get(it), np.inf if name in outputs else MASKED) for it in (name, halves.get(name, "")))
-    }  # fmt: skip
+        name
+        for name, exact in floats.items()
+        if any(
+            _became_nonfinite(exact, found.get(it), np.inf if name in outputs else MASKED)
+            for it in (name, halves.get(name, ""))
+        )
+    }
     makers = {name: node.name for node in model.graph.node for name in node.output}
     first = [node for node in model.graph.node if bad & {*node.output} and not bad & {*node.input}]
     read = {makers[name] for node in first for name in node.input if name in makers}
@@ -293,7 +297,7 @@ def _largest(array: Any) -> float:
     return float(found.max()) if found.size else 0.0
 
 
-def _lost(exact: Any, found: Any, largest: float = np.inf) -> bool:
+def _became_nonfinite(exact: Any, found: Any, largest: float = np.inf) -> bool:
     """Returns whether a finite value with magnitude below `largest` became infinite or NaN."""
     if not (isinstance(exact, np.ndarray) and isinstance(found, np.ndarray) and _is_float(exact) and _is_float(found)):
         return False
@@ -306,7 +310,7 @@ def _lost(exact: Any, found: Any, largest: float = np.inf) -> bool:
 
 
 def _quantised(model: Any, bits: int) -> tuple[Any, int]:
-    with _quietly():
+    with _silenced():
         from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
         quantizer = MatMulNBitsQuantizer(model, bits=bits, block_size=BLOCK, is_symmetric=True)
@@ -316,7 +320,7 @@ def _quantised(model: Any, bits: int) -> tuple[Any, int]:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def _silenced() -> Iterator[None]:
     """Silences the quantiser, which configures logging for the whole process and logs every small weight."""
     import warnings
 

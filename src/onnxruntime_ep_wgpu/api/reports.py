@@ -174,8 +174,8 @@ def check(session: _Session) -> _Session:
 
     Some nodes on other providers are no error; `report()` lists them.
     """
-    if not _ours(session):
-        raise _elsewhere(session, WgpuEpError)
+    if not _provider_names(session):
+        raise _why_elsewhere(session, WgpuEpError)
     nothing = state_of(session).assignment.nothing_ours()
     if nothing:
         raise UnsupportedError(nothing)
@@ -192,11 +192,11 @@ def state_of(session: Any) -> SessionState:
     return getattr(session, _STATE, None) or _match(session_argument(session))
 
 
-def _ours(session: Any) -> set[str]:
+def _provider_names(session: Any) -> set[str]:
     return set(session_argument(session).get_providers()) & set(NAMES)
 
 
-def _elsewhere(session: Any, kind: type[_Error]) -> _Error | DeviceError:
+def _why_elsewhere(session: Any, kind: type[_Error]) -> _Error | DeviceError:
     """Returns an error with the first applicable reason why a session is not on this provider.
 
     It is a DeviceError if the machine has no adapter, else an error of type `kind`."""
@@ -230,9 +230,9 @@ def _match(session: Any) -> SessionState:
     """Returns the state of a session from ONNX Runtime: the only live one with the same inputs and outputs."""
     from ..plugin.watch import live
 
-    ours = _ours(session)
+    ours = _provider_names(session)
     if not ours:
-        raise _elsewhere(session, LookupError)
+        raise _why_elsewhere(session, LookupError)
     inputs = {value.name for value in session.get_inputs()}
     outputs = [value.name for value in session.get_outputs()]
     states: list[SessionState] = [

@@ -23,11 +23,11 @@ from ..plugin.ahead import Ahead
 from ..plugin.factory import ADAPTER_KEY
 from ..runtime.making import Making
 from ..runtime.progress import Progress
-from .arguments import check_options, feeds_argument, model_argument, settings_argument, sizes_argument, tell_types
+from .arguments import check_options, explain_types, feeds_argument, model_argument, settings_argument, sizes_argument
 from .binding import Binding
 from .devices import devices
 from .free_dimensions import Fixed, check_fixed, fix, hindered, in_python, keys_in
-from .kept import keep, kept_models, says_of
+from .kept import description_of, keep, kept_models
 from .nowhere import without_provider
 from .reports import remember, state_of
 from .unwritten import unwritten
@@ -51,20 +51,20 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
         feeds = arguments[1] if len(arguments) > 1 else named.get("input_feed", {})
         if not isinstance(feeds, Mapping):
             feeds_argument(feeds, self)
-        with RaisingWhatHappened(feeds=feeds) as watch, watch.lasts:
+        with RaisingProviderErrors(feeds=feeds) as watch, watch.lasts:
             try:
                 return super().run(*arguments, **named)
             except Exception as error:
-                tell_types(error, self, feeds)
+                explain_types(error, self, feeds)
                 raise
 
     def run_with_ort_values(self, *arguments: Any, **named: Any) -> Any:
         feeds = arguments[1] if len(arguments) > 1 else named.get("input_dict_ort_values", {})
-        with RaisingWhatHappened() as watch, watch.lasts:
+        with RaisingProviderErrors() as watch, watch.lasts:
             try:
                 return super().run_with_ort_values(*arguments, **named)
             except Exception as error:
-                tell_types(error, self, feeds)
+                explain_types(error, self, feeds)
                 raise
 
     def io_binding(self) -> ort.IOBinding:
@@ -76,15 +76,15 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
         binding = arguments[0] if arguments else named.get("iobinding")
         if isinstance(binding, Binding):
             binding.check()
-        with RaisingWhatHappened() as watch, watch.lasts:
+        with RaisingProviderErrors() as watch, watch.lasts:
             try:
                 super().run_with_iobinding(*arguments, **named)
             except Exception as error:
-                tell_types(error, self)
+                explain_types(error, self)
                 raise
 
 
-class RaisingWhatHappened:
+class RaisingProviderErrors:
     """A `with` that raises the provider's first error on this thread, instead of ONNX Runtime's text about it.
 
     It is used around sessions and tensors. `source` is the model of a new session, `options` are its provider options, and
@@ -162,15 +162,15 @@ def make(
         kept = None
     if opened is not None:
         try:
-            return _of_kept(opened, adapter, chosen, given, making)
+            return _from_compiled_model(opened, adapter, chosen, given, making)
         except Exception:
             if making.stopped:
                 raise
         making = Making(on_progress, making.begun)
     with (
-        RaisingWhatHappened(fixed.model, given, making=making) as watch,
+        RaisingProviderErrors(fixed.model, given, making=making) as watch,
         watch.lasts,
-        _ahead(adapter, given, fixed.model, sess_options) as watch.ahead,
+        _prepared_ahead(adapter, given, fixed.model, sess_options) as watch.ahead,
     ):
         watch.keeps = kept is not None
         try:
@@ -205,14 +205,14 @@ def make(
     return made
 
 
-def _of_kept(
+def _from_compiled_model(
     kept: KeptModel, adapter: Adapter, device: Any, given: Mapping[str, str], making: Making
 ) -> ort.InferenceSession:
     """Creates a session of a compiled model from the cache instead of the model. Raises if the two differ in any way."""
     settings = ort.SessionOptions()
     settings.add_provider_for_devices([device], {})
     with (
-        RaisingWhatHappened(kept.path, given, making=making) as watch,
+        RaisingProviderErrors(kept.path, given, making=making) as watch,
         watch.lasts,
         Ahead(adapter, given, kept.path, kept) as watch.ahead,
     ):
@@ -223,14 +223,14 @@ def _of_kept(
             provider.state.deciding.complete()
         making.end()
     refused = provider.state is None or provider.refusal is not None
-    if refused or says_of(made) != kept.says or not kept.is_current():
+    if refused or description_of(made) != kept.says or not kept.is_current():
         raise WgpuEpError(f"the compiled model that is kept of {kept.path} is not the same")
     made._model_path, made._model_bytes = kept.path, None  # pickling re-creates the session from these
     remember(made, provider.state)
     return made
 
 
-def _ahead(
+def _prepared_ahead(
     adapter: Adapter, given: Mapping[str, str], model: str | bytes, sess_options: Any
 ) -> AbstractContextManager[Any]:
     """Returns a context that prepares the session while ONNX Runtime reads the model.

@@ -97,10 +97,10 @@ def ort_value_from(buffer: Any, dtype: Any, shape: Sequence[int], offset: int = 
 
     devices()
     process.check_not_forked()
-    theirs = getattr(buffer, "_device", None)
-    if not wgpu_py.is_device(theirs):
+    owner_device = getattr(buffer, "_device", None)
+    if not wgpu_py.is_device(owner_device):
         raise DeviceError(f"{kind_of(buffer)} is not a wgpu.GPUBuffer of wgpu-native")
-    context = context_around(theirs)
+    context = context_around(owner_device)
     device = context.device()
     value = ort.OrtValue.ortvalue_from_shape_and_type(list(shape), dtype, "webgpu", context.adapter.index)
     nbytes = _nbytes(value)

@@ -176,10 +176,10 @@ def _measured(
             refused.append(f"{shown(parameters)} gives other results for {graph.name}: {problem}")
         else:
             runs[parameters] = run
-    return _in_turns(runs, seconds), refused
+    return _interleaved(runs, seconds), refused
 
 
-def _in_turns(runs: dict[Parameters | None, _Run], seconds: float) -> dict[Parameters | None, float]:
+def _interleaved(runs: dict[Parameters | None, _Run], seconds: float) -> dict[Parameters | None, float]:
     begin = time.monotonic()
     while time.monotonic() < begin + WARM_SECONDS:
         runs[None].seconds()
@@ -193,7 +193,7 @@ def _in_turns(runs: dict[Parameters | None, _Run], seconds: float) -> dict[Param
         if number == FIRST_ROUNDS - 1:
             best = min(statistics.median(it) for it in taken.values())
             pending = [it for it in runs if it is None or statistics.median(taken[it]) <= HOPELESS * best]
-    return {it: max(statistics.median(them), 1e-9) for it, them in taken.items()}
+    return {it: max(statistics.median(durations), 1e-9) for it, durations in taken.items()}
 
 
 def shown(parameters: Parameters | None) -> str:

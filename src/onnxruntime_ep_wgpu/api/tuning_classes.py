@@ -105,9 +105,9 @@ def _packed(m: int, k: int, n: int, *, level: int = 0) -> Graph:
         "w": rng.integers(0, 256, (n, k // 32, 16), np.uint8),
         "scales": rng.uniform(0.01, 0.02, (n * k // 32,)).astype(np.float32),
     }
-    how = f"K={k}, N={n}, bits=4, block_size=32, accuracy_level={level}"
+    attributes = f"K={k}, N={n}, bits=4, block_size=32, accuracy_level={level}"
     name = f"{m} x {k} x {n}, 4 bits{', rounded' if level else ''}"
-    return _graph(name, f"y = com.microsoft.MatMulNBits <{how}> (a, w, scales)", {"a": (m, k)}, weights)
+    return _graph(name, f"y = com.microsoft.MatMulNBits <{attributes}> (a, w, scales)", {"a": (m, k)}, weights)
 
 
 def _rows(rows: int, columns: int) -> Graph:

@@ -305,7 +305,7 @@ def _programs_as_declared(source: Path, model: ir.Model) -> list[Program | Flow]
     # A software adapter may refuse too long kernels; then it uses the Program for all.
     with suppress(UnsupportedError):
         (software,) = _compiled(source, model, SOFTWARE)
-        if _texts(software) != _texts(base):
+        if _wgsl_texts(software) != _wgsl_texts(base):
             found.insert(0, software)
     return found
 
@@ -349,16 +349,16 @@ def _distinct(programs: Sequence[Program | Flow]) -> list[Program | Flow]:
     kept: list[Program | Flow] = []
     for it in reversed(programs):
         other = next((program for program in kept if lack(program.target, it.target) is None), None)
-        if other is None or _texts(it) != _texts(other):
+        if other is None or _wgsl_texts(it) != _wgsl_texts(other):
             kept.insert(0, it)
     return [replace(it, target=replace(it.target, max_invocations=_largest(it))) for it in kept]
 
 
 def _largest(program: Program | Flow) -> int:
     """Returns the invocations of the largest workgroup, but at least the limit that every adapter has."""
-    sizes = (int(size) for them in _texts(program) for text in them for size in _WORKGROUP.findall(text))
+    sizes = (int(size) for texts in _wgsl_texts(program) for text in texts for size in _WORKGROUP.findall(text))
     return max(WEB_BASELINE.max_invocations, *sizes, 0)
 
 
-def _texts(program: Program | Flow) -> list[tuple[str, ...]]:
+def _wgsl_texts(program: Program | Flow) -> list[tuple[str, ...]]:
     return [kernel.wgsl for it in leaves(program) for kernel in it.kernels]

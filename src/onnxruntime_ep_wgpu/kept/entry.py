@@ -25,7 +25,7 @@ class EntryError(ValueError):
     """An entry is damaged, or belongs to another key."""
 
 
-_OF_OTHERS = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError, struct.error)
+_MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError, struct.error)
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def understood() -> Iterator[None]:
         yield
     except EntryError:
         raise
-    except _OF_OTHERS as error:
+    except _MALFORMED as error:
         raise EntryError(f"{type(error).__name__}: {error}") from error
 
 
@@ -76,9 +76,9 @@ def read(data: bytes, key: str | None, *kinds: str) -> Entry:
         header = parsed(bytes(rest[8 : 8 + length]))
         start = 8 + length
         found = Entry(
-            _of(str, header["kind"]),
+            _checked(str, header["kind"]),
             _texts(header["facts"]),
-            _of(dict, header["content"]),
+            _checked(dict, header["content"]),
             _texts(header["about"]),
             rest[start + -(40 + start) % _ALIGNED :],
         )
@@ -87,13 +87,13 @@ def read(data: bytes, key: str | None, *kinds: str) -> Entry:
     return found
 
 
-def _of(kind: type, it: Any) -> Any:
+def _checked(kind: type, it: Any) -> Any:
     if type(it) is not kind:
         raise EntryError(f"{kind.__name__} is expected")
     return it
 
 
 def _texts(it: Any) -> dict[str, str]:
-    if not all(type(text) is str for text in _of(dict, it).values()):
+    if not all(type(text) is str for text in _checked(dict, it).values()):
         raise EntryError("texts are expected")
     return dict(it)

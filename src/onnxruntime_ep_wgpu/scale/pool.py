@@ -73,8 +73,8 @@ class SessionPool:
     ) -> None:
         _check(max_batch, max_wait, queue_size, overflow)
         clock = _clock or RealClock()
-        opens = _opens(model, dict(options), free_dimensions, allow_cpu_only)
-        chosen = _usual() if devices is None else list(devices)
+        opens = _session_maker(model, dict(options), free_dimensions, allow_cpu_only)
+        chosen = _default_devices() if devices is None else list(devices)
         if not chosen:
             raise OptionError("devices: an empty list; leave it out for all adapters of this process")
         self._blocks, self._window = overflow == "block", queue_size + max_batch * len(chosen)
@@ -193,7 +193,7 @@ def _check(max_batch: Any, max_wait: Any, queue_size: Any, overflow: Any) -> Non
         raise OptionError(f"overflow: {cut(overflow)} is not valid; valid: 'block', 'raise'")
 
 
-def _opens(
+def _session_maker(
     model: Any, options: dict[str, Any], free_dimensions: Mapping[str, int] | None, allow_cpu_only: bool
 ) -> Callable[[Any], Any]:
     """Returns the function from a device to a session."""
@@ -210,7 +210,7 @@ def _opens(
     return model  # type: ignore[no-any-return,unused-ignore]
 
 
-def _usual() -> list[Any]:
+def _default_devices() -> list[Any]:
     """Returns the default devices. Software adapters are excluded beside a GPU, as they would only delay requests."""
     from ..api.devices import devices
 

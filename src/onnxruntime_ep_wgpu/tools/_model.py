@@ -214,7 +214,7 @@ def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
 
     Notes on stderr list the chosen sizes and the made-up inputs."""
     wanted = {value.name: value for value in session.get_inputs()}
-    files = once("--input", (_named_file(text, list(wanted)) for text in args.input))
+    files = once("--input", (_input_argument(text, list(wanted)) for text in args.input))
     shapes = once("--shape", (_pair(text, "--shape", "NAME=1,3,224,224") for text in args.shape))
     for name in (*files, *shapes):
         if name not in wanted:
@@ -268,7 +268,7 @@ def dimension(text: str, option: str) -> tuple[str, int]:
     return name, int(size)
 
 
-def _named_file(text: str, names: list[str]) -> tuple[str, Path]:
+def _input_argument(text: str, names: list[str]) -> tuple[str, Path]:
     name, separator, path = text.partition("=")
     if separator:
         return name, Path(path)

@@ -55,7 +55,7 @@ def sizes(inputs: Mapping[str, Shape], dims: Mapping[str, int], given: Mapping[s
             )
     known = dict(dims)
     for name, whole in given.items():
-        _learn(name, inputs[name], whole, known)
+        _take_sizes(name, inputs[name], whole, known)
     made_up = {name: shape for name, shape in inputs.items() if name not in given}
     fixed = {(name, axis): size for name, whole in given.items() for axis, size in enumerate(whole)}
     agreed = agreeing(inputs, dict[Free, int](known) | fixed)
@@ -80,7 +80,7 @@ def sizes(inputs: Mapping[str, Shape], dims: Mapping[str, int], given: Mapping[s
     return Sizes({name: shapes[name] for name in inputs}, chosen, placed)
 
 
-def _learn(name: str, shape: Shape, given: Sequence[int], known: dict[str, int]) -> None:
+def _take_sizes(name: str, shape: Shape, given: Sequence[int], known: dict[str, int]) -> None:
     """Records the sizes of named dimensions from an input's shape. Raises InputError if the shape does not match."""
     shown = f"[{', '.join('?' if dim is None else str(dim) for dim in shape)}]"
     if len(shape) != len(given):

@@ -29,13 +29,13 @@ def met() -> None:
 
 
 @contextlib.contextmanager
-def telling_of_waits() -> Iterator[None]:
+def reporting_waits() -> Iterator[None]:
     """Watches for interrupts during the block, which runs in the main thread."""
     reader, writer = os.pipe()
     if hasattr(os, "set_blocking"):
         os.set_blocking(writer, False)
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    _thread.start_new_thread(_tell, (reader,))
+    _thread.start_new_thread(_watch, (reader,))
     try:
         yield
     finally:
@@ -44,7 +44,7 @@ def telling_of_waits() -> Iterator[None]:
         os.close(writer)  # ends the thread
 
 
-def _tell(reader: int) -> None:
+def _watch(reader: int) -> None:
     with os.fdopen(reader, "rb", buffering=0) as signals:
         while numbers := signals.read(64):
             if signal.SIGINT not in numbers:

@@ -60,9 +60,9 @@ def main(args: argparse.Namespace) -> int:
         options["adapterIndex"] = str(adapter_index(device))
     model = LanguageModel(args.folder, max_length=args.max_length, **options)
     names = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop")
-    how: dict[str, Any] = {name: getattr(args, name) for name in names}
+    arguments: dict[str, Any] = {name: getattr(args, name) for name in names}
     if args.prompt is not None and model.folder.template is None:
-        _answer(model, model.stream(args.prompt, **how), args.json)
+        _answer(model, model.stream(args.prompt, **arguments), args.json)
         return 0
     if model.folder.template is None:
         raise ModelError(
@@ -71,7 +71,7 @@ def main(args: argparse.Namespace) -> int:
         )
     chat = model.chat(args.system)
     if args.prompt is not None:
-        _answer(model, chat.say(args.prompt, **how), args.json)
+        _answer(model, chat.say(args.prompt, **arguments), args.json)
         return 0
     prompt = "> " if sys.stdin.isatty() and sys.stdout.isatty() else ""
     while True:
@@ -82,7 +82,7 @@ def main(args: argparse.Namespace) -> int:
         if not text.strip():
             continue
         try:
-            _answer(model, chat.say(text, **how), args.json)
+            _answer(model, chat.say(text, **arguments), args.json)
         except LimitError as error:  # the conversation is unchanged
             if not prompt:
                 raise

@@ -95,7 +95,7 @@ def _main(args: argparse.Namespace) -> int:
         precision=precision, samples=_samples(args, overrides) if precision else None, with_onnx=args.with_onnx,
         overwrite=args.overwrite,
     )  # fmt: skip
-    _tell_contradictions(found)
+    _warn_contradictions(found)
     if args.json:
         show_json(asdict(found) | {"path": str(found.path)})
         return 0
@@ -124,7 +124,7 @@ def _samples(args: argparse.Namespace, overrides: dict[str, int]) -> dict[str, A
     return make_feeds(ort.InferenceSession(model, settings, providers=["CPUExecutionProvider"]), args)
 
 
-def _tell_contradictions(found: Exported) -> None:
+def _warn_contradictions(found: Exported) -> None:
     if found.contradicted:
         shown = "; ".join(found.contradicted[:3])
         more = f"; and {len(found.contradicted) - 3} more" if len(found.contradicted) > 3 else ""
@@ -161,7 +161,7 @@ def _folder(args: argparse.Namespace, overrides: dict[str, int], chunk_bytes: in
         overwrite=args.overwrite,
     )
     for it in found.models:
-        _tell_contradictions(it)
+        _warn_contradictions(it)
     if args.json:
         show_json(asdict(found))
         return 0

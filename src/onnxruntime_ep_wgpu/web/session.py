@@ -42,7 +42,7 @@ class InferenceSession:
             source = js.Uint8Array.new(len(model))
             source.assign(memoryview(model))
         given = to_js({"executionProviders": ["webgpu"], **options}, dict_converter=js.Object.fromEntries)
-        return cls(js, module, await _told(module.InferenceSession.create(source, given)))
+        return cls(js, module, await _awaited(module.InferenceSession.create(source, given)))
 
     def get_inputs(self) -> list[NodeArg]:
         return [_node_arg(it) for it in self._session.inputMetadata]
@@ -56,11 +56,11 @@ class InferenceSession:
         feeds = self._js.Object.new()
         for name, value in input_feed.items():
             setattr(feeds, name, tensors.to_js(self._js, self._module, tensors.as_tensor(name, value)))
-        results = await _told(self._session.run(feeds, self._js.Array.of(*names)))
+        results = await _awaited(self._session.run(feeds, self._js.Array.of(*names)))
         return [tensors.as_array(tensors.from_js(self._js, getattr(results, name))) for name in names]
 
     async def release(self) -> None:
-        await _told(self._session.release())
+        await _awaited(self._session.release())
 
 
 def _node_arg(metadata: Any) -> NodeArg:
@@ -68,7 +68,7 @@ def _node_arg(metadata: Any) -> NodeArg:
     return NodeArg(str(metadata.name), str(metadata.type), shape)
 
 
-async def _told(promise: Any) -> Any:
+async def _awaited(promise: Any) -> Any:
     """Awaits a promise. Raises the library's error as the error class of the same name in this package."""
     from pyodide.ffi import JsException
 

@@ -31,12 +31,12 @@ def take_branches(graph: ir.Graph, taken: Mapping[ir.Node, ir.Graph]) -> bool:
             graph.register_initializer(value)
         graph.insert_before(node, inner)
         for old, new in zip(list(node.outputs), results, strict=True):
-            _instead(graph, node, old, new)
+            _replace_output(graph, node, old, new)
         graph.remove(node, safe=True)
     return bool(found)
 
 
-def _instead(graph: ir.Graph, node: ir.Node, old: ir.Value, new: ir.Value) -> None:
+def _replace_output(graph: ir.Graph, node: ir.Node, old: ir.Value, new: ir.Value) -> None:
     """Replaces `old`, an output of `node`, by `new` for all readers."""
     if old.is_graph_output():
         copy = ir.node("Identity", [new])

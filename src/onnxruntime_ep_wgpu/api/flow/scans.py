@@ -46,7 +46,7 @@ def _rewritten(graph: ir.Graph, node: ir.Node, known: Mapping[str, ValueInfo]) -
     shape = before.add("Shape", [node.inputs[states]])
     count = before.add("Gather", [shape, before.number(axes[0])])
     round_ = ir.Value(name=f"{count.name}.round", type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape(()))
-    goes_on = ir.Value(name=f"{count.name}.more", type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape(()))
+    condition = ir.Value(name=f"{count.name}.more", type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape(()))
     inside = _Nodes(body, body[0] if len(body) else None)
     slices = list(body.inputs)[states:]
     for k, old in enumerate(slices):
@@ -58,16 +58,16 @@ def _rewritten(graph: ir.Graph, node: ir.Node, known: Mapping[str, ValueInfo]) -
         name, old.name = old.name, f"{old.name}.slice"
         new.name, new.type, new.shape = name, old.type, old.shape
         old.replace_all_uses_with(new, replace_graph_outputs=True)
-    again = inside.add("Identity", [goes_on])
+    condition_out = inside.add("Identity", [condition])
     kept, made = list(body.inputs)[:states], list(body.outputs)
     body.inputs.clear()
-    body.inputs.extend([round_, goes_on, *kept])
+    body.inputs.extend([round_, condition, *kept])
     body.outputs.clear()
-    body.outputs.extend([again, *made])
+    body.outputs.extend([condition_out, *made])
     loop = ir.node("Loop", [count, None, *list(node.inputs)[:states]], {"body": body}, num_outputs=len(node.outputs))
     loop.name = node.name
     graph.insert_before(node, loop)
-    behind = _Nodes(graph, node)
+    after = _Nodes(graph, node)
     for k, old in enumerate(list(node.outputs)):
         new = loop.outputs[k]
         new.name, place_of = f"{old.name}.loop", k - states
@@ -76,12 +76,12 @@ def _rewritten(graph: ir.Graph, node: ir.Node, known: Mapping[str, ValueInfo]) -
             new.name, new.type, new.shape = name, old.type, old.shape
         else:
             if reversed_[place_of]:
-                bounds = [behind.numbers(it) for it in (-1, -(1 << 63), 0, -1)]
-                new = behind.add("Slice", [new, *bounds])
+                bounds = [after.numbers(it) for it in (-1, -(1 << 63), 0, -1)]
+                new = after.add("Slice", [new, *bounds])
             rank = ranks[place_of]
             if to[place_of] and rank is not None:
                 axis = to[place_of] % (rank + 1)
-                new = behind.add("Transpose", [new], perm=[*range(1, axis + 1), 0, *range(axis + 1, rank + 1)])
+                new = after.add("Transpose", [new], perm=[*range(1, axis + 1), 0, *range(axis + 1, rank + 1)])
             name, old.name = old.name, f"{old.name}.scan"
             new.name, new.type, new.shape = name, old.type, old.shape
         old.replace_all_uses_with(new, replace_graph_outputs=True)

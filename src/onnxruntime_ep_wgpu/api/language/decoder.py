@@ -56,7 +56,7 @@ class Decoder:
                 f"{path} is no decoder with caches: it {problem if self.caches else 'has no past_key_values'}"
             )
         if head_size is not None:
-            _give_size(structure.graph, self.caches, head_size)
+            _set_head_size(structure.graph, self.caches, head_size)
         for name in self.caches:
             extents = [it.dim_value or it.dim_param or "?" for it in self.inputs[name].shape.dim]
             if len(extents) != 4 or not all(isinstance(it, int) for it in extents[1::2]):
@@ -92,7 +92,7 @@ class Decoder:
         return POSITIONS in self.inputs
 
 
-def _give_size(graph: onnx.GraphProto, caches: Mapping[str, str], size: int) -> None:
+def _set_head_size(graph: onnx.GraphProto, caches: Mapping[str, str], size: int) -> None:
     """Sets the elements of a key or value where the caches' shapes have a name for it, as from onnxruntime-genai's builder.
 
     Quantised caches are not changed, as a byte may contain two elements."""

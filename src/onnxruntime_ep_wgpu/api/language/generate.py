@@ -163,7 +163,7 @@ class LanguageModel:
                 done[row] = bool(stopped) and stopped[row]()
             if last or False not in done:
                 return
-            picking = picker.go_on(picked)
+            picking = picker.continue_with(picked)
 
     def sampler(self, settings: Sampling) -> Any:
         """Returns the session that picks ids with these settings."""
@@ -209,7 +209,7 @@ class Chat:
             else:
                 self.messages.pop()  # there was no answer
 
-    def _tokens(self, ids: Sequence[int], **how: Any) -> Iterator[tuple[int, int]]:
+    def _tokens(self, ids: Sequence[int], **kwargs: Any) -> Iterator[tuple[int, int]]:
         (cached,) = self._state.ids
         common = _common(cached, ids[:-1])
         if self.model.decoder.in_place:
@@ -218,7 +218,7 @@ class Chat:
             self._state, common = State(self.model.decoder, 1), 0
         self.reused = common
         try:
-            yield from self.model.tokens([ids[common:]], state=self._state, **how)
+            yield from self.model.tokens([ids[common:]], state=self._state, **kwargs)
         except DeviceLostError:
             # The caches' content is lost: the next turn runs all of its ids.
             self._state = State(self.model.decoder, 1)
@@ -229,8 +229,8 @@ def _common(a: Sequence[int], b: Sequence[int]) -> int:
     return next((k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def generate(folder: str | Path, prompts: str | Sequence[str], **how: Any) -> list[str]:
+def generate(folder: str | Path, prompts: str | Sequence[str], **kwargs: Any) -> list[str]:
     """Returns the answers of the model in a folder to one prompt or several; see `LanguageModel.generate`.
 
     Create a `LanguageModel` to use a model more than once."""
-    return LanguageModel(folder).generate(prompts, **how)
+    return LanguageModel(folder).generate(prompts, **kwargs)

@@ -42,11 +42,11 @@ def reaches_scores(model: onnx.ModelProto, mask: str, keys: Iterable[str]) -> bo
     for node in model.graph.node:
         for name in set(names_read(node)):
             readers[name].append(node)
-    masked = _given_on(mask, readers)
+    masked = _reached_from(mask, readers)
     return all(_are_masked(key, readers, masked) for key in keys)
 
 
-def _given_on(mask: str, readers: Mapping[str, list[onnx.NodeProto]]) -> set[str]:
+def _reached_from(mask: str, readers: Mapping[str, list[onnx.NodeProto]]) -> set[str]:
     """Returns the names of values that contain the mask's values."""
     found, new = {mask}, [mask]
     while new:

@@ -16,7 +16,7 @@ import onnxruntime as ort
 from ...options.types import ProviderOptions
 from ...records import dataclass
 from ..devices import devices
-from ..sessions import RaisingWhatHappened
+from ..sessions import RaisingProviderErrors
 
 if TYPE_CHECKING:
     from ...plugin.chained import ChainedRuns, PastRuns
@@ -32,12 +32,12 @@ class AdapterMemory:
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
         """Allocates an uninitialised tensor."""
-        with RaisingWhatHappened() as watch, watch.lasts:
+        with RaisingProviderErrors() as watch, watch.lasts:
             return ort.OrtValue.ortvalue_from_shape_and_type(list(shape), dtype, DEVICE, self.number)
 
     def put(self, array: np.ndarray[Any, Any]) -> Any:
         """Allocates a tensor with the content of the array."""
-        with RaisingWhatHappened() as watch, watch.lasts:
+        with RaisingProviderErrors() as watch, watch.lasts:
             return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), DEVICE, self.number)
 
     def write(self, value: Any, array: np.ndarray[Any, Any]) -> None:
@@ -49,7 +49,7 @@ class AdapterMemory:
 
     def read(self, value: Any) -> np.ndarray[Any, Any]:
         """Waits for all submitted work, and returns the content of a tensor."""
-        with RaisingWhatHappened() as watch, watch.lasts:
+        with RaisingProviderErrors() as watch, watch.lasts:
             found: np.ndarray[Any, Any] = value.numpy()
             return found
 

@@ -41,13 +41,13 @@ def session_of(model: onnx.ModelProto, path: Path, options: ProviderOptions) -> 
     """Returns a session of a changed model that was read from `path`. Removes large embedded weights from the model."""
     folder = follow_links(model, path)
     if not any(it.data_location == onnx.TensorProto.EXTERNAL for it in model.graph.initializer):
-        _leave_in_file(model, folder / path.resolve().name)
+        _make_external(model, folder / path.resolve().name)
     settings = ort.SessionOptions()
     settings.add_session_config_entry(_FOLDER, str(folder.absolute()))
     return session(model.SerializeToString(), sess_options=settings, **options)
 
 
-def _leave_in_file(model: onnx.ModelProto, path: Path) -> None:
+def _make_external(model: onnx.ModelProto, path: Path) -> None:
     """Turns embedded weights into references to their place in the model's file."""
     file = ModelFile(path)
     for tensor in model.graph.initializer:

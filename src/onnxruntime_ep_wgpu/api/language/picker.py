@@ -96,13 +96,13 @@ class Picker:
         steps.bound.run()
         self._logits = steps.logits
 
-    def go_on(self, picked: Sequence[int]) -> Picking:
+    def continue_with(self, picked: Sequence[int]) -> Picking:
         """Continues the text with these ids, the last ones, and samples the next."""
         picking, logits = self._picking, self._logits
         self._picking = self._logits = None
         if picking is None and logits is None:
             return self.pick(self._state.step(picked, self.ids, self.positions, self.mask))
-        self._state.took(picked)
+        self._state.accept(picked)
         return picking or self.pick(logits)
 
     def _draw(self) -> None:

@@ -97,7 +97,7 @@ class State:
         """The ids of the caches' valid rows."""
         return [ids[:used] for ids, used in zip(self._ids, self.used, strict=True)]
 
-    def _begin(self, new: Sequence[Sequence[int]]) -> None:
+    def _record_ids(self, new: Sequence[Sequence[int]]) -> None:
         """Records the ids of the next run."""
         for ids, used, more in zip(self._ids, self.used, new, strict=True):
             del ids[used:]
@@ -116,7 +116,7 @@ class State:
         at the end for caches in place, and at the beginning for others. Raises InputError and LimitError.
         """
         longest = self._check(ids)
-        self._begin(ids)
+        self._record_ids(ids)
         lengths = np.array([len(it) for it in ids])
         if (lengths == longest).all():
             return self._chunks(np.array(ids, np.int64), chunk)
@@ -158,13 +158,13 @@ class State:
             used = f"with {self._kept.most} in the caches, " if self.used.any() else ""
             raise LimitError(
                 f"{used}{longest} ids of the prompt are more than the {self.decoder.rows} that the caches have room for:"
-                f" {self._way_out()}"
+                f" {self._remedy()}"
             )
         if len({len(it) for it in ids}) > 1 and self.used.any():
             raise InputError("prompts of different lengths must be the first of their sequences")
         return longest
 
-    def _way_out(self) -> str:
+    def _remedy(self) -> str:
         rows, most = self.decoder.rows, self.decoder.context
         larger = f"pass a max_length of up to {most}, or a shorter prompt"
         return larger if rows < most else "pass a shorter prompt, the model was made for no more"
@@ -218,12 +218,12 @@ class State:
         """
         used = self._kept.most
         if used >= self.decoder.rows:
-            raise LimitError(f"the caches have room for {self.decoder.rows} ids: {self._way_out()}")
+            raise LimitError(f"the caches have room for {self.decoder.rows} ids: {self._remedy()}")
         logits = self.ahead(ids, positions, mask)
         if logits is not None:
-            self.took(tokens)
+            self.accept(tokens)
             return logits
-        self._begin([[it] for it in tokens])
+        self._record_ids([[it] for it in tokens])
         self._steps = None
         return self.run(ids, mask, positions, self.used + 1, self._room(used + 1))
 
@@ -240,18 +240,18 @@ class State:
     def ahead(self, ids: Any, positions: Any, mask: Any) -> Any:
         """Runs a step before its ids are known, and returns its logits as `step` does; None if the caches have no room.
 
-        Its rows become valid only when `took` is called."""
+        Its rows become valid only when `accept` is called."""
         steps = self.next_step(ids, positions, mask)
         if steps is None:
             return None
         steps.bound.run()
         return steps.logits
 
-    def took(self, tokens: Sequence[int]) -> None:
+    def accept(self, tokens: Sequence[int]) -> None:
         """Accepts the step that `ahead` ran, with these ids."""
         kept, steps = self._kept, self._steps
         assert steps is not None
-        self._begin([(it,) for it in tokens])
+        self._record_ids([(it,) for it in tokens])
         turn = (steps.turn + 1) % len(steps.every)
         self._kept = _Kept(steps.caches[turn], kept.rows, kept.used + 1, kept.most + 1)
         steps.turn = (

@@ -33,7 +33,7 @@ _SHOWN = 1000  # limit of a template's message in characters
 # Filters for HTML and debugging, which no conversation needs. Their time grows faster than their input.
 LEFT_OUT = ("pprint", "striptags", "urlize", "wordwrap", "xmlattr")
 # Names that no template can spell.
-_STEPS, _LOOK, _JOIN = "steps of a body", "look at a value", "join texts"
+_STEPS, _MEASURE, _JOIN = "steps of a body", "look at a value", "join texts"
 
 
 def render(template: Template, messages: Sequence[Mapping[str, str]], tokens: Mapping[str, str]) -> str:
@@ -63,20 +63,20 @@ class _Environment(ImmutableSandboxedEnvironment):
     def __init__(self, budget: Budget) -> None:
         super().__init__(
             trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=[loopcontrols, _Generation],
-            loader=_NoOthers(), finalize=_finalize,
+            loader=_NoLoader(), finalize=_finalize,
         )  # fmt: skip
         self.budget = budget
         del self.globals["lipsum"]
-        self.globals |= {"namespace": _Namespace, "raise_exception": _refuse, "strftime_now": _strftime_now}
+        self.globals |= {"namespace": _Namespace, "raise_exception": _raise_exception, "strftime_now": _strftime_now}
         filters: dict[str, Any] = {name: it for name, it in self.filters.items() if name not in LEFT_OUT}
         tests: dict[str, Any] = self.tests
-        self.filters = {name: self._within(name, it) for name, it in filters.items()}
-        self.tests = {name: self._within(name, it) for name, it in tests.items()}
-        self.filters |= {"tojson": self._to_json, _STEPS: self._steps, _LOOK: self._looked, _JOIN: self._joined}
+        self.filters = {name: self._with_budget(name, it) for name, it in filters.items()}
+        self.tests = {name: self._with_budget(name, it) for name, it in tests.items()}
+        self.filters |= {"tojson": self._to_json, _STEPS: self._steps, _MEASURE: self._measured, _JOIN: self._joined}
 
     def bounded(self, source: str) -> Any:
         """Compiles a template with the budget built in."""
-        tree = _Within().visit(self.parse(source))
+        tree = _BudgetInserter().visit(self.parse(source))
         tree.set_environment(self)
         return self.from_string(tree)
 
@@ -84,7 +84,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         self.budget.binary(operator, left, right)
-        return self._looked(super().call_binop(context, operator, left, right))
+        return self._measured(super().call_binop(context, operator, left, right))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Measures arguments of methods of Python's own types before the call. Macros and loops count their own steps."""
@@ -93,7 +93,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         if isinstance(owner, str | bytes | int | float | list | tuple | dict):
             args = _counted_once(__obj.__name__, args)
             __self.budget.call(__obj.__name__, (owner, *args, *kwargs.values()))
-        return __self._looked(super().call(__context, __obj, *args, **kwargs))
+        return __self._measured(super().call(__context, __obj, *args, **kwargs))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         wrapped = super().wrap_str_format(value)
@@ -101,7 +101,7 @@ class _Environment(ImmutableSandboxedEnvironment):
             wrapped.__self__ = value.__self__  # type: ignore[attr-defined]
         return wrapped
 
-    def _within(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _with_budget(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wraps a filter or a test so that its arguments and its result are measured."""
         passed = hasattr(function, "jinja_pass_arg")  # jinja2 then passes a context or environment first
 
@@ -110,11 +110,11 @@ class _Environment(ImmutableSandboxedEnvironment):
             first, values = args[:passed], args[passed:]
             values = _counted_once(name, values)
             self.budget.call(name, (*values, *kwargs.values()))
-            return self._looked(function(*first, *values, **kwargs))
+            return self._measured(function(*first, *values, **kwargs))
 
         return bounded
 
-    def _looked(self, value: Any) -> Any:
+    def _measured(self, value: Any) -> Any:
         """Measures a value and returns it. An iterator is wrapped to count its elements."""
         if isinstance(value, Iterator) and not hasattr(value, "__len__"):
             return self._counted(value)
@@ -154,20 +154,20 @@ class _Environment(ImmutableSandboxedEnvironment):
         return "".join(parts)
 
 
-class _Within(NodeTransformer):
+class _BudgetInserter(NodeTransformer):
     """Inserts the budget's checks into a template's syntax tree."""
 
-    def _whole(self, node: Any) -> Any:
+    def _measured_node(self, node: Any) -> Any:
         """Wraps a node so that its value is measured."""
-        return _filter(_LOOK, self.generic_visit(node))
+        return _filter(_MEASURE, self.generic_visit(node))
 
-    visit_List = visit_Dict = _whole
+    visit_List = visit_Dict = _measured_node
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:
-        return self._whole(node) if node.ctx == "load" else self.generic_visit(node)
+        return self._measured_node(node) if node.ctx == "load" else self.generic_visit(node)
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
-        return self._whole(node) if isinstance(node.arg, nodes.Slice) else self.generic_visit(node)
+        return self._measured_node(node) if isinstance(node.arg, nodes.Slice) else self.generic_visit(node)
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
@@ -175,9 +175,9 @@ class _Within(NodeTransformer):
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
         self.generic_visit(node)
-        node.expr = _filter(_LOOK, node.expr)
+        node.expr = _filter(_MEASURE, node.expr)
         for operand in node.ops:
-            operand.expr = _filter(_LOOK, operand.expr)
+            operand.expr = _filter(_MEASURE, operand.expr)
         return node
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
@@ -222,7 +222,7 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-class _NoOthers(BaseLoader):
+class _NoLoader(BaseLoader):
     def get_source(self, environment: Environment, template: str) -> NoReturn:
         raise TemplateNotFound(template, f"it asks for another template, {cut(template)}: a chat template is one file")
 
@@ -252,7 +252,7 @@ def _strftime_now(form: str) -> str:
     return datetime.now().strftime(form)
 
 
-def _refuse(message: object = "") -> NoReturn:
+def _raise_exception(message: object = "") -> NoReturn:
     raise ModelError(f"the chat template refuses the conversation: {str(message)[:_SHOWN]}")
 
 

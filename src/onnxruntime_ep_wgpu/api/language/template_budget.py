@@ -134,15 +134,15 @@ def _formatted(text: str | bytes, values: Sequence[Any]) -> int:
     places = _PLACES.findall(_text(text))
     named = sum(int(it) for place in places for it in re.findall(r"\d{1,10}", place))
     given = any("*" in place for place in places) or _NESTED.search(_text(text)) is not None
-    return len(text) + named + len(places) * (_whole(values, given) if places else 0)
+    return len(text) + named + len(places) * (_total_length(values, given) if places else 0)
 
 
-def _whole(value: Any, widths: bool) -> int:
+def _total_length(value: Any, widths: bool) -> int:
     """Returns the total length of all texts in a value. With `widths`, integers count their value, as they may be widths."""
     if isinstance(value, Mapping):
         value = [*value.values()]
     if isinstance(value, list | tuple):
-        return sum(_whole(it, widths) for it in value)
+        return sum(_total_length(it, widths) for it in value)
     return len(value) if isinstance(value, _TEXTS) else abs(value) if isinstance(value, int) and widths else _ELEMENT
 
 
@@ -181,7 +181,7 @@ _GROWS: dict[str, Callable[[Sequence[Any]], int]] = {
     "indent": lambda values: _multiplied([_text(values[0]).splitlines(), *values[1:]]),
     "replace": _replaced,
     "round": lambda values: _number(values) ** 2,
-    "translate": lambda values: _length(values[0]) * _whole(list(values[1:]), False),
+    "translate": lambda values: _length(values[0]) * _total_length(list(values[1:]), False),
     "sum": lambda values: _length(values[0]) ** 2 if any(isinstance(it, list | tuple) for it in values[1:]) else 0,
 }
 """Bounds of results, in characters, for functions with results that may be longer than all arguments together."""

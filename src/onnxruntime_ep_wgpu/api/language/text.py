@@ -26,15 +26,15 @@ class Tokenizer:
             raise ModelError(f"text needs the package tokenizers (pip install tokenizers): {error}") from error
         self._folder, self._path = folder, folder.tokenizer
         wrong = "is no tokenizer that the package tokenizers can read"
-        self._tokenizer: Any = self._asked(wrong, lambda: Tokenizer.from_file(str(self._path)))
+        self._tokenizer: Any = self._call(wrong, lambda: Tokenizer.from_file(str(self._path)))
         # Settings for training: a file may request padding to a length that no memory holds, or silent truncation.
-        self._asked(wrong, self._tokenizer.no_padding)
-        self._asked(wrong, self._tokenizer.no_truncation)
+        self._call(wrong, self._tokenizer.no_padding)
+        self._call(wrong, self._tokenizer.no_truncation)
 
-    def _asked(self, problem: str, ask: Callable[[], T]) -> T:
-        """Returns the result of `ask`. The package raises plain Exception and, if its Rust code panics, a BaseException."""
+    def _call(self, problem: str, function: Callable[[], T]) -> T:
+        """Returns the result of `function`. The package raises plain Exception and, if its Rust code panics, a BaseException."""
         try:
-            return ask()
+            return function()
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
@@ -47,7 +47,7 @@ class Tokenizer:
         except UnicodeEncodeError as error:
             raise InputError(f"the text has half of a character, {text[error.start]!r}, at {error.start}") from error
         problem = f"has no ids for the text {cut(text)}"
-        found: list[int] = self._asked(problem, lambda: self._tokenizer.encode(text, add_special_tokens=special).ids)
+        found: list[int] = self._call(problem, lambda: self._tokenizer.encode(text, add_special_tokens=special).ids)
         return found
 
     def ids_of_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
@@ -66,7 +66,7 @@ class Tokenizer:
         return self.ids(text, special=False)
 
     def text(self, ids: Sequence[int]) -> str:
-        found: str = self._asked(
+        found: str = self._call(
             "has no text for the ids", lambda: self._tokenizer.decode(list(ids), skip_special_tokens=True)
         )
         return found
@@ -101,12 +101,12 @@ class Stream:
         if found:
             until, self.stopped = min(found), True
         elif not last:
-            until = min(until, len(text.rstrip(_UNFINISHED)), *(self._held(text, stop) for stop in self._stops))
+            until = min(until, len(text.rstrip(_UNFINISHED)), *(self._partial_stop(text, stop) for stop in self._stops))
         piece, self._given = text[self._given : max(until, self._given)], max(until, self._given)
         return piece
 
     @staticmethod
-    def _held(text: str, stop: str) -> int:
+    def _partial_stop(text: str, stop: str) -> int:
         """Returns the index where a possible stop string begins at the end of the text."""
         longest = min(len(stop) - 1, len(text))
         return len(text) - next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)

@@ -26,8 +26,8 @@ def model_of_one(
     given: Sequence[ShownValue],
     results: Sequence[ShownValue],
 ) -> bytes:
-    """The model. `says` is what a session says of its own (`meta` of `says_of`); the node is called `name` and has these `inputs`
-    and `outputs`; `given` and `results` are those of the model."""
+    """The model. `says` is what a session says of its own (`meta` of `description_of`); the node is called `name` and has these
+    `inputs` and `outputs`; `given` and `results` are those of the model."""
     source = _text(1, "source") + _text(4, VENDOR) + _number(20, _STRING_ATTRIBUTE)
     node = b"".join([*(_text(1, it) for it in inputs), *(_text(2, it) for it in outputs)])
     node += _text(3, name) + _text(4, OPERATOR) + _text(7, DOMAIN) + _field(5, source)
