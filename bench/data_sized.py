@@ -40,8 +40,10 @@ def cases(part: float) -> Iterator[tuple[str, Any, dict[str, np.ndarray]]]:
     yield f"Compress {flat.shape}", *_built("Compress", [flat, rng.random(flat.size) < 0.3], [np.int64], axis=0)
 
 
-def _built(op: str, arrays: list[np.ndarray], outputs: list[Any], **how: Any) -> tuple[Any, dict[str, np.ndarray]]:
-    return model(op, arrays, outputs=outputs, **how), {f"x{k}": it for k, it in enumerate(arrays)}
+def _built(
+    op: str, arrays: list[np.ndarray], outputs: list[Any], **attributes: Any
+) -> tuple[Any, dict[str, np.ndarray]]:
+    return model(op, arrays, outputs=outputs, **attributes), {f"x{k}": it for k, it in enumerate(arrays)}
 
 
 def milliseconds(run: Callable[[], object]) -> float:

@@ -50,8 +50,8 @@ class Network:
         below, above = channels
         scale = F((1 if plain else 1.5) / (below * size * size) ** 0.5)
         weight = self._rng.standard_normal((above, below, size, size)).astype(F) * scale
-        how = {"kernel_shape": [size] * 2, "strides": [stride] * 2, "pads": [size // 2] * 4}
-        y = self.add("Conv", [x, self.constant(weight), self.constant(np.zeros(above, F))], **how)
+        attributes = {"kernel_shape": [size] * 2, "strides": [stride] * 2, "pads": [size // 2] * 4}
+        y = self.add("Conv", [x, self.constant(weight), self.constant(np.zeros(above, F))], **attributes)
         return y if plain else self.add("Mul", [y, self.add("Sigmoid", [y])])
 
     def block(self, x: str, channels: tuple[int, int], depth: int, residual: bool = True) -> str:

@@ -69,7 +69,7 @@ def submits(device: Device) -> dict[str, str]:
     compiled, encoding.native = encoding.native, None
     result["with the Python loop"] = median_us(lambda: device.submit(dispatches), device.wait)
     encoding.native = compiled
-    return {f"submit {len(dispatches)} dispatches {how}": f"{us:.0f} us" for how, us in result.items()}
+    return {f"submit {len(dispatches)} dispatches {way}": f"{us:.0f} us" for way, us in result.items()}
 
 
 def transfers(device: Device) -> dict[str, str]:

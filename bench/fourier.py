@@ -40,9 +40,9 @@ def main() -> None:
         ("DFT one-sided", 1, "DFT", {"axis": 1, "onesided": 1}),
         ("Neg complex", 2, "Neg", {}),
     ]
-    for name, parts, op, how in cases:
+    for name, parts, op, attributes in cases:
         x = rng.standard_normal((args.rows, args.length, parts)).astype(F)
-        model = make_model([helper.make_node(op, ["x"], ["y"], **how)], {"x": (F, list(x.shape))}, opset=17)
+        model = make_model([helper.make_node(op, ["x"], ["y"], **attributes)], {"x": (F, list(x.shape))}, opset=17)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             onnx.save(model, path)
@@ -55,7 +55,7 @@ def main() -> None:
             except gpu_time.NoTimestampsError:
                 on_gpu = f"{'-':>9} {'-':>9}"
             taken = [milliseconds(partial(it.run, None, feeds)) for it in (ours, theirs)]
-        want = _expected(x, op, "onesided" in how)
+        want = _expected(x, op, "onesided" in attributes)
         error = np.abs(found[..., 0] + 1j * found[..., 1] - want).max() / np.abs(want).max()
         print(f"{f'{name} {args.rows} x {args.length}':28} {on_gpu} {taken[0]:9.2f} {taken[1]:9.2f} {error:9.1e}")
 

@@ -143,9 +143,9 @@ def main() -> None:
                 ways += [("bare", "bare", "", own), ("first", "first", "", own)]
                 if given.other:
                     ways += [("other kept", "kept", other, given.other), ("other first", "first", "", given.other)]
-                for way, how, cache, source in ways:
+                for way, mode, cache, source in ways:
                     empty = os.path.join(folder, "empty")
-                    rows.setdefault(way, []).append(once(path, cache or empty, source, how))
+                    rows.setdefault(way, []).append(once(path, cache or empty, source, mode))
                     shutil.rmtree(empty, ignore_errors=True)
         middle = {
             way: {key: statistics.median(it[key] for it in found) for key in found[0]} for way, found in rows.items()

@@ -58,9 +58,9 @@ class Product:
 
     def model(self, weights: dict[str, np.ndarray]) -> onnx.ModelProto:
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype))
-        how = {"K": self.k, "N": self.n, "bits": self.bits, "block_size": self.block}
+        attributes = {"K": self.k, "N": self.n, "bits": self.bits, "block_size": self.block}
         graph = helper.make_graph(
-            [helper.make_node("MatMulNBits", ["a", *weights], ["y"], domain=MICROSOFT, **how)],
+            [helper.make_node("MatMulNBits", ["a", *weights], ["y"], domain=MICROSOFT, **attributes)],
             "quantised",
             [helper.make_tensor_value_info("a", kind, [self.rows, self.k])],
             [helper.make_tensor_value_info("y", kind, [self.rows, self.n])],

@@ -58,9 +58,9 @@ class Decoder:
         values = self.chance.standard_normal(shape) / math.sqrt(shape[0])
         return self.constant(f"w{len(self.weights)}", values.astype(np.float32))
 
-    def make(self, operator: str, *read: str, made: str = "", **how: Any) -> str:
+    def make(self, operator: str, *read: str, made: str = "", **attributes: Any) -> str:
         made = made or f"v{len(self.nodes)}"
-        self.nodes.append(node(operator, list(read), [made], **how))
+        self.nodes.append(node(operator, list(read), [made], **attributes))
         return made
 
     def layer(self, number: int, x: str, hidden: int) -> str:

@@ -55,8 +55,8 @@ def scatters(rng: np.random.Generator, most: int) -> Iterator[Case]:
             elements = op == "ScatterElements"
             graph = [helper.make_node("Unsqueeze", ["to", "one"], ["k"]), helper.make_node("Shape", ["u"], ["s"]),
                      helper.make_node("Expand", ["k", "s"], ["i"])]  # fmt: skip
-            how = {"reduction": "add"} | ({"axis": 0} if elements else {})
-            last = helper.make_node(op, ["x", "i" if elements else "k", "u"], ["y"], **how)
+            attributes = {"reduction": "add"} | ({"axis": 0} if elements else {})
+            last = helper.make_node(op, ["x", "i" if elements else "k", "u"], ["y"], **attributes)
             graph = [*(graph if elements else graph[:1]), last]
             inputs = {"x": (F, ["n", 16]), "to": (I, ["m"]), "u": (F, ["m", 16])}
             given = {

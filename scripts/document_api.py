@@ -102,15 +102,15 @@ def _errors() -> Iterator[str]:
 
 def document() -> str:
     """Returns the whole file. Raises ValueError if SECTIONS and the public names differ."""
-    parts, said = [HEAD], list(_errors())
+    parts, listed = [HEAD], list(_errors())
     named = {name for names in SECTIONS.values() for name in names.split()}
-    errors = {line.split("`")[1] for line in said}
+    errors = {line.split("`")[1] for line in listed}
     interface = {*webgpu_ep.__all__, *(f"scale.{name}" for name in scale.__all__)}
     if named | errors != interface:
         raise ValueError(f"SECTIONS and the interface differ in {sorted((named | errors) ^ interface)}")
     for title, names in SECTIONS.items():
         parts += [f"## {title}\n", *map(_entry, names.split())]
-    return "\n".join([*parts, *said]) + "\n"
+    return "\n".join([*parts, *listed]) + "\n"
 
 
 if __name__ == "__main__":

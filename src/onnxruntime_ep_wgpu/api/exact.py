@@ -174,7 +174,7 @@ def _in_doubles(node: Any) -> Any:
 
 
 def _operators() -> list[Any]:
-    """Returns replacements for operators that ONNX's reference calculates in single precision or too slowly."""
+    """Returns replacements for operators that ONNX's reference calculates in single precision, or one output at a time."""
     from onnx.reference.op_run import OpRun
 
     class Erf(OpRun):  # type: ignore[misc,unused-ignore]

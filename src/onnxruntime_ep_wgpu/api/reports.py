@@ -59,6 +59,7 @@ class Report:
     """The placement of a session's nodes; prints as a table.
 
     - `device`: the adapter's name.
+    - `nodes`: the provider, the kernels and the reason of each node.
     - `library`: the WebGPU library, its version, and the reason for its choice.
     - `values`: the groups that read elements of their inputs on the host.
     - `caches`: counters of the device's buffer caches by kind, for all sessions on that device.

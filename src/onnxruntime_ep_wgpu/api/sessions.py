@@ -225,7 +225,7 @@ def _from_compiled_model(
     refused = provider.state is None or provider.refusal is not None
     if refused or description_of(made) != kept.says or not kept.is_current():
         raise WgpuEpError(f"the compiled model that is kept of {kept.path} is not the same")
-    made._model_path, made._model_bytes = kept.path, None  # pickling re-creates the session from these
+    made._model_path, made._model_bytes = kept.path, None  # ONNX Runtime re-creates the session from these
     remember(made, provider.state)
     return made
 

@@ -203,7 +203,7 @@ def _compiled(source: Path, model: ir.Model, *targets: Target) -> list[Program] 
     graph, name = model.graph, model.graph.name or source.stem
     found = attempt(graph, model.opset_imports, targets[0])
     if found.lowered is not None:
-        # `attempt` drops unused inputs and outputs without a producer. A whole model may have them, so it is lowered again.
+        # A graph from `attempt` has neither unused inputs nor outputs without a producer. A model may have them: lower it again.
         whole = all(it.uses() and it.const_value is None for it in graph.inputs) and all(
             it.producer() is not None for it in graph.outputs
         )
@@ -318,7 +318,7 @@ def _large(target: Target) -> Target:
 
 
 def _discrete(target: Target) -> Target:
-    """Returns the Target for a discrete GPU. Those have subgroups, which adapters with larger workgroups may lack."""
+    """Returns the Target for a discrete GPU. Those have subgroups and more that adapters with larger workgroups may lack."""
     return replace(target, name=f"{target.name}-discrete", features=target.features | {DISCRETE}, discrete=True)
 
 

@@ -35,7 +35,7 @@ POOLS = ("texts", "expressions", "columns")
 TABLES = ("values", "kernels", "dispatches", "weights")
 # Columns with lists of expressions over dims, which many rows share.
 EXPRESSIONS = ("shape", "elements", "uniforms", "guards", "workgroups")
-# Columns that browsers do not read: infinity flags of kernels, work for profiles, properties of weights.
+# Columns that browsers do not read: infinity flags of kernels, work for profiles, and types and shapes that values have too.
 _UNREAD = {"kernels": ("makes_infinity",), "dispatches": ("flops", "traffic"), "weights": ("dtype", "shape")}
 
 
