@@ -47,19 +47,21 @@ fn kernel(w: u32, lane: u32) {
   let row = w;
   var bound = nothing();
 #if BOUNDED
-  var mine = nothing();
-  for (var i = lane; i < $columns; i += $WG) {
-    let key = key_of(x_at(row, i));
-    if (larger(key, mine)) { mine = key; }
-  }
-  var rest = $K;
-  for (var step = 0u; step < $DIGITS; step++) {
-    let shift = 8u * ($DIGITS - 1u - step);
-    clear_counts(lane);
-    if (begins_alike(mine, bound, shift + 8u)) { atomicAdd(&counts[digit(mine, shift)], 1u); }
-    let last = last_digit(rest, lane);
-    bound = extended(bound, last.x, shift);
-    rest = last.y;
+  if ($columns >= 4u * $WG) { // a shorter row has too few keys for each invocation
+    var mine = nothing();
+    for (var i = lane; i < $columns; i += $WG) {
+      let key = key_of(x_at(row, i));
+      if (larger(key, mine)) { mine = key; }
+    }
+    var rest = $K;
+    for (var step = 0u; step < $DIGITS; step++) {
+      let shift = 8u * ($DIGITS - 1u - step);
+      clear_counts(lane);
+      if (begins_alike(mine, bound, shift + 8u)) { atomicAdd(&counts[digit(mine, shift)], 1u); }
+      let last = last_digit(rest, lane);
+      bound = extended(bound, last.x, shift);
+      rest = last.y;
+    }
   }
 #end
   var limit = nothing();
