@@ -92,7 +92,7 @@ def _lower_product(b: Builder, it: _Product) -> Operand:
 
 
 def _in_halves(b: Builder, it: _Product) -> Operand:
-    """The product of f32 as one of f16."""
+    """Returns the product of f32 operands, computed as a product of f16."""
     left = Halves(b, it.x, it.x_groups, terms_first=False, order="lfh")
     right, parts = right_halves(b, it.y, it.y_groups)
     batch, m = left.root.shape

@@ -1,14 +1,14 @@
 """Matrix products of f32 as products of f16, for adapters with matrix units that multiply f16 and accumulate in f32.
 
-Each operand is split into two halves: h, the number rounded to f16, and l, the rest, rounded to f16. Of the four products
-l l is below the precision of f32 and is left out. The other three are one product of f16: its terms are those of [l, h, h] on the
-left and [h, l, h] on the right. Small terms come first, because a sum of f32 loses less while it is small.
+Each operand is split into two f16 numbers: h, the number rounded to f16, and l, the remainder rounded to f16. Of the four
+products, l l is below the precision of f32 and is omitted. The other three are one f16 product: its terms are those of [l, h,
+h] on the left and [h, l, h] on the right. Small terms come first, because an f32 sum loses less precision while it is small.
 
-Before this, each row of the left operand and each column of the right one is scaled by a power of two. Its largest finite element
-lies between 2^13 and 2^15 then, so nothing overflows in f16. The error of a term is at most 2^-21 of the largest term of its sum
-(docs/numbers.md).
+Before the split, each row of the left operand and each column of the right one is scaled by a power of two. Its largest
+finite element is then between 2^13 and 2^15, so nothing overflows in f16. The error of a term is at most 2^-21 of the largest
+term of its sum (docs/numbers.md).
 
-Infinity and NaN are kept in h h alone, where they meet what they would meet in f32.
+Infinity and NaN are kept in h h alone, where they meet the same factors as in f32.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from ...tune import matrix_units
 from ..builder import Builder, Operand
 from .reduction import reduce_axes
 
-FEWEST = 64  # rows, columns and terms of a sum, below which splitting takes longer than units save
-_ALIGNED = 8  # terms: kernels load as many halves at a time
+FEWEST = 64  # rows, columns and terms of a sum; with fewer, splitting takes longer than the units save
+_ALIGNED = 8  # terms: kernels load this many f16 at a time
 
 Groups = tuple[int, int, int]
 
 
 def is_worth_splitting(b: Builder, x: Operand, y: Operand, sizes: tuple[Dim, ...]) -> bool:
-    """Returns whether a product (m, n, k) of x and y is calculated in halves: the option asks for it, the adapter has units for
-    it, and all sizes are known and large enough."""
+    """Whether a product (m, n, k) of x and y is split. The option must request it, the adapter must have units for it, and
+    all sizes must be known and large enough."""
     if not b.settings.f16_products or x.dtype is not DType.FLOAT32 or y.dtype is not DType.FLOAT32:
         return False
     if not matrix_units(b.target, DType.FLOAT16, DType.FLOAT16):
         return False
-    # Elements that a view repeats, as windows do, would be split as often.
+    # Elements that a view repeats, as windows do, would be split repeatedly.
     distinct = all(it.view.size == it.view.tensor.size for it in (x, y))
     return distinct and all(isinstance(it, int) and it >= FEWEST for it in sizes)
 
 
 class Halves:
-    """An operand of a product, split into halves.
+    """An operand of a product, split into its f16 parts.
 
-    `parts`, in f16, is (batch, rows, terms), or (batch, terms, rows) where `terms_first`. `root` (batch, rows) is the square root
-    of the factor that undoes the scaling.
+    `parts`, in f16, is (batch, rows, terms), or (batch, terms, rows) with `terms_first`. `root` (batch, rows) is the square
+    root of the factor that undoes the scaling.
     """
 
     def __init__(self, b: Builder, x: Operand, groups: Groups, *, terms_first: bool, order: str) -> None:
-        """`groups`: the numbers of axes of x that count as batch, rows and terms, or as batch, terms and rows.
+        """`groups`: the numbers of axes of x that are batch, rows and terms, or with `terms_first` batch, terms and rows.
 
         `order`: the parts along the terms: `l`, `h`, and `f`, which is h without infinity and NaN.
         """
@@ -89,9 +89,9 @@ class Halves:
 
 
 def unscaled(b: Builder, y: Operand, left: Operand, right: Operand) -> Operand:
-    """Returns the product y (batch, m, n) without the scales of its operands, whose roots are (batch, m) and (batch, n).
+    """Returns the product y (batch, m, n) without the scales of its operands. Their roots are (batch, m) and (batch, n).
 
-    It multiplies by each root twice: both scales together may exceed f32 where the result does not.
+    It multiplies by each root twice: both scales together may exceed f32 even if the result does not.
     """
     (batch, m), n = left.shape, right.shape[-1]
     roots = {"l": b.reshape(left, (batch, m, 1)), "r": b.reshape(right, (batch, 1, n))}
@@ -99,7 +99,7 @@ def unscaled(b: Builder, y: Operand, left: Operand, right: Operand) -> Operand:
 
 
 def right_halves(b: Builder, y: Operand, groups: Groups) -> tuple[Halves, Operand]:
-    """Returns the right operand, split, and its parts as (batch, terms, columns). Their order in memory is that of y."""
+    """Returns the right operand, split, and its parts as (batch, terms, columns). Their memory order is that of y."""
     batch, k, n = groups
     order = [*range(batch), *range(batch + k, batch + k + n), *range(batch, batch + k)]
     along_terms = Read(y.view.permute(order), (batch, n, k), reuse=True, vector=True)
