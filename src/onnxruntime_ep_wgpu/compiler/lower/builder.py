@@ -55,7 +55,7 @@ class Builder(Requirements):
     def __init__(self, target: Target, settings: CompileSettings = DEFAULT, limits: Limits | None = None) -> None:
         super().__init__(target, settings, limits or Limits())
         self.nodes: list[Node] = []
-        self._first_node = 0  # the number of nodes before the current ONNX node was lowered
+        self._first_node = 0  # the index of the first node of the current ONNX node
         self.weights = Weights(self)
         self.formats = MemoryFormats()
         self.dequantized: dict[View, Dequantized] = {}

@@ -57,7 +57,7 @@ class GraphInputs:
         tensor = Tensor(dtype, shape, Storage.INPUT, name)
         self._check_size(tensor, f"the input {name!r}")
         self.tensors.append(tensor)
-        # An extent of 0 beside one that the run decides is a size of 0, and no shape.
+        # All extents must be known: 0 times an unknown extent would pass the test of the size.
         known = [dim for dim in shape if isinstance(dim, int)]
         is_small = len(known) == len(shape) and math.prod(known) <= LARGEST_HOST_VALUE // 2
         elements = partial(self._elements, name, index, shape, _BITS.get(dtype) or dtype)

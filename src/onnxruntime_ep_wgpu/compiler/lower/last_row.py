@@ -150,10 +150,9 @@ class _Values:
         if _is_elementwise(node):
             places = tuple(k for k, it in enumerate(given) if it is not None and not self._are_constant([it]))
             others = [it for k, it in enumerate(given) if it is not None and k not in places]
-            exclusive = len(places) == 1 and all(self.rank(it) <= 1 for it in others)
-            known = exclusive or all(
-                self.rank(given[k]) >= 2 for k in places
-            )  # a single one has the rank of the result
+            single = len(places) == 1 and all(self.rank(it) <= 1 for it in others)
+            # A single input with rows has the rank of the result.
+            known = single or all(self.rank(given[k]) >= 2 for k in places)
             return places if known and all(map(self._has_one_row, others)) else ()
         if rows := _row_inputs(node):
             by_rows = self._are_constant(given[len(rows) :]) and _int_attribute(node, "axis", -1) in (-1, 2)

@@ -62,7 +62,7 @@ class Lowering:
         self.inputs = GraphInputs(self.builder, fixed or {})
         self._for_fixed_sizes = bool(fixed)
         self.constants: Mapping[ir.Value, ir.TensorProtocol] = {}  # of values that nodes produce, folded
-        # maps a constant to another one and the permutation that makes it from that
+        # a constant: another one, and the permutation of that which is equal
         self.tied: Mapping[ir.Value, tuple[ir.Value, Permuted]] = {}
         self.values: dict[ir.Value, Operand] = {}
         self.structures: dict[ir.Value, Structure] = {}  # of values that are no tensors

@@ -49,7 +49,7 @@ class VisibleKeys:
 
     * `starts`: a number, one per sequence (batch), or None if the queries are the last ones of each sequence.
     * `ends` (batch): the number of keys of each sequence. Without it, a sequence has all keys.
-    * `behind`: a sequence has only this many keys from its start on.
+    * `behind`: a sequence has only the keys below `starts` + `behind`.
 
     Tensors are i32.
     """

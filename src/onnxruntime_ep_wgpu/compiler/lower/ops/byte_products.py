@@ -131,7 +131,7 @@ def _values(b: Builder, y: Operand) -> Any | None:
 
 
 def _minus_zero(b: Builder, y: Operand, zero: Operand | None) -> tuple[Operand, Operand | None]:
-    """Returns weights minus their zero point, and None, if these are signed bytes; otherwise both unchanged."""
+    """Returns weights minus their zero point, and None, if the differences are signed bytes; otherwise both unchanged."""
     values = _values(b, y)
     zeros = None if zero is None else zero.constant
     if values is None or zeros is None or lacking(b, y, zero) is None:

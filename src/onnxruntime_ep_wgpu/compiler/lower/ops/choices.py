@@ -1,7 +1,7 @@
-"""Attributes with a few valid texts or numbers: how a parameter declares them, and how a node's text is mapped to them.
+"""Attributes with a few valid strings or numbers: how a parameter declares them, and how a node's string is mapped to them.
 
-A parameter is annotated with the name of a `Literal` in its module, and accepts these texts exactly. `Annotated` adds other
-spellings that the CPU provider accepts, as in `AutoPad`. A lowering function gets one of the Literal's texts. A `Flag` is 0
+A parameter is annotated with the name of a `Literal` in its module, and accepts these strings exactly. `Annotated` adds other
+spellings that the CPU provider accepts, as in `AutoPad`. A lowering function gets one of the Literal's strings. A `Flag` is 0
 or 1. For other numbers the CPU provider is not consistent: each of its kernels treats them as 0 or as 1, so they are refused.
 """
 
@@ -17,7 +17,7 @@ from ....records import dataclass
 
 @dataclass(frozen=True)
 class Spelled:
-    """Spellings in addition to those of a Literal. `any_case`: case is ignored. `also`: maps other texts to the Literal's."""
+    """Spellings in addition to those of a Literal. `any_case`: case is ignored. `also`: maps other strings to the Literal's."""
 
     any_case: bool = False
     also: Mapping[str, str] = field(default_factory=dict)
@@ -28,13 +28,13 @@ AutoPad = Annotated[Literal["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"], Spel
 
 @dataclass(frozen=True)
 class Choices:
-    """The valid texts of an attribute."""
+    """The valid strings of an attribute."""
 
     values: tuple[str, ...]
     spelled: Spelled
 
     def of(self, name: str, text: str) -> str:
-        """Returns the valid text for a node's text. Raises UnsupportedError, which names the attribute, for any other text."""
+        """Returns the valid string for a node's string. Raises UnsupportedError, which names the attribute, for any other."""
         given = self.spelled.also.get(text, text)
         for value in self.values:
             if given == value or (self.spelled.any_case and given.lower() == value.lower()):

@@ -3,7 +3,7 @@ of rows.
 
 In: an operand in which the last axes are one row. Out: the same elements as (kept axes..., chunks, length), or the results of
 blocks of rows, concatenated. A kernel of rows must not exceed the loop limit of a software adapter, or the bindings. A row
-that is known to be too long is cut into chunks, and their results are combined. If only a run knows the sizes, the graph is
+that is known to be too long is cut into chunks, and their results are combined. If sizes are known only in a run, the graph is
 then compiled for these.
 """
 

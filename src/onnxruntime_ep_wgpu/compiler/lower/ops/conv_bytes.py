@@ -68,6 +68,6 @@ def _in_fours(b: Builder, x: Operand, zero: int) -> Operand:
 
 
 def _with_zeros(weights: np.ndarray) -> np.ndarray:
-    """Returns weights padded with channels of zeros to the same number."""
+    """Returns weights padded with channels of zeros to a multiple of four."""
     more = -weights.shape[1] % 4
     return np.pad(weights, [(0, 0), (0, more), *[(0, 0)] * (weights.ndim - 2)])

@@ -1,8 +1,8 @@
 """Feature operators before a model of `ai.onnx.ml`: scaling, replacement, label encoding, selection, concatenation of inputs
 to a row.
 
-The weights of these operators are attributes, so they become constants of the lowered graph. Texts and maps stay on the CPU:
-they have no memory on a device. Integers become f32 where the CPU provider converts them to floats.
+The weights of these operators are attributes, so they become constants of the lowered graph. Strings and maps stay on the CPU:
+they cannot be stored on a device. Integers become f32 where the CPU provider converts them to floats.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def _represented(array: Array, dtype: DType, wraps: bool, conditions: Conditions
     """Returns the elements as represented in `dtype`. Adds the conditions for that to `conditions`.
 
     Without `wraps` the elements come from a float: a value that does not fit is undefined, and for a constant raises
-    _Unknown.
+    _NotApplicable.
     """
 
     def held(value: Any) -> Dim:
@@ -195,7 +195,7 @@ def _elementwise(function: Callable[..., Dim], *arrays: Array) -> Array:
 
 
 def _check_small(shape: Sequence[int]) -> None:
-    """Raises _Unknown for a result that is not small, before it is created: two small operands can have a large result."""
+    """Raises _NotApplicable for a result that is not small, before it is created: two small operands can have a large result."""
     if math.prod(shape) > LARGEST_HOST_VALUE:
         raise _NotApplicable
 

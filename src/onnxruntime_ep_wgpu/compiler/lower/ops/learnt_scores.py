@@ -21,8 +21,8 @@ PostTransform = Literal["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"]
 TRANSFORMS: tuple[PostTransform, ...] = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 MOST_LABELS = 1 << 20
 
-# The inverse of the normal distribution in the CPU provider's approximation. `l` is log((1 - x) * (1 + x)), of x = 2 * score
-# - 1.
+# The inverse of the normal distribution in the CPU provider's approximation. For x = 2 * score - 1, `l` is
+# log((1 - x) * (1 + x)).
 _HALF = "(4.3307503 + 0.5 * l)"
 _ROOT = f"sqrt(sqrt({_HALF} * {_HALF} - 6.802721 * l) - {_HALF})"
 
@@ -60,7 +60,7 @@ def of_one(b: Builder, score: Operand, first: str, second: str) -> Operand:
 
 
 def labels_of(labels: Sequence[int] | None, texts: Sequence[str] | None, least: int) -> np.ndarray:
-    """Returns the labels of at least `least` classes. Raises UnsupportedError for texts, and for fewer labels."""
+    """Returns the labels of at least `least` classes. Raises UnsupportedError for strings, and for fewer labels."""
     if texts:
         raise UnsupportedError("the labels are strings, which cannot be stored on a device")
     if not labels or not least <= len(labels) <= MOST_LABELS:

@@ -102,7 +102,7 @@ def _in_halves(b: Builder, it: _Product) -> Operand:
 
 
 def _by_one_kernel(b: Builder, it: _Product) -> Operand:
-    """Raises BindingsError."""
+    """Returns the product by one kernel. Raises BindingsError."""
     (m, n, k, _), x, y = it.sizes, it.x, it.y
     batch = product(it.shape[: it.groups[0]])
     right = Read(y.view, it.y_groups, reuse=True, vector=True)

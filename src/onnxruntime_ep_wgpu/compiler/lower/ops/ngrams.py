@@ -1,6 +1,6 @@
 """TfIdfVectorizer of integers: counts the n-grams of an attribute's list in rows of tokens.
 
-One invocation counts the n-grams of one column of the result. Texts stay on the CPU: they have no memory on a device.
+One invocation counts the n-grams of one column of the result. Strings stay on the CPU: they cannot be stored on a device.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def _functions(
     """Returns the functions `roles` of the kernel, per direction, and `limited`, which clips its argument."""
     names, clip = attributes.get("activations"), attributes.get("clip")
     directions = 2 if attributes.get("direction") == "bidirectional" else 1
-    wanted = len(roles) * directions  # RNN's default has two names for every direction
+    wanted = len(roles) * directions  # RNN's default has two names, for any direction
     expressions = _expressions(
         (names or [*defaults] * directions)[:wanted],
         known,

@@ -66,7 +66,7 @@ class Operator:
     kinds: Mapping[str, str] = field(default_factory=dict)  # of attributes: a key of _KINDS
     choices: Mapping[str, Choices | Numbers] = field(
         default_factory=dict
-    )  # of attributes with a few valid texts or numbers
+    )  # of attributes with a few valid strings or numbers
     elementwise: bool = False  # each element of the result depends on those at its position; operands broadcast
     chooses_format: tuple[str, ...] = ()  # image operands, if the operator chooses the result's memory format
     keeps_format: bool = False  # the result has the memory format of its images
@@ -277,7 +277,7 @@ def arguments(
     the known shape of each.
 
     Raises UnsupportedError for an attribute that the function does not support, that is missing, that has another kind, or
-    that has an invalid text.
+    that has an invalid string.
     """
     defaults = {**_defaults(entry.name, entry.domain, opset), **entry.fixed}
     out = {k: v for k, v in defaults.items() if k in entry.attributes}

@@ -112,8 +112,8 @@ _declare("ArgMin", "x < y")
 
 
 def best_of_rows(b: Builder, x: Operand) -> Operand:
-    """Returns the position of the first largest element of each row of a matrix, i32 (rows). In a row that begins with NaN it
-    is 0."""
+    """Returns the position of the first largest element of each row of a matrix, i32 (rows). In a row that begins with NaN,
+    it is the position of a NaN."""
     return b.reshape(_best(b, x, 1, "x > y", False), (x.shape[0],))
 
 

@@ -26,7 +26,7 @@ Hide = Callable[[Operand], Operand]
 
 @dataclass(frozen=True)
 class Direct:
-    """The equivalent of `hide` for an attention kernel: the visible keys, and the change of scores besides. `value` may have
+    """The equivalent of `hide` for an attention kernel: the visible keys, and other changes of scores. `value` may have
     any content in rows that no query sees."""
 
     value: Operand
