@@ -1,7 +1,7 @@
 """ScatterElements and ScatterND: elements of the data are replaced by, or combined with, updates.
 
 Each element of the result gathers its updates, in the order of the updates, as on the CPU provider. So results do not depend
-on timing, which a sum of floats by atomic operations would. Any element type is possible, and the data is not copied first.
+on timing, unlike a sum of floats by atomic operations. Any element type is possible, and the data is not copied first.
 `scatter_along.py` describes how an element finds its updates.
 """
 
