@@ -33,6 +33,7 @@ from tests.plugin.loss import device_of, lose
 F = np.float32
 X = np.random.default_rng(3).standard_normal((5, 8)).astype(F)
 ROOT = Path(__file__).resolve().parents[2]
+DEVICE = 68  # number of the context that tests lose
 
 
 @pytest.fixture
@@ -116,10 +117,19 @@ def test_a_session_made_again_is_of_the_model(place: Folder, path: Path) -> None
     check(session)
 
 
+def lose_the_device(run: Callable[[], object]) -> None:
+    """Loses the device of the sessions with deviceId=DEVICE; their next run reports it."""
+    device = device_of(DEVICE)
+    lose(device)
+    with pytest.raises(webgpu_ep.DeviceLostError):
+        run()
+    assert device_of(DEVICE) is not device
+
+
 def test_weights_come_back_after_a_loss(place: Folder, path: Path) -> None:
-    session = kept(path)
+    session = kept(path, deviceId=DEVICE)
     check(session)
-    lose(device_of(session))
+    lose_the_device(lambda: check(session))
     check(session)
 
 
@@ -174,8 +184,8 @@ def test_other_external_data(place: Folder, path: Path, change: Callable[[Path, 
     check(kept_now(path), 1)
 
 
-def kept_now(path: Path) -> Any:
-    session = webgpu_ep.session(path)
+def kept_now(path: Path, **options: Any) -> Any:
+    session = webgpu_ep.session(path, **options)
     assert is_kept(session)
     return session
 
@@ -353,25 +363,25 @@ def second_file(place: Folder) -> Path:
 
 
 def test_constants_that_no_file_has_are_mapped_from_a_second_file(place: Folder, joined: Path) -> None:
-    want = webgpu_ep.session(joined).run(None, IMAGE)[0]
-    session = kept_now(joined)
+    want = webgpu_ep.session(joined, deviceId=DEVICE).run(None, IMAGE)[0]
+    session = kept_now(joined, deviceId=DEVICE)
     np.testing.assert_array_equal(session.run(None, IMAGE)[0], want)
     nbytes = CHANNELS * CHANNELS * 9 * 4
     assert second_file(place).stat().st_size == nbytes
     (name,) = entries(place)
     assert len(place.read(name) or b"") < nbytes
     assert next(it.nbytes for it in place.entries() if it.name == name) > nbytes
-    lose(device_of(session))
+    lose_the_device(lambda: session.run(None, IMAGE))
     np.testing.assert_array_equal(session.run(None, IMAGE)[0], want)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a file that is mapped stays")
 def test_a_session_outlives_its_second_file(place: Folder, joined: Path) -> None:
-    want = webgpu_ep.session(joined).run(None, IMAGE)[0]
-    session = kept_now(joined)
+    want = webgpu_ep.session(joined, deviceId=DEVICE).run(None, IMAGE)[0]
+    session = kept_now(joined, deviceId=DEVICE)
     place.remove(*entries(place))
     assert not [it for it in Path(place.path).iterdir() if it.name.endswith(folder.APART_SUFFIX)]
-    lose(device_of(session))
+    lose_the_device(lambda: session.run(None, IMAGE))
     np.testing.assert_array_equal(session.run(None, IMAGE)[0], want)
 
 
@@ -448,12 +458,12 @@ def embedded() -> bytes:
 def test_a_table_that_is_transposed_is_kept_nowhere(place: Folder, path: Path) -> None:
     path.write_bytes(embedded())
     feeds = {"ids": np.arange(0, 300, 7)}
-    want = webgpu_ep.session(path).run(None, feeds)[0]
-    session = kept_now(path)
+    want = webgpu_ep.session(path, deviceId=DEVICE).run(None, feeds)[0]
+    session = kept_now(path, deviceId=DEVICE)
     np.testing.assert_array_equal(session.run(None, feeds)[0], want)
     (name,) = entries(place)
     assert len(place.read(name) or b"") < 300 * 64 * 4 and not Path(place.apart(name)).exists()
-    lose(device_of(session))
+    lose_the_device(lambda: session.run(None, feeds))
     np.testing.assert_array_equal(session.run(None, feeds)[0], want)
 
 
