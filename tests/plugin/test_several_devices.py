@@ -1,4 +1,4 @@
-"""Several devices at once: several_devices.py on two software adapters, Mesa's lavapipe and SwiftShader.
+"""Several devices at once: several_devices.py and moving.py on two software adapters, Mesa's lavapipe and SwiftShader.
 
 Debian has SwiftShader in chromium-common. The tests run in a process of their own, because the Vulkan loader reads which
 drivers to use when it starts.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import apart
+from tests import apart, patience
 
 HERE = Path(__file__).parent
 TESTS = HERE / "several_devices.py"
@@ -44,3 +44,12 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 def test_on_two_software_adapters(name: str, results: dict[str, list[str]]) -> None:
     assert name in results, "the test did not run"
     assert not results[name], "\n".join(results[name])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(sys.platform != "linux", reason="chooses the drivers of the Vulkan loader of Linux")
+@pytest.mark.parametrize("seed", range(0, 200, 50))
+def test_random_programs_whose_tensors_move(seed: int) -> None:
+    environment = patience.here() | {"VK_ICD_FILENAMES": ":".join(drivers())}
+    done = patience.run([sys.executable, "-m", "tests.plugin.moving", str(seed), "50"], env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
