@@ -6,4 +6,5 @@
 - `accessor`: reads and computes elements, over `position`, `storage` (elements narrower than a word) and `packed_runs` (weights).
 - `expression`: the expressions of maps, with the operations of `scalar`; `value`: typed text.
 - `prelude`: adds the functions of `wgsl/prelude/` that a kernel uses; `branches`: gives each a single return.
+- `reached`: leaves out of a page's module what its kernel does not reach.
 """

@@ -16,6 +16,7 @@ from ..passes.fuse import FusedGroup
 from . import storage
 from .accessor import Accessors, fn
 from .position import Position
+from .reached import reached
 from .scalar import Scalars
 from .uniforms import UniformBlock
 
@@ -261,7 +262,9 @@ class Writer:
         if uniforms:
             members = ", ".join(f"d{k}: u32" for k in range(uniforms))
             head.append(f"struct Dims {{ {members} }}\n@group(0) @binding({len(names)}) var<uniform> dims: Dims;")
-        return "\n".join([line.rstrip(" \t") for line in "\n".join([*head, body, ""]).split("\n")])
+        text = "\n".join([line.rstrip(" \t") for line in "\n".join([*head, body, ""]).split("\n")])
+        # A page parses each text in every session. Natively this would take longer than the parsing that it saves.
+        return reached(text) if self.browser else text
 
     def _array_element(self, tensor: Tensor, vectors: frozenset[Tensor], eights: frozenset[Tensor]) -> str:
         if tensor in eights:
