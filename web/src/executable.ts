@@ -73,6 +73,8 @@ export class Executable {
         `the weight '${name}' takes ${bytes} bytes, this device allows ${gpu.limits.maxBufferSize} (maxBufferSize)`,
       );
     }
+    // First, so that other threads compile while this one makes buffers and writes weights.
+    void compileAhead(program, gpu, known);
     const weights: GPUBuffer[] = [];
     const moving = program.weights.some((it) => it.matrices) && import('./transposed.js');
     const uploaded = (into: readonly GPUBuffer[]): Promise<void> => upload(from, gpu, into, progress, signal);
@@ -81,9 +83,7 @@ export class Executable {
         for (const it of program.weights) weights.push(gpu.storage(it.bytes, `the weight '${it.name}'`));
       });
       const later = await moving;
-      const done = later ? later.transposed(gpu, program.weights, weights, uploaded) : uploaded(weights);
-      void compileAhead(program, gpu, known);
-      await done;
+      await (later ? later.transposed(gpu, program.weights, weights, uploaded) : uploaded(weights));
     } catch (error) {
       from.cancel();
       for (const buffer of weights) gpu.free(buffer);
@@ -343,7 +343,7 @@ export class Executable {
  * Begins to compile what runs will need, while the weights arrive. Nothing waits: a run that needs a pipeline gets its error. Where
  * that keeps the thread, as in Node, weights have their turns.
  */
-async function compileAhead(program: Program, gpu: Gpu, known: readonly Int[] | undefined): Promise<void> {
+export async function compileAhead(program: Program, gpu: Gpu, known: readonly Int[] | undefined): Promise<void> {
   let begun = performance.now();
   for (const it of wantedAhead(program, known)) {
     void gpu.pipeline(...it).catch(() => undefined);

@@ -15,7 +15,7 @@ export function kernelOf([m, n, k, type, sum, lanes]: MatrixUnit): Kernel {
   const [right, across, parts, fours] = [(m * k) / 8, (m * k + k * n) / 8, (m * k + 2 * k * n) / 8, (m * n) / 4];
   const eight = [0, 4].map((from) => `bitcast<vec2<u32>>(vec4<f16>(${[0, 1, 2, 3].map((it) => `operand(at + ${from + it}u)`).join(', ')}))`);
   return {
-    label: 'whether matrix units are right',
+    label: 'matrix units',
     bindings: ['read_write'],
     uniforms: 0,
     wgsl: [`enable f16;
@@ -62,25 +62,27 @@ const EXPERIMENT = /chromium(_experimental_|\.)(?=subgroup_matrix)/g;
 
 /**
  * The units of a device that kernels use, which compile as kernels spell them, and give what they should; tried once. None where
- * subgroups have several sizes: a kernel for matrices counts on one.
+ * subgroups have several sizes: a kernel for matrices counts on one. `begun` gets the units while they are tried.
  */
-export function unitsOf(gpu: Gpu): Promise<readonly MatrixUnit[]> {
+export function unitsOf(gpu: Gpu, begun?: (tried: readonly MatrixUnit[]) => void): Promise<readonly MatrixUnit[]> {
   let units = found.get(gpu);
-  if (!units) found.set(gpu, (units = tried(gpu)));
+  if (!units) found.set(gpu, (units = tried(gpu, begun)));
   return units;
 }
 
-async function tried(gpu: Gpu): Promise<readonly MatrixUnit[]> {
+async function tried(gpu: Gpu, begun?: (tried: readonly MatrixUnit[]) => void): Promise<readonly MatrixUnit[]> {
   const { adapterInfo, features } = gpu.device;
   const { subgroupMinSize, subgroupMaxSize } = adapterInfo ?? {};
   if (!subgroupMinSize || subgroupMinSize !== subgroupMaxSize) return [];
   if (!features.has(FEATURE)) gpu.spelled = (code) => code.replace(EXPERIMENT, '');
   const listed = [...((adapterInfo as MatrixInfo).subgroupMatrixConfigs ?? [])];
-  const units = (listed.length ? listed : UNLISTED).map(
-    (it): MatrixUnit => [it.M, it.N, it.K, it.componentType, it.resultComponentType, subgroupMinSize],
-  );
-  const right = await Promise.all(units.map((it) => isUsed(it) && isRight(gpu, it).catch(() => false)));
-  return units.filter((_, k) => right[k]);
+  const used = (listed.length ? listed : UNLISTED)
+    .map((it): MatrixUnit => [it.M, it.N, it.K, it.componentType, it.resultComponentType, subgroupMinSize])
+    .filter(isUsed);
+  const trials = used.map((it) => isRight(gpu, it).catch(() => false)); // their kernels compile first
+  begun?.(used);
+  const right = await Promise.all(trials);
+  return used.filter((_, k) => right[k]);
 }
 
 function isUsed([m, n, k, type, sum]: MatrixUnit): boolean {

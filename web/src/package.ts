@@ -40,8 +40,10 @@ export interface Package {
 export interface Capabilities {
   readonly features: ReadonlySet<string>;
   readonly limits: GPUSupportedLimits;
-  /** Products that matrix units make; they are tried before. */
-  readonly matrices?: (() => Promise<readonly MatrixUnit[]>) | undefined;
+  /** Products that matrix units make; they are tried before, and `begun` gets what is tried meanwhile. */
+  readonly matrices?: ((begun?: (tried: readonly MatrixUnit[]) => void) => Promise<readonly MatrixUnit[]>) | undefined;
+  /** Is given a Program that the device will likely run. */
+  readonly ahead?: (program: Program) => unknown;
   /** The adapter calculates on the CPU. */
   readonly software: boolean;
 }
@@ -155,14 +157,14 @@ async function ofBytes(bytes: Uint8Array, what: string, has: Asked): Promise<Pac
     if ((await sha256(found)) !== entry.sha256) throw tampered(what);
     return found;
   };
-  const hand = async (take: Take): Promise<void> => {
+  const weights = async (take: Take): Promise<void> => {
     let offset = 0;
     for (const chunk of manifest.weights.chunks) {
       take(offset, await inflatedChunk(await read(chunk), chunk, what));
       offset += weightBytes(chunk);
     }
   };
-  return ofManifest(manifest, what, has, read, () => ({ hand, cancel: () => undefined }));
+  return ofManifest(manifest, what, has, read, () => ({ weights, cancel: () => undefined }));
 }
 
 // ---- a folder, or the same in one file
@@ -179,11 +181,7 @@ async function ofFolder(uri: string, json: Uint8Array, has: Asked, way: Way): Pr
 type Read = (entry: FileEntry, asked?: Promise<Found>, tell?: Tell) => Promise<Uint8Array>;
 
 /** The chunks of an export, on their way. */
-interface Chunks {
-  readonly hand: Package['weights'];
-  /** Lets go of those that were asked for. */
-  cancel(): void;
-}
+type Chunks = Pick<Package, 'weights' | 'cancel'>;
 
 async function ofManifest(
   manifest: Manifest,
@@ -192,32 +190,51 @@ async function ofManifest(
   read: (entry: FileEntry) => Promise<Uint8Array>,
   open: () => Chunks,
 ): Promise<Package> {
-  const has = await asked;
+  // Weights are the same for every device. Where it is known that there is none, nothing is requested.
+  await Promise.race([asked, undefined]);
+  const chunks = open();
+  try {
+    return { ...(await ofDevice(manifest, what, await asked, read)), ...chunks };
+  } catch (error) {
+    chunks.cancel();
+    throw error;
+  }
+}
+
+/** The Program of an export for a device. */
+async function ofDevice(
+  manifest: Manifest, what: string, has: Capabilities, read: (entry: FileEntry) => Promise<Uint8Array>,
+): Promise<Pick<Package, 'program' | 'total'>> {
   const all = damaged(what, () => manifest.programs.flatMap((entry) => [entry.targets ?? []].flat().map((it, number) => (
     { entry, number, target: targetOf({ ...BASELINE, ...it }) }
   )))); // prettier-ignore
-  const units = all.some(({ target }) => target.matrices.length) ? await has.matrices?.() : undefined;
+  type Choice = (typeof all)[number];
   // The first that the adapter has everything for and that is made for its kind; the last one is for every adapter.
-  let chosen = all.find(({ target: it }) => it.software === has.software && !lack(it, has.features, has.limits, units));
+  const choose = (units?: readonly MatrixUnit[]): Choice | undefined => (
+    all.find(({ target: it }) => it.software === has.software && !lack(it, has.features, has.limits, units))
+  ); // prettier-ignore
+  const programOf = async ({ entry, number, target }: Choice): Promise<Program> => {
+    const name = `${what}, ${entry.file}`;
+    return readExport(text(await inflated(await read(entry), name)), number, target, name);
+  };
+  let likely: Choice | undefined;
+  let reading: Promise<Program> | undefined;
+  const units = all.some(({ target }) => target.matrices.length) ? await has.matrices?.((tried) => {
+    reading = (likely = choose(tried)) && programOf(likely);
+    reading?.then(has.ahead).catch(() => undefined); // raised when it is what is chosen
+  }) : undefined;
+  let chosen = choose(units);
   if (!chosen) {
     if (!(chosen = all.at(-1))) throw new ProgramError(`${what} is damaged: it names no program`);
     fits(chosen.target, has, what, units);
   }
-  const { entry, number, target } = chosen;
-  const weights = open(); // on their way while the program is fetched, read and compiled
-  try {
-    const name = `${what}, ${entry.file}`;
-    const program = readExport(text(await inflated(await read(entry), name)), number, target, name);
-    const { bytes: total, chunks } = manifest.weights;
-    const stored = chunks.reduce((sum, it) => sum + weightBytes(it), 0);
-    if (stored !== total || program.weights.some((it) => it.offset + it.bytes > total)) {
-      throw new ProgramError(`${what} is damaged: its chunks have ${stored} bytes, the weights have ${total}`);
-    }
-    return { program, total, weights: weights.hand, cancel: weights.cancel };
-  } catch (error) {
-    weights.cancel();
-    throw error;
+  const program = await (chosen === likely ? reading! : programOf(chosen));
+  const { bytes: total, chunks } = manifest.weights;
+  const stored = chunks.reduce((sum, it) => sum + weightBytes(it), 0);
+  if (stored !== total || program.weights.some((it) => it.offset + it.bytes > total)) {
+    throw new ProgramError(`${what} is damaged: its chunks have ${stored} bytes, the weights have ${total}`);
   }
+  return { program, total };
 }
 
 function isSize(it: unknown): boolean {
@@ -250,7 +267,7 @@ function chunksOf(uri: string, chunks: readonly Chunk[], ask: ReturnType<typeof 
     const bytes = await inflatedChunk(await read(chunk, found, tell), chunk, uri);
     if (next <= chunks.length) take(from, bytes);
   };
-  const hand: Package['weights'] = async (take, arrived) => {
+  const weights: Chunks['weights'] = async (take, arrived) => {
     const some = async (): Promise<void> => {
       while (next < chunks.length) await one(take, arrived);
     };
@@ -263,7 +280,7 @@ function chunksOf(uri: string, chunks: readonly Chunk[], ask: ReturnType<typeof 
     }
   };
   askAhead();
-  return { hand, cancel };
+  return { weights, cancel };
 }
 
 // ---- texts

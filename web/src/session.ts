@@ -6,11 +6,11 @@ import { Gpu, MATRICES, sharedGpu } from './device.js';
 import { type DType, nbytes, typedArray } from './dtypes.js';
 import * as errors from './errors.js';
 import { DeviceError, InputError, OptionError } from './errors.js';
-import { Executable, type Runner, type Wanted } from './executable.js';
+import { Executable, type Runner, type Wanted, compileAhead } from './executable.js';
 import { isProfiling } from './flags.js';
 import { liesInMemory, unreachable } from './locations.js';
 import { checkAgainst, type Options, readOptions, staysOnGpu } from './options.js';
-import { openPackage } from './package.js';
+import { type Capabilities, openPackage } from './package.js';
 import type { Postfix } from './postfix.js';
 import { type Program, type Value, valueBytes } from './program.js';
 
@@ -229,9 +229,11 @@ export class Session implements InferenceSessionHandler {
 
 async function load(source: string | Uint8Array, options: Options, signal?: AbortSignal): Promise<Runner> {
   const asked = Promise.resolve(options.device ? Gpu.of(options.device) : sharedGpu());
-  const able = asked.then((gpu) => (
-    { ...gpu, matrices: gpu.features.has(MATRICES) ? () => import('./matrices.js').then((it) => it.unitsOf(gpu)) : undefined }
-  )); // prettier-ignore
+  const able = asked.then((gpu): Capabilities => ({
+    ...gpu,
+    matrices: gpu.features.has(MATRICES) ? (begun) => import('./matrices.js').then((it) => it.unitsOf(gpu, begun)) : undefined,
+    ahead: (program) => compileAhead(program, gpu, knownSymbols(program, options)),
+  }));
   const opening = openPackage(source, able, { signal });
   for (const it of [able, opening]) it.catch(() => undefined); // told below
   // Without a device that is what is told, at once, whatever the model is.

@@ -55,6 +55,21 @@ describe('which Program is taken', () => {
     });
   }
 
+  for (const [what, right, wanted] of [['right', [UNIT], units], ['wrong', [], none]]) {
+    test(`its kernels are compiled while units are tried, which turn out ${what}`, async () => {
+      let begin;
+      const begun = new Promise((done) => (begin = done));
+      const matrices = async (tell) => {
+        tell([UNIT]);
+        assert.equal((await begun).target.name, units);
+        return right;
+      };
+      const { program } = await openPackage(bytesOf('half.wgpu'), { features, limits, software: false, matrices, ahead: begin });
+      assert[typeof wanted === 'string' ? 'equal' : 'match'](program.target.name, wanted);
+      if (right.length) assert.equal(program, await begun);
+    });
+  }
+
   test('a model without products of halves has none', async () => {
     for (const file of ['reduced.wgpu', 'tiny.wgpu']) {
       const { program } = await openPackage(bytesOf(file), { features, limits, software: false, matrices: () => assert.fail('tried') });
@@ -86,8 +101,10 @@ describe('whether units are right', () => {
       return of.createComputePipelineAsync({ layout, compute: { module, entryPoint: 'main' } });
     };
     if (results) found.read = async () => results.buffer;
-    const right = await unitsOf(found);
-    assert.equal(await unitsOf(found), right);
+    const begun = [];
+    const right = await unitsOf(found, (it) => begun.push([it, texts.length]));
+    assert.equal(await unitsOf(found, () => assert.fail('they are known')), right);
+    if (texts.length) assert.deepEqual(begun.map(([it, compiled]) => [it.length, compiled]), [[texts.length, texts.length]]);
     return [right, texts];
   };
 

@@ -712,29 +712,31 @@ test('of kernels that the first run waits for, those with the longest texts are 
 
 test('weights have their turns while kernels are read, where that keeps the thread', async () => {
   const own = await (await navigator.gpu.requestAdapter()).requestDevice();
-  const [module, write, order] = [own.createShaderModule, own.queue.writeBuffer, []];
+  const [module, write, buffer, order] = [own.createShaderModule, own.queue.writeBuffer, own.createBuffer, []];
   own.createShaderModule = (it) => {
     order.push('kernel');
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20); // milliseconds
     return module.call(own, it);
   };
   own.queue.writeBuffer = (...them) => (order.push('weights'), write.apply(own.queue, them));
+  own.createBuffer = (it) => (order.push('buffer'), buffer.call(own, it));
   const session = await InferenceSession.create(`${server.url}tiny.onnx`, {
     executionProviders: [{ name: 'webgpu', device: own }], freeDimensionOverrides: await everySize('tiny'),
   });
   const [first, last] = [order.indexOf('weights'), order.lastIndexOf('kernel')];
-  assert(first > order.indexOf('kernel') && first < last, order.join());
+  assert(first > order.indexOf('buffer') && first < last, order.join());
+  assert.equal(order[0], 'kernel', 'other threads compile while buffers are made');
   await session.release();
   own.destroy();
 });
 
-test('an export is asked for while a device is', async () => {
+test('an export and its weights are asked for while a device is', async () => {
   const [adapter, shared, others] = [await navigator.gpu.requestAdapter(), await device(), await serve()];
   const { adapter: before } = env.webgpu;
-  // The device comes once the manifest is asked for.
-  const manifest = new Promise((done) => (others.intercept = (path) => void (path.endsWith('manifest.json') && done())));
+  // The device comes once weights are asked for.
+  const weights = new Promise((done) => (others.intercept = (path) => void (/weights-/.test(path) && done())));
   try {
-    env.webgpu.adapter = { features: adapter.features, limits: adapter.limits, requestDevice: (it) => manifest.then(() => adapter.requestDevice(it)) };
+    env.webgpu.adapter = { features: adapter.features, limits: adapter.limits, requestDevice: (it) => weights.then(() => adapter.requestDevice(it)) };
     env.webgpu.device = undefined;
     await (await InferenceSession.create(`${others.url}tiny.onnx`, { executionProviders: ['webgpu'] })).release();
     assert.notEqual(await device(), shared);
