@@ -46,7 +46,7 @@ class Binding:
 def growing() -> Any:
     extents = [SimpleNamespace(dim_value=it) for it in (0, 2, 0, 4)]
     kind = SimpleNamespace(shape=SimpleNamespace(dim=extents), elem_type=1)
-    session = SimpleNamespace(io_binding=Binding, run_with_iobinding=lambda binding: None)
+    session = SimpleNamespace(io_binding=Binding, run_with_iobinding=lambda binding, options: None)
     return SimpleNamespace(
         in_place=False, keeps_rows=False, takes_rows=False, has_positions=False, rows=100, context=100, vocabulary=50, kind=1,
         caches={CACHE: "present.0.key"}, inputs={CACHE: kind}, memory=Memory(), session=session,
