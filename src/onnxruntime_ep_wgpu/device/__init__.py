@@ -1,17 +1,24 @@
-"""The device layer: the only code that touches a WebGPU library.
+"""The device layer: the only code that calls a WebGPU library.
 
-In the order data flows: `webgpu/` (the libraries, behind one protocol), `settings` (what a user chooses), `display`
-(drivers that look for one), `adapters` (the chips that are there), `choice` (which library their sessions take),
-`matrix_refusals` and `matrix_probe` (which matrix units are right), `request` (a device from an adapter), `sizes`,
-`buffers` (memory), `cache` (free memory), `pipelines` (compiled kernels and their bindings), `parallel` (jobs on
-several threads), `native` (C code that submits, waits and reads), `encoding` (dispatch lists as command buffers), `mapped` (memory
-that the host maps), `readback` (memory to the host), `uploads` (much memory from it), `clock` and `timing` (when each
-dispatch ran), `scopes` (errors of one piece of work), `debugger` (captures for RenderDoc and others), `turn` (what
-may not be submitted in between), `queue` (what is submitted, and whether the device is lost), `work` (what C code
-submits), `chain` (works and a small readback as one submission), `rounds` (iterations that are submitted together),
-`stepping` (their copies as dispatches), `memory` (buffers, and bytes in and out), `device` (all of it, for the rest of
-the package), `contexts` (which sessions share a device), `borrowed` and `wgpu_py` (devices of the caller, made through
-wgpu-py), `peak` (what an adapter can do at best).
+In the order data flows:
+
+- `webgpu/`: the libraries, behind one protocol.
+- `settings`: the user's choices; `display`: drivers that look for a display.
+- `adapters`: the chips of the machine; `choice`: the library for their sessions.
+- `matrix_refusals` and `matrix_probe`: which matrix units give correct products.
+- `request`: a device from an adapter.
+- `sizes`; `buffers`: memory; `cache`: free buffers.
+- `pipelines`: compiled kernels, layouts and bind groups; `parallel`: jobs on several threads.
+- `native`: C code that submits, waits and reads; `encoding`: dispatch lists as command buffers.
+- `mapped`: buffers mapped for the host; `readback`: device to host; `uploads`: large transfers from host to device.
+- `clock` and `timing`: GPU timestamps of dispatches.
+- `scopes`: error scopes; `debugger`: captures for RenderDoc and others.
+- `turn`: a lock against interleaved submissions; `queue`: submission and device loss; `work`: submission from C code.
+- `chain`: several works and a small readback as one submission.
+- `rounds`: iterations in one submission; `stepping`: their copies as dispatches.
+- `memory`: buffers, uploads and downloads; `device`: the interface for the rest of the package.
+- `contexts`: which sessions share a device; `borrowed` and `wgpu_py`: devices that the caller made through wgpu-py.
+- `peak`: the peak performance of an adapter.
 """
 
 from __future__ import annotations
@@ -35,7 +42,7 @@ if TYPE_CHECKING:
     from .turn import Turn
     from .work import Submission, Work
 
-# What only an open device needs; programs that list devices do without it.
+# Needs an open device. Programs that only list devices do not import these modules.
 _LATER = {
     "BufferCache": "cache",
     "CacheCounters": "cache",

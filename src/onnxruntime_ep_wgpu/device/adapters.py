@@ -1,7 +1,7 @@
-"""Which chips can run WebGPU here: one `Adapter` per physical chip, the one to use first.
+"""The chips that can run WebGPU on this machine: one `Adapter` per physical chip, in order of preference.
 
-In: what libraries enumerate. Out: `adapters()` and, when that is empty, the reason in `adapters_problem()`.
-Invariant: a chip that several graphics APIs show counts once, under its best API; enumeration prints nothing.
+In: the adapters that libraries enumerate. Out: `adapters()`, and the reason in `adapters_problem()` if there are none.
+Invariants: a chip that several graphics APIs show counts once, under its best API. Enumeration prints nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TYPE_ORDER = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")
 
 @dataclass(frozen=True)
 class Adapter:
-    """One physical chip under its best graphics API. Limits have WebGPU's names: `max-buffer-size`, in bytes."""
+    """One physical chip under its best graphics API. Limits have WebGPU's names, such as `max-buffer-size`, in bytes."""
 
     index: int
     name: str
@@ -46,17 +46,19 @@ class Adapter:
     device_id: int
     features: frozenset[str]
     limits: Mapping[str, int] = field(hash=False)
-    # What the driver lists; `choice.checked_matrices` are those that it computes rightly.
+    # The units that the driver lists. `choice.checked_matrices` returns those that compute correctly.
     matrices: tuple[MatrixUnit, ...] = ()
-    # The library through which it is seen, and its object there.
+    # The library that enumerated the adapter, and the library's handle.
     library: Library = field(default=None, compare=False, repr=False)  # type: ignore[assignment]
     handle: Any = field(default=None, compare=False, repr=False)
     # The same chip under other graphics APIs.
     others: tuple[Adapter, ...] = field(default=(), compare=False, repr=False)
 
     def through(self, backend: str, library: str = "") -> Adapter:
-        """The chip under the graphics API `backend` ("" is this one), as the library of a name sees it ("" is this one). Raises
-        OptionError, naming the APIs there are, and DeviceError when that library does not see it, or cannot be opened."""
+        """Returns the chip under the graphics API `backend`, as enumerated by `library`. "" means the current one.
+
+        Raises OptionError with the available APIs, and DeviceError if the library does not list the chip or cannot be opened.
+        """
         if library and library != self.library.name:
             return replace(self._seen_by(library).through(backend), index=self.index, name=self.name)
         views = {self.backend: self, **{other.backend: other for other in self.others}}
@@ -68,7 +70,7 @@ class Adapter:
         return replace(views[backend or self.backend], index=self.index)
 
     def _seen_by(self, library: str) -> Adapter:
-        """The same chip, of equal ones that at the same place among them."""
+        """Returns the same chip as another library lists it. Equal chips are matched by their order."""
         place = [it.index for it in adapters() if _same_chip(it, self)].index(self.index)
         found = [it for it in _seen_through(library) if _same_chip(it, self)]
         if place >= len(found):
@@ -81,26 +83,27 @@ class Adapter:
 
     @property
     def software(self) -> bool:
-        """Whether the adapter calculates on the CPU."""
+        """Whether the adapter runs on the CPU."""
         return self.type == "CPU"
 
     @property
     def refused_matrices(self) -> str:
-        """The matrix units that gave wrong products, with the reasons; "" where none is known. Probes nothing, loads no library."""
+        """The matrix units that gave wrong products, with reasons; "" if none is known. Probes nothing and loads no library."""
         known = {} if self.software or not dawn.installed() else recall(self.probed_by)
         return "; ".join(f"{unit}: {why}" for unit, why in (known or {}).items())
 
     @property
     def probed_by(self) -> tuple[str, ...]:
-        """What a probe of matrix units depends on: the chip as the usual library sees it, and the libraries."""
+        """The inputs of a probe of matrix units: the chip as the base library lists it, and the versions of the libraries."""
         seen = adapters()
         base = seen[self.index] if self.index < len(seen) else self
         chip = (base.name, str(base.vendor_id), str(base.device_id), base.backend, base.driver)
         return (*chip, dawn.NAME, dawn.installed_version(), libraries.base().version)
 
     def target(self, settings: Settings = DEFAULT, matrices: tuple[MatrixUnit, ...] = ()) -> Target:
-        """What lowering may rely on: the limits and features that a device with `settings` is opened with, and `matrices`, those of
-        `choice.checked_matrices`."""
+        """Returns what lowering may rely on: the limits and features of a device with `settings`, and `matrices`.
+
+        `matrices` are the units that `choice.checked_matrices` returned."""
         limits = self.limits
         own = limits["max-storage-buffer-binding-size"]
         ours = {COMPONENT_STORES, INTEGER_DOTS} - ({INTEGER_DOTS} if self.software else set())
@@ -116,14 +119,14 @@ class Adapter:
             offset_alignment=max(256, limits["min-storage-buffer-offset-alignment"]),
             software=self.software,
             matrices=matrices,
-            # Shipped choices alone keep loops within what software adapters run.
+            # Only the shipped choices limit loops to the length that software adapters run.
             tuning=() if self.software else settings.tuning,
             discrete=self.type == "DiscreteGPU",
         )
 
 
 def _chip(adapter: Adapter) -> tuple[int, str]:
-    """What two views of one chip have in common. Device ids differ between APIs (OpenGL has none), names hardly do."""
+    """A key that two views of one chip share. Device ids differ between APIs (OpenGL has none); names rarely do."""
     name = re.sub(r"\(.*?\)|/.*$", " ", adapter.name.lower())  # "llvmpipe (LLVM 15.0.6)", "NVIDIA H200/PCIe/SSE2"
     words = re.sub(r"[^a-z0-9]+", " ", name.replace("(r)", "").replace("(tm)", "")).split()
     noise = {"vulkan", "opengl", "angle", "mesa", "direct3d", "metal", "graphics", "corporation"}
@@ -136,9 +139,9 @@ def _same_chip(one: Adapter, other: Adapter) -> bool:
 
 
 def unique(found: Iterable[Adapter]) -> tuple[Adapter, ...]:
-    """One adapter per chip, hardware before software, discrete before integrated; `index` is the place in the result.
+    """Returns one adapter per chip, hardware before software, discrete before integrated. `index` is the position in the result.
 
-    Two equal cards under one API stay two: only views under different APIs are merged.
+    Only views under different APIs are merged, so two equal cards under one API stay two.
     """
     backend = {name: place for place, name in enumerate(BACKEND_ORDER)}
     kind = {name: place for place, name in enumerate(TYPE_ORDER)}
@@ -146,7 +149,7 @@ def unique(found: Iterable[Adapter]) -> tuple[Adapter, ...]:
     kept: list[tuple[Adapter, list[Adapter]]] = []
     for adapter in by_backend:
         for best, views in kept:
-            # Of two equal cards each has a view under each API.
+            # Each of two equal cards has a view under every API.
             if _same_chip(best, adapter) and adapter.backend not in {best.backend, *(view.backend for view in views)}:
                 views.append(adapter)
                 break
@@ -192,7 +195,7 @@ def _describe(library: Library, handle: Any) -> Adapter:
 
 
 def _features(library: Library, handle: Any) -> frozenset[str]:
-    """The features that a library reports and its header names."""
+    """The features that the library reports and that its header declares."""
     lib = library.lib
     found = new("WGPUSupportedFeatures *")
     lib.wgpuAdapterGetFeatures(handle, found)
@@ -218,21 +221,21 @@ _looking = threading.RLock()
 
 
 def adapters() -> tuple[Adapter, ...]:
-    """The chips of this machine, the one to use first; empty when there is none (see `adapters_problem`)."""
-    with nullcontext() if process.forked else _looking:  # the thread that had it may not exist here
+    """Returns the chips of this machine in order of preference; empty if there are none (see `adapters_problem`)."""
+    with nullcontext() if process.forked else _looking:  # the thread that holds the lock may not exist in a fork
         return _adapters()
 
 
 @contextmanager
 def looked_for() -> Iterator[None]:
-    """A thread looks for the chips during the `with`, whose end waits for it. What fails is raised where they are asked for."""
+    """Enumerates the adapters on a thread during the `with`, which waits for it at its end. `adapters()` raises the errors."""
 
     def look() -> None:
         with suppress(Exception):
             adapters()
 
     process.check_not_forked()
-    with quiet_display_probe():  # not on the thread: the environment is changed on this one
+    with quiet_display_probe():  # here, because it changes the environment of the process
         begin_ahead(look)
         try:
             yield
@@ -244,16 +247,16 @@ def looked_for() -> Iterator[None]:
 def _adapters() -> tuple[Adapter, ...]:
     found = unique(_enumerate(libraries.base()))
     if not found:
-        # OpenGL only as a last resort, and only on hardware: where Mesa calculates on the CPU its Vulkan driver is
-        # faster and complete, and comes with the same package.
+        # OpenGL is the last resort, and only on hardware. Where Mesa runs on the CPU, its Vulkan driver is faster and
+        # complete, and is part of the same package.
         found = unique(it for it in _enumerate(libraries.base(), True) if not it.software and has_compute_shaders(it))
     return found
 
 
 def has_compute_shaders(adapter: Adapter) -> bool:
-    """Whether the version of OpenGL of an adapter has compute shaders: 4.3, or 3.1 of OpenGL ES.
+    """Whether the adapter's version of OpenGL has compute shaders: OpenGL 4.3, or OpenGL ES 3.1.
 
-    Limits do not say it: a context of 3.3 with an extension has them, and no kernel can be translated for it.
+    Limits are not enough: an OpenGL 3.3 context with an extension reports them, but no kernel can be translated for it.
     """
     version = re.match(r"(OpenGL ES )?(\d+)\.(\d+)", adapter.driver)
     if version is None:
@@ -264,12 +267,12 @@ def has_compute_shaders(adapter: Adapter) -> bool:
 
 @cache
 def _seen_through(name: str) -> tuple[Adapter, ...]:
-    """The chips that a library sees, which is opened for that."""
+    """Returns the chips that a library lists. Opens the library."""
     return unique(_enumerate(libraries.named(name)))
 
 
 def adapters_problem() -> str | None:
-    """Why `adapters()` is empty and what to do about it; None when there is an adapter."""
+    """Returns why `adapters()` is empty and what to do about it; None if there is an adapter."""
     if adapters():
         return None
     if sys.platform.startswith("linux"):

@@ -1,7 +1,10 @@
-"""Contexts around devices that the caller made through wgpu-py. In: a `wgpu.GPUDevice`, or its address. Out: `Context`.
+"""Contexts for devices that the caller made through wgpu-py. In: a `wgpu.GPUDevice`, or its address. Out: `Context`.
 
-Invariants: a device is borrowed as it is, what it offers is what kernels are compiled for; one GPUDevice has one context;
-an address is only looked up among the devices that exist, never followed.
+Invariants:
+
+- A device is used as it is: kernels are compiled for its own features and limits.
+- One GPUDevice has one context.
+- An address is never dereferenced. It is only looked up among the existing devices.
 """
 
 from __future__ import annotations
@@ -16,12 +19,12 @@ from .contexts import ALL, Context, Member, claim, contexts, release
 from .device import Device
 from .settings import DEFAULT, Settings
 
-# Contexts of borrowed devices that were given no deviceId count from here.
+# First number for contexts of borrowed devices without a deviceId.
 UNNUMBERED = 1 << 30
 
 
 class BorrowedContext(Context):
-    """A context whose device is a GPUDevice of the caller, kept alive while sessions or tensors use it."""
+    """A context for a GPUDevice of the caller, which stays alive while sessions or tensors use it."""
 
     def __init__(self, gpu_device: Any, number: int) -> None:
         super().__init__(wgpu_py.adapter_of(gpu_device), number)
@@ -30,7 +33,7 @@ class BorrowedContext(Context):
 
     @property
     def gpu_device(self) -> Any:
-        """The caller's device; None when it is gone."""
+        """The caller's device; None after it was freed."""
         device = self._borrowed()
         return device if device is not None and wgpu_py.is_alive(device) else None
 
@@ -57,9 +60,9 @@ class BorrowedContext(Context):
 
 
 def context_around(gpu_device: Any, number: int | None = None) -> Context:
-    """The context of a GPUDevice, with this deviceId; any, when `number` is None.
+    """Returns the context of a GPUDevice with the deviceId `number`, or with any deviceId if `number` is None.
 
-    Raises OptionError when the number or the device already has another partner, and what `wgpu_py.adapter_of` raises.
+    Raises OptionError if the number or the device is already paired with another one. Raises the errors of `wgpu_py.adapter_of`.
     """
     ours = wgpu_py.wrapped(gpu_device)
     found: Context | None
@@ -86,7 +89,7 @@ def context_around(gpu_device: Any, number: int | None = None) -> Context:
 
 
 def context_at(instance: int, device: int, number: int | None = None) -> Context:
-    """The context of the device at an address, of the instance at an address. Raises OptionError for unknown ones."""
+    """Returns the context of the device at one address and the instance at another. Raises OptionError for unknown addresses."""
     for key, value in (("webgpuInstance", instance), ("webgpuDevice", device)):
         if not value:
             raise OptionError(

@@ -1,7 +1,7 @@
-"""GPU memory. In: wgpu-native's buffers. Out: `Buffer` objects, which give their memory back when nothing uses them.
+"""GPU memory. In: buffer handles of a WebGPU library. Out: `Buffer` objects, which free their memory when they are unreferenced.
 
-Invariant: a buffer is never destroyed, only released when nothing refers to it (see `owned`); wgpu-native keeps the memory
-until the submitted work that uses it is done.
+Invariant: a buffer is never destroyed, only released when nothing refers to it (see `owned`). The library keeps the memory until
+the submitted work that uses it is done.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ _numbers = itertools.count(1)
 
 
 class Buffer:
-    """`size` bytes on the GPU (a multiple of 16), for storage bindings and for copies from and to; zero at first.
+    """`size` bytes on the GPU (a multiple of 16), zero at first. Usable as a storage binding, copy source and copy destination.
 
-    `handle` is wgpu-native's object, which the buffer owns. Two buffers are equal only when they are the same buffer;
-    `number` is never another one's. A buffer that is `lent` is known outside this package, and so never used again for
-    something else.
+    The buffer owns `handle`, the library's object. Buffers are compared by identity, and `number` is unique. A buffer that is
+    `lent` is referenced outside this package, so it is never reused.
     """
 
     __slots__ = ("__weakref__", "handle", "label", "lent", "number", "size", "usage")
@@ -35,14 +34,14 @@ class Buffer:
 
 
 class Place(NamedTuple):
-    """Where a tensor lies: in `buffer`, from byte `offset` on."""
+    """The location of a tensor: `offset` bytes into `buffer`."""
 
     buffer: Buffer
     offset: int
 
 
 class BufferBinding(NamedTuple):
-    """What a dispatch binds: `size` bytes of `buffer` from byte `offset` on."""
+    """The range that a dispatch binds: `size` bytes of `buffer`, starting at byte `offset`."""
 
     buffer: Buffer
     offset: int

@@ -1,19 +1,23 @@
-"""Free buffers of a device, kept for their next user.
+"""The free buffers of a device, kept for reuse.
 
-In: sizes in bytes, and buffers that are no longer needed. Out: buffers whose contents are undefined, and counters.
-Invariants: a buffer belongs to its taker until it is given back, which is after the last work with it was
-submitted; the queue runs work in order, so its next user need not wait. No buffer is destroyed: the cache drops its reference,
-and wgpu-native keeps the memory until submitted work is done (see `buffers`).
+In: sizes in bytes, and buffers that are no longer needed. Out: buffers with undefined contents, and counters.
 
-What happens to a buffer that is given back depends on the mode:
+Invariants:
+
+- A buffer belongs to its taker until it is returned, which is after its last work was submitted. The queue runs work in order,
+  so the next user need not wait.
+- No buffer is destroyed. The cache drops its reference, and the library keeps the memory until submitted work is done (see
+  `buffers`).
+
+The mode decides what happens to a returned buffer:
 
 - `disabled`: it is released at once.
 - `lazyRelease`: it is released when the next run ends.
-- `simple`: it waits for a request of exactly its size.
-- `bucket`: sizes are rounded up to size classes (see `sizes`), and it waits for a request in its class.
+- `simple`: it is reused for a request of exactly its size.
+- `bucket`: sizes are rounded up to size classes (see `sizes`), and it is reused for a request in its class.
 
-What waits goes when nothing wanted it for some runs, since a sequence that grows leaves one size after the other behind. For how
-many follows from what happens: where many sizes are wanted again soon after they went, for twice as many from then on.
+Free buffers are evicted after a number of runs without a request for their size, because a growing sequence leaves one size
+after the other behind. The number adapts: it doubles when many sizes are requested again soon after their eviction.
 """
 
 from __future__ import annotations
@@ -28,22 +32,22 @@ from .settings import Settings
 from .sizes import padded, size_class
 
 MODES = ("disabled", "lazyRelease", "simple", "bucket")
-# Free buffers kept per cache, in bytes; beyond it those are released that have been unused for the longest time.
+# Most bytes of free buffers per cache. Beyond it, buffers are evicted, the longest unused first.
 KEPT_BYTES = 256 << 20
-# Runs for which a free buffer is kept, to begin with and at most; between two looks; and sizes that are remembered as gone.
+# Runs for which a free buffer is kept (first and largest value), runs between two evictions, and evicted sizes that are recorded.
 KEPT_FOR, MOST_KEPT_FOR = 64, 1024
 LOOK_EVERY = 16
 MOST_GONE = 256
-# Of so many requests one may be for a size that went too early.
+# The number of runs doubles if more than one of this many requests is for a size that was evicted too early.
 EARLY = 8
 
 
-Reused = tuple[int, int, int]  # how often, and what waits for that: buffers, bytes
+Reused = tuple[int, int, int]  # (hits, free buffers, their bytes)
 
 
 @dataclass(frozen=True)
 class CacheCounters:
-    """`hits` and `misses` count requests, `released` buffers that went; the others are what is free now."""
+    """`hits` and `misses` count requests, `released` counts evicted buffers. The others describe the free buffers of now."""
 
     hits: int
     misses: int
@@ -55,11 +59,11 @@ class CacheCounters:
 class BufferCache:
     """The free buffers of one kind. Thread safe.
 
-    `create(nbytes, label)` makes a buffer or raises LimitError; `limit` is the most bytes that one may have.
+    `create(nbytes, label)` makes a buffer or raises LimitError. `limit` is the largest size of a buffer in bytes.
 
-    There is no lock: buffers are given back by finalisers too, which may run on a thread that has any lock. A buffer is
-    taken and given in one step each, so an interrupt between two steps makes no buffer anybody's twice. The numbers may
-    be off by what such an interrupt cut short, and what is held is counted again before anything is decided by it.
+    There is no lock, because finalisers also return buffers, and they may run on a thread that holds any lock. Taking and
+    returning a buffer are one step each, so an interrupt between two steps never gives a buffer to two users. An interrupt may
+    make the counts wrong. The held bytes are therefore counted again before a decision depends on them.
     """
 
     def __init__(
@@ -70,30 +74,29 @@ class BufferCache:
         elsewhere: Callable[[], Reused] = lambda: (0, 0, 0),
         repeated: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`elsewhere`: what has been given to the next user without coming here. `repeated`: how many runs have ended elsewhere."""
+        """`elsewhere`: hits and free memory that bypass this cache. `repeated`: how many runs ended without `end_of_run`."""
         assert mode in MODES
         self.mode = mode
         self._create = create
         self._limit = limit
-        # By size, and the last one at the end: (how many runs there had been when it was given back, buffer).
+        # By size, most recent last: (number of runs when it was returned, buffer).
         self._free: dict[int, deque[tuple[int, Buffer]]] = {}
         self._repeated, self._ended, self._kept_for = repeated, 0, KEPT_FOR
-        self._gone: dict[int, int] = {}  # by size: when one was given back that was released since
-        self._looked = self._asked = self._early = (
-            0  # when, and after how many requests; sizes that went too early since then
-        )
+        self._gone: dict[int, int] = {}  # by size: when the evicted buffer had been returned
+        # The run and the number of requests at the last eviction, and the sizes that were evicted too early since.
+        self._looked = self._asked = self._early = 0
         self._leaving: deque[Buffer] = deque()
         self._hits = self._misses = self._released = 0
-        self._held = 0  # bytes, never less than there are
+        self._held = 0  # bytes; never less than the true number
         self._elsewhere = elsewhere
 
     @property
     def _runs(self) -> int:
-        """How many have ended."""
+        """How many runs have ended."""
         return self._ended + self._repeated()
 
     def take(self, nbytes: int, label: str) -> Buffer:
-        """A buffer of at least `nbytes` bytes, contents undefined. Raises LimitError above the adapter's limit."""
+        """Returns a buffer of at least `nbytes` bytes, contents undefined. Raises LimitError above the adapter's limit."""
         size = padded(nbytes)
         if self.mode == "bucket":
             size = min(size_class(nbytes), max(size, self._limit & ~15))
@@ -114,7 +117,7 @@ class BufferCache:
         return self._create(size if size <= self._limit else nbytes, label)
 
     def give(self, buffer: Buffer) -> None:
-        """Takes back what `take` gave, to which the caller keeps no reference. All work with the buffer is submitted."""
+        """Accepts a buffer from `take`. The caller keeps no reference, and all work with the buffer is submitted."""
         if self.mode == "disabled" or not self._has_room(buffer.size):
             self._released += 1
             return
@@ -128,7 +131,7 @@ class BufferCache:
         free.append((self._runs, buffer))
 
     def _has_room(self, nbytes: int) -> bool:
-        """Whether there is, or can be made, room for so many bytes."""
+        """Whether the cache has, or can make, room for this many bytes."""
         if self._held + nbytes > KEPT_BYTES:
             self._held = self._count()[1]
         while nbytes <= KEPT_BYTES < self._held + nbytes:
@@ -139,7 +142,7 @@ class BufferCache:
         return self._held + nbytes <= KEPT_BYTES
 
     def _let_go_of(self, size: int) -> bool:
-        """Lets go of the one of this size that nothing has wanted for the longest time. Whether there was one."""
+        """Evicts the buffer of this size that has been unused longest. Returns whether there was one."""
         try:
             since, _ = self._free[size].popleft()
         except (IndexError, KeyError):  # another thread was faster
@@ -152,12 +155,12 @@ class BufferCache:
         return True
 
     def _note_early(self, size: int) -> None:
-        """One of this size is made. Where one was released, that was too early, unless it had waited for long."""
+        """Records a miss of this size. An eviction was early if its buffer had been returned at most MOST_KEPT_FOR runs ago."""
         since = self._gone.pop(size, None)
         self._early += since is not None and self._runs - since <= MOST_KEPT_FOR
 
     def _look(self, now: int) -> None:
-        """Lets go of what nothing has wanted for long."""
+        """Evicts buffers that have been unused for long."""
         asked = self._hits + self._misses + self._elsewhere()[0]
         if self._early * EARLY > asked - self._asked:
             self._kept_for = min(2 * self._kept_for, MOST_KEPT_FOR)
@@ -169,13 +172,13 @@ class BufferCache:
                 self._free.pop(size, None)
 
     def _count(self) -> tuple[int, int]:
-        """Buffers and bytes that are held."""
+        """The number of held buffers, and their bytes."""
         lists = [(size, len(free)) for size, free in list(self._free.items())]
         lists += [(buffer.size, 1) for buffer in list(self._leaving)]
         return sum(number for _, number in lists), sum(size * number for size, number in lists)
 
     def end_of_run(self) -> None:
-        """Lets go of what was given back since the last run ended, in the mode that does so; now and then of what nothing wants."""
+        """Ends a run. In mode `lazyRelease`, releases the returned buffers. Evicts unused buffers every LOOK_EVERY runs."""
         self._ended += 1
         now = self._runs
         if now - self._looked >= LOOK_EVERY:
@@ -195,7 +198,7 @@ class BufferCache:
 
 
 def _since(free: deque[tuple[int, Buffer]]) -> float:
-    """When the first one was given back; infinite where none is there."""
+    """When the oldest one was returned; infinite if the queue is empty."""
     try:
         return free[0][0]
     except IndexError:
@@ -214,9 +217,11 @@ class Caches:
         read: Callable[[], Reused] = lambda: (0, 0, 0),
         repeated: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`create(kind, nbytes, label)` makes a buffer of a kind, which is the name of an attribute here; `reused`: tensors'
-        memory that came again without the cache; `read`: tensors that were, and the buffers for that; `repeated`: how many runs
-        have ended elsewhere."""
+        """`create(kind, nbytes, label)` makes a buffer of a kind, which is the name of an attribute here.
+
+        `reused`: memory of tensors that was reused without the cache. `read`: tensors that C code read, and its staging buffers.
+        `repeated`: how many runs ended without `end_of_run`.
+        """
 
         def cache(kind: str, mode: str, elsewhere: Callable[[], Reused] = lambda: (0, 0, 0)) -> BufferCache:
             return BufferCache(mode, lambda nbytes, label: create(kind, nbytes, label), limit, elsewhere, repeated)
@@ -226,7 +231,7 @@ class Caches:
         self.query_resolve = cache("query_resolve", settings.query_resolve_cache)
         self.default = cache("default", settings.default_cache, read)
         self._all = (self.storage, self.uniform, self.query_resolve, self.default)
-        # Those that release something whenever a run ends.
+        # The caches that release something whenever a run ends.
         self.lazy = tuple(it for it in self.all().values() if it.mode == "lazyRelease")
 
     def all(self) -> dict[str, BufferCache]:
@@ -239,10 +244,10 @@ class Caches:
         }
 
     def end_of_run(self) -> None:
-        """To be called when a run is submitted."""
+        """Call this when a run is submitted."""
         for cache in self._all:
             cache.end_of_run()
 
     def counters(self) -> dict[str, CacheCounters]:
-        """What the caches did and hold, by kind."""
+        """The counters of the caches, by kind."""
         return {kind: cache.counters for kind, cache in self.all().items()}

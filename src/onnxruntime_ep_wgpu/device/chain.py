@@ -1,7 +1,8 @@
-"""Work that is submitted together, and a small buffer that is read behind it: a Chain of csrc/chain.c.
+"""Work in one submission with a small readback at its end: a Chain of csrc/chain.c.
 
-In: the buffers, and host memory. Out: a number and a function for C code that knows the work (plugin/chained.py); what was read.
-Invariant: one submission is on its way at a time. Nothing waits for one that is left: its staging buffer is used no more.
+In: the buffers, and host memory. Out: a number and a function for the C code that has the work (plugin/chained.py), and the bytes
+read. Invariant: one submission is in flight at a time. If it is abandoned, nothing waits for it, and its staging buffer is not
+reused.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from .webgpu.header import address
 
 
 class DeviceChain:
-    """Fills `into` with the beginning of a buffer, behind the work. Before that, the bytes at an address of the host are written to
-    the beginning of another one: `written` (buffer, address, bytes)."""
+    """Reads the beginning of `buffer` into `into` after the work.
+
+    `written` (buffer, host address, bytes): before the work, these bytes are written to the beginning of that buffer.
+    """
 
     __slots__ = ("_buffer", "_device", "_kept", "_words", "function", "into", "number")
 
@@ -36,7 +39,7 @@ class DeviceChain:
         self.number, self.function = address(words), function_of("submit_chain")
 
     def wait(self) -> None:
-        """Returns when `into` is what the submission has read. Raises DeviceError, DeviceLostError."""
+        """Returns when `into` has the bytes that the submission read. Raises DeviceError, DeviceLostError."""
         if process.forked:
             process.check_not_forked()
         self._device.queue.run_deferred()

@@ -1,7 +1,7 @@
-"""Which library the sessions of an adapter take where the options name none.
+"""The library for sessions on an adapter if the options do not name one.
 
-In: an adapter, and the types of a model's products. Out: `LibraryChoice`, a name and the reason. Invariant: no error; where
-anything speaks against another library, it is the one that is always there.
+In: an adapter, and the operand types of a model's products. Out: `LibraryChoice`, a name and the reason. Invariant: no error is
+raised; the fallback is the library that is always installed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .webgpu import dawn, libraries
 
 
 class LibraryChoice(NamedTuple):
-    """The name of a library, and why that one."""
+    """The name of a library, and the reason for its choice."""
 
     name: str
     why: str
@@ -27,8 +27,11 @@ _ANY = " or ".join(_NAMES.values())
 
 
 def automatic(adapter: Adapter, types: Callable[[], Set[str]] | None = None) -> LibraryChoice:
-    """Dawn, where it is installed and the adapter has matrix units for products of the model, whose `types` are f16 or i8; else
-    wgpu-native. Dawn is loaded for no other model. Without `types` no model is known yet."""
+    """Chooses Dawn if it is installed and the adapter has matrix units for the model's products, otherwise wgpu-native.
+
+    `types` returns the operand types of these products: f16, i8. Dawn is loaded for no other model. Without `types`, no model is
+    loaded yet.
+    """
     base = libraries.base().name
     if not dawn.installed():
         return LibraryChoice(base, f"{dawn.PACKAGE} is not installed")
@@ -53,11 +56,13 @@ def automatic(adapter: Adapter, types: Callable[[], Set[str]] | None = None) -> 
 
 
 def checked_matrices(adapter: Adapter) -> tuple[MatrixUnit, ...]:
-    """The adapter's matrix units without those that gave wrong products; opens a device to find out, once per driver. Raises
-    DeviceError."""
+    """Returns the adapter's matrix units without those that gave wrong products.
+
+    Opens a device to find out, once per driver. Raises DeviceError.
+    """
     if not adapter.matrices:
         return ()
-    from .matrix_probe import probe  # with all that works on a device
+    from .matrix_probe import probe  # imports the modules that need a device
 
     wrong = probe(adapter)
     return tuple(it for it in adapter.matrices if str(it) not in wrong)

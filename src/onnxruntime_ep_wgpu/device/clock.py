@@ -1,8 +1,8 @@
-"""The GPU's clock in terms of the CPU's. In: timestamps with the CPU's times around them. Out: CPU time of a GPU tick.
+"""Converts GPU timestamps to CPU time. In: timestamps, and CPU times around them. Out: the CPU time of a GPU tick.
 
-Invariant: a GPU timestamp lies between the CPU's time before its submit and after the wait for it. Several such samples
-leave an interval for the distance of the two clocks; its middle is taken, and half of its width is the `error`.
-Between two settings the distance changes linearly, so slow drift does not add up.
+Invariant: a GPU timestamp lies between the CPU time before its submit and the CPU time after the wait for it. Several such
+samples bound the offset between the two clocks. The middle of this interval is used, and half of its width is the `error`.
+Between two settings the offset is interpolated linearly, so slow drift does not accumulate.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..records import dataclass
 
-STALE_NS = 1_000_000_000  # clocks drift apart by some microseconds in a second
+STALE_NS = 1_000_000_000  # clocks drift apart by some microseconds per second
 
 
 class Sample(NamedTuple):
@@ -28,7 +28,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """At GPU time `ticks` the CPU's clock was at `at` nanoseconds, give or take `error`."""
+    """At the GPU time `ticks` the CPU's clock was at `at` nanoseconds, plus or minus `error`."""
 
     ticks: int
     at: float
@@ -36,7 +36,7 @@ class Setting:
 
 
 class Clock:
-    """GPU ticks of `period` nanoseconds as nanoseconds of `time.perf_counter_ns()`."""
+    """Converts GPU ticks of `period` nanoseconds to nanoseconds of `time.perf_counter_ns()`."""
 
     def __init__(self, period: float) -> None:
         self.period = period
@@ -49,16 +49,16 @@ class Clock:
 
     @property
     def is_stale(self) -> bool:
-        """Whether it was not set lately."""
+        """Whether the last setting is older than STALE_NS."""
         return not self._settings or time.perf_counter_ns() - self._set_at > STALE_NS
 
     def set(self, samples: Sequence[Sample]) -> None:
-        """Sets the clock, once more when it was set before."""
+        """Adds a setting from samples."""
         first = samples[0].begin
         lows = [s.before - (s.begin - first) * self.period for s in samples]
         highs = [s.after - (s.end - first) * self.period for s in samples]
         low, high = max(lows), min(highs)
-        if low > high:  # a clock was set to another time in between: the narrowest sample alone
+        if low > high:  # a clock was changed in between: use the narrowest sample alone
             low, high = min(zip(lows, highs, strict=True), key=lambda pair: pair[1] - pair[0])
         made = Setting(first, (low + high) / 2, abs(high - low) / 2)
         self._settings = tuple(sorted((*self._settings, made), key=lambda setting: setting.ticks))
@@ -70,7 +70,7 @@ class Clock:
         return max((setting.error for setting in self._settings), default=float("inf"))
 
     def at(self, ticks: int) -> int:
-        """The CPU's time of a GPU timestamp, in nanoseconds."""
+        """Returns the CPU time of a GPU timestamp, in nanoseconds."""
         settings = self._settings
         after = bisect.bisect_right(settings, ticks, key=lambda setting: setting.ticks)
         one, other = settings[max(0, after - 1)], settings[min(after, len(settings) - 1)]

@@ -1,11 +1,13 @@
-"""Which sessions share a device. In: an adapter, a number (the option deviceId), a library, settings. Out: `Context`, its device.
+"""Which sessions share a device.
 
-A context is an adapter, a number, a library, the settings of its device, and the device while it is needed: made when first
-asked for, made anew after a loss, released when the last session has left and the last tensor on it is gone. Number 0 is an
-adapter's shared context, the others are devices of their own.
+In: an adapter, a number (the option deviceId), a library, settings. Out: `Context`, with its device.
 
-Invariants: one context per adapter, number and library, and so one device with one set of caches; the settings of a context in use
-never change, a session that asks for others is refused.
+A context consists of an adapter, a number, a library, device settings and, while it is needed, a device. The device is opened on
+first use and opened again after a loss. It is released when the last session has left and the last tensor on it was freed.
+Number 0 is the adapter's shared context. The others are devices of their own.
+
+Invariants: there is one context per adapter, number and library, and so one device with one set of caches. The settings of a
+context in use never change. A session that requests other settings is refused.
 """
 
 from __future__ import annotations
@@ -37,9 +39,9 @@ ALL = frozenset(field.name for field in dataclasses.fields(Settings))
 
 
 class Member:
-    """A session's part in a context, from `Context.join` until `leave`, or until nothing refers to it.
+    """A session's membership in a context, from `Context.join` until `leave`, or until nothing refers to it.
 
-    It is what keeps the device, so no count of sessions can go wrong: not by an interrupt between joining and noting it.
+    Members keep the device alive. Sessions are not counted, so an interrupt between joining and recording it does no harm.
     """
 
     __slots__ = ("__weakref__", "_leave", "device", "held")
@@ -47,19 +49,19 @@ class Member:
     def __init__(self, leave: Callable[[Member], None]) -> None:
         self._leave = leave
         self.device: Device | None = None
-        self.held: Any = None  # what else lives as long
+        self.held: Any = None  # another object with the same lifetime
 
     def leave(self) -> None:
-        """The session ends. For finalisers too: no lock is taken."""
+        """Call this when the session ends, also from a finaliser: it takes no lock."""
         self._leave(self)
         self.device = self.held = None
 
 
 class Context:
-    """A device that sessions share. Use `context_of`. Thread safe."""
+    """A device that sessions share. Made by `context_of`. Thread safe."""
 
     def __init__(self, adapter: Adapter, number: int, library: str = "", checked: bool = False) -> None:
-        """`library`: the name of one, "" for the adapter's own. `checked`: kernels test every index, where that is of a device."""
+        """`library`: a name, "" for the adapter's own. `checked`: kernels check every index, if that is a property of devices."""
         self.adapter = adapter
         self.number = number
         self.library = library or adapter.library.name
@@ -67,7 +69,7 @@ class Context:
         self.settings = DEFAULT
         self._members: LiveSet[Member] = LiveSet()
         self._preserved = False
-        # The device while the context itself keeps it, and wherever it is while anybody does.
+        # The reference by which the context itself keeps the device, and a weak one for the lifetime of the device.
         self._kept: Device | None = None
         self._device: weakref.ref[Device] | None = None
         self._lock = threading.RLock()  # `join` calls `agree`
@@ -86,17 +88,17 @@ class Context:
 
     @property
     def sessions(self) -> int:
-        """How many sessions use it."""
+        """The number of sessions."""
         return len(self._members)
 
     @property
     def target(self) -> Target:
-        """What lowering may rely on here; opens a device only to probe matrix units, once per driver."""
+        """What lowering may rely on here. Opens a device only to probe matrix units, once per driver."""
         return self.view.target(self.settings, checked_matrices(self.view))
 
     @property
     def users(self) -> str:
-        """What uses the context, in words; empty when nothing does and its settings are free."""
+        """The users of the context in words; empty if it has none, and then its settings may change."""
         if self.sessions:
             return "1 session uses" if self.sessions == 1 else f"{self.sessions} sessions use"
         if self._preserved:
@@ -104,14 +106,14 @@ class Context:
         return "tensors use" if self.current() is not None else ""
 
     def current(self) -> Device | None:
-        """The device, when there is one that is not lost."""
+        """Returns the open device; None if there is none or it is lost."""
         device = self._device() if self._device is not None else None
         return None if device is None or device.lost else device
 
     def device(self) -> Device:
-        """The live device: made on first use, made anew after a loss. Raises DeviceError when the adapter refuses.
+        """Returns the open device. Opens it on first use and after a loss. Raises DeviceError if the adapter refuses.
 
-        Whoever holds on to it, as tensors do, keeps it alive after the last session.
+        References to it, such as those of tensors, keep it alive after the last session.
         """
         process.check_not_forked()
         with self._lock:
@@ -126,7 +128,7 @@ class Context:
             return device
 
     def open_ahead(self) -> Opening:
-        """Begins to open the device on another thread, for which a driver takes long. What fails is said when it is used."""
+        """Starts to open the device on another thread, because drivers take long. Errors are raised when the device is used."""
         opening = Opening(self)
         if self.current() is None:
             _openings.add(opening)
@@ -134,16 +136,16 @@ class Context:
         return opening
 
     def _open(self) -> Device:
-        from .device import Device  # with all that works on a device, which listing does without
+        from .device import Device  # imports the modules that only a device needs
         from .request import request_device
 
         return Device(self.view, self.target, partial(request_device, checked=self.checked), self.settings)
 
     def agree(self, settings: Settings, asked: Collection[str] = ALL) -> None:
-        """Gives the context these settings; one that is in use must have them. Raises OptionError, also for an API that
-        does not reach the adapter.
+        """Gives the context these settings, or checks that a context in use has them.
 
-        `asked` names the fields that matter; in the others a context in use stays as it is.
+        `asked` are the fields that matter. A context in use keeps its values of the others. Raises OptionError if they differ,
+        or if the graphics API does not reach the adapter.
         """
         with self._lock:
             self.adapter.through(settings.backend, self.library)
@@ -161,8 +163,10 @@ class Context:
                     )
 
     def join(self, settings: Settings = DEFAULT, asked: Collection[str] = ALL, preserve: bool = False) -> Member:
-        """A session begins; the device stays while the session holds the result, and with `preserve` for good. Raises like
-        `agree`."""
+        """Registers a session. The device stays open while the result is referenced, and with `preserve` for ever.
+
+        Raises the errors of `agree`.
+        """
         with self._lock:
             self.agree(settings, asked)
             member = Member(self._members.discard)
@@ -174,19 +178,19 @@ class Context:
 
 
 class Opening:
-    """A device that a thread opens before it is needed; see `Context.open_ahead`. The process does not end while a driver works."""
+    """A device that a thread opens in advance; see `Context.open_ahead`. The process does not exit during the driver's work."""
 
     def __init__(self, context: Context) -> None:
         self._context, self._wanted = context, True
 
     def open(self) -> None:
-        """Opens it, unless it is not wanted any more."""
+        """Opens the device, unless `end` was called before."""
         with suppress(Exception), self._context._lock:
             if self._wanted:
                 self._context.device()
 
     def end(self) -> None:
-        """It is not wanted any more, or in use: returns when no driver works on it."""
+        """Cancels the opening if it has not started. Otherwise returns when it is done."""
         self._wanted = False
         with self._context._lock:
             pass
@@ -207,9 +211,11 @@ _contexts_lock = threading.Lock()
 
 
 def context_of(adapter: Adapter, number: int = 0, library: str = "", checked: bool = False) -> Context:
-    """The context of an adapter with this number (0: the shared one), of the library of this name, else of the usual one.
-    `checked`: kernels test every index; where that is of a device, it is another one. Raises DeviceError for a library that cannot
-    be opened, or does not see the adapter."""
+    """Returns the context of an adapter with this number (0: the shared one) and this library, "" for the usual one.
+
+    `checked`: kernels check every index. If that is a property of devices, the context is another one. Raises DeviceError if the
+    library cannot be opened or does not list the adapter.
+    """
     process.check_not_forked()
     name = library or libraries.usual()
     adapter.through("", name)
@@ -219,8 +225,10 @@ def context_of(adapter: Adapter, number: int = 0, library: str = "", checked: bo
 
 
 def shared_context(adapter: Adapter) -> Context:
-    """The context of an adapter for memory that is no session's: of the usual library, or of the one that is always there, where
-    the usual one cannot be used; a session says why."""
+    """Returns the context of an adapter for memory outside sessions.
+
+    It is of the usual library, or of the base library if the usual one cannot be used. A session reports the reason.
+    """
     try:
         return context_of(adapter)
     except DeviceError:
@@ -228,13 +236,13 @@ def shared_context(adapter: Adapter) -> Context:
 
 
 def contexts() -> list[Context]:
-    """All contexts that were asked for so far."""
+    """Returns all contexts."""
     with _contexts_lock:
         return list(_contexts.values())
 
 
 def claim(new: Context) -> Context:
-    """Registers a context that was made elsewhere under its number. Raises OptionError when the number is in use."""
+    """Registers a context under its number. Raises OptionError if the number is in use."""
     with _contexts_lock:
         old = _contexts.get(new.key)
         if old is not None and old.users:
@@ -244,17 +252,16 @@ def claim(new: Context) -> Context:
 
 
 def release(context: Context) -> None:
-    """Forgets a context."""
+    """Unregisters a context."""
     with _contexts_lock:
         if _contexts.get(context.key) is context:
             del _contexts[context.key]
 
 
 def open_device(adapter: Adapter, context: int = 0, settings: Settings | None = None) -> Device:
-    """A context's device, for work outside sessions; it lives as long as it is held, or as sessions keep it.
+    """Returns a context's device for work outside sessions. The reference, or sessions, keep it open.
 
-    Without `settings` those that the context has. Raises OptionError like `Context.agree`, DeviceError when the adapter
-    refuses.
+    `settings` defaults to those of the context. Raises OptionError like `Context.agree`, and DeviceError if the adapter refuses.
     """
     here = context_of(adapter, context)
     if settings is not None:

@@ -1,10 +1,10 @@
 """Captures for a graphics debugger that is attached to this process: RenderDoc, PIX or Xcode.
 
-In: a device. Out: a capture around a piece of work, in the debugger's own file or window.
-Invariant: nothing is loaded or started here; a debugger is attached when the process was started from it.
+In: a device. Out: a capture of a piece of work, in the debugger's own file or window.
+Invariant: nothing is loaded or started here. A debugger is attached if it started the process.
 
-A library's own call only reaches Xcode: release builds of wgpu-native leave RenderDoc out, and PIX it does not know. So the two
-are asked themselves, through the interface that each puts into the process.
+The function of a library reaches only Xcode. Release builds of wgpu-native omit RenderDoc, and PIX is not supported. Therefore
+RenderDoc and PIX are called directly, by the interfaces that they put into the process.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ MISSING = (
     "no graphics debugger is attached: start this program from RenderDoc (Vulkan, Direct3D 12), PIX (Direct3D 12,"
     " Windows) or Xcode (Metal, or with METAL_CAPTURE_ENABLED=1)"
 )
-# RENDERDOC_API_1_0_0: its number, and the places of StartFrameCapture and EndFrameCapture in its table.
+# RENDERDOC_API_1_0_0: its number, and the indices of StartFrameCapture and EndFrameCapture in its function table.
 _RENDERDOC_VERSION, _RENDERDOC_START, _RENDERDOC_END = 10000, 19, 21
-# IDXGraphicsAnalysis, which PIX provides: its identifier, and the places of BeginCapture and EndCapture.
+# IDXGraphicsAnalysis of PIX: its identifier, and the indices of BeginCapture and EndCapture.
 _ANALYSIS, _ANALYSIS_BEGIN, _ANALYSIS_END = "{9f251514-9d4d-4902-9d60-18988ab7d4b5}", 3, 4
 
 _capturing = threading.RLock()
 
 
 def attached() -> str | None:
-    """The debugger that can capture here: "RenderDoc", "PIX", "Xcode" or None."""
+    """Returns the debugger that can capture here: "RenderDoc", "PIX", "Xcode" or None."""
     if _renderdoc() is not None:
         return "RenderDoc"
     if sys.platform == "win32" and _pix() is not None:
@@ -43,9 +43,9 @@ def attached() -> str | None:
 
 @contextmanager
 def capture(library: Library, device: Any) -> Iterator[None]:
-    """A capture of all work that is submitted during the `with`. Raises DeviceError when no debugger is attached.
+    """Captures all work that is submitted during the `with`. Raises DeviceError if no debugger is attached.
 
-    A debugger captures a process: other threads' captures wait.
+    A debugger captures a process, so the captures of other threads wait.
     """
     calls: Calls | None = _renderdoc()
     if calls is None and sys.platform == "win32":
@@ -71,7 +71,7 @@ def _renderdoc() -> Calls | None:
     if library.RENDERDOC_GetAPI(_RENDERDOC_VERSION, ctypes.byref(table)) != 1:
         return None
     call = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)
-    # Without a device and a window it captures the device that is in use.
+    # NULL for device and window captures the device in use.
     return (
         lambda: call(table[_RENDERDOC_START])(None, None),
         lambda: call(table[_RENDERDOC_END])(None, None),
@@ -79,7 +79,7 @@ def _renderdoc() -> Calls | None:
 
 
 def _loaded(name: str) -> ctypes.CDLL | None:
-    """A library, when the process has it already."""
+    """Returns a library if the process has loaded it."""
     if sys.platform == "win32":
         handle = ctypes.WinDLL("kernel32").GetModuleHandleW
         handle.restype, handle.argtypes = ctypes.c_void_p, [ctypes.c_wchar_p]

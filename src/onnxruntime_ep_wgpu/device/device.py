@@ -1,8 +1,10 @@
-"""One GPU as the runtime sees it: memory in, dispatches, memory out.
+"""One GPU, as the runtime uses it.
 
-In: bytes, WGSL, dispatch lists. Out: buffers, pipelines, bytes. `queue` has what is submitted and whether the device is lost,
-`memory` buffers and transfers; here are kernels, and what is counted. Invariants: submitting happens under one lock per device,
-encoding and waiting for the GPU under none; the queue runs uploads, copies and submits in the order of the calls.
+In: bytes, WGSL, dispatch lists. Out: buffers, pipelines, bytes. `queue` submits and records the loss of the device, and `memory`
+has buffers and transfers. This file has kernels and counters.
+
+Invariants: submissions of a device are serialised by one lock. Encoding and waiting for the GPU hold no lock. The queue runs
+uploads, copies and submits in the order of the calls.
 """
 
 from __future__ import annotations
@@ -36,37 +38,37 @@ from .turn import Turn
 from .webgpu.owned import let_go
 from .work import Submission, Work
 
-# What is counted: `pipelines` and `bind_groups` that were made, and calls. `counters` adds what lives now: `buffers`,
-# `buffer_bytes` and `held_pipelines`.
+# Created `pipelines` and `bind_groups`, and numbers of calls. `counters` adds the live objects: `buffers`, `buffer_bytes` and
+# `held_pipelines`.
 COUNTERS = ("pipelines", "submits", "dispatches", "bind_groups", "uploads", "downloads")
-# Pipelines that are kept although they are not in use, for the next session with the same model.
+# Unused pipelines that are kept for the next session with the same model.
 KEPT_PIPELINES = 256
 COMPILE_LOCKS = 61
-# More threads than this gain nothing (16 cores, an H200) and hold much memory.
+# More threads gain nothing (16 cores, an H200) and use much memory.
 MOST_COMPILERS = 8
-# (adapter, target, what to call on a loss) -> the device's handle, which the Device owns.
+# (adapter, target, callback for a loss) -> the device's handle, which the Device owns.
 Acquire = Callable[[Adapter, Target, Callable[[int, str], None]], Any]
 
 
 class Device:
-    """A WebGPU device and its queue. Methods may be called from many threads. Made by a `Context`."""
+    """A WebGPU device and its queue. Thread safe. Made by a `Context`."""
 
     def __init__(
         self, adapter: Adapter, target: Target, acquire: Acquire = request_device, settings: Settings = DEFAULT
     ) -> None:
-        """`acquire` gets the device and keeps what it depends on."""
+        """`acquire` opens the device and keeps the objects that it depends on."""
         self.adapter = adapter
         self.target = target
-        # Nothing that the device holds refers back to it, so that it ends with its last user.
+        # The objects of the device do not refer back to it, so that it ends with its last user.
         self.queue = Queue(adapter.library, adapter.name, lambda on_loss: acquire(adapter, target, on_loss))
         self.memory = Memory(self.queue, adapter.name, target, settings)
-        # No finaliser takes one of these locks: garbage may be collected by a thread that has them.
+        # No finaliser takes one of these locks, because a thread that holds one may collect garbage.
         self._counts = dict.fromkeys(COUNTERS, 0)
         self._count_lock = threading.Lock()
         self._compile_locks = tuple(threading.Lock() for _ in range(COMPILE_LOCKS))
         self._compiler = Compiler(adapter.library, self.handle, self.queue.problem)
         self._encoder = Encoder(adapter.library, self.handle)
-        # Its users own a pipeline, and the device does while it is one of the last that were asked for.
+        # Strong references: the users of a pipeline, and the device for the last ones that were requested.
         self._pipelines: LiveMap[tuple[str, tuple[str, ...], bool], Pipeline] = LiveMap()
         self._recent: deque[Pipeline] = deque(maxlen=KEPT_PIPELINES)
         self._compilers = Workers(min(os.cpu_count() or 1, MOST_COMPILERS))
@@ -77,17 +79,17 @@ class Device:
 
     @property
     def handle(self) -> Any:
-        """The library's object."""
+        """The library's handle."""
         return self.queue.device
 
     @property
     def lost(self) -> bool:
-        """Whether the device went away; every further call raises DeviceLostError."""
+        """Whether the device is lost. Every further call raises DeviceLostError."""
         return self.queue.lost is not None
 
     @property
     def counters(self) -> dict[str, int]:
-        """What the device has done so far and holds; see COUNTERS."""
+        """The counters of the device; see COUNTERS."""
         let_go()
         with self._count_lock:
             counts = dict(self._counts)
@@ -106,11 +108,11 @@ class Device:
 
     @property
     def caches(self) -> Caches:
-        """Free buffers."""
+        """The caches of free buffers."""
         return self.memory.caches
 
     def buffer(self, nbytes: int, label: str = "") -> Buffer:
-        """A new, zeroed storage buffer; see `Memory.buffer`."""
+        """Creates a zeroed storage buffer; see `Memory.buffer`."""
         return self.memory.buffer(nbytes, label)
 
     def upload(self, buffer: Buffer, offset: int, data: Any) -> None:
@@ -120,7 +122,7 @@ class Device:
 
     @contextmanager
     def uploading(self) -> Iterator[Callable[[Buffer, Any], None]]:
-        """For much at once, as the weights of a model: what uploads to the beginning of a buffer, like `upload`, by one thread."""
+        """Yields a function for large uploads, such as a model's weights: it writes the beginning of a buffer. For one thread."""
         with self.memory.uploads() as uploads:
 
             def upload(buffer: Buffer, data: Any) -> None:
@@ -132,12 +134,12 @@ class Device:
     def download(self, buffer: Buffer, offset: int, into: Any) -> None:
         """Fills `into` (a C-contiguous, writable buffer) from `offset` bytes on, after everything submitted so far has run.
 
-        Other Python threads run meanwhile, and may use the device.
+        Other Python threads run during the wait, and may use the device.
         """
         self.download_all([(buffer, offset, into)])
 
     def download_all(self, ranges: Iterable[tuple[Buffer, int, Any]]) -> None:
-        """Several downloads (buffer, offset, into) at the cost of about one."""
+        """Several downloads (buffer, offset, into), at about the cost of one."""
         self.memory.download(ranges, self._downloading)
 
     def _downloading(self, count: int) -> Callable[[], None]:
@@ -146,7 +148,7 @@ class Device:
         return lambda: self._timer.done(waited)
 
     def copy(self, src: Buffer, src_offset: int, dst: Buffer, dst_offset: int, nbytes: int) -> None:
-        """Copies on the GPU. Offsets are multiples of 4; `nbytes` is rounded up to 4. `src` and `dst` must differ."""
+        """Copies on the GPU. Offsets are multiples of 4, and `nbytes` is rounded up to 4. `src` and `dst` must differ."""
         self.submit((), ((src, src_offset, dst, dst_offset, nbytes),))
 
     # Kernels
@@ -159,17 +161,17 @@ class Device:
         bounds_checks: bool = False,
         made: Callable[[float], None] = lambda seconds: None,
     ) -> Pipeline:
-        """The compiled kernel of `wgsl` (entry point `main`, group 0), compiled once per device.
+        """Returns the compiled kernel of `wgsl` (entry point `main`, group 0). It is compiled once per device.
 
         `bindings` gives "read", "read_write" or "uniform" by binding number. `bounds_checks` adds bounds checks and loop
-        guards. `made` gets how many seconds it took, unless it was compiled before. Several threads may compile different
-        kernels at once. Raises ShaderError that names the label, the message and the line.
+        guards. `made` is called with the seconds of a compilation, but not after a hit. Several threads may compile different
+        kernels at once. Raises ShaderError with the label, the message and the line.
         """
         key = (wgsl, bindings, bounds_checks)
         known = self._pipelines.get(key)
         if known is None:
             self.queue.check_not_lost()
-            # One of many locks, by the kernel: no thread waits for another kernel, but for a chance in as many.
+            # One of many locks, selected by the kernel's hash: threads rarely wait for the compilation of another kernel.
             with self._compile_locks[hash(key) % COMPILE_LOCKS]:
                 known = self._pipelines.get(key)
                 if known is None:
@@ -189,9 +191,10 @@ class Device:
         bounds_checks: bool = False,
         made: Callable[[float], None] = lambda seconds: None,
     ) -> list[Pipeline]:
-        """The compiled `kernels` (WGSL, bindings, label), in their order; those that are new are compiled several at once.
+        """Returns the compiled `kernels` (WGSL, bindings, label), in their order. Compiles new ones on several threads.
 
-        Most of the time of a first run: drivers compile on one core per kernel. `made` is called for each. Raises ShaderError.
+        This takes most of the time of a first run, because drivers compile a kernel on one core. `made` is called for each.
+        Raises ShaderError.
         """
         return self.begin(kernels, bounds_checks, made).wait()
 
@@ -201,29 +204,29 @@ class Device:
         bounds_checks: bool = False,
         made: Callable[[float], None] = lambda seconds: None,
     ) -> Preparing:
-        """Begins what `prepare` does, on other threads; `wait` of what it gives has the pipelines."""
+        """Starts `prepare` on other threads. `Preparing.wait` returns the pipelines."""
         new = {(wgsl, bindings): label for wgsl, bindings, label in kernels}
         jobs = [
             (*key, label, bounds_checks, made)
             for key, label in new.items()
             if self._pipelines.get((*key, bounds_checks)) is None
         ]
-        # The longest first: drivers take longest for them, and one that began last would be waited for alone.
+        # The longest first: drivers take longest for them, and one that starts last would delay the end alone.
         jobs.sort(key=lambda job: -len(job[0]))
         batch = self._compilers.begin(with_listeners(self.pipeline), jobs)
         return Preparing(batch, lambda: [self.pipeline(*kernel, bounds_checks, made) for kernel in kernels])
 
     def bind_group(self, pipeline: Pipeline, entries: Sequence[BufferBinding]) -> BindGroup:
-        """The buffers of a dispatch.
+        """Creates the bind group of a dispatch.
 
-        Raises LimitError above the adapter's binding limit, DeviceError when the device refuses for another reason.
+        Raises LimitError above the adapter's binding limit, and DeviceError if the device refuses for another reason.
         """
         self.queue.check_not_lost()
         self._count(bind_groups=1)
         return self._compiler.bind_group(pipeline, entries, self.target.max_binding_bytes)
 
     def record(self, dispatches: Sequence[Dispatch]) -> Recording:
-        """`dispatches` ready for `submit`, for lists that run more than once."""
+        """Prepares `dispatches` for `submit`, for lists that run more than once."""
         return Recording(dispatches)
 
     def submit(
@@ -234,13 +237,12 @@ class Device:
         per_submission: int = 0,
         turn: Turn | None = None,
     ) -> None:
-        """Runs `copies_before` (source, offset, destination, offset, bytes), then `dispatches` (kernel, buffers, xyz), then
-        `copies_after`.
+        """Runs `copies_before` (source, offset, destination, offset, bytes), then `dispatches` (kernel, bind group, xyz), then
+        `copies_after`. Returns when the work is queued.
 
-        At most `per_submission` dispatches are submitted at a time, 0 meaning all of them; nothing that another thread
-        submits comes in between. `turn`: of the graph that they are of, whose repeated runs (`work`) come before or after them.
-        Returns when the work is queued. Raises DeviceError when WebGPU refuses the work
-        (nothing has run then) and DeviceLostError.
+        A submission has at most `per_submission` dispatches; 0 means no limit. Other threads' submissions do not come in between.
+        `turn`: that of the graph, which orders this work before or after its repeated runs (`work`). Raises DeviceError if WebGPU
+        refuses the work (nothing has run then), and DeviceLostError.
         """
         recording = dispatches if isinstance(dispatches, Recording) else Recording(dispatches)
         self.queue.check_not_lost()
@@ -255,11 +257,11 @@ class Device:
         self._count(submits=len(commands), dispatches=total)
 
     def work(self, submission: Submission, per_submission: int = 0, turn: Turn | None = None) -> Work:
-        """What `submit` would do, for C code."""
+        """Prepares the work of `submit` for C code."""
         return Work(self.queue, submission, per_submission, turn)
 
     def submit_alone(self, dispatch: Dispatch, what: str) -> None:
-        """Runs one dispatch within error scopes; `what` names it in the DeviceError. For debugging: it is slow."""
+        """Runs one dispatch within error scopes. `what` names it in the DeviceError. For debugging: it is slow."""
         self.queue.check_not_lost()
         commands = in_error_scope(
             self.queue.library, self.handle, what, self._encoder.encode, Recording([dispatch]), ()
@@ -268,7 +270,7 @@ class Device:
         self._count(submits=1, dispatches=1)
 
     def debugger_capture(self) -> AbstractContextManager[None]:
-        """A capture by the attached graphics debugger of what is submitted in a `with`. Raises DeviceError without one."""
+        """The attached graphics debugger captures what is submitted during the `with`. Raises DeviceError without a debugger."""
         return debugger.capture(self.queue.library, self.handle)
 
     @property
@@ -286,10 +288,10 @@ class Device:
         *,
         host_clock: bool = True,
     ) -> TimedSubmission:
-        """As `submit`, and notes when each dispatch begins and ends on the GPU; every dispatch is a pass of its own.
+        """Like `submit`, and measures the begin and end of each dispatch on the GPU. Every dispatch is in a pass of its own.
 
-        `host_clock`: their times can be put beside those of the host, for which the first call measures how the two clocks
-        differ. Raises UnsupportedError when the adapter has no timestamps.
+        `host_clock`: the times are comparable with the host's clock. The first such call measures the offset of the two clocks.
+        Raises UnsupportedError if the adapter has no timestamps.
         """
         if not self.has_timestamps:
             raise UnsupportedError(f"the adapter {self.adapter.name!r} has no timestamps (feature {TIMESTAMPS})")
@@ -302,38 +304,40 @@ class Device:
         return timed
 
     def measure(self, dispatches: Sequence[Dispatch]) -> list[float]:
-        """Runs `dispatches` one after the other and gives the seconds that each took on the GPU.
+        """Runs `dispatches` one after the other and returns the seconds of each on the GPU.
 
-        Raises UnsupportedError when the adapter has no timestamps.
+        Raises UnsupportedError if the adapter has no timestamps.
         """
         timed = self.submit_timed(Recording(dispatches), host_clock=False)
         period = self._timer.clock.period * 1e-9
         return [max(0, end - begin) * period for begin, end in timed.ticks()]
 
     def wait(self) -> None:
-        """Returns when everything submitted so far has run. Other Python threads run meanwhile."""
+        """Returns when everything submitted so far has run. Other Python threads run during the wait."""
         self.queue.wait()
 
 
 class Preparing:
-    """Pipelines that are being compiled."""
+    """Pipelines in compilation."""
 
     def __init__(self, batch: JobsBegun[Pipeline], found: Callable[[], list[Pipeline]]) -> None:
         self._batch, self._found = batch, found
 
     @property
     def count(self) -> int:
-        """How many are new."""
+        """The number of new ones."""
         return self._batch.count
 
     def wait(self, step: Callable[[int, int], None] = lambda done, count: None) -> list[Pipeline]:
-        """The pipelines, once, in the order of the kernels. `step` gets after each new one how many of them are done. Raises
-        ShaderError."""
+        """Returns the pipelines in the order of the kernels. Call it once.
+
+        `step` is called after each new pipeline with the number of finished ones and the total. Raises ShaderError.
+        """
         kept = self._batch.wait(step)
         found = self._found()
         del kept
         return found
 
     def leave(self) -> None:
-        """Leaves kernels that no thread has begun to compile."""
+        """Cancels the kernels that no thread has begun to compile."""
         self._batch.leave()

@@ -1,4 +1,4 @@
-"""Graphics drivers print nothing while they look for a display. In: nothing. Out: a `with`."""
+"""Suppresses what graphics drivers print when they look for a display. In: nothing. Out: a context manager."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 def quiet_display_probe() -> Iterator[None]:
     """Keeps graphics drivers from printing that XDG_RUNTIME_DIR is missing while they look for a Wayland display.
 
-    Mesa's device-select layer (Vulkan) and EGL both probe for one; with an existing folder, any, they find none silently.
+    Mesa's device-select layer (Vulkan) and EGL both look for one. If the variable names any existing folder, they print nothing.
     """
     if os.name != "posix" or "XDG_RUNTIME_DIR" in os.environ:
         yield

@@ -1,6 +1,6 @@
-"""Dispatch lists as command buffers. In: dispatches and copies. Out: a finished WebGPU command buffer.
+"""Encodes dispatch lists as command buffers. In: dispatches and copies. Out: a finished WebGPU command buffer.
 
-Invariant: a list becomes rows of 64-bit words once; encoding the rows is one call without the interpreter lock
+Invariant: a list is converted to rows of 64-bit words once. Encoding the rows is one call without the interpreter lock
 (csrc/encode.c).
 """
 
@@ -45,12 +45,12 @@ _WORDS = 5
 
 @cache
 def functions_of(library: Library) -> array[int]:
-    """The table of a library's functions that csrc/encode.c reads."""
+    """The table of a library's functions for csrc/encode.c."""
     return array("Q", [address(getattr(library.lib, name)) for name in _FUNCTIONS])
 
 
 class Recording:
-    """A dispatch list ready to be submitted any number of times; keeps its pipelines and bind groups alive."""
+    """A dispatch list that can be submitted any number of times. It keeps its pipelines and bind groups alive."""
 
     __slots__ = ("_dispatches", "words")
 
@@ -61,7 +61,7 @@ class Recording:
         )
 
     def changed(self, rows: Mapping[int, Dispatch]) -> Recording:
-        """The same but for some dispatches, by number."""
+        """Returns a copy with some dispatches replaced, by index."""
         made = Recording(())
         made._dispatches, made.words = self._dispatches.copy(), self.words[:]
         for number, (kernel, group, grid) in rows.items():
@@ -77,8 +77,8 @@ class Recording:
 
 
 class BoundRecording:
-    """A recording for callers' buffers. It keeps none of them alive, and releases its bind groups, which keep their memory,
-    when the first one dies."""
+    """A recording that binds buffers of callers, without keeping them alive. When one of them dies, it releases its bind groups,
+    which keep their memory."""
 
     __slots__ = ("__weakref__", "_buffers", "recording")
 
@@ -93,7 +93,7 @@ class BoundRecording:
 
 
 def copy_words(copies: Iterable[Copy]) -> array[int]:
-    """Copies (rounded up to 4 bytes) as csrc/encode.c reads them."""
+    """Copies as rows for csrc/encode.c, with sizes rounded up to 4 bytes."""
     words = array("Q")
     for source, start, destination, place, nbytes in copies:
         words.extend((address(source.handle), start, address(destination.handle), place, (nbytes + 3) & ~3))
@@ -101,7 +101,7 @@ def copy_words(copies: Iterable[Copy]) -> array[int]:
 
 
 def encode_copies(lib: Any, encoder: Any, copies: Sequence[Copy]) -> None:
-    """Adds copies (rounded up to 4 bytes) to a command encoder; `lib` has the functions of its library."""
+    """Adds copies to a command encoder, with sizes rounded up to 4 bytes. `lib` has the functions of its library."""
     for source, start, destination, place, nbytes in copies:
         lib.wgpuCommandEncoderCopyBufferToBuffer(
             encoder, source.handle, start, destination.handle, place, (nbytes + 3) & ~3
@@ -109,7 +109,7 @@ def encode_copies(lib: Any, encoder: Any, copies: Sequence[Copy]) -> None:
 
 
 class Encoder:
-    """Encodes for one device; many threads may use it at once."""
+    """Encodes commands for one device. Thread safe."""
 
     def __init__(self, library: Library, device: Any) -> None:
         self._device = device
@@ -124,8 +124,10 @@ class Encoder:
         first: int = 0,
         count: int | None = None,
     ) -> Any:
-        """The command buffer that copies, runs `count` dispatches from number `first` on (all by default) in one compute
-        pass, and copies; copies are rounded up to 4 bytes."""
+        """Returns the command buffer of the copies `before`, `count` dispatches from index `first` on, and the copies `after`.
+
+        `count` defaults to all. The dispatches share one compute pass. Sizes of copies are rounded up to 4 bytes.
+        """
         if count is None:
             count = len(recording) - first
         lists = self._lists(recording, before, after, first, count)

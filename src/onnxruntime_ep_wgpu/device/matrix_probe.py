@@ -1,7 +1,8 @@
-"""Whether an adapter's matrix units multiply as they say: drivers list some that give wrong products.
+"""Tests whether an adapter's matrix units multiply correctly. Some drivers list units that give wrong products.
 
-In: an adapter that lists units. Out: what `matrix_refusals` keeps. Invariants: an adapter is probed once per driver and library,
-and only when units would be used. What is compared is exact: products of small integers. Only units that kernels use are probed.
+In: an adapter that lists units. Out: the content of `matrix_refusals`. Invariants: an adapter is probed once per driver and
+library, and only if units would be used. Comparisons are exact, because products of small integers are. Only units that
+kernels use are probed.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from .buffers import BufferBinding
 from .device import Device
 from .matrix_refusals import Refusals, recall, remember
 
-STEPS = 2  # of k: sums go on from those before
-LARGEST = {"f16": 8, "i8": 128}  # of operands: every sum is exact, of halves in f16 too
+STEPS = 2  # of k: each accumulates onto the sums of the previous step
+LARGEST = {"f16": 8, "i8": 128}  # of operands: every sum is exact, also of halves accumulated in f16
 _PACKED = {"f16": "e", "i8": "b", "f32": "f", "i32": "i"}
 _HEAD = (
     "enable f16;\nenable chromium_experimental_subgroup_matrix;\n"
@@ -33,8 +34,10 @@ _lock = threading.Lock()
 
 
 def probe(adapter: Adapter) -> Refusals:
-    """The adapter's units that give wrong products, with the reasons; measures that unless it is known. Raises DeviceError where no
-    device can be opened."""
+    """Returns the adapter's units that give wrong products, with the reasons. Probes the adapter unless that is known.
+
+    Raises DeviceError if no device can be opened.
+    """
     facts = adapter.probed_by
     with _lock:
         refused = recall(facts)
@@ -45,7 +48,7 @@ def probe(adapter: Adapter) -> Refusals:
 
 
 def _probe(adapter: Adapter) -> tuple[Refusals, bool]:
-    """What is refused, and whether the next process may rely on it."""
+    """Returns the refused units, and whether later processes may rely on the result."""
     plain = replace(adapter, matrices=())
     found: dict[str, str] = {}
     device: Device | None = None
@@ -69,8 +72,10 @@ def _probe(adapter: Adapter) -> tuple[Refusals, bool]:
 
 
 def fault(device: Device, unit: MatrixUnit, text: Callable[[MatrixUnit], str] | None = None) -> str:
-    """What is wrong with the products of a unit; "" where all are right. `text`: of the functions that multiply. Raises
-    ShaderError, DeviceError."""
+    """Returns the error in the products of a unit; "" if all are correct.
+
+    `text` generates the functions that multiply. Raises ShaderError, DeviceError.
+    """
     m, n, k = unit.m, unit.n, STEPS * unit.k
     random, largest = Random(f"{unit}"), LARGEST[unit.operand]
     left, right = (
@@ -94,9 +99,9 @@ def fault(device: Device, unit: MatrixUnit, text: Callable[[MatrixUnit], str] | 
 
 
 def wgsl(unit: MatrixUnit, text: Callable[[MatrixUnit], str] | None = None) -> str:
-    """The kernel that multiplies two matrices in `STEPS`, with the right one in rows and in columns."""
+    """The kernel that multiplies two matrices in `STEPS` of k, with the right operand in row-major and in column-major order."""
     m, n, k, together = unit.m, unit.n, STEPS * unit.k, unit.together
-    a_stride, b_stride = k + together, n + together  # 16 bytes behind each row, as kernels have them
+    a_stride, b_stride = k + together, n + together  # 16 bytes of padding per row, as in the compiled kernels
     sizes = {
         "A_STRIDE": a_stride,
         "B_STRIDE": b_stride,
@@ -118,7 +123,7 @@ def wgsl(unit: MatrixUnit, text: Callable[[MatrixUnit], str] | None = None) -> s
 
 
 def functions(unit: MatrixUnit) -> str:
-    """Those that multiply, by the units of subgroups: the text that kernels have."""
+    """The functions that multiply with subgroup matrices, in the text that compiled kernels use."""
     values = {"$UNIT_M": unit.m, "$UNIT_N": unit.n, "$UNIT_K": unit.k, "$TOGETHER": unit.together}
     text = _text(Path(target.__file__).with_name("matrices_units.wgsl"))
     for name, value in values.items():

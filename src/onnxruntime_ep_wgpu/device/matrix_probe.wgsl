@@ -1,5 +1,6 @@
-// Two matrices times each other in STEPS of k, the right one in rows and across, as kernels do it: from workgroup memory, and back, and sums from there.
-@group(0) @binding(0) var<storage, read> operands: array<vec4<u32>>;  // 16 bytes each: left, right, right across
+// Multiplies two matrices in STEPS of k, with the right operand in row-major and in column-major order.
+// As in compiled kernels, operands and sums are loaded from workgroup memory and stored there, also between accumulations.
+@group(0) @binding(0) var<storage, read> operands: array<vec4<u32>>; // 16 bytes each: left, right, transposed right
 @group(0) @binding(1) var<storage, read_write> results: array<vec4<$SUM>>;
 
 @compute @workgroup_size($LANES)

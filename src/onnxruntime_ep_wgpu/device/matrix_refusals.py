@@ -1,7 +1,8 @@
-"""Which matrix units of an adapter gave wrong products: what a probe found, kept on disk for the next process.
+"""The matrix units of an adapter that gave wrong products in a probe. Kept on disk for later processes.
 
-In: what a probe depends on, as texts. Out: reasons by the text of a unit, or None where nothing was probed. Invariants: another
-adapter, driver, library or probe is another entry; nothing here opens a device; a disk that fails costs a probe.
+In: the inputs of a probe, as strings. Out: reasons by the name of a unit, or None if nothing was probed. Invariants: each
+adapter, driver, library and probe version has an entry of its own. No device is opened here. A failing disk costs only
+another probe.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from collections.abc import Mapping, Sequence
 
 KIND = "matrix units"
 PROBE = 3
-"""The number of the probe. Raise it with every change of its kernel, so that adapters are probed again."""
+"""The version of the probe. Raise it with every change of the kernel, so that adapters are probed again."""
 
 Refusals = Mapping[str, str]
 _known: dict[str, Refusals] = {}
 
 
 def recall(facts: Sequence[str]) -> Refusals | None:
-    """What this or an earlier process found; None where nothing was probed. Reads at most one file."""
+    """Returns the result of a probe of this or an earlier process; None if nothing was probed. Reads at most one file."""
     from ..kept import entry
     from ..kept.folder import Folder, folder_path
 
@@ -33,7 +34,7 @@ def recall(facts: Sequence[str]) -> Refusals | None:
 
 
 def remember(facts: Sequence[str], adapter: str, refused: Refusals, lasting: bool = True) -> None:
-    """Notes what a probe of `adapter` found; without `lasting` for this process only."""
+    """Records the result of a probe of `adapter`. Without `lasting` it is for this process only."""
     from ..kept import entry
     from ..kept.folder import Folder, folder_path
 
@@ -45,6 +46,6 @@ def remember(facts: Sequence[str], adapter: str, refused: Refusals, lasting: boo
 
 
 def _key(facts: Sequence[str]) -> str:
-    import hashlib  # which takes longer to load than all of this package that lists devices
+    import hashlib  # takes longer to import than everything that lists devices
 
     return hashlib.sha256(repr((KIND, PROBE, *facts)).encode()).hexdigest()

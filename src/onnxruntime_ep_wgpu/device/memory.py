@@ -1,7 +1,7 @@
-"""The memory of a device: buffers, and bytes in and out of them.
+"""The memory of a device: buffers, uploads and downloads.
 
-In: sizes, bytes of the host. Out: buffers, bytes. Invariants: a size above the adapter's limit is refused by name; the queue runs
-uploads and downloads in the order of the calls; waiting for the GPU holds no lock.
+In: sizes, bytes of the host. Out: buffers, bytes. Invariants: a size above the adapter's limit is an error that names it. The
+queue runs uploads and downloads in the order of the calls. Waiting for the GPU holds no lock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .timing import RESOLVE_USAGE
 from .uploads import LEAST_BYTES, Uploads
 from .webgpu.header import USAGE_COPY_DST, USAGE_COPY_SRC, USAGE_MAP_READ, USAGE_STORAGE, USAGE_UNIFORM, ffi, new
 
-# What buffers of each kind of cache are for.
+# The usage of buffers in each kind of cache.
 _USAGE = {
     "storage": USAGE_STORAGE | USAGE_COPY_SRC | USAGE_COPY_DST,
     "uniform": USAGE_UNIFORM | USAGE_COPY_DST,
@@ -35,12 +35,12 @@ _USAGE = {
 
 
 class Memory:
-    """Buffers of one device. Methods may be called from many threads."""
+    """The buffers of one device. Thread safe."""
 
     def __init__(self, queue: Queue, name: str, target: Target, settings: Settings) -> None:
         self._queue, self._name, self._target = queue, name, target
         self._buffers: LiveSet[Buffer] = LiveSet()
-        this = weakref.ref(self)  # the caches do not keep what makes their buffers
+        this = weakref.ref(self)  # weak: the caches do not keep the object that makes their buffers
         self.caches = Caches(
             settings,
             lambda *what: _alive(this)._of_kind(*what),
@@ -50,13 +50,12 @@ class Memory:
             lambda: int(queue.shared.submits),
         )
         self.reader = Reader(queue, self.caches.default, self.caches.storage.mode == "bucket")
-        self._kept: deque[Uploads] = deque(
-            maxlen=1
-        )  # for large writes, where the library allocates for each of its own
+        # For large writes, if the library would allocate staging memory for each.
+        self._kept: deque[Uploads] = deque(maxlen=1)
 
     @property
     def sizes(self) -> list[int]:
-        """Bytes of each buffer that lives."""
+        """The sizes of the live buffers, in bytes."""
         return [buffer.size for buffer in self._buffers]
 
     def _new(self, size: int, usage: int, label: str) -> Buffer:
@@ -76,13 +75,13 @@ class Memory:
         return buffer
 
     def _of_kind(self, kind: str, nbytes: int, label: str) -> Buffer:
-        """A new buffer for the cache of a kind."""
+        """Creates a buffer for the cache of a kind."""
         return self._buffer(nbytes, _USAGE[kind], label)
 
     def buffer(self, nbytes: int, label: str = "") -> Buffer:
-        """A new, zeroed storage buffer of at least `nbytes` bytes. Raises LimitError above the adapter's buffer limit.
+        """Creates a zeroed storage buffer of at least `nbytes` bytes. Raises LimitError above the adapter's buffer limit.
 
-        `caches.storage` has used ones.
+        Use `caches.storage` for buffers that may be reused.
         """
         return self._buffer(nbytes, _USAGE["storage"], label)
 
@@ -97,13 +96,13 @@ class Memory:
         return self._new(size, usage, label)
 
     def adopt(self, handle: Any, size: int, usage: int, label: str) -> Buffer:
-        """A buffer of this device that was made elsewhere, with a reference of its own. Not counted."""
+        """Wraps a buffer of this device that was made elsewhere, with a reference of its own. It is not counted."""
         return Buffer(self._queue.owner.shared("Buffer", handle), size, usage, label, lent=True)
 
     def uniform(self, data: bytes) -> Buffer:
-        """A uniform buffer that holds `data`, padded with zeros to a multiple of 16 bytes. Raises LimitError.
+        """Returns a uniform buffer with `data`, padded with zeros to a multiple of 16 bytes. Raises LimitError.
 
-        It comes from `caches.uniform`, where it may be given back. A binding of it is held to a lower limit than a buffer.
+        The buffer comes from `caches.uniform` and may be returned there. Its bindings have a lower limit than buffers.
         """
         buffer = self.caches.uniform.take(len(data), "uniforms")
         size = padded(len(data))
@@ -111,14 +110,13 @@ class Memory:
         return buffer
 
     def upload(self, buffer: Buffer, offset: int, data: Any) -> bool:
-        """Writes `data` (a C-contiguous buffer of any number of bytes) at `offset` bytes; it is copied before this returns.
-        Whether there was anything to write.
+        """Writes `data` (a C-contiguous buffer of any number of bytes) at `offset` bytes. Returns whether there was any data.
 
-        GPU memory is written in words of 4 bytes: the up to 3 bytes after the data in its last word become zero, and
-        an `offset` inside a word costs a readback of that word.
+        The data is copied before this returns. GPU memory is written in words of 4 bytes: up to 3 bytes after the data, in its
+        last word, become zero. An `offset` inside a word costs a readback of that word.
         """
-        # Released at once, also when an error leaves: a traceback may end in a cycle, and collecting a memoryview that is still
-        # read through cffi ends a CPython 3.11 process.
+        # Released at once, also after an error. A traceback may be part of a cycle, and CPython 3.11 crashes if it collects a
+        # memoryview that cffi still reads.
         with ffi.from_buffer(data) as source:
             nbytes = len(source)
             if nbytes:
@@ -128,11 +126,11 @@ class Memory:
             return nbytes > 0
 
     def uploads(self) -> Uploads:
-        """For much at once, in a `with`."""
+        """A context manager for many large uploads."""
         return Uploads(self._queue, self.reader)
 
     def upload_much(self, uploads: Uploads, buffer: Buffer, data: Any) -> bool:
-        """The same as `upload`, at the beginning of a buffer."""
+        """Like `upload`, at the beginning of a buffer, through `uploads`."""
         with ffi.from_buffer(data) as source:
             nbytes = len(source)
             if nbytes < LEAST_BYTES:
@@ -144,10 +142,10 @@ class Memory:
 
     def _upload(self, buffer: Buffer, offset: int, source: Any, nbytes: int) -> None:
         if nbytes >= LEAST_BYTES and not offset & 3 and not self._queue.library.keeps_staging:
-            # One that an interrupt leaves half way is not put back.
+            # After an interrupt in `write` the object is dropped.
             try:
                 uploads = self._kept.pop()
-            except IndexError:  # there is none, or another thread has it
+            except IndexError:  # there is none, or another thread uses it
                 uploads = self.uploads()
             uploads.write(buffer, source, nbytes, offset)
             self._kept.append(uploads)
@@ -170,8 +168,11 @@ class Memory:
             write(handle, offset + done, ffi.from_buffer(last), 4)
 
     def download(self, ranges: Iterable[tuple[Buffer, int, Any]], begin: Callable[[int], Callable[[], None]]) -> None:
-        """Fills what each (buffer, offset, into) has last, a C-contiguous, writable buffer, after everything submitted so far has
-        run. `begin` gets how many there are, and gives what to call when they are read; not when nothing is to be read."""
+        """Fills `into` of each (buffer, offset, into), a C-contiguous, writable buffer, after all work submitted so far has run.
+
+        `begin` is called with the number of ranges and returns a function, which is called after the read. It is not called if
+        nothing is to be read.
+        """
         self._queue.check_not_lost()
         wanted: list[tuple[Buffer, int, Any, int]] = []
         try:
@@ -197,7 +198,7 @@ class Memory:
 
 
 def _alive(memory: weakref.ref[Memory]) -> Memory:
-    """The memory of a device whose method is running."""
+    """The memory of a device, during a call of one of its methods."""
     here = memory()
     assert here is not None
     return here

@@ -1,4 +1,7 @@
-"""The C code of a device (csrc/build_submit.py), for what needs nothing else of one: a process that only lists devices is quick."""
+"""The C code of a device (csrc/build_submit.py).
+
+A module of its own, because its users need nothing else of a device, and a process that only lists devices starts quickly.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ class DeferringQueue(Protocol):
     """A queue (`queue.py`)."""
 
     def run_deferred(self) -> None:
-        """For a thread that is about to wait for the GPU."""
+        """Call this before a wait for the GPU."""
 
 
-queues: LiveMap[int, DeferringQueue] = LiveMap()  # by the address of their C struct
+queues: LiveMap[int, DeferringQueue] = LiveMap()  # by the address of the C struct
 
 
 def function_of(name: str) -> int:
-    """The address of a function, for other C code."""
+    """Returns the address of a function, for other C code."""
     return address(native.ffi.addressof(native.lib, name))

@@ -1,10 +1,11 @@
 """Independent jobs on a few threads. In: a function and its arguments, once per job. Out: the results, in order.
 
-Jobs wait in one line, in the order in which they came, whoever began them, so that threads are never more than there are seats.
-Invariant: an interrupt of the waiting thread leaves nothing that anybody would wait for. Only threads of this module take jobs, and
-no interrupt reaches those. That is why this is neither `concurrent.futures` nor `threading.Thread`: both are built on
-`threading.Condition`, whose lock an interrupt between two lines of its own Python code leaves locked, and then the threads of the
-pool hang, and the process when it ends.
+All jobs share one FIFO queue, so there are never more worker threads than seats.
+
+Invariant: after an interrupt of the waiting thread, no thread is left waiting. Only threads of this module take jobs, and
+interrupts do not reach these. `concurrent.futures` and `threading.Thread` do not have this property, because both use
+`threading.Condition`. An interrupt between two lines of its Python code leaves its lock locked. Then the threads of the pool
+hang, and the process hangs at its exit.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ _Result = TypeVar("_Result")
 
 
 class JobsBegun(Generic[_Result]):
-    """Jobs that were begun together, by `Workers.begin`."""
+    """Jobs that were started together by `Workers.begin`."""
 
     def __init__(self, function: Callable[..., _Result], count: int, ensure: Callable[[], None]) -> None:
-        """`ensure` sees to it that a thread does what waits."""
+        """`ensure` starts a thread if jobs wait without one."""
         self.count, self._function, self._ensure = count, function, ensure
         self._done: SimpleQueue[tuple[int, _Result | None, BaseException | None]] = SimpleQueue()
         self._left = False
 
     def run(self, number: int, job: tuple[Any, ...]) -> None:
-        """Does a job, on a thread of the workers."""
+        """Runs a job on a worker thread."""
         if self._left:
             return
         try:
@@ -37,8 +38,10 @@ class JobsBegun(Generic[_Result]):
             self._done.put((number, None, error))
 
     def wait(self, step: Callable[[int, int], None] = lambda done, count: None) -> list[_Result]:
-        """The results, once; raises what the first job that failed raised, and leaves jobs that no thread has begun. `step` gets
-        the number of finished jobs after each one."""
+        """Returns the results. Call it once. `step` is called with the number of finished jobs after each one.
+
+        If a job fails, raises its error and cancels the jobs that no thread has begun.
+        """
         results: dict[int, Any] = {}
         try:
             self._ensure()
@@ -53,19 +56,19 @@ class JobsBegun(Generic[_Result]):
         return [results[number] for number in range(self.count)]
 
     def leave(self) -> None:
-        """The results are not wanted: jobs that no thread has begun are left."""
+        """Cancels the jobs that no thread has begun."""
         self._left = True
 
 
 class Workers:
-    """At most `threads` threads, which end when nothing waits."""
+    """At most `threads` threads, which end when no job waits. Each holds a lock, its seat."""
 
     def __init__(self, threads: int) -> None:
         self._waiting: SimpleQueue[tuple[JobsBegun[Any], int, tuple[Any, ...]]] = SimpleQueue()
         self._seats = tuple(threading.Lock() for _ in range(threads))
 
     def begin(self, function: Callable[..., _Result], jobs: Sequence[tuple[Any, ...]]) -> JobsBegun[_Result]:
-        """Begins `[function(*job) for job in jobs]`."""
+        """Starts `[function(*job) for job in jobs]`."""
         batch = JobsBegun(function, len(jobs), self._ensure)
         for number, job in enumerate(jobs):
             self._waiting.put((batch, number, job))
@@ -74,14 +77,14 @@ class Workers:
         return batch
 
     def _work(self, first: int) -> None:
-        """Takes a free seat, if there is one, from this number on; a worker that was faster is waited for."""
+        """Takes the first free seat from this index on, if there is one. Blocks if another worker took it first."""
         free = next((seat for seat in (*self._seats[first:], *self._seats[:first]) if not seat.locked()), None)
         if free is not None:
             with free:
                 self._serve()
 
     def _ensure(self) -> None:
-        """The last worker may have found nothing and leave its seat just as the jobs came."""
+        """Starts a thread if jobs wait: the last worker may have seen an empty queue just before the jobs were added."""
         if not self._waiting.empty():
             _thread.start_new_thread(self._serve_next, ())
 
@@ -96,4 +99,4 @@ class Workers:
             except Empty:
                 return
             batch.run(number, job)
-            del batch, job  # nothing of the last one is kept while another one takes long
+            del batch, job  # drop references before a job that may take long

@@ -1,8 +1,8 @@
-"""What an adapter can do at best, by its own measurement: arithmetic and memory traffic.
+"""The measured peak performance of an adapter: arithmetic and memory traffic.
 
-In: a device. Out: `Peak`. Two small kernels, timed on the GPU: independent multiply-adds in f32 without memory, and a copy
-of buffers that no cache holds. Invariant: the best of many is taken, over half a second on a GPU: an idle one raises its
-clock only then (on an H200 from 10 to 61 TFLOP/s), while a software adapter has no such thing and shares the CPU.
+In: a device. Out: `Peak`. Two small kernels are timed on the GPU: independent multiply-adds in f32 without memory accesses, and a
+copy of buffers larger than any cache. Invariant: the best of many measurements counts, over half a second on a GPU. An idle GPU
+raises its clock only then (on an H200 from 10 to 61 TFLOP/s). A software adapter has no such clock and shares the CPU.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ fn main(@builtin(workgroup_id) w: vec3u, @builtin(num_workgroups) count: vec3u, 
 }
 """
 REPEATS = 3
-LONG_ENOUGH = 0.005  # seconds of one dispatch, beside which its start does not count
+LONG_ENOUGH = 0.005  # seconds of a dispatch for which its start-up time is negligible
 WARM_SECONDS = 0.5
 SOFTWARE_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class Peak:
-    """Operations per second in f32, and bytes read and written per second."""
+    """f32 operations per second, and bytes read and written per second."""
 
     flops: float
     bytes: float
@@ -59,7 +59,7 @@ _known: Known[Device, Peak] = Known()
 
 
 def peak(device: Device) -> Peak:
-    """The adapter's peak, measured once per device. Raises UnsupportedError when the adapter has no timestamps."""
+    """Returns the adapter's peak, measured once per device. Raises UnsupportedError if the adapter has no timestamps."""
     found = _known.get(device)
     if found is None:
         found = Peak(_arithmetic(device), _copy(device))
@@ -68,7 +68,7 @@ def peak(device: Device) -> Peak:
 
 
 def _best(device: Device, dispatch: Any) -> float:
-    """Seconds of the fastest."""
+    """Seconds of the fastest run."""
     end = time.perf_counter() + (SOFTWARE_SECONDS if device.adapter.software else WARM_SECONDS)
     best = float("inf")
     while best == float("inf") or time.perf_counter() < end:
@@ -87,7 +87,7 @@ def _arithmetic(device: Device) -> float:
         return pipeline, device.bind_group(pipeline, bindings), (groups, 1, 1)
 
     rounds = 64
-    # Software adapters end long loops; see `Builder.bound_loop`.
+    # Software adapters abort long loops; see `Builder.bound_loop`.
     while rounds < 32768 and min(device.measure([dispatch(rounds)] * 2)) < LONG_ENOUGH:
         rounds *= 2
     return 64 * groups * rounds * FLOPS_PER_ROUND / _best(device, dispatch(rounds))

@@ -1,7 +1,7 @@
 """Compiled kernels. In: WGSL text and the kind of each binding. Out: `Pipeline` and `BindGroup`, or a `ShaderError`.
 
-Invariant: every pipeline has an explicit bind group layout, one per tuple of binding kinds, so that a bind group made
-for one pipeline fits every pipeline of the same kinds.
+Invariant: every pipeline has an explicit bind group layout, one per tuple of binding kinds. So a bind group of one pipeline fits
+every pipeline with the same kinds.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from .webgpu.messages import errors
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
-    """One compiled kernel, for as long as it is referenced; `bindings` are "read", "read_write" or "uniform" by binding
-    number in group 0."""
+    """One compiled kernel. `bindings` are "read", "read_write" or "uniform" by binding number in group 0."""
 
     label: str
     bindings: tuple[str, ...]
@@ -31,7 +30,7 @@ class Pipeline:
 
 
 class BindGroup:
-    """The buffers of one dispatch; opaque. The library keeps their memory for it, Python need not keep them."""
+    """The buffers of one dispatch; opaque. The library keeps their memory, so Python need not keep the buffers."""
 
     __slots__ = ("address", "handle")
 
@@ -41,9 +40,9 @@ class BindGroup:
 
 
 class Compiler:
-    """Makes layouts, pipelines and bind groups of one device. Many threads may use it at once.
+    """Creates layouts, pipelines and bind groups of one device. Thread safe.
 
-    `problem` gives what the library said about the calls before it; it raises when the device is lost.
+    `problem` returns the library's messages about the previous calls. It raises if the device is lost.
     """
 
     def __init__(self, library: Library, device: Any, problem: Callable[[], str]) -> None:
@@ -59,7 +58,7 @@ class Compiler:
         }
 
     def layout(self, bindings: tuple[str, ...]) -> tuple[Any, Any]:
-        """(bind group layout, pipeline layout) for these binding kinds."""
+        """Returns (bind group layout, pipeline layout) for these binding kinds."""
         known = self.layouts.get(bindings)
         if known is None:
             with self._lock:
@@ -114,7 +113,7 @@ class Compiler:
         return Pipeline(label, bindings, pipeline, group, address(pipeline))
 
     def _explain(self, problem: str, wgsl: str, label: str) -> str:
-        """The text of a ShaderError: the kernel, what is wrong, the line of WGSL, and the library's whole message."""
+        """The message of a ShaderError: the kernel, the line of WGSL, and the library's whole message."""
         number, where = self._library.line_of(problem), ""
         if number is not None:
             lines = wgsl.splitlines()
@@ -123,11 +122,11 @@ class Compiler:
         return f"kernel {label!r} does not compile{where}: {problem}"
 
     def bind_group(self, pipeline: Pipeline, entries: Sequence[BufferBinding], limit: int) -> BindGroup:
-        """A bind group of `pipeline` from (buffer, offset, size) per binding; sizes and `limit` in bytes."""
+        """Creates a bind group of `pipeline` from (buffer, offset, size) per binding; sizes and `limit` in bytes."""
         count = len(entries)
         if count != len(pipeline.bindings):
             raise DeviceError(f"kernel {pipeline.label!r} has {len(pipeline.bindings)} bindings, {count} were given")
-        # In the order of the structure: the next in its chain, then what it has of a buffer.
+        # In the order of the fields of WGPUBindGroupEntry; only those for buffers.
         rows = [
             (ffi.NULL, number, buffer.handle, offset, size) for number, (buffer, offset, size) in enumerate(entries)
         ]

@@ -1,8 +1,8 @@
-"""The queue of a device: what is written and submitted, in the order of the calls; and whether the device is still there.
+"""The queue of a device: writes and submissions in the order of the calls, and the loss of the device.
 
-In: command buffers and bytes. Out: the tickets of submits, or an error that says what was refused. Invariants: submitting happens
-under one lock, which is that of `shared`, the queue in C code (csrc/submit.c); a lost device is refused before
-the library is called, which might abort the process.
+In: command buffers and bytes. Out: the tickets of submissions, or an error that names the refused work. Invariants: submissions
+are serialised by one lock, that of `shared`, the queue in C code (csrc/submit.c). A lost device is an error before the library
+is called, because the library might abort the process.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from .webgpu.header import USAGE_COPY_DST, address, new
 from .webgpu.messages import errors, forget_errors
 from .webgpu.owned import let_go
 
-# Writes wait in the library's own staging memory until the next submit; past this many bytes we submit them ourselves. It keeps
-# what it needed at most, so a tensor is written in parts. Weights have a way of their own (`uploads`).
+# The library keeps writes in its own staging memory until the next submit. Past this many bytes we submit them. The library never
+# shrinks that memory, so a tensor is written in parts. Weights are uploaded by `uploads`.
 FLUSH_BYTES = 16 << 20
-# Threads that copy a large piece: at most half of the processors, so that others go on.
+# Threads for a large copy: at most half of the processors, so that other threads make progress.
 COPIERS = max(1, min(4, (os.cpu_count() or 1) // 2))
 _NO_BYTES = new("char[]", 1)
 
 
 class RepeatedWork(Protocol):
-    """Work that C code submits again and again (`work.py`)."""
+    """Work that C code submits repeatedly (`work.py`)."""
 
     def record_ahead(self) -> None:
-        """Records what its next run submits."""
+        """Records the commands of the next run."""
 
 
 class Queue:
-    """Owns the device's handle, which `acquire` gives for what is to be called on a loss, and keeps what it depends on."""
+    """Owns the device's handle. `acquire` opens the device, receives the callback for a loss, and is kept with its references."""
 
     def __init__(self, library: Library, name: str, acquire: Callable[[Callable[[int, str], None]], Any]) -> None:
         self.library, self.lib, self.owner = library, library.lib, library.owner
         self._name = name
-        self.lost: str | None = None  # why, once that was reported
-        self._loss: str | None = None  # by the library, which may do so before the device is used
+        self.lost: str | None = None  # the reason, once a loss was reported to a caller
+        self._loss: str | None = None  # the library's message, which may come before the device is used
         self.shared: Any = None  # a Queue of csrc/submit.c, once there is a device
-        this = weakref.ref(self)  # what the device holds does not refer back to it
+        this = weakref.ref(self)  # weak: the objects of the device do not refer back to it
         self._acquire = acquire
-        let_go()  # of an earlier device's memory
+        let_go()  # frees memory of an earlier device
         self.device = acquire(lambda _reason, message: _note_loss(this, message))
         self.handle = self.owner.own("Queue", self.lib.wgpuDeviceGetQueue, self.device)
         self.tickets = library.tickets(self.device, self.handle)
@@ -71,13 +71,13 @@ class Queue:
         return native.ffi.gc(words, native.lib.queue_end)
 
     def lose(self, why: str) -> None:
-        """The device is lost."""
+        """Marks the device as lost."""
         self.lost = self.lost or why
         if self.shared is not None:
             self.shared.lost = 1
 
     def check_not_lost(self) -> None:
-        """Raises DeviceLostError when the device is known to be lost: from its first use after that on."""
+        """Raises DeviceLostError if the device is known to be lost. The first call after a loss makes it known."""
         process.check_not_forked()
         if self._loss is not None and self.lost is None:
             self.lost = self._loss
@@ -89,7 +89,7 @@ class Queue:
             )
 
     def write(self, buffer: Any, offset: int, source: Any, nbytes: int) -> None:
-        """Writes words to a buffer, by its handle; they are copied before this returns."""
+        """Writes whole words to a buffer, by its handle. They are copied before this returns."""
         self.check_not_lost()
         for at in range(0, nbytes, FLUSH_BYTES):
             part = min(FLUSH_BYTES, nbytes - at)
@@ -100,20 +100,21 @@ class Queue:
 
     @property
     def reused(self) -> tuple[int, int, int]:
-        """How often memory of this device that was freed came again without Python (csrc/memory.c), and what lies free: ranges,
-        bytes."""
+        """Memory of this device that was reused without Python (csrc/memory.c): the number of reuses, free ranges, free bytes."""
         words = self.shared
         return int(words.reused), int(words.free_ranges), int(words.free_bytes)
 
     @property
     def read_in_c(self) -> tuple[int, int, int]:
-        """How many tensors C code has read, and its staging buffers for that: how many, bytes."""
+        """Readbacks by C code: the number of tensors, of staging buffers, and the bytes of those."""
         words = self.shared
         return int(words.downloads), int(words.staging_bytes > 0), int(words.staging_bytes)
 
     def submit(self, commands: Sequence[Any] = (), what: str = "", turn: Turn | None = None) -> int:
-        """Submits command buffers one after another, or nothing but the uploads so far; gives the last ticket. `turn`: of the
-        graph that they are of."""
+        """Submits command buffers in order; without any, only the uploads so far. Returns the last ticket.
+
+        `turn`: that of the graph.
+        """
         if errors.messages and commands:
             # Submitting an invalid command buffer may abort the process.
             self.complain(what)
@@ -127,20 +128,20 @@ class Queue:
         return int(ticket[0])
 
     def encoder(self) -> Any:
-        """A new command encoder."""
+        """Creates a command encoder."""
         return self.owner.own("CommandEncoder", self.lib.wgpuDeviceCreateCommandEncoder, self.device, native.ffi.NULL)
 
     def submit_encoded(self, encoders: Sequence[Any], what: str, turn: Turn | None = None) -> int:
-        """Submits what command encoders have; gives the ticket."""
+        """Finishes command encoders and submits their command buffers. Returns the ticket."""
         own, finish = self.owner.own, self.lib.wgpuCommandEncoderFinish
         return self.submit([own("CommandBuffer", finish, it, native.ffi.NULL) for it in encoders], what, turn)
 
     def wait(self) -> None:
-        """Returns when everything submitted so far has run. Other Python threads run meanwhile."""
+        """Returns when everything submitted so far has run. Other Python threads run during the wait."""
         self.tickets.wait(self.tickets, self.submit())
 
     def run_deferred(self) -> None:
-        """For a thread that is about to wait for the GPU, which has work: prepares what C code has repeated since the last time."""
+        """Call this before a wait for the GPU. Records the next run of each work that C code repeated since the last call."""
         words = self.shared
         runs, looked = words.runs, words.looked
         if runs == looked:
@@ -153,10 +154,10 @@ class Queue:
                 work.record_ahead()
 
     def look(self) -> None:
-        """Raises DeviceLostError when the device is lost, also when that was not reported yet.
+        """Raises DeviceLostError if the device is lost, also if the loss was not reported yet.
 
-        For use before calls that end the process on a lost device. Writing nothing is the cheapest call (1.2 us) that only
-        complains.
+        For use before calls that abort the process on a lost device. Writing zero bytes is the cheapest call (1.2 us) that only
+        reports an error.
         """
         self.check_not_lost()
         self.lib.wgpuQueueWriteBuffer(self.handle, self._nothing, 0, _NO_BYTES, 0)
@@ -164,7 +165,7 @@ class Queue:
             self.complain("the work")
 
     def problem(self) -> str:
-        """What the library said about the calls before, "" when all is well; raises DeviceLostError for a lost device."""
+        """Returns the library's messages about the previous calls, "" without an error. Raises DeviceLostError after a loss."""
         problem = errors.take(self.device)
         if not problem:
             return ""
@@ -172,19 +173,19 @@ class Queue:
         return self.library.readable(problem)
 
     def refused(self, problem: str) -> None:
-        """Raises DeviceLostError when that is what a message of the library says, or why it said it."""
-        if self.library.means_loss(problem):  # known here before it calls back about it
+        """Raises DeviceLostError if the message reports a loss of the device, or if a loss caused it."""
+        if self.library.means_loss(problem):  # the message comes before the callback
             self.lose(self.library.readable(problem))
         self.check_not_lost()
 
     def complain(self, what: str) -> None:
-        """Raises DeviceError when the library refused `what`."""
+        """Raises DeviceError if the library refused `what`."""
         problem = self.problem()
         if problem:
             self._raise(what, problem)
 
     def was_refused(self, what: str, then: str = "") -> NoReturn:
-        """Of C code that says so. Raises DeviceLostError, or DeviceError with `then` behind what the library says."""
+        """Call this if C code reports a refusal. Raises DeviceLostError, or DeviceError with `then` after the message."""
         problem = self.problem()
         self.check_not_lost()
         self._raise(what, (problem or "no reason given") + then)
@@ -194,7 +195,7 @@ class Queue:
 
 
 def _note_loss(queue: weakref.ref[Queue], message: str) -> None:
-    """A library's callback when a device is lost, or gone."""
+    """A library's callback for a device that is lost or destroyed."""
     here = queue()
     if here is not None:
         here._loss = here.library.readable(message) or "no reason given"

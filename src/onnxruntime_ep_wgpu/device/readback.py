@@ -1,7 +1,7 @@
-"""GPU memory to host memory. In: ranges of buffers. Out: their bytes, in memory of the caller.
+"""Copies GPU memory to host memory. In: ranges of buffers. Out: their bytes, in memory of the caller.
 
-Invariant: ranges travel packed into pieces through cached staging buffers, one on its way while another is copied out, so a
-readback needs little memory however large it is; no lock is held while waiting, and other Python threads run.
+Invariants: ranges are packed into pieces that go through cached staging buffers. One piece is in flight while another is copied
+out, so a readback of any size needs little memory. No lock is held during a wait, and other Python threads run.
 """
 
 from __future__ import annotations
@@ -21,30 +21,29 @@ from .webgpu.header import MAP_READ, address
 
 PIECE_BYTES = 16 << 20
 MOST_LEFT = 2 << 20
-# (buffer, offset, C pointer, bytes): the bytes of the buffer from the offset on belong at the pointer.
+# (buffer, offset, C pointer, bytes): the bytes of the buffer from the offset on are copied to the pointer.
 Range = tuple[Buffer, int, Any, int]
 
 
 class Reader:
-    """Reads buffers of one device; many threads may use it at once.
+    """Reads buffers of one device. Thread safe.
 
-    `staging` has buffers that the host can map; `submit(commands, what)` gives a submission's ticket; `look()` raises when
-    the device is lost; `refused(problem)` when a message says so.
+    `staging` has buffers that the host can map.
     """
 
     def __init__(self, queue: Queue, staging: BufferCache, pooled: bool = False) -> None:
-        """`pooled`: memory of tensors stays with C code (csrc/memory.c), which reads it then."""
+        """`pooled`: C code pools the memory of tensors (csrc/memory.c) and reads it."""
         self._queue = queue
         self._staging = staging
-        # Held while memory is mapped and read: what destroys the device, and so unmaps it, has to take it as well.
+        # Held while memory is mapped and read. Code that destroys the device, which unmaps the memory, takes it too.
         self.mapping = threading.Lock()
         self._leaves = pooled and staging.mode == "bucket"
-        self._left: list[Buffer] = []  # that C code reads
+        self._left: list[Buffer] = []  # staging buffers that C code uses
 
     def read(self, ranges: Iterable[Range]) -> None:
-        """Copies ranges to host memory, after everything submitted so far has run; one submit for every 16 MiB.
+        """Copies ranges to host memory, after everything submitted so far has run. One submit per 16 MiB.
 
-        The system provides new memory while the GPU still calculates: for 64 MiB of logits it takes as long as 11 ms.
+        Pages of new host memory are faulted in while the GPU works: for 64 MiB of logits this takes up to 11 ms.
         """
         pieces: deque[_Piece] = deque()
         ranges = list(ranges)
@@ -81,8 +80,10 @@ class Reader:
             self._staging.give(piece.staging)
 
     def _leave(self, staging: Buffer) -> bool:
-        """Leaves a buffer to C code, for small tensors that are read again and again, where it has none as large; those that it had
-        go. Whether it did."""
+        """Gives a staging buffer to C code for repeated readbacks of small tensors, if C code has none as large.
+
+        C code's smaller buffer is released. Returns whether it was given.
+        """
         words = self._queue.shared
         if not (self._leaves and words.staging_bytes < staging.size <= MOST_LEFT):
             return False
@@ -93,8 +94,11 @@ class Reader:
 
 
 class _Packed(NamedTuple):
-    """`length` bytes of `buffer` from `start` on (whole words) go to `place` in a staging buffer; `nbytes` of them, after
-    `skip`, belong at the address `destination`."""
+    """Whole words of a buffer in a staging buffer.
+
+    `length` bytes of `buffer` from `start` on are copied to `place` in the staging buffer. Of these, `nbytes` after the first
+    `skip` bytes are copied to the address `destination`.
+    """
 
     buffer: Buffer
     start: int
@@ -106,7 +110,7 @@ class _Packed(NamedTuple):
 
 
 def _packed(ranges: Iterable[Range]) -> Iterator[list[_Packed]]:
-    """The ranges cut and packed into pieces of at most PIECE_BYTES (or one word more)."""
+    """Splits and packs the ranges into pieces of at most PIECE_BYTES, or one word more."""
     spans: list[_Packed] = []
     place = 0
     for buffer, offset, target, nbytes in ranges:
@@ -125,7 +129,7 @@ def _packed(ranges: Iterable[Range]) -> Iterator[list[_Packed]]:
 
 
 class _Piece:
-    """A staging buffer on its way, with what is in it."""
+    """A staging buffer in flight, with its contents."""
 
     def __init__(self, staging: Buffer, length: int, spans: list[_Packed]) -> None:
         self.staging = staging

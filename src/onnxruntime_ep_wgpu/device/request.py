@@ -1,7 +1,6 @@
-"""Asks an adapter for a device. In: an adapter and what lowering relies on. Out: the library's device handle.
+"""Requests a device from an adapter. In: an adapter and the Target of lowering. Out: the library's device handle.
 
-Invariant: limits are WebGPU's defaults except those that `Target` names, so a kernel that runs here relies on nothing
-that `Target` does not state.
+Invariant: limits are WebGPU's defaults except those that `Target` names. So kernels rely on nothing that `Target` does not state.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ from .webgpu.header import LIMITS, constant, ffi, new, spec_name
 
 
 def request_device(adapter: Adapter, target: Target, on_loss: Callable[[int, str], None], checked: bool = False) -> Any:
-    """A device with the limits and features of `target`; `on_loss(reason, message)` is called at most once. `checked`: kernels test
-    every index, where that is of a device.
+    """Returns a device with the limits and features of `target`. `on_loss(reason, message)` is called at most once.
 
-    Raises DeviceError when the adapter refuses.
+    `checked`: kernels check every index, if that is a property of devices. Raises DeviceError if the adapter refuses.
     """
     library = adapter.library
     limits = new("WGPULimits *")
@@ -37,7 +35,7 @@ def request_device(adapter: Adapter, target: Target, on_loss: Callable[[int, str
     }
     for name, size in LIMITS.items():
         key = spec_name(name)
-        # "undefined" asks for WebGPU's default. OpenGL has less than the defaults in places: there, ask for its own.
+        # "undefined" requests WebGPU's default. Some limits of OpenGL are lower than that: request the adapter's own.
         undefined = (1 << 8 * size) - 1
         setattr(limits, name, raised.get(key, own.get(key, undefined) if adapter.backend == "OpenGL" else undefined))
     wanted = target.features - OURS | library.wanted & adapter.features

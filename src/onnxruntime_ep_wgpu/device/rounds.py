@@ -1,7 +1,7 @@
-"""The iterations of a loop, submitted many at once: the rows that csrc/rounds.c encodes.
+"""The iterations of a loop, many in one submission: the rows that csrc/rounds.c encodes.
 
-In: what two iterations in turn do, one of which reads the states where the other stores them. Out: work that is submitted, or an
-error. Invariant: the caller keeps the buffers, recordings and plans until the call has returned.
+In: the work of two alternating iterations; each reads the states where the other stores them. Out: submitted work, or an error.
+Invariant: the caller keeps the buffers, recordings and plans until the call returns.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from .queue import Queue
     from .turn import Turn
 
-LONGEST = 768  # dispatches and copies of one command buffer
+LONGEST = 768  # dispatches and copies per command buffer
 
 
 class SteppedCopy(NamedTuple):
-    """A copy within an iteration. A step of bytes is added to its place for each iteration before; `nbytes` is rounded up to 4."""
+    """A copy within an iteration. Each iteration adds `step` to the source offset and `place_step` to the destination offset.
+
+    All are in bytes. `nbytes` is rounded up to 4.
+    """
 
     source: Buffer
     start: int
@@ -35,12 +38,12 @@ class SteppedCopy(NamedTuple):
 
 
 def stepped(copies: Iterable[Copy]) -> list[SteppedCopy]:
-    """Copies that are the same in each iteration."""
+    """Copies that are the same in every iteration."""
     return [SteppedCopy(source, start, 0, to, place, 0, nbytes) for source, start, to, place, nbytes in copies]
 
 
 class Round(NamedTuple):
-    """What one iteration submits: copies, dispatches, copies."""
+    """The work of one iteration: copies, dispatches, copies."""
 
     recording: Recording
     before: Sequence[SteppedCopy]
@@ -48,8 +51,10 @@ class Round(NamedTuple):
 
 
 def run_rounds(queue: Queue, turn: Turn, two: Sequence[Round], first: int, count: int, longest: int = 0) -> None:
-    """Submits `count` iterations, `two[first]` at first and the other one in turn, at most about `longest` dispatches at a time, 0
-    meaning as many as is best. Raises DeviceError, DeviceLostError."""
+    """Submits `count` iterations that alternate between `two`, beginning with `two[first]`.
+
+    A command buffer has about `longest` dispatches at most; 0 means the best number. Raises DeviceError, DeviceLostError.
+    """
     ffi = native.ffi
     queue.check_not_lost()
     rows = ffi.new("Round[2]")

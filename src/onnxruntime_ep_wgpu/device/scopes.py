@@ -1,11 +1,13 @@
-"""Error scopes: which piece of work an error belongs to. In: a device, the work. Out: its result, or DeviceError that names it.
+"""Error scopes, which attribute an error to a piece of work.
 
-Invariant: what is pushed is popped, on the same thread, wherever an interrupt comes; an error inside the scope does not reach
-the device's own error callback, and one behind it does.
+In: a device, the work. Out: its result, or DeviceError that names it.
 
-An open scope is a cffi object whose destructor pops it, and pushing is one call with making that (see `owned.py`). It is only ever
-on the stack of a frame or entered by a `with`, whose `__enter__` and `__exit__` are C's: so an interrupt either leaves the `with`,
-or ends the object's life with the frame that it leaves. A local variable would live on in the traceback.
+Invariants: every pushed scope is popped on the same thread, wherever an interrupt comes. An error inside the scope does not reach
+the device's own error callback, and one after it does.
+
+An open scope is a cffi object with a destructor that pops it. One call pushes the scope and makes the object (see `owned.py`).
+The object is only on the stack of a frame, or entered by a `with`; its `__enter__` and `__exit__` are C functions. So an
+interrupt either leaves the `with`, or ends the frame and with it the object. A local variable would stay alive in the traceback.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ _second = itemgetter(1)
 def in_error_scope(
     library: Library, device: Any, what: str, work: Callable[P, Result], *arguments: P.args, **named: P.kwargs
 ) -> Result:
-    """`work(*arguments, **named)` with a device of a library. Raises DeviceError for errors of validation and of memory in it."""
-    # wgpu-native ends the process for the third filter, "Internal"; such errors reach the device's own callback.
+    """Returns `work(*arguments, **named)`. Raises DeviceError for errors of validation or memory of `device` in it."""
+    # wgpu-native aborts the process for the third filter, "Internal". Such errors reach the device's own callback.
     invalid: list[tuple[int, str]] = []
     beyond: list[tuple[int, str]] = []
     with (
@@ -38,19 +40,19 @@ def in_error_scope(
     ):
         result = work(*arguments, **named)
     for name, answers in (("OutOfMemory", beyond), ("Validation", invalid)):
-        for kind, message in answers[:1]:  # a callback that was interrupted has answered twice
+        for kind, message in answers[:1]:  # after an interrupt the callback answers twice
             if kind != constant("WGPUErrorType_NoError"):
                 raise DeviceError(f"{what}: {name} error: {library.readable(message)}")
     return result
 
 
 def _pushed(lib: Any, device: Any, errors: int, answers: list[tuple[int, str]]) -> Any:
-    """A scope for some errors, open until the `with` ends; what it caught is in `answers` then. For a `with` alone."""
+    """Returns an open scope for some errors, only for use in a `with`. After the `with`, `answers` has what it caught."""
     info = new("WGPUPopErrorScopeCallbackInfo *")
     info.mode = constant("WGPUCallbackMode_AllowSpontaneous")
     info.callback = on_popped
     info.userdata1 = handle = ffi.new_handle(answers)
     pop = partial(lib.wgpuDevicePopErrorScope, device)
-    pop.__dict__.update(kept=(info, handle))  # for as long as it can be called
+    pop.__dict__.update(kept=(info, handle))  # alive as long as it can be called
     pushing = zip(map(lib.wgpuDevicePushErrorScope, (device,), (errors,)), (info[0],), strict=True)
     return next(map(ffi.gc, map(_second, pushing), (pop,)))

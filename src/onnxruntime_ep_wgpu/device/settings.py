@@ -1,6 +1,6 @@
-"""What a user may choose about a device. In: provider options, by way of `plugin/settings.py`. Out: `Settings`.
+"""The user's choices about a device. In: provider options, through `plugin/settings.py`. Out: `Settings`.
 
-Invariant: equal settings mean that sessions can share a device; every field's default is what the default of its option means.
+Invariant: sessions with equal settings can share a device. The default of a field equals the default of its option.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from ..records import dataclass
 
 @dataclass(frozen=True)
 class Settings:
-    """Choices about one device; see `cache` for what the modes of its four buffer caches mean."""
+    """Choices about one device. See `cache` for the modes of its four buffer caches."""
 
-    # The graphics API; "" is the adapter's best.
+    # The graphics API; "" means the adapter's best.
     backend: str = set_by("dawnBackendType", default="")
-    # Storage buffers per kernel; eight is what every WebGPU implementation offers. Lowered to the adapter's own limit.
+    # Storage buffers per kernel. Every WebGPU implementation offers eight. Lowered to the adapter's own limit.
     storage_buffers: int = set_by("maxStorageBuffersPerShaderStage", default=8)
-    # The largest binding in bytes, at most the adapter's own; 0 is the adapter's own.
+    # The largest binding in bytes, at most the adapter's limit; 0 means that limit.
     binding_bytes: int = set_by_adapter("maxStorageBufferBindingSize", default=0)
     # Tensors and intermediate values.
     storage_cache: str = set_by("storageBufferCacheMode", default="bucket")
-    # Sizes and offsets that kernels read, one buffer per plan.
+    # Sizes and offsets that kernels read; one buffer per plan.
     uniform_cache: str = set_by("uniformBufferCacheMode", default="simple")
-    # Timestamps on their way from the queries to the host.
+    # Staging for resolved timestamps.
     query_resolve_cache: str = set_by("queryResolveBufferCacheMode", default="disabled")
-    # Everything else: buffers that the host reads from.
+    # All other buffers: those that the host reads.
     default_cache: str = set_by("defaultBufferCacheMode", default="bucket")
-    # Which kernels are chosen before those that are shipped.
+    # Tuned choices, which take precedence over the shipped ones.
     tuning: tuple[Choice, ...] = set_by_adapter("tuningTable", default=())
 
 

@@ -1,10 +1,12 @@
-"""The copies of iterations as dispatches: WebGPU has no copy within a pass, and GPUs change passes slower than they dispatch.
+"""The copies of iterations as dispatches.
 
-In: what two iterations in turn do, as `rounds.py` has it. Out: the same without copies, or None where they cannot be dispatches.
-A dispatch finds out by itself which iteration it is in. One of two words says so: iterations of one kind read it, and the last
-dispatch of each writes the next number into the other word.
+WebGPU has no copy within a pass, and GPUs take longer to change passes than to dispatch.
 
-Invariant: a dispatch reads nothing that it writes, and none of its buffers is bound for reading as well as for writing.
+In: the work of two alternating iterations, as in `rounds.py`. Out: the same without copies, or None if they cannot be dispatches.
+A dispatch reads the number of its iteration from one of two words, one for the even and one for the odd iterations. The last
+dispatch of an iteration writes the next number into the other word.
+
+Invariant: a dispatch reads nothing that it writes, and binds no buffer for both reading and writing.
 """
 
 from __future__ import annotations
@@ -21,15 +23,17 @@ from .rounds import Round, SteppedCopy
 if TYPE_CHECKING:
     from .device import Device
 
-LEAST = 16  # iterations: for fewer no kernel is worth compiling
-MOST_BYTES = 4 << 20  # of a copy: the library's own are as fast where it takes longer than a change of passes
-MOST_TOGETHER = 3  # copies of a dispatch: two buffers each, and the numbers are one of eight
+LEAST = 16  # iterations: for fewer, compiling the kernels costs more than they save
+MOST_BYTES = 4 << 20  # of a copy: the library's own copies are as fast if they take longer than a change of passes
+MOST_TOGETHER = 3  # copies per dispatch: each binds two buffers, and the numbers are one of the eight
 _WORKGROUP = 64
 
 
 class SteppedCopies:
-    """The dispatches of the copies of `count` iterations on a device. `numbers` has two words for the number of an iteration, which
-    become 0 here."""
+    """Makes the dispatches for the copies of `count` iterations on a device.
+
+    `numbers` has two words for the number of an iteration, which are set to 0 here.
+    """
 
     def __init__(self, device: Device, numbers: Buffer, count: int) -> None:
         self._device, self._numbers, self._count = device, numbers, count
@@ -37,7 +41,7 @@ class SteppedCopies:
         device.memory.upload(numbers, 0, array("I", [0, 0]))
 
     def rounds(self, two: Sequence[Round]) -> list[Round] | None:
-        """Iterations that have these dispatches in the place of copies."""
+        """Returns iterations with dispatches in place of copies, or None."""
         if not all(self._fits(copy) for it in two for copy in (*it.before, *it.after)):
             return None
         made = []
@@ -49,7 +53,7 @@ class SteppedCopies:
         return made
 
     def give(self) -> None:
-        """Gives back what the dispatches read, when they are submitted."""
+        """Returns the uniform buffers to the cache. Call it after the dispatches were submitted."""
         for buffer in self._uniforms:
             self._device.caches.uniform.give(buffer)
         self._uniforms = []
@@ -79,7 +83,7 @@ class SteppedCopies:
         return pipeline, group, (-(-most // _WORKGROUP), 1, 1)
 
     def _bound(self, buffer: Buffer, start: int, step: int, nbytes: int) -> tuple[BufferBinding, int]:
-        """The ranges of a buffer of all iterations, and in which of its words the first one's begins."""
+        """Returns the range of a buffer for all iterations, and the word in it where the first iteration's begins."""
         offset = start - start % self._device.target.offset_alignment
         size = start - offset + step * (self._count - 1) + 4 * _words(nbytes)
         return BufferBinding(buffer, offset, size), (start - offset) // 4
@@ -90,7 +94,7 @@ def _words(nbytes: int) -> int:
 
 
 def _together(copies: Iterable[SteppedCopy]) -> list[list[SteppedCopy]]:
-    """Copies that run side by side: none reads or writes what another one of them writes."""
+    """Groups copies that can run in parallel: none reads or writes what another one of the group writes."""
     groups: list[list[SteppedCopy]] = []
     for copy in copies:
         last = groups[-1] if groups else []
@@ -106,7 +110,7 @@ def _together(copies: Iterable[SteppedCopy]) -> list[list[SteppedCopy]]:
 
 @cache
 def _kernel(count: int) -> tuple[str, tuple[str, ...]]:
-    """The kernel of so many copies, and its bindings."""
+    """The kernel for this number of copies, and its bindings."""
     declared, lines = [], []
     for k in range(count):
         declared += [

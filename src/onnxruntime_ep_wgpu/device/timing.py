@@ -1,7 +1,7 @@
-"""When each dispatch ran, from timestamp queries. In: dispatches. Out: GPU ticks, and times of the CPU's clock.
+"""The begin and end of each dispatch, from timestamp queries. In: dispatches. Out: GPU ticks, and times of the CPU's clock.
 
-Invariants: every timed dispatch runs in a pass of its own, so the times leave out overlap between dispatches; measuring
-waits for nothing, only `TimedSubmission.read` does.
+Invariants: every timed dispatch runs in a pass of its own, so the times exclude overlap between dispatches. Measuring does not
+wait; only `TimedSubmission.read` does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .readback import Reader
 from .turn import Turn
 from .webgpu.header import USAGE_COPY_SRC, USAGE_QUERY_RESOLVE, constant, ffi, new
 
-# WebGPU allows 4,096 queries in a set, two per dispatch, and wants resolved ones at multiples of 256 bytes.
+# WebGPU allows 4,096 queries per set, two per dispatch, and requires offsets of resolved ones to be multiples of 256 bytes.
 PER_SET = 2048
 BYTES_PER_SET = 16 * PER_SET
 RESOLVE_USAGE = USAGE_QUERY_RESOLVE | USAGE_COPY_SRC
@@ -30,32 +30,32 @@ ROUNDS = 8
 
 
 class TimedSubmission:
-    """A submission on its way. `read()` waits for it; `ticks` are its raw timestamps once read."""
+    """A submission in flight. `read()` and `ticks()` wait for it."""
 
     def __init__(self, timer: Timer, count: int, resolved: Buffer | None, submitted: int) -> None:
         self._timer, self._count, self._resolved = timer, count, resolved
         self.submitted = submitted  # nanoseconds of the CPU's clock, before the submit
-        self.finished: int | None = None  # when the CPU first knew that it was done, if ever
+        self.finished: int | None = None  # when the CPU first observed that it was done, if ever
         self.device: object = None  # kept alive until the timestamps are read
         self._ticks: list[tuple[int, int]] | None = None
 
     def ticks(self) -> list[tuple[int, int]]:
-        """(begin, end) of every dispatch in GPU ticks; waits for the GPU."""
+        """Returns (begin, end) of every dispatch in GPU ticks. Waits for the GPU."""
         if self._ticks is None:
             self._ticks = self._timer.fetch(self, self._resolved, self._count)
             self._resolved = self.device = None
         return self._ticks
 
     def read(self) -> list[tuple[int, int]]:
-        """(begin, end) of every dispatch in nanoseconds of `time.perf_counter_ns()`; waits for the GPU.
+        """Returns (begin, end) of every dispatch in nanoseconds of `time.perf_counter_ns()`. Waits for the GPU.
 
-        As exact as the clock's `error`, but never before the submit nor after the CPU knew it was done.
+        The times have the clock's `error`. They are shifted so that none is before the submit or after `finished`.
         """
         device, ticks = self.device, self.ticks()
         clock = self._timer.clock
-        if clock.is_stale and device is not None:  # once more, so that drift since then is known
+        if clock.is_stale and device is not None:  # a second setting accounts for the drift since the first
             self._timer.calibrate()
-        del device  # which the timer needs until here
+        del device  # the timer needs it until here
         times = [(clock.at(begin), clock.at(max(begin, end))) for begin, end in ticks]
         if not times:
             return []
@@ -65,10 +65,7 @@ class TimedSubmission:
 
 
 class Timer:
-    """Measures on one device; many threads may use it at once.
-
-    `cache` has buffers of RESOLVE_USAGE, `submit(commands, what)` and `wait()` are the device's.
-    """
+    """Measures on one device. Thread safe. `cache` has buffers of RESOLVE_USAGE."""
 
     def __init__(self, queue: Queue, cache: BufferCache, reader: Reader) -> None:
         self._queue, self._device = queue, queue.device
@@ -84,9 +81,9 @@ class Timer:
         per_submission: int,
         turn: Turn | None = None,
     ) -> tuple[TimedSubmission, int]:
-        """Runs the copies before, the dispatches, each between two timestamps, and the copies after.
+        """Submits the copies `before`, the dispatches, each between two timestamps, and the copies `after`.
 
-        At most `per_submission` dispatches are submitted at a time, 0 meaning all; also gives the number of submissions.
+        A submission has at most `per_submission` dispatches; 0 means no limit. Also returns the number of submissions.
         """
         count, lib = len(recording), self._queue.lib
         sets = [self._query_set(2 * min(PER_SET, count - first)) for first in range(0, count, PER_SET)]
@@ -113,7 +110,7 @@ class Timer:
         return timed, len(encoders)
 
     def unfinished(self) -> Collection[TimedSubmission]:
-        """Submissions that the CPU does not know to be done; give them to `done` after waiting for the queue."""
+        """Removes and returns the submissions that may still run. Pass them to `done` after a wait for the queue."""
         if not self._unfinished:
             return ()
         waited = list(self._unfinished)
@@ -123,13 +120,13 @@ class Timer:
 
     @staticmethod
     def done(waited: Collection[TimedSubmission]) -> None:
-        """Notes that these are done by now."""
+        """Records that these are done by now."""
         now = time.perf_counter_ns()
         for timed in waited:
             timed.finished = now
 
     def fetch(self, timed: TimedSubmission, resolved: Buffer | None, count: int) -> list[tuple[int, int]]:
-        """The timestamps of `count` dispatches."""
+        """Reads the timestamps of `count` dispatches."""
         self._unfinished.discard(timed)
         if resolved is None:
             return []
@@ -139,7 +136,7 @@ class Timer:
         return list(struct.iter_unpack("<QQ", data))
 
     def calibrate(self) -> None:
-        """Sets the clock by empty passes: the CPU's time before the submit and after the wait enclose the GPU's."""
+        """Sets the clock by empty passes. The CPU times before the submit and after the wait enclose the GPU times."""
         with span("calibrate", "clock of the GPU") as args:
             self.clock.set(self._samples())
             if args is not None:
@@ -148,7 +145,7 @@ class Timer:
     def _samples(self) -> list[Sample]:
         queries = self._query_set(2 * ROUNDS)
         resolved = self._cache.take(16 * ROUNDS, "timestamps")
-        self._queue.wait()  # not for work of others in the first round
+        self._queue.wait()  # so that the first round does not measure earlier work
         around = []
         for number in range(ROUNDS):
             encoder = self._queue.encoder()
@@ -174,7 +171,7 @@ class Timer:
 
 
 class _Pass:
-    """A compute pass that leaves its begin and end in queries 2 * number and 2 * number + 1."""
+    """A compute pass that writes its begin and end to the queries 2 * number and 2 * number + 1."""
 
     def __init__(self, queue: Queue, encoder: Any, queries: Any, number: int) -> None:
         self._lib = queue.lib

@@ -1,8 +1,10 @@
-"""Whose turn it is to submit: runs that keep their intermediate values in the same buffers do not mix, although C code submits a
-run in parts and lets other work come between them.
+"""A lock against interleaved submissions.
 
-In: nothing. Out: a lock that C code takes for as long as it submits one piece of work (csrc/submit.c). Invariant: Python code never
-has it.
+Runs that keep their intermediate values in the same buffers must not be mixed. But C code submits a run in parts and allows other
+work in between.
+
+In: nothing. Out: a lock that C code holds while it submits one piece of work (csrc/submit.c). Invariant: Python code never holds
+it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from . import encoding
 
 
 class Turn:
-    """One for all work that uses the same buffers. `words` are for C code."""
+    """The lock of all work that uses the same buffers. `words` is the C struct."""
 
     __slots__ = ("words",)
 

@@ -1,10 +1,10 @@
-"""Host memory to GPU memory, where it is much: the weights of a model.
+"""Large uploads from host to GPU memory, such as the weights of a model.
 
-In: buffers, and bytes for them. Out: copies that are queued, in the order of the calls. Invariant: each byte is copied once on the
-host, into one of two mapped pieces, while the GPU copies from the other one; when the `with` ends the pieces go.
+In: buffers, and bytes for them. Out: queued copies, in the order of the calls. Invariant: the host copies each byte once, into
+one of two mapped pieces, while the GPU copies from the other one. The pieces are released at the end of the `with`.
 
-What `Queue.write` stages, wgpu-native keeps for later: after 420 MB of weights 121 MiB of the host's memory, and a new piece is
-allocated for each write. A process with 447 MB of weights on lavapipe holds 615 MiB instead of 719.
+wgpu-native keeps the staging memory of `Queue.write` for later: 121 MiB of host memory after 420 MB of weights. It also allocates
+new staging memory for each write. A process with 447 MB of weights on lavapipe uses 615 MiB instead of 719.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from .webgpu.header import MAP_WRITE, USAGE_COPY_SRC, USAGE_MAP_WRITE, address, 
 from .webgpu.owned import let_go
 
 PIECE_BYTES = 8 << 20
-LEAST_BYTES = 1 << 20  # of a tensor; those below are written as always
+LEAST_BYTES = 1 << 20  # of a tensor; smaller ones are written by `Queue.write`
 
 
 class Uploads:
-    """Uploads to buffers of one device, by one thread."""
+    """Uploads to buffers of one device. For one thread."""
 
     def __init__(self, queue: Queue, reader: Reader) -> None:
         self._queue, self._mapping = queue, reader.mapping
@@ -40,8 +40,10 @@ class Uploads:
         let_go()
 
     def write(self, buffer: Buffer, source: Any, nbytes: int, offset: int = 0) -> None:
-        """Queues `nbytes` bytes at `source`, a pointer, for a buffer from `offset` on, a multiple of 4; they are copied before this
-        returns. The up to 3 bytes after them in their last word become zero."""
+        """Queues a write of `nbytes` bytes at the pointer `source` to a buffer, at `offset`, which is a multiple of 4.
+
+        The bytes are copied before this returns. Up to 3 bytes after them, in their last word, become zero.
+        """
         begin, done = address(source), 0
         while done < nbytes:
             piece = self._free()
@@ -58,7 +60,7 @@ class Uploads:
             done += count
 
     def _free(self) -> _Piece:
-        """A mapped piece: the one that was sent before the last one."""
+        """Returns a mapped piece: a new one, or the one that was sent before the last one."""
         if len(self._pieces) < 2:
             self._pieces.append(_Piece(self._new()))
             return self._pieces[-1]
@@ -86,7 +88,7 @@ class Uploads:
 
 
 class _Piece:
-    """A staging buffer, and its map after the submission that read it last; mapped as it is made."""
+    """A staging buffer, and the map requested after the submission that read it. It is mapped at creation."""
 
     def __init__(self, staging: Buffer) -> None:
         self.staging = staging

@@ -1,13 +1,16 @@
-"""The objects of wgpu-py and ours, as each other: both are names for objects of the same wgpu-native library.
+"""Converts between the objects of wgpu-py and ours. Both refer to objects of the same wgpu-native library.
 
-In: a `wgpu.GPUDevice` or `wgpu.GPUBuffer` of the caller. Out: what the rest of this package works with; and the reverse.
-Invariants: no pointer is followed that wgpu-py or this package did not make; an object lives as long as either side holds
-it; an error is raised by the side whose call caused it. Each side has its own cffi declarations of the library, so a handle
-that crosses over is cast to the other's type (`_ours`, `_theirs`).
+In: a `wgpu.GPUDevice` or `wgpu.GPUBuffer` of the caller. Out: a `Device` or `Buffer` of this package, and the reverse.
 
-wgpu-py has no public way to wrap a handle or to read one. What is used of its inside is all here, and the requirement
-`wgpu==0.32.*` holds it in place: `_internal`, `_device` and the constructors of GPUDevice, GPUQueue, GPUAdapter and
-GPUBuffer; `_api.error_handler`, whose stack of running calls says whose error it is.
+Invariants: only pointers from wgpu-py or this package are dereferenced. An object lives as long as either side references it. An
+error is raised by the side of the call that caused it. Each side has its own cffi declarations of the library, so a handle that
+changes sides is cast to the other's type (`_ours`, `_theirs`).
+
+wgpu-py has no public way to wrap a handle or to read one. All uses of its internals are in this file, and the requirement
+`wgpu==0.32.*` keeps them stable:
+
+- `_internal`, `_device` and the constructors of GPUDevice, GPUQueue, GPUAdapter and GPUBuffer.
+- `_api.error_handler`. Its stack of running calls determines the owner of an error.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from .webgpu.header import USAGE_COPY_DST, USAGE_COPY_SRC, USAGE_STORAGE, addres
 from .webgpu.messages import Errors, errors
 
 USAGES = {"STORAGE": USAGE_STORAGE, "COPY_SRC": USAGE_COPY_SRC, "COPY_DST": USAGE_COPY_DST}
-# Without these no kernel can be relied on, so a device that was asked for with less is refused.
+# Kernels rely on these limits, so a device that was requested with lower ones is refused.
 _NEEDED = {
     "max-storage-buffers-per-shader-stage": WEB_BASELINE.max_storage_buffers,
     "max-compute-invocations-per-workgroup": WEB_BASELINE.max_invocations,
@@ -49,7 +52,7 @@ _NEEDED = {
 
 @cache
 def share_errors() -> None:
-    """From here on an error goes to the side whose call caused it, whoever made the device that reports it."""
+    """From now on an error goes to the side of the call that caused it, regardless of the side that made the device."""
     handler = _api.error_handler
     theirs = handler.handle_error
 
@@ -57,7 +60,7 @@ def share_errors() -> None:
         if handler._get_proxy_stack():  # a call of wgpu-py is running on this thread
             theirs(kind, message)
         else:
-            errors.file(0, message)  # wgpu-py does not say which device
+            errors.file(0, message)  # wgpu-py does not report the device
 
     def claim(kind: int, message: str) -> bool:
         if not handler._get_proxy_stack():
@@ -70,12 +73,12 @@ def share_errors() -> None:
 
 
 def _ours(kind: str, handle: Any) -> Any:
-    """A handle of wgpu-py in this package's declarations."""
+    """Casts a handle of wgpu-py to this package's declarations."""
     return ffi.cast(kind, address(handle))
 
 
 def _theirs(kind: str, handle: Any) -> Any:
-    """A handle of this package in wgpu-py's declarations."""
+    """Casts a handle of this package to wgpu-py's declarations."""
     return _ffi.ffi.cast(kind, address(handle))
 
 
@@ -83,12 +86,12 @@ def _theirs(kind: str, handle: Any) -> Any:
 
 
 def pointers(device: Any) -> tuple[int, int]:
-    """The addresses of a GPUDevice and of the instance it belongs to."""
+    """Returns the addresses of a GPUDevice and of its instance."""
     return address(device._internal), address(_helpers.get_wgpu_instance())
 
 
 def find(pointer: int) -> Any:
-    """The live GPUDevice at this address; None when wgpu-py has made none there."""
+    """Returns the live GPUDevice at this address; None if wgpu-py has none there."""
     for candidate in gc.get_objects():
         if type(candidate) is _api.GPUDevice and is_alive(candidate) and address(candidate._internal) == pointer:
             return candidate
@@ -96,7 +99,7 @@ def find(pointer: int) -> Any:
 
 
 def is_alive(device: Any) -> bool:
-    """Whether a GPUDevice has not released its native object, as it does when it ends."""
+    """Whether a GPUDevice still has its native object, which it releases when it ends."""
     return getattr(device, "_internal", None) is not None
 
 
@@ -106,9 +109,9 @@ def is_device(value: Any) -> bool:
 
 
 def adapter_of(device: Any) -> Adapter:
-    """The adapter of a GPUDevice with the limits and features that the device has.
+    """Returns the adapter of a GPUDevice, with the limits and features of the device.
 
-    Raises DeviceError for an adapter that is none of ours, LimitError for a device with too low limits.
+    Raises DeviceError for an adapter that is not one of ours, and LimitError for a device with too low limits.
     """
     info = device.adapter.info
     wanted = (info["device"], info["vendor_id"], info["device_id"], info["backend_type"])
@@ -139,14 +142,14 @@ def _need(device: Any, limit: str, least: int) -> None:
 
 
 def need_storage_buffers(device: Any, count: int) -> None:
-    """Raises LimitError when kernels on a GPUDevice may bind fewer storage buffers."""
+    """Raises LimitError if kernels on a GPUDevice can bind fewer storage buffers."""
     _need(device, "max-storage-buffers-per-shader-stage", count)
 
 
 def borrow(gpu_device: Any, adapter: Adapter, target: Target, settings: Settings) -> Device:
-    """A GPUDevice as a Device, which keeps it alive."""
+    """Wraps a GPUDevice as a Device, which keeps it alive."""
     share_errors()
-    theirs = gpu_device  # in the closure that the Device holds
+    theirs = gpu_device  # keeps the GPUDevice alive in the closure
 
     def acquire(*_: Any) -> Any:
         return wgpu_native.library().owner.shared("Device", _ours("WGPUDevice", theirs._internal))
@@ -159,8 +162,10 @@ _wrappers_lock = threading.Lock()
 
 
 def gpu_device(device: Device) -> Any:
-    """A Device as a GPUDevice, the same one while something refers to it. It keeps the Device alive. Raises DeviceError for a
-    device of another library."""
+    """Returns a Device as a GPUDevice, the same one while it is referenced. It keeps the Device alive.
+
+    Raises DeviceError for a device of another library.
+    """
     if device.queue.library is not wgpu_native.library():
         raise DeviceError(
             f"the device {device.adapter.name!r} is of the library {device.queue.library.name!r}, whose objects wgpu-py does not"
@@ -188,7 +193,7 @@ def _wrap(device: Device) -> Any:
         "adapter_type": adapter.type,
         "backend_type": adapter.backend,
     }
-    # What wgpu-py releases at its end.
+    # wgpu-py releases these references.
     wgpu_native.library().lib.wgpuAdapterAddRef(adapter.handle)
     wgpu_native.library().lib.wgpuDeviceAddRef(device.handle)
     handle = _theirs("WGPUDevice", device.handle)
@@ -206,7 +211,7 @@ def _wrap(device: Device) -> Any:
 
 
 def wrapped(gpu_device: Any) -> Device | None:
-    """The Device that a GPUDevice of `gpu_device` is another name for; None for a device of the caller."""
+    """Returns the Device that a GPUDevice wraps; None for a device of the caller."""
     found = getattr(gpu_device, "_onnxruntime_ep_wgpu_device", None)
     return found if isinstance(found, Device) else None
 
@@ -217,7 +222,7 @@ _buffers: LiveMap[int, Buffer] = LiveMap()
 
 
 def adopt(gpu_buffer: Any, device: Device) -> Buffer:
-    """A GPUBuffer as a Buffer of `device`, the same one every time. Raises DeviceError for one that cannot hold tensors."""
+    """Returns a GPUBuffer as a Buffer of `device`, always the same one. Raises DeviceError if it cannot hold tensors."""
     missing = [name for name, bit in USAGES.items() if not gpu_buffer.usage & bit]
     if missing:
         raise DeviceError(
@@ -235,9 +240,9 @@ def adopt(gpu_buffer: Any, device: Device) -> Buffer:
 
 
 def gpu_buffer(buffer: Buffer, device: Any) -> Any:
-    """A Buffer as a GPUBuffer of the GPUDevice `device`."""
+    """Returns a Buffer as a GPUBuffer of the GPUDevice `device`."""
     wgpu_native.library().lib.wgpuBufferAddRef(buffer.handle)
-    # So that it comes back as the same Buffer.
+    # So that `adopt` returns the same Buffer.
     _buffers.set(address(buffer.handle), buffer)
     handle = _theirs("WGPUBuffer", buffer.handle)
     return _api.GPUBuffer(buffer.label, handle, device, buffer.size, buffer.usage, "unmapped")

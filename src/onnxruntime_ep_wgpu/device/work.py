@@ -1,11 +1,14 @@
-"""Dispatches that are submitted again and again without Python: a `Work` of csrc/submit.c.
+"""Dispatches that C code submits repeatedly, without Python: a `Work` of csrc/submit.c.
 
-In: a recording. Out: two numbers for C code, a function and what to call it with; the call encodes and submits, and gives what
-came of it (csrc/outcomes.h). A thread that has to wait for the GPU prepares what comes next (`Queue.run_deferred`): the same
-recorded in encoders, one for each part that is submitted. They say what this object does, which never changes, so they cannot be
-out of date, and go with it.
+In: a recording. Out: the addresses of a C function and of its argument. A call encodes and submits, and returns an outcome
+(csrc/outcomes.h).
 
-In a series of runs whose sizes grow, the same dispatches read other numbers in each: C code writes these to their buffers before.
+Before a thread waits for the GPU, it records the commands of the next run in encoders, one per submitted part
+(`Queue.run_deferred`). They depend only on this object, which never changes. So they cannot be outdated, and they are released
+with it.
+
+In a series of runs with growing sizes, the same dispatches read different numbers in each run. C code writes these to their
+buffers before the dispatches.
 """
 
 from __future__ import annotations
@@ -25,8 +28,10 @@ from .webgpu.messages import forget_errors
 
 
 class Submission(NamedTuple):
-    """What a run submits: copies, dispatches, copies. Of a series of runs, `numbers` are what buffers hold in each, from their
-    beginning on (runs, bytes)."""
+    """The work of a run: copies, dispatches, copies.
+
+    `numbers`: for a series of runs, the contents of buffers in each run, an array (runs, bytes).
+    """
 
     recording: Recording
     before: Sequence[Copy] = ()
@@ -35,10 +40,10 @@ class Submission(NamedTuple):
 
 
 class Work:
-    """A submission on the device of `queue`, at most `per_submission` dispatches at a time, 0 meaning as many as is best.
-    `turn`: of its graph.
+    """A submission on the device of `queue`, in parts of at most `per_submission` dispatches; 0 means the best number.
 
-    Of buffers it keeps the memory and not the object, as bind groups do, so that their owner sees when nothing uses them.
+    `turn`: that of the graph. Like a bind group, a work keeps the memory of its buffers, but not the `Buffer` objects. So the
+    owner of a buffer can detect that it is unused.
     """
 
     __slots__ = (
@@ -72,26 +77,28 @@ class Work:
         self._words = ffi.new("Work *", (*given, numbered, len(parts))), rows, copied, numbered, parts
         self.number = address(self._words[0])
         self.function = function_of("run")
-        self._ahead: list[Any] = []  # the last encoders in which it was recorded before it was wanted
+        self._ahead: list[Any] = []  # the encoders of the last recording in advance
         queue.works.set(self.number, self)
 
     def run(self, number: int = 0) -> bool:
-        """Submits it, in parts, so that the GPU begins with the first ones; of a series the run with this number. Whether it did;
-        if not, nothing has run. Raises as `raise_refusal`."""
+        """Submits the work in parts, so that the GPU starts with the first ones. `number`: that of the run in a series.
+
+        Returns whether it was submitted; if not, nothing has run. Raises the errors of `raise_refusal`.
+        """
         outcome = native.lib.run(self._words[0], number)
         if outcome == native.lib.BEGUN:
             self.raise_refusal()
         return bool(outcome == native.lib.DONE)
 
     def raise_refusal(self) -> NoReturn:
-        """C code has submitted a part of it, and the library has refused a later one: raises DeviceError, DeviceLostError."""
+        """Call this if C code has submitted a part and the library refused a later one. Raises DeviceError, DeviceLostError."""
         self._queue.was_refused(
             "the rest of a run that had begun",
             "; what the run writes is not to be used, and a tensor that it updates in place, as a KV cache, is to be set anew",
         )
 
     def record_ahead(self) -> None:
-        """Records what the next run submits, unless that has been done, or is in many parts."""
+        """Records the commands of the next run, unless they are recorded or have too many parts."""
         (words, *_), lib = self._words, native.lib
         count = lib.parts(words)
         if count > lib.MOST_AHEAD:
@@ -106,4 +113,4 @@ class Work:
                     self._ahead = encoders
                     lib.set_ahead(words, [*map(address, encoders)], count)
                 else:
-                    forget_errors()  # the run itself says what is wrong with it
+                    forget_errors()  # the run reports its own errors

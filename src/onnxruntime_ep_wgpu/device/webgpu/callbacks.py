@@ -1,7 +1,7 @@
-"""What libraries call in Python: each callback is one C function for all libraries.
+"""The Python functions that libraries call. Each is one C function for all libraries.
 
-In: calls of a library, on any thread. Out: messages in `errors`, answers for their callers. Invariant: an interrupt within
-a callback is raised when Python goes on, and the callback has answered (csrc/python_call.h).
+In: calls of a library, on any thread. Out: messages in `errors`, results for the callers. Invariant: an interrupt within a
+callback is raised when Python continues, after the callback has answered (csrc/python_call.h).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _submit.lib.wgpu_add_functions(_submit.__name__.encode())  # `left` and `error`
 
 
 def _callback(function: Callable[..., None]) -> Any:
-    """Makes a function a callback of a library, of the type that has its name; it must be right to call it twice.
+    """Makes a function a callback of a library, with the type that has its name. The function must be idempotent.
 
-    It is called again when an interrupt left it, which is raised when Python goes on (csrc/python_call.h).
+    It is called again after an interrupt left it. The interrupt is raised when Python continues (csrc/python_call.h).
     """
     name = function.__name__
 
@@ -50,7 +50,7 @@ def _callback(function: Callable[..., None]) -> Any:
 
 @_callback
 def on_error(device: Any, kind: int, message: Any, _userdata1: Any, _userdata2: Any) -> None:
-    """The uncaptured-error callback of every device: files the message for the calling thread."""
+    """The uncaptured-error callback of every device. Records the message for the calling thread."""
     text = text_of(message)
     if Errors.others is None or not Errors.others(kind, text):
         errors.file(address(ffi.cast("WGPUDevice *", device)[0]), text)
@@ -58,7 +58,7 @@ def on_error(device: Any, kind: int, message: Any, _userdata1: Any, _userdata2: 
 
 @_callback
 def on_lost(_device: Any, reason: int, message: Any, token: Any, _userdata2: Any) -> None:
-    """The device-lost callback of every device; it may run on any thread."""
+    """The device-lost callback of every device. It may run on any thread."""
     number = address(token)
     receiver = _waiting.get(number)
     if receiver is not None:
@@ -68,18 +68,18 @@ def on_lost(_device: Any, reason: int, message: Any, token: Any, _userdata2: Any
 
 @_callback
 def on_device(status: int, device: Any, message: Any, result: Any, _userdata2: Any) -> None:
-    """Files the answer to wgpuAdapterRequestDevice in the list that `result` is a handle of."""
+    """Appends the result of wgpuAdapterRequestDevice to the list behind the handle `result`."""
     ffi.from_handle(result).append((int(status), ffi.cast("WGPUDevice", device), text_of(message)))
 
 
 @_callback
 def on_popped(_status: int, kind: int, message: Any, result: Any, _userdata2: Any) -> None:
-    """Files what an error scope caught, a WGPUErrorType and the message, in the list that `result` is a handle of."""
+    """Appends what an error scope caught, a WGPUErrorType and the message, to the list behind the handle `result`."""
     ffi.from_handle(result).append((int(kind), text_of(message)))
 
 
 def expect(receiver: Callable[[int, str], None]) -> Any:
-    """Registers `receiver(status, message)` for one answer; gives the userdata pointer to pass to a library."""
+    """Registers `receiver(status, message)` for one call. Returns the userdata pointer to pass to a library."""
     token = next(_tokens)
     _waiting[token] = receiver
     return ffi.cast("void *", token)

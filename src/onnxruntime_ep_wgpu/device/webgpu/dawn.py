@@ -1,11 +1,16 @@
-"""Dawn, which has matrix units: from the package `wgpudawn`, where that is installed.
+"""Dawn, which has matrix units, from the package `wgpudawn`, if it is installed.
 
-In: its extension module, a cffi module in API mode that exports no function by name but gives their addresses. Out: `library()`, or
-an error that says what to install. Invariant: its functions are called with the types of `header`, after those types were found to
-be the same (`header.difference`); structures that only Dawn has are made by its own declarations.
+In: its extension module, a cffi module in API mode. It exports no function by name but provides their addresses. Out:
+`library()`, or an error with the command to install it. Invariants: its functions are called with the types of `header`, after a
+check that the types are the same (`header.difference`). Structures that only Dawn has are made by its own declarations.
 
-What differs from wgpu-native: futures take the place of submission indices, bounds checks are a property of a device, an error
-arrives on the calling thread before the call returns, a loss is reported by the callback alone, and an invalid submit ends nothing.
+Differences from wgpu-native:
+
+- Futures take the place of submission indices.
+- Bounds checks are a property of a device.
+- An error callback runs on the calling thread before the call returns.
+- Only the callback reports a loss.
+- An invalid submit does not abort the process.
 """
 
 from __future__ import annotations
@@ -28,14 +33,14 @@ from .owned import ObjectOwner
 NAME = "dawn"
 PACKAGE, WANTED = "wgpudawn", "0.32.0.4"
 INSTALL = f"pip install {PACKAGE}=={WANTED}"
-# Matrix units are experimental to Dawn, and so is f16 on NVIDIA. Times of dispatches are wanted as the GPU gives them.
+# Matrix units are experimental in Dawn, and so is f16 on NVIDIA. Timestamps are not quantised.
 _TOGGLES = ("allow_unsafe_apis", "vulkan_enable_f16_on_nvidia")
 _NOT = ("timestamp_quantization",)
 _UNCHECKED = "disable_robustness"
 _FOREVER = (1 << 64) - 1
 _PRIMARY = ("Vulkan", "Metal", "D3D12")
 _TYPES = {"F32": "f32", "F16": "f16", "U32": "u32", "I32": "i32", "U8": "u8", "I8": "i8"}
-# Of webgpu.h, whose layout is relied on; and what only Dawn has.
+# Types of webgpu.h with a layout that is relied on, and then those that only Dawn has.
 _SHARED = (
     "WGPUAdapterInfo", "WGPUAdapterType", "WGPUBackendType", "WGPUBindGroupDescriptor", "WGPUBindGroupEntry",
     "WGPUBindGroupLayoutDescriptor", "WGPUBindGroupLayoutEntry", "WGPUBufferBindingType", "WGPUBufferDescriptor",
@@ -52,7 +57,7 @@ _PLACE = re.compile(r"(?:^|\s):(\d+):(\d+) ", re.MULTILINE)
 
 
 class Dawn:
-    """The library, opened. See `api.Library`."""
+    """The opened library. See `api.Library`."""
 
     name = NAME
     used = frozenset({F16, SUBGROUPS, SUBGROUP_MATRIX, TIMESTAMPS})
@@ -78,13 +83,16 @@ class Dawn:
         return int(self._ffi.cast("uintptr_t", self._ffi.addressof(self._dawn, name)))
 
     def _function(self, name: str) -> Callable[..., Any]:
-        """A function of webgpu.h with the types of `header`."""
+        """Returns a function of webgpu.h with the types of `header`."""
         kind = ffi.typeof(name.replace("wgpu", "WGPUProc", 1))
         made: Callable[..., Any] = ffi.cast(kind, self._address(name))
         return made
 
     def _toggles(self, enabled: Sequence[str], kept: list[Any], kind: Any = ffi) -> Any:
-        """What enables toggles, to be chained to a descriptor of the declarations `kind`; `kept` gets what it refers to."""
+        """Returns a chained struct that enables toggles, for a descriptor of the declarations `kind`.
+
+        `kept` receives the objects that it points to.
+        """
         own = self._ffi
         lists = [[own.new("char[]", name.encode()) for name in names] for names in (enabled, _NOT)]
         arrays = [own.new("const char *[]", names) for names in lists]
@@ -115,7 +123,7 @@ class Dawn:
             made = self.lib.wgpuCreateInstance(new("WGPUInstanceDescriptor *", given))
             if not made:
                 raise DeviceError(f"{PACKAGE} {self.version} makes no WebGPU instance: {INSTALL}")
-            self._instance = self._instance or made  # of two threads
+            self._instance = self._instance or made  # another thread may have been first
         return self._instance
 
     def adapters(self) -> list[Any]:
@@ -154,7 +162,7 @@ class Dawn:
             operand, result = types.get(it.componentType, ""), types.get(it.resultComponentType, "")
             try:
                 found.append(MatrixUnit(it.M, it.N, it.K, operand, result, it.maxSubgroupSize))
-            except ValueError:  # of types that no kernel multiplies, as f32 by f32
+            except ValueError:  # types that no kernel multiplies, such as f32 by f32
                 continue
         lib.wgpuAdapterPropertiesSubgroupMatrixConfigsFreeMembers(configs[0])
         lib.wgpuAdapterInfoFreeMembers(info[0])
@@ -163,8 +171,8 @@ class Dawn:
     def request_device(self, adapter: Any, descriptor: Any, info: Any, checked: bool) -> None:
         kept: list[Any] = []
         descriptor.nextInChain = self._toggles(_TOGGLES if checked else (*_TOGGLES, _UNCHECKED), kept)
-        # The answer comes while this waits or never: `userdata1` lives no longer. So no other thread's events have it, and asking
-        # and waiting are one call, between which no interrupt comes.
+        # The callback must run during the wait or never, because `userdata1` lives no longer. So other threads' events do not
+        # run it, and the request and the wait are one call, which no interrupt can divide.
         info.mode = constant("WGPUCallbackMode_WaitAnyOnly")
         asked = starmap(self.lib.wgpuAdapterRequestDevice, ((adapter, descriptor, info[0]),))
         waits = map(ffi.new, ("WGPUFutureWaitInfo *",), zip(asked, strict=True))
@@ -186,7 +194,7 @@ class Dawn:
         return None
 
     def timestamp_period(self, queue: Any) -> float:
-        return 1.0  # Dawn converts what it resolves to nanoseconds
+        return 1.0  # Dawn converts resolved timestamps to nanoseconds
 
     def readable(self, message: str) -> str:
         return "\n".join(line.rstrip() for line in message.splitlines() if line.strip()).strip()
@@ -201,7 +209,7 @@ class Dawn:
 
 @cache
 def library() -> Dawn:
-    """The library, opened once. Raises DeviceError with the command to run when it is not installed, or another version."""
+    """Returns the library, opened once. Raises DeviceError with the command to run if it is missing or another version."""
     try:
         from wgpudawn._lib import _wgpu_dawn as module  # type: ignore[import-untyped,import-not-found,unused-ignore]
     except (Exception, SystemExit) as error:  # a broken installation raises anything
@@ -220,15 +228,15 @@ def library() -> Dawn:
 
 
 def installed() -> bool:
-    """Whether there is such a package, which is not loaded for it."""
+    """Whether the package is installed. Does not load it."""
     try:
         return importlib.util.find_spec(PACKAGE) is not None
-    except (ImportError, ValueError):  # a module of that name without a specification
+    except (ImportError, ValueError):  # a module of that name without a spec
         return False
 
 
 def _missing(declared: Any) -> str:
-    """The first type of Dawn's own that is not there."""
+    """Returns the first missing type of Dawn's own; "" if none is missing."""
     for kind in _OWN:
         try:
             declared.typeof(kind)
@@ -238,7 +246,7 @@ def _missing(declared: Any) -> str:
 
 
 def installed_version() -> str:
-    """The version of the package, which is not loaded for it."""
+    """Returns the version of the package. Does not load it."""
     import importlib.metadata
 
     try:

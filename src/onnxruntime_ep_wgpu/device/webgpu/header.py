@@ -1,8 +1,8 @@
-"""webgpu.h: its types, numbers and strings, which all libraries share.
+"""The types, constants and strings of webgpu.h, which all libraries share.
 
-In: the header that was parsed when this package was built. Out: `ffi`, `new`, `constant` and helpers around them. Invariant:
-no library is opened here. A function of any library is called with these types, so handles and structures are of one kind
-everywhere; a library whose header differs is refused when it is opened (`difference`).
+In: the header, parsed when this package was built. Out: `ffi`, `new`, `constant` and helpers. Invariant: no library is opened
+here. The functions of any library are called with these types, so handles and structures have the same types everywhere. A
+library with a different header is refused when it is opened (`difference`).
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ new: Callable[..., Any] = ffi.new
 
 
 def constant(name: str) -> int:
-    """The number of an enumeration's constant: `WGPUQueryType_Timestamp`."""
+    """Returns the number of an enumeration's constant, such as `WGPUQueryType_Timestamp`."""
     return int(ffi.typeof(name.split("_")[0]).relements[name])
 
 
-# WGPUBufferUsage, WGPUMapMode and WGPUShaderStage are C constants, which no enumeration has.
+# WGPUBufferUsage, WGPUMapMode and WGPUShaderStage are C constants and not enumerations.
 USAGE_MAP_READ, USAGE_MAP_WRITE, USAGE_COPY_SRC, USAGE_COPY_DST = 0x1, 0x2, 0x4, 0x8
 USAGE_UNIFORM, USAGE_STORAGE, USAGE_QUERY_RESOLVE = 0x40, 0x80, 0x200
 MAP_READ, MAP_WRITE = 1, 2
 STAGE_COMPUTE = 4
-WHOLE_TEXT = (1 << 64) - 1  # WGPU_STRLEN: the text ends with a zero
+WHOLE_TEXT = (1 << 64) - 1  # WGPU_STRLEN: the string is terminated by a zero
 
 # The fields of WGPULimits, and the size in bytes of each.
 LIMITS = {name: ffi.sizeof(kind.type) for name, kind in ffi.typeof("WGPULimits").fields if name != "nextInChain"}
 
 
 def spec_name(camel: str) -> str:
-    """A limit as WebGPU's specification of features and wgpu-py write it: `maxBufferSize` -> `max-buffer-size`."""
+    """Converts a limit to the spelling of WebGPU's specification and wgpu-py: `maxBufferSize` -> `max-buffer-size`."""
     return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in camel)
 
 
-# Names of texture formats, within which the specification puts no hyphen.
+# Texture formats in names of features, which the specification writes without hyphens.
 _FORMATS = {"Depth32Float": "depth32float", "BGRA8Unorm": "bgra8unorm", "RG11B10Ufloat": "rg11b10ufloat"}
 _WORDS = re.compile("(?<=[a-z])(?=[A-Z])|(?<=[0-9])(?=[A-Z][a-z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=d)(?=3D)")
 
 
 def feature_name(constant: str) -> str:
-    """A feature as the specification and wgpu-py write it: `WGPUFeatureName_ShaderF16` -> `shader-f16`."""
+    """Converts a feature to the spelling of the specification and wgpu-py: `WGPUFeatureName_ShaderF16` -> `shader-f16`."""
     name = constant.split("_", 1)[1]
     for camel, plain in _FORMATS.items():
         name = name.replace(camel, plain)
@@ -59,7 +59,7 @@ def feature_name(constant: str) -> str:
 
 
 def feature_numbers(declared: Any, kinds: Iterable[str]) -> dict[str, int]:
-    """The number of every feature that enumerations of a library's declarations (a cffi FFI) name."""
+    """Returns the number of every feature in these enumerations of a library's declarations (a cffi FFI)."""
     return {
         feature_name(name): number
         for kind in kinds
@@ -69,12 +69,12 @@ def feature_numbers(declared: Any, kinds: Iterable[str]) -> dict[str, int]:
 
 
 def address(handle: Any) -> int:
-    """The number behind a handle or a function of a library."""
+    """Returns a handle or function pointer of a library as a number."""
     return int(ffi.cast("uintptr_t", handle))
 
 
 def text_of(view: Any) -> str:
-    """The Python string of a WGPUStringView."""
+    """Returns the Python string of a WGPUStringView."""
     if view.data == ffi.NULL or view.length == 0:
         return ""
     if view.length == WHOLE_TEXT:
@@ -83,7 +83,7 @@ def text_of(view: Any) -> str:
 
 
 class StringView:
-    """A C copy of a string; `fill` points a WGPUStringView at it. Keep it alive until the reading call is done."""
+    """A C copy of a string. `fill` sets a WGPUStringView to it. Keep it alive until the call that reads it is done."""
 
     def __init__(self, text: str) -> None:
         encoded = text.encode()
@@ -95,7 +95,7 @@ class StringView:
         view.length = self.length
 
 
-# The functions that this package calls of every library. Those that only one has are in the file of that one.
+# The functions of webgpu.h that this package uses from every library. A library's file names those that only it has.
 FUNCTIONS = (
     *(f"wgpu{kind}{call}" for kind in ("Buffer", "Device") for call in ("AddRef", "Destroy")),
     *(
@@ -123,7 +123,7 @@ FUNCTIONS = (
 
 
 def difference(declared: Any, kinds: Iterable[str]) -> str:
-    """The first type of these (structures, enumerations) that other declarations (a cffi FFI) have otherwise; "" when none has."""
+    """Returns the first of these types (structures, enumerations) that differs in other declarations (a cffi FFI), or ""."""
     for kind in kinds:
         try:
             theirs = declared.typeof(kind)
@@ -142,5 +142,5 @@ def _shape(declared: Any, kind: Any) -> Any:
 
 
 def _extends(ours: Any, theirs: Any) -> bool:
-    """Whether every number of an enumeration means the same in the other one, which may have more."""
+    """Whether all constants of an enumeration have the same meaning in the other one, which may have more."""
     return bool(ours.kind == "enum" and all(theirs.elements.get(n) == name for n, name in ours.elements.items()))

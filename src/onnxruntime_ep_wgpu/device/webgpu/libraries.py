@@ -1,7 +1,7 @@
-"""A WebGPU library by its name, and the one that a process takes where nothing else is asked for.
+"""A WebGPU library by its name, and the default library of a process.
 
-In: WGPU_EP_LIBRARY. Out: `named()`, `asked()`. Invariant: `wgpu-native` is always there; nothing of Dawn is loaded before it is
-asked for.
+In: WGPU_EP_LIBRARY. Out: `named()`, `asked()`. Invariants: `wgpu-native` is always installed. Nothing of Dawn is loaded before it
+is requested.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ VARIABLE = "WGPU_EP_LIBRARY"
 
 
 def named(name: str) -> Library:
-    """The library. Raises OptionError for a name of none, and DeviceError, with the command to run, when it cannot be opened."""
+    """Returns a library. Raises OptionError for an unknown name, and DeviceError, with the command to run, if it cannot open."""
     if name not in NAMES:
         raise OptionError(f"there is no WebGPU library {cut(name)}; valid: {', '.join(NAMES)}")
     return dawn.library() if name == dawn.NAME else wgpu_native.library()
 
 
 def base() -> Library:
-    """The library that is always there, whose adapters are those of this machine."""
+    """Returns the library that is always installed. It enumerates the adapters of the machine."""
     return wgpu_native.library()
 
 
 def beside(library: Library | None) -> str:
-    """A library behind the name of a graphics API; "" for that which is always there."""
+    """Returns the suffix with a library's name for the name of a graphics API; "" for the base library."""
     return "" if library is None or library.name == wgpu_native.NAME else f", {library.name}"
 
 
 def asked() -> str:
-    """What WGPU_EP_LIBRARY says: a name, or `auto`. Raises OptionError for another text."""
+    """Returns the value of WGPU_EP_LIBRARY: a name, or `auto`. Raises OptionError for any other text."""
     text = os.environ.get(VARIABLE, "").strip() or AUTO
     if text not in (AUTO, *NAMES):
         raise OptionError(
@@ -45,5 +45,5 @@ def asked() -> str:
 
 
 def usual() -> str:
-    """The library of what is no session's, as memory that ONNX Runtime asks for before there is one."""
+    """Returns the library for work outside sessions, such as memory that ONNX Runtime requests before the first one."""
     return wgpu_native.NAME if asked() == AUTO else asked()

@@ -1,7 +1,7 @@
-"""What libraries say went wrong, by the thread whose call caused it.
+"""The error messages of libraries, by the thread of the call that caused them.
 
-In: messages of callbacks. Out: `errors`, which has those that were not looked at yet. Invariant: an error is reported on the
-thread whose call caused it, and never by more than one call. Libraries report an error before the call that it is about ends.
+In: messages of callbacks. Out: `errors` with the messages that were not read yet. Invariants: an error is raised on the thread
+of the call that caused it, and by one call only. Libraries report an error before the call that caused it returns.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from .header import address
 
 
 class Errors(threading.local):
-    """Messages that a library reported to this thread and that were not looked at yet, each with the address of its device (0
-    when that is not known).
+    """The unread messages of this thread, each with the address of its device (0 if unknown).
 
-    A call that fails for another reason leaves what was said before it behind, and the thread may go on with another device.
-    `others` may take a message (type, text) that belongs to another owner, see `wgpu_py`.
+    If a call fails for another reason, messages from before may stay unread, and the thread may continue with another device.
+    `others(kind, text)` returns whether it takes a message that belongs to another owner; see `wgpu_py`.
     """
 
     others: ClassVar[Callable[[int, str], bool] | None] = None
@@ -28,13 +27,15 @@ class Errors(threading.local):
         self.messages: list[tuple[int, str]] = []
 
     def file(self, device: int, text: str) -> None:
-        """A call of ours on this thread was refused; `device` is an address, or 0. C code finds out by the count."""
+        """Records the refusal of a call of ours on this thread. `device` is an address, or 0. C code detects it by the count."""
         _submit.lib.wgpu_complain()
         self.messages.append((device, text))
 
     def take(self, device: Any) -> str:
-        """What the messages since the last call say about a device; empty when there was no error. Those about another one are
-        dropped: their cause has raised something else."""
+        """Returns and removes the messages about a device; "" if there was no error.
+
+        Messages about other devices are dropped, because their cause has raised another error.
+        """
         if not self.messages:
             return ""
         number = address(device)
@@ -47,6 +48,6 @@ errors = Errors()
 
 
 def forget_errors() -> None:
-    """Drops this thread's messages: they are about work that was given up, and not about what comes now."""
+    """Drops the messages of this thread. They are about abandoned work, and not about the next calls."""
     if errors.messages:
         errors.messages = []

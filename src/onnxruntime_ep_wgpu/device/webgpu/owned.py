@@ -1,15 +1,15 @@
-"""Native objects that Python owns: released once nothing refers to them, and never twice.
+"""Native objects that Python owns. They are released exactly once, after nothing refers to them.
 
-In: functions of a library that make objects. Out: their handles. A handle that dies is queued, and `let_go` releases what
-is queued; it is called before every submit, when a run, a tensor or a session ends, and when a device is opened.
+In: functions of a library that make objects. Out: their handles. A dead handle is queued, and `let_go` releases the queued ones.
+It is called before every submit, when a run, a tensor or a session ends, and when a device is opened.
 
-Invariants, which need every step to be a call from C to C, without Python code in between:
+Invariants, for which every step is a call from C to C, without Python code in between:
 
-- Ctrl-C loses nothing. A KeyboardInterrupt can be raised between any two instructions of Python code in the main thread,
-  after a call above all: so making an object and noting that it must be released are one call there (`own`), and so are
-  taking it from the queue and releasing it.
-- A finaliser cannot be interrupted, waits for no lock and calls nothing of a library, which may be busy on this thread:
-  it appends to a queue.
+- Ctrl-C leaks nothing. In the main thread, a KeyboardInterrupt can be raised between any two instructions of Python code, and
+  after every call. Therefore one call makes an object and registers its release (`own`). Likewise, one call takes an object from
+  the queue and releases it.
+- A finaliser cannot be interrupted and takes no lock. It calls no function of a library, which may be active on this thread. It
+  only appends to a queue.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ... import process
 from ...live import LiveSet
 from .header import ffi
 
-# What is released first stands first: objects before what they were made of.
+# In the order of release: objects before those that they were made from.
 _KINDS = (
     "ComputePassEncoder", "CommandEncoder", "CommandBuffer", "QuerySet", "BindGroup", "ComputePipeline", "ShaderModule",
     "PipelineLayout", "BindGroupLayout", "Buffer", "Queue", "Device",
@@ -35,7 +35,7 @@ _second = itemgetter(1)
 
 
 class ObjectOwner:
-    """The objects of one library; `lib` has its functions."""
+    """Owns the objects of one library. `lib` has its functions."""
 
     def __init__(self, lib: Any) -> None:
         self._lib = lib
@@ -45,41 +45,41 @@ class ObjectOwner:
         _owners.append(self)
 
     def own(self, kind: str, create: Callable[..., Any], *arguments: Any) -> Any:
-        """What `create(*arguments)` makes, a handle of a WGPU`kind`, released when it dies. NULL is nothing."""
+        """Returns the handle of a WGPU`kind` that `create(*arguments)` makes. It is released when it dies. NULL is allowed."""
         return next(map(ffi.gc, starmap(create, (arguments,)), (self._queues[kind].append,)))
 
     def own_address(self, kind: str, create: Callable[..., int], *arguments: Any) -> Any:
-        """The same for a function that gives the handle as a number."""
+        """Like `own`, for a function that returns the handle as a number."""
         made = map(ffi.cast, (_types[kind],), starmap(create, (arguments,)))
         return next(map(ffi.gc, made, (self._queues[kind].append,)))
 
     def adopted(self, kind: str, handle: Any) -> Any:
-        """A handle whose reference the caller gives away."""
+        """Takes over the caller's reference to a handle."""
         return ffi.gc(handle, self._queues[kind].append)
 
     def shared(self, kind: str, handle: Any) -> Any:
-        """A handle that has another owner too: with a reference of our own."""
+        """Adds a reference of our own to a handle that has another owner."""
         add = getattr(self._lib, f"wgpu{kind}AddRef")
         both = map(_second, zip(map(add, (handle,)), (handle,), strict=True))
         return next(map(ffi.gc, both, (self._queues[kind].append,)))
 
     def let_go(self) -> None:
-        """Releases what died."""
+        """Releases the dead objects."""
         if self._buffers:
             for dependent in _dependents:
                 dependent.buffers_ended()
         for release, queue in self._releases:
             if queue:
                 with contextlib.suppress(IndexError):  # empty
-                    # filter: NULL, for what could not be made.
+                    # `filter` skips NULL, the handle of an object that could not be made.
                     deque(map(release, filter(None, iter(queue.popleft, None))), maxlen=0)
 
 
 class Dependent(Protocol):
-    """Something that is of no use without certain buffers."""
+    """An object that is useless without certain buffers."""
 
     def buffers_ended(self) -> None:
-        """Some buffers have died, maybe one of its own."""
+        """Some buffers have died, perhaps one of this object."""
 
 
 _owners: list[ObjectOwner] = []
@@ -87,12 +87,12 @@ _dependents: LiveSet[Dependent] = LiveSet()
 
 
 def depend(dependent: Dependent) -> None:
-    """From here on `dependent` is notified, for as long as it lives."""
+    """Registers a dependent, which is notified as long as it lives."""
     _dependents.add(dependent)
 
 
 def let_go() -> None:
-    """Releases what died. Takes no lock; may be called on any thread, in a finaliser too."""
+    """Releases the dead objects of all libraries. Takes no lock; any thread and any finaliser may call it."""
     if not process.forked:
         for owner in _owners:
             owner.let_go()

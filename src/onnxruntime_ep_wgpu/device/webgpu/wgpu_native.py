@@ -1,11 +1,11 @@
-"""wgpu-native, the library that is always there: where it is, that it is the one whose functions were declared when this package
-was built, and what it has beside webgpu.h.
+"""wgpu-native, the library that is always installed: its file, a check of its version, and its functions beside webgpu.h.
 
 In: the installed `wgpu` package, which is not imported, or WGPU_LIB_PATH. Out: `library()`.
-Invariant: it is the file that wgpu opens too, so that there is one copy of it in a process.
+Invariants: the version is that of the functions that were declared when this package was built. wgpu opens the same file, so a
+process has one copy of the library.
 
-wgpu-py's own objects are not used: their methods cost three times the direct call in a loop of dispatches, and its
-global instance opens OpenGL, which prints to stderr on a machine without a display.
+wgpu-py's own objects are not used. Their methods take three times as long as direct calls in a loop of dispatches. Its global
+instance opens OpenGL, which prints to stderr on a machine without a display.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAME = "wgpu-native"
 # WGPUInstanceBackend
 _BACKEND_VULKAN, _BACKEND_OPENGL, _BACKEND_METAL, _BACKEND_D3D12 = 1, 2, 4, 8
 _PRIMARY_BACKENDS = _BACKEND_VULKAN | _BACKEND_METAL | _BACKEND_D3D12
-_AT_MOST = 1024  # adapters, under all graphics APIs together, of the largest machine
+_AT_MOST = 1024  # adapters of the largest machine, under all graphics APIs together
 _HEADING = re.compile(r"Validation Error$|Caused by:$|\s*In wgpu\w+(, label = .*)?$")
 _PLACE = re.compile(r"┌─ .*?:(\d+):(\d+)")
 
@@ -41,7 +41,7 @@ def _chosen() -> str:
 
 
 def _resource(name: str) -> str:
-    """A file of this name in the folder of wgpu with the library and its header; "" when there is none."""
+    """Returns the path of a file in wgpu's folder with the library and its header; "" if there is none."""
     found = importlib.util.find_spec("wgpu")
     if found is None or found.origin is None:
         return ""
@@ -51,7 +51,7 @@ def _resource(name: str) -> str:
 
 @cache
 def path() -> str:
-    """The library's file: that of WGPU_LIB_PATH, else the one in the package `wgpu`."""
+    """Returns the path of the library: that of WGPU_LIB_PATH, otherwise the one in the package `wgpu`."""
     loaded = sys.modules.get("wgpu.backends.wgpu_native._ffi")
     if loaded is not None:
         return str(loaded.lib_path)
@@ -61,20 +61,20 @@ def path() -> str:
     for build in builds:
         if file := _resource(f"{_PREFIX}wgpu_native{build}{_SUFFIX}"):
             return file
-    # Distributions of the package that keep it elsewhere: wgpu knows, or says what to do.
+    # Some distributions of the package keep it elsewhere. wgpu finds it, or raises an error with instructions.
     from wgpu.backends.wgpu_native import _ffi  # type: ignore[import-untyped,unused-ignore]
 
     return str(_ffi.lib_path)
 
 
 def _open() -> Any:
-    """The opened library. Raises DeviceError when it cannot be opened or is not the one that was declared."""
+    """Opens the library. Raises DeviceError if it cannot be opened or is another version."""
     try:
         opened = ffi.dlopen(path())
         found, wanted = opened.wgpuGetVersion(), opened.BUILT_FOR_VERSION
     except OSError as error:
         raise DeviceError(f"the wgpu-native library cannot be loaded: {error}{_named()}") from error
-    except (AttributeError, ffi.error) as error:  # a library without its functions
+    except (AttributeError, ffi.error) as error:  # a library without these functions
         raise DeviceError(f"{path()} is not the wgpu-native library: {error}{_named()}") from error
     if found != wanted and (_chosen() or _header() != opened.BUILT_FOR_HEADER):
         way = "unset WGPU_LIB_PATH, or build that version" if _chosen() else "install wgpu==0.32.*"
@@ -86,12 +86,12 @@ def _open() -> Any:
 
 
 def _named() -> str:
-    """What named the library, and what to do about it, behind an error."""
+    """The end of an error message: how the library was chosen, and what to do about it."""
     return f" (WGPU_LIB_PATH={_chosen()} names it: unset that)" if _chosen() else "; install wgpu==0.32.* again"
 
 
 def _header() -> int:
-    """The number of the installed header; 0 when there is none."""
+    """Returns a hash of the installed header; 0 if there is none."""
     import hashlib
 
     file = _resource("combined_header.h")
@@ -106,7 +106,7 @@ def _text(number: int) -> str:
 
 
 class WgpuNative:
-    """The library, opened. See `api.Library`."""
+    """The opened library. See `api.Library`."""
 
     name = NAME
     used = frozenset({F16, INT64, SUBGROUP, TIMESTAMPS})
@@ -122,7 +122,7 @@ class WgpuNative:
 
     @property
     def version(self) -> str:
-        """With the library's path when WGPU_LIB_PATH chose it."""
+        """Includes the library's path if WGPU_LIB_PATH chose it."""
         number = _text(self.lib.wgpuGetVersion())
         return f"{number} ({_chosen()})" if _chosen() else number
 
@@ -134,7 +134,7 @@ class WgpuNative:
 
     def _enumerate(self, backends: int) -> list[Any]:
         here = instance(backends)
-        # Asking for the count first would enumerate twice.
+        # A call for the count would enumerate the adapters twice.
         handles = new("WGPUAdapter[]", _AT_MOST)
         count = self.lib.wgpuInstanceEnumerateAdapters(here, ffi.NULL, handles)
         return [handles[i] for i in range(count)]
@@ -152,8 +152,8 @@ class WgpuNative:
     def module(self, device: Any, descriptor: Any, checked: bool) -> Any:
         if checked:
             return self.owner.own("ShaderModule", self.lib.wgpuDeviceCreateShaderModule, device, descriptor)
-        # Without bounds checks and loop guards: 5 to 15 % faster (matmul on an H200). Kernels clamp what a tensor
-        # decides, so no index leaves its buffer.
+        # Without bounds checks and loop guards, kernels are 5 to 15 % faster (matmul on an H200). Kernels clamp indices that come
+        # from tensors, so no index leaves its buffer.
         return self.owner.own("ShaderModule", self.lib.wgpuDeviceCreateShaderModuleTrusted, device, descriptor, 0)
 
     def tickets(self, device: Any, queue: Any) -> Any:
@@ -190,7 +190,7 @@ _instances: dict[int, Any] = {}
 
 
 def instance(backends: int) -> Any:
-    """The process-wide instance restricted to `backends` (a mask of _BACKEND_*). Raises ForkError."""
+    """Returns the process-wide instance restricted to `backends` (a mask of _BACKEND_*). Raises ForkError."""
     process.check_not_forked()
     known = _instances.get(backends)
     if known is None:
@@ -206,5 +206,5 @@ def instance(backends: int) -> Any:
 
 @cache
 def library() -> WgpuNative:
-    """The library, opened once. Raises DeviceError when it cannot be opened or is not the one that was declared."""
+    """Returns the library, opened once. Raises DeviceError if it cannot be opened or is another version."""
     return WgpuNative(_open())
