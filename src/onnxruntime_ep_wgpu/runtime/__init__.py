@@ -1,12 +1,12 @@
-"""A Program on a device.
+"""Runs a Program on a device.
 
-* `executable` (weights, runs), `inputs` (what they must be), `binder` (what dispatches bind for callers' tensors).
-* `planning` (which plan a run has), `plans` (which are kept), `pipelines` (compiled when), `plan` (a layout on the device:
-  `planned` dispatches) with `temps`, `uniforms` and `checks`.
-* `runs` (which are kept: recorded, repeated, captured, growing), `stepwise` (looking at every dispatch), `inspect` (at every
-  value), `describe` (for profiles).
-* `weight_sources` and `weight_file` (where weights can be read again), `external_path` (which files they may lie in),
-  `model_files` (all that a model has), `read_ahead` (which are read in advance), `product_types` (of which type the weights of a
-  model are) with `protobuf`.
-* `making` (a session: what takes how long), `progress` (how far that is), `settings`.
+- `executable`: weights and runs; `inputs`: checks of the inputs; `binder`: bindings of the callers' tensors.
+- `planning`: selects the plan of a run; `plans`: the kept plans; `pipelines`: when pipelines are compiled.
+- `plan`: a layout on the device, as `planned` dispatches, with `temps`, `uniforms` and `checks`.
+- `runs`: kept runs (recorded, repeated, captured, growing).
+- `stepwise`: checks after every dispatch; `inspect`: access to every value; `describe`: descriptions for profiles.
+- `weight_sources` and `weight_file`: how weights can be read again; `external_path`: which files they may be in.
+- `model_files`: all files of a model; `read_ahead`: which are read in advance.
+- `product_types`: the types of a model's weight matrices, with `protobuf`.
+- `making`: the time of each part of making a session; `progress`: its progress; `settings`.
 """

@@ -1,7 +1,7 @@
-"""What dispatches bind for the tensors of a caller, and the copies that this needs.
+"""Bindings for the tensors of a caller, and the copies that they need.
 
-In: the places of a run's tensors. Out: a buffer and an offset for each value. Invariant: what the caller passes is bound as it
-is, but for what WebGPU cannot bind, which is copied.
+In: the places of a run's tensors. Out: a buffer and an offset for each value. Invariant: tensors are bound in place, except those
+that WebGPU cannot bind, which are copied.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Binder:
         self._read_beside = _read_beside(program)
 
     def callers(self, plan: Plan, places: Sequence[Place | None]) -> tuple[Callers, list[Copy], list[Copy]]:
-        """What the dispatches bind for the callers' tensors, with the copies before and after that this needs."""
+        """Returns the bindings of the callers' tensors, and the copies before and after the dispatches that they need."""
         count = len(self._program.inputs)
-        # An empty result beside others of a kernel needs a buffer that no other of its tensors has.
+        # An empty result needs a buffer that is bound to no other tensor of its kernel.
         bound = [
             place or Place(self._empty if k < count else self._device.buffer(16, "empty tensor"), 0)
             for k, place in enumerate(places)
@@ -42,8 +42,11 @@ class Binder:
         return Callers(callers | results), before, after
 
     def _separate(self, plan: Plan, callers: dict[int, Place], stored: set[int], in_place: set[int]) -> list[Copy]:
-        """Copies for inputs that share a buffer with an output (WebGPU forbids reading and writing one buffer in a
-        dispatch, even disjoint ranges) or whose offset the adapter cannot bind. No dispatch reads those `in_place`."""
+        """Replaces inputs by copies if they share a buffer with an output or if the adapter cannot bind their offset.
+
+        WebGPU forbids reading and writing one buffer in a dispatch, even disjoint ranges. No dispatch reads the inputs
+        `in_place`.
+        """
         copies = []
         alignment = self._device.target.offset_alignment
         for value, (buffer, offset) in list(callers.items()):
@@ -55,8 +58,11 @@ class Binder:
         return copies
 
     def _elsewhere(self, plan: Plan, results: dict[int, Place]) -> list[Copy]:
-        """Outputs that are calculated elsewhere and copied: those at an offset the adapter cannot bind, and those that a
-        dispatch reads which writes another output in the same buffer."""
+        """Replaces outputs by temporary buffers, which are copied to the outputs after the dispatches.
+
+        These are outputs at an offset that the adapter cannot bind, and outputs that a dispatch reads while it writes another
+        output in the same buffer.
+        """
         copies = []
         for value, (buffer, offset) in list(results.items()):
             beside = any(results[it].buffer is buffer for it in self._read_beside.get(value, ()))
@@ -68,7 +74,7 @@ class Binder:
 
 
 def _read_beside(program: Program) -> dict[int, set[int]]:
-    """For each output that a dispatch reads the outputs that such dispatches write."""
+    """Returns, for each output that a dispatch reads, the outputs that such dispatches write."""
     outputs, found = set(program.outputs), dict[int, set[int]]()
     for dispatch in program.dispatches:
         stored = outputs.intersection(written(program, dispatch))

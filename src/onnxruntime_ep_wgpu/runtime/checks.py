@@ -1,7 +1,7 @@
-"""What is checked when a plan is made and when callers' buffers are bound, before anything runs.
+"""The checks when a plan is made and when callers' buffers are bound, before anything runs.
 
 In: the tensors of a plan, the buffers of a dispatch. Out: nothing, or LimitError or InputError that names the tensor.
-Invariant: nothing is changed here, so leaving `sizes` and `aliasing` out (validationMode disabled or wgpuOnly) changes no result.
+Invariant: nothing is modified. So omitting `sizes` and `aliasing` (validationMode disabled or wgpuOnly) changes no result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .planned import PlannedDispatch
 
 
 def limits(device: Device, program: Program, layout: Layout) -> None:
-    """Every tensor that a kernel binds whole, and that runs, can be bound. Raises LimitError."""
+    """Checks that every tensor that a dispatch of the layout binds whole fits a binding. Raises LimitError."""
     limit = program.target.max_binding_bytes
     if max(layout.nbytes, default=0) <= limit:
         return
@@ -39,9 +39,11 @@ def limits(device: Device, program: Program, layout: Layout) -> None:
 def bindings(
     planned: PlannedDispatch, program: Program, entries: Sequence[BufferBinding], nbytes: Sequence[int]
 ) -> None:
-    """What a dispatch binds for its tensors, `nbytes` each, is large enough, and nothing is written that is used otherwise. Raises
-    InputError."""
-    # Names are for messages, and buffers that are all different cannot overlap: nearly always nothing more is asked.
+    """Checks the buffers of a dispatch: each holds its tensor (`nbytes`), and none is written and used otherwise.
+
+    Raises InputError.
+    """
+    # A fast path: different buffers cannot overlap, and names are only needed for messages.
     large_enough = all(wanted <= it.buffer.size - it.offset for it, wanted in zip(entries, nbytes, strict=True))
     if large_enough and len({id(it.buffer) for it in entries}) == len(entries):
         return
@@ -51,7 +53,7 @@ def bindings(
 
 
 def sizes(names: Sequence[str], entries: Sequence[BufferBinding], nbytes: Sequence[int]) -> None:
-    """Every buffer holds its tensor: `nbytes` per entry. Raises InputError."""
+    """Checks that every buffer holds its tensor, `nbytes` per entry. Raises InputError."""
     for name, (buffer, offset, _), wanted in zip(names, entries, nbytes, strict=True):
         if wanted > buffer.size - offset:
             raise InputError(
@@ -61,9 +63,9 @@ def sizes(names: Sequence[str], entries: Sequence[BufferBinding], nbytes: Sequen
 
 
 def aliasing(label: str, names: Sequence[str], entries: Sequence[BufferBinding], written: Sequence[bool]) -> None:
-    """No tensor that a dispatch writes shares bytes with another of its tensors, nor a buffer with one that it reads.
+    """Checks that no tensor that a dispatch writes shares bytes with another of its tensors, or a buffer with one that it reads.
 
-    WebGPU forbids both; wgpu notices the second only when the work is encoded, and the first never. Raises InputError.
+    WebGPU forbids both. wgpu reports the second only when the work is encoded, and the first never. Raises InputError.
     """
     for place, (buffer, offset, size) in enumerate(entries):
         if not written[place]:

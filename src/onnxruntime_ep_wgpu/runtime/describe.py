@@ -1,6 +1,6 @@
-"""The dispatches of a plan in words and numbers, for profiles. In: a Program, its plans. Out: a name and args per dispatch.
+"""Describes the dispatches of a plan for profiles. In: a Program, its plans. Out: a name and arguments per dispatch.
 
-Invariant: nothing is calculated until it is asked for, so runs that are not profiled do not pay for it.
+Invariant: nothing is calculated before it is requested, so runs without a profile have no cost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Descriptions:
         self._known: Known[Plan, list[Described]] = Known()
 
     def of(self, plan: Plan) -> list[Described]:
-        """(name, args) of every step: nodes, operators, kernel, shapes, operations and bytes."""
+        """Returns (name, arguments) of every step: nodes, operators, kernel, shapes, operations and bytes."""
         known = self._known.get(plan)
         if known is None:
             program = self._program

@@ -1,6 +1,6 @@
-"""Running a Program: its weights on a device, a plan for the shapes of the inputs, callers' buffers bound, the work submitted.
+"""Runs a Program: its weights on a device, a plan for the shapes of the inputs, bound callers' buffers, submitted work.
 
-In: a Program, tensors on the device. Out: work that is submitted, or an error before anything runs.
+In: a Program, tensors on the device. Out: submitted work, or an error before anything runs.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from .stepwise import Stepwise
 
 
 class Run:
-    """A run whose sizes are known and whose work is not queued yet: `outputs` want memory, then `submit`.
+    """A run with known sizes, before its submission. Allocate the `outputs`, then call `submit`.
 
-    Its plan keeps its buffers until the `with` ends, or nothing holds this.
+    Its plan keeps its buffers until the `with` ends or this object dies.
     """
 
     def __init__(self, executable: Executable, inputs: Sequence[DeviceTensor]) -> None:
@@ -55,24 +55,24 @@ class Run:
 
     @property
     def plan(self) -> Plan:
-        """For these sizes alone."""
+        """The plan for these sizes alone."""
         if self._planned.in_series is not None:
             self._planned = self.executable.planning.alone(self._planned.key)
         return self._planned.plan
 
     @property
     def series(self) -> InSeries | None:
-        """Which run of a series it is; None where its plan is for these sizes alone."""
+        """The position of the run in a series; None if its plan is for these sizes alone."""
         return self._planned.in_series
 
     @property
     def is_new(self) -> bool:
-        """Whether no run with its plan was submitted before it."""
+        """Whether this is the first submitted run of its plan."""
         return self._planned.plan.submits == 1
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """Those of inputs, then outputs."""
+        """The shapes of the inputs, then of the outputs."""
         return [*self._planned.key[0], *self._planned.output_shapes]
 
     @property
@@ -85,12 +85,14 @@ class Run:
         ]
 
     def places(self, outputs: Sequence[Place | None]) -> list[Place | None]:
-        """Where all tensors lie, inputs before outputs; None for empty ones."""
+        """The places of all tensors, inputs before outputs; None for empty ones."""
         return [*self.inputs, *outputs]
 
     def submit(self, outputs: Sequence[Place | None]) -> Submission | None:
-        """Queues the work, which stores the outputs at these places, None for empty ones. Gives what was queued when that is all
-        that such a run does, so that the same may be queued again while the plan and the places stay."""
+        """Queues the work. It stores the outputs at these places, None for empty ones.
+
+        Returns the submission if such a run does nothing else. It may be queued again while the plan and the places are the same.
+        """
         places = self.places(outputs)
         if self._planned.in_series is not None:
             self._work = self.executable.submit_in_series(self._planned, places)
@@ -99,21 +101,21 @@ class Run:
         return self.executable.submit(self.plan, places)
 
     def submission(self, outputs: Sequence[Place | None]) -> Submission | None:
-        """What `submit` would queue, which the caller queues while this is open; None where runs do more than that."""
+        """Returns the submission without queueing it; the caller queues it during the `with`. None if such runs do more."""
         return self.executable.submission(self.plan, self.places(outputs))
 
     def work(self, submission: Submission) -> Work:
-        """What queues the work that `submit` gave."""
+        """Returns the Work that queues a submission of `submit`."""
         return self._work or self.executable.work(submission)
 
     def repeat(self, submission: Submission, repeater: Repeater) -> Work:
-        """The same for a repeater, which ends with the plan."""
+        """Returns the Work for a repeater, which ends with the plan."""
         self._planned.plan.repeaters.add(repeater)
         return self.work(submission)
 
 
 class Executable:
-    """A Program on a device, with its weights uploaded. Many threads may run it at once."""
+    """A Program on a device, with its weights uploaded. Thread safe."""
 
     def __init__(
         self,
@@ -125,17 +127,18 @@ class Executable:
         pipelines: Pipelines | None = None,
         uploaded: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        """`shared` are weights by name that the device has, and `of_graph` are the plans of other sizes, with which this one's
-        share their memory; see `compiled_for`. `pipelines` are those of the program, some of which may be on their way.
-        `uploaded` gets after each weight how many bytes are on the device, of how many."""
+        """`shared`: weights by name that the device has. `of_graph`: the plans of other sizes, which share memory with this
+        one's plans; see `compiled_for`. `pipelines`: those of the program; some may be in compilation. `uploaded` is called
+        after each weight with the number of uploaded bytes and the total.
+        """
         check_target(program.target, device.target, f"the program {program.name!r}")
         shared = shared or {}
         self._weight_names = weight_names(program)
         self._weights = self._uploaded(program, device, shared, uploaded)
-        # The arrays may be large, or views of memory that the caller frees; from here on the device has them.
+        # The arrays may be large, or views of memory that the caller frees. From here on only the device has them.
         program = replace(program, weights=())
         self.program, self.device, self.settings = program, device, settings or RunSettings()
-        self.copied_inputs = 0  # of all runs: see `Binder`
+        self.copied_inputs = 0  # in all runs; see `Binder`
         self._pipelines = pipelines or Pipelines(program, device, self.settings)
         self._plans = Plans(program, device, self.settings, self._weights, self._pipelines, of_graph)
         self.planning = Planning(program, device, self._plans)
@@ -171,70 +174,84 @@ class Executable:
 
     @property
     def plans(self) -> OrderedDict[Key, Plan]:
-        """The plans that are kept, the last one at the end."""
+        """The kept plans, the most recent last."""
         return self._plans.kept
 
     def plan(self, inputs: Sequence[DeviceTensor]) -> Plan:
-        """The plan for these inputs, made when it is new; raises InputError or LimitError before anything runs."""
+        """Returns the plan for these inputs. Makes it if it is new. Raises InputError or LimitError before anything runs."""
         return self.planned(inputs).plan
 
     def planned(self, inputs: Sequence[DeviceTensor]) -> PlannedRun:
-        """The plan for these inputs, which keeps its buffers during a `with` that submits a run; raises like `plan`."""
+        """Returns the plan for these inputs.
+
+        It keeps its buffers during a `with`, in which a run is submitted. Raises like `plan`.
+        """
         return self.planning.alone(self.key(inputs), [tensor.dtype for tensor in inputs])
 
     def planned_in_series(self, inputs: Sequence[DeviceTensor]) -> PlannedRun | None:
-        """The plan of a series that these inputs are in; None where there is none, or each run does more than to submit it."""
+        """Returns the plan of a series that contains these inputs; None if there is none, or if each run does more than submit
+        it."""
         return self.planning.in_series(inputs) if self._may_repeat else None
 
     def key(self, inputs: Sequence[DeviceTensor]) -> Key:
-        """What inputs with the same plan have in common."""
+        """The key that is equal for inputs with the same plan."""
         return self.planning.key(inputs)
 
     # ---- the same graph for certain sizes
 
     def weights_of(self, names: Collection[str]) -> dict[str, Buffer]:
-        """The weights on the device that are the model's own, of these names in the model, in whatever order their axes lie: for an
-        executable of another graph that has the same ones."""
+        """Returns the buffers of the model's own weights with these names, in any order of axes.
+
+        They are for an executable of another graph with the same weights.
+        """
         every = zip(self._weight_names, self._weights, strict=True)
         return {name: buffer for name, buffer in every if buffer is not None and model_name(name)[0] in names}
 
     def compiled_for(self, program: Program, constants: Collection[str]) -> Executable:
-        """What runs `program`, this graph compiled for certain sizes: with the memory of this one's intermediate values, and its
-        weights of these names, which are the model's own and the same in both, in whatever order their axes lie."""
+        """Returns an Executable of `program`, the same graph compiled for certain sizes.
+
+        It shares the memory of intermediate values, and the weights named `constants`: the model's own weights, in any order of
+        axes.
+        """
         pipelines = Pipelines(program, self.device, self.settings, self._pipelines.in_runs)
         shared, of_graph = self.weights_of(constants), self._plans.of_graph
         return Executable(program, self.device, self.settings, shared, of_graph, pipelines)
 
     def leave(self) -> None:
-        """No run of this will follow: plans end when no run uses them, and the memory that others do not share with them."""
+        """Call this when no run will follow.
+
+        Releases plans when no run uses them, and the memory that no other executable shares.
+        """
         self._plans.leave()
 
     # ---- runs
 
     @property
     def valued_inputs(self) -> frozenset[int]:
-        """The inputs whose values set shapes: to be given with their `value`."""
+        """The inputs with values that set shapes. Pass their `value`."""
         return self.planning.inputs.valued
 
     def prepare(self, inputs: Sequence[DeviceTensor]) -> Run:
-        """A run with these inputs. Raises InputError, LimitError."""
+        """Returns a run with these inputs. Raises InputError, LimitError."""
         return Run(self, inputs)
 
     def run(self, inputs: Sequence[DeviceTensor], outputs: Sequence[Place | None]) -> None:
         """Runs once, for callers with memory for the outputs.
 
-        The work is submitted when this returns, not finished: the queue orders it before later copies and runs.
+        The work is submitted, but not finished, when this returns. The queue orders it before later copies and runs.
         """
         with self.prepare(inputs) as run:
             run.submit(outputs)
 
     def work(self, submission: Submission) -> Work:
-        """What submits the same again without Python."""
+        """Returns the Work that submits the same again without Python."""
         return self.device.work(submission, self.settings.per_submission, self.turn)
 
     def submit_in_series(self, planned: PlannedRun, places: Sequence[Place | None]) -> Work | None:
-        """Submits a run of a series, with tensors at these places. Gives what did; None, and nothing has run, when it would copy
-        tensors, or was refused."""
+        """Submits a run of a series, with tensors at these places, and returns its Work.
+
+        Returns None, and nothing has run, if tensors would have to be copied or the submission was refused.
+        """
         plan = planned.plan
         callers, before, after = self._binder.callers(plan, places)
         if before or after:
@@ -244,12 +261,14 @@ class Executable:
         return work if work.run(planned.number) else None
 
     def submit(self, plan: Plan, places: Sequence[Place | None]) -> Submission | None:
-        """Runs a plan once on these places: inputs, then outputs, None for empty ones. Gives what was submitted when there was
-        nothing else to do."""
+        """Runs a plan once on these places: inputs, then outputs, None for empty ones.
+
+        Returns the submission if there was nothing else to do.
+        """
         return self._submit(plan, self._bound(plan, places))
 
     def submission(self, plan: Plan, places: Sequence[Place | None]) -> Submission | None:
-        """What `submit` would queue and nothing else; None where runs do more than that."""
+        """Returns the submission of `submit` without queueing it; None if runs do more than that."""
         if not self._only_submits:
             return None
         _, recording, before, after = self._bound(plan, places)
@@ -257,25 +276,25 @@ class Executable:
 
     @property
     def turn(self) -> Turn:
-        """Held by the thread that submits work of a plan."""
+        """The lock against interleaved submissions of the graph's plans."""
         return self._plans.of_graph.turn
 
     @property
     def has_states(self) -> bool:
-        """Whether a run leaves something to the next one, as random numbers do."""
+        """Whether a run leaves a state to the next one, as random numbers do."""
         return bool(self._plans.states)
 
     def _bound(self, plan: Plan, places: Sequence[Place | None]) -> PlacedRun:
-        """A run of a plan on these places."""
+        """Binds a run of a plan to these places."""
         callers, before, after = self._binder.callers(plan, places)
         self.copied_inputs += len(before)
         # Stepwise runs make bind groups dispatch by dispatch.
         return PlacedRun(callers, plan.bind(callers) if self._stepwise is None else None, before, after)
 
     def capture(self, plan: Plan, places: Sequence[Place | None], kept: tuple[bool, ...]) -> CapturedRun:
-        """A run of a plan with a name, to be done again. Runs nothing.
+        """Captures a run of a plan, to be replayed. Runs nothing.
 
-        `kept` says for each place whether the caller keeps the tensor there. The plan stays while the capture does.
+        `kept` says for each place whether the caller keeps the tensor there. The plan lives as long as the capture.
         """
         all_kept = all(is_kept or place is None for is_kept, place in zip(kept, places, strict=True))
         made = CapturedRun(plan, places, kept, self._bound(plan, places) if all_kept else None)
@@ -283,12 +302,11 @@ class Executable:
         return made
 
     def replay(self, captured: CapturedRun, places: Sequence[Place | None]) -> Submission | None:
-        """Runs again what was captured. `places` are where the tensors lie this time; there is no `difference`. Gives what was
-        submitted as `submit` does."""
+        """Replays a captured run. `places` are those of the tensors now; there is no `difference`. Returns like `submit`."""
         return self._submit(captured.plan, captured.bound or self._bound(captured.plan, places))
 
     def _submit(self, plan: Plan, run: PlacedRun) -> Submission | None:
-        """Queues a run: copies, dispatches and copies. Gives what was submitted where such a run does nothing else."""
+        """Queues a run: copies, dispatches and copies. Returns the submission if such a run does nothing else."""
         callers, recording, before, after = run
         scopes = listeners()
         if rehearsal.is_on():
@@ -308,17 +326,21 @@ class Executable:
 
     @property
     def _only_submits(self) -> bool:
-        """Whether a run now does nothing but submit work: no dispatch is checked, nothing listens, and states are not restored."""
+        """Whether a run now only submits work: dispatches are not checked, there are no listeners, and states are not
+        restored."""
         plain = self._stepwise is None and not self.settings.debugger_capture
         return plain and not listeners() and not rehearsal.is_on()
 
     @property
     def _may_repeat(self) -> bool:
-        """Whether what a run submits now may be submitted again without it: no cache waits for its end, either."""
+        """Whether the submission of a run may be repeated without it.
+
+        Also requires that no cache waits for the end of the run.
+        """
         return self._only_submits and not self.device.caches.lazy
 
     def _restoring(self, before: Sequence[Copy], after: Sequence[Copy]) -> tuple[list[Copy], list[Copy]]:
-        """The copies around a rehearsal, which leaves the states of the program as they were."""
+        """Adds the copies around a rehearsal that save and restore the states of the program."""
         saved, restored = [], []
         for state in self._plans.states:
             kept = self.device.caches.storage.take(state.size, "a state during a rehearsal")
@@ -334,7 +356,7 @@ class Executable:
         before: Sequence[Copy],
         after: Sequence[Copy],
     ) -> None:
-        """Submits a run that is recorded; its dispatches leave timestamps where the adapter has them."""
+        """Submits a run with listeners. Its dispatches are timed if the adapter has timestamps."""
         with span("submit", self.program.name, dispatches=len(plan.dispatches)):
             work = recording, before, after, self.settings.per_submission, self.turn
             if not self.device.has_timestamps:
@@ -348,9 +370,9 @@ class Executable:
     def trace(
         self, inputs: Sequence[DeviceTensor], replace: Callable[[int, Any], Any] = lambda _value, _array: None
     ) -> Iterator[tuple[int, dict[int, Any]]]:
-        """Runs dispatch by dispatch, for inspection: (number of the dispatch, what it wrote by value number), in order.
+        """Runs dispatch by dispatch, for inspection. Yields (number of the dispatch, what it wrote by value number), in order.
 
-        `replace(value, array)` may give another array of the same type and shape, which later dispatches read instead.
+        `replace(value, array)` may return another array of the same type and shape, which later dispatches read instead.
         """
         with self.planned(inputs) as plan:
             yield from inspect.trace(plan, inputs, replace)

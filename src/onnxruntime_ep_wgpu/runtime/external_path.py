@@ -1,9 +1,10 @@
-"""Which file is meant where a model says that a weight lies in another one; the one place that decides whether it may be read.
+"""The file that a model names for a weight. Only this module decides whether it may be read.
 
-In: the path of a model and what it says of a weight. Out: a path without links, or a ModelError. Invariant: the file lies in the
-folder of the model or below it, after all links are followed, and is a regular one. Where the model itself is a link, as in the
-cache of Hugging Face, the folder of the real file is as good. So a model says nothing that makes a reader open what it should not:
-a file of its user, a device, or a pipe that blocks. Whether the file is there, and long enough, is for others to find.
+In: the path of a model and its entries for a weight. Out: a path without links, or a ModelError.
+
+Invariant: after all links are followed, the file is a regular one in or below the folder of the model. If the model itself is a
+link, as in the cache of Hugging Face, the folder of the real file is allowed too. So no model can make a reader open a private
+file of its user, a device, or a pipe that blocks. Other code checks whether the file exists and is long enough.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _MOST = 1 << 63  # bytes; no file has more
 
 @dataclass(frozen=True)
 class ExternalPlace:
-    """`length` bytes of a file from `offset` on; None for what its type and shape take."""
+    """`length` bytes of a file from `offset` on. None means the bytes of the weight's type and shape."""
 
     path: Path
     offset: int
@@ -30,7 +31,10 @@ class ExternalPlace:
 
 
 def external_place(model: Path, weight: str, entries: Mapping[str, str]) -> ExternalPlace:
-    """Where the weight of a model at this path lies, by the keys `location`, `offset` and `length`. Raises ModelError."""
+    """Returns the place of a weight of the model at this path, by the keys `location`, `offset` and `length`.
+
+    Raises ModelError.
+    """
     path = external_file(model, weight, entries.get("location", ""))
     numbers = {}
     for key in ("offset", "length"):
@@ -44,12 +48,12 @@ def external_place(model: Path, weight: str, entries: Mapping[str, str]) -> Exte
 
 
 def external_file(model: Path, weight: str, location: str) -> Path:
-    """The file that `location` names for a weight of a model at this path. Raises ModelError where that is none it may lie in."""
+    """Returns the file of `location` for a weight of the model at this path. Raises ModelError if the file is not allowed."""
     return file_beside(model, f"the weight {weight!r}", location)
 
 
 def file_beside(model: Path, what: str, location: str) -> Path:
-    """The same for another part of a model, `what` in words."""
+    """Like `external_file`, for another part of a model; `what` names it in the message."""
     folder = Path(os.path.realpath(model.parent))
     problem = ""
     if not location or "\0" in location:
@@ -68,11 +72,11 @@ def file_beside(model: Path, what: str, location: str) -> Path:
 
 
 def _why_no_file(path: Path) -> str:
-    """What is wrong with a path, "" for a file and for what is not there."""
+    """Returns why a path is refused; "" for a regular file, and for a missing one."""
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return ""
-    except OSError as error:  # too long, links in a circle, no permission
+    except OSError as error:  # too long, a cycle of links, no permission
         return f"which cannot be opened ({error.strerror})"
     return "" if stat.S_ISREG(mode) else "which is no file but a folder, a device or a pipe"

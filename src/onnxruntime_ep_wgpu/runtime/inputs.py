@@ -1,7 +1,7 @@
-"""The inputs of a run: tensors on the device, and whether a program was compiled for them.
+"""The inputs of a run: tensors on the device, and a check that the program was compiled for them.
 
-In: what the caller passes. Out: the values of the program's symbols, or InputError that names the input. Invariant: nothing
-here uses the device: what lies there and sets a shape has been read by the caller.
+In: the caller's inputs. Out: the values of the program's symbols, or InputError that names the input. Invariant: the device is
+not used here. The caller has read the values that set shapes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..program.program import Program
 
 
 class DeviceTensor(NamedTuple):
-    """An input: elements at a byte offset of a buffer. `value` has them as numpy, where they set shapes or choose kernels."""
+    """An input: elements at a byte offset of a buffer. `value` has them as numpy if they set shapes or select kernels."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -30,17 +30,17 @@ class DeviceTensor(NamedTuple):
 
     @property
     def place(self) -> Place | None:
-        """Where it lies; None when it is empty."""
+        """Its place on the device; None if it is empty."""
         return None if self.buffer is None else Place(self.buffer, self.offset)
 
 
 class InputChecks:
-    """Checks that the inputs of a run are what the program was compiled for, and takes from them what it has to know."""
+    """Checks that the program was compiled for the inputs of a run, and extracts the values of its symbols."""
 
     def __init__(self, program: Program) -> None:
         self._symbols = program.symbols
         self._elements = [s for s in program.symbols if s.is_element]
-        self.valued = frozenset(s.input for s in self._elements)  # the inputs whose values set shapes
+        self.valued = frozenset(s.input for s in self._elements)  # the inputs with values that set shapes
         self._values = [program.values[v] for v in program.inputs]
         self.dtypes = [it.dtype for it in self._values]
         self._ranks = [len(it.shape) for it in self._values]
@@ -50,14 +50,16 @@ class InputChecks:
         self._evaluate = compile_dims([d for _, _, d in self._dims], [s.name for s in program.symbols])
 
     def elements(self, inputs: Sequence[DeviceTensor]) -> tuple[int, ...]:
-        """The elements of inputs that set a shape."""
+        """Returns the elements of inputs that set a shape."""
         return tuple([_element(inputs[s.input], s.index) for s in self._elements])
 
     def symbols(
         self, dtypes: Sequence[DType], shapes: Sequence[tuple[int, ...]], elements: tuple[int, ...]
     ) -> list[int]:
-        """The values of the program's symbols, in its order. Raises InputError for inputs that it is not compiled for, ExtentError
-        where only extents are others."""
+        """Returns the values of the program's symbols, in its order.
+
+        Raises InputError for inputs that it is not compiled for, and ExtentError if only the extents differ.
+        """
         self._check_types(shapes, dtypes)
         values = iter(elements)
         symbols = [next(values) if s.is_element else shapes[s.input][s.index] for s in self._symbols]

@@ -1,7 +1,7 @@
-"""A run dispatch by dispatch, for code that looks at every value (`wgpu-ep verify`).
+"""Runs dispatch by dispatch, for code that inspects every value (`wgpu-ep verify`).
 
-In: a plan and the inputs. Out: what each dispatch wrote, as numpy. Invariant: the caller of the results sees them in the order
-of the program, and may replace each before a later dispatch reads it.
+In: a plan and the inputs. Out: the results of each dispatch, as numpy. Invariant: results come in the order of the program, and
+the caller may replace each before a later dispatch reads it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .plan import Plan
 def trace(
     plan: Plan, inputs: Sequence[DeviceTensor], replace: Callable[[int, Any], Any] = lambda _value, _array: None
 ) -> Iterator[tuple[int, dict[int, Any]]]:
-    """(number of the dispatch, the values that it wrote last, by number), in order.
+    """Yields (number of the dispatch, the values that it completed, by number), in order.
 
-    `replace(value, array)` may give another array of the same type and shape, which later dispatches read instead. The
+    `replace(value, array)` may return another array of the same type and shape, which later dispatches read instead. The
     plan must keep its buffers meanwhile (`Executable.planned`).
     """
     program, device = plan.program, plan.device

@@ -1,8 +1,8 @@
-"""How a session is made: what takes how long, how far it is, and which pipelines it made when.
+"""The making of a session: the time of each part, its progress, and when pipelines were made.
 
 In: `part(...)` around each part, steps within it, the pipelines of each group. Out: milliseconds by part, `Progress` for a
-listener, and counts of pipelines. Invariants: one thread makes a session, and it alone calls the listener; pipelines are counted
-on any thread. A part within another one counts for itself alone, so the parts add up to no more than the whole.
+listener, and counts of pipelines. Invariants: one thread makes a session, and only it calls the listener. Pipelines are counted
+on any thread. The time of a nested part is not part of the outer one, so the sum of the parts is at most the total.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .progress import PARTS, PIPELINES, READING, WEIGHTS, Progress
 
 @dataclass(frozen=True)
 class PipelineCount:
-    """So many `pipelines`, and the seconds that threads took to compile them, together."""
+    """The number of `pipelines`, and the sum of the seconds that threads took to compile them."""
 
     pipelines: int = 0
     seconds: float = 0.0
@@ -27,7 +27,7 @@ class PipelineCount:
 
 @dataclass(frozen=True)
 class PipelineCounts:
-    """Pipelines that a session made which its device did not have: when it was made, in `warmup`, and in runs."""
+    """The pipelines that a session compiled: when it was made, in `warmup`, and in runs."""
 
     at_creation: PipelineCount = PipelineCount()
     in_warmup: PipelineCount = PipelineCount()
@@ -47,7 +47,7 @@ class PipelineCounts:
 
 
 def in_words(milliseconds: Mapping[str, float]) -> str:
-    """What `Making.milliseconds` gives."""
+    """Formats `Making.milliseconds`."""
     parts = [f"{name} {time:.0f}" for name, time in milliseconds.items() if name in PARTS]
     return f"{milliseconds['total']:.0f} ms: {', '.join(parts)}"
 
@@ -56,8 +56,7 @@ Listener = Callable[[Progress], None]
 
 
 class _Part:
-    """A `with` around a part. It is no generator: one that an interrupt leaves open is closed by its destructor, which reports the
-    interrupt a second time."""
+    """A context manager around a part. It is not a generator: the destructor of an interrupted one would raise a second error."""
 
     def __init__(self, making: Making, name: str) -> None:
         self._making, self._name = making, name
@@ -76,7 +75,7 @@ class _Part:
 
 
 class Making:
-    """That of one session. `begun`: when it began, in seconds of `clock`; now by default."""
+    """The making of one session. `begun`: when it began, in seconds of `clock`; now by default."""
 
     def __init__(
         self,
@@ -89,7 +88,7 @@ class Making:
         self.stopped = False  # by the listener
         self.begun = self._mark = clock() if begun is None else begun
         self._ended: float | None = None
-        self._open = [READING]  # the innermost part at the end
+        self._open = [READING]  # the innermost part last
         self._seconds = dict.fromkeys(PARTS, 0.0)
         self.last: Progress | None = None
         self._settling: list[Pipelines] = []
@@ -99,17 +98,17 @@ class Making:
     # ---- parts
 
     def part(self, name: str) -> _Part:
-        """What the `with` does is this part."""
+        """Returns a context manager that counts the time of its `with` for this part."""
         return _Part(self, name)
 
     def begin_part(self, name: str) -> list[str]:
-        """The parts that were open before, for `end_part`."""
+        """Begins a part. Returns the parts that were open before, for `end_part`."""
         self._passed()
         before, self._open = self._open, [*(it for it in self._open if it != READING), name]
         return before
 
     def end_part(self, before: Sequence[str]) -> None:
-        """The innermost part is over."""
+        """Ends the innermost part."""
         self._passed()
         self._open = [it for it in before if it != READING]
 
@@ -120,7 +119,7 @@ class Making:
         self._mark = now
 
     def step(self, done: int, total: int) -> None:
-        """Reports how far the innermost part is."""
+        """Reports the progress of the innermost part."""
         if not self._open or self._ended is not None:
             return
         self.last = Progress(self._open[-1], done, total, self._clock() - self.begun)
@@ -132,48 +131,48 @@ class Making:
                 raise
 
     def end(self) -> None:
-        """The session is made, or is not going to be."""
+        """Call this when the session is made, or has failed."""
         if self._ended is None:
             self._passed()
             self._ended, self._open, self._listener = self._mark, [], None
 
     @property
     def milliseconds(self) -> Mapping[str, float]:
-        """What each part took, and "total", in which is what ONNX Runtime does in between."""
+        """The time of each part, and "total", which includes the time of ONNX Runtime in between."""
         ended = self._clock() if self._ended is None else self._ended
         parts = {name: seconds * 1e3 for name, seconds in self._seconds.items()}
         return {**parts, "total": (ended - self.begun) * 1e3}
 
     @property
     def spent(self) -> float:
-        """Seconds since it began."""
+        """Seconds since the beginning."""
         return self._clock() - self.begun
 
     @property
     def is_watched(self) -> bool:
-        """Whether progress is reported to a caller, which then shows it."""
+        """Whether a caller receives the progress, and so displays it."""
         return self._watched
 
     def line(self) -> str:
-        """How far it is, in words."""
+        """The progress in words."""
         last = self.last
         part = last.part if last is not None else READING
         of = f", {last.done} of {last.total}{' bytes' * (part == WEIGHTS)}" if last is not None and last.total else ""
         return f"a session is being made, for {self.spent:.0f} s so far: {part}{of}"
 
     def first_run_line(self) -> str:
-        """What its first run does, in words."""
+        """The work of the first run in words."""
         return f"the first run compiles kernels; {self.pipelines.in_runs.pipelines} are new so far"
 
     # ---- pipelines
 
     def begin(self, pipelines: Pipelines) -> None:
-        """Begins to compile what every run of a group needs."""
+        """Starts to compile the pipelines that every run of a group needs."""
         self._settling.append(pipelines)
         pipelines.begin(self._counted("creation"))
 
     def settle(self) -> None:
-        """Waits for what was begun. Raises ShaderError, DeviceLostError."""
+        """Waits for the compilations that `begin` started. Raises ShaderError, DeviceLostError."""
         waiting, self._settling = self._settling, []
         if not waiting:
             return
@@ -193,13 +192,13 @@ class Making:
                     it.leave()
 
     def leave(self) -> None:
-        """Stops waiting for what was begun."""
+        """Cancels the compilations that `begin` started."""
         waiting, self._settling = self._settling, []
         for it in waiting:
             it.leave()
 
     def in_a_run(self) -> Made:
-        """What is called for each pipeline that this thread's run makes."""
+        """Returns the callback for each pipeline that a run of this thread makes."""
         return self._counted("warmup" if rehearsal.is_on() else "runs")
 
     def _counted(self, when: str) -> Made:
@@ -212,7 +211,7 @@ class Making:
 
     @property
     def pipelines(self) -> PipelineCounts:
-        """Which were made when."""
+        """The numbers of pipelines, by when they were made."""
         with self._lock:
             counts = dict(self._counts)
         return PipelineCounts(counts["creation"], counts["warmup"], counts["runs"])

@@ -1,7 +1,7 @@
-"""The files that a model lies in: its own, and those of its external data, whatever reads them.
+"""All files of a model: its own, and those of its external data.
 
-In: the path of a model. Out: paths. Invariant: where something else than an initializer of the main graph may lie in another file,
-or the file cannot be read, there is no answer. A path is not followed here: a link that leads elsewhere later is another file.
+In: the path of a model. Out: paths. Invariants: the answer is None if the file cannot be read, or if anything but an
+initializer of the main graph may be in another file. Links are not followed here, because a link may lead elsewhere later.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOCATION = b"location"
 
 
 def model_files(model: str) -> list[str] | None:
-    """The absolute paths of a model and of its external data; None where it is not certain that there are no others."""
+    """Returns the absolute paths of a model and of its external data; None if there may be others."""
     path = os.path.abspath(model)
     return seen_in(path, partial(_found, path))
 
@@ -33,7 +33,7 @@ def _found(path: str, data: Data) -> list[str] | None:
                     for name in _locations(data, at, until):
                         found[os.path.join(os.path.dirname(path), name)] = None
                 elif inner in (_NODE, _SPARSE) and data.find(_LOCATION, at, until) >= 0:
-                    return None  # a tensor in an attribute, as far as this knows
+                    return None  # perhaps a tensor in an attribute
         elif number in (_FUNCTION, _TRAINING) and data.find(_LOCATION, start, end) >= 0:
             return None
     return list(found)

@@ -1,10 +1,10 @@
-// Looks for NaN and infinity in a tensor of f32, or of f16, two to a word: the first index and how many of each.
-// `size` is (elements, words, whether they are f16, unused).
+// Counts NaN and infinities in a tensor of f32, or of f16, two to a word, and finds the first index.
+// `size` is (elements, words, 1 for f16, unused).
 @group(0) @binding(0) var<storage, read> words: array<u32>;
 @group(0) @binding(1) var<storage, read_write> found: array<atomic<u32>, 4>;
 @group(0) @binding(2) var<uniform> size: vec4<u32>;
 
-// `magnitude` are the bits of element `index` without the sign, `infinity` those of infinity; NaN lies above.
+// `magnitude`: the bits of element `index` without the sign. `infinity`: those of infinity; NaN is above.
 fn look(index: u32, magnitude: u32, infinity: u32) {
   if (index >= size.x || magnitude < infinity) { return; }
   atomicMin(&found[0], index);

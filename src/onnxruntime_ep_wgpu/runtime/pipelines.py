@@ -1,7 +1,7 @@
-"""The pipelines of a Program: those that every run needs while the session is made, the others with the sizes that want them.
+"""The pipelines of a Program. Those that every run needs are compiled with the session, the others when sizes need them.
 
-In: a Program, and layouts. Out: a pipeline for each kernel and variant. Invariants: what has been made stays as long as the
-Program, so that a run with sizes that are known makes none; nothing is compiled under a lock of runs.
+In: a Program, and layouts. Out: a pipeline for each kernel and variant. Invariants: pipelines live as long as the Program, so a
+run with known sizes compiles none. Nothing is compiled under a lock of runs.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from ..program.layout import Layout
 from ..program.program import Dispatch, Program
 from .settings import RunSettings
 
-Variant = tuple[int, int]  # a kernel of the program, and a variant of it
+Variant = tuple[int, int]  # (kernel of the program, variant of it)
 
 Made = Callable[[float], None]
-"""Is called for each pipeline that is new on its device, with the seconds that it took. Any thread may call it."""
+"""A callback for each pipeline that is new on its device, with the seconds of its compilation. Any thread may call it."""
 
 
 def ignore_time(_seconds: float) -> None:
@@ -24,31 +24,31 @@ def ignore_time(_seconds: float) -> None:
 
 
 def uncounted() -> Made:
-    """Of a run whose pipelines are not counted."""
+    """The callback of runs without a count."""
     return ignore_time
 
 
 class Pipelines:
-    """Many threads may ask at once."""
+    """The pipelines of a Program. Thread safe."""
 
     def __init__(
         self, program: Program, device: Device, settings: RunSettings, in_runs: Callable[[], Made] = uncounted
     ) -> None:
-        """`in_runs` gives what is called for those that a layout wants."""
+        """`in_runs` returns the callback for pipelines that a layout needs."""
         self._program, self._device, self._checks = program, device, settings.bounds_checks
         self.in_runs = in_runs
         self._made: dict[Variant, Pipeline] = {}
         self._variants = sum(len(kernel.wgsl) for kernel in program.kernels)
         self._begun: tuple[list[Variant], Preparing] | None = None
-        self._wanted = False  # whether there was a set of shapes
+        self._wanted = False  # whether there was a layout before
 
     @property
     def made(self) -> Mapping[Variant, Pipeline]:
-        """Those that there are."""
+        """The compiled pipelines."""
         return self._made
 
     def begin(self, made: Made = ignore_time) -> None:
-        """Begins to compile what every run needs, whatever its sizes. On other threads."""
+        """Starts to compile, on other threads, the pipelines that every run needs regardless of sizes."""
         labels: dict[Variant, str] = {}
         for dispatch in self._program.dispatches:
             variant = _certain(dispatch)
@@ -59,25 +59,30 @@ class Pipelines:
 
     @property
     def begun(self) -> int:
-        """How many new ones were on their way when they were begun."""
+        """The number of new pipelines that `begin` started."""
         return 0 if self._begun is None else self._begun[1].count
 
     def settle(self, step: Callable[[int, int], None] = lambda done, count: None) -> None:
-        """Waits for what was begun; `step` gets how many of the new ones are done. Raises ShaderError, DeviceLostError."""
+        """Waits for `begin`.
+
+        `step` is called with the number of new pipelines that are done. Raises ShaderError, DeviceLostError.
+        """
         begun, self._begun = self._begun, None
         if begun is not None:
             variants, preparing = begun
             self._made.update(zip(variants, preparing.wait(step), strict=True))
 
     def leave(self) -> None:
-        """Stops waiting for what was begun."""
+        """Cancels the compilations that `begin` started."""
         begun, self._begun = self._begun, None
         if begun is not None:
             begun[1].leave()
 
     def want(self, layout: Layout) -> None:
-        """Makes what a new set of shapes needs. With the second set, those of all variants: shapes change, so sooner or
-        later each is wanted, and later shapes then compile nothing."""
+        """Compiles what a new layout needs. The second layout compiles all variants.
+
+        If shapes change, each variant is needed sooner or later, and later shapes then compile nothing.
+        """
         if len(self._made) == self._variants:
             return
         program = self._program
@@ -94,7 +99,7 @@ class Pipelines:
         self._wanted = True
 
     def expected(self) -> dict[Variant, str]:
-        """What later sizes may need, with labels: every variant."""
+        """Returns the pipelines that later sizes may need, with labels: all variants."""
         return {
             (number, variant): kernel.label
             for number, kernel in enumerate(self._program.kernels)
@@ -110,7 +115,7 @@ class Pipelines:
 
 
 def _certain(dispatch: Dispatch) -> int | None:
-    """The variant that runs whatever the sizes are; None where sizes decide, or nothing may run."""
+    """Returns the variant that runs for all sizes; None if sizes decide, or if nothing may run."""
     for variant, guard in enumerate(dispatch.guards):
         if not isinstance(guard, int):
             return None

@@ -1,7 +1,7 @@
 """A layout on a device: its numbers as buffers, bind groups and the list of dispatches.
 
-A Plan owns what depends on shapes alone. Buffers that the caller owns (inputs, outputs) arrive with each run; bind groups
-that mention them are cached for a few sets of callers' buffers, all others are made once.
+A Plan owns everything that depends on shapes alone. Buffers that the caller owns (inputs, outputs) come with each run. Bind
+groups with such buffers are cached for a few sets of them. All others are made once.
 """
 
 from __future__ import annotations
@@ -38,22 +38,25 @@ class Repeater(Protocol):
 
     @property
     def hits(self) -> int:
-        """How often it has."""
+        """The number of submissions."""
 
     def end(self) -> bool:
-        """Ends it. Whether no thread is in it; call again otherwise."""
+        """Ends the repeater. Returns whether no thread runs in it; otherwise call again."""
 
 
 class Plan:
-    """Ready to run for the sizes it was made for, or for all of a `series`: then its `layout` is that of the last, and `rows` are
-    what buffers have to hold for each of them, from their beginning on (sizes, bytes), before the run.
+    """The buffers, bind groups and dispatches for one set of sizes, or for all sizes of a `series`.
 
-    `pipelines` has those of all variants that the layout takes, by kernel and variant; `plan_checks` looks at sizes and
-    aliasing (see `checks`). What a plan has in common with one that it is `like` (`Layout.changed_since`) it takes from there, so
-    that dispatches are the same objects exactly where they are the same, also when they are bound. `runs`,
-    `last_run`, `captures` and `repeaters` belong to the Executable and its callers: the runs that are using the plan, the number
-    of the last one that did, the captures that replay it, and the code that submits its work without it; `submits` counts what the
-    Executable did.
+    For a series the `layout` is that of the last sizes. `rows` are the contents that buffers need before each run, from their
+    beginning on, as (sizes, bytes).
+
+    - `pipelines` has all variants that the layout uses, by kernel and variant. `plan_checks`: sizes and aliasing are checked (see
+      `checks`).
+    - `like` is another plan. Parts that are equal (`Layout.changed_since`) are taken from it. So dispatches, also bound ones, are
+      identical objects exactly if they are equal.
+    - The Executable and its callers use the following. `runs`: the runs that use the plan. `last_run`: the number of the last
+      one. `captures`: the captures that replay it. `repeaters`: the code that submits its work without it. `submits`: the
+      number of submissions by the Executable.
     """
 
     buffers: dict[int, Buffer | None]
@@ -78,7 +81,7 @@ class Plan:
         self.program, self.device, self.plan_checks, self.layout = program, device, plan_checks, layout
         self.series, self._blocks = series, {} if series is None else series.blocks
         self.last_run = 0
-        # A user of the plan holds an object for as long; nothing has to be counted down, which an interrupt could prevent.
+        # A user of the plan holds an object during the use. There is no count, which an interrupt could leave wrong.
         self.runs: LiveSet[object] = LiveSet()
         self.captures: LiveSet[object] = LiveSet()
         self.repeaters: LiveSet[Repeater] = LiveSet()
@@ -91,7 +94,7 @@ class Plan:
         self._groups = groups
         self._host_values: list[Buffer] = []
         if like is not None and layout.slots is like.layout.slots:
-            # Of a plan that may run, so nothing has given them back.
+            # From a plan that may still run, so these buffers were not returned.
             buffers, self.temps, moved = like.buffers.copy(), like.temps, list[int]()
         else:
             buffers = self._temps(temps)
@@ -112,34 +115,34 @@ class Plan:
             new, uniforms = self._planned_steps([*chain.from_iterable(steps)], pipelines)
             made = iter(new)
             self.dispatches = like.dispatches.copy()
-            for number, own in zip(changed, steps, strict=True):  # the last one first: places of those before it stay
+            for number, own in zip(changed, steps, strict=True):  # in reverse order, so that earlier places stay valid
                 self.dispatches[like.layout.places(number)] = islice(made, len(own))
         self.rows = [] if series is None else [*uniforms.rows(series.count), *self._element_rows(series)]
-        # Taken from the device's caches for as long as a plan lives that has dispatches with them.
+        # From the device's caches. They are kept while a plan with such dispatches lives.
         self._uniforms = {uniforms, *filter(None, map(_uniforms, self.dispatches))}
         for it in self._uniforms:
             it.users.add(self)
 
     @property
     def in_use(self) -> bool:
-        """Whether its buffers have to stay: a run uses them, or a capture will."""
+        """Whether its buffers must be kept: a run uses them, or a capture will."""
         return bool(self.runs) or bool(self.captures)
 
     def note_repeats(self, run: int) -> None:
-        """`run` is the number of the run that ends now, in which all count that were repeated since the last call."""
+        """Call this when the run with the number `run` ends. All repeats since the last call count as part of that run."""
         hits = sum([it.hits for it in self.repeaters]) if self.repeaters else 0
         if hits != self._hits:
             self._hits, self.last_run = hits, run
 
     def end_repeats(self) -> bool:
-        """Ends the code that submits its work without it. Whether no thread is doing that now."""
+        """Ends the code that submits its work without it. Returns whether no thread runs in that code now."""
         ended = [it.end() for it in self.repeaters]
         return all(ended)
 
     # ---- memory
 
     def _temps(self, temps: Temps) -> dict[int, Buffer | None]:
-        """The buffers of intermediate values, one per slot; messages name the largest value of a slot."""
+        """Takes the buffers of intermediate values, one per slot. Messages name the largest value of a slot."""
         slots, slot_of = self.layout.slots, self.layout.slot_of
         labels = [""] * len(slots)
         for arg, slot in slot_of.items():
@@ -157,7 +160,7 @@ class Plan:
         return buffer
 
     def _element_rows(self, series: Series) -> Iterator[tuple[Buffer, Numbers]]:
-        """What the buffers of HOST values hold for each of the sizes, in whole words."""
+        """Yields the contents of the buffers of HOST values for each of the sizes, in whole words."""
         for value, elements in series.elements.items():
             data = elements.astype(self.program.values[value].dtype.numpy).view(np.uint8)
             buffer = self.buffers[value]
@@ -165,12 +168,12 @@ class Plan:
             yield buffer, np.pad(data, ((0, 0), (0, -data.shape[1] % 4)))
 
     def retire(self) -> None:
-        """Gives back what the plan alone uses; it must not run again. Its intermediate buffers belong to `Temps`."""
+        """Returns the plan's own buffers to the caches. It must not run again. Its intermediate buffers belong to `Temps`."""
         storage = self.device.caches.storage
         with self._lock:
             own = [*self._host_values, *self._scratch.values()]
-            # First its own references go, then the next one may have them: an interrupt in between costs a buffer that is made
-            # anew.
+            # Drop our own references before the buffers are available to others. An interrupt in between only costs the reuse
+            # of a buffer.
             self._host_values, self._scratch, self.dispatches = [], {}, []
             self.recordings.clear()
             for buffer in own:
@@ -183,7 +186,7 @@ class Plan:
     def _planned_steps(
         self, steps: Sequence[Step], pipelines: Mapping[Variant, Pipeline]
     ) -> tuple[list[PlannedDispatch], UniformBuffers]:
-        """New dispatches for these steps, and the uniforms that they share."""
+        """Makes dispatches for these steps, and the uniforms that they share."""
         blocks = {
             self._block(step): step.uniforms for step in sorted(steps, key=lambda it: it.dispatch not in self._blocks)
         }
@@ -191,7 +194,7 @@ class Plan:
         return [self._planned(step, pipelines, uniforms) for step in steps], uniforms
 
     def _block(self, step: Step) -> Block | tuple[int, ...]:
-        """Which block of uniforms it reads."""
+        """The block of uniforms that a step reads."""
         return self._blocks.get(step.dispatch, step.uniforms)
 
     def _planned(self, step: Step, pipelines: Mapping[Variant, Pipeline], uniforms: UniformBuffers) -> PlannedDispatch:
@@ -214,12 +217,12 @@ class Plan:
         return None if buffer is None else self._part(arg, byte_range, Place(buffer, 0))
 
     def _part(self, arg: int, byte_range: Range | None, where: Place) -> BufferBinding:
-        """What is bound of a tensor that lies at `where`."""
+        """The binding of a tensor at `where`, or of a range of it."""
         (buffer, offset), (first, nbytes) = where, byte_range or (0, self.nbytes[arg])
         return BufferBinding(buffer, offset + first, min(padded(nbytes), buffer.size - offset - first))
 
     def scratch(self, value: int) -> Buffer:
-        """A buffer that stands in for a caller's, the same in every run: the queue runs one after another."""
+        """Returns a buffer in place of a caller's, the same one in every run, because the queue runs work in order."""
         with self._lock:
             if value not in self._scratch:
                 self._scratch[value] = self.device.caches.storage.take(
@@ -228,17 +231,17 @@ class Plan:
             return self._scratch[value]
 
     def bind(self, callers: Callers) -> Recording:
-        """The dispatches with the callers' buffers in place."""
+        """Returns a recording of the dispatches with the callers' buffers."""
         known, last = self.recordings.get(callers.at), self.recordings.last
         if known is not None:
             return known
         recording = self._recorded(last, callers)
-        # Only what memory the callers keep is worth keeping this for: it goes with the first of their buffers.
+        # It is kept until the first of the callers' buffers is freed.
         self.recordings.keep(self.dispatches, callers, recording)
         return recording
 
     def _recorded(self, last: LastRun | None, callers: Callers) -> Recording:
-        """The recording for `callers`, with the rows of the last one that are the same."""
+        """Makes the recording for `callers`. Takes over the equal rows of the last recording."""
         before = None if last is None else last.bound.recording
         if last is None or before is None or len(last.dispatches) != len(self.dispatches):
             return self.device.record(self.bound(callers))
@@ -249,7 +252,7 @@ class Plan:
         return before.changed({place: self._bound(self.dispatches[place], callers) for place in rows})
 
     def bound(self, callers: Mapping[int, Place]) -> list[BoundDispatch]:
-        """Pipeline, bind group and grid of every dispatch, with the callers' buffers in place."""
+        """Returns pipeline, bind group and grid of every dispatch, with the callers' buffers."""
         return [self._bound(planned, callers) for planned in self.dispatches]
 
     def _bound(self, planned: PlannedDispatch, callers: Mapping[int, Place]) -> BoundDispatch:
@@ -283,14 +286,16 @@ class Plan:
             wanted = [self.nbytes[arg] for arg in args]
             for place, byte_range in enumerate(planned.step.ranges):
                 wanted[place] = byte_range[1] if byte_range else wanted[place]
-            if self.series is not None:  # the last sizes may never come
+            if self.series is not None:  # the last sizes may never occur
                 wanted = [*map(min, wanted, (it.size for it in tensors))]
             checks.bindings(planned, self.program, tensors, wanted)
         return self.device.bind_group(planned.pipeline, given)
 
 
 def _before_others(entry: BufferBinding, entries: Sequence[BufferBinding]) -> BufferBinding:
-    """The same, which ends where another one in its buffer begins: callers' tensors that lie side by side have room for the sizes
-    of this run, and not for the last ones of a series."""
+    """Ends a binding before the next one in the same buffer.
+
+    Callers' adjacent tensors have room for the sizes of this run, and not for the last sizes of a series.
+    """
     begins = [it.offset for it in entries if it.buffer is entry.buffer and it.offset > entry.offset]
     return entry._replace(size=min([entry.size, *(begin - entry.offset for begin in begins)]))

@@ -1,4 +1,4 @@
-"""A dispatch of a plan: what its step needs of the device."""
+"""A dispatch of a plan: the device objects of a step."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from .uniforms import UniformBuffers
 
 @dataclass(eq=False)
 class PlannedDispatch:
-    """A step of the layout with what it needs of the device. `entries` has None where a caller's buffer goes, which are those
-    of `theirs`; without any, `group` is made once. `uniforms` has its block, None for one without. Plans share those that are
-    the same in both."""
+    """A step of the layout with its device objects. Plans share the dispatches that are equal in both.
+
+    - `entries` has None for each argument in `theirs`, which are bound to callers' buffers. If there are none, `group` is made
+      once.
+    - `uniforms` has its block; None if it has none.
+    """
 
     step: Step
     label: str

@@ -1,4 +1,4 @@
-"""Which plan a run has: one for the shapes of its inputs, or one of a series where sizes grow.
+"""Selects the plan of a run: one for the shapes of its inputs, or one of a series if sizes grow.
 
 In: the inputs of a run. Out: a `PlannedRun`, or InputError or LimitError before anything runs.
 """
@@ -22,11 +22,11 @@ from .plans import PlannedRun, Plans
 from .runs.growth import Growth, Steps, further, rising
 from .runs.key import Key
 
-MOST_PASSED_OVER = 1024  # runs that grow, before another series is tried
+MOST_PASSED_OVER = 1024  # growing runs before another series is tried
 
 
 class Planning:
-    """Of one Program on one device. Many threads may ask at once."""
+    """Selects the plans of one Program on one device. Thread safe."""
 
     def __init__(self, program: Program, device: Device, plans: Plans) -> None:
         self.inputs = InputChecks(program)
@@ -35,15 +35,15 @@ class Planning:
         self._growth, self._series, self._attempts = Growth(), AllSeries(self._layouts), Attempts(MOST_PASSED_OVER)
 
     def key(self, inputs: Sequence[DeviceTensor]) -> Key:
-        """What inputs with the same plan have in common."""
+        """The key that is equal for inputs with the same plan."""
         return tuple([tensor.shape for tensor in inputs]), self.inputs.elements(inputs)
 
     def alone(self, key: Key, dtypes: Sequence[DType] | None = None) -> PlannedRun:
-        """The plan for inputs with this key, made when it is new; without `dtypes` they have the types of the program."""
+        """Returns the plan for inputs with this key. Makes it if it is new. `dtypes` defaults to the types of the program."""
         return self._plans.known(key) or self._made(key, self.inputs.dtypes if dtypes is None else dtypes)
 
     def in_series(self, inputs: Sequence[DeviceTensor]) -> PlannedRun | None:
-        """The plan of a series that these inputs are in, made where sizes grow; None where there is none."""
+        """Returns the plan of a series that contains these inputs. Makes one if sizes grow. None if there is none."""
         key, dtypes = self.key(inputs), [tensor.dtype for tensor in inputs]
         steps = self._growth.steps(key)
         if dtypes != self.inputs.dtypes:
@@ -51,12 +51,13 @@ class Planning:
         return self._plans.in_series(key) or (None if steps is None else self._new_series(key, steps))
 
     def _new_series(self, key: Key, steps: Steps) -> PlannedRun | None:
-        """Where there was none for what grows, most are passed over."""
+        """Makes a series. After a failure most attempts are skipped (`Attempts`)."""
         latest, rise = self._plans.latest(), rising(key, steps, LONGEST)
         if not self._attempts.is_due() or latest is None or rise is None:
             return None
         found = None
-        with span("plan", self._program.name), suppress(InputError, LimitError, OutOfMemoryError):  # alone, it may fit
+        # After such an error, a plan for these sizes alone may fit.
+        with span("plan", self._program.name), suppress(InputError, LimitError, OutOfMemoryError):
             first, second = (self.inputs.symbols(self.inputs.dtypes, *it) for it in (rise[0], further(*rise)))
             more = [b - a for a, b in zip(first, second, strict=True)]
             series = self._series.series(first, more, latest.layout)

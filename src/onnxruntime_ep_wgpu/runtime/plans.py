@@ -1,8 +1,8 @@
-"""The plans of a Program on a device, by the shapes of its inputs: made when they are new, released when nothing uses them.
+"""The plans of a Program on a device, by the shapes of its inputs. They are made when they are new and released when unused.
 
-In: the values of the program's symbols. Out: a plan that a run may use. Invariant: a plan that a run is using keeps its
-buffers; others lose them when nothing has used them for some runs, of this Program or of one compiled from the same graph
-for certain sizes: these are a `GraphPlans`, whose intermediate values lie in the same buffers.
+In: the values of the program's symbols. Out: a plan for a run. Invariant: a plan keeps its buffers while a run uses it. Others
+lose them after some runs without a use. These are runs of this Program, and of Programs compiled from the same graph for
+certain sizes. Together they have one `GraphPlans`, and their intermediate values are in the same buffers.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ from .runs.record import BindGroups
 from .settings import RunSettings
 from .temps import Temps
 
-MAX_PLANS = 32  # sets of input shapes whose plans are kept
-MAX_SERIES = 4  # of sizes that grow
+MAX_PLANS = 32  # sets of input shapes with kept plans
+MAX_SERIES = 4  # kept series
 
 
 class InSeries(NamedTuple):
-    """The run with this number of so many `runs`, and how much `more` each extent of the inputs, then the outputs, is each time."""
+    """The position of a run in a series: run `number` of `runs`.
+
+    `more`: by how much each extent grows per run, of the inputs, then of the outputs.
+    """
 
     number: int
     runs: int
@@ -44,8 +47,10 @@ class InSeries(NamedTuple):
 
 
 class PlannedRun:
-    """A run that is about to be submitted: its plan keeps its buffers until the `with` ends, or nothing holds this. Of a series the
-    `number` says which of its sizes it has, and `steps` how much they grow."""
+    """A run before its submission. Its plan keeps its buffers until the `with` ends or this object dies.
+
+    In a series, `number` is the position of its sizes, and `steps` is how much they grow.
+    """
 
     __slots__ = ("__weakref__", "_plans", "key", "number", "plan", "steps")
 
@@ -55,7 +60,7 @@ class PlannedRun:
 
     @property
     def output_shapes(self) -> Sequence[tuple[int, ...]]:
-        """Of the outputs, in the order of the program."""
+        """The shapes of the outputs, in the order of the program."""
         series = self.plan.series
         if series is None:
             return self.plan.output_shapes
@@ -63,7 +68,7 @@ class PlannedRun:
 
     @property
     def in_series(self) -> InSeries | None:
-        """Which run of a series it is; None of a plan for its sizes alone."""
+        """The position in a series; None for a plan for its sizes alone."""
         series = self.plan.series
         if series is None or self.steps is None:
             return None
@@ -79,8 +84,10 @@ class PlannedRun:
 
 
 class GraphPlans:
-    """What the plans of one graph share, whatever sizes it was compiled for: `temps`, under `lock`, counted by `runs`; and the
-    `turn` of the thread that submits their work."""
+    """The objects that all plans of a graph share, for all sizes that it was compiled for.
+
+    These are `temps`, under `lock` and counted by `runs`, and the `turn`, which orders submissions.
+    """
 
     def __init__(self, device: Device, settings: RunSettings) -> None:
         self.temps = Temps(device.caches.storage, settings.temp_generations)
@@ -91,8 +98,10 @@ class GraphPlans:
         self._states: dict[str, Buffer] = {}
 
     def states(self, program: Program) -> dict[int, Buffer]:
-        """By value number, what runs leave to the next ones, of any sizes: as the Program says where no run has been, which is
-        random bits where it says nothing."""
+        """Returns by value number the states, which runs of any sizes leave to later runs.
+
+        They start with the numbers in the Program, or with random bits if it has none.
+        """
         found = {number: value for number, value in enumerate(program.values) if value.storage is Storage.STATE}
         with self.lock:
             for value in found.values():
@@ -101,17 +110,18 @@ class GraphPlans:
             return {number: self._states[value.name] for number, value in found.items()}
 
     def _begun(self, value: Value) -> Buffer:
-        nbytes = value.dtype.nbytes(math.prod([it for it in value.shape if isinstance(it, int)]))  # all are known
+        nbytes = value.dtype.nbytes(math.prod([it for it in value.shape if isinstance(it, int)]))  # all extents are numbers
         data = np.array(value.elements, value.dtype.numpy).tobytes() or os.urandom(nbytes)
         buffer = self._device.buffer(max(16, nbytes), f"the state {value.name!r}")
         self._device.upload(buffer, 0, data)
         return buffer
 
     def ran(self, plan: Plan) -> None:
-        """A run was submitted. Lets go of intermediate buffers that no run has used lately, and of the plans that were
-        made with them. The plans first: others may have a buffer as soon as it is given back. Under the lock.
+        """Call this under the lock when a run was submitted.
 
-        A rehearsal is no run here: what it made is for later ones."""
+        Releases intermediate buffers that no run has used lately, and the plans with these buffers. The plans go first, because
+        a returned buffer may be reused at once. A rehearsal does not count as a run: what it made is for later runs.
+        """
         if rehearsal.is_on():
             plan.last_run = self.runs
             return
@@ -134,8 +144,10 @@ class GraphPlans:
 
 
 class Plans:
-    """Many threads may ask for plans at once; `kept` has them, the one that was asked for last at the end, and `series` those of
-    sizes that grow, by the first key and the steps."""
+    """The plans of a Program. Thread safe.
+
+    `kept` has them by key, the most recently used last. `series` has those of growing sizes, by the first key and the steps.
+    """
 
     def __init__(
         self,
@@ -159,27 +171,27 @@ class Plans:
 
     @property
     def all(self) -> list[Plan]:
-        """Every plan that is kept."""
+        """All kept plans."""
         return [*self.kept.values(), *self.series.values()]
 
     @property
     def states(self) -> Collection[Buffer]:
-        """What runs leave to runs."""
+        """The buffers of the states that runs leave to later runs."""
         return self._states.values()
 
     def leave(self) -> None:
-        """Nothing asks for plans any more: they go when no run uses them."""
+        """Call this when no more plans will be requested. Releases them when no run uses them."""
         with self.of_graph.lock:
             self._left = True
             self.forget(())
 
     def latest(self) -> Plan | None:
-        """The plan that was asked for last."""
+        """Returns the most recently used plan."""
         with self.of_graph.lock:
             return next(reversed(self.kept.values()), None)
 
     def known(self, key: Key) -> PlannedRun | None:
-        """The plan for these inputs, for a run that is about to be submitted; None when it is new."""
+        """Returns the plan for these inputs, for a run before its submission; None if it is new."""
         with self.of_graph.lock:
             found = self.kept.get(key)
             if found is None:
@@ -188,7 +200,7 @@ class Plans:
             return PlannedRun(self, key, found)
 
     def in_series(self, key: Key) -> PlannedRun | None:
-        """The plan of a series that these inputs are in, for a run that is about to be submitted; None when there is none."""
+        """Returns the plan of a series that contains these inputs, for a run before its submission; None if there is none."""
         with self.of_graph.lock:
             for of, plan in reversed(self.series.items()):
                 number = number_of(key, *of)
@@ -198,7 +210,10 @@ class Plans:
         return None
 
     def made_series(self, key: Key, of: tuple[Key, Steps], series: Series) -> PlannedRun | None:
-        """The plan of a series, for a run of it with these inputs; None when that is not in it. Raises LimitError."""
+        """Returns the plan of a series, for a run with these inputs; None if the series does not contain them.
+
+        Raises LimitError.
+        """
         number = number_of(key, *of)
         if number is None or number >= series.count:
             return None
@@ -211,8 +226,8 @@ class Plans:
             return PlannedRun(self, key, plan, number, of[1])
 
     def made(self, key: Key, layout: Layout) -> PlannedRun:
-        """The plan for these inputs, made of their layout unless another thread has. Raises LimitError, InputError."""
-        # Compiling takes long: outside the lock, so that runs of other shapes go on.
+        """Returns the plan for these inputs. Makes it from their layout if no other thread has. Raises LimitError, InputError."""
+        # Outside the lock, because compiling takes long: runs of other shapes continue.
         self.pipelines.want(layout)
         with self.of_graph.lock:
             return PlannedRun(self, key, self.kept.get(key) or self._make(key, layout))
@@ -223,7 +238,7 @@ class Plans:
         return plan
 
     def _plan(self, layout: Layout, series: Series | None = None) -> Plan:
-        """A new one. What a series has by itself no other plan takes over."""
+        """Makes a plan. No other plan takes over parts of a series."""
         plan = Plan(
             self._program,
             self._device,
@@ -244,8 +259,8 @@ class Plans:
 
     @staticmethod
     def _drop(plans: OrderedDict[Any, Plan], most: int) -> None:
-        """Lets go of those that were asked for longest ago, beyond so many."""
-        # Only the first ones are looked at: an OrderedDict hashes each key that it comes to, and a decoder's have 34 shapes.
+        """Evicts the least recently used plans beyond this number."""
+        # Only the first keys are visited: an OrderedDict hashes each key that it visits, and a decoder's key has 34 shapes.
         for old in [*islice(plans, max(0, len(plans) - most))]:
             it = plans[old]
             if not it.in_use and it.end_repeats():
@@ -253,7 +268,7 @@ class Plans:
                 it.retire()
 
     def ran(self, run: PlannedRun) -> None:
-        """The work of a run is submitted. An interrupt leaves it to the next run to give back what is not needed."""
+        """Call this when the work of a run is submitted. After an interrupt, the next run releases what is not needed."""
         with self.of_graph.lock:
             run.plan.runs.discard(run)
             self.of_graph.ran(run.plan)
@@ -261,7 +276,7 @@ class Plans:
         let_go()
 
     def forget(self, gone: Collection[Buffer]) -> None:
-        """Lets go of the plans that were made with buffers which are `gone`; of all that no run uses after `leave`."""
+        """Releases the plans with buffers that are `gone`. After `leave`, releases all that no run uses."""
         forgotten = False
         for plans in (self.kept, self.series):
             forgotten |= self._forget(plans, gone)

@@ -1,6 +1,6 @@
-"""The types of matrices that a model multiplies and units of an adapter may, asked before ONNX Runtime shows a graph.
+"""The operand types of a model's products that matrix units may multiply. Used before ONNX Runtime shows a graph.
 
-In: an ONNX file or its bytes. Out: names of types, none where the file cannot be read. The file is looked through where it lies.
+In: an ONNX file or its bytes. Out: names of types, none if the file cannot be read. The file is scanned in place.
 """
 
 from __future__ import annotations
@@ -12,23 +12,26 @@ from ..device.webgpu import dawn
 from ..names import NAMES
 from .protobuf import VARINT, Data, fields, last_number, seen_in, varint
 
-# Field numbers of onnx.proto, and the numbers of types.
+# Field numbers of onnx.proto, and the numbers of data types.
 _GRAPH, _NODE, _INITIALIZER, _OP_TYPE, _DIMS, _DATA_TYPE = 7, 1, 5, 4, 1, 2
 _TYPES = {10: "f16", 2: "i8", 3: "i8"}
 _OF_BYTES = re.compile(rb"Integer|^QLinear(MatMul|Conv)$|^QGemm$|^DynamicQuantizeMatMul$|^QuantizeLinear$")
-"""Operators that multiply bytes, or make bytes that others multiply; not those that read what bytes stand for."""
+"""Operators that multiply bytes, or make bytes that others multiply. Not those that read dequantised bytes."""
 _PACKED = (b"MatMulNBits", b"MatMulNBitsMlp", b"MatMulNBitsQkv", b"QMoE", b"GatherBlockQuantized")
-"""Operators whose weights have a few bits each: what decodes with them is bound by reading, not by products."""
+"""Operators with weights of a few bits each. Their products are bound by memory reads, not by arithmetic."""
 _METADATA, _KEY, _VALUE = 14, 1, 2
 _MADE_FOR = {f"ep_compatibility_info.{name}".encode() for name in NAMES}
-"""The metadata of a compiled model in which ONNX Runtime keeps for what it was compiled: `plugin/context/made_for.py` as JSON, with
-the name of the library."""
+"""The metadata of a compiled model in which ONNX Runtime stores its target: `plugin/context/made_for.py` as JSON, with the name
+of the library."""
 
 
 def matrix_types(model: str | bytes | None) -> frozenset[str]:
-    """`f16` where a model has a matrix of f16 among its weights, `i8` where it has one of bytes and an operator that multiplies
-    such; neither where it has weights of a few bits. Of a compiled model both, where it was compiled for the library that such
-    models take."""
+    """Returns the operand types of a model's products: `f16` if a weight is a matrix of f16, `i8` if one is a matrix of bytes
+    and an operator multiplies bytes.
+
+    Returns neither for a model with weights of a few bits. Returns both for a compiled model, if its target is the library that
+    such models use.
+    """
     return seen_in(model, _looked_through) or frozenset()
 
 
@@ -53,7 +56,7 @@ def _looked_through(data: Data) -> frozenset[str]:
 
 
 def _made_by_dawn(data: Data, start: int, end: int) -> bool:
-    """Whether an entry of the metadata says that the model was compiled by a session through Dawn."""
+    """Whether an entry of the metadata says that a session through Dawn compiled the model."""
     texts = {field: data[a:b] for field, a, b in fields(data, start, end)}
     if texts.get(_KEY) not in _MADE_FOR:
         return False
@@ -62,13 +65,13 @@ def _made_by_dawn(data: Data, start: int, end: int) -> bool:
 
 
 def _type_of_matrix(data: Data, start: int, end: int) -> set[str]:
-    """That of a weight, if it has at least two axes and units may multiply such."""
+    """Returns the type of a weight, if the weight has at least two axes and matrix units may multiply the type."""
     name = _TYPES.get(last_number(data, start, end, _DATA_TYPE) or 0)
     return {name} if name and _rank(data, start, end) >= 2 else set()
 
 
 def _rank(data: Data, start: int, end: int) -> int:
-    """The number of dims, which are a field each, or packed into one."""
+    """The number of dims. They are one field each, or packed into one."""
     rank = sum(1 for number, _, _ in fields(data, start, end, VARINT) if number == _DIMS)
     for number, at, until in fields(data, start, end):
         if number == _DIMS:

@@ -1,4 +1,4 @@
-"""How far the making of a session is, and the names of its parts."""
+"""The progress of making a session, and the names of its parts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ PARTS = (READING, CLAIMING, COMPILING, DEVICE, WEIGHTS, PIPELINES)
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the making of a session is.
+    """The progress of making a session.
 
     `part` is one of these:
 
     * "reading": ONNX Runtime reads and optimises the model;
-    * "claiming": it is decided which nodes run here;
-    * "compiling": kernels are written, as WGSL;
+    * "claiming": the provider decides which nodes it runs;
+    * "compiling": kernels are generated as WGSL;
     * "device": the GPU is opened;
-    * "weights": they go to the GPU;
+    * "weights": weights are uploaded to the GPU;
     * "pipelines": the driver compiles the kernels that every run needs.
 
-    `done` of `total` are bytes of the weights of a group, or pipelines. Both are 0 where no number is known. `seconds` have passed
-    since the beginning.
+    `done` of `total` are bytes of the weights of a group, or pipelines. Both are 0 if the number is unknown. `seconds` is the
+    time since the beginning.
     """
 
     part: str

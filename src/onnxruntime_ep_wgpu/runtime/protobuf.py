@@ -1,7 +1,7 @@
-"""Fields of protobuf messages where they lie, without a copy: an ONNX file of gigabytes is looked through in milliseconds.
+"""Reads fields of protobuf messages in place, without a copy. An ONNX file of gigabytes is scanned in milliseconds.
 
-In: bytes, or a file that is mapped, and the range of a message. Out: its fields as ranges, its numbers. Raises ValueError or
-IndexError for bytes that are no such message.
+In: bytes or a mapped file, and the range of a message. Out: its fields as ranges, its numbers. Raises ValueError or IndexError
+for bytes that are not a protobuf message.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # kinds of fields
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 Data = bytes | mmap.mmap
 Seen = TypeVar("Seen")
 
 
 def seen_in(model: str | bytes | None, look: Callable[[Data], Seen]) -> Seen | None:
-    """What `look` finds in a model, by its path or as its bytes; None for what is no file, or no such message."""
+    """Returns the result of `look` for a model, given by path or as bytes; None if it is not a file or not a protobuf message."""
     try:
         if isinstance(model, bytes):
             return look(model)
-        if model is None or not os.path.isfile(model):  # a pipe would be waited for
+        if model is None or not os.path.isfile(model):  # opening a pipe would block
             return None
         with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return look(data)
@@ -30,7 +30,7 @@ def seen_in(model: str | bytes | None, look: Callable[[Data], Seen]) -> Seen | N
 
 
 def last_number(data: Data, start: int, end: int, field: int) -> int:
-    """The number that a field of a protobuf message has, 0 where it is not there; of several the last one counts."""
+    """Returns the number in a field of a protobuf message, the last one of several; 0 if the field is absent."""
     found = 0
     for number, at, _ in fields(data, start, end, VARINT):
         if number == field:
@@ -39,9 +39,9 @@ def last_number(data: Data, start: int, end: int, field: int) -> int:
 
 
 def fields(data: Data, at: int, end: int, wanted: int = BYTES) -> Iterator[tuple[int, int, int]]:
-    """(field number, start, end) of every field of a protobuf message that is text, bytes or a message; or `wanted`, a number.
+    """Yields (field number, start, end) of every length-delimited field of a message, or of the fields of the wire type `wanted`.
 
-    Raises ValueError or IndexError when the bytes are no protobuf message.
+    Raises ValueError or IndexError if the bytes are not a protobuf message.
     """
     while at < end:
         tag, at = varint(data, at)

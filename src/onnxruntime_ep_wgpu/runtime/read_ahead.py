@@ -1,12 +1,12 @@
-"""Weights in files are read while the rest of a session is made, so that they are in memory when they are uploaded.
+"""Reads weights in files ahead, while the rest of a session is made, so that they are in memory when they are uploaded.
 
-In: ranges of files. Out: nothing; the system has read them, in the order of the files. Invariants: no result depends on it; no
-memory of this process is taken, for the system drops what it read when others need the memory; at most half of what is free is
-read.
+In: ranges of files. Out: nothing; the system reads them into its page cache, in the order of the files. Invariants: no result
+depends on it. It takes no memory from this process, because the system drops these pages when others need the memory. At most
+half of the free memory is used.
 
-Memory that is mapped to a file is read when it is looked at, 128 KiB at a time on Linux: the disk waits for the copy, and the copy
-for the disk. A session with 2.1 GB that are not in memory takes 6.8 s instead of 14.5, of them 1.7 s of CPU time instead of 3.7
-(medians of 5 in turns; llvmpipe, a virtual disk, a busy machine of two cores, 2026-11-26).
+Without it, Linux reads mapped memory on access, 128 KiB at a time: the disk waits for the copy, and the copy for the disk. A
+session with 2.1 GB that are not in memory takes 6.8 s instead of 14.5. Of these, 1.7 s instead of 3.7 are CPU time. Medians of 5
+in turns; llvmpipe, a virtual disk, a busy machine of two cores, 2026-11-26.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from .weight_file import FileRange
 
 PIECE_BYTES = 8 << 20
-LEAST_BYTES = 1 << 20  # of a range: smaller ones are read soon enough
+LEAST_BYTES = 1 << 20  # of a range: reading smaller ones ahead gains nothing
 
 
 class ReadAhead:
-    """That of one session."""
+    """The read-ahead of one session."""
 
     def __init__(self) -> None:
-        self._left: int | None = None  # bytes that may be read yet; None before the system was asked
+        self._left: int | None = None  # bytes that may still be read; None before the first query
         self._known: set[FileRange] = set()
         self._stopped = False
 
     def begin(self, ranges: Iterable[FileRange]) -> None:
-        """Reads ranges that were not named before, on a thread of its own."""
+        """Reads new ranges on a thread."""
         new = {it for it in ranges if it.nbytes >= LEAST_BYTES} - self._known
         if not new:
             return
@@ -52,11 +52,11 @@ class ReadAhead:
             _thread.start_new_thread(self._read, (chosen,))
 
     def stop(self) -> None:
-        """Nothing more is read."""
+        """Stops reading."""
         self._stopped = True
 
     def _read(self, ranges: list[FileRange]) -> None:
-        with suppress(OSError):  # whatever needs the bytes says so
+        with suppress(OSError):  # the code that needs the bytes reports the error
             for path, parts in groupby(ranges, key=lambda it: it.path):
                 with open(path, "rb") as file:
                     for it in parts:

@@ -1,12 +1,14 @@
-"""Running a plan one dispatch at a time and looking at every result: what validationMode full does.
+"""Runs a plan one dispatch at a time and checks every result, for validationMode full.
 
-In: a plan and callers' buffers. Out: the results, or an error that names the ONNX nodes whose kernel is at fault:
-DeviceError for work that WebGPU refuses, NonFiniteError for NaN or infinity out of finite inputs, OutOfRangeError for
-indices that a program asserts something else of.
+In: a plan and callers' buffers. Out: the results, or an error that names the ONNX nodes of the faulty kernel:
 
-A kernel is not at fault when one of its inputs, constants included, was not finite already; nor for an infinity when its
-own text has one, as masks do. Invariant: one run at a time, since nothing but the order of the queue keeps runs that
-share intermediate buffers apart.
+- DeviceError: WebGPU refuses the work.
+- NonFiniteError: NaN or infinity from finite inputs.
+- OutOfRangeError: indices that violate an assertion of the program.
+
+A kernel is not faulty if one of its inputs, constants included, was not finite already. Infinities are allowed if the kernel's
+own text has one, as masks do. Invariant: one run at a time, because only the order of the queue separates runs that share
+intermediate buffers.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ _SHOWN_NODES = 4
 
 @dataclass(frozen=True)
 class _Found:
-    """Values of a tensor that are not finite: the place of the first, and how many."""
+    """The values of a tensor that are not finite: the first index, and their numbers."""
 
     index: int
     infinities: int
@@ -62,7 +64,7 @@ class Stepwise:
             for value in self._program.inputs:
                 finite[value] = self._look(plan, value, callers[value]) is None
                 self._check_numbers(plan, value, callers[value])
-            makers: dict[int, list[PlannedDispatch]] = {}  # what wrote a value, or parts of it
+            makers: dict[int, list[PlannedDispatch]] = {}  # the dispatches that wrote a value, or parts of it
             done = finished(self._program, plan.layout.steps)
             for planned, bound, values in zip(plan.dispatches, plan.bound(dict(callers)), done, strict=True):
                 self._device.submit_alone(bound, f"the kernel {planned.label!r} of {self._nodes([planned])}")
@@ -87,7 +89,7 @@ class Stepwise:
         callers: Mapping[int, Place],
         finite: dict[int, bool],
     ) -> None:
-        """Looks at a value that `makers` have written. Whether what they read is finite is known by now."""
+        """Checks a value that `makers` have written. `finite` has the results for what they read."""
         kernels = [self._program.kernels[self._program.dispatches[it.step.dispatch].kernel] for it in makers]
         clean = all(finite.get(arg, True) for it in makers for arg in it.args)
         clean = clean and all(finite[source] for output, source in plan.layout.aliases if output == value)
@@ -104,7 +106,7 @@ class Stepwise:
             raise NonFiniteError(self._message(plan, makers, value, where, found))
 
     def _check_numbers(self, plan: Plan, value: int, where: Place) -> None:
-        """Raises OutOfRangeError for the first number of a tensor that a node does not allow."""
+        """Raises OutOfRangeError for the first number of a tensor that an assertion of a node does not allow."""
         asked = [(it, plan.layout.allowed[k]) for k, it in enumerate(self._program.assertions) if it.value == value]
         dtype, shape = self._program.values[value].dtype, plan.shapes[value]
         if not asked or 0 in shape:
@@ -122,7 +124,7 @@ class Stepwise:
                 )
 
     def _look(self, plan: Plan, value: int, where: Place) -> _Found | None:
-        """What is not finite in a tensor; None when all is, or the type has no such values."""
+        """Returns the values of a tensor that are not finite; None if all are finite, or the type has no others."""
         dtype, shape = self._program.values[value].dtype, plan.shapes[value]
         count = int(np.prod(shape, dtype=np.int64))
         if dtype not in _WATCHED or not count:
@@ -137,7 +139,7 @@ class Stepwise:
         return _Found(first, infinities, nans) if infinities or nans else None
 
     def _look_into(self, dtype: DType, nbytes: int, where: Place) -> tuple[int, int, int]:
-        """The first place of a range of a tensor, and the numbers of infinities and NaN."""
+        """Returns the first such index in a range of a tensor, and the numbers of infinities and NaN."""
         device, (buffer, offset) = self._device, where
         count, words = nbytes * 8 // dtype.bits, -(-nbytes // 4)
         size = device.memory.uniform(np.array([count, words, dtype is DType.FLOAT16, 0], np.uint32).tobytes())

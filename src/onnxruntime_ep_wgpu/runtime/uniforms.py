@@ -1,9 +1,8 @@
 """The uniform blocks of a plan in as few buffers as possible.
 
-In: the numbers (u32) that each dispatch reads. Out: per dispatch the part of a buffer to bind. Invariant: a dispatch binds
-its own block alone, so only that is held to the limit of a uniform binding; a buffer may be as large as buffers may be.
-Dispatches with equal numbers, as the layers of a transformer have, share a block; in a series, those that have equal ones for all
-of its sizes.
+In: the numbers (u32) that each dispatch reads. Out: per dispatch the range of a buffer to bind. Invariant: a dispatch binds only
+its own block, so the limit of uniform bindings applies to blocks and not to buffers. Dispatches with equal numbers, such as the
+layers of a transformer, share a block. In a series they share it if their numbers are equal for all sizes.
 """
 
 from __future__ import annotations
@@ -18,19 +17,21 @@ from ..errors import LimitError
 from ..live import LiveSet
 from ..program.series import Block, Numbers
 
-ALIGNMENT = 256  # bytes; every adapter allows uniform offsets at this multiple
+ALIGNMENT = 256  # bytes; every adapter allows uniform offsets at its multiples
 Key = tuple[int, ...] | Block
-"""Which block a dispatch reads: its numbers, or a block of a series."""
+"""The block of a dispatch: its numbers, or a block of a series."""
 
 
 class UniformBuffers:
     """Blocks on a device, in buffers of its uniform cache."""
 
     def __init__(self, device: Device, blocks: Mapping[Key, Sequence[int]]) -> None:
-        """`blocks` has the numbers of each; those of a series, which are other ones for each of its sizes, come first. Raises
-        LimitError for a block that cannot be bound."""
+        """`blocks` has the numbers of each block. Those of a series, which differ for each of its sizes, come first.
+
+        Raises LimitError for a block that cannot be bound.
+        """
         self.buffers: list[Buffer] = []
-        self.users: LiveSet[object] = LiveSet()  # plans
+        self.users: LiveSet[object] = LiveSet()  # the plans
         self._device = device
         self._places: dict[
             Key, tuple[int, int, int]
@@ -59,12 +60,12 @@ class UniformBuffers:
         self.buffers.append(self._device.memory.uniform(bytes(data)))
 
     def entry(self, key: Key) -> BufferBinding:
-        """What to bind for a dispatch that reads this block."""
+        """Returns the binding for a dispatch that reads this block."""
         number, offset, nbytes = self._places[key]
         return BufferBinding(self.buffers[number], offset, nbytes)
 
     def rows(self, count: int) -> list[tuple[Buffer, Numbers]]:
-        """What buffers hold for each of the `count` sizes of a series, from their beginning on (sizes, bytes)."""
+        """Returns the contents of buffers for each of the `count` sizes of a series, from their beginning on (sizes, bytes)."""
         series = [(key, *place) for key, place in self._places.items() if isinstance(key, Block)]
         found = []
         for number, buffer in enumerate(self.buffers):
@@ -77,18 +78,18 @@ class UniformBuffers:
         return found
 
     def leave(self, user: object) -> None:
-        """`user` will submit no more work with them; the last one gives the buffers back."""
+        """Call this when `user` will submit no more work with the buffers. The last one returns them to the cache."""
         self.users.discard(user)
         if not self.users:
             self.give_back()
 
     def give_back(self) -> None:
-        """Gives the buffers back to their cache: no more work with them will be submitted."""
+        """Returns the buffers to their cache. No more work with them may be submitted."""
         buffers, self.buffers = self.buffers, []
         for buffer in buffers:
             self._device.caches.uniform.give(buffer)
 
 
 def binding_bytes(count: int) -> int:
-    """Bytes that a block of `count` numbers binds: whole vectors of 16 bytes."""
+    """Bytes of the binding of a block of `count` numbers: whole vectors of 16 bytes."""
     return -(-4 * count // 16) * 16

@@ -1,11 +1,11 @@
-"""Where the initializers of an ONNX file lie: names to ranges of bytes; and whether a file is still the one that it was.
+"""The byte ranges of initializers in an ONNX file, by name; and whether a file has changed.
 
-In: the path of a model, and its bytes where they are in no file. Out: `FileRange`s of it and of its external data. Only the bytes
-around the tensors are read, so a file of gigabytes costs milliseconds. Invariant: a file that is not what it should be has no
-spans; nothing here raises, but for what says so.
+In: the path of a model, and its bytes if they are not in a file. Out: `FileRange`s of it and of its external data. Only the bytes
+around the tensors are read, so a file of gigabytes takes milliseconds. Invariants: an invalid file has no ranges. Nothing here
+raises except where a docstring says so.
 
-Tensors that protobuf stores in another form than memory (integers in `int32_data` and `int64_data`) have no span, nor have
-initializers in the bodies of control-flow nodes.
+There are no ranges for tensors that protobuf encodes in another form than memory (integers in `int32_data` and `int64_data`),
+nor for initializers in the bodies of control-flow nodes.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from .protobuf import Data, fields, last_number
 _GRAPH, _INITIALIZER, _NAME = 7, 5, 8
 _RAW_DATA, _FLOAT_DATA, _DOUBLE_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 4, 10, 13, 14
 _KEY, _VALUE = 1, 2
-_EXTERNAL = 1  # the data_location of what lies in another file
-_TICK = 20_000_000  # ns: clocks that stamp files tick every 1 to 16 ms
-_COARSE, _COARSE_TICK = 10_000_000, 2_000_000_000  # those of old file systems every 10 ms, 1 s or, as FAT's, 2 s
+_EXTERNAL = 1  # the data_location of external data
+_TICK = 20_000_000  # ns: the clocks of file timestamps tick every 1 to 16 ms
+_COARSE, _COARSE_TICK = 10_000_000, 2_000_000_000  # those of old file systems tick every 10 ms, 1 s, or 2 s (FAT)
 
 
 @dataclass(frozen=True)
 class FileIdentity:
-    """Which file this is, and when it was changed last (ns), as make and git distinguish files: equal ones have the same bytes, if
-    they were `settled`."""
+    """Identifies a file and its last change (ns), as make and git do. Files with equal identities have the same bytes, if they
+    were `settled`."""
 
     device: int
     number: int
@@ -51,8 +51,10 @@ class FileIdentity:
 
     @classmethod
     def settled(cls, path: Path) -> FileIdentity | None:
-        """The file, when the clock that stamps it has ticked on, for which this waits a moment: what is written from now on makes
-        it another one. None where that takes long, or the file is being written. Raises OSError."""
+        """Returns the identity after the clock of file timestamps has ticked, so that any later write changes it.
+
+        Waits a moment for the tick. Returns None if that would take long, or if the file is being written. Raises OSError.
+        """
         for _ in range(2):
             found = cls.of(path)
             stamps = found.modified, found.changed
@@ -75,10 +77,10 @@ class FileRange:
     nbytes: int
 
     def map(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """The bytes, mapped and not read. Raises OSError or ValueError when the file is gone or shorter."""
+        """Maps the bytes without reading them. Raises OSError or ValueError if the file is missing or shorter."""
         try:
             return np.memmap(self.path, np.uint8, "r", self.offset, (self.nbytes,))
-        except OverflowError as error:  # an offset that no file has
+        except OverflowError as error:  # beyond the largest offset of a file
             raise ValueError(f"{self.path} has no byte {self.offset}") from error
 
 
@@ -89,7 +91,7 @@ class MappedFiles:
         self._files: dict[Path, tuple[FileIdentity | None, np.ndarray[Any, np.dtype[np.uint8]]]] = {}
 
     def hold(self, span: FileRange, identity: FileIdentity | None, data: np.ndarray[Any, np.dtype[np.uint8]]) -> bool:
-        """Whether these are the bytes of a range of a file, which has had this identity since before."""
+        """Whether a range of a file has these bytes. The caller took the file's `identity` before."""
         if len(data) != span.nbytes:
             return False
         known = self._files.get(span.path)
@@ -103,7 +105,10 @@ class MappedFiles:
 
 
 class ModelFile:
-    """The initializers of the ONNX model at `path`. With `content` there is no file; external data lie as if there were."""
+    """The initializers of the ONNX model at `path`.
+
+    With `content` there is no such file, but external data are relative to it.
+    """
 
     def __init__(self, path: str | Path, content: bytes | None = None) -> None:
         self._path = Path(path).absolute()
@@ -111,7 +116,7 @@ class ModelFile:
         self._spans: dict[str, list[FileRange]] | None = None
 
     def spans(self, name: str) -> list[FileRange]:
-        """Where the initializer `name` may lie; empty when the file has none of that name."""
+        """Returns the ranges that may contain the initializer `name`; empty if the file has none of that name."""
         if self._spans is None:
             try:
                 self._spans = self._read()
@@ -150,7 +155,7 @@ class ModelFile:
                 place = external_place(self._path, name, entries)
                 length = place.path.stat().st_size - place.offset if place.length is None else place.length
                 span = FileRange(place.path, place.offset, length)
-            except (OSError, ModelError):  # only this one lies nowhere
+            except (OSError, ModelError):  # only this weight has no range
                 span = None
         if name and span is not None and span.nbytes > 0:
             found.setdefault(name, []).append(span)

@@ -1,11 +1,11 @@
-"""Where a program's weights can be read again once their memory on the device is lost.
+"""How a program's weights can be read again after the device was lost.
 
-In: weights as arrays, when they are uploaded, and the model's file where it has one. Out: a `WeightSource` for each, whose
-`read()` gives the same array later. Invariant: a source gives exactly the bytes that were uploaded, or an error; it costs
-host memory only for bytes that no file holds.
+In: weights as arrays, when they are uploaded, and the model's file if it has one. Out: a `WeightSource` for each; its `read()`
+returns the same array later. Invariant: a source returns exactly the bytes that were uploaded, or raises an error. It uses host
+memory only for bytes that are in no file.
 
-That a file has not changed its `FileIdentity` says, taken before its bytes were read. So no byte of a weight is looked at where
-ONNX Runtime says in which file it lies; of others the bytes are compared with the file's.
+A `FileIdentity`, taken before the bytes of a file were read, detects changes of the file. If ONNX Runtime names the file of a
+weight, the bytes are not read here. The bytes of other weights are compared with the file's.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class WeightSource(Protocol):
     """One weight, readable at any time."""
 
     def read(self) -> Array:
-        """The weight. Raises ModelChangedError when its bytes are not to be had any more."""
+        """Returns the weight. Raises ModelChangedError if its bytes are no longer available."""
 
 
-# How to come by a weight again: called with its name and value at upload.
+# Makes the source of a weight. Called with its name and value at upload.
 SourceOf = Callable[[str, Array], WeightSource]
 
 
@@ -48,7 +48,7 @@ class InMemory:
 
 @dataclass(frozen=True)
 class InFile:
-    """A weight that lies in a file, which was the one of this `identity`, settled, before the upload."""
+    """A weight in a file, which had this `identity`, settled, before the upload."""
 
     name: str
     span: FileRange
@@ -75,7 +75,7 @@ class InFile:
 
 @dataclass(frozen=True)
 class PermutedSource:
-    """A weight that is another one with its axes permuted."""
+    """A weight that is another one with permuted axes."""
 
     source: WeightSource
     permutation: tuple[int, ...]
@@ -85,14 +85,14 @@ class PermutedSource:
 
 
 class WeightSources:
-    """Where the weights of a model can be read again: `source_of` is asked once for each, and not again for what is permuted."""
+    """The sources of a model's weights. `source_of` is called once for each, and not again for permuted ones."""
 
     def __init__(self, source_of: SourceOf) -> None:
         self._source_of = source_of
-        self.by_name: dict[str, WeightSource] = {}  # in the model, which has none for what was calculated
+        self.by_name: dict[str, WeightSource] = {}  # by name in the model; calculated weights have none
 
     def of(self, name: str, weight: Any) -> WeightSource:
-        """Where a weight of this name is, an array, lazy tensor, or `Permuted` of one that has elements or is known."""
+        """Returns the source of a weight: an array, a lazy tensor, or `Permuted` of one that has elements or is known."""
         if isinstance(weight, Permuted):
             return PermutedSource(self.of(weight.of, weight.data), weight.permutation)
         if name in self.by_name:
@@ -104,14 +104,17 @@ class WeightSources:
 
 
 def in_memory(_name: str, array: Array) -> WeightSource:
-    """For arrays that are freed by this reference alone: keeps a reference."""
+    """For arrays that are freed with this reference: keeps the reference."""
     return InMemory(array)
 
 
 @dataclass(frozen=True)
 class FilePlace:
-    """Bytes of a file, and which one that was before they were read; None where it could not be distinguished from one written
-    after. They may be `mapped` for as long as there is a reference to their memory, whatever becomes of the file's name."""
+    """Bytes of a file, and the file's identity before they were read.
+
+    The identity is None if a file that was written later could have the same. `mapped`: the memory stays valid as long as it is
+    referenced, even if the file is renamed or deleted.
+    """
 
     span: FileRange
     identity: FileIdentity | None
@@ -119,11 +122,11 @@ class FilePlace:
 
 
 class FromModel:
-    """For arrays in memory that their owner frees after the upload: looks into the model's files, else keeps a copy.
+    """For arrays in memory that their owner frees after the upload. Looks for them in the model's files, otherwise keeps a copy.
 
-    `path` is "" for a model without a file. Of one that was given as bytes with a folder of external data it is a path in
-    that folder, and `content` are its bytes. `lent` says of memory, by its address, which bytes of a file it has, until it is
-    `freed`.
+    `path` is "" for a model without a file. For a model that was given as bytes with a folder of external data, it is a path in
+    that folder, and `content` are the bytes. `lent` maps addresses of memory to the bytes of a file that they contain, until
+    `freed` is called.
     """
 
     def __init__(
@@ -135,12 +138,12 @@ class FromModel:
         self._mapped = MappedFiles()
 
     def freed(self) -> None:
-        """The owner of what was lent may free it from here on: at its addresses may lie what is calculated later."""
+        """Call this before the owner frees the lent memory. Other data may be at its addresses afterwards."""
         self._lent, self._copies = {}, {}
         self._mapped = MappedFiles()
 
     def copied(self, raw: Array) -> Array:
-        """A copy of bytes of the owner, which a source of the same bytes has too."""
+        """Returns a copy of the owner's bytes, which sources of the same bytes share."""
         known = self._copies.get(raw.ctypes.data)
         if known is None:
             known = self._copies[raw.ctypes.data] = raw.copy()
@@ -155,18 +158,18 @@ class FromModel:
         known = self._copies.get(array.__array_interface__["data"][0]) if array.flags.c_contiguous else None
         if known is not None and known.nbytes == array.nbytes:
             return InMemory(known.view(array.dtype).reshape(array.shape))
-        # What owns its memory was calculated here, and is freed here.
+        # An array that owns its memory was calculated here, and is freed here.
         return InMemory(array if array.flags.owndata else array.copy())
 
     def place(self, name: str, array: Array) -> FilePlace | None:
-        """Where a file has the bytes of an array that is called `name` in the model; None where no file has them."""
+        """Returns the place in a file with the bytes of an array named `name` in the model; None if no file has them."""
         lent = self._lent.get(array.__array_interface__["data"][0]) if array.flags.c_contiguous else None
         if lent is not None and lent.span.nbytes == array.nbytes:
             return lent
         return self._compared(name, array)
 
     def lend(self, name: str, array: Array) -> FilePlace | None:
-        """The same for memory of the owner, which stays as it is until it is `freed`: it is compared once."""
+        """Like `place`, for memory of the owner, which is constant until `freed` is called. It is compared once."""
         place = self.place(name, array)
         if place is not None:
             self._lent[array.__array_interface__["data"][0]] = place

@@ -1,3 +1,7 @@
-"""Runs that are kept to be found again: `key` (the identity of a run: its sizes and values, and where its tensors lie), `record`
-(what is kept of it: its dispatches with their bind groups), `repeat` (a run again, and runs that have a name: captures), `growth`
-(sizes that grow from run to run)."""
+"""Kept runs.
+
+- `key`: the identity of a run, by its sizes, values and the places of its tensors.
+- `record`: the recordings and bind groups of runs.
+- `repeat`: repeated and captured runs.
+- `growth`: sizes that grow from run to run.
+"""

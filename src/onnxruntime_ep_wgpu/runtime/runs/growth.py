@@ -1,7 +1,7 @@
-"""Sizes that grow from run to run by as much each time, as of a sequence that is longer by one in every run.
+"""Detects sizes that grow by constant steps, such as a sequence that is longer by one in every run.
 
-In: the keys of runs. Out: how much more sizes are each time (`Steps`), and how many steps a key is from another one. Invariant:
-a run finds the same results whatever is said here.
+In: the keys of runs. Out: by how much sizes grow (`Steps`), and how many steps apart two keys are. Invariant: no answer
+affects the results of a run.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ from operator import ne, sub
 from .key import Key
 
 Steps = tuple[tuple[tuple[int, tuple[int, ...]], ...], tuple[int, ...]]
-"""How much more sizes are: of the shapes that differ, by number, of all their axes; and of all elements that set shapes."""
+"""The growth per run: of all axes of the shapes that differ, by input number; and of all elements that set shapes."""
 
 
 class Growth:
-    """Whether sizes grow. Thread safe: what threads do at once costs an answer."""
+    """Detects growth. Thread safe: concurrent calls may only lose an answer."""
 
     def __init__(self) -> None:
-        # A key, how much more its sizes are than those before, if at all, and whether they were before.
+        # A key, its growth since the previous key (if it is comparable), and whether that growth was a repeated one.
         self._last: tuple[Key, Steps | None, bool] | None = None
 
     def steps(self, key: Key) -> Steps | None:
-        """A run begins. How much its sizes grew twice in a row; after that C code may have done some runs without a notice.
-        None where they did not."""
+        """Call this when a run begins. Returns its steps if sizes grew by the same steps twice in a row, otherwise None.
+
+        After that, C code may have done some runs without a call, so a multiple of the steps also counts.
+        """
         steps, grew = None, False
         if self._last is not None:
             before, known, often = self._last
@@ -37,7 +39,7 @@ class Growth:
 
 
 def difference(before: Key, now: Key) -> Steps | None:
-    """None where there are not as many of them, or all are the same."""
+    """Returns the growth between two keys; None if they are not comparable or are equal."""
     (then, were), (shapes, elements) = before, now
     if len(then) != len(shapes) or len(were) != len(elements):
         return None
@@ -49,7 +51,7 @@ def difference(before: Key, now: Key) -> Steps | None:
 
 
 def times(steps: Steps, further: Steps) -> int:
-    """How many of these steps others are, 1 at least; 0 where they are not."""
+    """Returns n >= 1 if `further` is n times `steps`; otherwise 0."""
     (ours, more), (theirs, further_more) = steps, further
     if [k for k, _ in ours] != [k for k, _ in theirs]:
         return 0
@@ -60,7 +62,7 @@ def times(steps: Steps, further: Steps) -> int:
 
 
 def number_of(key: Key, first: Key, steps: Steps) -> int | None:
-    """How many steps a key is from the first one; None where it is not so many."""
+    """Returns how many steps `key` is from `first`; None if it is not a multiple."""
     if key == first:
         return 0
     further = difference(first, key)
@@ -68,7 +70,7 @@ def number_of(key: Key, first: Key, steps: Steps) -> int | None:
 
 
 def further(key: Key, steps: Steps, number: int = 1) -> Key:
-    """The key that is so many steps from this one."""
+    """Returns the key that is this many steps away."""
     shapes = [*key[0]]
     for k, more in steps[0]:
         shapes[k] = tuple([it + number * by for it, by in zip(shapes[k], more, strict=True)])
@@ -76,8 +78,10 @@ def further(key: Key, steps: Steps, number: int = 1) -> Key:
 
 
 def rising(key: Key, steps: Steps, most: int) -> tuple[Key, Steps] | None:
-    """The first key and the steps of sizes that rise, of which this is one: where they fall, they are turned round, and `most` of
-    them end here. None where some rise and some fall."""
+    """Returns the first key and the steps of rising sizes that contain this key.
+
+    Falling sizes are reversed: a series of `most` sizes then ends at this key. None if some rise and some fall.
+    """
     every = [*(it for _, shape in steps[0] for it in shape), *steps[1]]
     if min(every) >= 0:
         return key, steps

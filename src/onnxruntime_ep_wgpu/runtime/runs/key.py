@@ -1,8 +1,7 @@
-"""The identity of a run: its sizes and values (`Key`, which decides the plan), and where its tensors lie (`At`, which decides what
-is bound).
+"""The identity of a run: its sizes and values (`Key`, which selects the plan), and the places of its tensors (`At`, which
+determines the bindings).
 
-In: places of the inputs and outputs of a run. Out: the same by value, for dispatches. Invariant: what is remembered of a run
-keeps no buffer.
+In: places of the inputs and outputs of a run. Out: the same by value, for dispatches. Invariant: a key keeps no buffer alive.
 """
 
 from __future__ import annotations
@@ -14,21 +13,21 @@ from functools import cached_property
 from ...device import Buffer, Place
 
 REMEMBERED_RUNS = 8
-"""How many runs are known: recordings of a plan, tensors and memos of a node, captures of a node under an id."""
+"""How many runs are kept: recordings of a plan, tensors and memos of a node, captures of a node under an id."""
 
 Key = tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]  # the shapes of the inputs, and the elements that set a shape
-At = tuple[tuple[int, int] | None, ...]  # the number of a buffer and an offset, None for an empty tensor
+At = tuple[tuple[int, int] | None, ...]  # (number of a buffer, offset); None for an empty tensor
 
 
 class Callers(dict[int, Place]):
-    """The tensors of a run as dispatches bind them, by value: none is empty."""
+    """The places of a run's tensors by value, as dispatches bind them. None is empty."""
 
     @cached_property
     def at(self) -> At:
-        """The same exactly where all tensors lie in the same places."""
+        """Equal exactly if all tensors are at the same places."""
         return tuple([(buffer.number, offset) for buffer, offset in self.values()])
 
     @cached_property
     def buffers(self) -> Sequence[weakref.ref[Buffer] | None]:
-        """Their buffers."""
+        """Weak references to the buffers."""
         return [weakref.ref(buffer) for buffer, _ in self.values()]

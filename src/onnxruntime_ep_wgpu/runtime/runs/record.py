@@ -1,8 +1,9 @@
-"""What is kept of runs, by the places of their tensors: the recordings of a plan, and bind groups, which plans of other shapes
-share with the dispatches.
+"""The recordings of a plan and the bind groups of dispatches, by the places of tensors. Plans of other shapes share the bind
+groups with the dispatches.
 
-In: what was recorded or bound for a run, and its callers' buffers. Out: the same for a later run there, or None. Invariant: no
-buffer of a caller is kept alive. A recording or a group, which keeps the memory of its buffers, ends with the first of them.
+In: a recording or a bind group for a run, and its callers' buffers. Out: the same for a later run with these places, or None.
+Invariant: no buffer of a caller is kept alive. A recording or a bind group keeps the memory of its buffers, and is released
+when the first of them dies.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ class LastRun(NamedTuple):
 
 
 class Recordings:
-    """Those of a plan, for the last runs. Thread safe. `last` was bound last, by this plan or by the one that it is like: most
-    of it is the same the next time."""
+    """The recordings of a plan, for the last runs. Thread safe.
+
+    `last` is the one that was bound last, by this plan or by the one that it is like. Most of its rows are reused by the next
+    one.
+    """
 
     def __init__(self, last: LastRun | None) -> None:
         self.last = last
@@ -36,7 +40,7 @@ class Recordings:
         self._lock = threading.Lock()
 
     def get(self, at: At) -> Recording | None:
-        """What was recorded for tensors there."""
+        """Returns the recording for tensors at these places."""
         with self._lock:
             found = self.kept.get(at)
             recording = None if found is None else found.recording
@@ -45,7 +49,7 @@ class Recordings:
             return recording
 
     def keep(self, dispatches: Sequence[PlannedDispatch], callers: Callers, recording: Recording) -> None:
-        """Keeps the recording of these dispatches for later runs, until the first of the callers' buffers ends."""
+        """Keeps the recording of these dispatches for later runs, until the first of the callers' buffers dies."""
         bound = BoundRecording(recording, callers.buffers)
         with self._lock:
             self.kept[callers.at] = bound
@@ -61,12 +65,15 @@ class Recordings:
 
 
 class BindGroups:
-    """Those with callers' buffers, by dispatch and places. Thread safe; takes no lock, because buffers end in finalisers too."""
+    """The bind groups with callers' buffers, by dispatch and places.
+
+    Thread safe. It takes no lock, because buffers may die in finalisers.
+    """
 
     def __init__(self, most: int) -> None:
-        """With more than `most` groups it begins anew."""
+        """At `most` groups all are dropped."""
         self._most = most
-        # The dispatch is kept with its group, so that no other one has its identity.
+        # The entry keeps the dispatch alive, so that its id is not reused.
         self._known: dict[tuple[int, At], tuple[PlannedDispatch, BindGroup, tuple[weakref.ref[Buffer], ...]]] = {}
         depend(self)
 
@@ -80,7 +87,7 @@ class BindGroups:
         self._known[id(planned), at] = planned, group, tuple(map(weakref.ref, buffers))
 
     def clear(self) -> None:
-        """Drops all of them, and what they keep."""
+        """Drops all of them, and the memory that they keep."""
         self._known = {}
 
     def buffers_ended(self) -> None:

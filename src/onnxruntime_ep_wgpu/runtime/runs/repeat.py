@@ -1,9 +1,10 @@
-"""A run that is done again: what it binds (`PlacedRun`), and one that has a name (`CapturedRun`). Runs without a name are repeated
-by the `Repeater`s of their plan.
+"""Runs that are repeated: their bindings (`PlacedRun`), and captured runs (`CapturedRun`).
 
-In: a plan, the places of the tensors, and which of them the caller keeps there. Out: what does not fit a later run, or the same
-work. Invariant: tensors that the caller keeps are read and written where they are. So a run with one of them elsewhere is an
-error, and `difference()` says which. All others may lie anywhere.
+Other runs are repeated by the `Repeater`s of their plan.
+
+In: a plan, the places of the tensors, and which of them the caller keeps there. Out: why a later run does not match, or the same
+work. Invariant: tensors that the caller keeps are read and written in place. A later run with one of them elsewhere is an error,
+which `difference()` describes. All other tensors may be anywhere.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .key import Callers
 
 
 class PlacedRun(NamedTuple):
-    """A run whose tensors are bound: copies, dispatches, copies. `recording` is None where every dispatch is submitted alone."""
+    """A run with bound tensors: copies, dispatches, copies. `recording` is None if every dispatch is submitted alone."""
 
     callers: Callers
     recording: Recording | None
@@ -26,10 +27,10 @@ class PlacedRun(NamedTuple):
 
 
 class CapturedRun:
-    """A run that has a name, made by `Executable.capture`. The plan stays while this does.
+    """A captured run, made by `Executable.capture`. The plan lives as long as it.
 
-    Tensors are numbered, inputs before outputs: `places[n]` is where tensor n lay, None when it is empty, and `kept[n]` says
-    whether the caller keeps it there. `bound` is the run where all of them are kept: it makes no bind group, buffer or pipeline.
+    Tensors are numbered, inputs before outputs. `places[n]` is the place of tensor n, None if it is empty. `kept[n]` says whether
+    the caller keeps it there. `bound` is the run if all of them are kept: it needs no new bind group, buffer or pipeline.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class CapturedRun:
         self.plan, self.places, self.kept, self.bound = plan, places, kept, bound
 
     def difference(self, plan: Plan, places: Sequence[Place | None]) -> str | None:
-        """Why a run of `plan` with its tensors at `places` is another one; None when it is the same."""
+        """Returns why a run of `plan` with its tensors at `places` does not match; None if it matches."""
         program = self.plan.program
         if plan is not self.plan:
             for value in program.inputs:
