@@ -1,10 +1,13 @@
-"""The format that every host reads, and what a host does with it before it needs a device: `program` (the dataclasses), `flow`
-(several Programs of one graph, and what decides between them), `file` (save and load) with `reading` (what a file may say)
-and `consistency` (what fits each other), `weights` (as memory), `axes` (names of what lies in another order), `postfix`
-(expressions over dims, evaluated), `layout` (everything that depends on shapes, as numbers) with `slots` (of intermediate memory)
-and `series` (of sizes that grow), `dtypes` (element types and how they lie in memory), `target` (what a Program is made for) with
-`tuning` (its choices for kernels) and `settings` (what else a session asks of the compiler), `ties` (constants that are one in
-memory), `drawing` (operators of random numbers).
+"""The format of compiled graphs, which every host reads, and the work of a host that needs no device.
 
-Imports nothing of this package but `errors`, `fields`, `records` and `writing`, and numpy.
+- `program`: the dataclasses; `flow`: several Programs of one graph, with control flow between them.
+- `file`: save and load; `reading`: checks of what a file contains; `consistency`: checks across tables.
+- `weights`: weights as memory; `axes`: names of values with another order of axes.
+- `postfix`: evaluates expressions over dims.
+- `layout`: everything that depends on shapes, as numbers; `slots`: intermediate memory; `series`: sizes that grow.
+- `dtypes`: element types and their memory layout.
+- `target`: the adapter that a Program is made for; `tuning`: its choices for kernels; `settings`: other settings of the compiler.
+- `ties`: constants that share memory; `drawing`: operators of random numbers.
+
+Imports of this package only `errors`, `fields`, `records` and `writing`, and numpy.
 """

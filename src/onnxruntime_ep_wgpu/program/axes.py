@@ -1,8 +1,8 @@
-"""Names of values whose axes have another order in memory than in the model: the model's name, and the order behind it.
+"""Names of values with another order of axes in memory than in the model. They consist of the model's name and the order.
 
-In: a name of the model, and its axes in the order of memory. Out: a name that has both, and both again. Code that looks at memory,
-as `wgpu-ep verify`, finds by it which value of the model lies there, and how. Invariant: such a name is none that ONNX Runtime
-can give us, whose names end at a character 0.
+In: a name of the model, and its axes in the order of memory. Out: a name with both, and the reverse. Code that inspects memory,
+such as `wgpu-ep verify`, uses it to find the value of the model and its order. Invariant: ONNX Runtime cannot pass such a name
+to us, because its names end at a character 0.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ _BY_AXES = "\0 by axes "
 
 
 def name_in_order(name: str, axes: Sequence[int]) -> str:
-    """The name of a value of the model where its axes lie in this order; "" for one without a name."""
+    """Returns the name of a value of the model with its axes in this order; "" for a value without a name."""
     return f"{name}{_BY_AXES}{', '.join(map(str, axes))}" if name else ""
 
 
 def model_name(name: str) -> tuple[str, tuple[int, ...]]:
-    """The name in the model, and the order of its axes in memory; () where that is the model's."""
+    """Returns the name in the model, and the order of the axes in memory; () if it is the model's."""
     own, found, axes = name.partition(_BY_AXES)
     return own, tuple(map(int, axes.split(", "))) if found else ()

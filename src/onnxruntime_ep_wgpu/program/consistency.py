@@ -1,6 +1,6 @@
-"""Whether the tables of a Program fit each other: numbers of values, kernels and inputs, types and storages.
+"""Checks that the tables of a Program are consistent: indices of values, kernels and inputs, types and storages.
 
-In: a Program whose cells have been read (`reading.py`). Out: nothing, or a ValueError that says what is wrong.
+In: a Program with checked cells (`reading.py`). Out: nothing, or a ValueError that describes the fault.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from ..errors import cut
 from .dtypes import DType
 from .program import Check, Dispatch, Kernel, Program, Storage, Value
 
-_ELEMENTS = (DType.BOOL, DType.FLOAT32, DType.FLOAT16)  # beside integers, whose elements may be symbols
-_WRITTEN = (Storage.OUTPUT, Storage.TEMP, Storage.STATE)  # what a kernel may write
+_ELEMENTS = (DType.BOOL, DType.FLOAT32, DType.FLOAT16)  # besides integers: types of which elements may be symbols
+_WRITTEN = (Storage.OUTPUT, Storage.TEMP, Storage.STATE)  # storages that a kernel may write
 _STATE = 4  # numbers of a state
 
 
 def check_consistent(program: Program) -> None:
-    """Raises ValueError."""
+    """Raises ValueError if the tables are not consistent."""
     values = program.values
 
     def value(number: int, of: str, *storages: Storage) -> Value:
@@ -40,7 +40,7 @@ def check_consistent(program: Program) -> None:
     for it in values:
         if (it.storage is Storage.WEIGHT) != (it.weight >= 0):
             raise ValueError(f"the value {it.name!r} of storage {it.storage.name} has the weight {it.weight}")
-        if it.dtype is DType.STRING and it.storage is not Storage.INPUT:  # one that nothing reads
+        if it.dtype is DType.STRING and it.storage is not Storage.INPUT:  # an unused input
             raise ValueError(f"the value {it.name!r} of storage {it.storage.name} is of texts")
         if it.storage is Storage.HOST and it.dtype.bits < 8:
             raise ValueError(f"the value {it.name!r} of storage HOST is {it.dtype.label}")
@@ -73,7 +73,7 @@ def check_consistent(program: Program) -> None:
 
 
 def _check_sized(program: Program, output: int, most: Value, shape: int) -> None:
-    """Raises ValueError for a result and its shape that are not both outputs, one list each."""
+    """Raises ValueError unless a result and its shape are two outputs, both one-dimensional."""
     if not {output, shape} <= set(program.outputs) or output == shape:
         raise ValueError(f"{most.name!r} or its shape is no output")
     extents = program.values[shape]
@@ -82,7 +82,7 @@ def _check_sized(program: Program, output: int, most: Value, shape: int) -> None
 
 
 def _check_state(it: Value) -> None:
-    """Raises ValueError for a state that is no list of four u32, with as many numbers or none."""
+    """Raises ValueError unless a state is a vector of four u32 with four numbers, or none."""
     if it.dtype is not DType.UINT32 or it.shape != (_STATE,):
         raise ValueError(f"the state {it.name!r} is {it.dtype.label} {cut(it.shape)}")
     if len(it.elements) not in (0, _STATE) or not all(isinstance(e, int) and 0 <= e < 1 << 32 for e in it.elements):
@@ -103,7 +103,7 @@ def _check_dispatch(it: Dispatch, kernel: Kernel, value: Callable[..., Value]) -
 
 
 def _check_text(check: Check) -> None:
-    """Only places `{}` for its dims: a format of Python can name attributes, and widths that take all memory."""
+    """Allows only the placeholder `{}` for dims. A format of Python can name attributes, or a width that exhausts memory."""
     places = 0
     for _, name, form, conversion in string.Formatter().parse(check.text):
         if name is not None:

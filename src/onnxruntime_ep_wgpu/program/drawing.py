@@ -1,4 +1,4 @@
-"""Operators that draw random numbers: no two of their runs, and no two of their nodes, have the same results."""
+"""Operators that draw random numbers. Their results differ between runs and between nodes."""
 
 from __future__ import annotations
 

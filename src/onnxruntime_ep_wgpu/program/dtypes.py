@@ -1,8 +1,8 @@
-"""Element types: the ONNX code, the numpy type and how a tensor of it lies in a storage buffer.
+"""Element types: the ONNX code, the numpy type, and the layout of a tensor in a storage buffer.
 
-Storage follows ONNX Runtime's memory layout exactly (a bool is a byte, an int64 is eight bytes), so that
-caller-owned buffers are bound without conversion. The *compute* type is what a kernel calculates with; how elements
-narrower than a word are read and written is in `emit/storage.py`.
+Storage has ONNX Runtime's memory layout (a bool is a byte, an int64 is eight bytes), so that callers' buffers are bound without
+conversion. The *compute* type is the type in which a kernel calculates. `emit/storage.py` reads and writes elements narrower
+than a word.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 _MOST_ELEMENTS = 1 << 60
-"""Of a tensor: a number of bytes, and of bits, then fits into 64 bits."""
+"""The largest element count of a tensor: its numbers of bytes and of bits then fit into 64 bits."""
 
 
 class DType(enum.Enum):
@@ -45,25 +45,25 @@ class DType(enum.Enum):
     INT2 = (26, "int2", 2, "i32")
 
     def __init__(self, code: int, numpy_name: str, bits: int, compute: str | None) -> None:
-        """`code` is the number in `onnx.TensorProto.DataType`; `bits` are 0 for strings; `compute` is `f32`, `i32`, `u32`, `i64`,
-        `u64`, `f64` or `bool`, None when no kernel can calculate with it."""
+        """`code`: the number in `onnx.TensorProto.DataType`. `bits`: 0 for strings. `compute`: `f32`, `i32`, `u32`, `i64`,
+        `u64`, `f64` or `bool`; None if no kernel can calculate with the type."""
         self.code, self.bits, self.compute = code, bits, compute
         self._numpy_name = numpy_name
 
-    __hash__ = object.__hash__  # there is one object of each; by the name it is four times slower
+    __hash__ = object.__hash__  # by identity, because members are unique; a hash of the name is four times slower
 
     def nbytes(self, count: int) -> int:
-        """Bytes of a tensor of `count` elements; elements of 2 and 4 bits share bytes, the first in the low bits."""
+        """Bytes of a tensor of `count` elements. Elements of 2 and 4 bits share bytes, the first in the low bits."""
         return -(-count * self.bits // 8)
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The numpy type; of package ml_dtypes where numpy has none."""
+        """The numpy type; from the package ml_dtypes if numpy has none."""
         return numpy_type(self._numpy_name)
 
     @property
     def label(self) -> str:
-        """Lower-case name for messages and tables, `float32`."""
+        """The lower-case name for messages and tables, such as `float32`."""
         return self.name.lower()
 
     @property
@@ -72,7 +72,7 @@ class DType(enum.Enum):
 
     @property
     def is_half(self) -> bool:
-        """Floats of 16 bits: only a way to store what is calculated in f32."""
+        """Whether this is a float of 16 bits. Such types are only for storage; kernels calculate in f32."""
         return self in (DType.FLOAT16, DType.BFLOAT16)
 
     @property
@@ -85,7 +85,7 @@ class DType(enum.Enum):
 
     @property
     def accumulated(self) -> DType:
-        """The type in which sums of elements are kept: whole words, exact for integers."""
+        """The type for sums of elements: whole words, exact for integers."""
         return DType.FLOAT32 if self.is_half else self
 
     @property
@@ -99,7 +99,7 @@ class DType(enum.Enum):
 
     @staticmethod
     def of(code: int) -> DType:
-        """The type of an ONNX code; raises KeyError for types without a tensor layout here."""
+        """Returns the type of an ONNX code. Raises KeyError for types without a tensor layout here."""
         return _BY_CODE[code]
 
     @staticmethod
@@ -108,9 +108,9 @@ class DType(enum.Enum):
 
 
 def element_count(dims: Sequence[int]) -> int:
-    """The product of the extents of a tensor that others describe.
+    """Returns the product of the extents of a tensor from an untrusted source.
 
-    Raises ValueError for an extent below 0, and for a product that no memory has: it takes no longer than reading the extents.
+    Raises ValueError for an extent below 0, and for a product beyond any memory. It takes no longer than reading the extents.
     """
     if min(dims, default=0) < 0:
         raise ValueError(f"the extent {min(dims)}")
@@ -125,7 +125,7 @@ def element_count(dims: Sequence[int]) -> int:
 
 
 def numpy_type(name: str) -> np.dtype[Any]:
-    """The numpy type of a name such as `bfloat16`, which package ml_dtypes adds to numpy."""
+    """Returns the numpy type with a name such as `bfloat16`, which the package ml_dtypes adds to numpy."""
     try:
         return np.dtype(name)
     except TypeError:
@@ -136,7 +136,7 @@ def numpy_type(name: str) -> np.dtype[Any]:
 
 
 def packed(array: Any) -> Any:
-    """The memory of an array as ONNX Runtime has it: a uint8 vector, in which elements of 2 and 4 bits share bytes."""
+    """Returns the memory of an array as ONNX Runtime has it: a uint8 vector in which elements of 2 and 4 bits share bytes."""
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     bits = DType.of_numpy(array.dtype).bits
     if bits >= 8:
@@ -147,7 +147,7 @@ def packed(array: Any) -> Any:
 
 
 def unpacked(data: Any, dtype: DType, shape: tuple[int, ...]) -> Any:
-    """The array whose memory is the uint8 vector `data`."""
+    """Returns the array with the uint8 vector `data` as its memory."""
     if dtype.bits >= 8:
         return data.view(dtype.numpy).reshape(shape)
     parts = data[:, None] >> _shifts(dtype.bits) & (1 << dtype.bits) - 1
@@ -155,7 +155,7 @@ def unpacked(data: Any, dtype: DType, shape: tuple[int, ...]) -> Any:
 
 
 def _shifts(bits: int) -> Any:
-    """Where in a byte its elements begin."""
+    """The bit offsets of the elements of a byte."""
     return np.arange(0, 8, bits, dtype=np.uint8)
 
 

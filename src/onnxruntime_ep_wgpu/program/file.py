@@ -1,7 +1,7 @@
-"""A Program in a file: its JSON and behind it the bytes of its weights, each at a multiple of 16.
+"""A Program in a file: its JSON, followed by the bytes of its weights, each at a multiple of 16.
 
-In: a Program, or a path. Out: the file, or a Program whose weights are mapped, not read. Invariant: what is loaded equals
-what was saved; a damaged file, another format version and a Target that does not suffice are a ProgramError.
+In: a Program, or a path. Out: the file, or a Program with weights that are mapped and not read. Invariants: a loaded program
+equals the saved one. A damaged file, another format version and an insufficient Target are ProgramErrors.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ _ROWS: dict[str, type[Any]] = {
     "assertions": Assertion,
     "declined": Declined,
 }
-# Types that weights are stored as, by their names in numpy: elements narrower than a byte are bytes.
+# The types of stored weights, by their names in numpy. Elements narrower than a byte are stored as bytes.
 _STORED = {it.value[1]: it for it in DType if it.bits >= 8}
 COLUMNS: dict[str, tuple[str, ...]] = {
     **{table: tuple(it.name for it in fields(kind)) for table, kind in _ROWS.items()},
     "weights": ("dtype", "shape", "nbytes"),
 }
-"""The tables of a header, a row for each thing, and what their columns are; `web/src/columns.ts` has those that browsers read."""
+"""The tables of a header, one row per object, with their columns. `web/src/columns.ts` has those that browsers read."""
 
 
 def save(program: Program, path: str | Path) -> None:
-    """Writes the program and its weights to one file, which may be the one that they were loaded from. Raises WriteError."""
+    """Writes the program and its weights to one file. It may be the file that they were loaded from. Raises WriteError."""
     with replacing(path) as file:
         write(program, file)
 
 
 def write(program: Program, file: OutputFile) -> None:
-    """Like `save`, to a file that is open."""
+    """Like `save`, to an open file."""
     arrays = [weight_array(w) for w in program.weights]
     text = json.dumps(header(program, arrays), separators=(",", ":")).encode()
     file.write(_MAGIC + struct.pack("<II", program.format_version, len(text)) + text)
@@ -61,8 +61,10 @@ def write(program: Program, file: OutputFile) -> None:
 
 
 def load(path: str | Path, target: Target | None = None) -> Program:
-    """Reads a saved program, from anybody. Raises ProgramError when it is damaged, of another format version, or needs more than
-    `target` offers."""
+    """Reads a saved program from an untrusted source.
+
+    Raises ProgramError if it is damaged, has another format version, or needs more than `target` offers.
+    """
     try:
         with open(path, "rb") as file:
             if file.read(8) != _MAGIC:
@@ -87,7 +89,7 @@ def load(path: str | Path, target: Target | None = None) -> Program:
 
 
 def header(program: Program, arrays: Sequence[Any] = ()) -> dict[str, Any]:
-    """All of a program but the bytes of its weights, `arrays`, as JSON has it."""
+    """Returns a program as JSON objects, without the bytes of its weights, which are `arrays`."""
     return {
         "format_version": program.format_version,
         "name": program.name,
@@ -104,18 +106,18 @@ def header(program: Program, arrays: Sequence[Any] = ()) -> dict[str, Any]:
 
 
 def from_header(found: dict[str, Any]) -> Program:
-    """The program of a header; raises KeyError, TypeError or ValueError when it is damaged."""
+    """Returns the program of a header. Raises KeyError, TypeError or ValueError if it is damaged."""
     return program_of(found, COLUMNS)
 
 
 def row_of(it: Any, columns: Sequence[str]) -> list[Any]:
-    """A row of a table of a header."""
+    """Returns a row of a table of a header."""
     cells = [getattr(it, name) for name in columns]
     return [cell.name if isinstance(cell, enum.Enum) else cell for cell in cells]
 
 
 def _mapped(rows: Any, program: Program, path: str | Path, start: int) -> tuple[Any, ...]:
-    """The weights behind the header, which ends at byte `start`: as large as the values of the program that are weights."""
+    """Maps the weights after the header, which ends at byte `start`, and checks their sizes against the values of the program."""
     weights = []
     for row in items(rows):
         kind, shape, nbytes = stored_weight(row)
@@ -127,14 +129,14 @@ def _mapped(rows: Any, program: Program, path: str | Path, start: int) -> tuple[
 
 
 def weight_row(array: Any) -> list[Any]:
-    """What a header says of a weight that is stored."""
+    """Returns the header's row for a stored weight."""
     return [array.dtype.name, array.shape, array.nbytes]
 
 
 def stored_weight(row: Any) -> tuple[np.dtype[Any], tuple[int, ...], int]:
-    """Type, shape and bytes of a weight that is stored. Raises ValueError."""
+    """Returns type, shape and bytes of a stored weight. Raises ValueError."""
     dtype, shape, nbytes = items(row)
-    if dtype not in _STORED:  # of numpy's types some are objects, whose bytes would be addresses
+    if dtype not in _STORED:  # arrays of numpy's object types would contain addresses
         raise ValueError(f"no weight is stored as {cut(dtype)}")
     if len(items(shape)) > MOST_AXES or any(type(it) is not int or not 0 <= it < MOST for it in shape):
         raise ValueError(f"a weight has the shape {cut(shape)}")
@@ -144,7 +146,7 @@ def stored_weight(row: Any) -> tuple[np.dtype[Any], tuple[int, ...], int]:
 
 
 def check_weights(program: Program, weights: Sequence[Any]) -> None:
-    """Raises ValueError where the values of a program that are weights have other sizes than these arrays."""
+    """Raises ValueError if the sizes of these arrays differ from those of the program's weight values."""
     for it in program.values:
         if it.storage is not Storage.WEIGHT:
             continue

@@ -1,11 +1,11 @@
-"""A graph that takes several Programs: what stands between them is decided while it runs.
+"""A graph that takes several Programs, with decisions between them at run time.
 
-A Program is laid out before anything of it runs. Which branch an If takes, how often a Loop goes round, and how large a result of
-NonZero is, may be known only when other Programs have run. A Flow is the order in which they do: a list of parts over named values,
-whose shapes come with the values. Flows are within flows, as bodies are within bodies.
+A Program is laid out before any of it runs. The branch of an If, the trip count of a Loop and the size of a NonZero result may be
+known only after other Programs have run. A Flow is a list of parts over named values, in the order of execution. Shapes come with
+the values. Flows are nested as bodies are.
 
-In: nothing. Out: `Flow`, its header as JSON has it, and `flow_of`, which reads one and looks at all of it. Invariant: a value is
-made once, before it is read; a body takes what its part gives it, and makes what its part wants.
+In: nothing. Out: `Flow`, its header as JSON objects, and `flow_of`, which reads and checks one. Invariants: a value is made once,
+before it is read. The inputs and outputs of a body match those of its part.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .program import FORMAT_VERSION, Program, Storage, Symbol, Value
 from .reading import items, program_of
 from .target import Target
 
-UNKNOWN = -1  # an extent of a value that its maker decides, and the number of an argument that is not given
+UNKNOWN = -1  # an extent that the producer decides, and the number of an omitted argument
 KINDS = {"run": 1, "same": 0, "if": 2, "loop": 1}  # and how many Programs a part of each has
 PART_COLUMNS = ("kind", "programs", "args", "results", "states")
 
@@ -31,12 +31,15 @@ PART_COLUMNS = ("kind", "programs", "args", "results", "states")
 class Part:
     """A step of a Flow. `programs` index those of the Flow; `args` and `results` are values.
 
-    `run`: the Program with these inputs; results are its outputs, of one whose size data decides as many elements as there are.
-    `same`: the result is the argument. `if`: the first argument is a bool. Where it is not 0 the first Program runs, else the
-    second one, with the other arguments. `loop`: arguments are the number of rounds (int64) and a bool, both of which may be
-    UNKNOWN, states, and what the body reads beside them. The body takes the number of the round, a bool, the states and the rest.
-    It gives a bool, the states, and what results have side by side along a new first axis. It ends when the number of rounds is
-    reached or the bool is 0. `states` is how many there are.
+    - `run`: runs the Program with these inputs. Results are its outputs. A result with a size that data decides has as many
+      elements as there are.
+    - `same`: the result is the argument.
+    - `if`: the first argument is a bool. If it is not 0, the first Program runs with the other arguments, otherwise the second
+      one.
+    - `loop`: arguments are the number of rounds (int64) and a bool, which may both be UNKNOWN, the states, and the other values
+      that the body reads. The body takes the number of the round, a bool, the states and the rest. It returns a bool, the
+      states, and the parts of results that are stacked along a new first axis. The loop ends when the number of rounds is
+      reached or the bool is 0. `states` is the number of states.
     """
 
     kind: str
@@ -48,8 +51,11 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Flow:
-    """Programs, and the parts that run them one after another. Inputs and outputs are those of the graph, in ONNX order, and
-    `symbols` the extents of inputs. An extent of a value is a number, one of the symbols, or UNKNOWN."""
+    """Programs, and the parts that run them one after another.
+
+    Inputs and outputs are those of the graph, in ONNX order, and `symbols` are extents of inputs. An extent of a value is a
+    number, a symbol, or UNKNOWN.
+    """
 
     name: str
     target: Target
@@ -63,7 +69,7 @@ class Flow:
 
 
 def leaves(program: Program | Flow) -> Iterator[Program]:
-    """The Programs of a Flow, those within others included, in the order of their numbers; a Program alone is one."""
+    """Yields the Programs of a Flow, including nested ones, in the order of their numbers; or the Program itself."""
     if isinstance(program, Program):
         yield program
     else:
@@ -72,7 +78,10 @@ def leaves(program: Program | Flow) -> Iterator[Program]:
 
 
 def flow_header(flow: Flow, programs: Sequence[int]) -> dict[str, Any]:
-    """All of a Flow, whose Programs have these numbers in a file. It has the tables of a Program, so that one reader does."""
+    """Returns a Flow as JSON objects. Its Programs have the numbers `programs` in a file.
+
+    It has the tables of a Program, so that one reader reads both.
+    """
     empty: dict[str, Any] = {name: [] for name in COLUMNS}
     return {
         "format_version": flow.format_version,
@@ -92,13 +101,15 @@ def flow_header(flow: Flow, programs: Sequence[int]) -> dict[str, Any]:
 
 
 def flow_of(headers: Sequence[Mapping[str, Any]], number: int = 0) -> Program | Flow:
-    """The Program or Flow of header `number`, which may have others of the list within it, with a target each. Raises ValueError,
-    KeyError, TypeError or RecursionError when something of it is damaged."""
+    """Returns the Program or Flow of the header `number`. A Flow may refer to others of the list; each has a target.
+
+    Raises ValueError, KeyError, TypeError or RecursionError if a part of it is damaged.
+    """
     return _read(headers, number, {})
 
 
 def _read(headers: Sequence[Mapping[str, Any]], number: int, known: dict[int, Program | Flow | None]) -> Program | Flow:
-    """`known` are those that were read, None for one that is being read."""
+    """`known` has those that were read; None for one that is being read."""
     if number in known:
         whole = known[number]
         if whole is None:
@@ -165,7 +176,7 @@ def _types(flow: Flow, numbers: Sequence[int]) -> list[Any]:
 
 
 def _fits(flow: Flow, args: Sequence[Any], number: int, results: Sequence[Any]) -> None:
-    """Raises ValueError where a Program takes or gives other types than these."""
+    """Raises ValueError if a Program's inputs or outputs have other types than these."""
     program = flow.programs[number]
     given = len(program.outputs) - (len(program.sized) if isinstance(program, Program) else 0)
     theirs = [[program.values[it].dtype for it in part] for part in (program.inputs, program.outputs[:given])]

@@ -1,9 +1,13 @@
-"""Everything of a Program that depends on shapes, as plain numbers: what a host does before it asks its device for anything.
+"""Everything of a Program that depends on shapes, as plain numbers. A host computes it before it uses its device.
 
-In: a Program, and the values of its symbols. Out: a `Layout`: shapes, bytes, the elements of values known on the host, slots
-of intermediate memory from liveness, and the steps that run, each with its variant, grid, uniforms and ranges. Or a check of
-the Program that fails, with its message. Invariant: a function of these two alone; knows no device and imports numpy at
-most. Native and browser hosts do the same, and are held to the same files (`tests/program/golden`).
+In: a Program, and the values of its symbols. Out: a `Layout`, or the message of a failed check of the Program. A Layout has:
+
+- shapes, bytes, and the elements of values known on the host.
+- slots of intermediate memory, from liveness.
+- the steps that run, each with its variant, grid, uniforms and ranges.
+
+Invariant: a pure function of these inputs. It uses no device, and imports at most numpy. Native and browser hosts do the same,
+and are tested with the same files (`tests/program/golden`).
 """
 
 from __future__ import annotations
@@ -22,20 +26,20 @@ from .program import REPETITION, Check, Dispatch, Program, Storage
 from .slots import slots_of
 
 MAX_GROUPS = 65535  # WebGPU's limit per dimension of a grid
-MOST_STEPS = 1 << 20  # of a run: a million dispatches take minutes to submit
-_PADDED = 3  # bytes: a buffer ends with a whole word
-_SHOWN = 12  # sizes that a message names
+MOST_STEPS = 1 << 20  # per run: a million dispatches take minutes to submit
+_PADDED = 3  # bytes: buffers end with a whole word
+_SHOWN = 12  # sizes in a message
 
-Range = tuple[int, int]  # the first byte and the number of bytes
+Range = tuple[int, int]  # (first byte, number of bytes)
 Grid = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One run of a dispatch, `dispatch` in the Program: the variant of its kernel, workgroups, and numbers of its block (u32).
+    """One run of a dispatch of the Program: the kernel's variant, the workgroups, and the numbers of its uniform block (u32).
 
-    `ranges` says per argument which bytes are bound, None for all of it; it is empty where all are bound whole. A
-    repeated dispatch is a step for each time, counted by `repetition`.
+    `ranges` has the bound bytes per argument, None for all of it. It is empty if all are bound whole. A repeated dispatch is
+    one step per repetition, numbered by `repetition`.
     """
 
     dispatch: int
@@ -49,24 +53,24 @@ class Step:
 
 @dataclass(frozen=True)
 class Layout:
-    """A Program for certain values of its symbols; lists are by value number unless they say otherwise."""
+    """A Program for certain values of its symbols. Lists are by value number unless stated otherwise."""
 
     symbols: tuple[int, ...]
     shapes: tuple[tuple[int, ...], ...]
     nbytes: tuple[int, ...]
-    elements: dict[int, tuple[int, ...]]  # what HOST values hold, row-major
+    elements: dict[int, tuple[int, ...]]  # elements of HOST values, row-major
     slots: tuple[int, ...]  # bytes of each
-    slot_of: dict[int, int]  # of TEMP values that a step has
-    steps: tuple[Step, ...]  # in the order in which they run; those that write nothing are left out
+    slot_of: dict[int, int]  # of TEMP values that a step uses
+    steps: tuple[Step, ...]  # in execution order, without those that write nothing
     allowed: tuple[tuple[int, int], ...]  # per assertion of the Program: the least and the largest number
-    aliases: tuple[tuple[int, int], ...]  # an output, and the input that it begins as; none that is empty
+    aliases: tuple[tuple[int, int], ...]  # (output, input that it begins as), without empty ones
     basis: Basis = field(repr=False, compare=False)
 
     def changed_since(self, other: Layout, moved: Iterable[int] = ()) -> frozenset[int]:
-        """The dispatches that are others than in another layout of the Program: their steps are, a value of theirs has more or
-        fewer bytes there, or is one of `moved`, which the caller has elsewhere. What was made of all others there is right here.
+        """Returns the dispatches that differ from those in another layout of the Program. Objects of all others can be reused.
 
-        The one place where that is decided. It costs little for the layout that this one was made like.
+        A dispatch differs if its steps do, if one of its values has another number of bytes, or if it uses one of `moved`,
+        values that the caller has moved. Only this method decides that. It is cheap for the layout that this one was made like.
         """
         here, there = self.basis, other.basis
         if other is self:
@@ -79,12 +83,12 @@ class Layout:
         return found.union(*(here.users[v] for v in moved))
 
     def places(self, dispatch: int) -> slice:
-        """Where among `steps` those of a dispatch are."""
+        """Returns the range of a dispatch's steps in `steps`."""
         end = self.basis.ends[dispatch]
         return slice(end - len(self.basis.steps[dispatch]), end)
 
     def places_with(self, values: Iterable[int]) -> set[int]:
-        """The places of the steps that have one of these values."""
+        """Returns the places of the steps that use one of these values."""
         basis = self.basis
         numbers = {k for v in values for k in basis.users[v]}
         return {place for k in numbers for place in range(basis.ends[k] - len(basis.steps[k]), basis.ends[k])}
@@ -92,14 +96,14 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """What a layout that is like another one begins with."""
+    """The data of a layout from which a similar layout is made."""
 
     numbers: list[int]  # of all expressions
     steps: list[tuple[Step, ...]]  # by dispatch
-    ends: list[int]  # by dispatch: how many steps it and those before it have
-    users: Sequence[Sequence[int]]  # by value: the dispatches that have it
-    like: weakref.ref[Layout] | None = None  # the layout that this one is like
-    changed: frozenset[int] = frozenset()  # since that one
+    ends: list[int]  # by dispatch: the number of steps up to its end
+    users: Sequence[Sequence[int]]  # by value: the dispatches that use it
+    like: weakref.ref[Layout] | None = None  # the layout that this one was made like
+    changed: frozenset[int] = frozenset()  # the dispatches that differ from that one
 
 
 def _changed(
@@ -109,28 +113,29 @@ def _changed(
     among: Iterable[int],
     resized: Iterable[int],
 ) -> frozenset[int]:
-    """See `Layout.changed_since`; steps differ `among` these dispatches at most, and the bytes of the values that are `resized`."""
+    """See `Layout.changed_since`. Steps differ at most `among` these dispatches; `resized` values have other numbers of bytes."""
     return frozenset([k for k in among if now[k] != before[k]]).union(*(users[v] for v in resized))
 
 
 class Layouts:
-    """Layouts of one Program: a function of its symbols, of which nothing changes when it is called. All expressions become one
-    straight-line function, once, in which each is calculated once.
+    """The layouts of one Program: an immutable function of its symbols.
 
-    `dims` are all expressions, which have numbers at the same places in `Basis.numbers`: `shape_places` of each value,
-    `guard_places` of each dispatch and so on. Dispatches that are `repeated`, or bind ranges, have more numbers."""
+    All expressions are compiled to one straight-line function, which calculates each once. `dims` are the expressions. Their
+    values have the same places in `Basis.numbers`: `shape_places` of each value, `guard_places` of each dispatch and so on.
+    Dispatches that are `repeated` or bind ranges have further numbers per repetition.
+    """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self._names = [*(s.name for s in program.symbols), REPETITION]
-        # What is the same each time, and what a dispatch that is repeated, or binds ranges, has for each time.
+        # The dispatches that are repeated or bind ranges. They have further numbers for each repetition.
         self.repeated = {number for number, it in enumerate(program.dispatches) if it.repeats != 1 or any(it.ranges)}
         places: dict[Postfix, int] = {}
 
         def of(dims: Sequence[Postfix]) -> tuple[int, ...]:
             return tuple([places.setdefault(dim, len(places)) for dim in dims])
 
-        # Places of numbers: of each value, dispatch, check and assertion.
+        # The places of the numbers of each value, dispatch, check and assertion.
         self.shape_places = [of(v.shape) for v in program.values]
         self.element_places = {k: of(v.elements) for k, v in enumerate(program.values) if v.storage is Storage.HOST}
         self.guard_places = [of(it.guards) for it in program.dispatches]
@@ -149,7 +154,7 @@ class Layouts:
             for number, it in enumerate(program.dispatches)
             if number in self.repeated
         }
-        # The other way round: by the place of a number, what has it.
+        # The reverse: the values and dispatches that use a number, by its place.
         self._values_with: list[list[int]] = [[] for _ in places]
         self._dispatches_with: list[list[int]] = [[] for _ in places]
         for number, own in enumerate(self.shape_places):
@@ -166,12 +171,11 @@ class Layouts:
                 self._users[arg].append(number)
 
     def layout(self, symbols: Sequence[int], like: Layout | None = None) -> Layout:
-        """`symbols` has a value for each of the Program's.
+        """Returns the layout for `symbols`, a value for each of the Program's.
 
-        `like` is another layout of the Program, and changes no number of this one, which takes from it what depends on none
-        of the numbers that differ: `slots` and `slot_of` as wholes, and the steps of each dispatch. So a sequence that is
-        one longer than another one costs little. Raises InputError, or LimitError for a limit of the target, when a check of the
-        Program fails.
+        `like` is another layout of the Program. It does not affect the result, but saves work. Parts that depend only on equal
+        numbers are taken from it: `slots` and `slot_of` as a whole, and the steps of each dispatch. So a sequence that is
+        longer by one costs little. Raises InputError, or LimitError for a limit of the target, if a check of the Program fails.
         """
         program, before = self.program, like.basis if like else None
         numbers = [*map(int, self._evaluate([*symbols, 0]))]  # a comparison is a bool
@@ -198,7 +202,7 @@ class Layouts:
         resized: frozenset[int] = frozenset()
         if like is not None and before is not None:
             resized = frozenset([v for v in values if nbytes[v] != like.nbytes[v]])
-            if all(nbytes[v] and like.nbytes[v] for v in resized):  # otherwise others may have nothing to write
+            if all(nbytes[v] and like.nbytes[v] for v in resized):  # otherwise other dispatches may become empty
                 dispatches = self.repeated.union(*(self._dispatches_with[k] for k in changed))
             same_slots = not any(program.values[v].storage is Storage.TEMP for v in resized)
         ends = None if before is None else before.ends
@@ -206,7 +210,7 @@ class Layouts:
         for number in dispatches:
             steps, known = self._steps(number, numbers, nbytes, symbols, left), by_dispatch[number]
             left -= len(steps)
-            if steps != known:  # what is the same stays the same objects
+            if steps != known:  # equal parts stay the same objects
                 by_dispatch[number] = steps
                 ends = ends if len(steps) == len(known) else None
                 same_slots = same_slots and bool(steps) == bool(known)
@@ -238,8 +242,7 @@ class Layouts:
     def _steps(
         self, number: int, numbers: Sequence[int], nbytes: Sequence[int], symbols: Sequence[int], most: int
     ) -> tuple[Step, ...]:
-        """The runs of a dispatch, `most` at most: none when all its results are empty, whatever the kernel would look at to find
-        that out."""
+        """Returns the runs of a dispatch, `most` at most; none if all its results are empty."""
         variant = next((k for k, place in enumerate(self.guard_places[number]) if numbers[place]), None)
         if variant is None:
             raise self._no_way(number, "has no variant", symbols)
@@ -254,7 +257,7 @@ class Layouts:
         return (Step(number, variant, grid, _words([numbers[place] for place in self.uniform_places[number]])),)
 
     def _no_way(self, number: int, problem: str, symbols: Sequence[int]) -> LimitError:
-        """The error about a dispatch for which a Program that the compiler made has a check."""
+        """Returns the error of a dispatch. Programs of our compiler have a check that fails before."""
         label = self.program.kernels[self.program.dispatches[number].kernel].label
         return LimitError(f"the kernel {label!r} {problem}; {self._given(symbols)}", self.program.sizes(symbols))
 
@@ -289,16 +292,16 @@ class Layouts:
     def _check_shapes(
         self, holds: Sequence[int], shapes: Sequence[tuple[int, ...]], values: Iterable[int], symbols: Sequence[int]
     ) -> None:
-        """`values` are those whose shapes have not been looked at."""
+        """Checks the conditions, and the shapes of `values`, which were not checked before."""
         program = self.program
         failed = [] if all(holds) else [check for check, it in zip(program.checks, holds, strict=True) if not it]
-        # First what would be wrong for any program, and what needs numbers of elements before what needs those of all sizes.
+        # First the faults of any program, then limits of elements, and last limits of sizes.
         for check in sorted(failed, key=lambda it: (it.limit, not program.is_of_elements(it))):
             message = f"{self._message(check, symbols)}; {self._given(symbols)}"
             if not check.limit:
                 raise InputError(message)
             sizes = program.sizes(symbols)
-            if program.is_of_elements(check):  # a Program for these does for all sizes
+            if program.is_of_elements(check):  # a Program for these elements works for all sizes
                 sizes = {name: sizes[name] for name in sorted(program.decisive)}
             raise LimitError(message, sizes)
         wrong = min((k for k in values if shapes[k] and min(shapes[k]) < 0), default=None)
@@ -307,12 +310,12 @@ class Layouts:
             raise InputError(f"{name} would have shape {list(shapes[wrong])}; {self._given(symbols)}")
 
     def _message(self, check: Check, symbols: Sequence[int]) -> str:
-        """What is wrong, with the sizes of this run."""
+        """Formats the message of a check with the sizes of this run."""
         definitions = (*self.program.definitions, *self.program.message_definitions)
         return check.text.format(*compile_dims(check.dims, self._names, definitions)([*symbols, 0]))
 
     def _given(self, symbols: Sequence[int]) -> str:
-        """The sizes and the elements of inputs that this run was given."""
+        """The sizes and the elements of the inputs of this run, in words."""
         names = [self.program.values[v].name for v in self.program.inputs]
         given = []
         for symbol, value in zip(self.program.symbols, symbols, strict=True):
@@ -330,14 +333,17 @@ def _words(values: Sequence[int]) -> tuple[int, ...]:
 
 
 def written(program: Program, dispatch: Dispatch) -> tuple[int, ...]:
-    """The values that a dispatch writes, or of which it writes a part."""
+    """Returns the values that a dispatch writes whole or in part."""
     bindings = program.kernels[dispatch.kernel].bindings
     return tuple(dict.fromkeys(arg for arg, kind in zip(dispatch.args, bindings, strict=True) if kind == "read_write"))
 
 
 def finished(program: Program, steps: Sequence[Step]) -> list[tuple[int, ...]]:
-    """Per step the values that none after it writes. Until then some of their elements may be anything: a repeated dispatch
-    writes its results again and again, and several dispatches may store the parts of one value."""
+    """Returns, per step, the values that no later step writes.
+
+    Before their last step, elements of a value are undefined: a repeated dispatch writes its results repeatedly, and several
+    dispatches may store the parts of one value.
+    """
     out: list[tuple[int, ...]] = []
     later: set[int] = set()
     for step in reversed(steps):
@@ -348,6 +354,6 @@ def finished(program: Program, steps: Sequence[Step]) -> list[tuple[int, ...]]:
 
 
 def fold_grid(workgroups: int) -> Grid:
-    """A grid of at least this many workgroups within 65,535 per dimension; kernels ignore the surplus."""
+    """Returns a grid of at least this many workgroups within 65,535 per dimension. Kernels ignore the surplus."""
     rows = -(-workgroups // MAX_GROUPS)
     return (-(-workgroups // rows), rows, 1)

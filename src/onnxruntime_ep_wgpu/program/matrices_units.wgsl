@@ -1,8 +1,9 @@
-// Matrices of subgroups by units of their own, as Tint spells them. `matrices_plain` has the same functions.
+// Subgroup matrices on matrix units, in Tint's syntax. `matrices_plain` has the same functions.
 //
-// Tiles are numbers of type OPERAND in workgroup memory, at which functions count: halves, or signed bytes. TOGETHER of them are 16
-// bytes, 8 or 16. A matrix begins `at` one of them, and its rows, or the columns of one that lies `across`, are `stride` apart, all
-// multiples of TOGETHER. Results are of type SUM, f32 or i32, in the same memory, counted in fours of bytes.
+// Tiles are in workgroup memory, as elements of type OPERAND (halves or signed bytes), and indices count elements. TOGETHER, 8
+// or 16, is the number of elements in 16 bytes. A matrix begins at element `at`. Its rows are `stride` elements apart, or its
+// columns if it is loaded `across`. All are multiples of TOGETHER. Results are of type SUM, f32 or i32, in the same memory, in
+// units of 4 bytes.
 alias matrix_left = subgroup_matrix_left<$OPERAND, $UNIT_K, $UNIT_M>;
 alias matrix_right = subgroup_matrix_right<$OPERAND, $UNIT_N, $UNIT_K>;
 alias matrix_sum = subgroup_matrix_result<$SUM, $UNIT_N, $UNIT_M>;

@@ -1,8 +1,8 @@
-"""Dims as a Program holds them, and how a plan evaluates them. The algebra that made them is in `dims`; nothing here needs it.
+"""The dims of a Program, and their evaluation for a plan. The algebra that made them is in `dims` and is not needed here.
 
-An expression is an int or a tuple of tokens in postfix order: `("$batch", 12, "*", 1, "+")`, where a symbol has a `$` before
-its name. A definition gives a name to an expression, so that what uses it stays short however deep it is. Invariant: no number has
-more than MOST_BITS, though a few products of products would have millions: a Program may come from anybody.
+An expression is an int or a tuple of tokens in postfix order: `("$batch", 12, "*", 1, "+")`. A symbol has the prefix `$`. A
+definition names an expression, so that expressions over it stay short. Invariant: no number has more than MOST_BITS. A Program
+from an untrusted source could otherwise reach millions of bits with a few products of products.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from ..errors import LimitError
 
-MOST_BITS = 1024  # more than any product of the extents of a tensor has
+MOST_BITS = 1024  # more than any product of a tensor's extents needs
 _GIVEN_BITS = 64  # of the symbols and constants
 Postfix = int | tuple[int | str, ...]
 
@@ -23,12 +23,12 @@ def _tdiv(a: int, b: int) -> int:
 
 
 def f32_bits(value: float) -> int:
-    """The bits of a number as f32."""
+    """Returns the bits of a number as f32."""
     return int.from_bytes(struct.pack("<f", value), "little")
 
 
 def _rounded(value: float) -> float:
-    """The f32 next to a number, which is infinite beyond the largest one."""
+    """Rounds to the nearest f32; infinite beyond the largest one."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:
@@ -49,8 +49,8 @@ def _bounded(value: int) -> int:
     return value
 
 
-# What a plan may be asked to calculate. A division by zero has no value, nor has what is infinite or NaN; it is 0, so that what it
-# belongs to can be refused.
+# The operations of expressions. A division by zero, and a result that is infinite or NaN, give 0, so that checks can refuse what
+# depends on it.
 OPERATIONS: dict[str, Callable[..., int]] = {
     "+": lambda a, b: a + b,
     "*": lambda a, b: a * b,
@@ -64,7 +64,7 @@ OPERATIONS: dict[str, Callable[..., int]] = {
     "==": lambda a, b: int(a == b),
     "?": lambda c, a, b: a if c else b,
     "bcast": lambda a, b: b if a == 1 else a,
-    "scaled": _scaled,  # an extent times the f32 with these bits, as f32 rounds, without its fraction
+    "scaled": _scaled,  # an extent times the f32 with these bits, rounded as f32, without its fraction
 }
 _SOURCE = {
     "+": "({} + {})",
@@ -98,18 +98,18 @@ def arity(operation: str) -> int:
 
 
 def _most_bits(operation: str, *operands: int) -> int:
-    """Of the result of operands that have at most so many."""
+    """The most bits of the result, given the most bits of the operands."""
     if operation == "*":
         return sum(operands)
     if operation in ("<", "<=", "=="):
         return 1
     if operation == "scaled":
-        return 129  # an f32
-    return max(operands) + 1  # a sum, or a quotient of negative numbers; of all others no more
+        return 129  # bits of the integer part of an f32, with sign
+    return max(operands) + 1  # for a sum, or a quotient of negative numbers; all others need no more
 
 
 def _needed(dims: Sequence[Postfix], definitions: Sequence[tuple[str, Postfix]]) -> list[tuple[str, Postfix]]:
-    """The definitions that the dims use, in order."""
+    """Returns the definitions that the dims use, in order."""
     used = {token for dim in dims if not isinstance(dim, int) for token in dim}
     kept = []
     for name, postfix in reversed(definitions):
@@ -122,15 +122,15 @@ def _needed(dims: Sequence[Postfix], definitions: Sequence[tuple[str, Postfix]])
 def compile_dims(
     dims: Sequence[Postfix], symbols: Sequence[str], definitions: Sequence[tuple[str, Postfix]] = ()
 ) -> Callable[[Sequence[int]], list[int]]:
-    """One straight-line function from the values of `symbols` to the values of `dims`; equal parts are computed once.
+    """Compiles one straight-line function from the values of `symbols` to the values of `dims`. Equal parts are computed once.
 
-    `definitions` are further symbols, each given by an expression over the symbols and definitions before it. The function raises
+    `definitions` are further symbols, each an expression over the symbols and definitions before it. The function raises
     LimitError for numbers of more than MOST_BITS.
     """
     index = {"$" + name: f"s[{i}]" for i, name in enumerate(symbols)}
     lines: list[str] = []
     known: dict[str, str] = {}
-    bits: dict[str, int] = {}  # that a part may have, by its name
+    bits: dict[str, int] = {}  # the most bits of a part, by its name
 
     def emit(postfix: Postfix) -> str:
         if isinstance(postfix, int):

@@ -1,7 +1,7 @@
-"""The compiled form of a graph: plain data that can be saved, loaded, planned and run without onnx.
+"""The compiled form of a graph: plain data that is saved, loaded, planned and run without onnx.
 
-Kernels are WGSL text, shapes are postfix expressions over named symbols (see `postfix`), weights are arrays by index. The
-native runner, a browser, a cache and an inspector all read this one format.
+Kernels are WGSL text, shapes are postfix expressions over named symbols (see `postfix`), weights are arrays by index. The native
+runner, browsers, the cache and inspection tools read this one format.
 """
 
 from __future__ import annotations
@@ -18,27 +18,29 @@ from .postfix import Postfix
 from .target import Target
 
 FORMAT_VERSION = 10
-NO_EXTENT = (
-    "@"  # begins the names of symbols that are no extents and may be negative: elements of inputs, and REPETITION
-)
-REPETITION = f"{NO_EXTENT}repetition"  # the symbol that counts the runs of a repeated dispatch
+# The prefix of symbols that are no extents and may be negative: elements of inputs, and REPETITION.
+NO_EXTENT = "@"
+REPETITION = f"{NO_EXTENT}repetition"  # the symbol that numbers the runs of a repeated dispatch
 
 
 class Storage(enum.Enum):
     """The owner of a value's memory, and when it is written."""
 
-    INPUT = "input"  # the caller's, read
-    OUTPUT = "output"  # the caller's, written
-    WEIGHT = "weight"  # the session's, written once
+    INPUT = "input"  # the caller's; read
+    OUTPUT = "output"  # the caller's; written
+    WEIGHT = "weight"  # the session's; written once
     TEMP = "temp"  # planned from liveness
-    HOST = "host"  # small integers computed from dimensions, written when a plan is made
-    STATE = "state"  # the session's, four u32: what a run leaves there the next one finds
+    HOST = "host"  # small integers computed from dims; written when a plan is made
+    STATE = "state"  # the session's, four u32; kept from run to run
 
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor. `weight` indexes `Program.weights`; `elements` are the dims a HOST value holds, row-major, or the numbers
-    that a STATE begins with, which is random bits where there are none."""
+    """A tensor. `weight` indexes `Program.weights`.
+
+    `elements` are the dims of a HOST value, row-major, or the initial numbers of a STATE. A STATE without them begins with
+    random bits.
+    """
 
     name: str
     dtype: DType
@@ -50,8 +52,11 @@ class Value:
 
 @dataclass(frozen=True)
 class Kernel:
-    """WGSL texts, one per variant, that bind the same. `bindings` are "read" or "read_write" in binding order; a uniform
-    block of `uniforms` u32 follows them when it is not 0. `makes_infinity`: it has an infinite constant, as masks do."""
+    """WGSL texts, one per variant, with the same bindings.
+
+    `bindings` are "read" or "read_write" in binding order. If `uniforms` is not 0, a uniform block of that many u32 follows them.
+    `makes_infinity`: the kernel has an infinite constant, as masks do.
+    """
 
     label: str
     wgsl: tuple[str, ...]
@@ -61,19 +66,21 @@ class Kernel:
 
     @property
     def all_bindings(self) -> tuple[str, ...]:
-        """The bindings with the uniform block, as a pipeline needs them."""
+        """The bindings with the uniform block, for a pipeline."""
         return (*self.bindings, "uniform") if self.uniforms else self.bindings
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dispatch:
-    """One use of a kernel. `args` are values in binding order, `uniforms` u32 dims, `origin` ONNX node names.
+    """One use of a kernel.
 
-    `guards` and `workgroups` have one entry per variant of the kernel: the first variant whose guard is not 0 runs.
-    `operators` are the ONNX operators of `origin`. `flops` (arithmetic operations) and `traffic` (bytes read and written)
-    are for profiles; see `passes/cost.py`. It runs `repeats` times, at least once, one after another; `uniforms` may use the symbol
-    `REPETITION`, which counts them from 0. `ranges` has for every one of `args` the first byte and the number of bytes that
-    are bound, None for all of it; a value with several ranges is there as often.
+    - `args`: values in binding order. `uniforms`: u32 dims. `origin`: ONNX node names, with their `operators`.
+    - `guards` and `workgroups`: one entry per variant of the kernel. The first variant with a guard that is not 0 runs.
+    - `flops` (arithmetic operations) and `traffic` (bytes read and written): for profiles; see `passes/cost.py`.
+    - `repeats`: it runs this many times, at least once, one after another. `uniforms` may use the symbol `REPETITION`, which
+      counts from 0.
+    - `ranges`: per argument the first byte and the number of bytes that are bound, None for all of it. A value with several
+      ranges is an argument several times.
     """
 
     kernel: int
@@ -91,7 +98,10 @@ class Dispatch:
 
 @dataclass(frozen=True)
 class Assertion:
-    """Every element of a value, integers, is from `low` to `high`, else outside `what`; the nodes `origin` rely on it."""
+    """Every element of an integer value is from `low` to `high`.
+
+    Otherwise it is outside `what`. The nodes `origin` rely on it.
+    """
 
     value: int
     low: Postfix
@@ -102,7 +112,7 @@ class Assertion:
 
 @dataclass(frozen=True)
 class Symbol:
-    """A number known when the inputs are: the extent of an input's axis, or an element of a small integer input."""
+    """A number that follows from the inputs: the extent of an input's axis, or an element of a small integer input."""
 
     name: str
     input: int
@@ -112,9 +122,9 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Check:
-    """`condition` must not be 0. Otherwise `text` says what is wrong, with a place `{}` for each of `dims`.
+    """A condition that must not be 0. Otherwise `text` describes the fault, with a placeholder `{}` for each of `dims`.
 
-    `limit`: it is a limit of the target, so that a Program for these very sizes may do better.
+    `limit`: it is a limit of the target, so a Program for exactly these sizes may succeed.
     """
 
     condition: Postfix
@@ -125,7 +135,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Declined:
-    """A rule of the compiler left the ONNX nodes `origin` as they are, because of `reason`: for people."""
+    """A rule of the compiler left the ONNX nodes `origin` unchanged, for a human-readable `reason`."""
 
     rule: str
     reason: str
@@ -136,13 +146,15 @@ class Declined:
 class Program:
     """Everything needed to run a graph on any device that satisfies `target`.
 
-    `definitions` are further symbols, each an expression over those before it. `inputs` and `outputs` index `values` in ONNX
-    order; in a Flow an output may be a HOST value, which no kernel stores. `aliases` are pairs of an output and an input, values:
-    in a run in which both have one shape, the output begins as the input, which the dispatches of such a run do not read. A host
-    copies, or has both in one place, which is then updated where it lies. `checks` are conditions that must not be 0;
-    `assertions` are about data, and looked at only by runs that check everything. `message_definitions` are
-    those that only messages use. `sized` are pairs of outputs, values: one whose size data decides, with room for the most elements
-    that it may have, row-major from its beginning on, and its shape.
+    - `definitions`: further symbols, each an expression over those before it. `message_definitions`: those that only messages
+      use.
+    - `inputs` and `outputs` index `values` in ONNX order. In a Flow an output may be a HOST value, which no kernel stores.
+    - `aliases`: pairs of an output and an input. In a run in which both have one shape, the output begins as the input, and the
+      dispatches do not read the input. A host copies the input, or places both in the same memory, which is then updated in
+      place.
+    - `checks`: conditions that must not be 0. `assertions`: conditions on data, which only fully validated runs check.
+    - `sized`: pairs of outputs. The first has a size that data decides and room for the most elements that it may have. They are
+      row-major from its beginning on. The second is its shape.
     """
 
     name: str
@@ -164,12 +176,12 @@ class Program:
     format_version: int = FORMAT_VERSION
 
     def is_of_elements(self, check: Check) -> bool:
-        """Whether a limit is about elements of inputs and no sizes: kernels are made for their values."""
+        """Whether a limit is about elements of inputs and not about sizes, because kernels are made for these values."""
         return check.limit and bool(self._elements) and self._named(check.condition) <= self._elements
 
     @cached_property
     def decisive(self) -> frozenset[str]:
-        """The symbols of elements of inputs that kernels are made for: other values take another Program."""
+        """The symbols of elements of inputs that kernels are made for. Other values need another Program."""
         return frozenset(
             it for check in self.checks if self.is_of_elements(check) for it in self._named(check.condition)
         )
@@ -179,7 +191,7 @@ class Program:
         return frozenset(it.name for it in self.symbols if it.is_element)
 
     def _named(self, dim: Postfix) -> frozenset[str]:
-        """The symbols that an expression depends on."""
+        """Returns the symbols that an expression depends on."""
         definitions, found = dict(self.definitions), set[str]()
         pending: list[Postfix] = [dim]
         while pending:
@@ -192,5 +204,5 @@ class Program:
         return frozenset(found - definitions.keys())
 
     def sizes(self, symbols: Sequence[int]) -> dict[str, int]:
-        """The values of its symbols, by name."""
+        """Returns the values of its symbols, by name."""
         return {it.name: value for it, value in zip(self.symbols, symbols, strict=True)}

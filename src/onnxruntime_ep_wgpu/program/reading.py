@@ -1,9 +1,14 @@
-"""A Program from the JSON that begins its file, of which nothing is used before it was looked at.
+"""Reads a Program from the JSON at the beginning of its file, and checks everything before its use.
 
-In: what JSON gives, from anybody. Out: a Program, or a ValueError, KeyError or TypeError that says what is wrong. Invariant: in a
-Program that is read every number that counts something is in range, every expression is well formed over names that are known
-before it, every type is one of ours, and no kernel writes to what is not its own. So plans and runs need not look again. What the
-expressions come to is known with the inputs: `postfix` and `layout` bound that.
+In: JSON objects from an untrusted source. Out: a Program, or a ValueError, KeyError or TypeError that describes the fault.
+
+Invariants of a Program that was read, which plans and runs need not check again:
+
+- Every count and index is in range, and every type is known.
+- Every expression is well formed, over names that are defined before it.
+- No kernel writes a value that it must not write.
+
+The values of expressions depend on the inputs. `postfix` and `layout` bound them.
 """
 
 from __future__ import annotations
@@ -31,17 +36,17 @@ from .program import (
 )
 from .target import UNSTORED, MatrixUnit, Target
 
-MOST = 1 << 64  # all whole numbers of a file are below it, and above its negative
-_MOST_COUNT = (1 << 53) - 1  # what a number of JavaScript can count to
-MOST_AXES = 64  # numpy has no more
-_MOST_DIGITS = 40  # longer numbers take long to read, and no number of a Program is
+MOST = 1 << 64  # bound of the absolute values of all whole numbers in a file
+_MOST_COUNT = (1 << 53) - 1  # the largest count that a number of JavaScript represents
+MOST_AXES = 64  # the limit of numpy
+_MOST_DIGITS = 40  # longer numbers take long to parse, and no number of a Program is
 
 T = TypeVar("T")
 Cell = Callable[[Any], Any]
 
 
 def parsed(text: bytes | bytearray | str) -> Any:
-    """What JSON from anybody says. Raises ValueError."""
+    """Parses JSON from an untrusted source. Raises ValueError."""
     return json.loads(text, parse_constant=_no_number, parse_int=_number(int), parse_float=_number(float))
 
 
@@ -55,12 +60,12 @@ def _number(kind: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def _no_number(text: str) -> None:
-    """What Python reads and JSON has not."""
+    """Refuses NaN and Infinity, which Python's parser accepts but JSON does not have."""
     raise ValueError(f"{text} is no number")
 
 
 def program_of(found: Any, columns: Mapping[str, Sequence[str]]) -> Program:
-    """The Program of a header whose tables have these columns. Raises ValueError, KeyError or TypeError."""
+    """Returns the Program of a header with these columns in its tables. Raises ValueError, KeyError or TypeError."""
     if type(found) is not dict:
         raise ValueError(f"{cut(found)} is no header")
     if found["format_version"] != FORMAT_VERSION:
@@ -111,7 +116,7 @@ def program_of(found: Any, columns: Mapping[str, Sequence[str]]) -> Program:
 
 
 def target_of(found: Any) -> Target:
-    """What a Program needs. Raises ValueError."""
+    """Returns the needs of a Program. Raises ValueError."""
     kinds: dict[type, Cell] = {
         str: _text,
         bool: _flag,
@@ -195,7 +200,7 @@ def _or_none(of: Cell) -> Cell:
 
 
 def _named(kind: type[Any]) -> Cell:
-    """A member of an enumeration, by its name."""
+    """A reader of a member of an enumeration, by its name."""
 
     def read(it: Any) -> Any:
         if _text(it) not in kind.__members__:
@@ -222,7 +227,7 @@ def _row(table: str, kind: type[T], row: Any, columns: Sequence[str], readers: M
 
 
 def _cells(expressions: _Expressions) -> dict[str, dict[str, Cell]]:
-    """How the cells of each table are read."""
+    """The readers for the cells of each table."""
     dim, texts = expressions.of, _list(_text)
     dims = _list(dim)
     return {
@@ -250,7 +255,7 @@ class _Expressions:
 
     def __init__(self) -> None:
         self.known: set[str] = set()
-        self._read: dict[tuple[Any, ...], tuple[int | str, ...]] = {}  # well formed, and over known names
+        self._read: dict[tuple[Any, ...], tuple[int | str, ...]] = {}  # checked expressions
 
     def know(self, names: Iterable[str]) -> None:
         self.known.update(f"${it}" for it in names)
@@ -260,14 +265,14 @@ class _Expressions:
             return _whole(it)
         try:
             found = self._read.get(tuple(it))
-        except TypeError as error:  # a list in it
+        except TypeError as error:  # a nested list
             raise ValueError(f"{cut(it)} is no expression") from error
         if found is None:
             found = self._read[tuple(it)] = self._checked(it)
         return found
 
     def definitions(self, rows: Any) -> tuple[tuple[str, Postfix], ...]:
-        """Names of expressions, each over what is known before it; known from then on."""
+        """Reads named expressions, each over names that are known before it, and adds their names."""
         found = []
         for row in items(rows):
             name, expression = items(row)
@@ -276,7 +281,7 @@ class _Expressions:
         return tuple(found)
 
     def only(self, names: frozenset[str], dim: Postfix) -> None:
-        """Raises ValueError where an expression uses others."""
+        """Raises ValueError if an expression uses other names than these."""
         if not isinstance(dim, int):
             for token in dim:
                 if isinstance(token, str) and token.startswith("$") and token not in names:

@@ -1,9 +1,11 @@
-"""Layouts of sizes that grow by as much from each to the next, as of a sequence that is longer by one in every run: as one.
+"""One layout for sizes that grow by constant steps, such as a sequence that is longer by one in every run.
 
-In: a Program, the values of its symbols, and how much more they are each time. Out: a `Series`: the layout of the last, largest
-sizes, and the numbers that dispatches read for each. Memory and grids of the last do for all: kernels end surplus workgroups.
-Invariant: nothing is guessed. Each number is calculated for each of the sizes, and the series ends before the first of them whose
-layout differs in anything else: another variant of a kernel, a dispatch more or less, a size that shrinks, a check that fails.
+In: a Program, the values of its symbols, and their steps. Out: a `Series`: the layout of the last, largest sizes, and the
+numbers that dispatches read for each of the sizes. Memory and grids of the last sizes are used for all; kernels ignore surplus
+workgroups.
+
+Invariant: every number is calculated for each of the sizes. The series ends before the first sizes with a layout that differs in
+anything else. Examples are the variant of a kernel, the set of dispatches, a size that shrinks, and a check that fails.
 """
 
 from __future__ import annotations
@@ -23,20 +25,24 @@ Numbers = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
 LONGEST = 128  # sizes of a series
-_QUARTER, _LEAST = 4, 1 << 20  # intermediate values may take a quarter more memory in the last one, or so many bytes
+_QUARTER, _LEAST = 4, 1 << 20  # intermediate values may take a quarter more memory in the last one, or this many bytes
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """The uniforms of dispatches that read the same ones: `words` (sizes, numbers of a block), u32."""
+    """A uniform block of a series, shared by dispatches: `words` (sizes, numbers of a block), u32."""
 
     words: Numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """`count` sets of sizes, with the layout of the `last`. `blocks` are by dispatch, of those whose numbers differ, and `elements`
-    (sizes, elements) by HOST value. `outputs` has the first shape of each, and how much more its extents are each time."""
+    """`count` sets of sizes, with the layout of the `last`.
+
+    - `blocks`: by dispatch, for those with numbers that differ.
+    - `elements` (sizes, elements): by HOST value.
+    - `outputs`: the first shape of each, and the steps of its extents.
+    """
 
     count: int
     last: Layout
@@ -46,15 +52,17 @@ class Series:
 
 
 class AllSeries:
-    """Those of one Program."""
+    """The series of one Program."""
 
     def __init__(self, layouts: Layouts) -> None:
         self._layouts = layouts
         self._changing: dict[frozenset[str], _Changing | None] = {}  # by the symbols that grow
 
     def series(self, symbols: Sequence[int], more: Sequence[int], like: Layout, most: int = LONGEST) -> Series | None:
-        """The series that begins with these values of the symbols, which are `more` each time: `most` sets of sizes at most. `like`
-        is another layout of the Program, of any sizes. None where it would be of one."""
+        """Returns the series that begins with these values of the symbols and grows by `more`: `most` sets of sizes at most.
+
+        `like` is another layout of the Program, of any sizes. Returns None if the series would have a single element.
+        """
         names = frozenset(it.name for it, by in zip(self._layouts.program.symbols, more, strict=True) if by)
         if names not in self._changing:
             self._changing[names] = _changing(self._layouts, names)
@@ -64,7 +72,7 @@ class AllSeries:
             return None
         if any(a != b for a, b, by in zip(symbols, like.symbols, more, strict=True) if not by):
             try:
-                like = self._layouts.layout(symbols, like)  # what does not grow is of these sizes
+                like = self._layouts.layout(symbols, like)  # with the sizes that do not grow
             except (InputError, LimitError):
                 return None
         alike = _Alike(changing, found, like.basis.numbers)
@@ -83,14 +91,14 @@ class AllSeries:
 
 @dataclass(frozen=True)
 class _Changing:
-    """The numbers of a Program that certain symbols change: by place, the column of each in what `evaluate` gives."""
+    """The numbers of a Program that depend on certain symbols: by place, the column of each in the result of `evaluate`."""
 
     layouts: Layouts
     columns: dict[int, int]
     evaluate: Callable[[Sequence[int]], list[int]]
 
     def numbers(self, symbols: Sequence[int], more: Sequence[int], most: int) -> Numbers | None:
-        """(sizes, columns). None where they are no integers of 64 bits."""
+        """Returns the numbers (sizes, columns); None if they exceed 64-bit integers."""
         both = [*zip(symbols, more, strict=True)]
         try:
             return np.array([self.evaluate([*(it + by * k for it, by in both), 0]) for k in range(most)], np.int64)
@@ -99,7 +107,7 @@ class _Changing:
 
 
 def _changing(layouts: Layouts, names: frozenset[str]) -> _Changing | None:
-    """None where a dispatch is repeated, or binds ranges, as these symbols say."""
+    """Returns None if repetitions or ranges of a dispatch depend on these symbols."""
     program, tokens = layouts.program, {f"${name}" for name in names}
 
     def changes(dim: Postfix) -> bool:
@@ -120,7 +128,7 @@ def _changing(layouts: Layouts, names: frozenset[str]) -> _Changing | None:
 
 
 class _Alike:
-    """Sets of sizes, of which `found` has the numbers that change, and those of another layout all others."""
+    """Sets of sizes. `found` has the numbers that change, and `others` all numbers of another layout."""
 
     def __init__(self, changing: _Changing, found: Numbers, others: Sequence[int]) -> None:
         self._layouts, self._columns, self._found, self._others = changing.layouts, changing.columns, found, others
@@ -129,7 +137,7 @@ class _Alike:
         return not self._columns.keys().isdisjoint(places)
 
     def _of(self, places: Sequence[int]) -> Numbers:
-        """The numbers at these places (sizes, places)."""
+        """Returns the numbers at these places (sizes, places)."""
         found, columns = self._found, self._columns
         out = np.empty((len(found), len(places)), np.int64)
         for k, place in enumerate(places):
@@ -137,7 +145,7 @@ class _Alike:
         return out
 
     def count(self) -> int:
-        """How many sets of sizes from the first one on have layouts that differ in numbers alone."""
+        """Returns how many sets of sizes, from the first on, have layouts that differ in numbers only."""
         layouts, program = self._layouts, self._layouts.program
         good = (self._of(layouts.condition_places) != 0).all(1)
         for places in filter(self._change, set(layouts.shape_places)):
@@ -161,8 +169,10 @@ class _Alike:
         return len(good) if good.all() else int(good.argmin())
 
     def _one_way(self, guards: Sequence[int], workgroups: Sequence[int], reads_it: bool) -> Numbers:
-        """For which sizes a dispatch runs as for the first ones: the same variant, with no fewer workgroups, or not at all. With
-        more of them only if it reads how many there are."""
+        """Returns for which sizes a dispatch runs as for the first: the same variant with no fewer workgroups, or not at all.
+
+        More workgroups are allowed only if the kernel reads their number.
+        """
         true = self._of(guards) != 0
         variant = true.argmax(1)
         groups = self._of(workgroups[variant[0] : variant[0] + 1])
@@ -172,7 +182,7 @@ class _Alike:
         return good
 
     def series(self, count: int, last: Layout) -> Series:
-        """The first `count` of them."""
+        """Returns the series of the first `count` sizes."""
         layouts = self._layouts
         known: dict[tuple[int, ...], Block] = {}
         blocks: dict[int, Block] = {}
@@ -190,11 +200,11 @@ class _Alike:
 
 
 def _grow(numbers: Numbers) -> Numbers:
-    """Whether each row has numbers at least as large as the row before; the first one has."""
+    """Whether each row is elementwise at least as large as the row before; True for the first."""
     return np.concatenate([[True], (np.diff(numbers, axis=0) >= 0).all(1)])
 
 
 def _stay(numbers: Numbers) -> Numbers:
-    """Whether each row is the first one."""
+    """Whether each row equals the first one."""
     same: Numbers = (numbers == numbers[0]).all(1)
     return same

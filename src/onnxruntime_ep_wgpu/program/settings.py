@@ -1,4 +1,4 @@
-"""What a session asks of the compiler beside a Target: the same model on the same adapter compiles to another Program with it.
+"""The settings of a session for the compiler, besides the Target. They change the Program of a model.
 
 In: provider options. Out: `CompileSettings`.
 """
@@ -11,21 +11,21 @@ from ..records import dataclass
 
 @dataclass(frozen=True)
 class CompileSettings:
-    """What Programs are compiled with."""
+    """The settings that Programs are compiled with."""
 
-    # What nodes rely on in data is asserted, for runs that check everything, at the price of memory and fusion.
+    # Requirements of nodes on data are asserted, for fully validated runs. This costs memory and fusion.
     with_assertions: bool = set_by("validationMode", default=False, value=lambda mode: mode == "full")
-    # Caches of cosines and sines have so many rows for short sequences, and behind them those for longer ones; 0: they are one.
+    # Rotary caches of cosines and sines have this many rows for short sequences, followed by those for long ones; 0: one cache.
     rotary_switch: int = set_by("multiRotaryCacheConcatOffset", default=0)
-    # Rows that a model lets a product round to 8 bits are rounded.
+    # Activations are quantised to 8 bits if the model allows it for a product.
     int8_activations: bool = set_by("enableInt8Activations", default=True)
-    # Large matrix products of f32 are calculated by matrix units of f16.
+    # Large matrix products of f32 use matrix units of f16.
     f16_products: bool = set_by("enableF16Products", default=False)
-    # The graph can be compiled again for the sizes of a run. A Program of a file has no graph, nor has one in a browser.
+    # The graph can be compiled again for the sizes of a run. Programs in files and in browsers have no graph.
     compiled_again: bool = False
-    # Results may have sizes that data decides, which a host reads back.
+    # Results may have sizes that data decides. The host reads them back.
     reads_sizes: bool = False
-    # So are conditions: elements of small bools are symbols, as those of small integers are.
+    # The same for conditions: elements of small bools are symbols, like those of small integers.
     reads_conditions: bool = False
 
 

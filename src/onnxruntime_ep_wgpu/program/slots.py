@@ -1,8 +1,8 @@
 """Slots of intermediate memory, from liveness.
 
 In: a Program, the bytes of its values, and which of its dispatches run. Out: the bytes of each slot, and the slot of every TEMP
-value that one of these has. Invariant: two values that one of them has, or that lie ready while it runs, never share a slot; what
-none of them has takes no memory, as the parts of an attention that is not split.
+value that one of these dispatches uses. Invariant: two values that are live at the same time never share a slot. Values that no
+running dispatch uses take no memory, such as the parts of an attention that is not split.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from .program import Program, Storage
 
 
 def slots_of(program: Program, nbytes: Sequence[int], running: Sequence[int]) -> tuple[tuple[int, ...], dict[int, int]]:
-    """Slots from liveness: a slot is free again after the last dispatch that has its value. `running` has the numbers of the
-    dispatches that run, in their order."""
+    """Returns the slots. A slot is free after the last dispatch that uses its value.
+
+    `running` has the numbers of the dispatches that run, in order.
+    """
     last = {arg: k for k in running for arg in program.dispatches[k].args}
     slots: list[int] = []
     free: list[int] = []
@@ -29,7 +31,7 @@ def slots_of(program: Program, nbytes: Sequence[int], running: Sequence[int]) ->
 
 
 def _best_slot(slots: list[int], free: list[int], nbytes: int) -> int:
-    """The free slot that wastes least, growing the largest when none is large enough; a new one when none is free."""
+    """Returns the free slot that wastes least. If none is large enough, grows the largest; if none is free, adds one."""
     if not free:
         slots.append(nbytes)
         return len(slots) - 1

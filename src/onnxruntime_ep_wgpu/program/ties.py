@@ -1,8 +1,8 @@
-"""Constants that are one in memory: one that equals another, or is another one transposed.
+"""Constants that share memory: one equals another, or is another one transposed.
 
-In: the constants of a graph. Out: which of them are looked at through another one, and how. A table of embeddings that is the last
-product too comes as two constants, because the exporter or optimiser has transposed one of them; the product
-reads the other as well, along k. Invariant: constants are tied only when all their bytes are compared.
+In: the constants of a graph. Out: which of them are views of another one, and how. A table of embeddings that is also the last
+product's weight comes as two constants, because the exporter or optimiser has transposed one of them. The product reads the other
+one just as well, along k. Invariant: constants are tied only after a comparison of all their bytes.
 """
 
 from __future__ import annotations
@@ -17,22 +17,24 @@ import numpy as np
 from ..records import dataclass
 from .weights import Permuted
 
-SMALLEST = 1 << 16  # bytes; of less it is not worth looking
+SMALLEST = 1 << 16  # bytes; smaller constants are not compared
 PRODUCTS = ("MatMul", "Gemm")
-"""For these a constant lies as well transposed."""
+"""Operators that also accept a transposed constant."""
 _SAMPLES = 16
 _COMPARED_AT_ONCE = 512  # rows and columns
 
 Array = np.ndarray[Any, Any]
 
 Ties = Mapping[str, Permuted]
-"""By the name of a constant, which then needs no memory: what it is of another one."""
+"""By the name of a constant, which then needs no memory: the view of another one."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A constant: its `elements` are unsigned integers, so that NaN equals itself, and 0 is not -0. `multiplied`: only products
-    read it."""
+    """A constant. Its `elements` are unsigned integers, so that NaN equals itself and 0 differs from -0.
+
+    `multiplied`: only products read it.
+    """
 
     name: str
     kind: int  # the ONNX code of its element type
@@ -42,7 +44,7 @@ class Candidate:
 
 
 def ties_among(constants: Iterable[Candidate]) -> Ties:
-    """The ties among constants of at least SMALLEST bytes, of whole bytes."""
+    """Returns the ties among constants of at least SMALLEST bytes, with elements of whole bytes."""
     alike: dict[tuple[Any, ...], list[Candidate]] = defaultdict(list)
     for it in constants:
         alike[it.kind, tuple(sorted(it.shape)) if len(it.shape) == 2 else it.shape].append(it)
@@ -54,8 +56,10 @@ def ties_among(constants: Iterable[Candidate]) -> Ties:
 
 
 def _of_one_size(constants: Iterable[Candidate]) -> dict[str, Permuted]:
-    """The ties among constants of a type and a size. Few pages are looked at, which may be on the disk yet: corners are where they
-    were in a transposed one."""
+    """Returns the ties among constants of a type and a size.
+
+    Only corners are compared first, because pages may still be on disk. A transposed constant has the same corners.
+    """
     alike: dict[bytes, list[Candidate]] = defaultdict(list)
     for it in constants:
         flat = it.elements().reshape(-1)
@@ -68,7 +72,7 @@ def _of_one_size(constants: Iterable[Candidate]) -> dict[str, Permuted]:
 
 
 def _of_one_corner(constants: Iterable[Candidate]) -> dict[str, Permuted]:
-    """The same for those of the same corners; the first of equal ones is the one that stays."""
+    """The same for constants with equal corners. The first of equal ones is kept."""
     kept: dict[bytes, list[tuple[str, Array]]] = defaultdict(list)
     out: dict[str, Permuted] = {}
     for it in constants:
@@ -89,7 +93,7 @@ def _of_one_corner(constants: Iterable[Candidate]) -> dict[str, Permuted]:
 
 
 def _sample(array: Array) -> bytes:
-    """The shape and some elements, by places that are as far along each axis in every array."""
+    """Returns the shape and some elements as bytes, at places that are the same fractions of each extent in every array."""
     at = tuple(
         (place * extent).astype(np.int64) for place, extent in zip(_places(array.ndim), array.shape, strict=True)
     )
@@ -99,13 +103,14 @@ def _sample(array: Array) -> bytes:
 
 @cache
 def _places(rank: int) -> Array:
-    """Of the samples, as parts of the extent of each axis: multiples of powers of the golden ratio, which lie apart."""
+    """The places of the samples, as fractions of the extent of each axis. They are multiples of powers of the golden ratio, and
+    so are spread out."""
     steps = ((1 + 5**0.5) / 2) ** -np.arange(1.0, rank + 1)
     return steps[:, None] * np.arange(1, _SAMPLES + 1) % 1
 
 
 def equal(a: Array, b: Array) -> bool:
-    """Equality of arrays of one shape, by tiles, in which the one that is transposed stays in the cache."""
+    """Whether arrays of one shape are equal. Compares tiles, so that a transposed array stays in the cache."""
     if a.ndim != 2:
         return bool(np.array_equal(a, b))
     step = _COMPARED_AT_ONCE

@@ -1,8 +1,8 @@
-"""Choices about kernels: which algorithm, tile or grid, by kernel, type of elements and class of shapes.
+"""Choices about kernels: the algorithm, tile or grid, by kernel, element type and class of shapes.
 
-In: rows that a person or a tuner wrote, in Python or in a file. Out: `Choice`s, in the order in which they are tried. Invariant:
-a choice changes how fast a kernel is and never what it computes, so a Program runs wherever its limits are met, whatever its
-target's choices were. What the kernels and their parameters are called is `compiler/tune/`'s; here they are names and numbers.
+In: rows from a user or a tuner, in Python or in a file. Out: `Choice`s, in order of precedence. Invariant: a choice changes the
+speed of a kernel, and never its result. So a Program runs wherever its limits are met, with any choices. `compiler/tune/`
+defines the names of kernels and parameters; here they are just names and numbers.
 
 A file is JSON:
 
@@ -10,8 +10,8 @@ A file is JSON:
       {"kernel": "matmul", "dtype": "float16", "where": {"m": {"least": 256}, "k": {"most": 64}},
        "use": {"m": 64, "n": 64, "k": 16, "rows": 4, "columns": 8, "slices": 1, "unrolled": 4}}]}
 
-`dtype` is a label of the table in `program/dtypes.py`, and any type when it is left out; so is every bound. `known` in a bound
-says that the choice is only there for sizes that are known when a graph is compiled.
+`dtype` is a label of the table in `program/dtypes.py`; any type if omitted. Bounds may be omitted too. `known` in a bound: the
+choice applies only to sizes that are known when a graph is compiled.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ..records import dataclass
 from .dtypes import DType
 
 FORMAT = 1
-_MOST_BYTES = 16 << 20  # of a file: devices that never end are none
-_MOST = 1 << 31  # numbers are below it: they count what a kernel has
+_MOST_BYTES = 16 << 20  # of a file; excludes endless devices
+_MOST = 1 << 31  # bound of all numbers, which count parts of a kernel
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A quantity of the shapes is from `least` to `most`, None for no limit."""
+    """A quantity of the shapes is from `least` to `most`; None means no limit."""
 
     quantity: str
     least: int | None = None
@@ -39,13 +39,13 @@ class Bound:
     known: bool = False
 
     def holds(self, size: int) -> bool:
-        """Whether a quantity of this size is within it."""
+        """Whether a quantity of this size is within the bound."""
         return (self.least is None or self.least <= size) and (self.most is None or size <= self.most)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """`kernel` runs with these parameters where every bound holds and its elements are of type `dtype`, "" for any."""
+    """`kernel` runs with these parameters if every bound holds and its elements are of type `dtype`; "" means any type."""
 
     kernel: str
     parameters: tuple[tuple[str, int], ...]
@@ -61,7 +61,7 @@ Choices = tuple[Choice, ...]
 
 def write_choices(choices: Iterable[Choice], path: str | os.PathLike[str], adapter: str) -> None:
     """Writes a file of choices that were measured on `adapter`, the name of a Target. Raises WriteError."""
-    import json  # not for those that only list devices
+    import json  # not needed by code that only lists devices
 
     from ..writing import write_file
 
@@ -78,8 +78,10 @@ def write_choices(choices: Iterable[Choice], path: str | os.PathLike[str], adapt
 
 
 def read_choices(path: str | os.PathLike[str]) -> tuple[str, Choices]:
-    """The adapter that a file was measured on, and its choices. Raises ValueError for what is no such file, OSError when it
-    cannot be read."""
+    """Returns the adapter that a file was measured on, and its choices.
+
+    Raises ValueError for an invalid file, and OSError if it cannot be read.
+    """
     import json
 
     try:

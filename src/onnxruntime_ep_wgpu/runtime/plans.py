@@ -110,7 +110,7 @@ class GraphPlans:
             return {number: self._states[value.name] for number, value in found.items()}
 
     def _begun(self, value: Value) -> Buffer:
-        nbytes = value.dtype.nbytes(math.prod([it for it in value.shape if isinstance(it, int)]))  # all extents are numbers
+        nbytes = value.dtype.nbytes(math.prod([it for it in value.shape if isinstance(it, int)]))  # all are numbers
         data = np.array(value.elements, value.dtype.numpy).tobytes() or os.urandom(nbytes)
         buffer = self._device.buffer(max(16, nbytes), f"the state {value.name!r}")
         self._device.upload(buffer, 0, data)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from ..device import Buffer, BufferCache
 from ..device.sizes import size_class
 
-LARGER = 8  # another plan's buffer is reused if it is at most this many times as large as needed; more would waste memory
+LARGER = 8  # times the needed size, up to which another plan's buffer is reused; more would waste memory
 SMALL = 1 << 20  # bytes; up to this size any buffer is reused
 
 
