@@ -1,9 +1,11 @@
-"""Builds `onnxruntime_ep_wgpu._ort`, the cffi module through which Python and ONNX Runtime call each other.
+"""Builds `onnxruntime_ep_wgpu._ort`, the cffi module for calls between Python and ONNX Runtime.
 
-In: ort_abi.py (the tables), runs.c, memory.c, and runtime/runs/key.py (how many runs are known). Out: `ffibuilder` for
-setuptools' `cffi_modules`; run as a script it prints the generated C. Every callback is a C function `c_NAME` that asks the
-Python function `py_NAME` while the interpreter lives (python_call.h) and otherwise does nothing: at process exit ONNX Runtime
-still frees what it holds. Some are called by C code that does without Python what it can.
+In: ort_abi.py (the tables), runs.c, memory.c, and runtime/runs/key.py (how many runs are kept). Out: `ffibuilder` for
+setuptools' `cffi_modules`; as a script it prints the generated C.
+
+Every callback is a C function `c_NAME` that calls the Python function `py_NAME` while the interpreter is alive (python_call.h).
+Otherwise it does nothing, because at process exit ONNX Runtime still frees objects. C code that does some of the work without
+Python calls some of these functions.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ SOURCES = (
     *("memory.c", "ort_abi.py", "outcomes.h", "platform.h", "python_call.h", "queue.h", "runs.c", "tickets.h"),
     "without_python.h",
 )
-# File names are wide on Windows; only the logger takes one from us.
+# File names are wide on Windows; only the logger takes one of ours.
 TYPES = """
 #ifdef _WIN32
 typedef wchar_t ORTCHAR_T;
@@ -121,7 +123,7 @@ OrtStatus *copy_tensors(OrtDataTransferImpl *self, const OrtValue **sources, Ort
 KEY = HERE.parent / "src/onnxruntime_ep_wgpu/runtime/runs/key.py"
 MEMOS = re.findall(r"^REMEMBERED_RUNS = (\d+)$", KEY.read_text("utf-8"), re.M)[0]
 
-# What a callback that Python could not answer returns: an error of the OrtApi that its object came from.
+# The result of a callback that Python could not answer: an error of its object's OrtApi.
 UNANSWERED = """
 enum { WGPU_RUNTIME_EXCEPTION = 6 };
 static void *reserve(size_t bytes) { return platform_reserve(bytes); }
@@ -139,12 +141,13 @@ API_OF = {
 
 
 def tables() -> str:
-    """The tables that we fill, each with the OrtApi of its owner behind it: C text for cffi and the C source alike."""
+    """Returns the tables that the plugin fills, each followed by the OrtApi of its owner, as C text for cffi and for the C
+    source."""
     return "".join(f"typedef struct {{ {name} table; const OrtApi *api; }} Wgpu{name};\n" for name in ort_abi.FILLED)
 
 
 def trampolines() -> tuple[str, str, str]:
-    """(cdef of the C functions, cdef of the Python functions, C source) for all callbacks."""
+    """Returns (cdef of the C functions, cdef of the Python functions, C source) for all callbacks."""
     c_side, python_side, source = [], [], []
     for name, slot in ort_abi.callbacks():
         assert slot.parameters is not None
@@ -167,7 +170,7 @@ def trampolines() -> tuple[str, str, str]:
 
 
 def make_builder() -> cffi.FFI:
-    """The configured builder; paths are absolute because setuptools and people call this from different folders."""
+    """Returns the configured builder. Paths are absolute, because it is called from different folders."""
     builder = cffi.FFI()
     c_side, python_side, source = trampolines()
     declarations = ort_abi.declarations()

@@ -1,9 +1,10 @@
-"""Declares the extension module `onnxruntime_ep_wgpu._submit`: what is called of WebGPU libraries without Python, and what they
-call in us (cffi, one binary for Python 3.11 and later).
+"""Declares the extension module `onnxruntime_ep_wgpu._submit`: calls of WebGPU libraries without Python, and their callbacks.
+
+It is built by cffi, as one binary for Python 3.11 and later.
 
 In: tickets.c, encode.c, submit.c, rounds.c, readback.c, chain.c and copy.c; CALLBACKS. Out: `ffibuilder`, which setup.py names in
-`cffi_modules`. A callback is a C function `c_NAME` that asks the Python function `py_NAME` until that has answered
-(python_call.h). Its types are spelled without their header: handles are pointers, enumerations are int.
+`cffi_modules`. A callback is a C function `c_NAME` that calls the Python function `py_NAME` until that has answered
+(python_call.h). Its types are declared without the library's header: handles are pointers, enumerations are int.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ CALLBACKS = {
 
 
 def callbacks() -> tuple[str, str, str]:
-    """(cdef of the C functions, cdef of the Python functions, C source) for all callbacks."""
+    """Returns (cdef of the C functions, cdef of the Python functions, C source) for all callbacks."""
     c_side, python_side, source = [], [], []
     for name, first in CALLBACKS.items():
         parameters = f"{first}, void *userdata1, void *userdata2"

@@ -1,5 +1,6 @@
-/* How many errors WebGPU libraries have reported to each thread. They report one to the thread whose call they refuse, before it ends: so
- * a caller that counts before a call and after it can tell whether that was refused, whatever other threads do. Included behind platform.h.
+/* The number of errors that WebGPU libraries have reported to each thread. A library reports an error on the thread of the
+ * refused call, before the call returns. So a caller that compares the number before and after a call detects a refusal,
+ * regardless of other threads. Included after platform.h.
  */
 static PLATFORM_THREAD_LOCAL uint64_t wgpu_reported;
 PLATFORM_MAYBE_UNUSED static void wgpu_complain(void) { wgpu_reported++; }

@@ -1,9 +1,9 @@
-/* Copies memory with several threads: the memory that one copies to is new as a rule, and the system takes longer to provide it
- * than one thread to fill it. So it can be asked for before there is anything to copy: `provide_bytes` leaves all bytes as they are.
- * Compares memory in the same way.
+/* Copies memory with several threads. The destination is usually new memory, and the system takes longer to fault in its pages
+ * than one thread takes to fill them. `provide_bytes` faults them in before there is anything to copy; it does not change the
+ * bytes. Also compares memory.
  *
- * In: addresses, bytes, and at most how many threads. Nothing of Python runs meanwhile, so no interrupt leaves a thread behind
- * that still copies. Included behind platform.h.
+ * In: addresses, bytes, and the most threads. No Python code runs meanwhile, so no interrupt leaves a copying thread behind.
+ * Included after platform.h.
  */
 #include "platform.h"
 
@@ -37,7 +37,7 @@ static platform_thread_result_t PLATFORM_THREAD_CALL compare_part(void *argument
   return 0;
 }
 
-/* Whether a part differs, where `work` compares them. */
+/* Runs `work` on parts of the memory. Returns whether a part differs, if `work` compares. */
 static int in_parts(platform_thread_function_t work, uint64_t to, uint64_t from, size_t count, size_t threads) {
   CopyPart parts[MOST_COPIERS];
   platform_thread_t started[MOST_COPIERS];

@@ -1,21 +1,22 @@
-/* Device memory that ONNX Runtime allocates, fills and frees again and again, without Python.
+/* Device memory that ONNX Runtime repeatedly allocates, fills and frees, without Python.
  *
- * In: ranges that plugin/memory/pool.py lends or gives, and ONNX Runtime's calls of an allocator and of the data transfer. Out: the same
- * range again for an allocation of the same size class, bytes written to its buffer or read from it, or the Python function is called,
- * which does everything else and reports every error.
+ * In: ranges that plugin/memory/pool.py lends or gives, and ONNX Runtime's calls of an allocator and of the data transfer. Out:
+ * a range for an allocation of the same size class, bytes that are written to its buffer or read from it. Otherwise the Python
+ * function is called, which does everything else and reports every error.
  *
- * Each range is in one state, which changes in one step, under `lock`; nothing is called while that is held:
+ * Each range is in one state. It changes in one step under `lock`, and nothing is called while the lock is held:
  *
- *     PYTHONS  ONNX Runtime has it. Python fills it and frees it.
- *     USED     ONNX Runtime has it. C code may fill it, and frees it: it is FREE then.
- *     FREE     it has no owner and waits in its buffer. C code gives it out: it is USED then.
- *     GONE     it has no owner, and it comes no more: code that meets it forgets it.
+ *     PYTHONS  ONNX Runtime owns it. Python fills it and frees it.
+ *     USED     ONNX Runtime owns it. C code may fill it, and frees it, which makes it FREE.
+ *     FREE     It has no owner and waits in its buffer. C code allocates it, which makes it USED.
+ *     GONE     It has no owner and is not reused. Code that finds it drops it.
  *
- * Python lends (PYTHONS to USED), gives (PYTHONS to FREE, or to GONE), and takes back (USED to PYTHONS, FREE to GONE). So whoever calls
- * once more, as after an interrupt, and whoever comes second, finds what has been done and leaves it.
- * Invariants: a range is in the pool while it is USED or FREE, and Python keeps it for as long. One that is USED belongs to ONNX
- * Runtime, which neither frees nor moves what it copies to, so its buffer stays. The marks of a range (runs.c), which are there as
- * long as the process, change when it is written here as they do in Python: before and after.
+ * Python lends (PYTHONS to USED), gives (PYTHONS to FREE or GONE), and takes back (USED to PYTHONS, FREE to GONE). So a second
+ * call, as after an interrupt or from another thread, finds that the work is done and changes nothing.
+ *
+ * Invariants: a range is in the pool while it is USED or FREE, and Python keeps it as long. ONNX Runtime owns a USED range and
+ * neither frees nor moves it during a copy, so its buffer stays. The marks of a range (runs.c) live as long as the process. As
+ * in Python, they change before and after a write.
  */
 #include "queue.h"
 #include "without_python.h"
@@ -27,17 +28,17 @@ enum { PYTHONS = 0, USED = 1, FREE = 2, GONE = 4 };
 typedef struct {
   int64_t state;
   uint64_t start, capacity; /* of the range */
-  const void *owner;        /* the allocator that it is of */
-  int64_t size, number;     /* of the allocation that has it, or had it last; size 0 when it is GONE */
-  uint64_t *marks;          /* as runs.c has them */
-  uint64_t buffer, queue;   /* where the range lies, from its first byte on; its device's Queue */
-  int64_t copied;           /* whether Python keeps host copies of what is put there */
-  int64_t barred;           /* whether it is Python's until it is freed, and GONE then */
+  const void *owner;        /* its allocator */
+  int64_t size, number;     /* of its current or last allocation; size 0 if it is GONE */
+  uint64_t *marks;          /* see runs.c */
+  uint64_t buffer, queue;   /* the buffer, which begins with the range; the Queue of its device */
+  int64_t copied;           /* whether Python keeps host copies of its contents */
+  int64_t barred;           /* whether it must stay with Python until it is freed, and becomes GONE then */
   uint64_t filled;          /* the mark of the value when this allocation was last written here */
   int64_t last;             /* orders the ranges by when they were freed */
 } Range;
 
-/* What the whole process has. Bytes in use are those that Python has begun and what they have changed by since. */
+/* The state of the process. Bytes in use are `begun`, which Python counts, plus `changed`, which this file counts. */
 typedef struct {
   int64_t made, begun, changed, at_most; /* allocations; bytes */
   int64_t reused, uploads;               /* allocations and uploads without Python */
@@ -62,7 +63,7 @@ static Queue *queue_of(const Range *range) { return (Queue *)(uintptr_t)range->q
 
 static int is_lost(const Range *range) { return platform_read(&queue_of(range)->lost) != 0; }
 
-/* Under the lock. */
+/* Changes the state. Call under the lock. */
 static void become(Range *range, int64_t state) {
   int more = (state == FREE) - (range->state == FREE);
   if (more) {
@@ -77,15 +78,15 @@ static void become(Range *range, int64_t state) {
   range->state = state;
 }
 
-/* Under the lock: the place of a range in the pool; with NULL that of none. -1 when there is no such place. */
+/* Returns the index of a range in the pool, or of a free entry for NULL; -1 if there is none. Call under the lock. */
 static int place_of(const Range *range) {
   for (int k = 0; k < POOLED; k++)
     if (ranges.pool[k] == range) return k;
   return -1;
 }
 
-/* Under the lock: a range comes into the pool, if it may and there is a place. `ends`: how many had ended when it was found that it may
- * stay, -1 when it may not. */
+/* Adds a range to the pool if it is allowed and there is a free entry. `ends`: the value of `ranges.ends` when the range was
+ * allowed, or -1. Call under the lock. */
 static int enter(Range *range, int64_t state, int64_t ends) {
   int place = ends == ranges.ends && !range->barred ? place_of(NULL) : -1;
   if (place < 0) return 0;
@@ -97,7 +98,7 @@ static int enter(Range *range, int64_t state, int64_t ends) {
 
 /* ---- for Python */
 
-/* A range is left to C code, to fill and to free it, if it can be. Its state. */
+/* Leaves a range to C code, which fills and frees it, if possible. Returns its state. */
 static int64_t lend(Range *range, int64_t ends) {
   platform_take(&lock);
   if (range->state == PYTHONS) enter(range, USED, ends);
@@ -106,7 +107,7 @@ static int64_t lend(Range *range, int64_t ends) {
   return now;
 }
 
-/* ONNX Runtime has freed a range that was Python's: it stays in its buffer, if it can. Its state. */
+/* Keeps a range that was Python's and that ONNX Runtime has freed, if possible. Returns its state. */
 static int64_t give_free(Range *range, int64_t ends) {
   int64_t bytes = 0;
   platform_take(&lock);
@@ -120,7 +121,7 @@ static int64_t give_free(Range *range, int64_t ends) {
   return now;
 }
 
-/* A range is C code's no more, if it is in one of these states. The state that it is in then. */
+/* Takes a range from C code if it is in one of these states. Returns its state. */
 static int64_t take_back(Range *range, int64_t states) {
   platform_take(&lock);
   if (range->state & states & (USED | FREE)) {
@@ -132,15 +133,15 @@ static int64_t take_back(Range *range, int64_t states) {
   return now;
 }
 
-/* An allocator ends, or the sessions of a device: this invalidates earlier decisions about the pool. */
+/* Call this when an allocator ends, or the sessions of a device. Invalidates earlier decisions about the pool. */
 static void end_some(void) {
   platform_take(&lock);
   ranges.ends++;
   platform_give(&lock);
 }
 
-/* The start of the range that has to go for one of so many bytes more: of those that are FREE the one that was used longest ago. 0 when
- * there is room, in number and in bytes, or none of them. */
+/* Returns the start of the range that must be released before one with this capacity is added: the FREE one that was unused
+ * longest. Returns 0 if there is room, in number and in bytes, or if none is FREE. */
 static uint64_t surplus(uint64_t capacity, uint64_t most) {
   const Range *oldest = NULL;
   uint64_t held = capacity, number = 0;
@@ -157,7 +158,7 @@ static uint64_t surplus(uint64_t capacity, uint64_t most) {
   return start;
 }
 
-/* The start of a range that is FREE on a device that was lost; 0 when there is none. */
+/* Returns the start of a FREE range on a lost device; 0 if there is none. */
 static uint64_t lost_range(void) {
   uint64_t start = 0;
   platform_take(&lock);
@@ -169,7 +170,7 @@ static uint64_t lost_range(void) {
   return start;
 }
 
-/* How many ranges there are. */
+/* Returns the number of ranges. */
 static int64_t pooled(void) {
   int64_t number = 0;
   platform_take(&lock);
@@ -180,7 +181,7 @@ static int64_t pooled(void) {
 
 /* ---- the allocator */
 
-/* As device/sizes.py has it. */
+/* See device/sizes.py. */
 static uint64_t size_class(uint64_t bytes) {
   unsigned bits = 0;
   for (uint64_t most = (bytes ? bytes : 1) - 1; most; most >>= 1) bits++;
@@ -191,7 +192,8 @@ static uint64_t size_class(uint64_t bytes) {
 
 static int64_t distance(int64_t a, int64_t b) { return a < b ? b - a : a - b; }
 
-/* No span depends on which code allocates and frees, so it is C code on every thread: a range of both owners would never be free. */
+/* Threads with listeners use C code too, because no span depends on the code that allocates and frees. Otherwise a range could
+ * be owned by both and would never be free. */
 static void *alloc(OrtAllocator *self, size_t bytes) {
   uint64_t start = 0;
   if (in_use()) {
@@ -201,7 +203,7 @@ static void *alloc(OrtAllocator *self, size_t bytes) {
     for (int k = 0; k < POOLED; k++) {
       Range *it = ranges.pool[k];
       if (it == NULL || it->state != FREE || it->owner != self || it->capacity != capacity || is_lost(it)) continue;
-      /* The one that was nearest in size, probably the same tensor: runs that are alike find theirs where they were. */
+      /* The one nearest in size, probably the same tensor: similar runs find their tensors at the same addresses. */
       int64_t other = distance(it->size, (int64_t)bytes);
       if (found == NULL || other < distance(found->size, (int64_t)bytes)) found = it;
     }
@@ -221,7 +223,7 @@ static void *alloc(OrtAllocator *self, size_t bytes) {
   return (void *)(uintptr_t)start;
 }
 
-/* Under the lock: the range that begins at an address and that C code fills and frees; else NULL. */
+/* Returns the USED range that begins at an address, or NULL. Call under the lock. */
 static Range *used_at(const void *address) {
   for (int k = 0; k < POOLED; k++) {
     Range *it = ranges.pool[k];
@@ -247,8 +249,8 @@ static void free_range(OrtAllocator *self, void *address) {
 
 /* ---- the data transfer */
 
-static int64_t adapters; /* how many memories there are; 0 until that is known */
-/* Of submit.c and readback.c. */
+static int64_t adapters; /* the number of device memories; 0 until it is known */
+/* From submit.c and readback.c. */
 static int (*upload)(uint64_t queue, uint64_t buffer, uint64_t offset, const void *data, size_t bytes);
 static void *(*download)(Queue *queue, const Part *parts, size_t count);
 static int (*downloaded)(Queue *queue, void *answer, const Part *parts, size_t count);
@@ -271,7 +273,7 @@ static bool can_copy(const OrtDataTransferImpl *self, const OrtMemoryDevice *sou
   return from != OTHER && to != OTHER && (from == OURS || to == OURS);
 }
 
-/* The range that such a tensor has from its beginning on, as it is now. Whether there is one: else Python has to look. */
+/* Copies the range of a tensor that begins at `data`. Returns whether there is one; otherwise Python must look it up. */
 static int copy_of(const void *data, size_t bytes, Range *out) {
   platform_take(&lock);
   const Range *range = used_at(data);
@@ -281,7 +283,7 @@ static int copy_of(const void *data, size_t bytes, Range *out) {
   return found;
 }
 
-/* It has been filled, if it is still the same. */
+/* Marks a range as filled, unless it has another allocation now. */
 static void set_filled(const Range *same, uint64_t mark) {
   platform_take(&lock);
   Range *range = used_at((const void *)(uintptr_t)same->start);
@@ -293,7 +295,7 @@ static int on_device(const void *data) {
   return (uint64_t)(uintptr_t)data >= ranges.start && (uint64_t)(uintptr_t)data < ranges.end;
 }
 
-/* Writes a tensor of the host to one on the device. Whether it did; or whether it would, with `only_look`. */
+/* Writes a tensor of the host to one on the device. Returns whether it did, or with `only_look` whether it would. */
 static int upload_one(const OrtApi *api, const OrtValue *source, OrtValue *destination, int only_look) {
   const void *from = NULL, *to = NULL;
   size_t bytes = 0, room = 0;
@@ -302,7 +304,7 @@ static int upload_one(const OrtApi *api, const OrtValue *source, OrtValue *desti
     return 0;
   if (bytes == 0 || bytes > room || bytes % 4 || from == NULL || on_device(from)) return 0;
   Range range;
-  if (!copy_of(to, bytes, &range) || range.copied) return 0; /* its new content must reach a host copy too */
+  if (!copy_of(to, bytes, &range) || range.copied) return 0; /* a host copy needs the new content too */
   if (only_look) return 1;
   int64_t *value = (int64_t *)&range.marks[1];
   platform_add(value, 1);
@@ -314,7 +316,7 @@ static int upload_one(const OrtApi *api, const OrtValue *source, OrtValue *desti
   return done;
 }
 
-/* Reads tensors of one device. Whether it did. */
+/* Reads tensors of one device. Returns whether it did. */
 static int download_all(const OrtApi *api, const OrtValue **sources, OrtValue **destinations, size_t count) {
   Part parts[MOST_PARTS];
   Queue *queue = NULL;

@@ -1,8 +1,8 @@
 """The part of ONNX Runtime's C interface that the plugin uses, as slots: position in the table, result, name, parameters.
 
-In: nothing. Out: `declarations()`, C text that is both a cffi `cdef` and C source, and `callbacks()`, the functions
-that ONNX Runtime calls in us. Invariant: a table never moves an existing slot (ONNX Runtime only appends), so a slot
-number is right for every later version; unused slots are padding. `tests/plugin/test_abi.py` calls through them.
+In: nothing. Out: `declarations()`, C text that is both a cffi `cdef` and C source, and `callbacks()`, the functions that ONNX
+Runtime calls in the plugin. Invariant: ONNX Runtime never moves a slot of a table and only appends, so a slot number is valid for
+every later version. Unused slots are padding. `tests/plugin/test_abi.py` calls through them.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-# The tables end here: fields that a newer ONNX Runtime appended are not known to us and not asked for.
+# The tables end here. Fields that a newer ONNX Runtime appended are unknown and not used.
 API_VERSION_KNOWN = 29
-# The kernel registry and virtual hardware devices, which the plugin cannot do without, came with 1.24.
+# The plugin needs the kernel registry and virtual hardware devices, which 1.24 introduced.
 API_VERSION_NEEDED = 24
 
-# C source in front of the declarations, which no `cdef` can have. File names are wide on Windows; only the logger takes one of us.
+# C source before the declarations, which is not valid in a `cdef`. File names are wide on Windows; only the logger takes one of
+# ours.
 CHARACTERS = """
 #ifdef _WIN32
 typedef wchar_t ORTCHAR_T;
@@ -34,7 +35,7 @@ class Slot(NamedTuple):
     parameters: str | None
 
 
-# Tables that ONNX Runtime fills and we call.
+# Tables that ONNX Runtime fills and the plugin calls.
 CALLED = {
     "OrtApiBase": """
         0   const OrtApi *GetApi(uint32_t version)
@@ -162,7 +163,7 @@ CALLED = {
     """,
 }
 
-# Tables that we fill and ONNX Runtime calls; the first field of each is the version that we speak.
+# Tables that the plugin fills and ONNX Runtime calls. The first field of each is the version that the plugin implements.
 FILLED = {
     "OrtEpFactory": """
         0   uint32_t ort_version_supported
@@ -254,8 +255,8 @@ FILLED = {
     """,
 }
 
-# Functions outside a table. The first two are what ONNX Runtime finds by name; the third is registered per kernel; the last one C code
-# of ours calls, for a thread that is about to wait for a queue.
+# Functions outside a table. ONNX Runtime finds the first two by name. The third is registered per kernel. Our C code calls the
+# last one before a thread waits for a queue.
 LOOSE = """
     0   OrtStatus *CreateEpFactories(const char *name, const OrtApiBase *base, const OrtLogger *logger, OrtEpFactory **out, size_t capacity, size_t *out_count)
     1   OrtStatus *ReleaseEpFactory(OrtEpFactory *factory)
@@ -267,7 +268,7 @@ _LINE = re.compile(r"(\d+)\s+(.*?)(\w+)(?:\((.*)\))?$")
 
 
 def slots(table: str) -> list[Slot]:
-    """The slots of one table text, in order."""
+    """Returns the slots of one table text, in order."""
     found = []
     for line in table.strip().splitlines():
         match = _LINE.match(line.strip())
@@ -301,7 +302,7 @@ def _struct(name: str, table: str) -> str:
 
 
 def callbacks() -> list[tuple[str, Slot]]:
-    """Every function that ONNX Runtime calls in us: (C name, slot)."""
+    """Returns every function that ONNX Runtime calls in the plugin: (C name, slot)."""
     found = [(slot.name, slot) for slot in slots(LOOSE)]
     for name, table in FILLED.items():
         found += [(f"{name}_{slot.name}", slot) for slot in slots(table) if slot.parameters is not None]

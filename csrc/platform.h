@@ -1,4 +1,4 @@
-/* Operating-system calls of the native part, one function each: nothing else in csrc/ includes a system header.
+/* Operating-system calls of the native code, one function each. No other file in csrc/ includes a system header.
    Linux and macOS use POSIX; Windows (10 or later) uses Win32. Paths are UTF-8. */
 #ifndef ONNXRUNTIME_EP_WGPU_PLATFORM_H
 #define ONNXRUNTIME_EP_WGPU_PLATFORM_H
@@ -46,12 +46,12 @@
 #endif
 
 #ifdef _MSC_VER
-#define PLATFORM_STATIC_ASSERT static_assert /* which it knows in any C, and _Static_assert only in C11 */
+#define PLATFORM_STATIC_ASSERT static_assert /* works in any C version, unlike _Static_assert, which needs C11 */
 #else
 #define PLATFORM_STATIC_ASSERT _Static_assert
 #endif
 
-/* Text for the functions of Windows that take wide characters; 0 when it is longer than `size`, or the system takes none. */
+/* Converts text for the wide functions of Windows. Returns 0 if it is longer than `size`, or on other systems. */
 PLATFORM_MAYBE_UNUSED static int platform_wide(const char *text, wchar_t *out, int size) {
 #ifdef _WIN32
   return MultiByteToWideChar(CP_UTF8, 0, text, -1, out, size) > 0;
@@ -61,7 +61,7 @@ PLATFORM_MAYBE_UNUSED static int platform_wide(const char *text, wchar_t *out, i
 #endif
 }
 
-/* A variable of the environment, and its length; that is 0 when it is empty or not there, and `size` when it is too long. */
+/* Reads an environment variable and returns its length: 0 if it is empty or missing, `size` if it is too long. */
 PLATFORM_MAYBE_UNUSED static size_t platform_environment(const char *name, char *out, size_t size) {
 #ifdef _WIN32
   wchar_t wide[256], value[4096];
@@ -78,7 +78,7 @@ PLATFORM_MAYBE_UNUSED static size_t platform_environment(const char *name, char 
 #endif
 }
 
-/* Address space without memory behind it: reading or writing it faults. NULL when the system refuses. */
+/* Reserves address space without memory. Reading or writing it faults. Returns NULL if the system refuses. */
 PLATFORM_MAYBE_UNUSED static void *platform_reserve(size_t bytes) {
 #ifdef _WIN32
   return VirtualAlloc(NULL, bytes, MEM_RESERVE, PAGE_NOACCESS);
@@ -91,7 +91,7 @@ PLATFORM_MAYBE_UNUSED static void *platform_reserve(size_t bytes) {
 #endif
 }
 
-/* Path of the library that holds `address`; 0 when it is unknown or longer than `size`. */
+/* Finds the path of the library that contains `address`. Returns 0 if it is unknown or longer than `size`. */
 PLATFORM_MAYBE_UNUSED static int platform_library_path(const void *address, char *out, size_t size) {
 #ifdef _WIN32
   HMODULE module = NULL;
@@ -112,7 +112,7 @@ PLATFORM_MAYBE_UNUSED static int platform_library_path(const void *address, char
 #endif
 }
 
-/* Keeps the library that holds `address` loaded until the process ends, whoever unloads it. */
+/* Keeps the library that contains `address` loaded until the process ends, even if it is unloaded. */
 PLATFORM_MAYBE_UNUSED static void platform_pin_library(const void *address) {
 #ifdef _WIN32
   HMODULE module;
@@ -123,7 +123,7 @@ PLATFORM_MAYBE_UNUSED static void platform_pin_library(const void *address) {
 #endif
 }
 
-/* A function that some library of this process exports; NULL when none does. */
+/* Returns a function that a library of this process exports; NULL if there is none. */
 PLATFORM_MAYBE_UNUSED static void *platform_symbol(const char *name) {
 #ifdef _WIN32
   HMODULE modules[1024];
@@ -140,7 +140,7 @@ PLATFORM_MAYBE_UNUSED static void *platform_symbol(const char *name) {
 #endif
 }
 
-/* Loads a library whose symbols every later library may use; 0 with `problem` filled when it cannot be loaded. */
+/* Loads a library and makes its symbols available to later libraries. Returns 0 and fills `problem` if it cannot be loaded. */
 PLATFORM_MAYBE_UNUSED static int platform_load_global(const char *path, char *problem, size_t size) {
 #ifdef _WIN32
   wchar_t wide[4096];
@@ -155,7 +155,7 @@ PLATFORM_MAYBE_UNUSED static int platform_load_global(const char *path, char *pr
 #endif
 }
 
-/* Where the Python executable lies below the root of an installation or a virtual environment. */
+/* The path of the Python executable below the root of an installation or a virtual environment. */
 PLATFORM_MAYBE_UNUSED static const char *const platform_python_places[] = {
 #ifdef _WIN32
     "Scripts\\python.exe", "python.exe",
@@ -173,15 +173,15 @@ PLATFORM_MAYBE_UNUSED static int platform_file_exists(const char *path) {
 #endif
 }
 
-/* One argument as the command line of a Windows program has it, from which the program's runtime reads it again; the length, 0
-   when that is `size` or more. */
+/* Quotes an argument for the command line of a Windows program, for the program's runtime to parse. Returns the length; 0 if
+   that is `size` or more. */
 PLATFORM_MAYBE_UNUSED static size_t platform_quoted(const char *argument, char *out, size_t size) {
   const int quoted = argument[0] == 0 || strpbrk(argument, " \t") != NULL;
   size_t used = 0, slashes = 0;
   if (2 * strlen(argument) + 3 > size) return 0;
   if (quoted) out[used++] = '"';
   for (const char *at = argument; *at != 0; at++) {
-    if (*at == '"') { /* those before it count twice, and one is its own */
+    if (*at == '"') { /* the backslashes before it count twice, and it needs one */
       for (slashes++; slashes > 0; slashes--) out[used++] = '\\';
     }
     slashes = *at == '\\' ? slashes + 1 : 0;
@@ -195,16 +195,16 @@ PLATFORM_MAYBE_UNUSED static size_t platform_quoted(const char *argument, char *
   return used;
 }
 
-/* Runs a program and gives what it writes to its standard output, as a text; 0 when it cannot be run, fails, or writes `size` bytes
-   or more. `arguments` end with NULL; the first is the program, which without a separator in it is looked for in PATH. There is no
-   shell in between: arguments arrive as they are, whatever characters they have. */
+/* Runs a program and returns its standard output as text. Returns 0 if it cannot be run, fails, or writes `size` bytes or more.
+   `arguments` end with NULL. The first is the program, which is looked up in PATH if it contains no separator. No shell is
+   involved, so arguments with any characters arrive unchanged. */
 PLATFORM_MAYBE_UNUSED static int platform_output(const char *const *arguments, char *out, size_t size) {
   size_t used = 0;
 #ifdef _WIN32
   char line[16384];
   wchar_t wide[16384];
   size_t length = 0;
-  if (strchr(arguments[0], '"') != NULL) return 0; /* no file has that, and it ends the name */
+  if (strchr(arguments[0], '"') != NULL) return 0; /* no file name contains it, and it would end the name */
   for (const char *const *argument = arguments; *argument != NULL; argument++) {
     if (length > 0) line[length++] = ' ';
     size_t more = platform_quoted(*argument, line + length, sizeof line - 1 - length);
@@ -277,7 +277,7 @@ PLATFORM_MAYBE_UNUSED static void platform_lock(void) { pthread_mutex_lock(&plat
 PLATFORM_MAYBE_UNUSED static void platform_unlock(void) { pthread_mutex_unlock(&platform_mutex); }
 #endif
 
-/* Locks of which there are many. */
+/* Other locks. */
 #ifdef _WIN32
 typedef SRWLOCK platform_lock_t;
 #define PLATFORM_LOCK_INIT SRWLOCK_INIT
@@ -294,7 +294,7 @@ PLATFORM_MAYBE_UNUSED static void platform_take(platform_lock_t *lock) { pthread
 PLATFORM_MAYBE_UNUSED static void platform_give(platform_lock_t *lock) { pthread_mutex_unlock(lock); }
 #endif
 
-/* Threads that are waited for. What they run gives nothing. */
+/* Threads that are joined. Their functions return nothing. */
 #ifdef _WIN32
 typedef HANDLE platform_thread_t;
 typedef DWORD platform_thread_result_t;
@@ -322,7 +322,7 @@ PLATFORM_MAYBE_UNUSED static void platform_thread_end(platform_thread_t thread) 
 #endif
 }
 
-/* Numbers that several threads change; all threads see all changes in one order. */
+/* Atomic numbers. All threads see all changes in one order. */
 #if defined(__GNUC__)
 PLATFORM_MAYBE_UNUSED static int64_t platform_add(int64_t *number, int64_t more) {
   return __atomic_add_fetch(number, more, __ATOMIC_SEQ_CST);

@@ -1,24 +1,26 @@
-/* Calls from C into Python that no exception may leave without an answer.
+/* Calls from C into Python that always return an answer, despite exceptions.
  *
- * A signal's exception, KeyboardInterrupt, can be raised behind any instruction of Python code in the main thread: before the
- * first line of a callback, after its last, and again in the code that handles the first one. What Python returns then looks
- * like an answer. So Python returns nothing: it answers by a call to C, made by C code together with the end of the work
- * (plugin/callbacks.py), and a callback that was not answered is known to be one. It is asked again, with SIGINT's handler
- * exchanged for one that takes a note, so that nothing of ours can be interrupted any more. What was noted is raised when the
- * outermost callback of the thread has returned and Python goes on.
+ * In the main thread, the exception of a signal, KeyboardInterrupt, can be raised after any instruction of Python code. It may
+ * come before the first line of a callback, after its last, and again in the code that handles the first one. The value that
+ * Python then returns looks like an answer.
+ *
+ * Therefore Python returns nothing. It answers by a call to C, which C code makes together with the end of the work
+ * (plugin/callbacks.py). So C code detects a callback without an answer, and calls it again. During that call SIGINT has a
+ * handler that only records the signal, so our code is not interrupted. A recorded interrupt is raised when the outermost
+ * callback of the thread has returned and Python continues.
  *
  *     WgpuCall call;
  *     if (!wgpu_enter(&call)) return 0;
  *     do py_name(call.again, ...); while (wgpu_unanswered(&call));
  *     wgpu_leave(&call);
  *
- * Included into cffi modules, whose preamble includes Python.h. */
+ * Included into cffi modules, which include Python.h before. */
 #include <signal.h>
 
-/* So often is a callback asked before it is given up: Python may have no memory or stack left. */
+/* The most calls of a callback. Python may have no memory or stack left. */
 enum { WGPU_TIMES = 8 };
 
-/* One call into Python. `again`: it was asked before and did not answer; `error`: what left it then. */
+/* One call into Python. `again`: an earlier call did not answer. `error`: the exception of that call. */
 typedef struct WgpuCall {
   struct WgpuCall *outer;
   int answered, again;
@@ -38,8 +40,8 @@ static void wgpu_answer(int64_t answer) {
 
 PLATFORM_MAYBE_UNUSED static void wgpu_answer_pointer(const void *answer) { wgpu_answer((int64_t)(intptr_t)answer); }
 
-/* What cffi calls with an exception that left Python: (type, exception, traceback). An interrupt after the answer is noted;
-   any other exception after it is printed, as nothing else shows it. */
+/* cffi calls this with an exception that left Python: (type, exception, traceback). An interrupt after the answer is recorded.
+   Any other exception after it is printed, because nothing else would show it. */
 static PyObject *wgpu_left(PyObject *self, PyObject *arguments) {
   (void)self;
   PyObject *error = PyTuple_GetItem(arguments, 1);
@@ -62,7 +64,7 @@ static PyObject *wgpu_left(PyObject *self, PyObject *arguments) {
   Py_RETURN_NONE;
 }
 
-/* The exception that left Python when it was asked before. */
+/* Returns the exception of the earlier call. */
 static PyObject *wgpu_error(PyObject *self, PyObject *unused) {
   (void)self, (void)unused;
   PyObject *error = wgpu_call != NULL && wgpu_call->error != NULL ? wgpu_call->error : Py_None;
@@ -82,7 +84,7 @@ static PyMethodDef wgpu_functions[] = {
     {"note", wgpu_note, METH_VARARGS, "note(signal, frame): the handler of SIGINT while a callback is asked again."},
     {NULL, NULL, 0, NULL}};
 
-/* Puts `left` and `error` beside `ffi` and `lib` in the module of this name. */
+/* Adds `left` and `error` to the module of this name, beside `ffi` and `lib`. */
 static int wgpu_add_functions(const char *name) {
   PyGILState_STATE state = PyGILState_Ensure();
   PyObject *module = PyImport_AddModule(name); /* borrowed */
@@ -97,8 +99,8 @@ static int wgpu_add_functions(const char *name) {
   return !failed;
 }
 
-/* `_signal.name(SIGINT, handler)`, or without a handler; NULL outside of the main thread. An interrupt that waits comes first, in
-   this call: it is noted. */
+/* Calls `_signal.name(SIGINT, handler)`, or without a handler. Returns NULL outside of the main thread. A pending interrupt is
+   raised first, in this call, and recorded. */
 static PyObject *wgpu_signal(const char *name, PyObject *handler) {
   PyObject *module = PyImport_ImportModule("_signal"), *answer = NULL;
   for (int interrupted = 1; module != NULL && interrupted;) {
@@ -113,7 +115,7 @@ static PyObject *wgpu_signal(const char *name, PyObject *handler) {
   return answer;
 }
 
-/* From here on interrupts are noted, where SIGINT has a handler in Python and this thread is the one that calls it. */
+/* Records interrupts from now on, if SIGINT has a Python handler and this thread is the one that calls it. */
 static void wgpu_defer(WgpuCall *call) {
   static PyObject *note;
   if (note == NULL) note = PyCFunction_NewEx(&wgpu_functions[2], NULL, NULL);
@@ -130,7 +132,7 @@ static void wgpu_defer(WgpuCall *call) {
   Py_XDECREF(handler);
 }
 
-/* Whether Python is to be called, which it cannot when the process ends. */
+/* Begins a call. Returns 0 if Python cannot be called because the process ends. */
 static int wgpu_enter(WgpuCall *call) {
   if (!Py_IsInitialized()) return 0;
   memset(call, 0, sizeof *call);
@@ -139,7 +141,7 @@ static int wgpu_enter(WgpuCall *call) {
   return 1;
 }
 
-/* Whether Python has to be asked again; then nothing interrupts it. */
+/* Returns whether Python must be called again. In that case nothing interrupts it. */
 static int wgpu_unanswered(WgpuCall *call) {
   if (call->answered || ++call->again >= WGPU_TIMES) return 0;
   PyGILState_STATE state = PyGILState_Ensure();

@@ -1,10 +1,12 @@
-/* Waits for a staging buffer that the host maps, and copies out of it, without Python: a thread that has waited is in a hurry.
+/* Waits for a mapped staging buffer and copies from it, without Python, because the GPU may be idle until the waiting thread
+ * goes on.
  *
- * In: buffers to map, ranges of the mapped memory; or small buffers to read. Out: the status of the library's answer, bytes at other
+ * In: buffers to map, ranges of the mapped memory; or small buffers to read. Out: the status of the map, bytes at other
  * addresses.
- * Invariants: an Answer belongs to whoever asked and to the library, which calls back once or, when the device has gone, never: it
- * ends with the second one of both, so a call that comes late finds it. A staging buffer that could not be read is never used again.
- * Included behind submit.c.
+ *
+ * Invariants: the caller and the library both own an Answer. The library calls back once or, after the loss of a device, never.
+ * The second owner frees the Answer, so a late callback finds it. A staging buffer that could not be read is never reused.
+ * Included after submit.c.
  */
 #include "copy.c"
 
@@ -21,7 +23,7 @@ typedef Future (*map_async)(handle buffer, uint64_t mode, size_t offset, size_t 
 typedef const void *(*mapped_range)(handle buffer, size_t offset, size_t size);
 
 typedef struct {
-  int64_t status, owners; /* WGPUMapAsyncStatus; 0 until there is an answer */
+  int64_t status, owners; /* WGPUMapAsyncStatus; 0 until the callback */
   uint64_t ticket;        /* to wait for */
   char text[MOST_TEXT];   /* of an error */
 } Answer;
@@ -30,7 +32,7 @@ static void answer_end(Answer *answer) {
   if (platform_add(&answer->owners, -1) == 0) free(answer);
 }
 
-/* The library's call, on any thread that waits or looks. */
+/* The library's callback, on any thread that waits or polls. */
 static void answered(int status, Text message, void *userdata1, void *userdata2) {
   Answer *answer = userdata1;
   (void)userdata2;
@@ -41,7 +43,8 @@ static void answered(int status, Text message, void *userdata1, void *userdata2)
   answer_end(answer);
 }
 
-/* Asks for the first `length` bytes of a buffer, which the submission with the ticket `submitted` uses last. NULL without memory. */
+/* Requests a map of the first `length` bytes of a buffer. `submitted`: the ticket of its last submission. NULL if out of
+ * memory. */
 static Answer *map_buffer(Queue *queue, uint64_t buffer, uint64_t mode, size_t length, uint64_t submitted) {
   Answer *answer = calloc(1, sizeof *answer);
   if (answer == NULL) return NULL;
@@ -52,16 +55,16 @@ static Answer *map_buffer(Queue *queue, uint64_t buffer, uint64_t mode, size_t l
   return answer;
 }
 
-/* Returns when there is an answer; gives its status. 0 when it has not come by then, as where another thread, which waited too, is about
- * to take it: to be asked again. */
+/* Waits for the callback and returns its status. Returns 0 if it has not run by then, for example because another thread that
+ * waited too is about to run it: call again. */
 static int64_t wait_for(Queue *queue, const Answer *answer) {
   queue->tickets->wait(queue->tickets, answer->ticket);
   for (int k = 0; k < 1000 && !platform_read(&answer->status); k++) queue->tickets->look(queue->tickets);
   return platform_read(&answer->status);
 }
 
-/* Copies `count` rows (offset, address, bytes) out of the first `length` bytes of a mapped buffer, which is unmapped then. Whether it
- * was mapped. */
+/* Copies `count` rows (offset, address, bytes) from the first `length` bytes of a mapped buffer, and unmaps it. Returns whether
+ * it was mapped. */
 static int copy_out(Queue *queue, uint64_t buffer, size_t length, const uint64_t *rows, size_t count) {
   handle staging = POINTER(handle, buffer);
   uint64_t from = (uint64_t)(uintptr_t)POINTER(mapped_range, queue->functions[MAPPED_RANGE])(staging, 0, length);
@@ -72,7 +75,7 @@ static int copy_out(Queue *queue, uint64_t buffer, size_t length, const uint64_t
 
 /* ---- small reads */
 
-/* Leaves a staging buffer to `download`, if that has none as large, and no thread is using it. Whether it did. */
+/* Gives a staging buffer to `download` if its own is smaller and no thread uses that. Returns whether it did. */
 static int leave_staging(Queue *queue, uint64_t buffer, uint64_t bytes) {
   if (bytes <= queue->staging_bytes || platform_exchange(&queue->reading, 1)) return 0;
   queue->staging = buffer;
@@ -83,8 +86,8 @@ static int leave_staging(Queue *queue, uint64_t buffer, uint64_t bytes) {
 
 static size_t whole_words(uint64_t bytes) { return ((size_t)bytes + 3) & ~(size_t)3; }
 
-/* Queues copies of buffers to the staging buffer, which `downloaded` waits for. NULL when there is none as large, or another thread uses
- * it, or the library complained. */
+/* Queues copies of buffers to the staging buffer; `downloaded` waits for them. Returns NULL if the staging buffer is too small
+ * or in use, or if the library reported an error. */
 static Answer *download(Queue *queue, const Part *parts, size_t count) {
   if (platform_read(&queue->lost) || platform_exchange(&queue->reading, 1)) return NULL;
   uint64_t rows[MOST_PARTS * COPY_WORDS], place = 0, ticket, complaints = complaints_of_thread();
@@ -103,7 +106,7 @@ static Answer *download(Queue *queue, const Part *parts, size_t count) {
   return answer;
 }
 
-/* Waits for an answer, which ends, about a staging buffer that holds parts one behind another, and stores them. Whether it did. */
+/* Waits for a map, frees its Answer, and stores the parts, which are consecutive in the buffer. Returns whether it did. */
 static int store_parts(Queue *queue, uint64_t staging, Answer *answer, const Part *parts, size_t count) {
   uint64_t spans[MOST_PARTS * SPAN_WORDS], place = 0;
   for (size_t i = 0; i < count; place += whole_words(parts[i++].bytes)) {
@@ -114,14 +117,14 @@ static int store_parts(Queue *queue, uint64_t staging, Answer *answer, const Par
   while (!(status = wait_for(queue, answer)) && !platform_read(&queue->lost)) continue;
   answer_end(answer);
   if (status != SUCCESS) return 0;
-  queue_hold(queue); /* what destroys the device, and so unmaps its memory, has to take it as well */
+  queue_hold(queue); /* code that destroys the device, which unmaps its memory, takes this lock too */
   int good = usable(queue) && copy_out(queue, staging, place, spans, count);
   queue_release(queue);
   if (good) platform_add(&queue->downloads, (int64_t)count);
   return good;
 }
 
-/* Waits for what `download` has queued and stores it. Whether it did. */
+/* Waits for the copies of `download` and stores them. Returns whether it did. */
 static int downloaded(Queue *queue, Answer *answer, const Part *parts, size_t count) {
   int good = store_parts(queue, queue->staging, answer, parts, count);
   if (good) platform_write(&queue->reading, 0);

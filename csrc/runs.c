@@ -1,41 +1,42 @@
-/* Runs of a compiled node: which of its tensors lie where they did, and runs that are the same as before, without Python.
+/* Runs of a compiled node, without Python: detects which of its tensors are at the same places, and repeats equal runs.
  *
- * In: a Node, which ONNX Runtime calls as its OrtNodeComputeInfo, with what plugin/memo.py has noted about earlier runs, and tensors that
- * plugin/known.py knows. Out: the same work is submitted again, or the Python function is called, which does everything else and reports
- * every error: also of a work that has been submitted in part, for which it gets the memo in place of the node's state.
- * Invariants: a memo is used only while all that it was made of stands: the same addresses, types and shapes, and marks of the
- * memory behind them that have not changed since. `users` is raised before `live` is looked at, and Python ends a memo by clearing
- * `live` before it looks at `users`, so one of both sees the other. An error here is no error, but of work that has begun: the Python
- * function does it again.
+ * In: a Node, which ONNX Runtime calls as its OrtNodeComputeInfo, with memos of earlier runs from plugin/memo.py; and tensors
+ * from plugin/known.py. Out: the same work is submitted again, or the Python function is called, which does everything else and
+ * reports every error. If a work was submitted in part, the Python function receives the memo in place of the node's state.
+ *
+ * Invariants: a memo is used only while everything that it depends on is unchanged: addresses, types, shapes, and the marks of
+ * the memory. `users` is incremented before `live` is read, and Python ends a memo by clearing `live` before it reads `users`,
+ * so one of both sees the other. Errors here are dropped, because the Python function repeats the work and reports them; only
+ * an error of partly submitted work is kept.
  */
 #include "outcomes.h"
 #include "queue.h"
 #include "without_python.h"
 
-enum { LEFT_OUT = 0, MOST_AXES = 16 /* of a tensor that is known or in a memo; others are looked at in every run */ };
+enum { LEFT_OUT = 0, MOST_AXES = 16 /* of a tensor that is known or in a memo; tensors with more are checked in every run */ };
 
-/* One tensor as ONNX Runtime gives it. `dims` belongs to ONNX Runtime and lives as long as the value. */
+/* A tensor from ONNX Runtime. `dims` belongs to ONNX Runtime and lives as long as the value. */
 typedef struct {
   void *data;
   const int64_t *dims;
   size_t rank;
-  int type; /* ONNX element type, LEFT_OUT for an input that is not there */
+  int type; /* ONNX element type; LEFT_OUT for an omitted input */
 } Given;
 
-/* An input or output of an earlier run, and marks of its memory (plugin/memory/allocation.py): a number that changes when the range gets
- * other memory, and one that changes when its host copy does. Of a series of runs, the first one's: `more` is how much each extent grows
- * from one to the next. */
+/* An input or output of an earlier run, and the two marks of its memory (plugin/memory/allocation.py). One changes when the range
+ * gets another buffer, the other when its host copy changes. For a series of runs these are of the first one, and `more` is how
+ * much each extent grows per run. */
 typedef struct {
-  const void *data;      /* its address; NULL when it is empty or left out, and any address will do */
-  const uint64_t *marks; /* of the memory there; NULL when any will do */
-  uint64_t place, value; /* what the marks have to be */
-  int valued;            /* whether it matters what the memory holds */
+  const void *data;      /* its address; NULL if it is empty or omitted, and then any address matches */
+  const uint64_t *marks; /* of its memory; NULL if any match */
+  uint64_t place, value; /* the required marks */
+  int valued;            /* whether the contents of the memory matter */
   int type;
   size_t rank;
   int64_t dims[MOST_AXES], more[MOST_AXES];
 } Tensor;
 
-/* Whether memory that lies at an address is that of an earlier run. */
+/* Returns whether the memory at an address is that of an earlier run. */
 static int is_there(const Tensor *it, const void *data) {
   const volatile uint64_t *marks = it->marks; /* another thread may write them */
   return (it->data == NULL || data == it->data) &&
@@ -47,7 +48,7 @@ static int is_same(const Tensor *it, const Given *now) {
          (now->rank == 0 || memcmp(now->dims, it->dims, now->rank * sizeof *now->dims) == 0);
 }
 
-/* The same for a memo of `count` runs: `number` is which of them it is, or -1 before a tensor said so. */
+/* Like `is_same`, for a memo of `count` runs. `number` is the index of the run, or -1 before a tensor has determined it. */
 static int is_one_of(const Tensor *it, const Given *now, int64_t count, int64_t *number) {
   if (now->type != it->type || now->rank != it->rank || !is_there(it, now->data)) return 0;
   for (size_t k = 0; k < now->rank; k++) {
@@ -60,8 +61,8 @@ static int is_one_of(const Tensor *it, const Given *now, int64_t count, int64_t 
   return 1;
 }
 
-/* ---- for Python: one call reads all inputs of a node, one makes all outputs, so that it crosses the border a few times per run and not
- * per tensor */
+/* ---- for Python: one call reads all inputs of a node, and one makes all outputs. So the language boundary is crossed a few
+ * times per run and not per tensor. */
 
 static OrtStatus *read_tensor(const OrtApi *api, const OrtValue *value, Given *out) {
   OrtStatus *status = api->GetTensorElementTypeAndShapeDataReference(value, &out->type, &out->dims, &out->rank);
@@ -80,7 +81,7 @@ static OrtStatus *read_input(const OrtApi *api, const OrtKernelContext *context,
   return status;
 }
 
-/* Makes an output; `data` is NULL when nothing asked for it or memory ran out. */
+/* Makes an output. `data` is NULL if it is not requested or memory ran out. */
 static OrtStatus *make_output(const OrtApi *api, OrtKernelContext *context, size_t number, const int64_t *dims, size_t rank, void **data) {
   OrtValue *value = NULL;
   *data = NULL;
@@ -94,7 +95,7 @@ static OrtStatus *read_inputs(const OrtApi *api, OrtKernelContext *context, size
   return status;
 }
 
-/* Makes the outputs with these numbers; `dims` are those of all, `ranks` says how many each has. */
+/* Makes the outputs with these numbers. `dims` has the extents of all, `ranks` their numbers. */
 static OrtStatus *make_outputs(const OrtApi *api, OrtKernelContext *context, size_t count, const size_t *numbers, const int64_t *dims,
                                const size_t *ranks, void **data) {
   OrtStatus *status = NULL;
@@ -103,7 +104,7 @@ static OrtStatus *make_outputs(const OrtApi *api, OrtKernelContext *context, siz
   return status;
 }
 
-/* The inputs that are not those known (`data` NULL: nothing is known), by number; how many. */
+/* Finds the inputs that differ from the known ones (`data` NULL: unknown), by number. Returns how many. */
 static size_t other_inputs(const Given *now, const Tensor *known, size_t count, size_t *others) {
   size_t found = 0;
   for (size_t i = 0; i < count; i++)
@@ -111,7 +112,7 @@ static size_t other_inputs(const Given *now, const Tensor *known, size_t count, 
   return found;
 }
 
-/* The same for outputs, whose types and shapes are the same. */
+/* The same for outputs with equal types and shapes. */
 static size_t other_outputs(void *const *now, const Tensor *known, size_t count, size_t *others) {
   size_t found = 0;
   for (size_t i = 0; i < count; i++)
@@ -121,11 +122,11 @@ static size_t other_outputs(void *const *now, const Tensor *known, size_t count,
 
 /* ---- memos */
 
-/* One run, or a series of `count` with sizes that grow (program/series.py), which are counted in `run`. */
+/* One run, or a series of `count` runs with growing sizes (program/series.py). `number` of `run` is the index in the series. */
 typedef struct {
   int64_t live, users, hits, last;
-  int64_t begun;         /* how often this place has been made another memo */
-  int64_t graph;         /* what a run has to have been begun as, where the session captures */
+  int64_t begun;         /* how many memos this entry has held */
+  int64_t graph;         /* the required value of `begun`, if the session captures */
   int64_t count;
   const Tensor *tensors; /* inputs of the node, then outputs */
   int (*run)(void *work, size_t number);
@@ -137,13 +138,13 @@ typedef struct {
   const OrtApi *api;
   size_t inputs, outputs;
   int captured; /* whether the session captures its runs */
-  int64_t every, runs; /* of so many runs Python does one, where interrupts are handled; 0: none */
+  int64_t every, runs; /* Python does one of this many runs, so that interrupts are handled; 0: none */
   int64_t hits; /* of all memos; orders them by their last use */
-  Memo memos[MEMOS]; /* of the last runs; build_ort.py says how many, at most 32 */
+  Memo memos[MEMOS]; /* of the last runs; build_ort.py defines the number, at most 32 */
 } Node;
 API_BEHIND_TABLE(Node);
 
-/* What the run of this thread has been begun as, in a session that captures: the number of a captured graph; 0 for a new one. */
+/* For the run of this thread in a session that captures: the number of a captured graph; 0 for a new one. */
 static PLATFORM_THREAD_LOCAL int64_t begun;
 static void begin_run(int64_t graph) { begun = graph; }
 
@@ -152,7 +153,7 @@ static void memo_begin(Memo *memo) {
   platform_write(&memo->live, 1);
 }
 
-/* Ends a memo; whether no thread is using it, so that what it points to may go. To be asked again otherwise. */
+/* Ends a memo. Returns whether no thread uses it, so that its work may be released; otherwise call again. */
 static int memo_end(Memo *memo) {
   platform_write(&memo->live, 0);
   return platform_read(&memo->users) == 0;
@@ -168,7 +169,7 @@ static void note_hit(Node *node, Memo *memo) {
   platform_write(&memo->last, platform_add(&node->hits, 1));
 }
 
-/* A run that C code has done, by its memo, which was `begun` so often; `node` is NULL for one that Python has done. */
+/* A run that C code has done: its memo, and the memo's `begun` then. `node` is NULL for a run that Python has done. */
 typedef struct {
   Node *node;
   Memo *memo;
@@ -190,7 +191,8 @@ static int run_again(const Memo *memo, int64_t number) {
   return outcome;
 }
 
-/* What came of a run that a memo has; REFUSED when none has it. With BEGUN `half` becomes the memo, which is left in use. */
+/* Repeats the run of a memo and returns the outcome; REFUSED if no memo matches. With BEGUN, `half` is the memo, which stays in
+ * use. */
 static int same_run(Node *node, OrtKernelContext *context, Memo **half) {
   const OrtApi *api = node->api;
   unsigned candidates = 0;
@@ -217,7 +219,7 @@ static int same_run(Node *node, OrtKernelContext *context, Memo **half) {
       if (node->memos[k].count == 1) numbers[k] = 0;
       else leave(node, &candidates, k); /* no input grows */
     }
-  /* The memos that are left have the same input shapes and values, and so the same output shapes. */
+  /* The remaining memos have the same input shapes and values, and so the same output shapes. */
   for (size_t i = node->inputs; candidates && i < node->inputs + node->outputs; i++) {
     int first = 0;
     while (!(candidates >> first & 1)) first++;
@@ -251,7 +253,7 @@ static int same_run(Node *node, OrtKernelContext *context, Memo **half) {
 static OrtStatus *compute(OrtNodeComputeInfo *this, void *state, OrtKernelContext *context) {
   Node *node = (Node *)this;
   Memo *half = NULL;
-  /* A Loop without an end runs its body here for as long as no call reaches Python. */
+  /* An endless Loop runs its body here, and could not be interrupted if no call reached Python. */
   int python = node->every && platform_add(&node->runs, 1) % node->every == 0;
   int outcome = !python && without_python() ? same_run(node, context, &half) : REFUSED;
   if (outcome == DONE) return NULL;
@@ -262,9 +264,9 @@ static OrtStatus *compute(OrtNodeComputeInfo *this, void *state, OrtKernelContex
   return status;
 }
 
-/* ---- runs in a chain: what a thread has done last, again and in one submission (chain.c) */
+/* ---- chained runs: the last runs of a thread, again and in one submission (chain.c) */
 
-/* How many runs this thread has done; `out` gets the last `count` of them. */
+/* Returns how many runs this thread has done. `out` receives the last `count` of them. */
 static uint64_t past_runs(PastRun *out, size_t count) {
   for (size_t k = 0; k < count; k++) out[k] = past[(past_count - count + k) % MOST_CHAINED];
   return past_count;
@@ -272,7 +274,8 @@ static uint64_t past_runs(PastRun *out, size_t count) {
 
 static void leave_run(const PastRun *it) { platform_add(&it->memo->users, -1); }
 
-/* Whether a run can be done again where its tensors are: all that its memo was made of stands, which is in use then. */
+/* Checks that a run can be repeated with its tensors in place: everything that its memo depends on is unchanged. Puts it in use
+ * then. */
 static int enter_run(const PastRun *it) {
   Memo *memo = it->memo;
   platform_add(&memo->users, 1);
@@ -289,8 +292,8 @@ static int is_among(const void *address, void *const *addresses, size_t count) {
   return 0;
 }
 
-/* Whether runs read and write nothing but tensors at these addresses, and write all `results`, which are the first of them. So what else
- * a session has done meanwhile matters to none of these. */
+/* Returns whether runs read and write only tensors at these addresses, and write all `results`, which are the first of them.
+ * Then other work of the session does not affect them. */
 static int are_all(const PastRun *runs, size_t count, void *const *addresses, size_t of_them, size_t results) {
   int good = 1;
   size_t written = 0;
@@ -306,7 +309,7 @@ static int are_all(const PastRun *runs, size_t count, void *const *addresses, si
   return good && written == results;
 }
 
-/* What is done again. */
+/* The runs to repeat, and how. */
 typedef struct {
   const PastRun *runs;
   size_t count;
@@ -314,7 +317,7 @@ typedef struct {
   void *chain;
 } ChainedRuns;
 
-/* Does all of it or nothing. Whether it did. */
+/* Repeats all runs or none. Returns whether it did. */
 static int run_chained(const ChainedRuns *it) {
   void *works[MOST_CHAINED] = {NULL};
   size_t numbers[MOST_CHAINED] = {0}, entered = 0;

@@ -1,9 +1,9 @@
-/* The library that ONNX Runtime loads. It holds no logic: it finds a Python interpreter, imports the provider once and
-   passes the two entry points on. No Python header is needed and no libpython is linked.
+/* The library that ONNX Runtime loads. It has no logic: it finds a Python interpreter, imports the provider once and forwards
+   the two entry points. It needs no Python header and links no libpython.
 
-   Inside Python the running interpreter is used. In any other program (C, C++, C#...) libpython is started first, with the
-   executable of the environment that this file is installed in; ONNXRUNTIME_EP_WGPU_PYTHON names another one.
-   Invariant: a failure becomes an OrtStatus that says what was tried; nothing is printed and nothing aborts. */
+   Inside Python it uses the running interpreter. In any other program (C, C++, C#...) it first starts libpython, with the
+   executable of the environment that contains this file, or the one in ONNXRUNTIME_EP_WGPU_PYTHON. Invariant: a failure becomes
+   an OrtStatus that describes what was tried. Nothing is printed and nothing aborts. */
 #include "platform.h"
 
 typedef void *(*CreateFactories)(const char *, const void *, const void *, void **, size_t, size_t *);
@@ -15,7 +15,7 @@ static const char anchor;
 
 #define MODULE "onnxruntime_ep_wgpu.plugin.entry"
 #define PATH_BYTES 4096
-/* CreateStatus is the first entry of ONNX Runtime's table since its first version, which every later one still gives. */
+/* CreateStatus has always been the first entry of ONNX Runtime's table, and every later version still provides version 1. */
 #define API_VERSION 1
 #define CREATE_STATUS 0
 #define RUNTIME_EXCEPTION 6
@@ -23,7 +23,7 @@ static const char anchor;
 #define FIND(result, name, ...) \
   result (*name)(__VA_ARGS__) = (result (*)(__VA_ARGS__))(uintptr_t)platform_symbol(#name)
 
-/* Takes the pending Python exception and writes it as "Type: text". */
+/* Takes the pending Python exception and formats it as "Type: text". */
 static void describe_exception(char *problem, size_t size) {
   FIND(void, PyErr_Fetch, void **, void **, void **);
   FIND(void, PyErr_NormalizeException, void **, void **, void **);
@@ -40,7 +40,7 @@ static void describe_exception(char *problem, size_t size) {
   PyErr_Clear();
 }
 
-/* Runs `executable` once to learn which libpython it belongs to; 0 when it cannot be run or has none. */
+/* Runs `executable` once to find its libpython. Returns 0 if it cannot be run or has none. */
 static int ask_for_libpython(const char *executable, char *library, size_t size) {
   const char *script =
       "import os, sys, sysconfig as s; v = s.get_config_var; n = [v('INSTSONAME'), v('LDLIBRARY')]; "
@@ -54,7 +54,7 @@ static int ask_for_libpython(const char *executable, char *library, size_t size)
   return platform_output(arguments, library, size);
 }
 
-/* The Python executable of the environment that holds this library: the nearest one in a folder above it. */
+/* Finds the Python executable of the environment that contains this library: the nearest one in a parent folder. */
 static int find_executable(char *executable, size_t size) {
   size_t length = platform_environment("ONNXRUNTIME_EP_WGPU_PYTHON", executable, size);
   if (length > 0) return length < size;
@@ -70,7 +70,7 @@ static int find_executable(char *executable, size_t size) {
   return 0;
 }
 
-/* Starts an interpreter in a program that has none, leaves its lock released. */
+/* Starts an interpreter in a program without one, and releases its lock. */
 static int start_python(char *problem, size_t size) {
   char executable[PATH_BYTES], library[PATH_BYTES];
   if (!find_executable(executable, sizeof executable)) {
@@ -112,11 +112,11 @@ static int start_python(char *problem, size_t size) {
   return 1;
 }
 
-/* So often is the import begun again that Ctrl-C ended. */
+/* The most attempts to import after Ctrl-C interrupted the import. */
 enum { IMPORTS = 8 };
 
-/* The module of the provider; NULL with `problem` filled when the import fails. A KeyboardInterrupt is counted: it must not end
-   as ONNX Runtime's text. */
+/* Returns the provider's module; NULL with `problem` filled if the import fails. A KeyboardInterrupt is counted, because it
+   must not become the text of an OrtStatus. */
 static void *import_module(int *interrupts, char *problem, size_t size) {
   FIND(void *, PyImport_ImportModule, const char *);
   FIND(int, PyErr_ExceptionMatches, void *);
@@ -136,7 +136,7 @@ static void *import_module(int *interrupts, char *problem, size_t size) {
   return NULL;
 }
 
-/* Imports the provider and keeps its two entry points; 0 with `problem` filled when that fails. */
+/* Imports the provider and keeps its two entry points. Returns 0 and fills `problem` if that fails. */
 static int import_provider(int *interrupts, char *problem, size_t size) {
   FIND(void *, PyObject_GetAttrString, void *, const char *);
   FIND(void *, PyLong_AsVoidPtr, void *);
@@ -153,7 +153,8 @@ static int import_provider(int *interrupts, char *problem, size_t size) {
   return 1;
 }
 
-/* Takes the interpreter's lock before ours: a thread that waits for our lock never holds the interpreter's. */
+/* Starts Python if needed and imports the provider. Takes the interpreter's lock before ours, so that a thread that waits for
+   our lock never holds the interpreter's. */
 static int boot(char *problem, size_t size) {
   platform_lock();
   FIND(int, Py_IsInitialized, void);
@@ -168,7 +169,7 @@ static int boot(char *problem, size_t size) {
   FIND(void, PyErr_SetInterrupt, void);
   int interrupts = 0;
   int imported = import_provider(&interrupts, problem, size);
-  if (interrupts > 0) PyErr_SetInterrupt(); /* raised when Python goes on */
+  if (interrupts > 0) PyErr_SetInterrupt(); /* raised when Python continues */
   PyGILState_Release(state);
   return imported;
 }

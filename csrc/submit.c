@@ -1,40 +1,46 @@
-/* Submits command buffers, and encodes and submits work that is known beforehand, without Python.
+/* Submits command buffers, and encodes and submits prepared work, without Python.
  *
- * In: a Queue, filled by device/queue.py, and a Work, filled by device/work.py, which keep alive what they point to. Out: work
- * that is submitted, or that it was not, because the library complained: Python then finds out why, and raises.
- * Invariants: between what one call submits comes nothing that uses the same buffers (Turn); nothing runs twice; nothing is submitted
- * to a device that is known to be lost, which would end the process; no lock is held while Python runs, except by callbacks of
- * the library. Included behind encode.c.
+ * In: a Queue, filled by device/queue.py, and a Work, filled by device/work.py. Both Python objects keep alive what they point
+ * to. Out: submitted work, or a refusal because the library reported an error. Python then finds the reason and raises.
+ *
+ * Invariants:
+ *
+ * - Work that uses the same buffers does not come between the submissions of one call (Turn).
+ * - Nothing runs twice.
+ * - Nothing is submitted to a device that is known to be lost, which would abort the process.
+ * - No lock is held while Python runs, except by callbacks of the library.
+ *
+ * Included after encode.c.
  */
 #include "complaints.h"
 #include "outcomes.h"
 #include "queue.h"
 
-/* A run is submitted in parts, each longer than all before it together: the GPU begins with the first dispatches while the library
- * finishes the others, for which it needs about as long as a GPU for small kernels. */
+/* A run is submitted in parts. Each is longer than all before it together. So the GPU starts with the first dispatches while
+ * the library finishes the others, which takes about as long as small kernels run on a GPU. */
 enum { FIRST_PART = 8, TIMES = 3, MOST_AHEAD = 8 };
 
-/* A thread that submits work of one graph has its turn until all of that is submitted: its plans keep intermediate values in the same buffers,
- * and copies of tensors. Nothing else writes to them, and tensors of a run are its caller's meanwhile. So other threads may submit other
- * work between the parts of a run: they wait for the queue as long as one submit takes, and not until all parts are finished. A turn is
- * taken before the queue, and no thread has two. */
+/* The lock of a graph, which a thread holds until all work of its call is submitted. The plans of a graph keep intermediate
+ * values and copies of tensors in the same buffers, which no other work writes. A run's tensors belong to its caller meanwhile.
+ * So other threads may submit other work between the parts of a run. They wait for the queue only during one submit. A turn is
+ * taken before the queue, and no thread holds two. */
 typedef struct {
   platform_lock_t lock;
 } Turn;
 
-/* The numbers that dispatches read in a buffer, from its beginning on: a row of `bytes` for each run of a series. */
+/* The numbers that dispatches read from the beginning of a buffer: a row of `bytes` for each run of a series. */
 typedef struct {
   uint64_t buffer;
   const char *rows;
   size_t bytes;
 } Numbers;
 
-/* The same dispatches in every run, and the same copies: `before` rows for those in front of them, then `after` rows. In a series of runs
- * whose sizes grow, dispatches read other `numbers` in each, which are written before.
+/* Dispatches and copies that are the same in every run: `before` rows of copies before the dispatches, then `after` rows. In a
+ * series of runs with growing sizes, dispatches read different `numbers` in each, which are written first.
  *
- * `ahead` says how many parts of the next run have been recorded by a thread that had to wait, in as many `encoders`. They are not
- * finished: wgpu-native keeps what a command buffer has that is never submitted, buffers too. Python owns them (device/work.py) and
- * releases them only when `ahead` is 0 and then `users` is 0: no thread uses them any more. */
+ * `ahead` is how many parts of the next run are recorded in `encoders`, by a thread that was about to wait. They are not
+ * finished, because wgpu-native keeps the memory of a command buffer that is never submitted, including its buffers. Python
+ * owns the encoders (device/work.py). It releases them only after `ahead` and then `users` were 0, when no thread uses them. */
 typedef struct {
   Queue *queue;
   Turn *turn;
@@ -53,7 +59,7 @@ typedef void (*write_buffer)(handle queue, handle buffer, uint64_t offset, const
 static void queue_begin(Queue *queue) { platform_lock_begin(&queue->lock); }
 static void queue_end(Queue *queue) { platform_lock_end(&queue->lock); }
 
-/* Between these nothing is submitted. */
+/* Nothing is submitted between these two. */
 static void queue_hold(Queue *queue) { platform_take(&queue->lock); }
 static void queue_release(Queue *queue) { platform_give(&queue->lock); }
 
@@ -66,7 +72,7 @@ static void turn_give(Turn *turn) {
   if (turn != NULL) platform_give(&turn->lock);
 }
 
-/* Whether the device can be used, also before a loss is known: writing nothing only complains. */
+/* Returns whether the device can be used. Detects a loss before its report, because writing zero bytes only reports an error. */
 static int usable(Queue *queue) {
   if (platform_read(&queue->lost)) return 0;
   uint64_t before = complaints_of_thread();
@@ -76,15 +82,15 @@ static int usable(Queue *queue) {
   return complaints_of_thread() == before && !platform_read(&queue->lost);
 }
 
-/* Submits a command buffer, or with 0 the uploads so far, while nothing else does, to a device that can be used. Its ticket. */
+/* Submits a command buffer, or the uploads so far for 0. Returns the ticket. Call it under the lock, with a usable device. */
 static uint64_t submit_one(Queue *queue, uint64_t commands) {
   handle one = POINTER(handle, commands);
   platform_write(&queue->unflushed, 0);
   return queue->tickets->submit(queue->tickets, one != NULL, one != NULL ? &one : NULL);
 }
 
-/* Submits command buffers one after the other, or with none of them the uploads so far; `ticket` becomes the last one's. `turn`: of the
- * graph whose work it is, NULL for what shares no buffers. Whether it did. */
+/* Submits command buffers in order, or the uploads so far if there are none. `ticket` receives the last ticket. `turn`: that of
+ * the graph, or NULL for work that shares no buffers. Returns whether it did. */
 static int submit(Queue *queue, Turn *turn, const uint64_t *commands, size_t count, uint64_t *ticket) {
   turn_take(turn);
   queue_hold(queue);
@@ -96,10 +102,10 @@ static int submit(Queue *queue, Turn *turn, const uint64_t *commands, size_t cou
   return good;
 }
 
-/* So many bytes more have been written. They wait in the library's own memory until the next submit: how many do. */
+/* Counts written bytes, which wait in the library's own memory until the next submit. Returns how many wait. */
 static int64_t wrote(Queue *queue, int64_t bytes) { return platform_add(&queue->unflushed, bytes); }
 
-/* Writes words to a buffer, behind all that was submitted; they are copied before this returns. Whether it did. */
+/* Writes words to a buffer, after everything submitted before. They are copied before this returns. Returns whether it did. */
 static int upload(uint64_t to, uint64_t buffer, uint64_t offset, const void *data, size_t bytes) {
   Queue *queue = POINTER(Queue *, to);
   if (platform_read(&queue->lost)) return 0;
@@ -110,35 +116,35 @@ static int upload(uint64_t to, uint64_t buffer, uint64_t offset, const void *dat
   return wrote(queue, (int64_t)bytes) < queue->most_unflushed || submit(queue, NULL, NULL, 0, &ticket);
 }
 
-/* What was made, or 0 when the library has complained since there were so many `complaints`: then it is released. */
+/* Returns a new object. If the library has reported an error since `complaints`, releases the object and returns 0. */
 static uint64_t unless_refused(const Queue *queue, uint64_t complaints, uint64_t made, int release) {
   if (complaints_of_thread() == complaints) return made;
   POINTER(use, queue->functions[release])(POINTER(handle, made));
   return 0;
 }
 
-/* Where the part that begins at a dispatch ends. */
+/* Returns the end of the part that begins at a dispatch. */
 static size_t part_end(const Work *work, size_t first) {
   size_t rest = work->count - first, size = first ? TIMES * first : FIRST_PART;
   if (rest < 2 * size) size = rest;
   return first + (work->per_submission && work->per_submission < size ? work->per_submission : size);
 }
 
-/* What `record` is to be given for a part. */
+/* The arguments of `record` for a part. */
 #define PART(work, first, end) \
   (work)->queue->functions, (work)->queue->device, (work)->copies + ((first) ? (work)->before * COPY_WORDS : 0), \
       (first) ? 0 : (work)->before, (end) < (work)->count ? 0 : (work)->after, (work)->dispatches + (first) * DISPATCH_WORDS, \
       (end) - (first)
 
-/* How many parts a work has. */
+/* Returns the number of parts of a work. */
 static size_t parts(const Work *work) {
   size_t found = 1;
   for (size_t end = part_end(work, 0); end < work->count; end = part_end(work, end)) found++;
   return found;
 }
 
-/* Records the part that begins at dispatch `first`, which becomes where the next one begins. The encoder, or 0 when the library
- * complained. */
+/* Records the part that begins at the dispatch `first`, and sets `first` to the beginning of the next one. Returns the encoder;
+ * 0 if the library reported an error. */
 static uint64_t record_ahead(const Work *work, size_t *first) {
   const Queue *queue = work->queue;
   if (platform_read(&queue->lost)) return 0;
@@ -149,17 +155,17 @@ static uint64_t record_ahead(const Work *work, size_t *first) {
   return unless_refused(queue, complaints, encoder, RELEASE_ENCODER);
 }
 
-/* The next run of `work` is what these encoders have. */
+/* Sets the encoders with the next run of `work`. */
 static void set_ahead(Work *work, const uint64_t *encoders, size_t count) {
   memcpy(work->encoders, encoders, count * sizeof *encoders);
   platform_write(&work->ahead, (int64_t)count);
 }
 
-/* Whether the encoders that `set_ahead` was given have been finished, or never were any. */
+/* Returns whether the encoders of `set_ahead` are finished, or there were none. */
 static int is_behind(const Work *work) { return platform_read(&work->ahead) == 0 && platform_read(&work->users) == 0; }
 
-/* The command buffer of a part: finished, where it has been recorded in an encoder, or encoded now. 0 when the library complained:
- * submitting an invalid one may end the process. */
+/* Returns the command buffer of a part: finishes its encoder if it was recorded, otherwise encodes it. Returns 0 if the library
+ * reported an error, because submitting an invalid command buffer may abort the process. */
 static uint64_t commands_of(const Work *work, size_t first, size_t end, uint64_t encoder) {
   const Queue *queue = work->queue;
   uint64_t complaints = complaints_of_thread();
@@ -167,7 +173,7 @@ static uint64_t commands_of(const Work *work, size_t first, size_t end, uint64_t
   return unless_refused(queue, complaints, made, RELEASE_COMMANDS);
 }
 
-/* Submits a part, recorded in `encoder` or encoded now. Whether it did. */
+/* Submits a part, recorded in `encoder` or encoded now. Returns whether it did. */
 static int run_part(Work *work, size_t first, size_t end, uint64_t encoder) {
   Queue *queue = work->queue;
   uint64_t commands = platform_read(&queue->lost) ? 0 : commands_of(work, first, end, encoder);
@@ -180,7 +186,7 @@ static int run_part(Work *work, size_t first, size_t end, uint64_t encoder) {
   return good;
 }
 
-/* Writes what the dispatches read in the run with this number of a series. Whether it did. */
+/* Writes the numbers that dispatches read in this run of a series. Returns whether it did. */
 static int write_numbers(const Work *work, size_t number) {
   Queue *queue = work->queue;
   if (platform_read(&queue->lost)) return 0;
@@ -193,7 +199,7 @@ static int write_numbers(const Work *work, size_t number) {
   return complaints_of_thread() == complaints;
 }
 
-/* Submits what was recorded ahead, else what is recorded now. `number`: of the run, in a series. What came of it. */
+/* Submits the recorded parts, and encodes and submits the others. `number`: that of the run in a series. Returns the outcome. */
 static int run(Work *work, size_t number) {
   Queue *queue = work->queue;
   platform_add(&work->users, 1);

@@ -1,7 +1,7 @@
 /* The two ways in which libraries submit and wait (tickets.h).
  *
- * In: addresses of a library's functions (device/webgpu/). Invariant: no Python here, so the interpreter's lock is given up for each
- * call; a callback of a library that needs Python takes it itself.
+ * In: addresses of a library's functions (device/webgpu/). Invariant: there is no Python code here, so each call runs without the
+ * interpreter's lock. A callback of a library that needs Python takes the lock itself.
  */
 #include "platform.h"
 #include "tickets.h"
@@ -12,7 +12,7 @@ typedef void *handle;
 typedef struct { uint64_t id; } Future;
 typedef struct { const char *data; size_t length; } Text;
 
-/* Submissions with an index: { submit_for_index, poll }. A ticket is the index of a submission. */
+/* Submission indices: { submit_for_index, poll }. A ticket is the index of a submission. */
 enum { SUBMIT_FOR_INDEX, POLL };
 typedef uint64_t (*submit_for_index)(void *queue, size_t count, void *const *commands);
 typedef uint32_t (*poll_device)(void *device, uint32_t wait, const uint64_t *index);
@@ -27,11 +27,11 @@ static void indexed_wait(Tickets *its, uint64_t ticket) {
 
 static void indexed_look(Tickets *its) { POINTER(poll_device, its->functions[POLL])(POINTER(handle, its->device), 0, NULL); }
 
-/* Futures: { submit, on_done, wait_any, process }. A ticket is the id of a future; 0 is all that has been submitted, for which there is
- * none until it is waited for: a future that is not waited for is never released. */
+/* Futures: { submit, on_done, wait_any, process }. A ticket is the id of a future, or 0 for everything submitted so far. The
+ * future for 0 is made when it is waited for, because a future without a wait is never released. */
 enum { SUBMIT, ON_DONE, WAIT_FOR_ANY, PROCESS };
 enum { WAIT_ANY_ONLY = 1 };     /* WGPUCallbackMode */
-enum { SUBMITS_PER_LOOK = 64 }; /* memory of work that has run is given back by a look */
+enum { SUBMITS_PER_LOOK = 64 }; /* processing events frees the memory of completed work */
 typedef struct { Future future; uint32_t completed; } FutureWait;
 typedef struct {
   const void *next;
