@@ -1,15 +1,15 @@
-// How long runs take, as a page sees it. Python has the same function.
+// Measures the time of runs, as a page experiences it. Python has the same function.
 
 import type { InferenceSession } from 'onnxruntime-common';
 
-/** Milliseconds. */
+/** In milliseconds. */
 export interface Times {
   readonly avg: number;
   readonly min: number;
   readonly max: number;
 }
 
-/** Milliseconds per run with results in memory, after one run that is not counted. */
+/** Returns milliseconds per run with results in memory, after one run that is not counted. */
 export async function timed(session: InferenceSession, feeds: InferenceSession.FeedsType, iterations: number): Promise<Times> {
   if (!(Number.isInteger(iterations) && iterations > 0)) throw new RangeError(`iterations is ${iterations}, it takes a whole number from 1 on`);
   const times: number[] = [];

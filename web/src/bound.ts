@@ -1,12 +1,13 @@
-// Certain sizes with certain buffers of callers: what a run binds, copies and reads with them, found once, so that the next run with
-// the same ones only encodes. In: tensors in memory or in buffers. Out: the same. Invariant: a buffer is checked before it is bound.
+// Certain sizes with certain buffers of callers. What a run binds, copies and reads is determined once, so the next run with
+// the same buffers only encodes. In: tensors in memory or in buffers. Out: the same. Invariant: a buffer is checked before it
+// is bound.
 
 import { InputError } from './errors.js';
 import type { Layout } from './layout.js';
 import { type Groups, type Plan, bindingBytes } from './plan.js';
 import type { Profiled } from './profile.js';
 
-const MAX_BOUND = 8; // sets of callers' buffers that are kept of certain sizes
+const MAX_BOUND = 8; // kept sets of callers' buffers per set of sizes
 
 /** An input: `bytes` in memory, or a `buffer`. */
 export interface Feed {
@@ -21,12 +22,12 @@ export interface Given {
   readonly dims: readonly number[];
 }
 
-/** Where a run puts an output: in memory, in the session's buffer for it, in one that is given, nowhere. */
+/** Where a run stores an output: in memory, in the session's buffer for it, in a given buffer, or nowhere. */
 export type Place = 'cpu' | 'kept' | Given | undefined;
 
 export interface Result {
   readonly dims: readonly number[];
-  /** In memory, when it was wanted there. */
+  /** In memory, if it was wanted there. */
   readonly bytes?: ArrayBuffer;
   readonly buffer?: GPUBuffer;
 }
@@ -37,17 +38,17 @@ interface Copy {
   readonly bytes: number;
 }
 
-/** Bytes that are copied of a tensor; WebGPU copies whole words. */
+/** The number of bytes to copy for a tensor. WebGPU copies whole words. */
 const copied = (nbytes: number): number => Math.ceil(nbytes / 4) * 4;
 
 export class Bound {
-  /** Results, but for the bytes of those in memory. */
+  /** The results, without the bytes of those in memory. */
   readonly results: readonly Result[];
-  /** Bytes of a buffer that results in memory are read from. */
+  /** The size of the buffer from which results in memory are read. */
   bytes = 0;
-  /** Some of the buffers are callers', and may be destroyed before the next run. */
+  /** Whether some of the buffers are callers', which may be destroyed before the next run. */
   readonly foreign: boolean;
-  /** It ran like this, or binds what another run was right with. */
+  /** Whether a run with it was accepted, or one with the same bind groups and no copies. */
   sure: boolean;
   readonly layout: Layout;
   readonly #plan: Plan;
@@ -57,7 +58,7 @@ export class Bound {
   readonly #written: readonly (GPUBuffer | undefined)[];
   readonly #before: Copy[] = [];
   readonly #after: Copy[] = [];
-  /** What is read: from where, into which part of the buffer that is read. */
+  /** Copies to the staging buffer: source, and place in the staging buffer. */
   readonly #reads: { readonly result: number; readonly from: GPUBuffer; readonly at: number; readonly size: number }[] = [];
   #groups: Groups | undefined;
 
@@ -91,8 +92,8 @@ export class Bound {
     if (made.length > new Set(made).size) {
       throw new InputError('two outputs are to go into one buffer: give each a buffer of its own');
     }
-    const bound = new Set(callers.values()); // those of outputs, wanted or not
-    // An input that lies where its output begins as it is not read by any dispatch.
+    const bound = new Set(callers.values()); // the buffers of outputs, wanted or not
+    // No dispatch reads an input that is in the buffer of the output which begins as it.
     const updated = new Map(layout.aliases.map(([output, input]) => [input, callers.get(output)]));
     this.#written = program.inputs.map((value, k) => {
       const { buffer } = feeds[k]!;
@@ -105,7 +106,7 @@ export class Bound {
       if (from !== to) this.#before.push({ from, to, bytes: copied(layout.nbytes[output]!) });
     }
     this.#groups = plan.bound([...callers.values()]);
-    // Copies may be from and to buffers that it does not bind.
+    // Copies may use buffers that no bind group has.
     this.sure = !!this.#groups && !this.#before.length && !this.#after.length;
   }
 
@@ -117,7 +118,7 @@ export class Bound {
     );
   }
 
-  /** Puts a caller's buffer in its place, or a copy where it cannot be bound there. */
+  /** Binds a caller's buffer, or a copy if the buffer cannot be bound. */
   #fit(value: number, buffer: GPUBuffer, copies: Copy[], output: boolean, shared = false): void {
     const bytes = this.layout.nbytes[value]!;
     if (!(buffer.size >= copied(bytes))) {
@@ -125,7 +126,7 @@ export class Bound {
         `the tensor '${this.#plan.program.values[value]!.name}' takes ${bytes} bytes, its buffer has ${buffer.size}: pass one of at least ${copied(bytes)} bytes`,
       );
     }
-    // WebGPU lets no dispatch read and write one buffer, and kernels load 16 bytes at once.
+    // WebGPU forbids a dispatch to read and write one buffer, and kernels load 16 bytes at once.
     const fits = !shared && buffer.size >= bindingBytes(bytes);
     const own = fits ? buffer : this.#plan.own(value);
     this.#callers.set(value, own);
@@ -133,7 +134,7 @@ export class Bound {
     copies.push(output ? { from: own, to: buffer, bytes: copied(bytes) } : { from: buffer, to: own, bytes: copied(bytes) });
   }
 
-  /** A run with these is one with the same buffers. */
+  /** Whether a run with these feeds and places uses the same buffers. */
   matches(feeds: readonly Feed[], places: readonly Place[]): boolean {
     for (let k = 0; k < feeds.length; k++) if (feeds[k]!.buffer !== this.#inputs[k]) return false;
     for (let k = 0; k < places.length; k++) {
@@ -145,14 +146,14 @@ export class Bound {
     return true;
   }
 
-  /** The device took a run with it. */
+  /** Call this after the device accepted a run with it. */
   keep(): void {
     if (this.sure) return;
     this.sure = true;
     this.#plan.keep([...this.#callers.values()], this.#groups!);
   }
 
-  /** Writes inputs in memory, encodes and submits; results in memory are then in `staging`. */
+  /** Writes inputs in memory, encodes and submits. Results in memory are then in `staging`. */
   submit(feeds: readonly Feed[], staging?: GPUBuffer, profiled?: Profiled): void {
     const { gpu } = this.#plan;
     const groups = (this.#groups ??= this.#plan.bind(this.#callers));
@@ -169,7 +170,7 @@ export class Bound {
     gpu.queue.submit([encoder.finish()]);
   }
 
-  /** The results of a run, of which those in memory are in the mapped `staging`. */
+  /** Returns the results of a run. Those in memory are read from the mapped `staging`. */
   read(staging: GPUBuffer): Result[] {
     const { layout } = this;
     const { program } = this.#plan;
@@ -182,37 +183,40 @@ export class Bound {
   }
 }
 
-/** A plan for certain sizes, and the sets of callers' buffers that it last ran with. */
+/** A plan for certain sizes, and the sets of callers' buffers of its last runs. */
 export class Runs {
   readonly #dims: readonly (readonly number[])[];
   #kept: Bound[] = [];
 
-  /** `before` has the bytes of tensors in the run before that was like it, if any; `key` says which shapes it is for; `kept` gives the session's buffer for an output of these, which nothing but their runs writes. */
+  /**
+   * `before` has the bytes of tensors in the previous similar run, if any. `key` identifies the shapes. `kept` returns the
+   * session's buffer for an output of these shapes, which only their runs write.
+   */
   constructor(
     readonly plan: Plan, readonly layout: Layout, readonly before: readonly number[], readonly key: string, readonly kept: (value: number) => GPUBuffer, feeds: readonly Feed[],
   ) {
     this.#dims = feeds.map((it) => [...it.dims]);
   }
 
-  /** Inputs of these shapes are what it is for, as far as shapes say. */
+  /** Whether the shapes of these inputs match. */
   takes(feeds: readonly Feed[]): boolean {
     for (let k = 0; k < feeds.length; k++) if (!isSame(feeds[k]!.dims, this.#dims[k]!)) return false;
     return !this.plan.released;
   }
 
-  /** What a run with these buffers is like, known or new. Raises InputError for buffers that do not fit. */
+  /** Returns the Bound for these buffers, a kept one or a new one. Raises InputError for buffers that do not fit. */
   find(feeds: readonly Feed[], places: readonly Place[]): Bound {
     const last = this.#kept.length - 1;
     for (let k = last; k >= 0; k--) {
       const bound = this.#kept[k]!;
       if (!bound.matches(feeds, places)) continue;
-      if (k < last) this.#kept.push(...this.#kept.splice(k, 1)); // the latest
+      if (k < last) this.#kept.push(...this.#kept.splice(k, 1)); // move to the end
       return bound;
     }
     return new Bound(this, feeds, places);
   }
 
-  /** Keeps what a run was right with: what is wrong with others is an error of every run with them. */
+  /** Keeps a Bound after its run was accepted. A Bound with an error is not kept, so every run with it reports the error. */
   keep(bound: Bound): void {
     if (this.plan.released || this.#kept.includes(bound)) return;
     bound.keep();

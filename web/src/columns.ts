@@ -1,5 +1,5 @@
-// The tables of a Program's header as far as this library reads them: what the columns of their rows are, as in Python's
-// `program/file.py`. In exports a weight has its place in the pool too, and how it lies there.
+// The columns of the tables in a Program's header that this library reads, as in Python's `program/file.py`. In exports a weight
+// also has its offset in the pool and its layout there.
 
 export const COLUMNS = {
   symbols: ['name', 'input', 'index', 'is_element'],
@@ -12,14 +12,14 @@ export const COLUMNS = {
   weights: ['dtype', 'shape', 'nbytes', 'offset', 'matrices'],
 } as const; // prettier-ignore
 
-/** Columns of an export in whose lists `[k]` is expression k. */
+/** Columns of an export with lists in which `[k]` means expression k. */
 export const EXPRESSIONS: readonly string[] = ['shape', 'elements', 'uniforms', 'guards', 'workgroups'];
 
 export type Table = keyof typeof COLUMNS;
-/** A row with its cells by the names of their columns. */
+/** A row, with its cells by column name. */
 export type Row<Name extends Table> = Record<(typeof COLUMNS)[Name][number], any>; // eslint-disable-line @typescript-eslint/no-explicit-any
 
-/** A row of a table, which may end before the last columns do. */
+/** Returns a row of a table by column names. It may lack the last columns. */
 export function named<Name extends Table>(table: Name, row: readonly unknown[]): Row<Name> {
   return Object.fromEntries(COLUMNS[table].map((name, k) => [name, row[k]])) as Row<Name>;
 }

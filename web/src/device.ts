@@ -1,6 +1,6 @@
-// A GPUDevice with what sessions share on it: compiled pipelines, layouts, and a count of the bytes they hold. In: env.webgpu,
-// or a device of the caller. Out: `Gpu`. Invariant: one Gpu for each GPUDevice; every buffer that this package makes is
-// made and freed here.
+// A GPUDevice with the objects that sessions share on it: pipelines, layouts, and a count of the bytes of buffers. In:
+// env.webgpu, or a device of the caller. Out: `Gpu`. Invariants: one Gpu per GPUDevice. Every buffer of this package is created
+// and freed here.
 
 import { env } from 'onnxruntime-common';
 import { DeviceError, OptionError, ProgramError, messageOf } from './errors.js';
@@ -10,12 +10,12 @@ import { type Kernel, LIMITS } from './program.js';
 import { reason } from './reason.js';
 
 export const USAGE = { MAP_READ: 1, COPY_SRC: 4, COPY_DST: 8, UNIFORM: 64, STORAGE: 128 } as const;
-/** Features and limits that are asked for where the adapter has them. */
+/** The standard's name of a feature that is requested if the adapter has it. */
 const STANDARD = 'subgroup-matrix' as GPUFeatureName;
-/** The same while it is Chromium's experiment, as Programs name it. */
+/** The name of the same feature as Chromium's experiment, which Programs use. */
 export const MATRICES = `chromium-experimental-${STANDARD}` as GPUFeatureName;
 const FEATURES = ['shader-f16', 'subgroups', 'timestamp-query', MATRICES, STANDARD] as const;
-/** Dot products of bytes. Where Metal lies below, each becomes a dozen instructions. */
+/** Dot products of bytes. On Metal each becomes a dozen instructions. */
 const BYTES = 'packed_4x8_integer_dot_product';
 
 type Bindings = readonly ('read' | 'read_write' | 'uniform')[];
@@ -25,31 +25,31 @@ const known = new WeakMap<GPUDevice, Gpu>();
 
 export class Gpu {
   /**
-   * Those of the device, `integer-dots` where it multiplies and adds four bytes in one instruction, and `discrete` where the GPU
-   * has memory of its own, as far as the vendor shows.
+   * The features of the device. In addition `integer-dots`, if the GPU multiplies and adds four bytes in one instruction, and
+   * `discrete`, if it has memory of its own; both are derived from the vendor.
    */
   readonly features: ReadonlySet<string>;
   readonly limits: GPUSupportedLimits;
-  /** Kernels for matrix units as this browser spells them, where that is another way. */
+  /** Converts kernels for matrix units to this browser's syntax, if it differs. */
   spelled: ((code: string) => string) | undefined;
   readonly queue: GPUQueue;
-  /** The adapter calculates on the CPU. */
+  /** Whether the adapter runs on the CPU. */
   readonly software: boolean;
-  /** Why the device is lost; undefined while it is not. */
+  /** The reason for the loss of the device; undefined if it is not lost. */
   lost: string | undefined;
   readonly #layouts = new Map<string, { group: GPUBindGroupLayout; pipeline: GPUPipelineLayout }>();
   readonly #pipelines = new Map<string, Promise<GPUComputePipeline>>();
   readonly #sizes = new WeakMap<GPUBuffer, number>();
-  /** The first buffer that there was no memory for, since that was reported last; known once `#asked` is there. */
+  /** The first buffer that could not be allocated since the last report. Valid after `#asked`. */
   #refused: string | undefined;
   #asked: Promise<void> | undefined;
-  /** Pipelines compiled on this device. */
+  /** The number of pipelines compiled on this device. */
   compiled = 0;
 
   private constructor(readonly device: GPUDevice) {
     this.limits = device.limits;
     this.queue = device.queue;
-    // Older browsers do not say; the name does.
+    // Older browsers lack the property; the name identifies such adapters.
     const { isFallbackAdapter, description, architecture, vendor } = device.adapterInfo ?? {};
     this.software = isFallbackAdapter ?? /swiftshader|llvmpipe/i.test(`${description} ${architecture}`);
     const own = !this.software && vendor && vendor !== 'apple' && globalThis.navigator?.gpu?.wgslLanguageFeatures?.has(BYTES);
@@ -59,7 +59,7 @@ export class Gpu {
     void device.lost.then((info) => {
       this.lost ??= info.message || info.reason || 'unknown reason';
     });
-    // The promise is settled only after calls that follow.
+    // The promise settles only after the calls that follow.
     const destroy = device.destroy;
     device.destroy = (): undefined => {
       this.lost ??= 'it was destroyed';
@@ -75,7 +75,7 @@ export class Gpu {
 
   // ---- buffers
 
-  /** A buffer of at least `size` bytes, a multiple of 16. */
+  /** Creates a buffer of at least `size` bytes, a multiple of 16. */
   buffer(size: number, usage: number, label: string): GPUBuffer {
     const { device } = this;
     const bytes = Math.max(16, Math.ceil(size / 16) * 16);
@@ -91,12 +91,12 @@ export class Gpu {
     return buffer;
   }
 
-  /** For tensors: bound, copied from and to. */
+  /** Creates a buffer for tensors: for bindings, and for copies in both directions. */
   storage(size: number, label: string): GPUBuffer {
     return this.buffer(size, USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST, label);
   }
 
-  /** Frees a buffer of `buffer()`; twice is harmless. Work that is submitted still sees it. */
+  /** Frees a buffer of `buffer()`; a second call is harmless. Submitted work can still use it. */
   free(buffer: GPUBuffer): void {
     const bytes = this.#sizes.get(buffer);
     if (bytes === undefined) return;
@@ -118,7 +118,7 @@ export class Gpu {
     }
   }
 
-  /** Waits for the GPU and gives the first `bytes` of a buffer. */
+  /** Waits for the GPU and returns the first `bytes` of a buffer. */
   async read(buffer: GPUBuffer, bytes: number): Promise<ArrayBuffer> {
     if (!bytes) return new ArrayBuffer(0);
     const size = Math.ceil(bytes / 4) * 4;
@@ -134,18 +134,18 @@ export class Gpu {
     }
   }
 
-  /** Maps a buffer for reading, or says why the device cannot. */
+  /** Maps a buffer for reading. Raises DeviceError with the reason if that fails. */
   async map(buffer: GPUBuffer): Promise<void> {
     try {
       await buffer.mapAsync(1);
     } catch (error) {
-      // Nothing unmaps it meanwhile, so the device is lost, whether or not that is reported yet.
+      // No other code unmaps it, so the device is lost, even if that is not reported yet.
       if ((error as Error).name === 'AbortError') this.lost ??= messageOf(error);
       throw this.lost ? this.lostError() : new DeviceError(`results cannot be read: ${(await this.#noMemory()) ?? messageOf(error)}`, { cause: error });
     }
   }
 
-  /** Which buffer there was no memory for, reported once. */
+  /** Returns the buffer that could not be allocated, once. */
   async #noMemory(): Promise<string | undefined> {
     await this.#asked;
     const said = this.#refused;
@@ -157,7 +157,7 @@ export class Gpu {
     return new DeviceError(`the WebGPU device is lost (${this.lost}); tensors on it are gone; the next run makes a new one, unless the device was yours`);
   }
 
-  /** Calls `work` and raises what the device has against its calls, which WebGPU otherwise only prints. */
+  /** Calls `work` and raises the errors of its WebGPU calls, which would otherwise only be printed. */
   async guarded<T>(what: string, work: () => T): Promise<T> {
     const { device } = this;
     device.pushErrorScope('validation');
@@ -191,7 +191,7 @@ export class Gpu {
     return layout;
   }
 
-  /** The pipeline of a kernel's variant, compiled once on this device. Raises ProgramError with the compiler's message. */
+  /** Returns the pipeline of a kernel's variant, compiled once per device. Raises ProgramError with the compiler's message. */
   pipeline(kernel: Kernel, variant: number): Promise<GPUComputePipeline> {
     const code = kernel.wgsl[variant]!;
     const bindings = bindingsOf(kernel);
@@ -200,7 +200,7 @@ export class Gpu {
     if (!pipeline) {
       this.compiled += 1;
       pipeline = this.#compile(code, this.layout(bindings).pipeline, kernel.label);
-      // A caller that awaits it gets the error; there is none when it is compiled ahead.
+      // A caller that awaits it gets the error. Nothing awaits a pipeline that is compiled ahead.
       pipeline.catch(() => this.#pipelines.delete(key));
       this.#pipelines.set(key, pipeline);
     }
@@ -220,7 +220,7 @@ export class Gpu {
   }
 }
 
-/** The bindings with the uniform block, as a pipeline needs them. */
+/** The bindings with the uniform block, for a pipeline. */
 export function bindingsOf(kernel: Kernel): Bindings {
   return kernel.uniforms ? [...kernel.bindings, 'uniform'] : kernel.bindings;
 }
@@ -235,7 +235,7 @@ interface Flags {
 const flags = env.webgpu as unknown as Flags;
 let current: Promise<GPUDevice> | undefined;
 
-// As in onnxruntime-web: reading `device` gives a promise, and makes the device when there is none yet.
+// As in onnxruntime-web, reading `device` returns a promise, and requests the device if there is none yet.
 Object.defineProperty(flags, 'device', {
   configurable: true,
   enumerable: true,
@@ -246,12 +246,15 @@ Object.defineProperty(flags, 'device', {
   },
 });
 
-/** The device of env.webgpu on which sessions run that were not given another, a new one after a loss. Raises DeviceError. */
+/**
+ * Returns the device of env.webgpu, for sessions without one of their own. Requests a new one after a loss. Raises
+ * DeviceError.
+ */
 export async function sharedGpu(): Promise<Gpu> {
   const asked = (current ??= request());
   try {
     const gpu = Gpu.of(await asked);
-    // A loss is reported in a microtask of its own, which has to run first.
+    // A loss is reported in its own microtask, which must run first.
     await Promise.resolve();
     if (!gpu.lost) return gpu;
   } catch (error) {
@@ -277,10 +280,13 @@ async function request(): Promise<GPUDevice> {
   }
 }
 
-// Adapters that gave their device: one gives only one.
+// Adapters that have returned their device. An adapter returns only one.
 const given = new WeakSet<GPUAdapter>();
 
-/** The adapter of env.webgpu, asked for when there is none that can still give a device. Raises DeviceError, OptionError. */
+/**
+ * Returns the adapter of env.webgpu. Requests one if there is none that can still return a device. Raises DeviceError,
+ * OptionError.
+ */
 export async function sharedAdapter(): Promise<GPUAdapter> {
   if (!flags.adapter || given.has(flags.adapter)) flags.adapter = await requestAdapter();
   if (!flags.adapter.limits) throw wrongFlag('adapter', flags.adapter);

@@ -1,4 +1,4 @@
-// Files in Node. In: a path, or a `file:` URL. Out: what lies there, as from a network.
+// Files in Node. In: a path, or a `file:` URL. Out: the file, in the form of a network response.
 
 import { messageOf } from './errors.js';
 import type { Found } from './found.js';
@@ -13,7 +13,7 @@ interface Node {
 }
 
 export async function onDisk(path: string | URL): Promise<Found> {
-  // Asked for by a function, so that bundlers for pages find no import of it.
+  // Through a function, so that bundlers for pages find no import of it.
   const { open } = (globalThis as unknown as { process: Node }).process.getBuiltinModule('node:fs/promises');
   const no = (status: string): Found => ({ ok: false, status, bytes: async () => new Uint8Array(), cancel: () => undefined });
   let file: Handle;

@@ -1,14 +1,14 @@
-// Element types: how many bits one takes in a buffer, and which tensors of onnxruntime-common carry it. A buffer has ONNX
-// Runtime's layout: a bool is a byte, elements of 4 bits share bytes, the first in the low half.
+// Element types: their bits in a buffer, and the tensor types of onnxruntime-common for them. Buffers have ONNX Runtime's
+// layout: a bool is a byte, and elements of 4 bits share bytes, the first in the low half.
 
 import type { Tensor } from 'onnxruntime-common';
 import { ProgramError } from './errors.js';
 
 export interface DType {
-  /** As in Python, lower case: `float32`. */
+  /** As in Python, in lower case: `float32`. */
   readonly name: string;
   readonly bits: number;
-  /** The type of tensors of onnxruntime-common that carry it, as bits where it has none of its own; undefined where none can. */
+  /** The tensor type of onnxruntime-common. An integer type carries the bits of a type that it lacks. Undefined if none can. */
   readonly tensor: Tensor.Type | undefined;
 }
 
@@ -17,14 +17,17 @@ const BITS = new Map(Object.entries({
   uint32: 32, uint64: 64, bfloat16: 16, float8e4m3fn: 8, float8e4m3fnuz: 8, float8e5m2: 8, float8e5m2fnuz: 8, uint4: 4,
   int4: 4, float4e2m1: 4, uint2: 2, int2: 2, string: 0,
 })); // prettier-ignore
-/** Of types that onnxruntime-common does not know: one of the same size. Packed ones have none, but for its own int4 and uint4. */
+/**
+ * Tensor types for element types that onnxruntime-common lacks: one of the same size. Packed types have none, except int4 and
+ * uint4.
+ */
 const CARRIERS: readonly (readonly [RegExp, Tensor.Type | undefined])[] = [
   [/^bfloat16/, 'uint16'], [/^float8/, 'uint8'], [/^(float4|u?int2)/, undefined],
 ]; // prettier-ignore
-/** Types of which onnxruntime-common has tensors in GPU buffers. */
+/** Types for which onnxruntime-common has tensors in GPU buffers. */
 const ON_GPU = /^(float32|float16|u?int32|int64|uint8|bool|u?int4)$/;
 
-/** The type of a name as a Program has it, `FLOAT32`. Raises ProgramError. */
+/** Returns the type with a name of a Program, such as `FLOAT32`. Raises ProgramError. */
 export function dtype(name: string): DType {
   const label = name.toLowerCase();
   const bits = BITS.get(label);
@@ -38,14 +41,16 @@ export function fitsGpu({ tensor }: DType): boolean {
   return ON_GPU.test(tensor ?? '');
 }
 
-/** Bytes of a tensor of `count` elements. */
+/** The bytes of a tensor of `count` elements. */
 export function nbytes(type: DType, count: number): number {
   return Math.ceil((count * type.bits) / 8);
 }
 
 type ArrayType = new (buffer: ArrayBuffer, offset?: number, length?: number) => ArrayBufferView;
 
-/** The typed array over `bytes` that a tensor of this type has; float16 is a Uint16Array where there is no Float16Array. */
+/**
+ * Returns the typed array over `bytes` for a tensor of this type. For float16 it is a Uint16Array if there is no Float16Array.
+ */
 export function typedArray(type: DType, bytes: ArrayBuffer): ArrayBufferView {
   const half = (globalThis as { Float16Array?: ArrayType }).Float16Array ?? Uint16Array;
   const arrays: Record<string, ArrayType> = {
@@ -55,7 +60,7 @@ export function typedArray(type: DType, bytes: ArrayBuffer): ArrayBufferView {
   return new (arrays[type.tensor ?? ''] ?? Uint8Array)(bytes);
 }
 
-/** Integers as the bytes of a tensor of `type`, wrapped around as C does. */
+/** Returns integers as the bytes of a tensor of `type`, wrapped around as in C. */
 export function integerBytes(type: DType, elements: readonly (number | bigint)[]): Uint8Array<ArrayBuffer> {
   const size = type.bits / 8;
   const bytes = new Uint8Array(elements.length * size);

@@ -1,10 +1,10 @@
-// Elements of inputs in memory whose values set shapes.
+// Elements of inputs in memory with values that set shapes.
 
 import { InputError } from './errors.js';
 import { type Int, exact } from './postfix.js';
 import type { Value } from './program.js';
 
-/** Element `index` of an input: an integer, or the bits of a float. Raises InputError where there are fewer. */
+/** Returns element `index` of an input: an integer, or the bits of a float. Raises InputError if there are fewer elements. */
 export function element(bytes: Uint8Array, { name: what, dtype: { name, bits } }: Value, index: number): Int {
   const size = bits / 8;
   if (bytes.length < (index + 1) * size) {

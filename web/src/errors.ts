@@ -1,8 +1,8 @@
-// Every error a user can meet. Each message names the thing, the value and the way out.
+// All errors for users. Each message names the object, the value and the remedy.
 
-/** Base of all errors of this package. */
+/** The base class of all errors of this package. */
 export class WgpuError extends Error {
-  // Written out, because minifying renames classes.
+  // Literal, because minifying renames classes.
   override name = 'WgpuError';
 }
 
@@ -16,7 +16,7 @@ export class InputError extends WgpuError {
   override name = 'InputError';
 }
 
-/** A tensor is larger than the device allows, or a program needs what it lacks; names them and the limit. */
+/** A tensor exceeds a limit of the device, or a program needs a feature that it lacks. Names them and the limit. */
 export class LimitError extends WgpuError {
   override name = 'LimitError';
 }
@@ -26,7 +26,7 @@ export class ProgramError extends WgpuError {
   override name = 'ProgramError';
 }
 
-/** What was opened is no export, perhaps an ONNX model that other libraries run; `model` are its bytes. */
+/** The source is not an export, perhaps an ONNX model for other libraries. `model` has its bytes. */
 export class NotExportedError extends ProgramError {
   constructor(message: string, readonly model?: Uint8Array, options?: ErrorOptions) {
     super(message, options);
@@ -38,7 +38,7 @@ export class DeviceError extends WgpuError {
   override name = 'DeviceError';
 }
 
-/** `error.message`, or whatever was thrown as text. */
+/** Returns `error.message`, or any other thrown value as text. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

@@ -1,5 +1,5 @@
-// A Program on a device, with its weights there. In: tensors in memory or in buffers. Out: the same. Invariants: everything
-// that a run needs is written, encoded and submitted without anything else of this thread in between.
+// A Program on a device, with its weights. In: tensors in memory or in buffers. Out: the same. Invariant: a run is written,
+// encoded and submitted without other work of this thread in between.
 
 import { type Bound, type Feed, type Given, type Place, type Result, Runs } from './bound.js';
 import type { Gpu } from './device.js';
@@ -15,30 +15,30 @@ import { ResultBuffers } from './results.js';
 import { Temps } from './temps.js';
 import { upload } from './upload.js';
 
-const SLICE = 4; // milliseconds that the thread is kept
-const MAX_PLANS = 32; // sets of input shapes whose plans are kept
+const SLICE = 4; // milliseconds for which the thread may be blocked
+const MAX_PLANS = 32; // sets of input shapes with kept plans
 
-/** Where an output is wanted: as a run puts it, or in a new buffer. */
+/** The destination of an output: a `Place`, or a new buffer. */
 export type Wanted = Place | 'gpu';
 
-/** What a session needs of what runs its model. */
+/** The interface of a model's runner for a session. */
 export type Runner = Pick<Executable, 'program' | 'gpu' | 'run' | 'recycle' | 'release'> & { plan(feeds: readonly Feed[]): Promise<unknown> };
 
 export class Executable {
   readonly #layouts: Layouts;
   readonly #temps: Temps;
-  /** By the shapes of inputs, first those that were not used for longest; sizes that run the same kernels share a plan. */
+  /** By the shapes of inputs, least recently used first. Sizes that run the same kernels share a plan. */
   readonly #plans = new Map<string, Runs>();
   readonly #making = new Map<string, Promise<Runs>>();
   readonly #elements;
-  /** Buffers that results leave a run in. */
+  /** The buffers of results. */
   readonly results: ResultBuffers;
-  /** Those of the last run. */
+  /** The Runs of the last run. */
   #last: Runs | undefined;
   #made = 0;
-  /** What is fetched for the second of the shapes. */
+  /** Loaded for the second set of shapes. */
   #grow: typeof import('./grow.js') | undefined;
-  /** What runs leave to the next ones, by name. */
+  /** The states, which runs leave to later runs, by name. */
   readonly #states: Map<string, GPUBuffer>;
   #released = false;
 
@@ -46,7 +46,7 @@ export class Executable {
     readonly program: Program,
     readonly gpu: Gpu,
     private readonly weights: readonly GPUBuffer[],
-    /** One whose memory it shares. */
+    /** Another Executable, which shares its memory with this one. */
     first?: Executable,
   ) {
     this.#layouts = new Layouts(program);
@@ -60,8 +60,8 @@ export class Executable {
   }
 
   /**
-   * Uploads the weights. `progress` gets how many bytes of them are there; `known` are the values of all symbols, where runs
-   * will have no others.
+   * Uploads the weights. `progress` receives the number of bytes uploaded so far. `known` has the values of all symbols, if
+   * runs will have no others.
    */
   static async create(
     from: Package, gpu: Gpu, progress: (loaded: number) => void = () => undefined, known?: readonly Int[], signal?: AbortSignal,
@@ -73,7 +73,7 @@ export class Executable {
         `the weight '${name}' takes ${bytes} bytes, this device allows ${gpu.limits.maxBufferSize} (maxBufferSize)`,
       );
     }
-    // First, so that other threads compile while this one makes buffers and writes weights.
+    // First, so that other threads compile while this one creates buffers and writes weights.
     void compileAhead(program, gpu, known);
     const weights: GPUBuffer[] = [];
     const moving = program.weights.some((it) => it.matrices) && import('./transposed.js');
@@ -92,12 +92,12 @@ export class Executable {
     return new Executable(program, gpu, weights);
   }
 
-  /** What runs another program, with this one's memory and these of its weights. */
+  /** Returns an Executable of another program, with this one's memory and these of its weights. */
   with(program: Program, weights: readonly number[]): Executable {
     return new Executable(program, this.gpu, weights.map((k) => this.weights[k]!), this);
   }
 
-  /** What runs with these inputs are like. Raises InputError or LimitError. */
+  /** Returns the layout of runs with these inputs. Raises InputError or LimitError. */
   async layout(feeds: readonly Feed[]): Promise<Layout> {
     return this.#layout(feeds, await this.#symbols(feeds));
   }
@@ -109,7 +109,7 @@ export class Executable {
 
   // ---- plans
 
-  /** The values of the program's symbols for these inputs; those in buffers are read back where they set a shape. */
+  /** Returns the values of the program's symbols for these inputs. Inputs in buffers are read back if they set a shape. */
   async #symbols(feeds: readonly Feed[]): Promise<Int[]> {
     const read = new Map<number, Uint8Array>();
     for (const { input } of this.#elements) {
@@ -120,7 +120,7 @@ export class Executable {
     return this.#known(feeds, read);
   }
 
-  /** The same, with the bytes of those inputs; none where shapes alone say it. */
+  /** The same, with the bytes of those inputs; without them if only shapes matter. */
   #known(feeds: readonly Feed[], read?: ReadonlyMap<number, Uint8Array>): Int[] {
     return this.program.symbols.map(({ input, index, isElement }) =>
       isElement ? element(read!.get(input)!, this.#input(input), index) : feeds[input]!.dims[index]!,
@@ -131,9 +131,9 @@ export class Executable {
     return this.program.values[this.program.inputs[input]!]!;
   }
 
-  /** The plan for these inputs, made when it is new. Raises InputError or LimitError. */
+  /** Returns the plan for these inputs. Makes it if it is new. Raises InputError or LimitError. */
   async plan(feeds: readonly Feed[]): Promise<Runs> {
-    // Nothing waits between here and the maps, or runs that overlap would make a plan each.
+    // No await between here and the maps. Otherwise overlapping runs would each make a plan.
     const symbols = this.#elements.length ? await this.#symbols(feeds) : this.#known(feeds);
     const key = `${feeds.map((it) => it.dims.join()).join(';')}|${symbols.join()}`;
     const made = this.#plans.get(key);
@@ -168,17 +168,17 @@ export class Executable {
     return runs;
   }
 
-  /** Shapes change, so later ones compile ahead and plan little. */
+  /** Called for the second set of shapes. Later shapes then compile ahead, and planning them is cheap. */
   async #growing(): Promise<void> {
     const grow = (this.#grow = await import('./grow.js').catch(() => undefined)); // without it every shape has a plan of its own
     this.#layouts.parts = grow?.partsOf;
   }
 
-  /** A new plan, which takes the place of one that is like it but has no room. */
+  /** Makes a plan. It replaces a similar one without enough room. */
   async #planFor(layout: Layout, pipelines: readonly GPUComputePipeline[], like: Plan | undefined): Promise<Plan> {
     const { program, gpu } = this;
     this.#alive();
-    const made: Plan[] = []; // one, when there is memory for it
+    const made: Plan[] = []; // one, if there is memory for it
     try {
       await gpu.guarded('the device cannot hold a run of this size', () => {
         made.push(new Plan(program, gpu, layout, pipelines, this.#temps, this.weights, this.#states, like?.layout));
@@ -191,13 +191,13 @@ export class Executable {
     return made[0]!;
   }
 
-  /** Makes one the latest. */
+  /** Marks a plan as the most recently used. */
   #touch(runs: Runs): void {
     this.#plans.delete(runs.key);
     this.#plans.set(runs.key, runs);
   }
 
-  /** Lets go of those that were not used for longest; that of the last run is in use. */
+  /** Evicts the least recently used plans, except that of the last run. */
   #forget(): void {
     for (const runs of this.#plans.values()) {
       if (this.#plans.size <= MAX_PLANS) return;
@@ -227,28 +227,31 @@ export class Executable {
 
   // ---- runs
 
-  /** Runs once. `feeds` and `wanted` are in the program's order. The results are there at once where nothing is to be waited for. */
+  /**
+   * Runs once. `feeds` and `wanted` are in the program's order. Returns the results synchronously if there is nothing to wait
+   * for.
+   */
   run(feeds: readonly Feed[], wanted: readonly Wanted[], tell?: OnProfile): readonly Result[] | Promise<readonly Result[]> {
     this.results.next();
     return this.part(feeds, wanted, tell);
   }
 
-  /** The same as a part of a run. */
+  /** The same, as a part of a run. */
   part(feeds: readonly Feed[], wanted: readonly Wanted[], tell?: OnProfile): readonly Result[] | Promise<readonly Result[]> {
     this.#alive();
     const last = this.#last;
-    // Where shapes alone say what a run takes.
+    // If only shapes determine the plan.
     const same = !this.#elements.length && last?.takes(feeds);
     return same ? this.#start(last!, feeds, wanted, tell) : this.#planned(feeds, wanted, tell);
   }
 
   async #planned(given: readonly Feed[], wanted: readonly Wanted[], tell?: OnProfile): Promise<readonly Result[]> {
-    const feeds = given.map((it) => ({ ...it, dims: [...it.dims] })); // callers may change theirs while this waits
+    const feeds = given.map((it) => ({ ...it, dims: [...it.dims] })); // callers may change theirs during the wait
     let runs = await this.plan(feeds);
     while (runs.plan.released) runs = await this.plan(feeds); // by many runs of other shapes in between
     this.#alive();
     const last = this.#last;
-    if (last && !last.plan.released) this.#touch(last); // which the runs of its shapes did not
+    if (last && !last.plan.released) this.#touch(last); // runs with the same shapes did not
     this.#touch(runs);
     this.#last = runs;
     return this.#start(runs, feeds, wanted, tell);
@@ -262,7 +265,7 @@ export class Executable {
   /** Writes, encodes and submits a run. */
   #start(runs: Runs, feeds: readonly Feed[], wanted: readonly Wanted[], tell?: OnProfile): readonly Result[] | Promise<readonly Result[]> {
     const { plan, layout } = runs;
-    const taken: GPUBuffer[] = []; // buffers without an owner when the run fails
+    const taken: GPUBuffer[] = []; // buffers without an owner if the run fails
     let profiled: Profiled | undefined;
     try {
       plan.use(layout);
@@ -272,7 +275,7 @@ export class Executable {
       if (staging) taken.push(staging);
       profiled = tell?.on(this.gpu, plan.steps.length);
       let sure: Promise<void> | undefined;
-      // A run that waits for results anyway reports callers' buffers that are destroyed since they were bound.
+      // A run that waits for results also reports callers' buffers that were destroyed after they were bound.
       const submit = (): void => bound.submit(feeds, staging, profiled);
       if (bound.sure && !(staging && bound.foreign)) {
         submit();
@@ -296,13 +299,13 @@ export class Executable {
     return { buffer, dims };
   }
 
-  /** What is to be waited for; `sure` says whether the device took the run. */
+  /** Waits for the end of a run. `sure` settles when the device has accepted or refused it. */
   async #finish(
     bound: Bound, staging: GPUBuffer | undefined, profiled: Profiled | undefined, tell: OnProfile | undefined,
     sure: Promise<void> | undefined, taken: readonly GPUBuffer[],
   ): Promise<readonly Result[]> {
     const mapped = staging && this.gpu.map(staging);
-    mapped?.catch(() => undefined); // reported below, when the run itself was taken
+    mapped?.catch(() => undefined); // reported below, if the run itself was accepted
     try {
       if (sure) await sure;
       if (profiled) tell!.tell(await profiled.read(bound.layout), bound.layout);
@@ -322,12 +325,12 @@ export class Executable {
     profiled?.release();
   }
 
-  /** Takes back a buffer of a result that is not used any more. */
+  /** Returns the buffer of an unused result. */
   recycle(buffer: GPUBuffer): void {
     this.results.recycle(buffer);
   }
 
-  /** Frees everything but results that are not disposed of. */
+  /** Frees everything except results that are not disposed of. */
   async release(): Promise<void> {
     if (this.#released) return;
     this.#released = true;
@@ -340,8 +343,8 @@ export class Executable {
 }
 
 /**
- * Begins to compile what runs will need, while the weights arrive. Nothing waits: a run that needs a pipeline gets its error. Where
- * that keeps the thread, as in Node, weights have their turns.
+ * Starts to compile what runs will need while the weights arrive. Nothing waits for it. A run that needs a pipeline gets its
+ * error. If compiling blocks the thread, as in Node, it yields so that weights can be processed.
  */
 export async function compileAhead(program: Program, gpu: Gpu, known: readonly Int[] | undefined): Promise<void> {
   let begun = performance.now();
@@ -357,16 +360,16 @@ function wantedAhead(program: Program, known: readonly Int[] | undefined): Varia
   try {
     if (known) return variantsOf(program, new Layouts(program).layout(known));
   } catch {
-    return []; // sizes that the model does not take: its plan says so
+    return []; // sizes that the model does not accept; planning reports the error
   }
   return program.kernels.flatMap((kernel): Variant[] => {
     const last = kernel.wgsl.length - 1;
-    // Kernels of one variant are needed for any shape; on a software adapter the last of several serves nearly all shapes.
+    // Kernels with one variant are needed for any shape. On a software adapter the last of several serves nearly all shapes.
     return last === 0 || program.target.software ? [[kernel, last]] : [];
   });
 }
 
-/** A buffer with the numbers that a state begins with. */
+/** Creates a buffer with the initial numbers of a state. */
 function begun(gpu: Gpu, { name, elements }: Value): GPUBuffer {
   const words = elements.length ? Uint32Array.from(elements, Number) : crypto.getRandomValues(new Uint32Array(4));
   const buffer = gpu.storage(words.byteLength, name);

@@ -1,5 +1,6 @@
-// Files of an export: from the network, from the browser's cache, or in Node from the disk. In: an address. Out: bytes, with the
-// hash that the manifest has, or a ProgramError. Invariant: a file of known size is in memory once, however often it breaks off.
+// Files of an export: from the network, from the browser's cache, or in Node from the disk. In: an address. Out: bytes with the
+// hash of the manifest, or a ProgramError. Invariant: a file of known size is in memory once, however often its transfer is
+// interrupted.
 
 import { ProgramError, messageOf } from './errors.js';
 import type { Found, Part, Tell } from './found.js';
@@ -15,12 +16,12 @@ export interface FileEntry {
 
 // ---- where files are
 
-/** How files are asked for. */
+/** How files are requested. */
 export interface Way {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Looks for a file, or for the bytes of it that follow the first `from`. Raises ProgramError without an answer. */
+/** Requests a file, or its bytes after the first `from`. Raises ProgramError if there is no response. */
 export async function find(uri: string, { signal }: Way = {}, from = 0): Promise<Found> {
   const local = localPath(uri);
   if (local !== undefined) return (await import('./disk.js')).onDisk(local);
@@ -39,9 +40,9 @@ export function notFound(uri: string, status: string): ProgramError {
   return new ProgramError(`${uri} cannot be ${verb}: ${status}; ${way}`);
 }
 
-/** What servers answer that may answer otherwise later. */
+/** Statuses that may change later. */
 export const BUSY = /^(408|429|5)/;
-/** What servers of single-page applications answer where there is no file. */
+/** Servers of single-page applications respond with a page if a file is missing. */
 const PAGE = /^\s*</;
 export const NO_FILE = 'the server answers with a page, so there is no such file';
 export const isPage = (bytes: Uint8Array): boolean => PAGE.test(new TextDecoder().decode(bytes.subarray(0, 99)));
@@ -52,7 +53,7 @@ function ofResponse(response: Response, cached = false): Found {
     status: `${response.status} ${response.statusText}`,
     cached,
     bytes: (part) => {
-      // It does not go on from where the last one ended.
+      // The response does not continue from the end of the last one.
       if (part && response.status !== 206) part.end = 0;
       return bodyOf(response, part);
     },
@@ -60,19 +61,19 @@ function ofResponse(response: Response, cached = false): Found {
   };
 }
 
-/** The body of a response, straight into an array of the size that it should have; a longer array is a sign of more. */
+/** Reads the body of a response directly into an array of the expected size. A longer array means that there was more. */
 export async function bodyOf(response: Response, part: Part | undefined): Promise<Uint8Array> {
   if (!part || !response.body) return new Uint8Array(await response.arrayBuffer());
   return filled(response.body, part, part.end + Number(response.headers.get('content-length')));
 }
 
-/** The same of a stream, which should not end before `wanted` bytes. */
+/** The same for a stream, which should not end before `wanted` bytes. */
 export async function filled(stream: ReadableStream<Uint8Array>, part: Part, wanted = 0): Promise<Uint8Array> {
   const { whole, tell } = part;
   const reader = stream.getReader();
   for (;;) {
     const { done, value } = await reader.read();
-    // Not every browser calls this an error.
+    // Some browsers do not report this as an error.
     if (done && part.end < Math.min(wanted, whole.length)) throw new TypeError('the connection ended');
     if (done) return part.end < whole.length ? whole.slice(0, part.end) : whole;
     if (part.end + value.length > whole.length) {
@@ -85,9 +86,9 @@ export async function filled(stream: ReadableStream<Uint8Array>, part: Part, wan
   }
 }
 
-/** The path that an address is in Node: that of a `file:` URL, or what is no URL at all. */
+/** Returns the path of an address in Node: that of a `file:` URL, or the address if it is not a URL. */
 export function localPath(uri: string): string | URL | undefined {
-  // Pages and workers have a location, to which an address is relative.
+  // Pages and workers have a location, and addresses are relative to it.
   if (globalThis.location || !(globalThis as { process?: { getBuiltinModule?: unknown } }).process?.getBuiltinModule) return undefined;
   if (/^file:/i.test(uri)) return new URL(uri);
   return /^[a-z][a-z\d+.-]+:/i.test(uri) ? undefined : uri;
@@ -95,10 +96,13 @@ export function localPath(uri: string): string | URL | undefined {
 
 // ---- files that a manifest names
 
-/** Where a file lies that a manifest names. */
+/** Returns the address of a file that a manifest names. */
 export type Address = (file: string) => string;
 
-/** Asks for files where they are nearest: in the cache as it is now, once what is on its way there has arrived. */
+/**
+ * Returns a function that requests files from the nearest place: from the cache, after the pending writes of now, or from the
+ * network.
+ */
 export function asking(address: Address, way: Way): (entry: FileEntry) => Promise<Found> {
   const before = kept;
   return async (entry) => {
@@ -109,10 +113,10 @@ export function asking(address: Address, way: Way): (entry: FileEntry) => Promis
   };
 }
 
-/** Milliseconds before what failed is asked for again. */
+/** Milliseconds before each retry. */
 const BACK_OFF = [200, 800, 2400];
 
-/** The bytes of a file. Raises ProgramError when they are not those of the manifest. */
+/** Returns the bytes of a file. Raises ProgramError if they differ from the manifest. */
 export async function verified(uri: string, entry: FileEntry, way: Way, asked: Promise<Found>, tell?: Tell): Promise<Uint8Array> {
   const part: Part = { whole: new Uint8Array(entry.bytes), end: 0, tell };
   for (let time = 0; ; time++) {
@@ -130,13 +134,13 @@ export async function verified(uri: string, entry: FileEntry, way: Way, asked: P
         }
         part.end = 0;
         if (found.cached) await cache?.delete(cacheKey(uri, `sha256=${entry.sha256}`));
-        // Halves of two versions, perhaps: once more, from the beginning.
+        // Perhaps halves of two versions: try once more from the beginning.
         else if (!resumed) throw isPage(bytes) ? notFound(uri, NO_FILE) : wrong(uri, bytes, entry);
         continue;
       }
     } catch (error) {
       way.signal?.throwIfAborted();
-      // An answer is no reason to ask again, unless it broke off; nor is a disk.
+      // After a response there is no retry, unless the transfer was interrupted. Nor is there for a disk.
       const ended = found && !(error instanceof ProgramError);
       if ((found && !ended) || time >= BACK_OFF.length || localPath(uri) !== undefined) {
         throw ended ? new ProgramError(`${uri} broke off after ${part.end} of ${entry.bytes} bytes: ${messageOf(error)}`, { cause: error }) : error;
@@ -181,7 +185,7 @@ async function openCache(uri: string): Promise<Cache | undefined> {
   }
 }
 
-/** Of a manifest, whose digest is not known before; versions differ in their queries. */
+/** The tag of a manifest, which has no known digest. Versions differ in their queries. */
 const tagOf = (uri: string): string => `manifest${new URL(uri, globalThis.location?.href).search}`;
 
 function cacheKey(uri: string, tag: string): string {
@@ -190,24 +194,24 @@ function cacheKey(uri: string, tag: string): string {
   return url.href;
 }
 
-/** What is on its way into the cache; only later writes and clearing wait for it. */
+/** Pending writes to the cache. Only later writes and clearing wait for them. */
 let kept: Promise<void> = Promise.resolve();
 
 async function keep(before: Promise<void>, cache: Cache, uri: string, tag: string, bytes: Uint8Array): Promise<void> {
   const key = cacheKey(uri, tag);
-  // A blob, because that is no memory of the page.
+  // A blob is not memory of the page.
   const response = new Response(new Blob([bytes as Uint8Array<ArrayBuffer>]));
   await before;
   try {
-    // What this address had before is of no use any more.
+    // Earlier contents of this address are obsolete.
     for (const old of await cache.keys(key, { ignoreSearch: true })) await cache.delete(old);
     await cache.put(key, response);
   } catch {
-    // The quota is used up: the weights are fetched again next time.
+    // The quota is exhausted: the weights are fetched again next time.
   }
 }
 
-/** Removes all weights that were cached. */
+/** Removes all cached weights. */
 export async function clearCache(): Promise<void> {
   await kept;
   await globalThis.caches?.delete(CACHE);

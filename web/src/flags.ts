@@ -1,15 +1,15 @@
-// What env.webgpu asks of runs, in a page and in its worker.
+// The settings of runs in env.webgpu, for a page and its worker.
 
 import { OptionError } from './errors.js';
 
 interface Flags {
   readonly profiling?: { readonly mode?: string };
-  /** As it was called before. */
+  /** The earlier name. */
   readonly profilingMode?: string;
   readonly powerPreference?: unknown;
 }
 
-/** The preference that adapters are asked with, undefined for none. Raises OptionError. */
+/** Returns the preference for requesting adapters; undefined for none. Raises OptionError. */
 export function preferenceOf({ powerPreference: it }: Flags): GPUPowerPreference | undefined {
   if (!it) return undefined;
   if (it === 'low-power' || it === 'high-performance') return it;

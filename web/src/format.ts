@@ -1,12 +1,12 @@
-// The compiled form of a graph as types, as Python's `program.py` has it. `program` reads it, `reading` looks at it.
+// The compiled form of a graph as types, as in Python's `program.py`. `program` reads it, `reading` checks it.
 
 import type { DType } from './dtypes.js';
 import type { Postfix } from './postfix.js';
 
-/** The owner of a value's memory: the caller (read, written), the session (weights, and what runs leave to runs), a plan. */
+/** The owner of a value's memory: the caller (read, written), the session (weights and states), or a plan. */
 export type Storage = 'INPUT' | 'OUTPUT' | 'WEIGHT' | 'TEMP' | 'HOST' | 'STATE';
 
-/** A product that a subgroup makes together: m, n, k, the types of operands and sums, the invocations of the subgroup. */
+/** A product that a subgroup computes together: m, n, k, the types of operands and sums, the invocations of the subgroup. */
 export type MatrixUnit = readonly [number, number, number, string, string, number];
 
 export interface Target {
@@ -18,14 +18,14 @@ export interface Target {
   readonly max_binding_bytes: number;
   readonly max_buffer_bytes: number;
   readonly offset_alignment: number;
-  /** Made for an adapter that calculates on the CPU. It runs everywhere, slower than others on a GPU. */
+  /** Made for an adapter that runs on the CPU. Runs everywhere, but slower than others on a GPU. */
   readonly software: boolean;
   readonly matrices: readonly MatrixUnit[];
 }
 
 /**
- * A tensor. `weight` indexes the weights; `elements` are the numbers that a HOST value holds, row-major, or that a STATE begins
- * with, which is random bits where there are none.
+ * A tensor. `weight` indexes the weights. `elements` are the numbers of a HOST value, row-major, or the initial numbers of a
+ * STATE. A STATE without them begins with random bits.
  */
 export interface Value {
   readonly name: string;
@@ -36,7 +36,7 @@ export interface Value {
   readonly elements: readonly Postfix[];
 }
 
-/** WGSL texts, one per variant, with the same bindings; a block of `uniforms` u32 follows them when it is not 0. */
+/** WGSL texts, one per variant, with the same bindings. A block of `uniforms` u32 follows them if it is not 0. */
 export interface Kernel {
   readonly label: string;
   readonly wgsl: readonly string[];
@@ -48,8 +48,8 @@ export interface Kernel {
 export type BindingRange<Number> = readonly [Number, Number] | null;
 
 /**
- * One use of a kernel: the first variant whose guard is not 0 runs, `repeats` times, with REPETITION counted from 0.
- * `ranges` has an entry for each of `args`, or none at all where all are bound whole.
+ * One use of a kernel. The first variant with a guard that is not 0 runs `repeats` times, numbered from 0 by REPETITION.
+ * `ranges` has an entry for each of `args`, or none if all are bound whole.
  */
 export interface Dispatch {
   readonly kernel: number;
@@ -71,7 +71,7 @@ export interface Symbol {
   readonly isElement: boolean;
 }
 
-/** `condition` must not be 0; else `text` says what is wrong, with a place `{}` for each of `dims`. */
+/** `condition` must not be 0. Otherwise `text` describes the fault, with a placeholder `{}` for each of `dims`. */
 export interface Check {
   readonly condition: Postfix;
   readonly text: string;
@@ -80,8 +80,8 @@ export interface Check {
 }
 
 /**
- * A weight: bytes from `offset` on of what follows the Program, or of the chunks beside it. With `matrices`, the rows, columns and
- * bits of elements of matrices that follow each other there, the weight is each of them transposed.
+ * A weight: `bytes` bytes from `offset` on, in the data after the Program or in the chunks. `matrices` are the rows, columns
+ * and bits per element of consecutive matrices there; the weight is then each of them transposed.
  */
 export interface Weight {
   readonly name: string;
@@ -104,10 +104,10 @@ export interface Program {
   readonly kernels: readonly Kernel[];
   readonly dispatches: readonly Dispatch[];
   readonly checks: readonly Check[];
-  /** An output that begins as an input, where both have one shape; by value number. */
+  /** Outputs that begin as an input, if both have one shape; by value number. */
   readonly aliases: readonly (readonly [output: number, input: number])[];
   readonly weights: readonly Weight[];
-  /** Of an export: what else its header has, which was not looked at, and the programs that it names. */
+  /** For exports: the rest of the header, unchecked, and the programs that it names. */
   readonly header?: Readonly<Record<string, unknown>>;
   readonly named?: (number: number) => Program;
 }

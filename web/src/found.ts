@@ -1,25 +1,28 @@
-// What lies at an address, wherever that is: in the network, in the browser's cache, or on a disk.
+// A file at an address: on the network, in the browser's cache, or on a disk.
 
-/** A file of known size on its way: what arrived stays when the way ends, and another one goes on from there. */
+/**
+ * A file of known size in transfer. The received bytes are kept when a transfer is interrupted, and the next one continues
+ * from there.
+ */
 export interface Part {
   readonly whole: Uint8Array;
-  /** Bytes that are there. */
+  /** The number of received bytes. */
   end: number;
   readonly tell?: Tell | undefined;
 }
 
-/** Told how many bytes of something are there. */
+/** Receives a number of received bytes. */
 export type Tell = (bytes: number) => void;
 
-/** It is not read yet: a response whose body waits holds no more than the network's buffers. */
+/** A file that is not read yet. A response with an unread body holds only the network's buffers. */
 export interface Found {
   readonly ok: boolean;
-  /** Why not, where it is not. */
+  /** The reason if it is not ok. */
   readonly status: string;
-  /** It comes from the cache. */
+  /** Whether it comes from the cache. */
   readonly cached?: boolean;
-  /** All bytes, or those of `part` and a sign of more: then the array is longer. */
+  /** Returns all bytes, or those of `part`. A longer array means that there were more. */
   bytes(part?: Part): Promise<Uint8Array>;
-  /** Lets go of what was not read. */
+  /** Releases the unread rest. */
   cancel(): void;
 }

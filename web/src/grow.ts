@@ -1,5 +1,6 @@
-// What changes where shapes change, as of a sequence that grows: which numbers to calculate again, and which plan has room. Pages with
-// one shape need none of it, so it lies in a file that is fetched with the second shape; it imports nothing that the library has, too.
+// Handles changing shapes, such as those of a growing sequence: which numbers to calculate again, and which plan has room.
+// Pages with one shape do not need it, so it is a separate file, fetched with the second shape. It imports nothing of the
+// library.
 
 import type { Gpu } from './device.js';
 import type { Layout, Parts } from './layout.js';
@@ -11,7 +12,7 @@ import type { Dispatch, Program } from './program.js';
 /** By program and the names of symbols. */
 const known = new WeakMap<Program, Map<string, Parts>>();
 
-/** What changes with these symbols. */
+/** Returns the parts that depend on these symbols. */
 export function partsOf(program: Program, definitions: Program['definitions'], names: ReadonlySet<string>): Parts {
   const all = known.get(program) ?? new Map<string, Parts>();
   known.set(program, all);
@@ -38,7 +39,7 @@ function numbersOf(it: Dispatch): Postfix[] {
   return [...it.uniforms, ...it.guards, ...it.workgroups, it.repeats, ...it.ranges.flatMap((range) => range ?? [])];
 }
 
-/** Whether a layout runs what a plan does: the same kernels in the same order, on the same parts of tensors. */
+/** Whether a layout runs the same kernels as a plan, in the same order, on the same parts of tensors. */
 export function isLike(plan: Plan, { steps }: Layout): boolean {
   const all = plan.layout.steps;
   return steps.length === all.length && steps.every((it, k) => {
@@ -47,7 +48,7 @@ export function isLike(plan: Plan, { steps }: Layout): boolean {
   });
 }
 
-/** Whether the tensors of such a layout have room. */
+/** Whether the plan's buffers have room for the tensors of such a layout. */
 export function hasRoom({ layout, buffers, owned, most }: Plan, { nbytes }: Layout): boolean {
   return nbytes.every((it, value) => it === layout.nbytes[value] || it <= Math.min(most, (buffers.get(value) ?? owned.get(value))?.size ?? it));
 }
@@ -55,15 +56,15 @@ export function hasRoom({ layout, buffers, owned, most }: Plan, { nbytes }: Layo
 // ---- kernels
 
 type Variant = readonly [kernel: number, variant: number];
-/** What the library calculates sizes with. */
+/** The library's functions that calculate sizes. */
 type Calculating = readonly [typeof postfix.mentioned, typeof postfix.needed, typeof postfix.defined, typeof postfix.evaluate];
 
-/** The sizes of a session's runs, and what is compiled for later ones. */
+/** The sizes of a session's runs, and the compilations for later ones. */
 interface Sizes {
   symbols: readonly Int[];
-  /** Lines of sizes, and from how many elements on each was looked through last. */
+  /** Lines of sizes, and the number of elements from which each was scanned last. */
   readonly lines: Map<string, number>;
-  /** Variants that the next sizes of a line take, nearest first, and those that any sizes may take. */
+  /** Variants for the next sizes of a line, nearest first, and those for any sizes. */
   line: Variant[];
   rest: Variant[] | undefined;
   grows: boolean;
@@ -71,16 +72,20 @@ interface Sizes {
 }
 const sizes = new WeakMap<object, Sizes>();
 
-/** Steps of a line that are looked through at a time; after half of them the next ones are. */
+/** Steps of a line that are scanned at a time. The next ones are scanned after half of them. */
 const FARTHEST = 2 ** 12;
-/** Kernels ask whether sizes are multiples of this, or of what divides it. */
+/** Kernels test whether sizes are multiples of this, or of its divisors. */
 const MULTIPLE = 8;
 
 /**
- * Is told each new set of sizes of `session` from the second one on. Sizes that grow by one, as in steps of a text, are a line: what
- * later steps of it take is compiled, and nothing else while they go on. Where sizes change in another way, and a run of these is the
- * first that takes some kernel (`fresh`), what any sizes may take is. One after another, because a language model has a hundred: reading their texts at once keeps the thread, and what a run waits
- * for would be the last in the queue.
+ * Receives each new set of sizes of `session` from the second one on.
+ *
+ * Sizes that grow by one, as in the steps of a text, form a line. The variants for later steps of the line are compiled, and
+ * nothing else while they go on. If sizes change in another way, and a run of these is the first to use some kernel (`fresh`),
+ * the variants for any sizes are compiled.
+ *
+ * Compiles one at a time, because a language model has a hundred. Reading their texts at once blocks the thread, and the
+ * kernel that a run waits for would be the last in the queue.
  */
 export function follow(session: object, program: Program, gpu: Gpu, symbols: readonly Int[], fresh: boolean, by: Calculating, going: () => boolean): void {
   const all = sizes.get(session);
@@ -112,7 +117,9 @@ async function compile(all: Sizes, program: Program, gpu: Gpu, going: () => bool
   all.compiling = false;
 }
 
-/** What some sizes may take: not what stands behind a guard that always holds, or never does. */
+/**
+ * Returns the variants that some sizes may use: not those after a guard that always holds, nor those with one that never does.
+ */
 function usable(program: Program): Variant[] {
   return program.dispatches.flatMap(({ kernel, guards }) => {
     const last = guards.findIndex((it) => typeof it !== 'object' && it);
@@ -121,8 +128,8 @@ function usable(program: Program): Variant[] {
 }
 
 /**
- * What later steps of a line take, nearest first. Guards compare sizes, and ask for multiples: of the steps that are alike in these
- * it looks at the first one and at doubles, and between two that differ.
+ * Returns the variants that later steps of a line use, nearest first. Guards compare sizes and test for multiples. So of the
+ * steps with equal remainders it scans the first one and doubled distances, and bisects between two that differ.
  */
 function variantsOf(
   program: Program, symbols: readonly Int[], growing: readonly boolean[], [mentioned, needed, defined, evaluate]: Calculating,
@@ -137,7 +144,7 @@ function variantsOf(
   const constant = guards.map((it) => (changes(it) ? undefined : Number(Boolean(evaluate(it, known)))));
   const found = new Map<string, readonly [step: number, Variant]>();
   const seen = new Map<string, number>();
-  /** Which guards hold after so many steps. */
+  /** Returns which guards hold after this many steps. */
   const holding = (step: number): string => {
     program.symbols.forEach(({ name }, k) => growing[k] && known.set(name, Number(symbols[k]) + step));
     for (const [name, it] of changed) known.set(name, evaluate(it, known));

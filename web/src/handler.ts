@@ -1,9 +1,9 @@
-// What is behind a session of onnxruntime-common.
+// The handler of a session of onnxruntime-common.
 
 import type { InferenceSession } from 'onnxruntime-common';
 import { InputError } from './errors.js';
 
-/** Raises InputError for what is no session, as a promise of one. */
+/** Raises InputError for anything but a session, such as a promise of one. */
 export function handlerOf(session: InferenceSession): unknown {
   const { handler } = Object(session) as { handler?: unknown };
   if (!handler) throw new InputError(`${String(session)} is no session: await InferenceSession.create(...)`);

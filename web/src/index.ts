@@ -1,4 +1,5 @@
-// onnxruntime-ep-wgpu-web: importing it registers the backend `webgpu` of onnxruntime-common, all of which it exports too.
+// onnxruntime-ep-wgpu-web. Importing it registers the backend `webgpu` of onnxruntime-common. It exports all of
+// onnxruntime-common too.
 
 import * as common from 'onnxruntime-common';
 import { type InferenceSession, type InferenceSessionHandler, Tensor, env } from 'onnxruntime-common';
@@ -14,7 +15,7 @@ import { BASELINE, lack } from './program.js';
 import { Session, measuring } from './session.js';
 
 export * from 'onnxruntime-common';
-/** As onnxruntime-web has it, which this module stands in for: all of onnxruntime-common. */
+/** As in onnxruntime-web, which this module replaces: all of onnxruntime-common. */
 export default common;
 export type { Times } from './benchmark.js';
 export { type MemoryUse, memory } from './memory.js';
@@ -30,12 +31,12 @@ declare const VERSION: string;
 
 export interface WebGPUSupport {
   readonly supported: boolean;
-  /** Why not. */
+  /** The reason if it is not supported. */
   readonly reason?: string;
   readonly features?: readonly string[];
 }
 
-/** The features of an adapter that runs exported models. Raises DeviceError, OptionError. */
+/** Returns the features of an adapter that runs exported models. Raises DeviceError, OptionError. */
 async function featuresHere(): Promise<string[]> {
   const { features, limits } = hasDevice() ? (await sharedGpu()).device : await sharedAdapter();
   const reason = lack(BASELINE, features as ReadonlySet<string>, limits);
@@ -43,7 +44,7 @@ async function featuresHere(): Promise<string[]> {
   return [...(features as ReadonlySet<string>)];
 }
 
-/** Whether exported models run here. */
+/** Returns whether exported models run here. */
 export async function checkWebGPUSupport(): Promise<WebGPUSupport> {
   try {
     return { supported: true, features: await featuresHere() };
@@ -52,10 +53,13 @@ export async function checkWebGPUSupport(): Promise<WebGPUSupport> {
   }
 }
 
-/** The most bytes of an ONNX model that is looked at for a single node. */
+/** The most bytes of an ONNX model that is checked for a single node. */
 const HOST_BYTES = 4096;
 
-/** A session on an ONNX model of one node, in JavaScript; undefined for other bytes, and where what runs it cannot be loaded. */
+/**
+ * Returns a session on an ONNX model with one node, in JavaScript; undefined for other bytes, and if its code cannot be
+ * loaded.
+ */
 async function openHere(bytes: Uint8Array): Promise<InferenceSessionHandler | undefined> {
   const host = await import('./host/session.js').catch((error) => console.warn(`models of one node need ort.wgpu.host.mjs: ${errors.messageOf(error)}`));
   return host?.open({ Tensor, errors }, bytes);
@@ -64,12 +68,12 @@ async function openHere(bytes: Uint8Array): Promise<InferenceSessionHandler | un
 register({
   init: featuresHere,
   async create(source, options) {
-    // Models of a few bytes that are no export: of libraries that use one operator.
+    // Models of a few bytes that are not an export, from libraries that use one operator.
     const small = typeof source === 'object' && source.byteLength < HOST_BYTES && source[0] !== EXPORT;
     return (small && (await openHere(source))) || Session.create(source, options);
   },
 }, 20);
-// Not as `web`: transformers.js takes that for a version of onnxruntime-web, whose WebAssembly it fetches.
+// Not as `web`: transformers.js takes that for a version of onnxruntime-web, and fetches its WebAssembly.
 Object.assign(env.versions, { wgpu: VERSION });
 
 function sessionOf(session: InferenceSession): Session | undefined {
@@ -78,8 +82,8 @@ function sessionOf(session: InferenceSession): Session | undefined {
 }
 
 /**
- * Makes everything that runs of these shapes need: kernels, buffers, bind groups. Inputs are shapes by name, or tensors
- * where their values set shapes; inputs of fixed shape may be left out. Sessions that run in WebAssembly need nothing.
+ * Prepares everything for runs of these shapes: kernels, buffers, bind groups. Inputs are shapes by name, or tensors if their
+ * values set shapes. Inputs of fixed shape may be omitted. Sessions in WebAssembly need nothing.
  */
 export async function warmup(
   session: InferenceSession,
@@ -89,7 +93,7 @@ export async function warmup(
   if (on) await (await measuring()).warm(on, inputs, errors);
 }
 
-/** Milliseconds per run with results in memory, after one run that is not counted. */
+/** Returns milliseconds per run with results in memory, after one run that is not counted. */
 export async function benchmark(session: InferenceSession, feeds: InferenceSession.FeedsType, iterations = 10): Promise<Times> {
   handlerOf(session);
   return (await measuring()).timed(session, feeds, iterations);
@@ -98,10 +102,13 @@ export async function benchmark(session: InferenceSession, feeds: InferenceSessi
 const loop = (): Promise<typeof import('./generate/loop.js')> => import('./generate/loop.js');
 
 /**
- * The tokens that a causal language model gives after `tokens`, one by one, until the length is reached, a stop is met or the
- * signal aborts, which throws its reason. Of several texts, the tokens of each step: undefined for texts that have ended. Its
- * inputs are `input_ids` and, where it has them, `attention_mask`, `position_ids`, `cache_position` and caches `past...`, which
- * stay on the GPU as `present...` and are freed at the end. Raises OptionError, InputError; DeviceError without WebGPU.
+ * Yields the tokens that a causal language model generates after `tokens`, one by one, until the length is reached or a stop
+ * is met. An aborted signal throws its reason. For several texts, yields the tokens of each step: undefined for texts that
+ * have ended.
+ *
+ * The model's inputs are `input_ids` and, if it has them, `attention_mask`, `position_ids`, `cache_position` and caches
+ * `past...`. The caches stay on the GPU as `present...` and are freed at the end. Raises OptionError, InputError; DeviceError
+ * without WebGPU.
  */
 export function generate(session: InferenceSession, tokens: Prompt, options?: GenerateOptions): AsyncGenerator<number, void, void>;
 export function generate(session: InferenceSession, texts: readonly Prompt[], options?: GenerateOptions): AsyncGenerator<Step, void, void>;
@@ -112,8 +119,8 @@ export async function* generate(
 }
 
 /**
- * The text of tokens in pieces, as soon as they are certain: no half characters. It ends before the first of the texts of
- * `stop`, no part of which is given out.
+ * Yields the text of tokens in pieces, as soon as they are final: no partial characters. Ends before the first of the texts of
+ * `stop`, no part of which is returned.
  */
 export async function* streamText(
   tokenizer: Decoder, tokens: AsyncIterable<number> | Iterable<number>, options: { readonly stop?: readonly string[] } = {},

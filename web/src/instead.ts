@@ -1,6 +1,6 @@
-// What an unknown name may mean. Working pages have none, so it is part of files that are fetched later.
+// Suggests names for an unknown one. Working pages do not need it, so it is part of files that are fetched later.
 
-/** Which option an unknown name means, by the pairs of letters that both have; all options where none is like it. */
+/** Returns the option that is most similar to an unknown name, by common pairs of letters; all options if none is similar. */
 export function instead(name: string, names: readonly string[]): string {
   const pairs = (it: string): Set<string> => new Set(Array.from(it.slice(0, 100), (_, k) => it.slice(k, k + 2).toLowerCase()));
   const wanted = pairs(name);

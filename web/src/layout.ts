@@ -1,6 +1,6 @@
-// Everything of a Program that depends on shapes, as plain numbers: a pure function of (program, values of its symbols). What no changed
-// symbol is part of is not calculated again. Out: shapes, sizes, uniforms, variants, grids, and slots of memory from liveness. Python has the same function; both are
-// held to the same files (tests/program/golden).
+// Everything of a Program that depends on shapes, as plain numbers: a pure function of the program and the values of its
+// symbols. Parts without a changed symbol are not calculated again. Out: shapes, sizes, uniforms, variants, grids, and slots of
+// memory from liveness. Python has the same function. Both are tested with the same files (tests/program/golden).
 
 import { InputError, LimitError } from './errors.js';
 import { type Int, type Postfix, REPETITION, defined, evaluate, mentioned, needed, valuesOf } from './postfix.js';
@@ -8,18 +8,18 @@ import { type BindingRange, type Check, type Dispatch, type Program, valueBytes 
 
 /** WebGPU's limit per dimension of a grid. */
 const MAX_GROUPS = 65535;
-/** Of a run: a million dispatches take minutes to submit. */
+/** Per run: a million dispatches take minutes to submit. */
 const MOST_STEPS = 2 ** 20;
-/** Bytes: a buffer ends with a whole word. */
+/** In bytes: buffers end with a whole word. */
 const PADDED = 3;
-/** How many sizes a message names. */
+/** The number of sizes in a message. */
 const SHOWN = 12;
 
 export type Grid = readonly [number, number, number];
 
 /**
- * One run of a dispatch; `uniforms` are its u32 numbers. `ranges` says per argument which bytes are bound, null for all of
- * it, and is empty where all are bound whole. A repeated dispatch is a step for each time, counted by `repetition`.
+ * One run of a dispatch. `uniforms` are its u32 numbers. `ranges` has the bound bytes per argument, null for all of it. It is
+ * empty if all are bound whole. A repeated dispatch is one step per repetition, numbered by `repetition`.
  */
 export interface Step {
   readonly dispatch: number;
@@ -38,15 +38,15 @@ export interface Layout {
   /** The numbers of every HOST value, by value number. */
   readonly elements: ReadonlyMap<number, readonly Int[]>;
   readonly steps: readonly Step[];
-  /** Outputs, each with the input that it begins as; none that is empty. */
+  /** Outputs, each with the input that it begins as, without empty ones. */
   readonly aliases: readonly (readonly [output: number, input: number])[];
 }
 
-/** Makes layouts of one program; what does not depend on symbols is done once. */
+/** Makes the layouts of one program. Work that does not depend on symbols is done once. */
 export class Layouts {
   readonly #program: Program;
   readonly #definitions;
-  /** Those that count the runs of a dispatch. */
+  /** The definitions that depend on the number of a repetition. */
   readonly #repeated;
   /** The values of symbols and definitions for the last layout, and those of expressions. Empty after an error. */
   readonly #known = new Map<string, Int>();
@@ -54,7 +54,7 @@ export class Layouts {
   #last: Layout | undefined;
   /** The steps of each dispatch in it. */
   #stepsOf: (readonly Step[])[] = [];
-  /** Says what changes with symbols; where there is none, everything is calculated for each layout. */
+  /** Returns the parts that depend on symbols. Without it, everything is calculated for each layout. */
   parts: ((program: Program, definitions: Definitions, names: ReadonlySet<string>) => Parts) | undefined;
 
   constructor(program: Program) {
@@ -70,8 +70,8 @@ export class Layouts {
   }
 
   /**
-   * `symbols` has a value for each of the program's. What has changed no shape and no number of a step since the last layout is the
-   * same object as there. Raises InputError or LimitError when a check of the program fails.
+   * Returns the layout for `symbols`, a value for each of the program's. Shapes and steps that have not changed since the last
+   * layout are the same objects. Raises InputError or LimitError if a check of the program fails.
    */
   layout(symbols: readonly Int[]): Layout {
     const [program, known] = [this.#program, this.#known];
@@ -115,7 +115,7 @@ export class Layouts {
     return { shapes, nbytes: sizes, elements, steps, aliases };
   }
 
-  /** Those of a dispatch, after so many. */
+  /** Returns the steps of a dispatch, after `before` steps of others. */
   #steps(dispatch: number, of: (it: Postfix) => Int, sizes: readonly number[], symbols: readonly Int[], before: number): Step[] {
     const it = this.#program.dispatches[dispatch]!;
     const { bindings, label } = this.#program.kernels[it.kernel]!;
@@ -124,7 +124,7 @@ export class Layouts {
     const variant = it.guards.findIndex(of);
     if (variant < 0) throw noWay('has no variant');
     const count = Number(of(it.workgroups[variant]!));
-    // Nothing runs when all results are empty, whatever the kernel would look at to find that out.
+    // Nothing runs if all results are empty.
     if (!count || !it.args.some((arg, k) => bindings[k] === 'read_write' && sizes[arg])) return [];
     if (!(count > 0 && count <= MAX_GROUPS * MAX_GROUPS)) throw noWay(`would be ${of(it.workgroups[variant]!)} workgroups`);
     const grid = foldGrid(count);
@@ -152,7 +152,7 @@ export class Layouts {
     shapes: readonly (readonly number[])[],
   ): void {
     const failed = this.#program.checks.filter((check) => !of(check.condition));
-    // First what would be wrong for any program.
+    // First the faults of any program.
     const first = failed.find((check) => !check.limit) ?? failed[0];
     if (first) {
       const Type = first.limit ? LimitError : InputError;
@@ -167,7 +167,7 @@ export class Layouts {
     }
   }
 
-  /** What is wrong, with the sizes of this run. */
+  /** Formats the message of a check with the sizes of this run. */
   #messageOf(check: Check, symbols: readonly Int[]): string {
     const { definitions, messageDefinitions } = this.#program;
     const given = new Map(this.#program.symbols.map((it, k) => [it.name, symbols[k]!]));
@@ -177,7 +177,7 @@ export class Layouts {
     return check.text.replace(/\{\{|\}\}|\{\}/g, (place) => (place === '{}' ? String(dims[next++]) : place[0]!));
   }
 
-  /** The sizes and the elements of inputs that this run was given. */
+  /** The sizes and the elements of the inputs of this run, in words. */
   #given(symbols: readonly Int[]): string {
     const { inputs, values } = this.#program;
     const given = this.#program.symbols.map((symbol, k) => {
@@ -192,7 +192,7 @@ export class Layouts {
 
 type Definitions = Program['definitions'];
 
-/** What changes with some symbols; shapes by value, and dispatches, by number. */
+/** The parts that depend on some symbols; shapes by value, and dispatches, by number. */
 export interface Parts {
   readonly definitions: Definitions;
   readonly expressions: readonly Postfix[];
@@ -211,23 +211,23 @@ function bytesBound({ ranges }: Dispatch, of: (it: Postfix) => Int): BindingRang
   return ranges.map((range) => range && [Number(of(range[0])), Number(of(range[1]))]);
 }
 
-/** A number modulo 2**32. */
+/** Returns a number modulo 2**32. */
 function u32(value: Int): number {
   return typeof value === 'number' && Math.abs(value) < 2 ** 31 ? value >>> 0 : Number(BigInt.asUintN(32, BigInt(value)));
 }
 
-/** Bytes of each slot of intermediate memory, and which slot a value has. */
+/** The bytes of each slot of intermediate memory, and the slot of each value. */
 export interface Slots {
   readonly slots: readonly number[];
   readonly slotOf: ReadonlyMap<number, number>;
 }
 
 /**
- * Slots from liveness: a slot is free again after the last dispatch that has its value. What no dispatch that runs has takes no
- * memory.
+ * Returns slots from liveness. A slot is free after the last dispatch that uses its value. Values that no running dispatch
+ * uses take no memory.
  */
 export function slotsOf(program: Program, { nbytes: sizes, steps }: Layout): Slots {
-  const running = [...new Set(steps.map((it) => it.dispatch))]; // in their order
+  const running = [...new Set(steps.map((it) => it.dispatch))]; // in order
   const last = new Map<number, number>();
   for (const k of running) for (const arg of program.dispatches[k]!.args) last.set(arg, k);
   const slots: number[] = [];
@@ -241,7 +241,7 @@ export function slotsOf(program: Program, { nbytes: sizes, steps }: Layout): Slo
   return { slots, slotOf };
 }
 
-/** The free slot that wastes least, growing the largest when none is large enough; a new one when none is free. */
+/** Returns the free slot that wastes least. If none is large enough, grows the largest; if none is free, adds one. */
 function bestSlot(slots: number[], free: number[], bytes: number): number {
   if (!free.length) return slots.push(bytes) - 1;
   const size = (slot: number): number => slots[slot]!;
@@ -254,7 +254,7 @@ function bestSlot(slots: number[], free: number[], bytes: number): number {
   return slot;
 }
 
-/** A grid of at least this many workgroups within 65,535 per dimension; kernels ignore the surplus. */
+/** Returns a grid of at least this many workgroups within 65,535 per dimension. Kernels ignore the surplus. */
 export function foldGrid(workgroups: number): Grid {
   const rows = Math.ceil(workgroups / MAX_GROUPS);
   return [Math.ceil(workgroups / rows), rows, 1];

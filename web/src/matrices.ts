@@ -1,16 +1,20 @@
-// Whether matrix units multiply as an adapter says: drivers list some that give wrong products, and browsers spell them in several
-// ways while they are an experiment. In: a device. Out: its units that are right. What is compared
-// is exact: products of small integers. Few adapters have units, so this is a file of its own, which imports nothing that the library has.
+// Tests whether an adapter's matrix units multiply correctly. Some drivers list units that give wrong products, and browsers
+// differ in their syntax while the feature is experimental. In: a device. Out: its units that are correct. Comparisons are
+// exact, because products of small integers are. Few adapters have units, so this is a separate file. It imports nothing of the
+// library.
 
 import type { Gpu } from './device.js';
 import type { Kernel, MatrixUnit } from './format.js';
 
 const FEATURE = 'chromium-experimental-subgroup-matrix' as GPUFeatureName;
 const [COPY_SRC, STORAGE] = [4, 128]; // of GPUBufferUsage
-const LARGEST = 8; // of operands, by 17 of which they repeat
+const LARGEST = 8; // of operands, which repeat after 17
 const operand = (at: number): number => ((at * 7) % 17) - LARGEST;
 
-/** Left, right in rows and right across follow each other; results are sums of both products, and the same loaded as sums again. */
+/**
+ * The left operand, the right one in row-major order and the right one in column-major order follow each other. Results are
+ * the sum of both products, and the same after a load as sums.
+ */
 export function kernelOf([m, n, k, type, sum, lanes]: MatrixUnit): Kernel {
   const [right, across, parts, fours] = [(m * k) / 8, (m * k + k * n) / 8, (m * k + 2 * k * n) / 8, (m * n) / 4];
   const eight = [0, 4].map((from) => `bitcast<vec2<u32>>(vec4<f16>(${[0, 1, 2, 3].map((it) => `operand(at + ${from + it}u)`).join(', ')}))`);
@@ -49,20 +53,21 @@ fn main(@builtin(local_invocation_index) lane: u32) {
   };
 }
 
-// Dawn for Node lists units with the adapter alone. Whether a device has them is tried anyway: these are what exports need.
+// Dawn for Node lists units only for the adapter. They are tested on the device anyway. These are the ones that exports need.
 const UNLISTED = [{ M: 16, N: 16, K: 16, componentType: 'f16', resultComponentType: 'f32' }];
 
-// What Chromium says of them, which the types of the specification do not have yet.
+// Chromium's description, which the types of the specification do not have yet.
 interface MatrixInfo {
   readonly subgroupMatrixConfigs?: Iterable<{ M: number; N: number; K: number; componentType: string; resultComponentType: string }>;
 }
 const found = new WeakMap<Gpu, Promise<readonly MatrixUnit[]>>();
-/** What the experiment has before the words of the standard. */
+/** The prefix of the experiment before the names of the standard. */
 const EXPERIMENT = /chromium(_experimental_|\.)(?=subgroup_matrix)/g;
 
 /**
- * The units of a device that kernels use, which compile as kernels spell them, and give what they should; tried once. None where
- * subgroups have several sizes: a kernel for matrices counts on one. `begun` gets the units while they are tried.
+ * Returns the units of a device that kernels use, if they compile in the kernels' syntax and give correct results. Tested
+ * once. None if subgroups have several sizes, because a kernel for matrices relies on one. `begun` receives the units before
+ * the test ends.
  */
 export function unitsOf(gpu: Gpu, begun?: (tried: readonly MatrixUnit[]) => void): Promise<readonly MatrixUnit[]> {
   let units = found.get(gpu);

@@ -1,14 +1,15 @@
-// How much this package holds on GPUs. Of what users see no declaration names a type of WebGPU, which TypeScript has from version 6 on.
+// The memory of this package on GPUs. Public declarations name no type of WebGPU, because TypeScript has these only from
+// version 6 on.
 
 export interface MemoryUse {
   readonly buffers: number;
   readonly bytes: number;
 }
 
-/** What is held now. */
+/** The current use. */
 export const held = { buffers: 0, bytes: 0 };
 
-/** Buffers and bytes that this package holds on all devices; both are 0 when every session and tensor is released. */
+/** Returns the buffers and bytes of this package on all devices. Both are 0 after every session and tensor was released. */
 export function memory(): MemoryUse {
   return { ...held };
 }

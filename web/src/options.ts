@@ -1,6 +1,6 @@
-// What people may set about a session, as they write it for onnxruntime-web. In: SessionOptions. Out: `Options`, or an
-// OptionError that names the option, the value and the domain. What has no effect here is accepted; docs/web.md lists it. Others than
-// the usual ones are looked at by `settings`.
+// The options of a session, as written for onnxruntime-web. In: SessionOptions. Out: `Options`, or an OptionError that names
+// the option, the value and the domain. Options without effect here are accepted; docs/web.md lists them. `settings` checks all
+// but the usual ones.
 
 import type { InferenceSession, Tensor } from 'onnxruntime-common';
 import { type DType, fitsGpu } from './dtypes.js';
@@ -25,7 +25,7 @@ type Rules = Record<string, (value: any) => boolean>;
 
 const isObject = (it: unknown): boolean => typeof it === 'object' && it !== null;
 const isSize = (it: unknown): boolean => Number.isInteger(it) && Number(it) > 0;
-/** The options that most pages set, with the values that they may have. */
+/** The options that most pages set, with checks of their values. */
 const USUAL: Rules = {
   executionProviders: (all) => Array.isArray(all) && all.every((it) => typeof it === 'string' || areUsual(PROVIDER, it)),
   freeDimensionOverrides: (it) => isObject(it) && Object.values(it).every(isSize),
@@ -60,7 +60,7 @@ export async function readOptions(options: InferenceSession.SessionOptions): Pro
   };
 }
 
-/** What can only be checked with the program at hand. Raises OptionError. */
+/** Checks that need the program. Raises OptionError. */
 export function checkAgainst(program: Program, options: Options, outputNames: readonly string[]): void {
   const free = program.symbols.filter((it) => !it.isElement).map((it) => it.name);
   for (const name of options.overrides.keys()) {
@@ -75,7 +75,7 @@ export function checkAgainst(program: Program, options: Options, outputNames: re
     throw new OptionError(`forceCpuNodeNames: '${forced}' is compiled for the GPU and has nothing to run it on the CPU`);
   }
   if (typeof options.location === 'object') {
-    // transformers.js names the outputs that models of an architecture may have; where none is there, another model is meant.
+    // transformers.js names the possible outputs of an architecture. If none exists, it is another model.
     const names = Object.keys(options.location);
     if (names[0] && !names.some((it) => outputNames.includes(it))) {
       throw new OptionError(`preferredOutputLocation: there is no output '${names[0]}'; the outputs are ${outputNames.join(', ')}`);
@@ -83,7 +83,7 @@ export function checkAgainst(program: Program, options: Options, outputNames: re
   }
 }
 
-/** Whether an output is to stay on the GPU. Raises OptionError for a location that there is not, or not for tensors of its type. */
+/** Whether an output stays on the GPU. Raises OptionError for an unknown location, or one that has no tensors of its type. */
 export function staysOnGpu(options: Options, output: string, dtype: DType): boolean {
   const location: Tensor.DataLocation = (typeof options.location === 'object' ? options.location[output] : options.location) ?? 'cpu';
   if (location === 'gpu-buffer' && !fitsGpu(dtype)) {

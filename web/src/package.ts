@@ -1,6 +1,6 @@
-// An exported model, wherever it is: a folder with a manifest, one file, or bytes. In: an address or bytes. Out: its Program
-// and a stream of its weights. Invariants: no weight is used whose hash differs from the manifest's; of a folder's weights
-// at most two chunks are in memory at once, with what one of them is inflated to, while the next ones are on their way.
+// An exported model: a folder with a manifest, one file, or bytes. In: an address or bytes. Out: its Program and a stream of
+// its weights. Invariants: only weights with the manifest's hash are used. Of a folder's weights at most two chunks are in
+// memory at once, plus the inflated data of one of them, while the next ones are being fetched.
 
 import { LimitError, NotExportedError, ProgramError, messageOf } from './errors.js';
 import {
@@ -13,25 +13,25 @@ import { BASELINE, type MatrixUnit, type Program, type Target, damaged, lack, re
 const PACK = 'wgpupack';
 const MANIFEST_VERSION = 5;
 const MANIFEST = /(^|\/)manifest\.json(\?.*)?$/s;
-/** What an export calls its files, so that none leads out of its folder. */
+/** The names of an export's files. None leads out of its folder. */
 const FILE = /^[a-z][a-z\d-]*(\.[a-z\d]+)+$/;
-/** Bytes that one byte of deflated data can be at most. */
+/** The most bytes that one byte of deflated data inflates to. */
 const MOST_INFLATED = 1032;
-/** Bytes of the texts of Programs; no longer text can be read. */
+/** The most bytes of the texts of Programs. No longer text can be read. */
 const MOST_TEXT = 2 ** 28;
-/** Chunks that are asked for ahead of the one that is read. */
+/** Chunks that are requested ahead of the one that is read. */
 const AHEAD = 4;
-/** Chunks that are read and checked at once: the thread that uploads them waits for each of these. */
+/** Chunks that are read and checked at once. The thread that uploads them waits for each of these. */
 const AT_ONCE = 2;
 
-/** Is given bytes of the weights, which begin at `offset`, and keeps no reference to them. */
+/** Receives bytes of the weights, which begin at `offset`. Keeps no reference to them. */
 export type Take = (offset: number, bytes: Uint8Array) => void;
 
 export interface Package {
   readonly program: Program;
   /** Bytes of all weights. */
   readonly total: number;
-  /** Hands over all weights; `arrived` gets how many of their bytes are there, while they arrive. */
+  /** Passes all weights to `take`. `arrived` receives the number of their bytes that have arrived. */
   weights(take: Take, arrived: Tell): Promise<void>;
   /** Releases weights that will not be taken. */
   cancel(): void;
@@ -40,18 +40,18 @@ export interface Package {
 export interface Capabilities {
   readonly features: ReadonlySet<string>;
   readonly limits: GPUSupportedLimits;
-  /** Products that matrix units make; they are tried before, and `begun` gets what is tried meanwhile. */
+  /** Returns the products of matrix units, after a test. `begun` receives the tested ones before the result. */
   readonly matrices?: ((begun?: (tried: readonly MatrixUnit[]) => void) => Promise<readonly MatrixUnit[]>) | undefined;
-  /** Is given a Program that the device will likely run. */
+  /** Receives a Program that the device will probably run. */
   readonly ahead?: (program: Program) => unknown;
-  /** The adapter calculates on the CPU. */
+  /** Whether the adapter runs on the CPU. */
   readonly software: boolean;
 }
 
-/** Those of a device that may be asked for while files arrive. */
+/** The capabilities of a device that may be requested while files arrive. */
 type Asked = Capabilities | Promise<Capabilities>;
 
-/** Bytes of weights; where the file has them deflated, `inflated` is their number. */
+/** Bytes of weights. `inflated` is their number if the file is deflated. */
 interface Chunk extends FileEntry {
   readonly inflated?: number;
 }
@@ -59,14 +59,14 @@ interface Chunk extends FileEntry {
 interface Manifest {
   readonly format: string;
   readonly version: number;
-  /** Files of Programs, in the order in which they are tried; of what each needs, that which BASELINE does not have. */
+  /** Files of Programs, in order of preference. Their targets have the fields that differ from BASELINE. */
   readonly programs: readonly (FileEntry & { readonly targets: readonly Partial<Target>[] })[];
   readonly weights: { readonly bytes: number; readonly chunks: readonly Chunk[] };
 }
 
 /**
- * Opens an exported model for a device with these capabilities. Raises ProgramError, LimitError when these do not suffice, and
- * what a signal says that is aborted.
+ * Opens an exported model for a device with these capabilities. Raises ProgramError, LimitError if they do not suffice, and
+ * the reason of an aborted signal.
  */
 export async function openPackage(source: string | Uint8Array, has: Asked, way: Way = {}): Promise<Package> {
   if (typeof source !== 'string') return ofBytes(source, 'the model', has);
@@ -74,10 +74,10 @@ export async function openPackage(source: string | Uint8Array, has: Asked, way: 
   const places = placesOf(source);
   for (const place of places) {
     const isManifest = MANIFEST.test(place);
-    // That of the last visit is opened while the server is asked for the present one, which decides.
+    // The manifest of the last visit is opened while the server is asked for the current one, which decides.
     const last = isManifest ? await lastManifest(place) : undefined;
     const begun = last && ofFolder(place, last, has, way);
-    begun?.catch(() => undefined); // raised when it is what decides
+    begun?.catch(() => undefined); // raised if it is used
     let found: Found;
     let bytes: Uint8Array | false;
     try {
@@ -98,13 +98,13 @@ export async function openPackage(source: string | Uint8Array, has: Asked, way: 
       return opened;
     }
     found.cancel();
-    // What was asked for is reported first.
+    // The requested place is reported first.
     tried[place === source ? 'unshift' : 'push']([place, bytes ? NO_FILE : found.status]);
   }
   throw notFound(tried[0]![0], tried.map(([place, status], k) => (k ? `nor can ${place}: ${status}` : status)).join('; '));
 }
 
-/** What is there without a network. */
+/** Opens the export of the last visit, without a network. */
 async function ofLastVisit(places: readonly string[], has: Asked, way: Way): Promise<Package | undefined> {
   for (const place of places) {
     const last = MANIFEST.test(place) && (await lastManifest(place));
@@ -113,7 +113,7 @@ async function ofLastVisit(places: readonly string[], has: Asked, way: Way): Pro
   return undefined;
 }
 
-/** Where an export may lie that is called so, in the order in which that is tried: a file, or the manifest in a folder. */
+/** Returns the possible places of an export with this name, in the order of attempts: a file, or the manifest in a folder. */
 function placesOf(uri: string): string[] {
   // A path has no query.
   const [, path, query = ''] = localPath(uri) === uri ? ['', uri] : uri.match(/^([^?#]*)(\?[^#]*)?/)!;
@@ -122,7 +122,7 @@ function placesOf(uri: string): string[] {
   if (path!.endsWith('/')) return [within(path!.slice(0, -1))];
   const [inside, beside] = [within(path!), within(`${path}.wgpu`)];
   if (/\.(onnx|ort)$/.test(path!)) return [beside, uri];
-  // What the export calls so itself is a folder, and with one extension a file.
+  // `wgpu-ep export` gives such a name to a folder, and a name with one extension to a file.
   if (path!.endsWith('.wgpu')) return /\.(onnx|ort)\.wgpu$/.test(path!) ? [inside, uri] : [uri, inside];
   return query ? [uri, inside, beside] : [inside, beside, uri];
 }
@@ -137,7 +137,7 @@ async function ofBytes(bytes: Uint8Array, what: string, has: Asked): Promise<Pac
   if (bytes.byteLength < 16) throw wrongSize(what, bytes.byteLength, 16);
   const words = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const [version, length] = [words.getUint32(8, true), words.getUint32(12, true)];
-  // The files of a folder one after another at multiples of 16, behind the manifest that lists them in this order.
+  // The files of a folder, one after another at multiples of 16, after the manifest that lists them in this order.
   if (version !== MANIFEST_VERSION) throw wrongVersion(what, version, MANIFEST_VERSION);
   const start = 48 + length;
   if (bytes.byteLength < start) throw wrongSize(what, bytes.byteLength, start);
@@ -177,10 +177,10 @@ async function ofFolder(uri: string, json: Uint8Array, has: Asked, way: Way): Pr
   return ofManifest(manifest, uri, has, read, () => chunksOf(uri, manifest.weights.chunks, ask, read));
 }
 
-/** Reads a file that was asked for, or asks for it. */
+/** Reads a requested file, or requests it. */
 type Read = (entry: FileEntry, asked?: Promise<Found>, tell?: Tell) => Promise<Uint8Array>;
 
-/** The chunks of an export, on their way. */
+/** The chunks of an export, in transfer. */
 type Chunks = Pick<Package, 'weights' | 'cancel'>;
 
 async function ofManifest(
@@ -190,7 +190,7 @@ async function ofManifest(
   read: (entry: FileEntry) => Promise<Uint8Array>,
   open: () => Chunks,
 ): Promise<Package> {
-  // Weights are the same for every device. Where it is known that there is none, nothing is requested.
+  // Weights are the same for every device. If it is known that there is no device, nothing is requested.
   await Promise.race([asked, undefined]);
   const chunks = open();
   try {
@@ -201,7 +201,7 @@ async function ofManifest(
   }
 }
 
-/** The Program of an export for a device. */
+/** Returns the Program of an export for a device. */
 async function ofDevice(
   manifest: Manifest, what: string, has: Capabilities, read: (entry: FileEntry) => Promise<Uint8Array>,
 ): Promise<Pick<Package, 'program' | 'total'>> {
@@ -209,7 +209,7 @@ async function ofDevice(
     { entry, number, target: targetOf({ ...BASELINE, ...it }) }
   )))); // prettier-ignore
   type Choice = (typeof all)[number];
-  // The first that the adapter has everything for and that is made for its kind; the last one is for every adapter.
+  // The first that is made for the adapter's kind and needs nothing that the adapter lacks. The last one is for every adapter.
   const choose = (units?: readonly MatrixUnit[]): Choice | undefined => (
     all.find(({ target: it }) => it.software === has.software && !lack(it, has.features, has.limits, units))
   ); // prettier-ignore
@@ -221,7 +221,7 @@ async function ofDevice(
   let reading: Promise<Program> | undefined;
   const units = all.some(({ target }) => target.matrices.length) ? await has.matrices?.((tried) => {
     reading = (likely = choose(tried)) && programOf(likely);
-    reading?.then(has.ahead).catch(() => undefined); // raised when it is what is chosen
+    reading?.then(has.ahead).catch(() => undefined); // raised if it is chosen
   }) : undefined;
   let chosen = choose(units);
   if (!chosen) {
@@ -241,7 +241,7 @@ function isSize(it: unknown): boolean {
   return Number.isSafeInteger(it) && (it as number) >= 0;
 }
 
-/** Hands over the chunks of a folder; the first ones are asked for at once. */
+/** Passes on the chunks of a folder. Requests the first ones at once. */
 function chunksOf(uri: string, chunks: readonly Chunk[], ask: ReturnType<typeof asking>, read: Read): Chunks {
   const asked: Promise<Found>[] = [];
   const cancel = (): void => {
@@ -250,10 +250,10 @@ function chunksOf(uri: string, chunks: readonly Chunk[], ask: ReturnType<typeof 
   let [next, offset, all] = [0, 0, 0];
   const askAhead = (): void => {
     for (let k = asked.length; k < Math.min(next + AHEAD, chunks.length); k++) {
-      (asked[k] = ask(chunks[k]!)).catch(() => undefined); // raised when its turn comes
+      (asked[k] = ask(chunks[k]!)).catch(() => undefined); // raised when it is awaited
     }
   };
-  // A call for each chunk, because an async function keeps all that it ever named until it ends.
+  // One call per chunk, because an async function keeps all of its variables until it ends.
   const one = async (take: Take, arrived: Tell): Promise<void> => {
     askAhead();
     const [found, chunk, from] = [asked[next], chunks[next++]!, offset];
@@ -274,7 +274,7 @@ function chunksOf(uri: string, chunks: readonly Chunk[], ask: ReturnType<typeof 
     try {
       await Promise.all(Array.from({ length: AT_ONCE }, some));
     } catch (error) {
-      next = Infinity; // nothing more is handed over
+      next = Infinity; // nothing more is passed on
       cancel();
       throw error;
     }
@@ -285,7 +285,7 @@ function chunksOf(uri: string, chunks: readonly Chunk[], ask: ReturnType<typeof 
 
 // ---- texts
 
-/** A manifest that names files of its folder, and their sizes. Raises ProgramError. */
+/** Parses a manifest, with the names of files in its folder and their sizes. Raises ProgramError. */
 function parsed(json: Uint8Array, what: string): Manifest {
   const manifest = damaged(what, () => JSON.parse(text(json)) as Manifest);
   if (manifest?.format !== 'onnxruntime-ep-wgpu') throw new ProgramError(`${what} is not that of an exported model`);
@@ -302,7 +302,7 @@ function weightBytes({ bytes, inflated }: Chunk): number {
   return inflated ?? bytes;
 }
 
-/** The weights of a chunk. */
+/** Returns the weights of a chunk. */
 async function inflatedChunk(bytes: Uint8Array, { file, inflated: size }: Chunk, what: string): Promise<Uint8Array> {
   if (size === undefined) return bytes;
   const name = `${what}, ${file}`;
@@ -312,7 +312,7 @@ async function inflatedChunk(bytes: Uint8Array, { file, inflated: size }: Chunk,
 }
 
 async function inflated(bytes: Uint8Array, what: string, size?: number): Promise<Uint8Array> {
-  // Without a Response, for which Node first loads all of its fetch.
+  // Without a Response, for which Node would first load all of its fetch.
   const stream = new Blob([bytes as Uint8Array<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream('deflate'));
   try {
     if (size !== undefined) return await filled(stream, { whole: new Uint8Array(size), end: 0 });

@@ -1,6 +1,6 @@
-// A Program for layouts that run the same kernels, on a device: buffers, uniforms, pipelines and bind groups. Buffers that callers own
-// arrive with each run; bind groups that mention none of them are made once. Where sizes change, numbers are written and nothing is
-// made. Invariant: what a run reads of the plan is that of its layout, which is put in place right before.
+// A Program on a device, for layouts that run the same kernels: buffers, uniforms, pipelines and bind groups. Buffers that
+// callers own come with each run. Bind groups without such buffers are made once. If sizes change, numbers are written and
+// nothing is created. Invariant: the numbers of a run's layout are written immediately before the run.
 
 import { bindingsOf, type Gpu, USAGE } from './device.js';
 import { integerBytes } from './dtypes.js';
@@ -10,14 +10,14 @@ import type { Postfix } from './postfix.js';
 import type { BindingRange, Kernel, Program } from './program.js';
 import { ROOM, type Temps } from './temps.js';
 
-const UNIFORM_WORDS = 64; // where a block may begin
-const MAX_BOUND = 8; // sets of callers' buffers whose bind groups are kept
+const UNIFORM_WORDS = 64; // alignment of blocks
+const MAX_BOUND = 8; // sets of callers' buffers with kept bind groups
 
 interface PlannedStep {
   readonly dispatch: number;
   readonly kernel: number;
   readonly pipeline: GPUComputePipeline;
-  /** Undefined where a caller's buffer goes. */
+  /** Undefined for a caller's buffer. */
   readonly entries: readonly (GPUBufferBinding | undefined)[];
   readonly args: readonly number[];
   readonly ranges: Step['ranges'];
@@ -30,8 +30,8 @@ export type Groups = readonly GPUBindGroup[];
 export type Variant = readonly [kernel: Kernel, variant: number];
 
 /**
- * The kernels of a layout's steps, those with the longest texts first. A run waits for all of them, and these take longest: none is
- * left for the end, where other threads have no work.
+ * Returns the kernels of a layout's steps, those with the longest texts first. A run waits for all of them, and these take
+ * longest. So none is left for the end, when other threads are idle.
  */
 export function variantsOf(program: Program, { steps }: Layout): Variant[] {
   return steps.map((it): Variant => variantOf(program, it)).sort((a, b) => textOf(b).length - textOf(a).length);
@@ -40,7 +40,7 @@ export function variantsOf(program: Program, { steps }: Layout): Variant[] {
 const variantOf = (program: Program, it: Step): Variant => [program.kernels[program.dispatches[it.dispatch]!.kernel]!, it.variant];
 const textOf = ([kernel, variant]: Variant): string => kernel.wgsl[variant]!;
 
-/** The pipelines of a layout's steps, compiled where they are new. Raises ProgramError. */
+/** Returns the pipelines of a layout's steps. Compiles new ones. Raises ProgramError. */
 export function pipelinesOf(program: Program, gpu: Gpu, layout: Layout): Promise<GPUComputePipeline[]> {
   for (const it of variantsOf(program, layout)) void gpu.pipeline(...it).catch(() => undefined);
   return Promise.all(layout.steps.map((it) => gpu.pipeline(...variantOf(program, it))));
@@ -48,27 +48,27 @@ export function pipelinesOf(program: Program, gpu: Gpu, layout: Layout): Promise
 
 export class Plan {
   readonly steps: readonly PlannedStep[];
-  /** Of each step the pipeline where it is another than before, and the workgroups along x and y. */
+  /** For each step, the pipeline if it differs from the previous one, and the workgroups along x and y. */
   readonly #pipelines: readonly (GPUComputePipeline | undefined)[];
   readonly #grids: Uint32Array;
-  /** The numbers of all blocks of uniforms, and where each begins, by a step that reads it. */
+  /** The numbers of all uniform blocks, and the beginning of each, by a step that reads it. */
   readonly #words: Uint32Array;
   readonly #blocks: readonly (readonly [step: number, at: number])[];
   #uniforms: GPUBuffer | undefined;
-  /** Buffers of the session's temps that it has. */
+  /** The buffers of the session's temps that it uses. */
   readonly #used = new Set<GPUBuffer>();
-  /** Of all values but callers'. */
+  /** The buffers of all values except callers'. */
   readonly buffers = new Map<number, GPUBuffer>();
   /** For inputs, outputs and copies of them. */
   readonly owned = new Map<number, GPUBuffer>();
   readonly #private: GPUBuffer[] = [];
   /** The last sets of callers' buffers, with their bind groups. */
   readonly #bound: (readonly [buffers: readonly GPUBuffer[], groups: Groups])[] = [];
-  /** Bytes of a binding. */
+  /** The largest binding in bytes. */
   readonly most: number;
   released = false;
 
-  /** `before` is the layout of a plan that it stands in for, because sizes grew. */
+  /** `before` is the layout of a plan that it replaces because sizes grew. */
   constructor(
     readonly program: Program,
     readonly gpu: Gpu,
@@ -85,7 +85,7 @@ export class Plan {
     for (const [value, slot] of slotOf) wanted[slot] = Math.max(wanted[slot]!, this.#room(value));
     checkLimits(program, gpu, layout, slotOf);
     const slots = temps.take(wanted, this.#used, (slot) => {
-      // The largest of those that it is for.
+      // The largest value of the slot.
       const [value] = [...slotOf].find(([it, of]) => of === slot && layout.nbytes[it] === sizes[slot])!;
       return nameOf(program, layout, value);
     });
@@ -99,7 +99,7 @@ export class Plan {
     let words = 0;
     const numbers = new Map<Postfix, number>();
     const places = layout.steps.map(({ dispatch, uniforms, repeats }, k): number => {
-      // Blocks are one where they are calculated in one way; of repeated dispatches where they are equal, because sizes stay.
+      // Steps share a block if the same expressions compute it. Repeated dispatches share equal blocks, because their sizes stay.
       const how = repeats > 1 ? uniforms : program.dispatches[dispatch]!.uniforms.map((it) => `#${numbers.get(it) ?? (numbers.set(it, numbers.size), numbers.size - 1)}`);
       const found = blocks.get(how.join());
       if (found) return found[1];
@@ -126,7 +126,7 @@ export class Plan {
     this.#write();
   }
 
-  /** Puts a layout in place, for which it has room. */
+  /** Switches to a layout for which it has room. */
   use(layout: Layout): void {
     if (layout === this.layout) return;
     const { elements, steps } = this.layout;
@@ -137,7 +137,7 @@ export class Plan {
     this.#write(steps);
   }
 
-  /** Writes the numbers that are others than before. */
+  /** Writes the numbers that have changed. */
   #write(before: readonly Step[] = []): void {
     const { steps } = this.layout;
     steps.forEach((it, k) => it === before[k] || this.#grids.set([it.grid[0], it.grid[1]], 2 * k));
@@ -156,7 +156,7 @@ export class Plan {
     if (last) this.gpu.write(this.#uniforms!, 4 * first, new Uint8Array(words.buffer, 4 * first, 4 * (last - first)));
   }
 
-  /** Bytes for a tensor, with room where it grew. */
+  /** Bytes for a tensor, with spare room if it grew. */
   #room(value: number): number {
     const bytes = this.layout.nbytes[value]!;
     const before = this.before?.nbytes[value] ?? bytes;
@@ -175,7 +175,7 @@ export class Plan {
     return integerBytes(this.program.values[value]!.dtype, this.layout.elements.get(value)!);
   }
 
-  /** What is bound of a buffer: all of it, so that its tensor may grow, or a part. */
+  /** Returns the binding of a buffer: all of it, so that its tensor may grow, or a range. */
   #part(buffer: GPUBuffer, range: BindingRange<number> | undefined): GPUBufferBinding {
     const [offset, bytes] = range ?? [0, this.most];
     return { buffer, offset, size: Math.min(bindingBytes(bytes), buffer.size - offset) };
@@ -190,8 +190,8 @@ export class Plan {
   }
 
   /**
-   * A buffer for an input or output, or for a copy of one: the same in every run. Other plans write into it, so that what it
-   * holds is of one run.
+   * Returns a buffer for an input or output, or for a copy of one, the same in every run. Other plans write it too, so its
+   * contents are valid for one run.
    */
   own(value: number): GPUBuffer {
     let buffer = this.owned.get(value);
@@ -203,12 +203,12 @@ export class Plan {
     return buffer;
   }
 
-  /** The bind groups with these buffers of callers, inputs and outputs in the order of the program, where there are some. */
+  /** Returns the kept bind groups for these buffers of callers, inputs and outputs in the order of the program. */
   bound(buffers: readonly GPUBuffer[]): Groups | undefined {
     const all = this.#bound;
     const place = all.findLastIndex(([it]) => it.every((buffer, k) => buffer === buffers[k]));
     if (place < 0) return undefined;
-    all.push(...all.splice(place, 1)); // the latest
+    all.push(...all.splice(place, 1)); // move to the end
     return all.at(-1)![1];
   }
 
@@ -221,12 +221,12 @@ export class Plan {
     });
   }
 
-  /** Keeps bind groups that a run was right with. */
+  /** Keeps bind groups after a run with them was accepted. */
   keep(buffers: readonly GPUBuffer[], groups: Groups): void {
     if (this.#bound.push([buffers, groups]) > MAX_BOUND) this.#bound.shift();
   }
 
-  /** All steps in one pass, with groups of `bind`. Runs do this and little else, so it touches little memory. */
+  /** Encodes all steps in one pass, with groups of `bind`. This is most of a run, so it touches little memory. */
   encode(encoder: GPUCommandEncoder, groups: Groups): void {
     const pass = encoder.beginComputePass();
     const [pipelines, grids] = [this.#pipelines, this.#grids];
@@ -239,7 +239,7 @@ export class Plan {
     pass.end();
   }
 
-  /** Frees what the plan alone uses; it must not run again. */
+  /** Frees the plan's own buffers. It must not run again. */
   release(): void {
     this.released = true;
     for (const buffer of this.#private) this.gpu.free(buffer);
@@ -247,12 +247,12 @@ export class Plan {
   }
 }
 
-/** Bytes that a tensor of `nbytes` binds: kernels load four words at once. */
+/** The bytes of the binding of a tensor of `nbytes`. Kernels load four words at once. */
 export function bindingBytes(nbytes: number): number {
   return Math.max(16, Math.ceil(nbytes / 16) * 16);
 }
 
-/** A tensor as messages have it. */
+/** Describes a tensor for messages. */
 export function nameOf({ values }: Program, { shapes }: Layout, value: number): string {
   const { name } = values[value]!;
   return `the tensor ${name ? `'${name}'` : 'of an intermediate result'} of shape [${shapes[value]!.join(', ')}]`;
@@ -264,7 +264,7 @@ function checkLimits(program: Program, gpu: Gpu, layout: Layout, slotOf: Slots['
     layout.steps.flatMap(({ dispatch, ranges }) => program.dispatches[dispatch]!.args.filter((_, k) => !ranges[k])),
   );
   program.values.forEach(({ storage }, k) => {
-    if (storage === 'TEMP' && !slotOf.has(k)) return; // nothing that runs has it
+    if (storage === 'TEMP' && !slotOf.has(k)) return; // unused by running dispatches
     const bytes = layout.nbytes[k]!;
     const [most, limit] = bound.has(k) && binding < whole ? [binding, 'maxStorageBufferBindingSize'] : [whole, 'maxBufferSize'];
     if (bytes <= most) return;

@@ -1,22 +1,22 @@
-// Dims as a Program holds them, and how a layout evaluates them. An expression is a number or a list of tokens in postfix
-// order, `["$batch", 12, "*", 1, "+"]`, where a symbol has a `$` before its name. Nothing is compiled to code, so that a
-// strict content security policy allows it. Invariants: results are exact, as Python's are: what leaves the range of safe
-// integers is a bigint. No number has more than MOST_BITS, though a few products of products would have millions.
+// The dims of a Program, and their evaluation for a layout. An expression is a number or a list of tokens in postfix order,
+// such as `["$batch", 12, "*", 1, "+"]`. A symbol has the prefix `$`. Nothing is compiled to code, so that a strict content
+// security policy allows it. Invariants: results are exact, as in Python; integers beyond the safe range are bigints. No number
+// has more than MOST_BITS. A few products of products could otherwise have millions.
 
 import { LimitError } from './errors.js';
 
-/** An exact integer: a number where that is safe, else a bigint. */
+/** An exact integer: a number if that is safe, otherwise a bigint. */
 export type Int = number | bigint;
 export type Postfix = Int | readonly (Int | string)[];
 
-/** The symbol that counts the runs of a repeated dispatch. */
+/** The symbol that numbers the runs of a repeated dispatch. */
 export const REPETITION = '@repetition';
-const MOST_BITS = 1024; // more than any product of the extents of a tensor has
+const MOST_BITS = 1024; // more than any product of a tensor's extents needs
 const BEYOND = 2n ** BigInt(MOST_BITS);
 const LEAST = BigInt(Number.MIN_SAFE_INTEGER);
 const MOST = BigInt(Number.MAX_SAFE_INTEGER);
 
-/** The same integer as a number where that is safe. */
+/** Returns the same integer, as a number if that is safe. */
 export function exact(value: bigint): Int {
   return value >= LEAST && value <= MOST ? Number(value) : value;
 }
@@ -26,14 +26,14 @@ function floorDivide(a: bigint, b: bigint): bigint {
   return a % b !== 0n && a < 0n !== b < 0n ? quotient - 1n : quotient;
 }
 
-/** The f32 with these bits. */
+/** Returns the f32 with these bits. */
 function fromBits(bits: number): number {
   return new Float32Array(Uint32Array.of(bits).buffer)[0]!;
 }
 
-// On numbers or bigints.
+// For numbers or bigints.
 const BOTH: Record<string, (a: number, b: number) => number> = { '+': (a, b) => a + b, '*': (a, b) => a * b };
-// On numbers; a result that is not a safe integer is calculated once more, by the second table.
+// For numbers. A result that is not a safe integer is calculated again by the second table.
 const FAST: typeof BOTH = {
   ...BOTH,
   '//': (a, b) => (b ? Math.floor(a / b) : 0),
@@ -46,7 +46,7 @@ const WIDE: Record<string, (a: bigint, b: bigint) => bigint> = {
   '%': (a, b) => (b ? a - b * floorDivide(a, b) : 0n),
   tdiv: (a, b) => (b ? a / b : 0n),
 };
-// Numbers and bigints compare exactly with each other.
+// Numbers and bigints compare exactly.
 const CHOICES: Record<string, (a: Int, b: Int) => Int> = {
   min: (a, b) => (b < a ? b : a),
   max: (a, b) => (b > a ? b : a),
@@ -56,14 +56,14 @@ const CHOICES: Record<string, (a: Int, b: Int) => Int> = {
   bcast: (a, b) => (a === 1 ? b : a),
   scaled: (a, b) => {
     const result = Math.trunc(Math.fround(Math.fround(Number(a)) * fromBits(Number(BigInt.asUintN(32, BigInt(b))))));
-    return Number.isFinite(result) ? exact(BigInt(result)) : 0; // what is infinite or NaN has no value
+    return Number.isFinite(result) ? exact(BigInt(result)) : 0; // infinity and NaN become 0
   },
 };
-/** How many operands each operation has. */
+/** The number of operands of each operation. */
 export const ARITY: ReadonlyMap<string, number> = new Map([
   ...[...Object.keys(FAST), ...Object.keys(CHOICES)].map((it) => [it, 2] as const), ['?', 3],
 ]); // prettier-ignore
-// A quotient of numbers this large may round up to the next whole number; below, floor and trunc are exact.
+// A quotient of larger numbers may round up to the next integer. Below this, floor and trunc are exact.
 const DIVISIBLE = 2 ** 52;
 
 function calculate(operation: string, a: Int, b: Int): Int {
@@ -80,7 +80,7 @@ function calculate(operation: string, a: Int, b: Int): Int {
   throw new LimitError(`a size is a number of ${size.toString(2).length} bits, and at most ${MOST_BITS} are calculated with`);
 }
 
-/** The value of an expression that `reading` has looked at; `known` has the value of every symbol in it, by name without `$`. */
+/** Evaluates an expression that `reading` has checked. `known` has the value of every symbol in it, by name without `$`. */
 export function evaluate(expression: Postfix, known: ReadonlyMap<string, Int>): Int {
   if (typeof expression !== 'object') return expression;
   const stack: Int[] = [];
@@ -96,7 +96,7 @@ export function evaluate(expression: Postfix, known: ReadonlyMap<string, Int>): 
   return stack[0]!;
 }
 
-/** The values of expressions, each calculated once; `found` has those that are known. */
+/** Returns a function that evaluates expressions, each once. `found` has known values. */
 export function valuesOf(known: ReadonlyMap<string, Int>, found = new Map<Postfix, Int>()): (expression: Postfix) => Int {
   return (expression) => {
     if (typeof expression !== 'object') return expression;
@@ -106,7 +106,7 @@ export function valuesOf(known: ReadonlyMap<string, Int>, found = new Map<Postfi
   };
 }
 
-/** The symbols that expressions mention, without `$`. */
+/** Returns the symbols in expressions, without `$`. */
 export function mentioned(expressions: Iterable<Postfix>): Set<string> {
   const names = new Set<string>();
   for (const expression of expressions) {
@@ -116,7 +116,7 @@ export function mentioned(expressions: Iterable<Postfix>): Set<string> {
   return names;
 }
 
-/** The definitions that `names` need, in order. Adds what these mention to `names`. */
+/** Returns the definitions that `names` need, in order. Adds the symbols in these to `names`. */
 export function needed(
   names: Set<string>,
   definitions: readonly (readonly [string, Postfix])[],
@@ -130,7 +130,7 @@ export function needed(
   return kept.reverse();
 }
 
-/** `symbols` with the values of `definitions` added. */
+/** Returns `symbols` with the values of `definitions` added. */
 export function defined(
   symbols: ReadonlyMap<string, Int>,
   definitions: readonly (readonly [string, Postfix])[],

@@ -1,6 +1,6 @@
-// How long each dispatch of a run took on the GPU, from timestamps. In: a plan and its bind groups. Out: nanoseconds, told as
-// onnxruntime-web does. Invariant: a run that is measured computes the same, but every dispatch has a pass of its own. Few pages
-// measure, so this is a file of its own, which imports nothing that the library has, too.
+// Measures the GPU time of each dispatch of a run, from timestamps. In: a plan and its bind groups. Out: nanoseconds, reported
+// as by onnxruntime-web. Invariant: a measured run computes the same, but every dispatch has a pass of its own. Few pages
+// measure, so this is a separate file. It imports nothing of the library.
 
 import type { Gpu } from './device.js';
 import type { Layout } from './layout.js';
@@ -10,32 +10,32 @@ import type { Program } from './program.js';
 export { timed } from './benchmark.js';
 export { warm } from './warmup.js';
 
-/** A dispatch of a run; `start` and `end` are nanoseconds of the GPU's clock. */
+/** A dispatch of a run. `start` and `end` are nanoseconds of the GPU's clock. */
 export interface TimedDispatch {
   readonly number: number;
   readonly start: number;
   readonly end: number;
 }
 
-/** Queries of one set; WebGPU allows 4,096. */
+/** Queries per set. WebGPU allows 4,096. */
 const MOST = 4096;
 const [COPY_SRC, QUERY_RESOLVE] = [4, 512]; // of GPUBufferUsage
 
-/** Measures the dispatches of a run, and gets how long each took. */
+/** Measures the dispatches of a run and receives their times. */
 export interface OnProfile {
-  /** Undefined where the device has no timestamps, or nothing runs. */
+  /** Undefined if the device has no timestamps, or nothing runs. */
   on(gpu: Gpu, steps: number): Profiled | undefined;
   /** The same for a part of the run. */
   of(program: Program, feeds: readonly { readonly dims: readonly number[] }[]): OnProfile;
   tell(dispatches: TimedDispatch[], layout: Layout): void;
 }
 
-/** What env.webgpu has for measurements. */
+/** The fields of env.webgpu for measurements. */
 interface Sink {
   readonly profiling?: { readonly ondata?: (data: never) => void };
 }
 
-/** What measures a run of a program with these inputs, and reports to `sink`, or the console. */
+/** Returns an object that measures a run of a program with these inputs, and reports to `sink`, or the console. */
 export function profiling(program: Program, feeds: readonly { readonly dims: readonly number[] }[], sink: Sink): OnProfile {
   return {
     on: (gpu, steps) => Profiled.on(gpu, steps),
@@ -81,7 +81,7 @@ export class Profiled {
     this.#buffer = gpu.buffer(16 * steps, QUERY_RESOLVE | COPY_SRC, 'timestamps');
   }
 
-  /** Undefined where the device has no timestamps, or nothing runs. */
+  /** Undefined if the device has no timestamps, or nothing runs. */
   static on(gpu: Gpu, steps: number): Profiled | undefined {
     return gpu.features.has('timestamp-query') && steps > 0 ? new Profiled(gpu, steps) : undefined;
   }
@@ -114,7 +114,7 @@ export class Profiled {
     }
   }
 
-  /** Frees what it holds; twice is harmless. */
+  /** Frees its buffers and query sets; a second call is harmless. */
   release(): void {
     this.gpu.free(this.#buffer);
     for (const set of this.#sets) set.destroy();

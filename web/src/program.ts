@@ -1,5 +1,5 @@
-// The compiled form of a graph, as Python's `program.py` writes it, read from its JSON. In: text. Out: a Program, or a
-// ProgramError. `reading` says what is looked at.
+// Reads the compiled form of a graph, as written by Python's `program.py`, from its JSON. In: text. Out: a Program, or a
+// ProgramError. `reading` has the checks.
 
 import { COLUMNS, EXPRESSIONS } from './columns.js';
 import { nbytes } from './dtypes.js';
@@ -12,13 +12,14 @@ export type * from './format.js';
 
 export const FORMAT_VERSION = 10;
 
-// Whole numbers of 16 digits and more are not exact as numbers of JSON; text is matched first, so that none inside it is.
+// Whole numbers of 16 digits and more are not exact in JSON.parse. Strings are matched first, so that numbers within them are
+// skipped.
 const WIDE = /"(?:[^"\\]|\\.)*"|-?\d{16,}/g;
 const BIGINT = '\u0000';
-const MOST_DIGITS = 40; // longer ones take long to read, and no number of a Program is
-const MOST_WGSL = 1 << 26; // characters: a few numbers of an export stand for texts as long as one likes
+const MOST_DIGITS = 40; // longer ones take long to parse, and no number of a Program is
+const MOST_WGSL = 1 << 26; // characters: a few numbers of an export can stand for texts of any length
 
-/** JSON with exact whole numbers: those beyond 53 bits are bigints. */
+/** Parses JSON with exact whole numbers. Those beyond 53 bits are bigints. */
 export function parseExact(text: string): unknown {
   if (!/\d{16}/.test(text)) return JSON.parse(text);
   const marked = text.replace(WIDE, (found) => {
@@ -31,7 +32,7 @@ export function parseExact(text: string): unknown {
   );
 }
 
-/** What every exported model may rely on; the same as WEB_BASELINE in Python. */
+/** The limits and features that every exported model may rely on; the same as WEB_BASELINE in Python. */
 export const BASELINE: Target = {
   name: 'web-baseline',
   features: [],
@@ -45,7 +46,7 @@ export const BASELINE: Target = {
   matrices: [],
 };
 
-/** The Program in the JSON of a file, whose weights follow each other from byte `start` on, at multiples of 16. */
+/** Reads the Program in the JSON of a file. Its weights follow each other from byte `start` on, at multiples of 16. */
 export function readProgram(json: string, what: string, start = 0): Program {
   return damaged(what, () => {
     const header = parseExact(json) as Header;
@@ -59,7 +60,7 @@ export function readProgram(json: string, what: string, start = 0): Program {
   });
 }
 
-/** A file of Programs of an export, in which `api/web_programs.py` says what repeats once. */
+/** A file of Programs of an export. `api/web_programs.py` stores repeated parts once. */
 interface Shared {
   readonly lines: string;
   readonly texts: readonly (readonly number[])[];
@@ -68,7 +69,7 @@ interface Shared {
   readonly programs: readonly Header[];
 }
 
-/** Program `number` of those in a file of an export, which is made for `target`. */
+/** Reads Program `number` of a file of an export. It is made for `target`. */
 export function readExport(json: string, number: number, target: Target, what: string): Program {
   return damaged(what, () => {
     const { lines, texts, expressions, columns, programs } = parseExact(json) as Shared;
@@ -106,7 +107,7 @@ export function readExport(json: string, number: number, target: Target, what: s
   });
 }
 
-/** What goes wrong is that the file is damaged. */
+/** Calls `make` and reports its errors as damage of the file. */
 export function damaged<T>(what: string, make: () => T): T {
   try {
     return make();
@@ -129,7 +130,7 @@ function fromHeader(header: Header, what: string): Program {
   return programOf(header, targetOf(header['target']));
 }
 
-/** What a Program needs. Raises Error for what says it in another way. */
+/** Returns the needs of a Program. Raises Error for an invalid form. */
 export function targetOf(it: unknown): Target {
   const found = { ...(it as Target) };
   text(found.name);
@@ -153,7 +154,10 @@ export const LIMITS = {
   maxBufferSize: 'max_buffer_bytes',
 } as const;
 
-/** What `needs` relies on and a device with these features, limits and matrix units lacks, in words; undefined when it has it all. */
+/**
+ * Returns what `needs` relies on and a device with these features, limits and matrix units lacks, in words; undefined if
+ * nothing.
+ */
 export function lack(
   needs: Target,
   features: ReadonlySet<string>,
@@ -174,7 +178,7 @@ export function lack(
   return undefined;
 }
 
-/** Bytes of a value of this shape. */
+/** The bytes of a value of this shape. */
 export function valueBytes(value: Value, shape: readonly number[]): number {
   return nbytes(value.dtype, shape.reduce((product, extent) => product * extent, 1));
 }

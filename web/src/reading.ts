@@ -1,22 +1,22 @@
-// A Program from the JSON of a header, of which nothing is used before it was looked at; the same as Python's
-// `program/reading.py`. In: what JSON gives, from anybody. Out: a Program, or an Error that says what is wrong. Invariant: every
-// number in a Program that counts something is in range, every expression is well formed over names that are known before it, and
-// no kernel writes to what is not its own. What expressions come to is known with the inputs: `postfix` and `layout` bound that.
+// Reads a Program from the JSON of a header, and checks everything before its use; the same as Python's `program/reading.py`.
+// In: parsed JSON from an untrusted source. Out: a Program, or an Error that describes the fault. Invariants: every count and
+// index in a Program is in range. Every expression is well formed, over names that are defined before it. No kernel writes a
+// value that it must not write. The values of expressions depend on the inputs. `postfix` and `layout` bound them.
 
 import { type Row, type Table, named } from './columns.js';
 import { dtype, nbytes } from './dtypes.js';
 import type { Check, Definition, Dispatch, Kernel, MatrixUnit, Program, Storage, Symbol, Target, Value, Weight } from './format.js';
 import { ARITY, type Int, type Postfix, REPETITION } from './postfix.js';
 
-const MOST = 2n ** 64n; // all whole numbers of a file are below it, and above its negative
+const MOST = 2n ** 64n; // bound of the absolute values of all whole numbers in a file
 const MOST_AXES = 64;
-const MOST_TOKENS = 1 << 16; // of an expression, which many rows of an export may share
+const MOST_TOKENS = 1 << 16; // per expression; many rows of an export may share one
 const STORAGES: readonly Storage[] = ['INPUT', 'OUTPUT', 'WEIGHT', 'TEMP', 'HOST', 'STATE'];
 const ACCESSES = ['read', 'read_write'] as const;
 
 type Cell<T> = (it: unknown) => T;
 
-/** The Program of a header. */
+/** Returns the Program of a header. */
 export function programOf(header: unknown, target: Target): Program {
   const found = header as Record<string, unknown>;
   const of = new Expressions();
@@ -96,13 +96,13 @@ export function count(it: unknown): number {
   return it as number;
 }
 
-/** A limit of an adapter, which may be the largest number of 64 bits: as near to it as a number comes. */
+/** Returns a limit of an adapter. The largest 64-bit number is rounded. */
 export function limit(it: unknown): number {
   if (whole(it) < 0) throw wrong(it, 'is no limit');
   return Number(it);
 }
 
-/** One that no device has is found where it is compared with theirs. */
+/** Returns a unit. An unsupported one is detected when it is compared with those of a device. */
 export function matrixUnit(it: unknown): MatrixUnit {
   const [m, n, k, operand, result, subgroup] = items(it);
   return [count(m), count(n), count(k), text(operand), text(result), count(subgroup)];
@@ -141,7 +141,7 @@ function oneOf<T>(all: readonly T[]): Cell<T> {
 /** Reads expressions over the names that are `known` so far. */
 class Expressions {
   readonly known = new Set<string>();
-  /** Those that were looked at; in an export many rows have the same one. */
+  /** Checked expressions. Many rows of an export share one. */
   readonly #read = new Set<unknown>();
 
   know(name: string): void {
@@ -155,7 +155,7 @@ class Expressions {
     return it as Postfix;
   };
 
-  /** Names of expressions, each over what is known before it; known from then on. */
+  /** Reads named expressions, each over names that are known before it, and adds their names. */
   definitions(rows: unknown): Definition[] {
     return items(rows).map((row) => {
       if (items(row).length !== 2) throw wrong(row, 'is no definition');
@@ -185,13 +185,13 @@ class Expressions {
   }
 }
 
-/** Raises where an expression uses other names. */
+/** Raises an error if an expression uses other names. */
 function only(names: ReadonlySet<string>, dim: Postfix): void {
   if (typeof dim !== 'object') return;
   for (const it of dim) if (typeof it === 'string' && it.startsWith('$') && !names.has(it)) throw wrong(it, 'is not known');
 }
 
-// ---- what belongs together
+// ---- consistency
 
 function check(program: Program): void {
   const { values, kernels, inputs, outputs } = program;
@@ -211,7 +211,7 @@ function check(program: Program): void {
     const u32 = elements.length === 4 && elements.every((it) => (it as number) >>> 0 === it);
     const numbers = storage === 'HOST' ? type.bits > 7 : !elements.length || (state && u32);
     const fits = (storage === 'WEIGHT') === k >= 0 && (k < 0) === !weight && (type.bits || storage === 'INPUT') && numbers && state === (storage === 'STATE');
-    // A weight has a known size, which is as many bytes.
+    // A weight has a known size, equal to its bytes.
     if (!fits || (weight && nbytes(type, shape.reduce<number>((product, it) => product * Number(it), 1)) !== weight.bytes)) {
       throw wrong(name, `is no value of ${storage} and ${type.name}`);
     }

@@ -1,6 +1,6 @@
-// What finds out why something failed, fetched once something did.
+// Finds the reason of a failure. Fetched after one.
 
-/** What an error is due to, as far as that can be found out; undefined where it cannot, as without a network. */
+/** Returns the reason of an error if it can be found; undefined otherwise, for example without a network. */
 export async function reason(of: (why: typeof import('./why.js')) => Promise<string | undefined>): Promise<string | undefined> {
   return import('./why.js').then(of).catch(() => undefined);
 }

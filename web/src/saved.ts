@@ -1,5 +1,5 @@
-// A Program as Python saves it, with its weights behind it. Exports have their Programs in another form: this is for tests, which hold
-// both hosts to the same files.
+// A Program as Python saves it, followed by its weights. Exports have their Programs in another form. This is for tests, which
+// test both hosts with the same files.
 
 import { wrongSize } from './files.js';
 import { type Capabilities, type Package, fits, text } from './package.js';
@@ -12,7 +12,7 @@ export function isSaved(bytes: Uint8Array): boolean {
   return text(bytes.subarray(0, 8)) === MAGIC;
 }
 
-/** Opens a saved Program, which messages call `what`. Raises ProgramError, LimitError. */
+/** Opens a saved Program; `what` names it in messages. Raises ProgramError, LimitError. */
 export async function openSaved(bytes: Uint8Array, what: string, has: Capabilities): Promise<Package> {
   if (bytes.byteLength < 16) throw wrongSize(what, bytes.byteLength, 16);
   const words = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);

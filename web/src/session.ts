@@ -1,4 +1,5 @@
-// One InferenceSession: onnxruntime-common's tensors in and out of an Executable, on a device that may be lost and made again.
+// One InferenceSession: onnxruntime-common's tensors in and out of an Executable, on a device that may be lost and requested
+// again.
 
 import { type InferenceSession, type InferenceSessionHandler, type OnnxValue, Tensor, env } from 'onnxruntime-common';
 import type { Feed, Result } from './bound.js';
@@ -16,7 +17,7 @@ import { type Program, type Value, valueBytes } from './program.js';
 
 type Tensors = Readonly<Record<string, OnnxValue | null>>;
 
-/** What measures runs. */
+/** Loads the code that measures runs. */
 export const measuring = (): Promise<typeof import('./profile.js')> => import('./profile.js');
 
 export class Session implements InferenceSessionHandler {
@@ -29,7 +30,7 @@ export class Session implements InferenceSessionHandler {
   readonly #onGpu: readonly boolean[];
   readonly #names: ReadonlySet<string>;
   readonly operators: ReadonlySet<string>;
-  /** A promise while it is made again. */
+  /** A promise while it is loaded again. */
   #live: Runner | Promise<Runner>;
   #released = false;
   #profiling: boolean;
@@ -73,7 +74,7 @@ export class Session implements InferenceSessionHandler {
     }
   }
 
-  /** The executable on a device that is not lost, at once where there is one. */
+  /** Returns the runner on a device that is not lost, synchronously if there is one. */
   executable(): Runner | Promise<Runner> {
     if (this.#released) throw new InputError('the session is released: create it again');
     const live = this.#live;
@@ -91,7 +92,7 @@ export class Session implements InferenceSessionHandler {
       void live.release();
       const made = load(this.source, this.options);
       this.#live = made;
-      // When this fails the next run tries again.
+      // After a failure the next run tries again.
       made.then((it) => (this.#live = it), () => (this.#live = asked));
     }
     return this.#live;
@@ -139,7 +140,7 @@ export class Session implements InferenceSessionHandler {
     }
     if (tensor.location === 'gpu-buffer') return { dims, buffer: tensor.gpuBuffer as GPUBuffer };
     if (!liesInMemory(tensor)) throw unreachable(`input '${name}'`, tensor.location);
-    if (dtype.name === 'string') return { dims, bytes: new Uint8Array() }; // which nothing reads
+    if (dtype.name === 'string') return { dims, bytes: new Uint8Array() }; // unused
     const { buffer, byteOffset, byteLength } = tensor.data as Exclude<Tensor['data'], string[]>;
     if (byteLength !== nbytes(dtype, tensor.size)) {
       throw new InputError(
@@ -175,7 +176,7 @@ export class Session implements InferenceSessionHandler {
   #result(executable: Runner, value: Value, result: Result, wanted: Wanted, given: Tensor | null): Tensor {
     const { name, dtype } = value;
     const { bytes, buffer } = result;
-    const dims = [...result.dims]; // the caller's
+    const dims = [...result.dims]; // for the caller
     if (given && !bytes) return given;
     if (bytes) {
       const data = typedArray(dtype, bytes);
@@ -191,19 +192,19 @@ export class Session implements InferenceSessionHandler {
       dataType: tensorType(value) as Tensor.GpuBufferDataTypes,
       dims,
       download: async () => typedArray(dtype, await executable.gpu.read(buffer!, size)) as never,
-      // With graph capture the buffer is that of every run and goes with the session.
+      // With graph capture the buffer is shared by all runs and released with the session.
       ...(wanted === 'gpu' && { dispose: () => executable.recycle(buffer!) }),
     });
   }
 
   // ---- generation
 
-  /** Takes back the buffer of a result. */
+  /** Returns the buffer of a result to the pool. */
   recycle(buffer: GPUBuffer): void {
     void Promise.resolve(this.#live).then((it) => it.recycle(buffer));
   }
 
-  /** A tensor as a loop passes it on. */
+  /** Returns a tensor as a feed of a loop. */
   fed(name: string, tensor: Tensor): Feed {
     const value = this.inputs.find((it) => it.name === name);
     this.checkNames({ [name]: tensor });
@@ -235,8 +236,8 @@ async function load(source: string | Uint8Array, options: Options, signal?: Abor
     ahead: (program) => compileAhead(program, gpu, knownSymbols(program, options)),
   }));
   const opening = openPackage(source, able, { signal });
-  for (const it of [able, opening]) it.catch(() => undefined); // told below
-  // Without a device that is what is told, at once, whatever the model is.
+  for (const it of [able, opening]) it.catch(() => undefined); // reported below
+  // A missing device is reported at once, whatever the model is.
   const gpu = await asked;
   const found = await opening;
   const { onProgress } = options;
@@ -245,13 +246,13 @@ async function load(source: string | Uint8Array, options: Options, signal?: Abor
   return Executable.create(found, gpu, progress, knownSymbols(found.program, options), signal);
 }
 
-/** The values of all symbols, when nothing about the inputs' shapes is left open. */
+/** Returns the values of all symbols if the shapes of all inputs are known. */
 function knownSymbols({ symbols }: Program, { overrides }: Options): number[] | undefined {
   if (symbols.some((it) => it.isElement || !overrides.has(it.name))) return undefined;
   return symbols.map((it) => overrides.get(it.name)!);
 }
 
-/** What onnxruntime-common calls the type. Raises OptionError for one that it has no tensors of. */
+/** Returns the tensor type of onnxruntime-common. Raises OptionError if it has none. */
 function tensorType({ name, dtype }: { name: string; dtype: DType }, place = 'end'): Tensor.Type {
   if (dtype.tensor) return dtype.tensor;
   throw new OptionError(`'${name}' is ${dtype.name}, which onnxruntime-common has no tensors of: ${place} the model with a Cast`);

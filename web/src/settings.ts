@@ -1,6 +1,6 @@
-// Options of a session that few pages set, or that are wrong: what each takes. In: SessionOptions. Out: those of the provider, or an
-// OptionError that names the option, the value and the domain. It is fetched where a session has others than the usual ones; it imports
-// nothing that the library has, too.
+// Options of a session that few pages set, or that are wrong, and their domains. In: SessionOptions. Out: those of the
+// provider, or an OptionError that names the option, the value and the domain. Fetched if a session has other options than the
+// usual ones. It imports nothing of the library.
 
 import type { InferenceSession } from 'onnxruntime-common';
 import type * as errors from './errors.js';
@@ -29,7 +29,7 @@ const PROVIDER: Record<string, Rule> = {
   signal: [(it) => it instanceof AbortSignal, 'an AbortSignal'],
   forceCpuNodeNames: NAMES,
   enableGraphCapture: BOOLEAN,
-  // Without effect: kernels are compiled beforehand, 64-bit integers are always exact, buffers are always pooled.
+  // Without effect: kernels are compiled in advance, 64-bit integers are always exact, buffers are always pooled.
   preferredLayout: LAYOUT,
   validationMode: oneOf('disabled', 'wgpuOnly', 'basic', 'full'),
   enableInt64: BOOLEAN,
@@ -48,7 +48,7 @@ const SESSION: Record<string, Rule> = {
   enableGraphCapture: BOOLEAN,
   enableProfiling: BOOLEAN,
   preferredOutputLocation: [(it) => typeof it === 'string' || (typeof it === 'object' && it !== null), 'a location'],
-  // Without effect: they are about the ONNX graph, threads, or memory of the CPU.
+  // Without effect: they concern the ONNX graph, threads, or memory of the CPU.
   preferredLayout: LAYOUT,
   graphOptimizationLevel: oneOf('disabled', 'basic', 'extended', 'layout', 'all'),
   executionMode: oneOf('sequential', 'parallel'),
@@ -65,11 +65,11 @@ const SESSION: Record<string, Rule> = {
   extra: OBJECT,
 };
 
-/** Checks all options, and gives those of the provider. Raises OptionError. */
+/** Checks all options and returns those of the provider. Raises OptionError. */
 export function checked(options: InferenceSession.SessionOptions, { OptionError }: Errors): Record<string, unknown> {
   for (const [name, value] of Object.entries(options)) {
     const rule = SESSION[name];
-    // No error, because it may be for another backend.
+    // Not an error, because it may be for another backend.
     if (!rule) console.warn(`there is no session option '${name}'${instead(name, Object.keys(SESSION))}`);
     else if (value !== undefined) check(name, value, rule, OptionError);
   }
@@ -82,7 +82,7 @@ export function checked(options: InferenceSession.SessionOptions, { OptionError 
   return provider;
 }
 
-/** Those of `{name: 'webgpu', ...}`, and over them those of `extra`. */
+/** Returns the options of `{name: 'webgpu', ...}`; those of `extra` take precedence. */
 function providerOptions(options: InferenceSession.SessionOptions, OptionError: Errors['OptionError']): Record<string, unknown> {
   const found: Record<string, unknown> = {};
   const set = (name: string, value: unknown, shown: string): void => {
@@ -103,7 +103,7 @@ function providerOptions(options: InferenceSession.SessionOptions, OptionError: 
   return found;
 }
 
-/** Nested options as paths, `{ep: {webgpu: {a: 1}}}` as `ep.webgpu.a`. */
+/** Flattens nested options to paths: `{ep: {webgpu: {a: 1}}}` becomes `ep.webgpu.a`. */
 function* flat(options: object, prefix = ''): Generator<[string, unknown]> {
   for (const [name, value] of Object.entries(options)) {
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) yield* flat(value, `${prefix}${name}.`);
@@ -115,7 +115,7 @@ function check(name: string, value: unknown, [accepts, domain]: Rule, OptionErro
   if (!accepts(value)) throw new OptionError(`${name} is ${shown(value)}, it takes ${domain}`);
 }
 
-/** A value in an error, whatever it is: JSON has no promises, and raises for what goes round. */
+/** Formats any value for an error. JSON has no promises, and raises for cycles. */
 function shown(value: unknown): string {
   return typeof value === 'string' ? JSON.stringify(value) : String(value);
 }

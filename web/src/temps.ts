@@ -1,14 +1,16 @@
-// Buffers for intermediate values, inputs and outputs, shared by all plans of a session: the queue runs them one after
-// another. Invariants: no two tensors of one plan share a buffer; a buffer lives as long as a plan has it.
+// Buffers for intermediate values, inputs and outputs, shared by all plans of a session, because the queue runs the plans one
+// after another. Invariants: no two tensors of one plan share a buffer. A buffer lives as long as a plan uses it.
 
 import type { Gpu } from './device.js';
 
 const CLASSES = 8; // sizes per power of two
 const GRAIN = 256;
-/** Bytes that what grows has room for at least. */
+/** The least spare bytes for tensors that grow. */
 export const ROOM = 1 << 16;
 
-/** `nbytes` rounded up so that a similar size finds the same memory: eight classes per power of two; half as many for what `grows`. */
+/**
+ * Rounds `nbytes` up so that similar sizes share memory: eight classes per power of two, half as many for tensors that `grow`.
+ */
 export function sizeClass(nbytes: number, grows = false): number {
   const step = Math.max(grows ? ROOM : GRAIN, 2 ** Math.ceil(Math.log2(Math.max(1, nbytes))) / (grows ? CLASSES : 2 * CLASSES));
   return Math.max(1, Math.ceil(nbytes / step)) * step;
@@ -16,14 +18,14 @@ export function sizeClass(nbytes: number, grows = false): number {
 
 export class Temps {
   #buffers: GPUBuffer[] = [];
-  /** What each plan has. */
+  /** The buffers of each plan. */
   readonly #users = new Set<ReadonlySet<GPUBuffer>>();
 
   constructor(private readonly gpu: Gpu) {}
 
   /**
-   * One buffer per size (bytes), none of them in a plan's `used`, to which they are added. Takes those of other plans first;
-   * `label` says what a new one is for.
+   * Returns one buffer per size (bytes), none of them in a plan's `used`, and adds them to it. Reuses those of other plans
+   * first. `label` names a new one.
    */
   take(sizes: readonly number[], used: Set<GPUBuffer>, label: (k: number) => string): GPUBuffer[] {
     this.#users.add(used);
@@ -46,7 +48,7 @@ export class Temps {
     return buffer;
   }
 
-  /** Frees what only the plan of `used` has. */
+  /** Frees the buffers that only the plan of `used` has. */
   leave(used: ReadonlySet<GPUBuffer>): void {
     this.#users.delete(used);
     const users = [...this.#users];

@@ -1,4 +1,4 @@
-// What the tests of this package reach that is not exported from it.
+// Internals of this package for its tests.
 
 export { Gpu, sharedGpu } from './device.js';
 export { memory } from './memory.js';

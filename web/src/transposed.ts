@@ -1,6 +1,6 @@
-// Weights that a Program reads in another order than the model has them, transposed on the device: an export has each once. In:
-// weights and their buffers. Out: nothing; the buffers are filled. Few Programs have such weights, so this is
-// a file of its own, which imports nothing that the library has, too.
+// Transposes weights on the device that a Program reads in another order than the model has them, because an export has each
+// once. In: weights and their buffers. Out: nothing; the buffers are filled. Few Programs have such weights, so this is a
+// separate file. It imports nothing of the library.
 
 import type { Gpu } from './device.js';
 import type { Kernel, Weight } from './format.js';
@@ -9,7 +9,10 @@ const [COPY_DST, UNIFORM] = [8, 64]; // of GPUBufferUsage
 const INVOCATIONS = 64;
 const MOST_WORKGROUPS = 65535; // along an axis
 
-/** Makes a word of elements of `bits` of matrices of `rows` x `columns`; `row` is the number of words that workgroups along x make. */
+/**
+ * Computes a word with elements of `bits` bits, of matrices of `rows` x `columns`. `row` is the number of words of the
+ * workgroups along x.
+ */
 const KERNEL: Kernel = {
   label: 'transposed weights',
   bindings: ['read', 'read_write'],
@@ -34,12 +37,12 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
 }`],
 };
 
-/** Fills the buffers of weights: `uploaded` writes them as the model has them. Raises DeviceError, ProgramError. */
+/** Fills the buffers of weights. `uploaded` writes them in the model's order. Raises DeviceError, ProgramError. */
 export async function transposed(
   gpu: Gpu, weights: readonly Weight[], buffers: readonly GPUBuffer[], uploaded: (into: readonly GPUBuffer[]) => Promise<void>,
 ): Promise<void> {
   const pipeline = gpu.pipeline(KERNEL, 0);
-  pipeline.catch(() => undefined); // raised when it is waited for
+  pipeline.catch(() => undefined); // raised when it is awaited
   const own: GPUBuffer[] = [];
   const made = (buffer: GPUBuffer): GPUBuffer => (own.push(buffer), buffer);
   try {

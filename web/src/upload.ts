@@ -1,5 +1,5 @@
-// Weights on their way to the device. In: pieces of the package as they arrive. Out: nothing; each piece is written to the
-// buffers that it is part of and forgotten.
+// Uploads weights to the device. In: pieces of the package as they arrive. Out: nothing. Each piece is written to its buffers and
+// released.
 
 import type { Gpu } from './device.js';
 import { DeviceError } from './errors.js';
@@ -15,7 +15,7 @@ export async function upload(
   let loaded = 0;
   let told = 0;
   const tell: Tell = (bytes) => {
-    if (bytes > told) progress((told = bytes)); // less, where a file is fetched again
+    if (bytes > told) progress((told = bytes)); // fewer if a file is fetched again
   };
   await from.weights((offset, bytes) => {
     signal?.throwIfAborted();

@@ -1,18 +1,18 @@
-// What runs of given shapes need, made before the first one. Few pages ask for it, so it lies in a file that is fetched later, with
-// what measures; it imports nothing that the library has, too.
+// Prepares runs of given shapes before the first one. Few pages need it, so it is in a file that is fetched later, with the
+// code that measures. It imports nothing of the library.
 
 import type { InferenceSession, Tensor } from 'onnxruntime-common';
 import type * as errors from './errors.js';
 import type { Program, Value } from './program.js';
 
-/** An input in memory or on the GPU, or its shape alone. */
+/** An input in memory or on the GPU, or only its shape. */
 interface Fed {
   readonly dims: readonly number[];
   readonly bytes?: Uint8Array;
   readonly buffer?: GPUBuffer;
 }
 
-/** What is asked of a session, and of what runs its model. */
+/** The parts of a session and of its runner that are used. */
 interface Asked {
   readonly inputs: readonly Value[];
   readonly inputMetadata: readonly InferenceSession.ValueMetadata[];
@@ -26,10 +26,7 @@ interface Planning {
   plan(feeds: readonly Fed[]): Promise<unknown>;
 }
 
-/**
- * Makes everything that a run of these shapes needs; a tensor stands for its shape and, where that counts, its values. Raises
- * InputError.
- */
+/** Prepares everything for runs of these shapes. A tensor stands for its shape and, if needed, its values. Raises InputError. */
 export async function warm(
   session: Asked, inputs: Readonly<Record<string, readonly number[] | Tensor>>, { InputError }: Pick<typeof errors, 'InputError'>,
 ): Promise<void> {

@@ -1,7 +1,7 @@
-// Why something failed that failed already, where finding that out takes code that working pages never run: it is fetched then. In:
-// what failed. Out: text for its error. It imports nothing that the library has, too.
+// Finds the reason of a failure, with code that working pages never run. It is fetched after a failure. In: what failed. Out:
+// text for its error. It imports nothing of the library.
 
-/** Where and why a kernel does not compile, to follow its name; undefined where the compiler says nothing. */
+/** Returns where and why a kernel does not compile, to follow its name; undefined if the compiler gives no error. */
 export async function uncompiled(module: GPUShaderModule, code: string): Promise<string | undefined> {
   const first = (await module.getCompilationInfo()).messages.find((it) => it.type === 'error');
   if (!first) return undefined;
@@ -9,13 +9,13 @@ export async function uncompiled(module: GPUShaderModule, code: string): Promise
   return `${line}: ${first.message}`;
 }
 
-/** Why there is no WebGPU, to follow its name in brackets, and the way out. */
+/** Returns why there is no WebGPU, to follow its name in brackets, and the remedy. */
 export async function withoutGpu(): Promise<string> {
   const insecure = globalThis.isSecureContext === false ? ', which pages have only over https or on localhost' : '';
   return `${insecure}): use a current browser, or in Node \`create\` of the package webgpu, or set env.webgpu.adapter`;
 }
 
-/** Why a browser fetches nothing, which only its console has; undefined where no server answers. */
+/** Returns why a browser cannot fetch an address, which only its console shows; undefined if no server responds. */
 export async function unfetched(uri: string): Promise<string | undefined> {
   const { location } = globalThis;
   const asking = { mode: 'no-cors', method: 'HEAD' } as const;

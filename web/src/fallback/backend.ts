@@ -1,12 +1,18 @@
-// One backend for `webgpu` and `wasm`: where there is no WebGPU, or it lacks what a model needs, or the model is no export,
-// onnxruntime-web opens the ONNX model, in WebAssembly or on its own WebGPU. It has an onnxruntime-common of its own inside, so its backends are unknown to ours; therefore
-// `wasm` is registered here, too. Invariant: nothing of onnxruntime-web is loaded before a session needs it.
+// One backend for `webgpu` and `wasm`. In three cases the ONNX model is opened by onnxruntime-web, in WebAssembly or on its own
+// WebGPU:
+//
+// - There is no WebGPU.
+// - WebGPU lacks what a model needs.
+// - The model is not an export.
+//
+// The library onnxruntime-web contains its own onnxruntime-common, so its backends are not registered in ours. Therefore `wasm`
+// is registered here. Invariant: nothing of onnxruntime-web is loaded before a session needs it.
 
 import { type Backend, type InferenceSession, type InferenceSessionHandler, Tensor, env, registerBackend } from 'onnxruntime-common';
 import * as errors from '../errors.js';
 import { ELSEWHERE, WASM, isWasm } from './names.js';
 
-/** What is used of `onnxruntime-web/wasm`. */
+/** The parts of `onnxruntime-web/wasm` that are used. */
 export interface OnnxRuntimeWeb {
   readonly InferenceSession: unknown;
   readonly Tensor: unknown;
@@ -14,19 +20,19 @@ export interface OnnxRuntimeWeb {
 }
 type Load = () => OnnxRuntimeWeb | Promise<OnnxRuntimeWeb | { readonly default: OnnxRuntimeWeb }>;
 
-// A name that an import map or Node resolves; bundlers would look for it where it is not wanted, if it were a text in `import()`.
+// An import map or Node resolves the name. Bundlers would resolve a literal in `import()` even if it is not wanted.
 const MODULE = ['onnxruntime-web', 'wasm'].join('/');
 let from: unknown = () => import(MODULE);
 
-/** What WebGPU cannot run here, and something else may. What is wrong with an export is no reason to run something else. */
+/** Errors after which another backend may succeed. A damaged export is not among them. */
 const REASONS = [errors.DeviceError, errors.LimitError, errors.NotExportedError];
-/** The first byte of exports, which WebGPU alone runs: transformers.js asks for `wasm` without a `device`. */
+/** The first byte of exports, which run only on WebGPU. transformers.js requests `wasm` without a `device`. */
 export const EXPORT = 119;
 
 /**
- * Says where `wasm` of `executionProviders` comes from: `useWasm(() => import('onnxruntime-web/wasm'))`, which bundlers need, or
- * the address of a file, `ort.wasm.bundle.min.mjs`. `onnxruntime-web/webgpu` does, too: then ONNX models that are not exported run on
- * its WebGPU. Elsewhere `onnxruntime-web/wasm` is found by an import map, or by Node. Raises OptionError.
+ * Sets the source of `wasm` in `executionProviders`: `useWasm(() => import('onnxruntime-web/wasm'))`, which bundlers need, or
+ * the address of a file, `ort.wasm.bundle.min.mjs`. With `onnxruntime-web/webgpu`, ONNX models that are not exported run on
+ * its WebGPU. Without a call, an import map or Node finds `onnxruntime-web/wasm`. Raises OptionError.
  */
 export function useWasm(module: Load | string | URL): void {
   if (typeof module !== 'function' && !(module && (typeof module === 'string' || module instanceof URL))) {
@@ -37,19 +43,22 @@ export function useWasm(module: Load | string | URL): void {
 
 type Source = string | Uint8Array;
 export interface WebGPU {
-  /** Raises DeviceError where there is none that exported models run on, OptionError where env.webgpu is wrong. */
+  /** Raises DeviceError if exported models cannot run here, and OptionError if env.webgpu is wrong. */
   init(): Promise<unknown>;
   create(source: Source, options: InferenceSession.SessionOptions): Promise<InferenceSessionHandler>;
 }
 
-/** Registers `webgpu`, and `wasm` with its other name. Of several backends of one name onnxruntime-common has the first, whatever their priorities. */
+/**
+ * Registers `webgpu`, and `wasm` with its other name. Of several backends with one name onnxruntime-common uses the first,
+ * regardless of priorities.
+ */
 export function register({ init, create }: WebGPU, priority: number): void {
   const backend: Backend = {
-    // onnxruntime-common begins all backends that a session names, also those that it does not use.
+    // onnxruntime-common initialises all backends that a session names, including those that it does not use.
     init: async (name: string) => {
-      // Sessions that name another one, too, run there, and onnxruntime-common prints this.
+      // Sessions that also name another backend run there, and onnxruntime-common prints this.
       if (ELSEWHERE.includes(name)) throw new errors.OptionError(`there is no ${name} here: name 'webgpu', or import onnxruntime-web`);
-      // onnxruntime-common keeps an error of init for as long as the page lives; that of an option can be mended.
+      // onnxruntime-common keeps an error of init for the lifetime of the page, but an option can be corrected.
       if (!isWasm(name)) await init().catch((error) => { if (!(error instanceof errors.OptionError)) throw error; });
     },
     async createInferenceSessionHandler(source, options = {}) {

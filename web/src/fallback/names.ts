@@ -1,7 +1,7 @@
-// What onnxruntime-web calls its WebAssembly in `executionProviders`.
+// The names of onnxruntime-web's WebAssembly backend in `executionProviders`.
 
 export const WASM = ['wasm', 'cpu'];
-/** What onnxruntime-web has beside it, and this package has not. */
+/** Other backends of onnxruntime-web that this package lacks. */
 export const ELSEWHERE = ['webnn', 'webgl'];
 export const isWasm = (provider: string | { readonly name: string } | undefined): boolean =>
   WASM.includes(typeof provider === 'object' ? provider.name : provider!);

@@ -1,13 +1,13 @@
-// The ONNX model that an export's bytes were made of. In: bytes of a single file that `wgpu-ep export --with-onnx` wrote. Out: the
-// model's bytes. Where bytes came from is unknown, so it is looked for beside every file of the export's name that this page
-// has fetched, or that is in its caches; it is the model if its SHA-256 is the one that the export wrote.
+// Finds the ONNX model of an export that is given as bytes. In: the bytes of a single file from `wgpu-ep export --with-onnx`.
+// Out: the model's bytes. The origin of the bytes is unknown. So the model is looked for beside every file with the export's
+// name that this page has fetched, or that is in its caches. It is the model if its SHA-256 is the one in the export.
 
 import { sha256 } from '../files.js';
 
 const HEAD = 48; // the manifest follows
 
 interface Original {
-  /** The name of the export, that of the model, and where it is from there. */
+  /** The names of the export and of the model, and the model's path relative to the export. */
   readonly of: string;
   readonly file: string;
   readonly bytes: number;
@@ -35,13 +35,13 @@ function described(pack: Uint8Array): Original | undefined {
   }
 }
 
-/** The addresses of files that end so: those fetched here last come first. */
+/** Returns the addresses of files with this end. Those fetched last on this page come first. */
 async function addresses(end: string): Promise<Set<string>> {
   const known = (globalThis.performance?.getEntriesByType?.('resource') ?? []).map((it) => it.name).reverse();
   try {
     for (const name of await caches.keys()) known.push(...(await (await caches.open(name)).keys()).map((it) => it.url));
   } catch {
-    // There are none here, or they are not allowed.
+    // There are no caches here, or they are not allowed.
   }
   return new Set(known.filter((it) => /^https?:/.test(it) && new URL(it).pathname.endsWith(end)));
 }

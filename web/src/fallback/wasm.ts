@@ -1,5 +1,6 @@
-// A session of onnxruntime-web behind one of ours. In: an ONNX model, or the one beside an export. Out: a handler whose tensors are
-// ours; the two libraries' tensors share their memory. This is a file of its own, so what has to be the same everywhere is passed to it.
+// A session of onnxruntime-web behind one of ours. In: an ONNX model, or the one beside an export. Out: a handler with our
+// tensors; the tensors of the two libraries share memory. This is a separate file, so it receives the objects that must be the
+// same everywhere.
 
 import type { InferenceSession, InferenceSessionHandler, OnnxValue, Tensor, env } from 'onnxruntime-common';
 import type * as errors from '../errors.js';
@@ -7,7 +8,7 @@ import { localPath } from '../files.js';
 import { isWasm } from './names.js';
 import { original } from './original.js';
 
-/** Of a library that has the interface of onnxruntime-common. */
+/** A library with the interface of onnxruntime-common. */
 export interface Library {
   readonly InferenceSession: typeof InferenceSession;
   readonly Tensor: typeof Tensor;
@@ -19,8 +20,8 @@ type Tensors = Readonly<Record<string, OnnxValue | null>>;
 const WHERE = "say where it is: executionProviders: ['webgpu', {name: 'wasm', model: 'model.onnx'}]";
 
 /**
- * Opens the ONNX model of `source`, in WebAssembly, or on the WebGPU of onnxruntime-web where that has one and there is WebGPU;
- * `reason` is why ours does not run it. Raises OptionError when it is not known where the model is, ProgramError.
+ * Opens the ONNX model of `source` in WebAssembly, or on onnxruntime-web's WebGPU if that is available. `reason` is why our
+ * WebGPU backend does not run it. Raises OptionError if the model's place is unknown, and ProgramError.
  */
 export async function open(
   ours: Ours, source: string | Uint8Array, options: InferenceSession.SessionOptions, from: unknown, reason?: Error,
@@ -36,7 +37,7 @@ export async function open(
   const elsewhere = given === undefined ? `; WebAssembly runs the ONNX model, ${WHERE}` : '';
   const model = await inMemory(ours, place);
   const library = await loaded(ours, from, reason);
-  // What a page sets about WebAssembly, it sets on the env that it knows.
+  // A page sets the options of WebAssembly on the env that it imports.
   if (library.env !== ours.env) {
     Object.assign(library.env.wasm, ours.env.wasm);
     if (ours.env.logLevel) library.env.logLevel = ours.env.logLevel;
@@ -50,11 +51,11 @@ export async function open(
       return { path, data: typeof data === 'string' ? await inMemory(ours, data) : data };
     })) as typeof options.externalData;
   }
-  // They are about GPUs.
+  // They concern GPUs.
   for (const name of ['preferredOutputLocation', 'enableGraphCapture'] as const) delete (shared as Record<string, unknown>)[name];
   const create = (executionProviders: InferenceSession.SessionOptions['executionProviders']): Promise<InferenceSession> =>
     library.InferenceSession.create(model as string, { ...shared, executionProviders: executionProviders! });
-  // Its build with WebGPU, which another one does not know.
+  // Its build with WebGPU. Other builds lack this backend.
   const onGpu = reason && !(reason instanceof ours.errors.DeviceError) && (await create(['webgpu']).catch(() => undefined));
   try {
     const session = onGpu || (await create([{ ...wasm, name: 'wasm' } as { name: 'wasm' }]));
@@ -66,7 +67,10 @@ export async function open(
   }
 }
 
-/** The ONNX model of an export: `model.onnx` of `model.onnx.wgpu/` and of `model.wgpu`, or what an export's bytes say. */
+/**
+ * Returns the ONNX model of an export: `model.onnx` of `model.onnx.wgpu/` and of `model.wgpu`, or the one that an export's
+ * bytes name.
+ */
 async function modelOf({ errors }: Ours, source: string | Uint8Array): Promise<string | Uint8Array> {
   if (typeof source === 'string') {
     // A path has no query.
@@ -82,7 +86,10 @@ async function modelOf({ errors }: Ours, source: string | Uint8Array): Promise<s
   );
 }
 
-/** What onnxruntime-web takes: it fetches addresses, and in Node knows no paths and no `file:` URLs, whose bytes these are then. */
+/**
+ * Returns a source for onnxruntime-web. It fetches addresses, but in Node it reads no paths and no `file:` URLs; these are
+ * read here.
+ */
 async function inMemory({ errors }: Ours, place: string | Uint8Array): Promise<string | Uint8Array> {
   const local = typeof place === 'string' ? localPath(place) : undefined;
   if (local === undefined) return place;
@@ -93,7 +100,7 @@ async function inMemory({ errors }: Ours, place: string | Uint8Array): Promise<s
   );
 }
 
-/** What `useWasm` was given: a function that imports the library, or its address. */
+/** Loads the library of `useWasm`: calls a function that imports it, or imports its address. */
 async function loaded({ errors }: Ours, from: unknown, reason: Error | undefined): Promise<Library> {
   let module: Partial<Library> & { readonly default?: Library };
   try {
@@ -110,14 +117,14 @@ async function loaded({ errors }: Ours, from: unknown, reason: Error | undefined
   return library;
 }
 
-/** An address as `create` takes them, for `import()`, to which one without a dot is the name of a package. */
+/** Converts an address as in `create` for `import()`, which takes one without a dot for the name of a package. */
 function addressOf(place: string): string {
   if (localPath(place) !== place) return new URL(place, globalThis.document?.baseURI ?? globalThis.location?.href).href;
   const { process } = globalThis as unknown as { process: { getBuiltinModule(name: 'node:url'): { pathToFileURL(path: string): URL } } };
   return process.getBuiltinModule('node:url').pathToFileURL(place).href;
 }
 
-/** Told once, because a page makes many sessions. */
+/** Texts that were printed. Each is printed once, because a page makes many sessions. */
 const told = new Set<string>();
 function tell(text: string): void {
   if (!told.has(text)) console.warn(text);

@@ -1,6 +1,6 @@
-// A Flow on a device: its parts one after another, with results on the GPU between them. In: tensors in memory or in buffers. Out: the
-// same. Invariants: nothing is read back but conditions, numbers of rounds, and elements and sizes that decide shapes, where kernels
-// make them; a page without such a model does not fetch this file, which imports nothing with state of the library's own.
+// A Flow on a device: its parts run one after another, with results on the GPU between them. In: tensors in memory or in
+// buffers. Out: the same. Invariants: only conditions, trip counts, and elements and sizes that decide shapes are read back, if
+// kernels compute them. A page without such a model does not fetch this file. It imports no stateful part of the library.
 
 import type { Feed, Given, Result } from '../bound.js';
 import type { Gpu } from '../device.js';
@@ -17,7 +17,7 @@ import { type Item, Values } from './values.js';
 /** Rounds after which a loop waits for the GPU, so that a page stays responsive and can end it. */
 const AHEAD = 64;
 
-/** What runs the Flow of a package, with the library's own classes. Uploads the weights, each once. Raises ProgramError. */
+/** Returns the runner of a package's Flow, made with the library's own classes. Uploads each weight once. Raises ProgramError. */
 export async function opened(
   Made: typeof Executable, { InputError, ProgramError, messageOf }: typeof errors,
   from: Package, gpu: Gpu, progress?: (loaded: number) => void, signal?: AbortSignal,
@@ -58,12 +58,12 @@ export class Flowing {
     private readonly executables: ReadonlyMap<Program, Executable>,
     private readonly wrong: (message: string) => Error,
   ) {
-    // Dispatches say for whom it is what operators a model has.
+    // Sessions derive the operators of a model from the dispatches.
     this.program = { ...flow.program, dispatches: [...executables.keys()].flatMap((it) => it.dispatches) };
     this.gpu = first.gpu;
   }
 
-  /** Prepares what the inputs alone decide. */
+  /** Prepares the parts that depend only on the inputs. */
   async plan(feeds: readonly Feed[]): Promise<void> {
     const { program, parts } = this.flow;
     const known = new Map(program.inputs.map((value, k) => [value, feeds[k]!]));
@@ -87,7 +87,7 @@ export class Flowing {
     }
   }
 
-  /** The results of a flow, each held once. What it is given stays the caller's. */
+  /** Returns the results of a flow, with one reference each. The given items remain the caller's. */
   async #run(flow: Flow, given: readonly Item[], values: Values, tell: OnProfile | undefined): Promise<Item[]> {
     const { program, parts } = flow;
     if (!parts) return this.#leaf(flow, given, values, tell);
@@ -173,7 +173,7 @@ export class Flowing {
     return made;
   }
 
-  /** The first bytes of values on the GPU, in one transfer. */
+  /** Reads the first bytes of values on the GPU, in one transfer. */
   async #read(all: readonly (readonly [Item, number])[]): Promise<ArrayBuffer[]> {
     const { gpu, first: { results } } = this;
     let end = 0;
@@ -199,7 +199,7 @@ export class Flowing {
 
   // ---- results
 
-  /** Puts results where they are wanted. */
+  /** Stores results where they are wanted. */
   async #give(made: readonly Item[], wanted: readonly Wanted[], values: Values): Promise<Result[]> {
     const { program } = this.flow;
     const size = (k: number): number => nbytes(program.values[program.outputs[k]!]!.dtype, made[k]!.dims.reduce((a, b) => a * b, 1));
@@ -245,7 +245,7 @@ export class Flowing {
   }
 }
 
-/** An integer of 64 bits in memory; a number of rounds beyond 2**53 is as good as the next. */
+/** Returns a 64-bit integer in memory. Trip counts beyond 2**53 are rounded, which makes no difference. */
 function integer(bytes: Uint8Array): number {
   return Number(new DataView(bytes.buffer, bytes.byteOffset).getBigInt64(0, true));
 }

@@ -1,38 +1,41 @@
-// A Flow as Python's `program/flow.py` has it: Programs, and the parts that run them one after another. In: a Program of an export
-// whose header has parts. Out: a Flow of which all was looked at, or an Error. Invariant: what a part reads is made before it, and a
-// body takes and gives values of the types that its part has.
+// A Flow as in Python's `program/flow.py`: Programs, and the parts that run them one after another. In: a Program of an export
+// with parts in its header. Out: a Flow that was checked completely, or an Error. Invariants: a part reads values that earlier
+// parts made. The types of a body's inputs and outputs match its part.
 
 import type { Program, Value } from '../program.js';
 
 export type Kind = 'run' | 'same' | 'if' | 'loop';
 
-/** How many programs a part of each kind has. */
+/** The number of programs in a part of each kind. */
 const KINDS: Readonly<Record<string, number>> = { run: 1, same: 0, if: 2, loop: 1 };
-/** The number of an argument that is not given. */
+/** The number of an omitted argument. */
 export const NONE = -1;
 
-/** A step of a Flow; `args` and `results` are values. Of a loop they begin with the number of rounds, a condition, and `states`. */
+/**
+ * A step of a Flow. `args` and `results` are values. The arguments of a loop begin with the trip count, a condition, and
+ * `states`.
+ */
 export interface Part {
   readonly kind: Kind;
   readonly programs: readonly Flow[];
   readonly args: readonly number[];
   readonly results: readonly number[];
   readonly states: number;
-  /** Values that are not read behind it. */
+  /** Values that no later part reads. */
   readonly last: readonly number[];
 }
 
-/** A Program, with its parts where it is made of others. */
+/** A Program, with its parts if it consists of others. */
 export interface Flow {
   readonly program: Program;
   readonly parts?: readonly Part[];
-  /** Results whose size data decides, each with its shape, by place among the outputs; those shapes are behind the results. */
+  /** Results with a size that data decides, each with its shape, by index of the outputs. These shapes follow the results. */
   readonly sized: readonly (readonly [result: number, shape: number])[];
-  /** A host calculates all of it. */
+  /** Whether a host calculates all of it. */
   readonly onHost: boolean;
 }
 
-/** Reads a program and those within it, each once. Raises Error. */
+/** Reads a program and the nested ones, each once. Raises Error. */
 export function flowOf(program: Program): Flow {
   const known = new Map<number, Flow | undefined>();
   const within = (number: number): Flow => {
@@ -49,7 +52,7 @@ export function flowOf(program: Program): Flow {
   return read(program, within);
 }
 
-/** The programs without parts, each once: flows of one file may have others in common, and these again. */
+/** Returns the programs without parts, each once. Flows of one file may share others. */
 export function leaves(flow: Flow, met = new Set<Flow>(), found = new Set<Program>()): Set<Program> {
   const { program, parts } = flow;
   if (met.has(flow)) return found;

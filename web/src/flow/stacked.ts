@@ -1,13 +1,13 @@
-// What the rounds of a loop have side by side along a new first axis. In: a value of each round. Out: one value. Invariant: all have one
-// shape; elements are whole words, which is what WebGPU copies.
+// Stacks the values of a loop's rounds along a new first axis. In: a value of each round. Out: one value. Invariants: all have
+// one shape. Their sizes are whole words, because WebGPU copies whole words.
 
 import { nbytes } from '../dtypes.js';
 import type { Value } from '../program.js';
 import type { Item, Values } from './values.js';
 
-/** Rounds that there is room for at first, where more may come. */
+/** Rounds with initial room, if more may follow. */
 const FIRST = 16;
-/** Bytes up to which there is room for all rounds that may come, and at first for some. */
+/** Bytes up to which there is room for all possible rounds, and the most for initial room. */
 const AT_ONCE = 1 << 24;
 
 export class Stacked {
@@ -17,7 +17,7 @@ export class Stacked {
   #dims: readonly number[] | undefined;
   #buffer: GPUBuffer | undefined;
 
-  /** `most` rounds at most. */
+  /** `most` is the largest number of rounds. */
   constructor(private readonly values: Values, private readonly value: Value, private readonly most: number) {}
 
   add(item: Item): void {
@@ -49,7 +49,7 @@ export class Stacked {
     this.values.leave({ dims: [], buffer: before, holders: 1 });
   }
 
-  /** All rounds; without any an extent that the model does not state is 0, as in ONNX Runtime. */
+  /** Returns all rounds as one value. Without any, extents that the model does not state are 0, as in ONNX Runtime. */
   item(): Item {
     const dims = this.#dims ?? this.value.shape.map((it) => (typeof it === 'object' ? 0 : Math.max(0, Number(it))));
     const buffer = this.#buffer ?? this.values.take(0, `what a loop makes of '${this.value.name}'`);

@@ -1,5 +1,5 @@
-// Values between the parts of a run: in memory or on the GPU, each with how many hold it. In: the buffers of a session. Out: the same.
-// Invariant: a buffer goes back when nothing refers to it, and all that are left when the run ends, well or not.
+// Values between the parts of a run, in memory or on the GPU, with reference counts. In: the buffers of a session. Out: the same.
+// Invariant: a buffer is returned when nothing refers to it, and the rest when the run ends or fails.
 
 import type { Result } from '../bound.js';
 import type { Gpu } from '../device.js';
@@ -13,33 +13,33 @@ export interface Item {
   holders: number;
 }
 
-/** Numbers buffers in the order in which runs met them. */
+/** The number of the last buffer. Buffers are numbered in the order of their first use. */
 let serial = 0;
 
 export class Values {
-  /** Buffers of this run. */
+  /** The buffers of this run. */
   readonly #own = new Set<GPUBuffer>();
-  /** Those that went back. */
+  /** The buffers that were returned. */
   readonly #back = new Set<GPUBuffer>();
 
-  /** `wrong` makes an error of a message. */
+  /** `wrong` makes an error from a message. */
   constructor(
     readonly gpu: Gpu, private readonly results: ResultBuffers, private readonly met: WeakMap<GPUBuffer, number>,
     readonly wrong: (message: string) => Error,
   ) {}
 
-  /** A result of a part, which one holds. */
+  /** Takes a result of a part, with one reference. */
   made({ dims, bytes, buffer }: Result): Item {
     if (buffer) this.#has(buffer);
     return { dims, bytes: bytes && new Uint8Array(bytes), buffer, holders: 1 };
   }
 
-  /** A value of the caller's. */
+  /** Takes a value of the caller. */
   given({ dims, bytes, buffer }: { dims: readonly number[]; bytes?: Uint8Array; buffer?: GPUBuffer }): Item {
     return { dims, bytes, buffer, holders: 1 };
   }
 
-  /** A new buffer. */
+  /** Takes a buffer. */
   take(nbytes: number, label: string): GPUBuffer {
     const buffer = this.results.take(nbytes, label);
     this.#has(buffer);
@@ -68,29 +68,29 @@ export class Values {
     this.results.recycle(buffer);
   }
 
-  /** Whether it is in a buffer of this run without another reference. */
+  /** Whether the value is in a buffer of this run and has no other reference. */
   isAlone(item: Item): boolean {
     return item.holders === 1 && this.#own.has(item.buffer!);
   }
 
-  /** Gives a buffer of this run to the caller. */
+  /** Passes a buffer of this run to the caller. */
   hand(buffer: GPUBuffer): void {
     this.#own.delete(buffer);
   }
 
-  /** The `nbytes` of a value of one element: at once where they are in memory. */
+  /** Returns the `nbytes` bytes of a value with one element, synchronously if it is in memory. */
   bytes({ dims, bytes, buffer }: Item, nbytes: number): Uint8Array | Promise<Uint8Array> {
     if (dims.some((it) => it !== 1)) throw this.wrong(`what decides which part runs has the shape [${dims.join(', ')}], and needs one element`);
     return bytes ?? this.gpu.read(buffer!, nbytes).then((it) => new Uint8Array(it));
   }
 
-  /** Whether a bool is not 0: at once where it is in memory. */
+  /** Whether a bool is not 0; synchronous if it is in memory. */
   truth(item: Item): boolean | Promise<boolean> {
     const bytes = this.bytes(item, 1);
     return bytes instanceof Promise ? bytes.then(([it]) => !!it) : !!bytes[0];
   }
 
-  /** Ends the run. The next one finds buffers in the order in which this one did, so that it binds the same ones. */
+  /** Ends the run. The free buffers are sorted by first use, so that the next run takes and binds the same ones. */
   end(): void {
     for (const it of [...this.#own]) this.#free(it);
     const again = [...this.#back].map((it) => this.results.take(it.size, ''));

@@ -1,8 +1,8 @@
-// Texts token by token from a causal language model. In: a session whose inputs are named as exporters name them, and prompts.
-// Out: the tokens that follow. Logits and KV caches never leave the GPU; four bytes of each text do, in each step. Caches grow
-// from run to run, or have a fixed size and are updated in place. Without caches the whole texts go through the model in each step.
-// With caches the next run takes its tokens where they are chosen, on the GPU, and is submitted before these are read: the GPU does not
-// wait for the host. A text that ends by what it says has then run one step that nothing reads.
+// Generates texts token by token with a causal language model. In: a session with inputs named as exporters name them, and
+// prompts. Out: the tokens that follow. // Logits and KV caches stay on the GPU; four bytes per text and step are read back.
+// Caches grow from run to run, or have a fixed size and are updated in place. Without caches, each step runs the model on the
+// whole texts. With caches, the next run reads its tokens on the GPU where they are sampled, and is submitted before they are
+// read back. So the GPU does not wait for the host. When a text ends because of its content, one step was run in vain.
 
 import type { Gpu } from '../device.js';
 import { nbytes } from '../dtypes.js';
@@ -17,9 +17,9 @@ export { streamText } from './text.js';
 
 const PAST = /^past_key_values|^past(?=[._])/;
 const KNOWN = ['input_ids', 'attention_mask', 'position_ids', 'cache_position'];
-const PADDING = 0; // a token that no text has: the mask hides it
+const PADDING = 0; // any token; the mask hides it
 
-/** Numbers that look random, from 0 to 1; the same for the same seed (mulberry32). */
+/** Pseudo-random numbers from 0 to 1, the same for the same seed (mulberry32). */
 function* chances(seed: number): Generator<number, never> {
   for (let state = seed | 0; ; ) {
     state = (state + 0x6d2b79f5) | 0;
@@ -29,17 +29,20 @@ function* chances(seed: number): Generator<number, never> {
   }
 }
 
-/** Integers of a shape, by row and column. Long texts have a mask as long in each step, so it is written without a list of numbers. */
+/**
+ * Returns integers of a shape, by row and column. Written without a list of numbers, because the mask of a long text is as
+ * long.
+ */
 function integers(type: string, dims: readonly number[], of: (row: number, column: number) => number): Fed {
   const columns = dims.at(-1)!;
   const rows = dims.length > 1 ? dims[0]! : 1;
-  const size = type === 'int32' ? 1 : 2; // words: none is negative, so that the upper ones are 0
+  const size = type === 'int32' ? 1 : 2; // in words; no integer is negative, so the upper words are 0
   const words = new Int32Array(size * rows * columns);
   for (let row = 0, at = 0; row < rows; row++) for (let column = 0; column < columns; column++, at += size) words[at] = of(row, column);
   return { dims, bytes: new Uint8Array(words.buffer) };
 }
 
-/** Which input has which role, and what comes back for the caches. */
+/** Assigns roles to the inputs, and outputs to the caches. */
 function roles(model: Model, more: Readonly<Record<string, Fed>>) {
   const { inputs, outputs } = model;
   const caches = new Map<string, Port>();
@@ -65,13 +68,13 @@ function roles(model: Model, more: Readonly<Record<string, Fed>>) {
   return { caches, logits, port, ids };
 }
 
-/** The caches of a generation: empty ones that grow, or ones of a fixed size, whose buffers stay. */
+/** The caches of a generation: growing ones that are empty at first, or ones of a fixed size with fixed buffers. */
 class Caches {
   /** By the name of the input. */
   state: Record<string, Fed> = {};
-  /** Tokens for which there is room, where there is a limit. */
+  /** The most tokens, if there is a limit. */
   readonly room: number = Infinity;
-  /** The buffers of those of a fixed size, by the name of the input. */
+  /** The buffers of the fixed caches, by the name of the input. */
   readonly #fixed = new Map<string, GPUBuffer>();
   #held: GPUBuffer[] = [];
 
@@ -93,22 +96,22 @@ class Caches {
       const buffer = gpu.storage(bytes, `the cache '${name}'`); // zeros
       this.#fixed.set(name, buffer);
       this.state[name] = { dims, buffer };
-      // Tokens are along the axis that would be free, or the last but one: (batch, heads, tokens, width).
+      // The axis of tokens is the free one, or the second to last: (batch, heads, tokens, width).
       this.room = Math.min(this.room, dims[free > 0 ? free : dims.length - 2]!);
     }
   }
 
-  /** Where a run stores them. */
+  /** The destinations of a run. */
   get places(): Record<string, 'new' | Made> {
     const place = (name: string): 'new' | Made => (this.#fixed.has(name) ? (this.state[name] as Made) : 'new');
     return Object.fromEntries([...this.ports].map(([result, { name }]) => [result, place(name)]));
   }
 
-  /** Takes what a run gave, and gives back what the run before it gave. */
+  /** Takes the results of a run, and returns those of the run before. */
   take(results: Readonly<Record<string, Made>>): void {
     this.#free();
     const fixed = new Set(this.#fixed.values());
-    // In the model's order, and back from the last one to the first: the next run takes the same buffers for the same results.
+    // In the model's order, and returned from the last to the first: the next run takes the same buffers for the same results.
     this.#held = this.model.outputs.flatMap(({ name }) => (results[name] && !fixed.has(results[name].buffer) ? results[name].buffer : [])).reverse();
     for (const [result, { name }] of this.ports) this.state[name] = results[result]!;
   }
@@ -124,7 +127,10 @@ class Caches {
   }
 }
 
-/** The tokens that follow, one by one or of several texts; `session` is undefined for one of another backend. Raises DeviceError, OptionError. */
+/**
+ * Yields the tokens that follow, one by one or per step of several texts. `session` is undefined for another backend. Raises
+ * DeviceError, OptionError.
+ */
 export async function* generate(
   session: Session | undefined, tokens: Prompts, options: GenerateOptions, library: typeof errors,
 ): AsyncGenerator<number | Step, void, void> {
@@ -135,7 +141,7 @@ export async function* generate(
   for await (const step of generated(modelOf(session, library), prompts, settings, feeds)) yield batch ? step : step[0]!;
 }
 
-/** The tokens of each step, undefined for texts that have ended. Texts of different lengths begin with padding that is masked. */
+/** Yields the tokens of each step, undefined for texts that have ended. Shorter texts begin with padding that is masked. */
 export async function* generated(
   model: Model, prompts: readonly (readonly number[])[], settings: Settings, more: Readonly<Record<string, Fed>>,
 ): AsyncGenerator<Step, void, void> {
@@ -160,9 +166,12 @@ export async function* generated(
     if (longest > room) throw model.wrong(`generate: the caches have room for ${room} tokens, the prompt has ${longest}`);
     const end = Math.min(settings.maxLength, room);
     let fed = 0; // tokens of each text that are in the caches
-    // Models for one token at a time get the prompt so, too.
+    // Models that take one token at a time also get the prompt that way.
     const most = ids.shape[1] === 1 ? 1 : Infinity;
-    /** Submits what the texts have up to `until`, the last of these as the sampler chose it where nothing has `read` it, and the choice of the next token. */
+    /**
+     * Submits the tokens up to `until`, and the sampling of the next token. Without `read` the last token is taken from the
+     * sampler.
+     */
     const submit = async (until: number, read: boolean): Promise<Read> => {
       const to = Math.min(until, fed + most);
       settings.signal?.throwIfAborted();
@@ -194,7 +203,7 @@ export async function* generated(
     for (let total = longest; total < end && !texts.over; total++) {
       const read: Read = await (ahead ?? submit(total, true));
       ahead = undefined;
-      if (!alone && total + 1 < end) (ahead = submit(total + 1, false)).catch(() => undefined); // raised when its turn comes
+      if (!alone && total + 1 < end) (ahead = submit(total + 1, false)).catch(() => undefined); // raised when it is awaited
       const tokens = await read();
       settings.signal?.throwIfAborted();
       if (tokens.includes(undefined)) throw model.wrong(`the model gives no numbers for token ${total}: its logits are all NaN`);
@@ -203,13 +212,13 @@ export async function* generated(
       if (step.some((it) => it !== undefined)) yield step;
     }
   } finally {
-    await ahead?.catch(() => undefined); // it uses what is freed here
+    await ahead?.catch(() => undefined); // it uses the buffers that are freed here
     caches.release();
     sampler.release();
   }
 }
 
-/** Raises an error where a model cannot have these texts in one run. */
+/** Raises an error if a model cannot take these texts in one run. */
 function checkTexts(model: Model, { shape }: Port, padding: readonly number[], masked: boolean): void {
   const [batch, width] = shape;
   if (typeof batch === 'number' && batch !== padding.length) {
@@ -221,7 +230,7 @@ function checkTexts(model: Model, { shape }: Port, padding: readonly number[], m
   if (padding.every((it) => !it)) return;
   const way = 'generate them one after another, or give them one length';
   if (!masked) throw model.wrong(`generate: the texts have different lengths, and the model has no input 'attention_mask': ${way}`);
-  // It counts what the mask shows, and takes texts to begin where they begin.
+  // It counts the mask and assumes that texts begin at the first column.
   if (model.operators.has('GroupQueryAttention')) {
     throw model.wrong(`generate: the texts have different lengths, and GroupQueryAttention has no mask for padding: ${way}`);
   }

@@ -1,4 +1,4 @@
-// What a loop needs of a session: results on the GPU, by name, without tensors around them. In: a session. Out: `Model`.
+// The interface of a session for the loop: results on the GPU, by name, without tensor objects. In: a session. Out: `Model`.
 
 import type * as errors from '../errors.js';
 import type { Wanted } from '../executable.js';
@@ -6,7 +6,7 @@ import type { Gpu } from '../device.js';
 import type { DType } from '../dtypes.js';
 import type { Session } from '../session.js';
 
-/** A value of the model, as the session knows it; a dim that is free is a name. */
+/** A value of the model. A free dim is a name. */
 export interface Port {
   readonly name: string;
   readonly type: string;
@@ -14,7 +14,7 @@ export interface Port {
   readonly shape: readonly (number | string)[];
 }
 
-/** An input in memory or on the GPU, and a result there. */
+/** An input, in memory or on the GPU. */
 export interface Fed {
   readonly dims: readonly number[];
   readonly bytes?: Uint8Array;
@@ -25,17 +25,17 @@ export interface Made {
   readonly buffer: GPUBuffer;
 }
 
-/** What the loop needs of a session. */
+/** The interface of a session for the loop. */
 export interface Model {
   readonly inputs: readonly Port[];
   readonly outputs: readonly Port[];
   /** The operators of its nodes. */
   readonly operators: ReadonlySet<string>;
-  /** Runs with results on the GPU, only those of `wanted`: in new buffers, or in those that are given. */
+  /** Runs with results on the GPU, only those of `wanted`, in new buffers or in given ones. */
   run(feeds: Readonly<Record<string, Fed>>, wanted: Readonly<Record<string, 'new' | Made>>): Promise<Record<string, Made>>;
   gpu(): Promise<Gpu>;
   recycle(buffer: GPUBuffer): void;
-  /** An error about the model's inputs and outputs. */
+  /** Makes an error about the model's inputs and outputs. */
   wrong(message: string): Error;
 }
 

@@ -1,30 +1,30 @@
-// What people may set about a generation. In: as they write it, and the errors of the library, which fetches this with the first
-// generation. Out: whole `GenerateOptions`, or an OptionError.
+// The options of a generation. In: the caller's options, and the errors of the library, which loads this with the first
+// generation. Out: complete `GenerateOptions`, or an OptionError.
 
 import type { Tensor } from 'onnxruntime-common';
 import type * as Errors from '../errors.js';
 import { instead } from '../instead.js';
 
 export interface GenerateOptions {
-  /** Most tokens, the prompt included. */
+  /** Most tokens, including the prompt. */
   readonly maxLength?: number;
-  /** Most tokens after the prompt; 256 where neither is given. */
+  /** Most tokens after the prompt; 256 if neither is given. */
   readonly maxNewTokens?: number;
-  /** 0, the default, takes the likeliest token; 1 draws by the model's probabilities. */
+  /** 0, the default, takes the most likely token; 1 samples from the model's probabilities. */
   readonly temperature?: number;
-  /** Draws from the likeliest k only; 0 for all. */
+  /** Samples from the k most likely tokens; 0 for all. */
   readonly topK?: number;
-  /** Draws from the likeliest that have this probability together; 1 for all. */
+  /** Samples from the most likely tokens with this total probability; 1 for all. */
   readonly topP?: number;
-  /** The same seed draws the same tokens. */
+  /** The same seed samples the same tokens. */
   readonly seed?: number;
-  /** Tokens that end a text; they are not given out. */
+  /** Tokens that end a text; they are not returned. */
   readonly stopTokens?: readonly number[];
-  /** Ends a text when it is true of the tokens after its prompt; the last of them is given out. */
+  /** Ends a text when it is true for the tokens after its prompt; the last of them is returned. */
   readonly stop?: (tokens: readonly number[], text: number) => boolean;
   /**
-   * Tokens that caches have room for. They are then of this size from the beginning and updated in place, in models that can:
-   * those of GroupQueryAttention, and those whose caches have a fixed size anyway.
+   * The number of tokens that caches have room for. They then have this size from the beginning and are updated in place.
+   * Models with GroupQueryAttention support this, and models with caches of a fixed size.
    */
   readonly cacheLength?: number;
   readonly signal?: AbortSignal;
@@ -34,7 +34,7 @@ export interface GenerateOptions {
 
 type Optional = 'signal' | 'stop' | 'cacheLength';
 export type Settings = Required<Omit<GenerateOptions, Optional | 'maxNewTokens'>> & Pick<GenerateOptions, Optional> & {
-  /** maxLength is what the caller asked for. */
+  /** Whether the caller set the length. */
   readonly limited: boolean;
 };
 
@@ -65,7 +65,7 @@ const RULES: Record<string, Rule> = {
   feeds: [(it) => typeof it === 'object', 'tensors by name'],
 };
 
-/** Raises OptionError. */
+/** Checks and completes the options. Raises OptionError. */
 export function readGenerateOptions(
   tokens: Prompts, given: GenerateOptions, { OptionError }: Pick<typeof Errors, 'OptionError'>,
 ): { prompts: number[][]; settings: Settings } {

@@ -1,24 +1,24 @@
-// The next token of each text from logits on the GPU: the likeliest one, or one drawn from the likeliest k, of these from the
-// likeliest that have a probability of p together. In: a buffer of logits. Out: tokens, four bytes each to read, and the same on the
-// GPU as the ids of the next run.
+// Samples the next token of each text from logits on the GPU. Greedy, or at random from the k most likely tokens (top-k), and of
+// these from the most likely ones with a total probability of p (top-p). In: a buffer of logits. Out: tokens, four bytes each to
+// read back, and the same on the GPU as the ids of the next run.
 
 import type { Gpu } from '../device.js';
 import type { Kernel } from '../program.js';
 
 export interface Sampling {
-  /** 0 takes the likeliest token. */
+  /** 0 takes the most likely token. */
   readonly temperature: number;
-  /** How many tokens are considered, 0 for all. */
+  /** The number of tokens that are considered, 0 for all. */
   readonly topK: number;
-  /** Of these, the likeliest that together have this probability; 1 for all. */
+  /** Of these, the most likely ones with this total probability; 1 for all. */
   readonly topP: number;
 }
 
 const NONE = 0xffffffff;
 const LANES = 256;
 
-// Floats in the order of their bits, so that the k-th largest one, and the one at which probabilities reach p, are found by
-// trying bit after bit, without sorting.
+// Floats are mapped to integers in the same order. So the k-th largest one, and the one at which probabilities reach p, are
+// found bit by bit, without sorting.
 const text = (half: boolean, wide: boolean): string => `
 struct Params { count: u32, first: u32, step: u32, top_k: u32, top_p: f32, scale: f32 }
 @group(0) @binding(0) var<storage, read> logits: array<u32>;
@@ -158,23 +158,23 @@ const kernel = (half: boolean, wide: boolean): Kernel => ({
   label: 'sample', wgsl: [text(half, wide)], bindings: ['read', 'read_write', 'read_write'], uniforms: 6,
 });
 
-/** Reads the tokens of a step: undefined where no logit is a number. */
+/** Reads back the tokens of a step: undefined where all logits are NaN. */
 export type Read = () => Promise<(number | undefined)[]>;
 
-/** Where the logits of each text begin in a buffer: at element `first`, the next `step` elements on; each has `count`. */
+/** The places of the logits in a buffer: those of text k begin at element `first + k * step` and are `count` elements. */
 export interface Rows {
   readonly first: number;
   readonly step: number;
   readonly count: number;
 }
 
-/** Buffers of one generation. */
+/** The buffers and the kernel of one generation. */
 export class Sampler {
-  /** The tokens that came last, as the model takes them: one for each text. */
+  /** The last tokens in the type of the model's ids: one per text. */
   readonly ids: GPUBuffer;
   readonly #token: GPUBuffer;
   readonly #params: GPUBuffer;
-  /** As many as there are steps whose tokens are not read yet, and those that are free. */
+  /** The buffers for steps with unread tokens, and the free ones. */
   readonly #staging: GPUBuffer[] = [];
   readonly #free: GPUBuffer[] = [];
   readonly #kernel: Kernel;
@@ -182,7 +182,7 @@ export class Sampler {
   /** By the buffer of logits. */
   readonly #groups = new WeakMap<GPUBuffer, GPUBindGroup>();
 
-  /** The logits are `half`s, or floats; ids are `wide`, int64, or int32. */
+  /** `half`: the logits are f16, otherwise f32. `wide`: the ids are int64, otherwise int32. */
   constructor(
     private readonly gpu: Gpu,
     half: boolean,
@@ -196,7 +196,10 @@ export class Sampler {
     this.#params = gpu.buffer(32, 64 | 8, 'how they are sampled'); // UNIFORM, COPY_DST
   }
 
-  /** Submits what finds a token for each text; `chances` from 0 to 1 decide. Nothing waits for the GPU until the tokens are read. */
+  /**
+   * Submits the sampling of a token for each text, with `chances` from 0 to 1. Nothing waits for the GPU until the tokens are
+   * read.
+   */
   async next(logits: GPUBuffer, { first, step, count }: Rows, chances: readonly number[]): Promise<Read> {
     const { gpu } = this;
     const { temperature, topK, topP } = this.sampling;

@@ -1,13 +1,14 @@
-// Tokens as text while they come. In: a tokenizer, @huggingface/tokenizers or any other that decodes, and tokens. Out: pieces.
+// Decodes tokens to text as they arrive. In: a tokenizer, @huggingface/tokenizers or any other that decodes, and tokens. Out:
+// pieces.
 
-/** Of a tokenizer, what text needs. */
+/** The part of a tokenizer that is used. */
 export interface Decoder {
   decode(tokens: number[], options?: { skip_special_tokens?: boolean }): string;
 }
 
 /**
- * The text of tokens in pieces, as soon as they are certain: no half characters. It ends before the first of the texts of
- * `stop`, no part of which is given out.
+ * Yields the text of tokens in pieces, as soon as they are final: no partial characters. Ends before the first of the texts of
+ * `stop`, no part of which is returned.
  */
 export async function* streamText(
   tokenizer: Decoder, tokens: AsyncIterable<number> | Iterable<number>, { stop = [] }: { readonly stop?: readonly string[] } = {},
@@ -30,7 +31,7 @@ export async function* streamText(
   if (text.length > told) yield text.slice(told);
 }
 
-/** How many characters at the end may be the beginning of a text that stops. */
+/** The number of characters at the end that may begin a stop text. */
 function pending(text: string, stop: readonly string[]): number {
   let most = 0;
   for (const it of stop) {

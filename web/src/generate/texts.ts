@@ -1,4 +1,4 @@
-// Texts that are generated side by side: what each has so far, and which have ended.
+// Texts that are generated together: the tokens of each, and which have ended.
 
 export type Step = readonly (number | undefined)[];
 
@@ -15,12 +15,12 @@ export class Texts {
     this.#ended = Array<boolean>(count).fill(false);
   }
 
-  /** Every text has ended. */
+  /** Whether every text has ended. */
   get over(): boolean {
     return this.#ended.every((it) => it);
   }
 
-  /** Takes a token for each text; gives those that belong to it, undefined where it has ended. */
+  /** Adds a token to each text. Returns those that belong to it, undefined if it has ended. */
   add(tokens: Step): Step {
     return tokens.map((token, text) => {
       if (this.#ended[text]) return undefined;

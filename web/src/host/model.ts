@@ -1,17 +1,17 @@
-// An ONNX model of a single node, read from its bytes. In: protobuf. Out: the node with its attributes, and the names and types of
-// inputs and outputs; undefined for anything else, a model of several nodes or with weights included.
+// Reads an ONNX model with a single node from its bytes. In: protobuf. Out: the node with its attributes, and the names and
+// types of inputs and outputs. Undefined for anything else, such as a model with several nodes or with weights.
 
 export interface Port {
   readonly name: string;
-  /** ONNX's number of the element type, 1 for float32. */
+  /** ONNX's number of the element type; 1 for float32. */
   readonly type: number;
-  /** Undefined for a model that does not say; numbers or names. */
+  /** Numbers or names; undefined if the model does not state it. */
   readonly shape: readonly (number | string)[] | undefined;
 }
 
 export interface Node {
   readonly operator: string;
-  /** '' for an input that is left out. */
+  /** '' for an omitted input. */
   readonly inputs: readonly string[];
   readonly outputs: readonly string[];
   readonly attributes: ReadonlyMap<string, number | string>;
@@ -26,7 +26,7 @@ export interface Model {
 type Field = number | Uint8Array;
 type Message = Map<number, Field[]>;
 
-/** The fields of a message by number. Throws where the bytes are none. */
+/** Returns the fields of a message by number. Throws if the bytes are not a message. */
 function message(bytes: Uint8Array): Message {
   const fields: Message = new Map();
   let at = 0;
@@ -85,7 +85,7 @@ function port(fields: Message): Port {
   return { name: text(fields, 1), type: integer(tensor, 1), shape };
 }
 
-/** The model in these bytes, when it is one of a single node. */
+/** Returns the model in these bytes if it has a single node. */
 export function readModel(bytes: Uint8Array): Model | undefined {
   try {
     const graph = one(message(bytes), 7);

@@ -1,6 +1,6 @@
-// Operators on float32 tensors in memory, as ONNX defines them, for the single-node models that libraries in JavaScript make
-// for their own pre- and postprocessing. In: a node's attributes and inputs. Out: its outputs. Attributes that are not
-// mentioned here are refused by name.
+// Operators on float32 tensors in memory, as ONNX defines them. They run the single-node models that libraries in JavaScript
+// make for their own pre- and postprocessing. In: a node's attributes and inputs. Out: its outputs. Other attributes are
+// refused by name.
 
 import { type Model, readModel } from './model.js';
 import { spectrum } from './spectrum.js';
@@ -12,12 +12,15 @@ export interface Operand {
 type Inputs = readonly (Operand | undefined)[];
 type Attributes = ReadonlyMap<string, number | string>;
 export interface Operator {
-  /** Attributes that it reads. */
+  /** The attributes that it reads. */
   readonly reads: readonly string[];
   run(inputs: Inputs, attributes: Attributes): Operand[];
 }
 
-/** What a node is, in memory: its model and its operator. Throws for one that is not here; undefined for other bytes. */
+/**
+ * Returns the model and the operator of a node. Throws for an operator that is not implemented here; undefined for other
+ * bytes.
+ */
 export function open(bytes: Uint8Array): { model: Model; operator: Operator } | undefined {
   const model = readModel(bytes);
   if (!model) return undefined;
@@ -44,7 +47,7 @@ function axisOf(axis: number, rank: number): number {
   return found;
 }
 
-/** Rows along an axis: [how many before it, its extent, how many after it]. */
+/** Splits the dims at an axis: [elements before it, its extent, elements after it]. */
 const around = (dims: readonly number[], axis: number): [number, number, number] =>
   [size(dims.slice(0, axis)), dims[axis]!, size(dims.slice(axis + 1))];
 
@@ -64,7 +67,7 @@ const TopK: Operator = {
     for (let o = 0; o < outer; o++) {
       for (let i = 0; i < inner; i++) {
         const at = (n: number): number => data[(o * extent + n) * inner + i]!;
-        // Equal ones in the order of their places.
+        // Equal elements stay in order.
         const order = Uint32Array.from({ length: extent }, (_, n) => n).sort((a, b) => sign * (at(a) - at(b)) || a - b);
         for (let n = 0; n < k; n++) {
           values[(o * k + n) * inner + i] = at(order[n]!);
@@ -110,7 +113,7 @@ function broadcast(a: readonly number[], b: readonly number[]): number[] {
   });
 }
 
-/** Where element `index` of a shape lies in a smaller one that is broadcast to it. */
+/** Returns the index in a smaller shape that is broadcast to `shape`, for element `index`. */
 function place(index: number, shape: readonly number[], smaller: readonly number[]): number {
   let [found, stride] = [0, 1];
   for (let k = 1; k <= shape.length; k++) {
@@ -156,12 +159,12 @@ const Slice: Operator = {
   },
 };
 
-/** For each element along an axis of the result: [element of the input, its weight] to be added up. */
+/** For an element along an axis of the result: [element of the input, its weight], to be summed. */
 type Taps = readonly (readonly [number, number])[];
 type Interpolation = (at: number) => Taps;
 const CUBIC = -0.75;
 const INTERPOLATIONS: Record<string, Interpolation> = {
-  // Halves go down, as round_prefer_floor says.
+  // Halves are rounded down, as round_prefer_floor requires.
   nearest: (at) => [[Math.ceil(at - 0.5), 1]],
   linear: (at) => [[Math.floor(at), 1 - (at - Math.floor(at))], [Math.floor(at) + 1, at - Math.floor(at)]],
   cubic: (at) => {
@@ -172,7 +175,7 @@ const INTERPOLATIONS: Record<string, Interpolation> = {
   },
 };
 
-/** With the defaults of ONNX for coordinates: half_pixel. */
+/** With ONNX's default for coordinates: half_pixel. */
 const Resize: Operator = {
   reads: ['mode'],
   run([x, roi, scales, sizes], attributes) {
@@ -198,7 +201,7 @@ const Resize: Operator = {
   },
 };
 
-/** From real numbers, (..., 1), or from complex ones; the axis is an input. */
+/** From real numbers, (..., 1), or complex ones. The axis is an input. */
 const DFT: Operator = {
   reads: ['onesided', 'inverse'],
   run([x, length, axis], attributes) {

@@ -1,19 +1,19 @@
-// A session on an ONNX model of one node, in JavaScript. transformers.js makes such models of bytes for its pre- and
+// A session on an ONNX model with one node, in JavaScript. transformers.js makes such models from bytes for its pre- and
 // postprocessing: TopK, Resize, MatMul, Slice, DFT. They are too small for a GPU, and are not exported. In: bytes, and the
-// classes of the library, which fetches this file with the first of them. Out: a session, or undefined for other bytes.
+// classes of the library, which loads this file with the first of them. Out: a session, or undefined for other bytes.
 
 import type { InferenceSession, InferenceSessionHandler, OnnxValue, Tensor } from 'onnxruntime-common';
 import type * as Errors from '../errors.js';
 import type { Model, Port } from './model.js';
 import { type Operand, type Operator, TYPES, open as opened } from './operators.js';
 
-/** Of the library that opens a session: this file has no onnxruntime-common and no errors of its own. */
+/** The classes of the library that opens a session. This file has no onnxruntime-common and no errors of its own. */
 export interface Library {
   readonly Tensor: typeof Tensor;
   readonly errors: typeof Errors;
 }
 
-/** Undefined when the bytes are no model of one node. Raises ProgramError for a node that is not known here. */
+/** Undefined if the bytes are not a model with one node. Raises ProgramError for an unknown node. */
 export function open(library: Library, bytes: Uint8Array): HostSession | undefined {
   try {
     const found = opened(bytes);

@@ -1,9 +1,12 @@
-// The discrete Fourier transform of any length, in O(n log n): powers of two by halving, other lengths as a convolution of
+// The discrete Fourier transform of any length in O(n log n): powers of two by halving, other lengths as a convolution with
 // such a length (Bluestein, 1970).
 
 type Complex = readonly [real: Float64Array, imaginary: Float64Array];
 
-/** In place, of a length that is a power of two; `sign` is -1 forward and 1 back, without the division. */
+/**
+ * In place, for a length that is a power of two. `sign` is -1 for the forward and 1 for the inverse transform, without the
+ * division.
+ */
 function halving([real, imaginary]: Complex, sign: number): void {
   const { length } = real;
   for (let i = 1, j = 0; i < length; i++) {
@@ -28,7 +31,7 @@ function halving([real, imaginary]: Complex, sign: number): void {
   }
 }
 
-/** The transform of `length` numbers. */
+/** Returns the transform of `length` numbers. */
 export function spectrum(
   length: number, real: (n: number) => number, imaginary: (n: number) => number = () => 0,
 ): Complex {
@@ -41,7 +44,7 @@ export function spectrum(
   }
   const size = 2 ** Math.ceil(Math.log2(2 * length));
   const [a, b] = [whole(size), whole(size)];
-  // n * n modulo 2 * length, or the angle loses its digits.
+  // n * n modulo 2 * length; otherwise the angle loses precision.
   const angle = (n: number): number => (Math.PI * ((n * n) % (2 * length))) / length;
   for (let n = 0; n < length; n++) {
     const [c, s] = [Math.cos(angle(n)), Math.sin(angle(n))];

@@ -1,5 +1,5 @@
-// What a page and its worker say to each other. Tensors in memory go as typed arrays; tensors on the GPU stay in the worker and
-// go as numbers.
+// The messages between a page and its worker. Tensors in memory are sent as typed arrays. Tensors on the GPU stay in the worker
+// and are sent as numbers.
 
 import { Tensor } from 'onnxruntime-common';
 import type { InferenceSession } from 'onnxruntime-common';
@@ -7,7 +7,7 @@ import * as errors from '../errors.js';
 import type { GenerateOptions } from '../generate/options.js';
 import type { Step } from '../generate/texts.js';
 
-/** A tensor on its way: `data` in memory, or `held`, the number of one that the worker has on the GPU. */
+/** A tensor in a message: `data` in memory, or `held`, the number of a tensor that the worker has on the GPU. */
 export interface Sent {
   readonly type: Tensor.Type;
   readonly dims: readonly number[];
@@ -16,13 +16,13 @@ export interface Sent {
 }
 export type SentTensors = Readonly<Record<string, Sent | null>>;
 
-/** Calls of the page, by name: what goes to the worker and what comes back. */
+/** Calls of the page by name: the arguments to the worker and its result. */
 export interface Calls {
   create(source: string | Uint8Array, options: InferenceSession.SessionOptions, environment: Environment): Created;
   run(session: number, feeds: SentTensors, fetches: SentTensors, options: InferenceSession.RunOptions, environment: Environment): SentTensors;
   warmup(session: number, inputs: Readonly<Record<string, readonly number[] | Sent>>): void;
   profile(session: number, on: boolean): void;
-  /** The tokens of each step are sent. */
+  /** The tokens of each step are sent as news. */
   generate(session: number, texts: readonly (readonly number[])[], options: GenerateOptions, feeds: Readonly<Record<string, Sent>>): void;
   /** Ends the creation or the generation of that call. */
   cancel(id: number): void;
@@ -40,12 +40,12 @@ export interface Created {
   readonly outputs: readonly InferenceSession.ValueMetadata[];
 }
 
-/** Of env.webgpu, what a worker can get. */
+/** The fields of env.webgpu that a worker can receive. */
 export interface Environment {
   readonly powerPreference: unknown;
   readonly forceFallbackAdapter: unknown;
   readonly profiling: boolean;
-  /** The page hears of dispatches that are measured; else the worker prints them. */
+  /** Whether the page receives measured dispatches; otherwise the worker prints them. */
   readonly told: boolean;
 }
 
@@ -55,7 +55,10 @@ export interface Request {
   readonly given: readonly unknown[];
 }
 
-/** The end of a request, or with `told` news: the progress of creating, the tokens of a step, or of any session a dispatch that was measured. */
+/**
+ * The end of a request, or news in `told`: the progress of a creation, the tokens of a step, or a measured dispatch of any
+ * session.
+ */
 export interface Answer {
   readonly id: number;
   readonly result?: unknown;
@@ -63,21 +66,21 @@ export interface Answer {
   readonly told?: { readonly progress?: { loaded: number; total: number }; readonly profile?: unknown; readonly step?: Step };
 }
 
-/** `plain` where what was opened is no export. */
+/** `plain` if the source is not an export. */
 export interface Thrown {
   readonly name: string;
   readonly message: string;
   readonly plain: boolean;
 }
 
-/** The error that another thread threw, of its class here. */
+/** Returns the error that another thread threw, as an instance of its class. */
 export function revived({ name, message, plain }: Thrown): Error {
   if (plain) return new errors.NotExportedError(message);
   const Type = (errors as unknown as Record<string, new (message: string) => Error>)[name] ?? Error;
   return new Type(message);
 }
 
-/** A tensor in memory of what was sent. */
+/** Returns a received tensor in memory. */
 export function inMemory({ type, dims, data }: Sent): Tensor {
   return new Tensor(type, data as never, dims);
 }

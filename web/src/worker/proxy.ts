@@ -1,5 +1,5 @@
-// The backend `webgpu` of onnxruntime-common, run in a worker, so that the page stays responsive. In: the same calls as of the
-// package itself. Out: the same, with tensors on the GPU that only the worker can read.
+// The backend `webgpu` of onnxruntime-common in a worker, so that the page stays responsive. In: the same calls as for the
+// package itself. Out: the same, with GPU tensors that only the worker can read.
 
 import { InferenceSession, type InferenceSessionHandler, type OnnxValue, Tensor, env } from 'onnxruntime-common';
 import { type Times, timed } from '../benchmark.js';
@@ -22,7 +22,7 @@ export type { Step } from '../generate/texts.js';
 export { type Decoder, streamText } from '../generate/text.js';
 export { DeviceError, InputError, LimitError, OptionError, ProgramError, WgpuError } from '../errors.js';
 
-/** What a tensor of the worker has for a buffer: a number. */
+/** Stands for the buffer of a tensor in the worker: a number. */
 class Remote {
   constructor(
     readonly connection: Connection,
@@ -37,7 +37,7 @@ interface Pending {
   readonly tell: Tell | undefined;
 }
 
-/** Calls on their way to a worker and back. */
+/** Sends calls to a worker and receives the results. */
 class Connection {
   readonly #pending = new Map<number, Pending>();
   #next = 0;
@@ -67,7 +67,7 @@ class Connection {
     return this.#sent(call, id, given, transfer, tell);
   }
 
-  /** The same for a call that another one ends: its number, and its end. */
+  /** The same for a call that another call can end. Returns its number and its end. */
   start<Name extends keyof Calls>(call: Name, given: Parameters<Calls[Name]>, tell: Tell): { id: number; done: Promise<unknown> } {
     const id = this.#next++;
     return { id, done: this.#ended ? Promise.reject(this.#ended) : this.#sent(call, id, given, [], tell) };
@@ -87,7 +87,7 @@ class Connection {
     });
   }
 
-  /** Ends the worker; calls under way and later ones fail with the reason. */
+  /** Ends the worker. Pending and later calls fail with the reason. */
   end(reason: string): void {
     this.#ended = new DeviceError(reason);
     this.worker.terminate();
@@ -111,25 +111,25 @@ const OWN_WORKER = '; start ort.wgpu.worker.mjs yourself, and call useWorker({ w
 
 declare const HERE: string;
 function started(): Worker {
-  // Pages start no worker of another server's file, but their own that imports it.
+  // Pages cannot start a worker from another server's file, but one of their own that imports it.
   if (HERE && new URL(HERE).origin !== globalThis.location?.origin) {
     const code = `import ${JSON.stringify(new URL('ort.wgpu.worker.mjs', HERE))}`;
     return new Worker(URL.createObjectURL(new Blob([code], { type: 'text/javascript' })), { type: 'module' });
   }
-  // Bundlers know this form, and give the worker a file of its own.
+  // Bundlers recognise this form and emit a file for the worker.
   return new Worker(new URL('./ort.wgpu.worker.mjs', import.meta.url), { type: 'module' });
 }
 
 /**
  * Runs sessions that are created from now on in this worker, by default in one of dist/ort.wgpu.worker.mjs that the first
- * session starts. With `transferInputs` the data of inputs is handed over and not copied: a tensor is empty after its run.
+ * session starts. With `transferInputs` the data of inputs is transferred and not copied: a tensor is empty after its run.
  */
 export function useWorker(options: { readonly worker?: Worker; readonly transferInputs?: boolean }): void {
   if (options.worker) connection = new Connection(options.worker);
   transferInputs = options.transferInputs ?? transferInputs;
 }
 
-/** Ends the worker with all that it holds. Its sessions fail from then on; the next one that is created starts a new worker. */
+/** Ends the worker and releases all its objects. Its sessions fail from then on. The next session starts a new worker. */
 export function terminate(): void {
   connection?.end('the worker was terminated');
   connection = undefined;
@@ -273,7 +273,7 @@ class RemoteSession implements InferenceSessionHandler {
     } finally {
       signal?.removeEventListener('abort', abort);
       void this.connection.call('cancel', [id]).catch(() => undefined);
-      await done.catch(() => undefined); // what it used is free then
+      await done.catch(() => undefined); // its objects are free then
     }
   }
 
@@ -290,7 +290,7 @@ class RemoteSession implements InferenceSessionHandler {
   }
 }
 
-// Where a page imports the package itself, too, the one that it imports first is used. WebAssembly runs where onnxruntime-web does.
+// If a page also imports the package itself, the one imported first is used. WebAssembly runs where onnxruntime-web does.
 register({
   async init() {
     const { supported, reason } = await support();
@@ -303,7 +303,7 @@ async function support(): Promise<WebGPUSupport> {
   return (await connected().call('support', [environment()])) as WebGPUSupport;
 }
 
-/** Whether exported models run in the worker. */
+/** Returns whether exported models run in the worker. */
 export async function checkWebGPUSupport(): Promise<WebGPUSupport> {
   try {
     return await support();
@@ -312,12 +312,12 @@ export async function checkWebGPUSupport(): Promise<WebGPUSupport> {
   }
 }
 
-/** Buffers and bytes that the worker holds on its devices. */
+/** Returns the buffers and bytes of the worker on its devices. */
 export async function memory(): Promise<MemoryUse> {
   return (await connected().call('memory', [])) as MemoryUse;
 }
 
-/** Removes all weights that were cached. */
+/** Removes all cached weights. */
 export function clearCache(): Promise<void> {
   return connected().call('clearCache', []);
 }
@@ -327,18 +327,18 @@ function sessionOf(session: InferenceSession): RemoteSession | undefined {
   return handler instanceof RemoteSession ? handler : undefined;
 }
 
-/** Makes everything that runs of these shapes need, as in the package itself. */
+/** Prepares everything for runs of these shapes, as in the package itself. */
 export async function warmup(session: InferenceSession, inputs: Readonly<Record<string, readonly number[] | Tensor>> = {}): Promise<void> {
   await sessionOf(session)?.warmup(inputs);
 }
 
-/** Milliseconds per run, as in the package itself. */
+/** Returns milliseconds per run, as in the package itself. */
 export async function benchmark(session: InferenceSession, feeds: InferenceSession.FeedsType, iterations = 10): Promise<Times> {
   handlerOf(session);
   return timed(session, feeds, iterations);
 }
 
-/** The tokens that follow, as in the package itself; the loop runs in the worker. */
+/** Yields the tokens that follow, as in the package itself. The loop runs in the worker. */
 export function generate(session: InferenceSession, tokens: Prompt, options?: GenerateOptions): AsyncGenerator<number, void, void>;
 export function generate(session: InferenceSession, texts: readonly Prompt[], options?: GenerateOptions): AsyncGenerator<Step, void, void>;
 export async function* generate(

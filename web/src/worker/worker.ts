@@ -1,4 +1,4 @@
-// The worker of the proxy: sessions and GPU tensors live here. It is ready-made; a page starts it through proxy.ts.
+// The worker of the proxy, with sessions and GPU tensors. It is ready-made. A page starts it through proxy.ts.
 
 import { InferenceSession, Tensor, env } from 'onnxruntime-common';
 import { NotExportedError } from '../errors.js';
@@ -95,7 +95,7 @@ const handlers: Handlers = {
   },
   async read(_id, transfer, number) {
     const data = (await opened({ held: number } as Sent).getData()) as Uint8Array;
-    // The tensor stays usable: its bytes are copied, not handed over.
+    // The bytes are copied and not transferred, so that the tensor stays usable.
     const copy = data.slice();
     transfer.add(copy.buffer);
     return copy;
