@@ -6,11 +6,9 @@ device at the end.
 
 from __future__ import annotations
 
-import gc
 import random
 import sys
 import tempfile
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,11 +22,9 @@ from onnxruntime_ep_wgpu.api.language import generate
 from onnxruntime_ep_wgpu.api.language.sampler import CANDIDATES
 from onnxruntime_ep_wgpu.api.language.state import State
 from onnxruntime_ep_wgpu.api.reports import state_of
-from onnxruntime_ep_wgpu.device import let_go
-from onnxruntime_ep_wgpu.device.contexts import contexts
 from onnxruntime_ep_wgpu.errors import DeviceLostError
-from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from tests.plugin.loss import lose
+from tests.programs import in_threads, run_programs
 
 from .models import Decoder, write, write_growing
 
@@ -216,21 +212,8 @@ class Program:
             it.check()
 
     def on_threads(self) -> None:
-        every, errors = [self.asked() for _ in range(self.r.choice([2, 3, 4]))], list[BaseException]()
-
-        def work(it: Asked) -> None:
-            try:
-                it.some()
-            except BaseException as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=work, args=(it,)) for it in every]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
+        every = [self.asked() for _ in range(self.r.choice([2, 3, 4]))]
+        in_threads(lambda it: it.some(), every)
         for it in every:
             it.check()
 
@@ -264,32 +247,11 @@ class Program:
         raise AssertionError(f"a device is lost for ever: {it}")
 
 
-def left() -> tuple[int, int]:
-    """Bytes of tensors, and devices that are open."""
-    while gc.collect():
-        pass
-    let_go()
-    return memory.space().bytes_in_use, sum(it.current() is not None for it in contexts())
-
-
-def main(seed: int, count: int) -> int:
-    ort.set_default_logger_severity(4)
-    webgpu_ep.devices()
-    bad = 0
-    for it in range(seed, seed + count):
-        with tempfile.TemporaryDirectory() as scratch:
-            try:
-                generate.CHUNK = random.Random(it).choice([1024, 1024, 3])
-                Program(it, Path(scratch)).run()
-            except Exception as error:
-                print(f"{it}: {type(error).__name__}: {error}", flush=True)
-                bad += 1
-        if left() != (0, 0):
-            print(f"{it}: {left()} are left", flush=True)
-            bad += 1
-    print(f"{count} programs, {bad} wrong")
-    return int(bad > 0)
+def run(seed: int) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        generate.CHUNK = random.Random(seed).choice([1024, 1024, 3])
+        Program(seed, Path(scratch)).run()
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(run_programs(run, int(sys.argv[1]), int(sys.argv[2])))

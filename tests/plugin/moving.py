@@ -7,10 +7,8 @@ Every value is compared with numpy; nothing is on a device at the end.
 from __future__ import annotations
 
 import contextlib
-import gc
 import random
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -20,9 +18,10 @@ from onnx import helper
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.api.reports import state_of
-from onnxruntime_ep_wgpu.device import adapters, let_go
+from onnxruntime_ep_wgpu.device import adapters
 from onnxruntime_ep_wgpu.device.contexts import contexts
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
+from tests.programs import in_threads, run_programs
 
 from .loss import lose
 from .models import model, node
@@ -296,25 +295,15 @@ class Program:
 
     def on_threads(self) -> None:
         """Threads with values of their own use the same sessions."""
-        errors: list[BaseException] = []
 
         def work(seed: int) -> None:
             r, values = random.Random(seed), list[Value]()
-            try:
-                for _ in range(12):
-                    self.step(r, values, alone=False)
-                for it in values:
-                    it.check()
-            except BaseException as error:
-                errors.append(error)
+            for _ in range(12):
+                self.step(r, values, alone=False)
+            for it in values:
+                it.check()
 
-        threads = [threading.Thread(target=work, args=(self.r.randrange(1 << 30),)) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            raise errors[0]
+        in_threads(work, [self.r.randrange(1 << 30) for _ in range(3)])
 
 
 class NothingThere(Exception):
@@ -332,30 +321,5 @@ def places() -> list[tuple[int, dict[str, Any]]]:
     return found
 
 
-def left() -> tuple[int, int]:
-    """Bytes of tensors, and devices that are open."""
-    while gc.collect():
-        pass
-    let_go()
-    return memory.space().bytes_in_use, sum(it.current() is not None for it in contexts())
-
-
-def main(seed: int, count: int) -> int:
-    ort.set_default_logger_severity(4)
-    webgpu_ep.devices()
-    bad = 0
-    for it in range(seed, seed + count):
-        try:
-            Program(it).run()
-        except Exception as error:
-            print(f"{it}: {type(error).__name__}: {error}", flush=True)
-            bad += 1
-        if left() != (0, 0):
-            print(f"{it}: {left()} are left", flush=True)
-            bad += 1
-    print(f"{count} programs on {len(places())} devices, {bad} wrong")
-    return int(bad > 0)
-
-
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(run_programs(lambda seed: Program(seed).run(), int(sys.argv[1]), int(sys.argv[2])))
