@@ -39,7 +39,7 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     (
         "session",
         lambda: webgpu_ep.session(MODEL, device=other_device()),
-        "device: that of CPUExecutionProvider .* there are 0: ",
+        "device: it belongs to CPUExecutionProvider .* there are 0: ",
     ),
     (
         "session",
@@ -54,7 +54,7 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     (
         "session",
         lambda: webgpu_ep.session(MODEL, providers=["x"]),
-        r"providers=\['x'\]: session\(\) passes this provider",
+        r"providers=\['x'\]: session\(\) always uses this provider",
     ),
     (
         "session",
