@@ -1,9 +1,12 @@
-"""Which nodes we take: `graph` (reads what ONNX Runtime shows) as `shown` (data of our own), `converted` (the same in onnx_ir),
-`enclosing` (whether nodes of a body may run here), `external` (which files it reads weights from), `types` (types and ranks
-that ONNX Runtime does not know), `subgraph` (a group cut out of a graph), `editing` (changes of what is shown), `partition`
-(convex groups), `outcome` (what becomes of a node), `inferred` (these types as plain data), `claim` (makes the `decision`),
-`lowerings` (what was lowered for it), `forced` (nodes the user keeps away), `crossings` (outputs that must not lie in inputs),
-`report` and `placement` (what people read), `ort_format` (the check for models without copies between providers).
+"""Decides which nodes of a model run here.
 
-Of these `claim`, `converted`, `lowerings`, `subgraph` and `types` load the compiler, and are loaded after it.
+- `graph`: reads a graph from ONNX Runtime; `shown`: this graph as data of our own; `converted`: the same in onnx_ir.
+- `external`: the files of external weights; `editing`: changes of a `shown` graph; `subgraph`: a group cut out of a graph.
+- `types`: types and ranks that ONNX Runtime cannot infer; `inferred`: these types as plain data.
+- `claim`: makes the `decision`; `outcome`: the result per node; `partition`: convex groups; `lowerings`: lowered groups.
+- `enclosing`: whether nodes of a body may run here; `forced`: nodes that the user keeps on the CPU.
+- `crossings`: outputs that must not share memory with inputs; `ort_format`: the check of models in format `.ort`.
+- `report`, `placement`: the placement of nodes, for users.
+
+`claim`, `converted`, `lowerings`, `subgraph` and `types` import the compiler, so they are imported only when it is needed.
 """

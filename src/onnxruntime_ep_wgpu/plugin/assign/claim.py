@@ -1,8 +1,8 @@
-"""Which nodes of a graph run here, in which groups, and why the others do not.
+"""Decides which nodes of a graph run here, in which groups, and why the others do not.
 
-In: a graph, what the compiler says about its nodes, the user's wishes. Out: a `Claim`.
-Invariants: asking twice gives one answer (what becomes known of the graph's shapes is noted in it); a group that is claimed
-compiles, because it was checked cut out of the graph as it will be compiled; every node that is not claimed has a reason.
+In: a graph, the compiler's result for its nodes, the user's options. Out: a `Claim`.
+Invariants: a second call gives the same claim (inferred shapes are stored in the graph). A claimed group compiles: it was
+lowered after it was cut out of the graph, in the form that will be compiled. Every node that is not claimed has a reason.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ if TYPE_CHECKING:
     from ...program.target import Target
 
 SHORT = 64  # elements
-# The CPU provider has kernels of all operators that make shapes for values of these types, and of Shape and Size for tensors of
-# those below, but for `_NOT_ON_CPU`. It lacks others that ONNX lists, and a node without a kernel of any provider is an error.
+# For values of these types, the CPU provider has kernels of all operators that compute shapes. It has Shape and Size for
+# tensors of `_TENSORS`. `_NOT_ON_CPU` are the exceptions. It lacks kernels for other types in the ONNX specification, and ONNX
+# Runtime rejects a node without a kernel of any provider.
 _SHAPES = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
 _INTEGERS = frozenset(ir.DataType[f"{sign}INT{bits}"] for sign in ("", "U") for bits in (8, 16, 32, 64))
 _FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 _TENSORS = _SHAPES | _INTEGERS | _FLOATS
-# Types of the last operand. Of f16 ONNX Runtime would convert the tensor, to count its elements.
+# Operators with the type of their last operand. For float16, ONNX Runtime would convert the tensor only to count its elements.
 _NOT_ON_CPU = frozenset({("Where", ir.DataType.BOOL), ("Size", ir.DataType.FLOAT16), ("Size", ir.DataType.BFLOAT16)})
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A group that was lowered: as a graph of its own, and what came of it."""
+    """A lowered group: its own graph, and the result of lowering."""
 
     graph: ir.Graph
     lowered: LoweredGraph
@@ -56,11 +57,13 @@ def claim(
     refusal: str | None = None,
     single: Mapping[int, Alone | OwnKernel | Elsewhere] | None = None,
 ) -> tuple[Claim, list[Lowered]]:
-    """Decides on a graph, and gives its groups lowered. `assigned` names per node the provider that holds it, "" for none;
-    `control` says what nodes with bodies make; `refusal` is a reason against all of the graph. `single` are outcomes by
-    place of nodes that are in no group with others; these are not lowered here.
+    """Returns the claim of a graph, and its lowered groups.
 
-    A graph that is one group is lowered once; each group of one that is divided is lowered once more, cut out as it will be
+    `assigned`: per node the name of the provider that holds it, "" for none. `control`: infers the results of nodes with
+    bodies. `refusal`: a reason against the whole graph. `single`: outcomes, by position, of nodes that share no group with
+    others; these are not lowered here.
+
+    A graph that is one group is lowered once. If a graph is divided, each group is lowered once more, in the form that will be
     compiled.
     """
     nodes = list(graph)
@@ -68,10 +71,10 @@ def claim(
         return Claim(tuple(Elsewhere(f"held by {holder}" if holder else refusal) for holder in assigned)), []
     opsets: Mapping[str, int] = graph.opset_imports
     whole = attempt(graph, opsets, target, settings, control=control)
-    reasons = list(whole.reasons)  # why a node is in no group with others
+    reasons = list(whole.reasons)  # why a node shares no group with others
     kernels: dict[int, Alone | OwnKernel] = {}
     for place, node in enumerate(nodes):
-        if assigned[place]:  # another provider's, or a group of ours
+        if assigned[place]:  # a node of another provider, or one of our groups
             reasons[place] = f"held by {assigned[place]}"
         elif node.name in forced:
             reasons[place] = FORCED
@@ -122,9 +125,9 @@ def claim(
 def _drop_islands(
     nodes: list[ir.Node], before: list[list[int]], reasons: list[str | None], waits: partition.Waits
 ) -> None:
-    """Leaves shape arithmetic on the CPU where nothing of what it is connected to here calculates with tensors.
+    """Leaves shape arithmetic on the CPU if no node connected to it in its group computes with tensors.
 
-    A graph that is nothing else is kept: its owner asked for it to run here.
+    A graph of only shape arithmetic stays here, because the user requested this provider for it.
     """
     can_run = [reason is None for reason in reasons]
     islands = [
@@ -145,8 +148,10 @@ def _drop_moves(
     assigned: Sequence[str],
     moves: frozenset[int],
 ) -> None:
-    """Leaves on the CPU what calculates nothing, where all that it reads is made there and nothing else reads what it makes:
-    here it would be uploaded and downloaded for nothing."""
+    """Leaves views and casts on the CPU if all producers of their inputs and all readers of their outputs run there.
+
+    Here, the tensors would be uploaded and downloaded without any computation.
+    """
     can_run = [reason is None for reason in reasons]
     for part in partition.components(before, partition.levels(before, can_run)):
         own = frozenset(part)
@@ -158,7 +163,7 @@ def _drop_moves(
             and moves.issuperset(part)
             and all(_moves_on_cpu(nodes[place]) for place in part)
             and not any(can_run[place] or assigned[place] for place in makers | users)
-            and not any(nodes[place].meta.get("implicit_inputs") for place in users)  # in a body it may be read here
+            and not any(nodes[place].meta.get("implicit_inputs") for place in users)  # a body may read it here
             and not any(value is not None and value.is_graph_input() for value in read)
             and not any(value.is_graph_output() for value in made)
         ):
@@ -167,7 +172,7 @@ def _drop_moves(
 
 
 def _moves_on_cpu(node: ir.Node) -> bool:
-    """Whether the CPU provider surely has a kernel for a node that moves elements or converts them."""
+    """Whether the CPU provider certainly has a kernel for a node that moves or converts elements."""
     if node.domain not in ("", "ai.onnx"):
         return False
     types = {value.dtype for value in (*node.inputs, *node.outputs) if value is not None and value.name}
@@ -178,13 +183,13 @@ def _moves_on_cpu(node: ir.Node) -> bool:
 
 
 def _is_shape_arithmetic(node: ir.Node, before: list[int], can_run: list[bool]) -> bool:
-    """Whether a node makes nothing but scalars and short lists of integers, without reading a tensor of ours, and the CPU provider
-    has a kernel for it."""
+    """Whether a node makes only scalars and short vectors of integers, reads no tensor on the device, and has a kernel of the
+    CPU provider."""
     last = node.inputs[-1] if node.inputs else None
     if last is None or (node.op_type, last.dtype) in _NOT_ON_CPU:
         return False
     if reads_shape_alone(node.op_type, node.domain):
-        # On the CPU it would download the whole tensor when that is made here.
+        # If the tensor is made here, the node on the CPU would need a download of all of it.
         makers = [place for place in before if can_run[place]]
         return not makers and last.dtype in _TENSORS
     if not makes_shapes(node.op_type, node.domain):
@@ -194,7 +199,10 @@ def _is_shape_arithmetic(node: ir.Node, before: list[int], can_run: list[bool]) 
 
 
 def _is_small_integer(value: ir.Value) -> bool:
-    """Whether it is a scalar or a list as long as lists of dimensions are: data of unknown length are none."""
+    """Whether a value is a scalar, or a vector of at most SHORT elements, as vectors of dimensions are.
+
+    A vector of unknown length is not small.
+    """
     if value.dtype not in _SHAPES:
         return False
     if value.shape is None or len(value.shape) > 1:

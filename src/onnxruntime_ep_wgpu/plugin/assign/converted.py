@@ -1,8 +1,8 @@
-"""A graph that ONNX Runtime shows as an onnx_ir graph, for the compiler.
+"""Converts a `ShownGraph` to an onnx_ir graph, for the compiler.
 
-In: a `ShownGraph`. Out: an onnx_ir graph with the same values, types, attributes and opsets, whose constants are views of the same
-memory and note what looks at them; `node.meta["ort_node"]` is the OrtNode. Invariant: the attribute that holds a body is an empty
-graph, and the values that it takes from outside are in `node.meta["implicit_inputs"]`.
+In: a `ShownGraph`. Out: an onnx_ir graph with the same values, types, attributes and opsets. Its constants are views of the
+same memory, and record reads of their elements. `node.meta["ort_node"]` is the OrtNode. Invariant: the attribute of a body is
+an empty graph, and the outer values that the body reads are in `node.meta["implicit_inputs"]`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ATTRIBUTES: dict[str, Callable[[str, Any], ir.Attr]] = {
     "ints": lambda name, it: NumbersAttribute(name, ir.AttributeType.INTS, it),
     "floats": lambda name, it: NumbersAttribute(name, ir.AttributeType.FLOATS, it),
     "strings": ir.AttrStrings,
-    "tensor": lambda name, it: ir.AttrTensor(name, _tensor(Facts(), it, name)),  # is part of its node, whole
+    "tensor": lambda name, it: ir.AttrTensor(name, _tensor(Facts(), it, name)),  # the key has all of it
     "type": lambda name, _: ir.Attr(name, ir.AttributeType.TYPE_PROTO, None),
     "graph": lambda name, _: ir.Attr(name, ir.AttributeType.GRAPH, ir.Graph((), (), nodes=())),
 }
@@ -32,7 +32,7 @@ ConstantOf = Callable[[str, Constant], ir.TensorProtocol]
 
 
 def converted(graph: ShownGraph, constant_of: ConstantOf | None = None) -> ir.Graph:
-    """The graph in onnx_ir. `constant_of` gives other tensors in place of the graph's memory."""
+    """Returns the graph in onnx_ir. `constant_of` supplies other tensors in place of the graph's memory."""
     facts = Facts()
     made = _Converter(constant_of or (lambda name, it: _tensor(facts, it, name))).graph(graph)
     begin(made, facts)
@@ -41,7 +41,7 @@ def converted(graph: ShownGraph, constant_of: ConstantOf | None = None) -> ir.Gr
 
 
 def converted_node(node: ShownNode) -> ir.Node:
-    """A node by itself, with its values."""
+    """Returns one node with its values, outside any graph."""
     return _Converter(lambda name, it: _tensor(Facts(), it, name)).node(node)
 
 
@@ -52,7 +52,7 @@ def _tensor(facts: Facts, it: Constant, name: str) -> ir.TensorProtocol:
 
 
 class NumbersAttribute(ir.Attr):
-    """A list of integers or floats in an array, of which a tuple is made when it is read: onnx_ir would look at each number."""
+    """A list of integers or floats in an array. A read makes a tuple; onnx_ir would check each number at construction."""
 
     __slots__ = ("array",)
 
@@ -68,7 +68,7 @@ class NumbersAttribute(ir.Attr):
 
 
 class _Converter:
-    """Converts one graph; values are known by identity."""
+    """Converts one graph, and finds values by identity."""
 
     def __init__(self, constant_of: ConstantOf) -> None:
         self._constant_of = constant_of

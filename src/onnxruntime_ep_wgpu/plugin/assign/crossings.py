@@ -1,8 +1,9 @@
-"""Which outputs of a model are written while one of its inputs may still be read, where several groups and the CPU run it.
+"""Finds outputs that are written while an input may still be read, in models that several groups and the CPU run.
 
-In: a graph and its groups. Out: pairs of names, for callers that bind an output to the memory of an input. Invariant: what is no
-pair is right. A group copies the inputs that share memory with what it writes; an input that a node on the CPU reads too is
-copied before the run, and an output that one makes or reads is in host memory until the run ends: ONNX Runtime copies both.
+In: a graph and its groups. Out: pairs of names, for callers that bind an output to the memory of an input. Invariant: a binding
+that is not among the pairs gives correct results. A group copies the inputs that share memory with its outputs. ONNX Runtime
+copies an input that a node on the CPU also reads, before the run. It keeps an output that a node on the CPU makes or reads in
+host memory until the run ends.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from .shown import ShownGraph, predecessors
 
 
 class Crossings:
-    """Keeps names and numbers of a graph, and nothing of its values. `ours` are nodes that are groups already."""
+    """The crossings of one graph. Stores names and positions only, no values. `ours`: nodes that are already groups."""
 
     def __init__(self, graph: ShownGraph, groups: Sequence[Sequence[int]], ours: Sequence[int] = ()) -> None:
-        unit = list(range(len(graph)))  # what runs as one: a node, or a group by its first node
+        unit = list(range(len(graph)))  # per node, the unit that runs it: a group's first node, or itself
         for group in groups:
             for place in group:
                 unit[place] = group[0]
@@ -39,7 +40,7 @@ class Crossings:
 
     @cached_property
     def pairs(self) -> frozenset[tuple[str, str]]:
-        """Outputs, each with an input that something may read when the output has been written."""
+        """Pairs of an output, and an input that may still be read after the output is written."""
         earlier = {unit: self._earlier(unit) for unit in set(self._makers.values())}
         return frozenset(
             (output, name)
@@ -49,7 +50,7 @@ class Crossings:
         )
 
     def _earlier(self, unit: int) -> set[int]:
-        """A unit and all that it waits for."""
+        """Returns a unit and all units that it depends on."""
         found, pending = {unit}, [unit]
         while pending:
             new = self._before[pending.pop()] - found

@@ -1,4 +1,4 @@
-"""What was decided of a graph, and the reasons that more than one part knows. Imports nothing that decides."""
+"""The decision on a graph, and the reasons that several modules use. Imports none of the modules that decide."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MOVED = "only views and casts between nodes on the CPU: cheaper there"
 
 @dataclass(frozen=True)
 class Claim:
-    """An outcome per node of a graph.
+    """One outcome per node of a graph.
 
-    `found` is what is known of values, by name, of which ONNX Runtime does not know type or rank: it infers nothing for some
-    operators. A group that reads such a value relies on it.
+    `found`: types and shapes, by name, of values without a type or rank in ONNX Runtime, which infers nothing for some
+    operators. A group that reads such a value relies on them.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -31,7 +31,7 @@ class Claim:
 
     @cached_property
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The places of nodes that are compiled as one, each in topological order; a node that runs by itself is one alone."""
+        """The positions of nodes that are compiled together, in topological order. A node that runs alone is a group of one."""
         fused: dict[int, list[int]] = {}
         for place, outcome in enumerate(self.outcomes):
             if isinstance(outcome, Fused):
@@ -41,15 +41,15 @@ class Claim:
 
     @cached_property
     def kernels(self) -> tuple[int, ...]:
-        """The places of nodes that ONNX Runtime runs with kernels of ours."""
+        """The positions of nodes that ONNX Runtime runs with our kernels."""
         return tuple(place for place, outcome in enumerate(self.outcomes) if isinstance(outcome, OwnKernel))
 
     @property
     def parts(self) -> tuple[tuple[int, ...], ...]:
-        """The places of all nodes that run here: groups, then kernels."""
+        """The positions of all nodes that run here: groups, then kernels."""
         return *self.groups, *((place,) for place in self.kernels)
 
     @cached_property
     def reasons(self) -> tuple[str | None, ...]:
-        """Why nodes do not run here; None for those that do."""
+        """Per node, why it does not run here; None if it does."""
         return tuple(it.reason if isinstance(it, Elsewhere) else None for it in self.outcomes)

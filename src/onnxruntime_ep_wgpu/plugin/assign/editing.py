@@ -1,6 +1,6 @@
-"""Changes of a graph that ONNX Runtime shows, before it is compiled: constants and nodes that are added, and what nodes read.
+"""Changes a `ShownGraph` before it is compiled: adds constants and nodes, replaces the inputs of nodes.
 
-In: a graph that nothing else reads. Out: the same, changed. Invariant: graphs that are equal before are equal after equal changes.
+In: a graph that no other code uses. Out: the same graph, changed. Invariant: equal graphs stay equal after equal changes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .shown import Constant, ShownAttribute, ShownGraph, ShownNode, ShownValue
 
 
 def constant(graph: ShownGraph, name: str, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> ShownValue:
-    """A new constant of a graph, or the one with this name."""
+    """Returns the constant of a graph with this name; adds it first if there is none."""
     known = graph.initializers.get(name)
     if known is not None:
         return known
@@ -33,31 +33,31 @@ def node_of(
     attributes: Sequence[ShownAttribute] = (),
     name: str = "",
 ) -> ShownNode:
-    """A node of ONNX's own operators, of no graph yet; it is called like its output unless it has a name."""
+    """Returns a node of an ONNX operator that is in no graph yet. Its default name is that of its output."""
     made = ShownNode("", op, graph.opset_imports.get("", 1), name or output.name, [*inputs], [output], [*attributes])
     output.maker = made
     return made
 
 
 def replace_reads(graph: ShownGraph, value: ShownValue, instead: ShownValue) -> None:
-    """Has every node that reads a value read another one."""
+    """Replaces a value by another one in the inputs of all nodes."""
     for node in graph:
         node.inputs = [instead if it is value else it for it in node.inputs]
         node.implicit_inputs = [instead if it is value else it for it in node.implicit_inputs]
 
 
 def read_in(graph: ShownGraph) -> set[int]:
-    """The ids of all values that nodes read."""
+    """Returns the ids of all values that nodes read."""
     return {id(it) for node in graph for it in (*node.inputs, *node.implicit_inputs) if it is not None}
 
 
 def drop_unread_inputs(graph: ShownGraph) -> None:
-    """Leaves out inputs that no node reads."""
+    """Removes inputs that no node reads."""
     read = read_in(graph)
     graph.inputs[:] = [it for it in graph.inputs if id(it) in read]
 
 
 def drop_unread_constants(graph: ShownGraph) -> None:
-    """Leaves out constants that no node reads."""
+    """Removes constants that no node reads."""
     read = read_in(graph)
     graph.initializers = {name: it for name, it in graph.initializers.items() if id(it) in read}

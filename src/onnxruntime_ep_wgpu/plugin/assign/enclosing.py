@@ -1,7 +1,8 @@
-"""Whether nodes of a body may run here.
+"""Decides whether nodes of a body may run here.
 
-Invariant: only a body of If, Loop or Scan is free to run here. These copy what a body makes to where it is read, in the bodies
-of other operators too. ONNX Runtime's kernels of others read it as host memory.
+Invariant: nodes run here only in a body of If, Loop or Scan. The kernels of these operators copy the results of a body to the
+memory where they are read, even inside bodies of other operators. ONNX Runtime's kernels of other operators read them as host
+memory.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from .shown import Extent, ShownNode
 
 BYTE, WORD = 8, 32  # bits
 
-# ONNX Runtime copies between these and their bodies, and makes kernels of them. How many inputs those read on the host, from the
-# first: conditions and trip counts.
+# Operators that ONNX Runtime has kernels of for accelerators, with copies between a node and its bodies. The number counts the
+# leading inputs that the kernel reads on the host: conditions and trip counts.
 _KERNELS = {("", "If"): 1, ("", "Loop"): 2, ("", "Scan"): 0}
-# A function: ONNX Runtime asks about its nodes again when they stand in place of it, and could not inline groups.
+# Functions. ONNX Runtime replaces one by its nodes and then calls GetCapability again for them. It could not inline groups.
 _FUNCTIONS = frozenset({("", "SequenceMap")})
 
 
 def refusal_within(parent: ShownNode) -> str | None:
-    """Why nothing in the bodies of a node may run here, or None."""
+    """Returns why no node in the bodies of a node may run here, or None."""
     operator = (parent.domain, parent.op_type)
     if operator in _FUNCTIONS:
         return f"ONNX Runtime replaces the {parent.op_type} around it by a Loop"
@@ -36,17 +37,17 @@ def refusal_within(parent: ShownNode) -> str | None:
 
 
 def is_control(node: ShownNode) -> bool:
-    """Whether ONNX Runtime makes kernels of a node for providers of accelerators."""
+    """Whether ONNX Runtime has a kernel of a node for providers of accelerators."""
     return (node.domain, node.op_type) in _KERNELS
 
 
 def host_inputs(node: ShownNode) -> int:
-    """How many inputs its kernel reads on the host, from the first."""
+    """Returns how many leading inputs the kernel of a node reads on the host."""
     return _KERNELS[node.domain, node.op_type]
 
 
 def refusal_of_rows(node: ShownNode) -> str | None:
-    """Why ONNX Runtime's kernel of a node of control flow could not take its rows apart, or put them together, on a device."""
+    """Returns why ONNX Runtime's kernel of a control-flow node could not split or join its rows on a device, or None."""
     if node.op_type == "Loop" and (name := _of_parts_of_bytes(node)):
         return f"a Loop runs on the CPU where elements have less than a byte, such as those of {name!r}"
     if node.op_type == "Scan" and any(it is not None and it.code in COMPLEX for it in (*node.inputs, *node.outputs)):
@@ -57,14 +58,20 @@ def refusal_of_rows(node: ShownNode) -> str | None:
 
 
 def _of_parts_of_bytes(node: ShownNode) -> str | None:
-    """The first value of a Loop that it would join within bytes, or None. It puts what iterations made side by side."""
+    """Returns the name of the first output of a Loop with elements of less than a byte, or None.
+
+    The Loop concatenates the results of its iterations, which then could share bytes.
+    """
     values = [value for value in node.outputs if value is not None]
     return next((it.name for it in values if BITS.get(it.code or 0, BYTE) % BYTE), None)
 
 
 def _cut_within_words(node: ShownNode) -> str | None:
-    """The first value of a Scan whose rows are cut within words of memory, which nothing is copied to or from, or None. Its kernel
-    hands out rows where they lie, in what it has transposed where they are along another axis than the first."""
+    """Returns the name of the first value of a Scan with rows that are no whole words of memory, or None.
+
+    Copies on the device start and end at whole words. The kernel passes rows as parts of the value's memory; it transposes the
+    value first if the rows are along another axis than the first.
+    """
     (rows,) = (int(it.value) for it in node.attributes if it.name == "num_scan_inputs")
     states = len(node.inputs) - rows
     for values, name in ((node.inputs[states:], "scan_input_axes"), (node.outputs[states:], "scan_output_axes")):
@@ -80,7 +87,7 @@ def _cut_within_words(node: ShownNode) -> str | None:
 
 
 def _without(shape: Sequence[Extent], axis: int) -> Sequence[Extent]:
-    """The shape of rows along an axis."""
+    """Returns the shape of the rows along an axis."""
     place = axis % len(shape) if shape else 0
     return (*shape[:place], *shape[place + 1 :])
 
@@ -92,7 +99,7 @@ def _whole_words(bits: int, row: Sequence[Extent]) -> bool:
 def control_outcome(
     ort: Ort, node: ShownNode, provider: str, has_kernel: Callable[[Any], bool], captured: bool
 ) -> OwnKernel | Elsewhere:
-    """What becomes of a node of control flow, whose bodies were decided on before. `captured`: the session captures its runs."""
+    """Returns the outcome of a control-flow node, after those of its bodies. `captured`: the session captures its runs."""
     if captured:
         return Elsewhere("a captured run would repeat the branches and iterations of the run that was captured")
     if refusal := refusal_of_rows(node):
@@ -107,7 +114,7 @@ def control_outcome(
 
 
 def runs_within(ort: Ort, node: Any, provider: str) -> bool:
-    """Whether an OrtNode in the bodies of an OrtNode is held by this provider."""
+    """Whether this provider holds an OrtNode in the bodies of an OrtNode."""
     api, count = ort.api, ort.get(ort.api.Node_GetNumSubgraphs, node, "size_t")
     bodies = ffi.new("const OrtGraph *[]", count)
     ort.check_status(api.Node_GetSubgraphs(node, bodies, count, ffi.NULL))

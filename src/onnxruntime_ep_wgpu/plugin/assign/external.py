@@ -1,7 +1,7 @@
-"""Which initializers ONNX Runtime reads from files of external data, and where.
+"""Finds the places in files of external data from which ONNX Runtime reads initializers.
 
-In: an OrtValueInfo of a graph. Out: its `FilePlace`; None for what lies in the model, in memory, or was calculated. Invariant: the
-file is looked at before ONNX Runtime reads the initializer, and each file once.
+In: an OrtValueInfo of a graph. Out: its `FilePlace`; None for a value in the model or in memory, and for a computed value.
+Invariant: the identity of a file is taken once, before ONNX Runtime reads the initializer.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from ..abi import Ort, file_text
 
 
 class ExternalData:
-    """That of one graph, of a model at `path`, "" for one in memory. Of one that was given as bytes with a folder of external data
-    it is a path in that folder."""
+    """The external data of one graph.
+
+    `path`: the path of the model, "" for a model in memory. For a model in bytes with a folder of external data, it is a path
+    in that folder.
+    """
 
     def __init__(self, ort: Ort, path: str) -> None:
         self._ort, self._model = ort, Path(path).absolute() if path else None
         self._identity = cache(_identity)
-        self._file = cache(self._found)  # hundreds of weights lie in one
+        self._file = cache(self._found)  # one file can have hundreds of weights
 
     def of(self, info: Any) -> FilePlace | None:
-        """Where the initializer of this OrtValueInfo lies."""
+        """Returns the place of the initializer of this OrtValueInfo."""
         if self._model is None:
             return None
         api = self._ort.api
@@ -40,7 +43,7 @@ class ExternalData:
             offset = int(api.ExternalInitializerInfo_GetFileOffset(place))
             span = FileRange(path, offset, int(api.ExternalInitializerInfo_GetByteSize(place)))
         except ModelError:
-            return None  # ONNX Runtime reads it, or says why not; nothing else does
+            return None  # ONNX Runtime alone reads it, or reports the error
         finally:
             api.ReleaseExternalInitializerInfo(place)
         return FilePlace(span, self._identity(path))
@@ -54,4 +57,4 @@ def _identity(path: Path) -> FileIdentity | None:
     try:
         return FileIdentity.settled(path)
     except OSError:
-        return None  # ONNX Runtime will say so
+        return None  # ONNX Runtime will report it

@@ -1,8 +1,8 @@
-"""Nodes that the user keeps on the CPU, by name.
+"""Finds the nodes that the user keeps on the CPU, by name.
 
-In: names, and every graph that ONNX Runtime shows. Out: the nodes of a graph that must not be claimed, and the names that
-no node had. Invariant: what ONNX Runtime made of a named node stays on the CPU as the node would have: the nodes of a
-function that it called, whose names say nothing of it, and a node that it was fused into under its own name.
+In: names, and every graph from ONNX Runtime. Out: the nodes of a graph that must not be claimed, and the names that match no
+node. Invariant: nodes that ONNX Runtime puts in place of a named node stay on the CPU too. They are the nodes of a function
+that the node called, which have unrelated names, and a fused node with a name derived from its name.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ...records import dataclass
 from ..abi import INFO, WARNING
 from .shown import ShownGraph, ShownValue
 
-# What ONNX Runtime puts behind the name of a node that it fuses another one into: `dense/MatMulAddFusion`.
+# The suffix that ONNX Runtime appends to the name of a node when it fuses another one into it: `dense/MatMulAddFusion`.
 _FUSED = re.compile(r"(/\w*Fusion\w*)+/?$")
 
 
 @dataclass(frozen=True)
 class _Named:
-    """A named node: what it read and made, and the nodes that were there beside it."""
+    """A named node: its inputs and outputs, and the other nodes of its graph at that time."""
 
     inputs: frozenset[str]
     outputs: frozenset[str]
@@ -30,7 +30,7 @@ class _Named:
 
 
 class Forced:
-    """The names of one session."""
+    """The node names in the option of one session."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = frozenset(names)
@@ -38,17 +38,17 @@ class Forced:
         self._all: set[str] = set()
 
     def has(self, name: str) -> bool:
-        """Whether a node of this name stays on the CPU."""
+        """Whether a node with this name stays on the CPU."""
         return name in self._names
 
     def among(self, graph: ShownGraph) -> frozenset[str]:
-        """The names of the nodes in `graph` that stay on the CPU. Bodies of control flow are graphs of their own."""
+        """Returns the names of the nodes in `graph` that stay on the CPU. Bodies of control flow are separate graphs."""
         if not self._names:
             return frozenset()
         nodes = list(graph)
         here = {node.name or "" for node in nodes}
         self._all |= here
-        found: dict[str, str] = {}  # the nodes by the name that the user knows
+        found: dict[str, str] = {}  # the present node names, by the names in the option
         for node in nodes:
             name = node.name or ""
             wanted = name if name in self._names else _FUSED.sub("", name)
@@ -61,7 +61,7 @@ class Forced:
         return frozenset(found.values()).union(*(self._in_place_of(named, graph) for named in gone))
 
     def _in_place_of(self, named: _Named, graph: ShownGraph) -> set[str]:
-        """The nodes that now make what a node made, from what it read."""
+        """Returns the nodes that now compute the outputs of a removed node from its inputs."""
         makers = {value.name: node for node in graph for value in node.outputs}
         open_values, found = list(named.outputs), set()
         while open_values:
@@ -73,8 +73,10 @@ class Forced:
         return found
 
     def check_found(self, source: str | bytes, others: bool) -> Iterator[tuple[int, str]]:
-        """When all graphs of the model at `source` have been shown: what to log about names that no node had, with severities.
-        Raises OptionError for one that is wrong. `others`: other providers took nodes before."""
+        """Yields severities and log lines about names that match no node, after all graphs of the model at `source` were read.
+
+        `others`: other providers claimed nodes before. Raises OptionError for a name that must be wrong.
+        """
         missing = sorted(self._names - self._found.keys())
         written = names_in_model(source) if source and missing else frozenset()
         for name in missing:
@@ -88,7 +90,7 @@ class Forced:
                 raise OptionError(f"{problem}{hint}; `report(session).nodes` of a session without it lists the nodes")
 
     def _problem(self, name: str) -> str:
-        from difflib import get_close_matches  # only where a name is wrong
+        from difflib import get_close_matches  # imported only if a name is wrong
 
         near = get_close_matches(name, self._all, n=1)
         nearest = f" (did you mean {near[0]!r}?)" if near else ""
@@ -96,7 +98,7 @@ class Forced:
 
 
 def names_in_model(model: str | bytes) -> frozenset[str]:
-    """The names of all nodes in an ONNX file or its bytes, bodies and functions included; none when it is not readable."""
+    """Returns the names of all nodes in an ONNX file or its bytes, with bodies and functions; none if it is not readable."""
     found = loaded(model)
     if found is None:
         return frozenset()
@@ -104,7 +106,7 @@ def names_in_model(model: str | bytes) -> frozenset[str]:
 
 
 def loaded(model: str | bytes) -> Any:
-    """The model, whose weights in other files are left where they are; None when it is not readable."""
+    """Returns the model without its weights in other files; None if it is not readable."""
     import onnx
 
     try:

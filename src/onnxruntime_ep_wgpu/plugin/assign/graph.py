@@ -1,11 +1,11 @@
-"""Reads the graph that ONNX Runtime shows.
+"""Reads a graph from ONNX Runtime.
 
 In: an OrtGraph, from GetCapability (a model, or the body of a control-flow node) or Compile (one fused group). Out: a
-`ShownGraph` with the same values, types, attributes and opsets; `node.handle` is the OrtNode. A node without a
-name gets one. Initializers are views of ONNX Runtime's memory: they are valid while the OrtGraph is, and never copied; which
-bytes of which file they are is in `in_files`, by their address.
-Invariants: the attribute that holds a body has no value (bodies come as OrtGraphs of their own), and the values that
-it takes from outside are in `implicit_inputs`; a value that comes from an enclosing graph is an input here.
+`ShownGraph` with the same values, types, attributes and opsets; `node.handle` is the OrtNode. A node without a name gets one.
+Initializers are views of ONNX Runtime's memory, never copies, and are valid as long as the OrtGraph. `in_files` has their
+places in files, by address.
+Invariants: the attribute of a body has no value (each body is a separate OrtGraph), and the outer values that the body reads
+are in `implicit_inputs`. A value of an enclosing graph is an input here.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _INT, _INTS, _FLOAT, _FLOATS, _STRING, _STRINGS, _GRAPH, _TENSOR = range(1, 9)
 
 
 def read(ort: Ort, graph: Any) -> ShownGraph:
-    """The graph, nodes in topological order. Raises OrtError when ONNX Runtime refuses a question."""
+    """Returns the graph, with nodes in topological order. Raises OrtError if a call of ONNX Runtime fails."""
     return _Reader(ort).graph(graph)
 
 
 def read_parent(ort: Ort, graph: Any) -> ShownNode | None:
-    """The node that a graph is a body of, by itself, with its values."""
+    """Returns the node that has this graph as a body, with its values but outside any graph; None for a main graph."""
     parent = ort.get(ort.api.Graph_GetParentNode, graph, "const OrtNode *")
     return _Reader(ort).node(parent) if parent else None
 
 
 def read_bodies(ort: Ort, node: ShownNode) -> dict[str, ShownGraph]:
-    """The bodies of a node, by attribute."""
+    """Returns the bodies of a node, by attribute."""
     count = ort.get(ort.api.Node_GetNumSubgraphs, node.handle, "size_t")
     graphs, names = ffi.new("const OrtGraph *[]", max(1, count)), ffi.new("const char *[]", max(1, count))
     ort.check_status(ort.api.Node_GetSubgraphs(node.handle, graphs, count, names))
@@ -51,7 +51,7 @@ def read_bodies(ort: Ort, node: ShownNode) -> dict[str, ShownGraph]:
 
 
 def fused_names(ort: Ort, node: Any) -> tuple[list[str], list[str]]:
-    """The names of the inputs and outputs of the OrtNode that stands for a group; "" for one that is left out."""
+    """Returns the names of the inputs and outputs of a group's OrtNode; "" for an omitted one."""
     api = ort.api
     ends = (api.Node_GetNumInputs, api.Node_GetInputs), (api.Node_GetNumOutputs, api.Node_GetOutputs)
     inputs, outputs = (_names_of(ort, ort.list(*end, node, "const OrtValueInfo *")) for end in ends)
@@ -59,7 +59,7 @@ def fused_names(ort: Ort, node: Any) -> tuple[list[str], list[str]]:
 
 
 def optional_inputs(ort: Ort, graph: Any) -> set[str]:
-    """The inputs of an OrtGraph for which the model has a value that a run may replace."""
+    """Returns the inputs of an OrtGraph with a default value in the model, which a run may replace."""
     infos = ort.list(ort.api.Graph_GetNumInputs, ort.api.Graph_GetInputs, graph, "const OrtValueInfo *")
     return {*_names_of(ort, [it for it in infos if ort.get(ort.api.ValueInfo_IsOptionalGraphInput, it, "bool")])}
 
@@ -69,27 +69,27 @@ def _names_of(ort: Ort, infos: Iterable[Any]) -> list[str]:
 
 
 def onnx_code(code: int) -> int:
-    """ONNX's number of an element type for ONNX Runtime's."""
+    """Converts ONNX Runtime's number of an element type to ONNX's."""
     return ONNX_CODES.get(code, code)
 
 
 class _Reader:
-    """Reads one graph; values are known by name."""
+    """Reads one graph, and finds values by name."""
 
     def __init__(self, ort: Ort) -> None:
         self.ort, self.api = ort, ort.api
         self._values: dict[str, ShownValue] = {}
-        self._seen: dict[Any, ShownValue | None] = {}  # by their OrtValueInfo: each is met by all of its readers
+        self._seen: dict[Any, ShownValue | None] = {}  # by OrtValueInfo, which every reader of a value has
         self._infos: dict[str, Any] = {}
         self._in_files: dict[int, FilePlace] = {}
-        # Reused for the many calls with one result.
+        # Reused by the many calls with one result.
         self._text = ffi.new("const char **")
         self._size = ffi.new("size_t *")
         self._int = ffi.new("int *")
 
     def graph(self, graph: Any) -> ShownGraph:
         api, every = self.api, self.ort.list
-        # ONNX Runtime gives NULL for what has the name "": no node can read such an input.
+        # ONNX Runtime returns NULL for an input with the name "". No node can read it.
         infos = every(api.Graph_GetNumInputs, api.Graph_GetInputs, graph, "const OrtValueInfo *")
         given = [self._value(info) for info in infos if info]
         infos = every(api.Graph_GetNumInitializers, api.Graph_GetInitializers, graph, "const OrtValueInfo *")
@@ -114,7 +114,7 @@ class _Reader:
             [value for value in inputs if id(value) not in known],
             outputs,
             nodes,
-            # ONNX Runtime lists those of a fused graph in another order in every process.
+            # ONNX Runtime lists the initializers of a fused graph in a different order in each process.
             {value.name: value for value in sorted(constants, key=lambda it: it.name)},
             self._opsets(graph),
             self._in_files,
@@ -133,7 +133,7 @@ class _Reader:
         return {text(domains[i]): int(versions[i]) for i in range(count)}
 
     def _optional(self, info: Any) -> ShownValue | None:
-        """The value of an input or output; None for one that was left out."""
+        """Returns the value of an input or output; None for an omitted one."""
         if info in self._seen:
             return self._seen[info]
         name = self._string(self.api.GetValueInfoName, info) if info else ""
@@ -151,7 +151,7 @@ class _Reader:
         return value
 
     def _type(self, info: Any) -> tuple[int | None, tuple[Extent, ...] | None]:
-        """Element type and shape; None for what is not a tensor, None for an unknown rank."""
+        """Returns the element type, None if the value is not a tensor, and the shape, None if the rank is unknown."""
         api, check_status = self.api, self.ort.check_status
         tensor = None
         kind = self.ort.get(api.GetValueInfoTypeInfo, info, "const OrtTypeInfo *")
@@ -189,7 +189,7 @@ class _Reader:
             since,
             self._string(api.Node_GetName, handle),
             [self._optional(info) for info in inputs],
-            # An output that was left out still needs a value of its own.
+            # An omitted output still needs its own value.
             [self._optional(info) or ShownValue("") for info in outputs],
             [
                 self._attribute(it)
@@ -207,9 +207,9 @@ class _Reader:
         api = self.api
         name = self._string(api.OpAttr_GetName, handle)
         status = api.OpAttr_GetType(handle, self._int)
-        if status:  # a kind that the interface cannot show, as bodies are
+        if status:  # a kind that the C API cannot read, such as a body
             api.ReleaseStatus(status)
-            # A type is shown no better; Optional alone has such an attribute.
+            # The C API cannot read a type either. Only Optional has such an attribute.
             return ShownAttribute(name, "type" if name == "type" else "graph")
         kind = self._int[0]
         if kind == _INT:
@@ -234,7 +234,7 @@ class _Reader:
         return ShownAttribute(name, "floats", np.frombuffer(data, np.float32))
 
     def _attribute_bytes(self, handle: Any, kind: int) -> bytes:
-        # Asked for nothing, ReadOpAttr fails and says how many bytes it needs.
+        # With a length of 0, ReadOpAttr fails and returns the number of bytes that it needs.
         status = self.api.ReadOpAttr(handle, kind, ffi.NULL, 0, self._size)
         if status:
             self.api.ReleaseStatus(status)
@@ -248,13 +248,13 @@ class _Reader:
     def _attribute_tensor(self, handle: Any) -> Constant:
         value = self.ort.get(self.api.OpAttr_GetTensorAttributeAsOrtValue, handle, "OrtValue *")
         try:
-            # The value is ours and goes away: these, unlike initializers, are copied.
+            # Unlike an initializer, this value is released here, so its elements are copied.
             return self._tensor(value, None, copy=True)
         finally:
             self.api.ReleaseValue(value)
 
     def _constant(self, value: ShownValue, external: ExternalData) -> bool:
-        """Whether a value is a constant initializer; sets its `constant` then."""
+        """Whether a value is a constant initializer. If so, sets its `constant`."""
         info = self._infos[value.name]
         if not self.ort.get(self.api.ValueInfo_IsConstantInitializer, info, "bool"):
             return False
@@ -262,7 +262,7 @@ class _Reader:
         try:
             data = self.ort.get(self.api.ValueInfo_GetInitializerValue, info, "const OrtValue *")
         except OrtError:
-            # Of the graph around this one: ONNX Runtime looks in this one for its place in the file.
+            # An initializer of the enclosing graph. ONNX Runtime looks up its place in the file in this graph.
             if place is None or value.code is None or value.shape is None:
                 raise
             value.constant = self._mapped(value.name, place, value.code, _fixed(value))
@@ -271,11 +271,11 @@ class _Reader:
             return False
         if value.code is not None and value.code != STRING:
             value.constant = self._tensor(data, place)
-            value.shape = value.constant.shape  # a scalar initializer can come without one
+            value.shape = value.constant.shape  # ONNX Runtime can return a scalar initializer without a shape
         return True
 
     def _mapped(self, name: str, place: FilePlace, code: int, shape: tuple[int, ...]) -> Constant:
-        """An initializer where it lies in a file. Raises ModelError where it cannot lie there."""
+        """Returns an initializer as a mapping of its file. Raises ModelError if its place does not fit file or shape."""
         span, bits = place.span, _bits(code)
         where = f"the initializer {cut(name)} is said to lie in {span.path} from byte {span.offset} on"
         try:
@@ -308,7 +308,7 @@ class _Reader:
 
 
 def _bits(code: int) -> int:
-    """Of an element of a type, by its ONNX code. Raises ModelError for a type that has none."""
+    """Returns the bits of an element, by the ONNX code of its type. Raises ModelError for a type without a size."""
     if code not in ONNX_BITS:
         raise ModelError(f"the graph has a constant of the element type {code}, which has no size")
     return ONNX_BITS[code]
@@ -319,7 +319,7 @@ def _fixed(value: ShownValue) -> tuple[int, ...]:
 
 
 def _name(nodes: Iterable[ShownNode]) -> None:
-    """Gives every node a name of its own: ONNX allows none and allows equal ones, reports and options need one."""
+    """Gives every node a unique name. ONNX allows empty and equal names, but reports and options need unique ones."""
     seen: set[str] = set()
     for index, node in enumerate(nodes):
         name = node.name or f"{node.op_type}_{index}"

@@ -1,7 +1,8 @@
-"""What a decision found out of types that ONNX Runtime does not know, as plain data that is kept with the claim.
+"""Types that a decision inferred and ONNX Runtime cannot, as plain data that is stored with the claim.
 
-In: a graph, the node that it is a body of, and types. Out: `InferredTypes`, and where these belong. Invariant: imports nothing of
-the compiler. A session that finds its claims in the cache has these, and does not infer anything.
+In: a graph, its parent node if it is a body, and types. Out: `InferredTypes`, and the `GraphPlace` that they belong to.
+Invariant: imports nothing of the compiler. A session that finds its claims in the cache also finds these types, and infers
+nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ PlainInfo = tuple[int | None, tuple[Extent, ...] | None]
 
 @dataclass(frozen=True)
 class GraphPlace:
-    """A graph of a model: the names of its outputs; operator and outputs of the node that it is a body of, "" and none for the main
-    graph."""
+    """Identifies a graph of a model.
+
+    `outputs`: the names of its outputs. `operator`, `around`: operator and outputs of the parent node; "" and () for the main
+    graph.
+    """
 
     outputs: tuple[str, ...]
     operator: str = ""
@@ -35,8 +39,11 @@ class GraphPlace:
 
 @dataclass(frozen=True)
 class InferredTypes:
-    """`values` is what ONNX Runtime does not know of values, by name; `results` is what is known of the graph's outputs. Where the
-    types are not all from graphs that were shown, they are `of_model`: its file was read."""
+    """Types of the values of one graph.
+
+    `values`: those that ONNX Runtime does not have, by name. `results`: those of the graph's outputs. `of_model`: some of them
+    come from the model's file, not from graphs of ONNX Runtime.
+    """
 
     values: Mapping[str, PlainInfo] = field(default_factory=dict)
     results: Sequence[PlainInfo] = ()
@@ -44,12 +51,12 @@ class InferredTypes:
 
 
 def made_by(nodes: Iterable[ShownNode]) -> frozenset[str]:
-    """The names of what nodes make."""
+    """Returns the names of all outputs of nodes."""
     return frozenset(value.name for node in nodes for value in node.outputs)
 
 
 def fill_in(values: Iterable[ShownValue], known: Mapping[str, PlainInfo]) -> None:
-    """Gives values the types and ranks that ONNX Runtime does not know, by name."""
+    """Sets types and ranks that values lack, by name."""
     for it in values:
         code, shape = known.get(it.name, (None, None))
         if it.code is None:

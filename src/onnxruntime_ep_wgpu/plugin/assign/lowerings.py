@@ -1,9 +1,9 @@
-"""Groups that were lowered to decide on them, kept until they are compiled: what was claimed is what is compiled.
+"""Stores the lowerings of groups from the decision until compilation, so that a claimed group is compiled as it was claimed.
 
 In: a group cut out of its graph, and its lowering. Out: the lowering, once, for the group as ONNX Runtime cuts it out.
-Invariants: a lowering is given only for a group of equal content, as far as that was looked at; nothing kept here points into
-memory that ONNX Runtime lends for one call. Weights are therefore kept by name, and those of the group that is compiled are put
-in their place.
+Invariants: a lowering is returned only for a group with equal structure and equal elements of all constants that were read.
+Nothing stored here points into memory that ONNX Runtime lends for one call. Therefore weights are stored by name, and replaced
+by those of the compiled group.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .shown import KEPT_WHOLE
 
 @dataclass(frozen=True)
 class _Named:
-    """Stands for a weight of the model."""
+    """Placeholder of a weight of the model."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """A lowering, and what it depends on beyond the group's structure: constants that were looked at, and ties of constants."""
+    """A lowering, with its dependencies besides the group's structure: constants that were read, and ties of constants."""
 
     lowered: LoweredGraph
     facts: Mapping[str, str]
@@ -43,18 +43,18 @@ class _Kept:
     places: Mapping[str, int]
 
     def fits(self, group: ir.Graph) -> bool:
-        """Whether it is a lowering of a group of the same structure."""
+        """Whether this is also a lowering of `group`, which has the same structure."""
         return digests(group, self.facts) == self.facts and hold(self.ties, group, self.places)
 
 
 class Lowerings:
-    """The lowerings of one session. What is kept belongs to groups that will be compiled next."""
+    """The lowerings of one session, for the groups that are compiled next."""
 
     def __init__(self) -> None:
         self._kept: dict[str, list[_Kept]] = {}
 
     def keep(self, group: ir.Graph, lowered: LoweredGraph, facts: Mapping[str, str]) -> None:
-        """Keeps the lowering of a group, unless it has data that could not be found again. `facts` are those of its graph."""
+        """Stores the lowering of a group, unless it has data that has no name and cannot be copied. `facts`: its graph's."""
         names = {id(value.const_value): name for name, value in group.initializers.items()}
         instead: list[tuple[Any, Any]] = []
         for tensor in lowered.weights():
@@ -70,7 +70,7 @@ class Lowerings:
         self._kept.setdefault(_key(group), []).append(_Kept(lowered, own, ties, places_of(ties, group)))
 
     def take(self, group: ir.Graph) -> LoweredGraph | None:
-        """The lowering of a group of equal content, with the weights of this one; None when there is none."""
+        """Removes and returns the lowering of an equal group, with the weights of this group; None if there is none."""
         alike = self._kept.get(_key(group), [])
         kept = next((it for it in alike if it.fits(group)), None)
         if kept is None:
@@ -84,29 +84,29 @@ class Lowerings:
         return kept.lowered
 
     def clear(self) -> None:
-        """Lets go of what was not compiled."""
+        """Removes the lowerings of groups that were not compiled."""
         self._kept.clear()
 
 
 def order_as(graph: ir.Graph, lowered: LoweredGraph) -> None:
-    """Puts inputs and outputs of a graph in the order of its lowering: ONNX Runtime lists them in another one."""
+    """Sorts inputs and outputs of a graph in the order of its lowering. ONNX Runtime lists them in another order."""
     for values, tensors in ((graph.inputs, lowered.inputs), (graph.outputs, lowered.outputs)):
         by_name = {it.name: it for it in values}
-        values[:] = [by_name[it.name] for it in tensors if it.name in by_name]  # without the shapes of outputs
+        values[:] = [by_name[it.name] for it in tensors if it.name in by_name]  # not shapes of outputs
 
 
 def _as_in_model(weight: Any) -> Any:
-    """The elements of a weight as the model has them."""
+    """Returns a weight in the model's order of axes."""
     return weight.data if isinstance(weight, Permuted) else weight
 
 
 def _made_of(data: Any, like: Any) -> Any:
-    """A weight of other elements, permuted where `like` is."""
+    """Returns a weight with other elements, permuted as `like` is."""
     return replace(like, data=data) if isinstance(like, Permuted) else data
 
 
 def _own(data: Any) -> Any | None:
-    """The same data in memory of our own; None for a kind of tensor that is not just an array."""
+    """Returns the same data in our own memory; None for a kind of tensor that is not a plain array."""
     if isinstance(data, ir.Tensor):
         array = data.numpy()
         return data if _owns(array) else ir.Tensor(array.copy(), data.dtype, name=data.name)
@@ -116,14 +116,14 @@ def _own(data: Any) -> Any | None:
 
 
 def _owns(array: np.ndarray[Any, Any]) -> bool:
-    """Whether the memory behind an array is numpy's, so that the array keeps it."""
+    """Whether numpy allocated the memory of an array, so that the array keeps it alive."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array.base is None
 
 
 def _key(group: ir.Graph) -> str:
-    """Equal for a group that is cut out here and by ONNX Runtime, which may order nodes and values in another way."""
+    """Returns the key of a group. It does not depend on the order of nodes and values, which ONNX Runtime may change."""
     read = {value for node in group for value in node.inputs if value is not None}
     lines = [
         f"{value.name} {value.dtype} {value.shape}".encode()
@@ -146,7 +146,7 @@ def _key(group: ir.Graph) -> str:
 
 
 def _value(attribute: ir.Attr) -> Any:
-    """The value of an attribute; None for a body, of which nothing is known here."""
+    """Returns the value of an attribute; None for a body, because its attribute is empty here."""
     if attribute.type == ir.AttributeType.TENSOR:
         return _whole(attribute.as_tensor())
     if isinstance(attribute, NumbersAttribute):
@@ -155,13 +155,13 @@ def _value(attribute: ir.Attr) -> Any:
 
 
 def _content(tensor: ir.TensorProtocol) -> bytes:
-    """What an answer may depend on of a constant, but for facts."""
+    """Returns the part of a constant that belongs to the key. Facts cover the elements of large constants."""
     if tensor.dtype == ir.DataType.STRING or tensor.nbytes > KEPT_WHOLE:
         return f"{tensor.dtype}{tensor.shape}".encode()
     return _whole(tensor)
 
 
 def _whole(tensor: ir.TensorProtocol) -> bytes:
-    """All of a tensor."""
+    """Returns type, shape and elements of a tensor."""
     elements = b"" if tensor.dtype == ir.DataType.STRING else np.ascontiguousarray(read_unrecorded(tensor)).tobytes()
     return f"{tensor.dtype}{tensor.shape}".encode() + elements

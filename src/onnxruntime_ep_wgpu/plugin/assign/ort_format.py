@@ -1,11 +1,12 @@
-"""Models between whose providers ONNX Runtime copies nothing: those in its own format (`.ort`).
+"""Checks models in ONNX Runtime's own format (`.ort`), for which ONNX Runtime does not copy tensors between providers.
 
-In: which nodes of other providers share values with ours, and how many kernels ONNX Runtime made for this session to copy
-them. Out: an error for a session that needs copies and has none, when it is complete or, where ONNX Runtime does not report
-that, before its first run. Without it such a node would follow a device address, which ends the process.
-Invariants: the kernels are this session's, whatever other sessions are made meanwhile; a node is known by the decision that
-it is part of and by what it makes, not by its name, which a node of another graph may have too; what a provider under our
-other name took later is ours.
+In: nodes of other providers that share values with ours, and the number of copy kernels that ONNX Runtime made for this
+session. Out: an error for a session that needs copies and has none. It comes when the session is complete or, if ONNX Runtime
+does not report that, before its first run. Without the error, such a node would dereference a device address, which ends the
+process.
+Invariants: only kernels of this session count, even if other sessions are made at the same time. A node is identified by its
+decision and its outputs. Its name does not suffice, because a node of another graph may have the same name. Nodes that the
+provider with our other name claims later are ours.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from .shown import ShownGraph, ShownNode
 
 
 class CopyGuard:
-    """The check of one session of the provider `name`. `copies` counts the kernels that copy the session's tensors; `siblings`
-    are the guards of all providers of ours in the session."""
+    """The check of one session of the provider `name`.
+
+    `copies`: returns the number of kernels that copy the session's tensors. `siblings`: returns the guards of all our providers
+    in the session.
+    """
 
     def __init__(self, name: str, copies: Callable[[], int], siblings: Callable[[], Iterable[CopyGuard]]) -> None:
         self._name, self._copies, self._siblings = name, copies, siblings
-        # Nodes of other providers that read what nodes of ours read or make, and the values that ours make, by graph, as the
-        # last decisions say.
+        # Per graph, by the last decisions: nodes of other providers that share values with ours, and the outputs of ours.
         self._readers: list[list[tuple[str, frozenset[str]]]] = []
         self._made: list[frozenset[str]] = []
         self._whole = False
@@ -38,33 +41,35 @@ class CopyGuard:
         assigned: Sequence[str],
         kernels: Sequence[int] = (),
     ) -> None:
-        """Notes a decision: the places of nodes in our groups, per node the provider that had it before, and the places
-        of kernels of ours, whose results lie here and which read some inputs on the host.
+        """Records a decision.
 
-        ONNX Runtime asks about all graphs of a model, bodies before what they are in and the main graph last, and does so
-        again when it has changed them: then the earlier answers are about nodes that may be gone.
+        `groups`: the positions of nodes in our groups. `assigned`: per node, the provider that held it before. `kernels`: the
+        positions of our kernels, which have results on the device and read some inputs on the host.
+
+        ONNX Runtime presents all graphs of a model, bodies before their parents and the main graph last. It does so again after
+        it changed them. The earlier decisions are then outdated.
         """
         if self._whole:
             self._readers.clear()
             self._made.clear()
-        # Between providers of accelerators copying is their own business.
+        # Providers of other accelerators copy by themselves.
         accelerated = frozenset(place for place, provider in enumerate(assigned) if provider not in ("", CPU))
         others = readers(graph, accelerated.union(*groups), frozenset(kernels))
         self._readers.append(
             [(f"{it.op_type} {it.name!r}", frozenset(value.name for value in it.outputs)) for it in others]
         )
-        nodes = list(graph)  # a graph would be walked for each place
+        nodes = list(graph)  # an index into the graph would iterate over it
         self._made.append(frozenset(it.name for group in groups for k in group for it in nodes[k].outputs))
         self._whole = is_main
 
     @property
     def needed(self) -> bool:
-        """Whether a node of another provider shares a value with ours, by the last decisions."""
+        """Whether a node of another provider shares a value with our nodes, by the last decisions."""
         return any(self._readers)
 
     def check_copies(self) -> None:
-        """Raises UnsupportedError when other providers' nodes would read device memory as if it were their own."""
-        # Kernels are made with the session: ONNX Runtime copies wherever that is needed, or nowhere.
+        """Raises UnsupportedError if nodes of other providers would read device memory as host memory."""
+        # ONNX Runtime makes copy kernels with the session: wherever they are needed, or none.
         if self._copies():
             return
         siblings = list(self._siblings())
@@ -82,16 +87,16 @@ class CopyGuard:
 
 
 def readers(graph: ShownGraph, ours: frozenset[int], kernels: frozenset[int] = frozenset()) -> tuple[ShownNode, ...]:
-    """The nodes outside the places `ours` that read what a node inside makes or an input of the graph that one reads.
+    """Returns the nodes outside the positions `ours` that share values with nodes inside.
 
-    What the bodies of a node take from outside counts for the nodes in the bodies, which are decided on by themselves: ONNX
-    Runtime hands it to a body as it hands inputs to a model, copied to where it is read.
+    A shared value is an output of a node inside, or an input of the graph that a node inside reads. Outer values that a body
+    reads do not count here. ONNX Runtime passes them to the body like inputs of a model, with copies.
     """
     inputs = {value.name for value in graph.inputs}
     shared: set[str] = set()
     others: list[tuple[ShownNode, set[str]]] = []
     for place, node in enumerate(graph):
-        # Of the inputs of a kernel the first ones are read on the host.
+        # A kernel reads its leading inputs on the host.
         first = host_inputs(node) if place in kernels else 0 if place in ours else len(node.inputs)
         on_host, here = (
             {value.name for value in part if value is not None} for part in (node.inputs[:first], node.inputs[first:])

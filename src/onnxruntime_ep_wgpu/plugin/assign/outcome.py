@@ -1,4 +1,4 @@
-"""What becomes of a node when a graph is decided on."""
+"""The outcomes of nodes in the decision on a graph."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from ...records import dataclass
 
 @dataclass(frozen=True)
 class Fused:
-    """It is compiled in a group with others, by the number of that."""
+    """The node is compiled in a group; `group` is the number of the group."""
 
     group: int
 
 
 @dataclass(frozen=True)
 class Alone:
-    """It runs here by itself, with all of its bodies. `name` is the kind of code that runs it."""
+    """The node runs here by itself, with all its bodies. `name`: the kind of code that runs it."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class OwnKernel:
-    """ONNX Runtime runs it with a kernel of our registry, which hands tensors to its bodies. `name` is its operator."""
+    """ONNX Runtime runs the node with a kernel of our registry, which passes tensors to its bodies. `name`: its operator."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """It does not run here, for this reason."""
+    """The node does not run here, for this reason."""
 
     reason: str
 

@@ -1,14 +1,13 @@
-"""Nodes that can run here into groups that are compiled as one, as few and as large as possible.
+"""Partitions the nodes that can run here into groups to compile, as few and as large as possible.
 
 In: a directed acyclic graph as predecessor lists in topological order, and which nodes can run. Out: groups of node
-indices in topological order. Invariant: groups are convex (no path leaves a group and comes back) and can be put in an
-order in which each needs only groups and nodes before it, however many there are. A node that has to know what another one makes
-before it runs is in a later group.
+indices in topological order. Invariant: groups are convex (no path leaves a group and comes back). They can be sorted so that
+each depends only on earlier groups and nodes. A node that needs results of another node before it starts is in a later group.
 
-The level of a node counts how often any path to it went from a node that can run to one that cannot and back. A path from
-a group out and back in would raise the level, so all nodes of one level that can run form a convex group; and a graph
-whose longest such path has n crossings needs n + 1 groups whatever one does, so there are never too many. Linear in the
-number of edges, where merging pairs of groups under a reachability check is quadratic.
+The level of a node is the largest number of crossings on a path to it. A crossing goes from a node that can run to one that
+cannot, and back. A path that leaves a group and comes back would raise the level, so the nodes of one level that can run form a
+convex group. If the largest number of crossings on a path is n, every partition needs at least n + 1 groups, so the number is
+minimal. The time is linear in the number of edges; merging pairs of groups under a reachability check would be quadratic.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 Waits = Collection[tuple[int, int]]
-"""Pairs of nodes of which the second one has to be in a later group."""
+"""Pairs of nodes. The second node must be in a later group than the first."""
 
 
 def levels(predecessors: Sequence[Sequence[int]], can_run: Sequence[bool], waits: Waits = ()) -> list[int]:
-    """The group number of every node that can run; -1 for a node that cannot."""
+    """Returns the group number of every node that can run; -1 for a node that cannot."""
     count = len(can_run)
-    # For nodes that cannot run: the highest group that they wait for, -1 when none.
+    # For nodes that cannot run: the highest group that they depend on, -1 if there is none.
     level = [-1] * count
     for node in range(count):
         for before in predecessors[node]:
@@ -35,7 +34,7 @@ def levels(predecessors: Sequence[Sequence[int]], can_run: Sequence[bool], waits
 
 
 def _sink(predecessors: Sequence[Sequence[int]], can_run: Sequence[bool], level: list[int], waits: Waits) -> None:
-    """Moves a node whose results are only needed in a later group into that group, so that fewer tensors cross."""
+    """Moves a node into the first group that reads its results, if only groups do, so that fewer tensors cross."""
     successors: list[list[int]] = [[] for _ in level]
     for node, before in enumerate(predecessors):
         for other in before:
@@ -46,7 +45,7 @@ def _sink(predecessors: Sequence[Sequence[int]], can_run: Sequence[bool], level:
 
 
 def components(predecessors: Sequence[Sequence[int]], level: Sequence[int]) -> list[list[int]]:
-    """The parts of each group that are connected within it, in topological order of their first nodes."""
+    """Returns the connected components of each group, in topological order of their first nodes."""
     parent = list(range(len(level)))
 
     def find(node: int) -> int:
@@ -67,7 +66,7 @@ def components(predecessors: Sequence[Sequence[int]], level: Sequence[int]) -> l
 
 
 def groups(predecessors: Sequence[Sequence[int]], can_run: Sequence[bool], waits: Waits = ()) -> list[list[int]]:
-    """The groups, in an order in which they can run."""
+    """Returns the groups, in an order in which they can run."""
     level = levels(predecessors, can_run, waits)
     found: dict[int, list[int]] = {}
     for node, number in enumerate(level):

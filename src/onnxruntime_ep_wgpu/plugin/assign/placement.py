@@ -1,4 +1,4 @@
-"""Where a node of a session runs, as data for people and tools. Imports nothing of this package."""
+"""The placement of a session's nodes, as data for users and tools. Imports of this package only `records`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from ...records import dataclass
 
 @dataclass(frozen=True)
 class Placement:
-    """One node. `partition` numbers the compiled groups of its graph; `reason` says why it is not in one.
+    """The placement of one node.
 
-    `within` is the control-flow node whose body the node is in, "" for the main graph. `kernels` are the
-    dispatches that calculate it, number and kernel; none for a view or a result that is known per input shape. `declined`
-    are the rules of the compiler that looked at it and did not apply, with the reasons. `provider` is the name under which
-    ONNX Runtime lists it, which here is either of this provider's two: `on_webgpu` says whether it is ours.
+    * `within`: the control-flow node that has the node in a body, "" for the main graph.
+    * `provider`: the provider's name in ONNX Runtime. This package has two; `on_webgpu` covers both.
+    * `partition`: the number of its compiled group in its graph; None if it does not run here.
+    * `kernels`: the dispatches that compute it, as number and kernel. A view, or a result that follows from input shapes, has
+      none.
+    * `reason`: why it is not in a group.
+    * `declined`: the rules of the compiler that examined it and did not apply, with the reasons.
     """
 
     name: str
@@ -35,8 +38,10 @@ class Placement:
 
 @dataclass(frozen=True)
 class GroupValues:
-    """The inputs of a compiled group, by name, whose elements a run looks at: those that are in `sizes` alone, and those that
-    `kernels` are made for, once for each value that comes."""
+    """The inputs of a compiled group with elements that a run reads on the host, by name.
+
+    `sizes`: inputs that only sizes depend on. `kernels`: inputs that kernels depend on, which are made once for each new value.
+    """
 
     within: str
     partition: int
@@ -54,7 +59,7 @@ class GroupValues:
 
 
 def reasons_of(nodes: Iterable[Placement]) -> str:
-    """The first three different reasons against nodes, each with the first node that it holds for."""
+    """Returns the first three different reasons against nodes, each with the first node that has it."""
     first: dict[str, Placement] = {}
     for node in nodes:
         if node.reason:

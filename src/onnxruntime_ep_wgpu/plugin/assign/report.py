@@ -1,8 +1,8 @@
-"""What a session runs where, for users: the log while it is decided, placements whenever they are asked for.
+"""Reports to users where the nodes of a session run: log lines at each decision, placements on request.
 
-In: every decision about a graph, later the kernels of every compiled group. Out: log lines, `Placement`s.
-Invariant: a graph may be decided again after ONNX Runtime changed it (it expands functions, and puts one node in the place
-of each group): nodes that were claimed stay in the report, nodes that are gone without having been claimed leave it.
+In: every decision on a graph, later the kernels of every compiled group. Out: log lines, `Placement`s.
+Invariant: ONNX Runtime may change a graph (it expands functions, and replaces each group by one node), and then needs another
+decision. Claimed nodes stay in the report. Nodes that disappeared without a claim are removed from it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 CPU = "CPUExecutionProvider"
 
-# A graph: the control-flow node whose body it is ("" for the main graph), its own name, and what it gives out.
+# A graph: its parent, a control-flow node ("" for the main graph), its own name, and its outputs.
 _Key = tuple[str, str, tuple[str, ...]]
 
 
 class AssignmentReport:
-    """Where the nodes of one session of the provider `name` are."""
+    """The placement of all nodes in one session of the provider `name`."""
 
     def __init__(self, name: str, logger: Logger) -> None:
         self._name, self._logger = name, logger
         self._graphs: dict[_Key, dict[str, Placement]] = {}
-        # A group by the names of all values it makes: its graph, and the name of the node behind each value.
+        # Groups, by the names of all their outputs: the graph, and per output the name of its node.
         self._groups: dict[frozenset[str], tuple[_Key, dict[str, str]]] = {}
         self._values: dict[tuple[str, int], GroupValues] = {}
 
     def decided(self, within: str, graph: ShownGraph, decision: Claim, assigned: Sequence[str]) -> None:
-        """Notes a decision. `assigned` names per node the provider that had it before."""
+        """Records a decision. `assigned`: per node, the name of the provider that held it before."""
         key = (within, graph.name or "", tuple(value.name or "" for value in graph.outputs))
         earlier = {name: it for name, it in self._graphs.get(key, {}).items() if it.partition is not None}
         first = 1 + max((it.partition for it in earlier.values() if it.partition is not None), default=-1)
@@ -44,7 +44,7 @@ class AssignmentReport:
         now: dict[str, Placement] = {}
         for place, node in enumerate(graph):
             if assigned[place] == self._name:
-                continue  # one of our own groups, decided before
+                continue  # one of our own groups, from an earlier decision
             name = node.name or ""
             provider = self._name if place in partition else assigned[place] or CPU
             reason = decision.reasons[place]
@@ -67,12 +67,12 @@ class AssignmentReport:
                 self._logger.log(INFO, f"{node.op_type} {node.name!r} runs on {node.provider}: {node.reason}")
 
     def names_of(self, made: frozenset[str]) -> dict[str, str]:
-        """The node names under which a group was decided, by value name. `made`: the names of all values it makes."""
+        """Returns the node names of a group at its decision, by value name. `made`: the names of all its outputs."""
         known = self._groups.get(made)
         return {} if known is None else known[1]
 
     def compiled(self, made: frozenset[str], program: Program) -> None:
-        """Notes the kernels of a group, and the rules that did not apply, by node name."""
+        """Records the kernels of a group, and the rules that did not apply, by node name."""
         kernels, declined = kernels_of(program), declined_of(program)
         known = self._groups.get(made)
         if known is not None:
@@ -81,7 +81,7 @@ class AssignmentReport:
             if partition is not None:
                 self._values[known[0][0], partition] = values_of(known[0][0], partition, program)
             if {*known[1].values()}.isdisjoint(kernels):
-                # A context, whose Program has the nodes of the model that was compiled.
+                # A context: its Program has the node names of the original model.
                 labels = sorted({it for each in kernels.values() for it in each}, key=lambda it: int(it.split()[0]))
                 kernels = dict.fromkeys(known[1].values(), tuple(labels))
             for name in known[1].values():
@@ -90,23 +90,23 @@ class AssignmentReport:
                 )
 
     def declined(self, made: frozenset[str], reason: str) -> None:
-        """Notes of a group what was not done with it, and why."""
+        """Records for a group what was not done, and why."""
         key, names = self._groups.get(made, (None, {}))
         nodes = {} if key is None else self._graphs[key]
         for name in names.values():
             nodes[name] = dataclasses.replace(nodes[name], declined=(reason,))
 
     def placements(self) -> list[Placement]:
-        """Where every node is; the bodies of control-flow nodes come after the main graph."""
+        """Returns the placement of every node. The bodies of control-flow nodes come after the main graph."""
         graphs = sorted(self._graphs.items(), key=lambda item: bool(item[0][0]))
         return [node for _, nodes in graphs for node in nodes.values()]
 
     def values(self) -> list[GroupValues]:
-        """The groups that look at elements of their inputs."""
+        """Returns the groups that read elements of their inputs on the host."""
         return [it for _, it in sorted(self._values.items()) if it.sizes or it.kernels]
 
     def left_to_the_cpu(self) -> str:
-        """How many nodes run on the CPU, and why; "" when there are none but those that the user sent there, or that are
+        """Describes how many nodes run on the CPU, and why; "" if they are only nodes that the user put there or that are
         cheaper there."""
         nodes = self.placements()
         on_cpu = [node for node in nodes if not node.on_webgpu and node.provider == CPU]
@@ -114,7 +114,7 @@ class AssignmentReport:
         return f"{len(on_cpu)} of {len(nodes)} nodes on the CPU: {reasons_of(unwanted)}" if unwanted else ""
 
     def nothing_ours(self) -> str:
-        """Says that every node of the session runs elsewhere, and why; "" when one runs here, or there is no node."""
+        """Describes why no node of the session runs here; "" if one does, or if there is no node."""
         nodes = self.placements()
         if not nodes or any(node.on_webgpu for node in nodes):
             return ""
@@ -122,12 +122,12 @@ class AssignmentReport:
         return f"{count} of the model on the CPU: {reasons_of(nodes)}"
 
     def asked_for(self) -> bool:
-        """Whether the user sent every node that does not run here to the CPU."""
+        """Whether the user put every node that does not run here on the CPU."""
         return all(node.reason in (None, FORCED) for node in self.placements())
 
 
 def values_of(within: str, partition: int, program: Program) -> GroupValues:
-    """The inputs of a group whose elements a run looks at."""
+    """Returns the inputs of a group with elements that a run reads on the host."""
     elements = {it.input for it in program.symbols if it.is_element}
     kernels = {it.input for it in program.symbols if it.name in program.decisive}
 
@@ -138,7 +138,8 @@ def values_of(within: str, partition: int, program: Program) -> GroupValues:
 
 
 def kernels_of(program: Program) -> dict[str, tuple[str, ...]]:
-    """For every ONNX node in a Program, the dispatches that calculate it: number in running order and kernel, `3 softmax`."""
+    """Returns, per ONNX node of a Program, the dispatches that compute it: position in the order of execution and kernel,
+    `3 softmax`."""
     found: dict[str, list[str]] = {}
     for number, dispatch in enumerate(program.dispatches):
         for name in dispatch.origin:
@@ -147,7 +148,7 @@ def kernels_of(program: Program) -> dict[str, tuple[str, ...]]:
 
 
 def declined_of(program: Program) -> dict[str, tuple[str, ...]]:
-    """For ONNX nodes in a Program, the rules that looked at them and did not apply: `attention: the scores have ...`."""
+    """Returns, per ONNX node of a Program, the rules that examined it and did not apply: `attention: the scores have ...`."""
     found: dict[str, list[str]] = {}
     for it in program.declined:
         for name in it.origin:

@@ -1,8 +1,8 @@
-"""A graph as ONNX Runtime shows it, as data of our own: what is decided about it, or looked up, needs no other library.
+"""A graph of ONNX Runtime as data of our own, so that cache lookups and some decisions need no other library.
 
-In: what `graph` reads. Out: nodes, values and constants under the names that they have in onnx_ir, into which `converted` turns
-them; the key of a graph; ties of constants. Invariants: constants are views of ONNX Runtime's memory, valid while the OrtGraph is;
-equal keys mean equal graphs, up to the elements of constants of more than KEPT_WHOLE bytes.
+In: the result of `graph`. Out: nodes, values and constants with the names of onnx_ir, to which `converted` converts them; the
+key of a graph; ties of constants. Invariants: constants are views of ONNX Runtime's memory, valid as long as the OrtGraph.
+Graphs with equal keys are equal, except for the elements of constants of more than KEPT_WHOLE bytes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy as np
 
 from ...program.ties import PRODUCTS, SMALLEST, Candidate, Ties, ties_among
 
-# Bytes of a constant that is part of the key: shapes, axes, flags. Of larger ones, weights, the facts say what was looked at.
+# The key includes constants of at most so many bytes: shapes, axes, flags. For larger ones, facts record reads.
 KEPT_WHOLE = 4096
-STRING = 8  # the ONNX code of texts, which have no memory here
+STRING = 8  # the ONNX code of strings, which have no memory here
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Extent = int | str | None
@@ -27,7 +27,7 @@ Extent = int | str | None
 
 @dataclass(eq=False)
 class Constant:
-    """Elements in memory: `code` is the ONNX code of their type, of `bits` bits; `raw` is empty for texts."""
+    """Elements in memory. `code`: the ONNX code of their type, with `bits` bits each. `raw`: empty for strings."""
 
     code: int
     bits: int
@@ -35,12 +35,12 @@ class Constant:
     raw: Bytes
 
     def digest(self) -> str:
-        """Equal for equal elements."""
+        """Returns a digest of the elements."""
         return hashlib.sha256(self.raw.data).hexdigest()
 
 
 class TiedConstant(Constant):
-    """A constant that is another one with its axes permuted. Its elements are in memory once they are asked for."""
+    """A constant that equals another one with permuted axes. Its elements take memory only after the first read."""
 
     def __init__(self, of: Constant, permutation: Sequence[int]) -> None:
         self.code, self.bits = of.code, of.bits
@@ -61,7 +61,7 @@ class TiedConstant(Constant):
 
 @dataclass(eq=False)
 class ShownValue:
-    """`code` is the ONNX code of its element type, None for what is no tensor; `shape` is None for an unknown rank."""
+    """A value. `code`: the ONNX code of its element type, None if it is not a tensor. `shape`: None for an unknown rank."""
 
     name: str
     code: int | None = None
@@ -70,14 +70,17 @@ class ShownValue:
     maker: ShownNode | None = None
 
     def producer(self) -> ShownNode | None:
-        """The node that makes it."""
+        """Returns the node that makes the value."""
         return self.maker
 
 
 @dataclass(eq=False)
 class ShownAttribute:
-    """`kind` is `int`, `float`, `string`, the same in the plural, `tensor` (a Constant), or, without a value, `graph` (a body) and
-    `type`. The value of `ints` is an array of int64, that of `floats` one of float32: models of trees have millions of them."""
+    """An attribute of a node.
+
+    `kind`: `int`, `float`, `string`, their plurals, `tensor` (a Constant), or, without a value, `graph` (a body) and `type`.
+    The values of `ints` and `floats` are arrays of int64 and float32, because tree models have millions of numbers.
+    """
 
     name: str
     kind: str
@@ -86,7 +89,7 @@ class ShownAttribute:
 
 @dataclass(eq=False)
 class ShownNode:
-    """An input is None where it was left out; an output has no name then. `handle` is the OrtNode."""
+    """A node. An omitted input is None, and an omitted output has the name "". `handle`: the OrtNode."""
 
     domain: str
     op_type: str
@@ -100,18 +103,18 @@ class ShownNode:
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """As onnx_ir has it."""
+        """The same data as `meta` of the onnx_ir node."""
         return {"implicit_inputs": self.implicit_inputs, "ort_node": self.handle}
 
     @property
     def has_body(self) -> bool:
-        """Whether it has a graph of its own."""
+        """Whether the node has a body."""
         return any(it.kind == "graph" for it in self.attributes)
 
 
 @dataclass(eq=False)
 class ShownGraph:
-    """`initializers` are the constants, by name; `in_files` says of memory, by its address, which bytes of a file it has."""
+    """A graph. `initializers`: the constants, by name. `in_files`: the places of constants in files, by memory address."""
 
     name: str
     inputs: list[ShownValue]
@@ -129,8 +132,10 @@ class ShownGraph:
 
 
 def key_of(graph: ShownGraph, *more: object) -> str:
-    """Equal for equal graphs, of which equal things are asked: `more`, numbers, texts and tuples of these. The name of the graph is
-    no part of it: ONNX Runtime makes up that of a fused one."""
+    """Returns a digest that is equal for equal graphs and equal `more`: numbers, strings, and sequences of these.
+
+    The name of the graph is excluded, because ONNX Runtime generates the name of a fused graph.
+    """
     described = (
         [_value(it) for it in graph.inputs],
         [(_value(it), None if it.constant is None else _constant(it.constant)) for it in graph.initializers.values()],
@@ -143,7 +148,7 @@ def key_of(graph: ShownGraph, *more: object) -> str:
 
 
 def described_node(node: ShownNode) -> tuple[object, ...]:
-    """All that is known of a node by itself, for keys."""
+    """Returns all data of one node, for keys."""
     read = [None if it is None else _value(it) for it in (*node.inputs, *_implicit(node))]
     return *_node(node), read
 
@@ -159,8 +164,8 @@ def _node(it: ShownNode) -> tuple[object, ...]:
 
 
 def _implicit(it: ShownNode) -> list[ShownValue]:
-    """The order of these says nothing, nor does that of attributes: ONNX Runtime shows those of a model that it has written in
-    another one."""
+    """Returns the implicit inputs in a fixed order. Their order has no meaning, like that of attributes, and it changes when
+    ONNX Runtime writes a model and reads it again."""
     return sorted(it.implicit_inputs, key=lambda value: value.name)
 
 
@@ -180,14 +185,14 @@ def _attribute(value: Any) -> object:
 
 
 def digests(graph: ShownGraph, names: Iterable[str]) -> dict[str, str]:
-    """Digests of those constants of these names that are no part of the key."""
+    """Returns digests of the constants with these names that are not part of the key."""
     found = {name: graph.initializers[name].constant for name in sorted(names) if name in graph.initializers}
     return {name: it.digest() for name, it in found.items() if it is not None and it.raw.nbytes > KEPT_WHOLE}
 
 
 def ties_in(graph: ShownGraph) -> Ties:
-    """The constants that are one in memory."""
-    others: set[int] = set()  # what is read by nodes that are no products
+    """Returns the constants that can share memory."""
+    others: set[int] = set()  # values that nodes other than products read
     for node in graph:
         if node.op_type not in PRODUCTS:
             others.update(id(value) for value in node.inputs)
@@ -203,7 +208,10 @@ def _elements(it: Constant) -> Any:
 
 
 def predecessors(graph: Any) -> list[list[int]]:
-    """Per node of a graph, which may be one of onnx_ir, the places of the nodes that it waits for; its bodies read too."""
+    """Returns, per node, the positions of the nodes that it depends on, including reads of its bodies.
+
+    The graph may be an onnx_ir graph.
+    """
     place = {id(node): index for index, node in enumerate(graph)}
     found = []
     for node in graph:

@@ -1,7 +1,7 @@
-"""A group of nodes as a graph of its own, the way ONNX Runtime cuts it out when it fuses the group.
+"""Cuts a group of nodes out of a graph, in the same way as ONNX Runtime when it fuses the group.
 
-In: a graph and some of its nodes. Out: a new graph with copies of the nodes; what they take from outside is an input (a
-constant stays an initializer), what is used outside is an output. Invariant: the given graph is not changed.
+In: a graph and some of its nodes. Out: a new graph with copies of the nodes. Values from outside are inputs (a constant stays
+an initializer); values that are used outside are outputs. Invariant: the given graph is not changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...compiler.graph.tied import pass_ties, ties_of
 
 
 def extract(graph: ir.Graph, nodes: Sequence[ir.Node]) -> ir.Graph:
-    """The graph of `nodes`, which are in topological order. Node names and types are kept."""
+    """Returns the graph of `nodes`, which are in topological order. Node names and types stay the same."""
     inside = {id(node) for node in nodes}
     values: dict[int, ir.Value] = {}
     constants: list[ir.Value] = []
@@ -63,7 +63,7 @@ def extract(graph: ir.Graph, nodes: Sequence[ir.Node]) -> ir.Graph:
 
 
 def used_outside(graph: ir.Graph, inside: Iterable[int]) -> set[int]:
-    """Ids of the values that nodes other than those with the ids `inside` read, or that the graph gives out."""
+    """Returns the ids of the graph's outputs, and of values that nodes other than those with the ids `inside` read."""
     inside = set(inside)
     found = {id(value) for value in graph.outputs}
     for node in graph:

@@ -1,10 +1,10 @@
-"""Types and shapes in the graphs of one session that ONNX Runtime does not know.
+"""Infers types and shapes that ONNX Runtime does not have, in the graphs of one session.
 
-In: each graph as it is decided on, the node that it is a body of, and the model's file or bytes where they are known. Out: the
-graph with all that is known filled in, and what nodes with bodies make. ONNX Runtime shows bodies before the graphs around them:
-what a body makes is kept for its node, and a state of a loop begins with an operand of the node. Where that says too little, as
-in a loop in a loop, the model is read as a whole, once (`compiler/lower/model_types.py`).
-Invariant: what is filled in is true of every run as far as ONNX Runtime's own types and ranks are.
+In: each graph before its decision, its parent node if it is a body, and the model's file or bytes if they are known. Out: the
+graph with the inferred types, and the results of nodes with bodies. ONNX Runtime presents bodies before the enclosing graphs,
+so the results of a body are stored for its node. The initial state of a loop is an operand of the node. If this does not
+suffice, as in nested loops, the whole model is read, once (`compiler/lower/model_types.py`). Invariant: inferred types hold in
+every run to the same extent as ONNX Runtime's own types and ranks.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Source = Callable[[], str | bytes | None]
 
 
 class Types:
-    """Those of one session. `source` gives the file name or the bytes of the model."""
+    """The inferred types of one session. `source`: returns the file name or the bytes of the model."""
 
     def __init__(self, target: Target, settings: CompileSettings, source: Source) -> None:
         self._target, self._settings, self._source = target, settings, source
         self._model: Mapping[str, ValueInfo] | None = None
         self._graphs: dict[tuple[str, ...], dict[str, ValueInfo]] = {}
-        self._filled: dict[str, ValueInfo] = {}  # in the graph that is decided on
-        self._made: dict[tuple[str, ...], list[list[ValueInfo]]] = {}  # by the bodies of a node, one after another
+        self._filled: dict[str, ValueInfo] = {}  # in the current graph
+        self._made: dict[tuple[str, ...], list[list[ValueInfo]]] = {}  # per node, the results of its bodies
 
     def before(self, graph: ir.Graph, where: GraphPlace, parent: ir.Node | None) -> Mapping[str, ValueInfo]:
-        """Fills in what is known of a graph before it is decided on, and gives that. `parent` is the node that it is a body of."""
-        # ONNX Runtime asks again about what it has left of a graph, where a group of ours is one node without shapes.
+        """Sets known types in a graph before its decision, and returns them. `parent`: its node, if it is a body."""
+        # ONNX Runtime presents a graph again, with each of our groups replaced by one node without shapes.
         self._filled = fill(graph, self._graphs.get(_key(where), {}))
         if parent is not None and _incomplete(graph.inputs):
             self._enter(graph, parent)
@@ -47,7 +47,7 @@ class Types:
         return self._filled
 
     def _enter(self, graph: ir.Graph, parent: ir.Node) -> None:
-        """Fills in what enters the body of a loop."""
+        """Sets the types of the inputs of a loop's body."""
         inputs = [value for value in graph.inputs if value.name not in _names(parent.meta["implicit_inputs"])]
 
         def run(_attribute: str, entering: Sequence[ValueInfo]) -> list[ValueInfo] | None:
@@ -62,7 +62,10 @@ class Types:
     def control(
         self, node: ir.Node, operands: Sequence[ValueInfo], _known: Known, branch: str | None = None
     ) -> Sequence[ValueInfo] | None:
-        """What a node with bodies makes, all of which were decided on. `branch` is that of an If that runs in every run."""
+        """Returns the results of a node with bodies, None before all of them have decisions.
+
+        `branch`: the branch of an If that every run takes.
+        """
         bodies = self._made.get(_names(node.outputs), [])
         if len(bodies) < (2 if node.op_type == "If" else 1):
             return None
@@ -70,12 +73,12 @@ class Types:
         return None if found is None else found.results
 
     def _is_known(self, node: ir.Node) -> bool:
-        """Whether what bodies make says it all."""
+        """Whether the results of bodies determine the types of all outputs."""
         results = self.control(node, _infos(node.inputs), of_value)
         return results is not None and all(it.complete for it in results)
 
     def after(self, graph: ir.Graph, where: GraphPlace, found: Mapping[str, ValueInfo]) -> InferredTypes:
-        """Fills in what was found while a graph was decided on, and notes it for the graph around it."""
+        """Sets types that the decision on a graph inferred, and records them for the enclosing graph."""
         fill(graph, found)
         filled = {**self._filled, **found}
         inferred = InferredTypes(
@@ -87,14 +90,14 @@ class Types:
         return inferred
 
     def remember(self, where: GraphPlace, inferred: InferredTypes) -> None:
-        """Notes for later graphs what was found out of one."""
+        """Records the types inferred in one graph, for later graphs."""
         known = self._graphs.setdefault(_key(where), {})
         for name, plain in inferred.values.items():
             info = _info_of(plain)
             known[name] = joined(known[name], info) if name in known else info
         if where.operator:
             bodies = self._made.setdefault(where.around, [])
-            if where.operator != "If" or len(bodies) == 2:  # it is asked again
+            if where.operator != "If" or len(bodies) == 2:  # a repeated decision
                 bodies.clear()
             bodies.append(list(map(_info_of, inferred.results)))
 
@@ -104,13 +107,13 @@ class Types:
                 model = _loaded(self._source())
                 self._model = {} if model is None else types_of(model, self._target, self._settings)
             except Exception:
-                # Of protobuf and onnx_ir, each its own. ONNX Runtime has read the model, and knows more formats.
+                # protobuf and onnx_ir raise exceptions of their own. ONNX Runtime read the model: it supports more formats.
                 self._model = {}
         return self._model
 
 
 def _loaded(source: str | bytes | None) -> ir.Model | None:
-    """A model, without the weights in other files: these are values whose shapes are known."""
+    """Returns the model. Weights in other files become values with types and shapes but without elements."""
     if not source:
         return None
     proto = onnx.load_from_string(source) if isinstance(source, bytes) else onnx.load(source, load_external_data=False)
