@@ -1,11 +1,10 @@
-"""Compiled models: their groups are EPContext nodes, which have a Program, its graph, and where in the model's files weights
-are.
+"""Compiled models. Their groups are EPContext nodes; a context has a Program, its graph, and the places of weights in files.
 
-`asked` (what a session's configuration says of contexts), `made_for` (for which adapter, options and version one was made),
-`compatible` (whether it suits an adapter), `graphs` (a group's graph as JSON), `referred` (weights by reference into files
-beside the compiled model), `content` (a context as bytes and back), `own` (which of them this user made), `shared` (weights of
-several sessions), `bodies` (of control flow, which ONNX Runtime writes), `carried` (what their groups are compiled to) in
-`one_order`, `nodes` (the EPContext node, to ONNX Runtime and from it), `in_file` (the same in the file of a model), `ep_contexts`
-(what a session writes, and what it opens). Of those that the cache keeps for `session()`: `keeping` (what a session leaves for
-one), `one_node` (its file), `kept_model` (its entry, and when that is used).
+- `asked`: the context options in a session's configuration; `ep_contexts`: the contexts that a session writes or opens.
+- `content`: a context as bytes; `graphs`: a group's graph as JSON; `referred`: weights by reference into files.
+- `made_for`: adapter, options and version of a context; `compatible`: whether an adapter suits them.
+- `own`: whether this user made a context; `shared`: weights that several sessions share.
+- `nodes`: the EPContext node, to and from ONNX Runtime; `in_file`: the same node in a model's file.
+- `bodies`: whether ONNX Runtime can write a body; `carried`: claims and Programs for bodies, with nodes in `one_order`.
+- Compiled models that `session()` caches: `keeping` makes one, `one_node` is its file, `kept_model` its cache entry.
 """

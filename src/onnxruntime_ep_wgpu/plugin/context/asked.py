@@ -1,7 +1,7 @@
-"""What a session's configuration says of contexts: whether to write a compiled model, where, and what lies in it.
+"""The context options in a session's configuration: whether to write a compiled model, where, and with which content.
 
-In: ONNX Runtime's configuration entries of a session. Out: `ContextOptions`. ONNX Runtime checks the entries itself, and says where
-the compiled model goes without them.
+In: ONNX Runtime's configuration entries of a session. Out: `ContextOptions`. ONNX Runtime itself checks the entries, and has a
+default path of the compiled model.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ _SHARED = "ep.share_ep_contexts"
 
 @dataclass(frozen=True)
 class ContextOptions:
-    """`path` is where the compiled model goes, or where it comes from when it is in memory; "" where that is not said. The data of
-    contexts are in the model when they are `embedded`, else in files beside it. Sessions whose contexts are `shared` have equal
-    weights once on a device."""
+    """The context options of one session.
+
+    * `path`: the path of the compiled model to write, or of an opened one that is in memory; "" if it is not given.
+    * `embedded`: the data of contexts are in the model, otherwise in files beside it.
+    * `shared`: sessions with this option share equal weights on a device.
+    """
 
     enabled: bool = False
     path: str = ""
@@ -35,7 +38,7 @@ class ContextOptions:
         )
 
     def compiled_path(self, model: str) -> str:
-        """Where ONNX Runtime writes the model that is compiled from the one at the path `model`; "" where nothing says so."""
+        """Returns the path of the compiled model that ONNX Runtime writes for the model at `model`; "" if it is unknown."""
         if self.path or not model:
             return self.path
         stem, dot, _ = model.rpartition(".")

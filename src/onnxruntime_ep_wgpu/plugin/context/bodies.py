@@ -1,8 +1,8 @@
-"""Whether ONNX Runtime can write the bodies of a compiled model.
+"""Checks whether ONNX Runtime can write the bodies of a compiled model correctly.
 
-In: a body as ONNX Runtime shows it after its optimiser, and the model. Out: the name of a constant that stands against it.
-ONNX Runtime writes the nodes that a body had before the optimiser, and the constants that it has afterwards. Invariant: a body
-is accepted only where each of these constants has the value that the model gives it, and none is missing.
+In: a body from ONNX Runtime after its optimiser, and the model. Out: the name of a constant that makes the written body wrong.
+ONNX Runtime writes the nodes of a body from before the optimiser, but the constants from after it. Invariant: a body is accepted
+only if each of these constants has its value in the model, and none is missing.
 """
 
 from __future__ import annotations
@@ -31,15 +31,18 @@ UNKNOWN = (
 
 
 class WrittenBodies:
-    """Those of one model, which is read when the first body is asked about."""
+    """The bodies of one model, which is read at the first check."""
 
     def __init__(self, source: str | bytes) -> None:
         self._source = source
         self._known: dict[tuple[str, ...], list[Any]] | None = None
 
     def wrong(self, body: ShownGraph, parent: ShownNode) -> tuple[str, str] | None:
-        """CHANGED with the name of a constant of a body that the optimiser changed, added or took out; UNKNOWN with that of any
-        where the model has no such body; None where nothing is wrong."""
+        """Returns a message and the name of a constant, or None if the body is correct.
+
+        CHANGED: the optimiser changed, added or removed the constant. UNKNOWN: the model has no such body, but the body has this
+        constant.
+        """
         if self._known is None:
             self._known = {}
             model = loaded(self._source) if self._source else None
@@ -56,7 +59,7 @@ class WrittenBodies:
 
 
 def _bodies(nodes: Iterable[Any]) -> Iterator[Any]:
-    """The graphs in attributes of these nodes, and those in them."""
+    """Yields the graphs in attributes of these nodes, also nested ones."""
     for node in nodes:
         for attribute in node.attribute:
             for it in (attribute.g, *attribute.graphs):
@@ -66,7 +69,7 @@ def _bodies(nodes: Iterable[Any]) -> Iterator[Any]:
 
 
 def _difference(constants: dict[str, Constant], body: ShownGraph, original: Any) -> str:
-    """The name of the first constant that is another one in the model; "" where there is none."""
+    """Returns the name of the first constant that differs from the model's; "" if there is none."""
     known = {it.name: it for it in original.initializer} | {
         node.output[0]: node for node in original.node if node.op_type == "Constant" and not node.domain
     }
@@ -87,9 +90,9 @@ def _reads(nodes: Iterable[Any]) -> Iterator[str]:
 
 
 def _equal(shown: Constant, original: Any, body: ShownGraph) -> bool:
-    """Whether an initializer or a Constant of the model has these elements."""
+    """Whether an initializer or Constant node of the model has type, shape and elements of `shown`."""
     if original.DESCRIPTOR.name == "TensorProto" and original.data_location == original.EXTERNAL:
-        return shown.raw.ctypes.data in body.in_files  # it is read from the file
+        return shown.raw.ctypes.data in body.in_files  # ONNX Runtime reads it from the file
     tensor = _tensor_of(original)
     return (
         tensor is not None
@@ -99,7 +102,7 @@ def _equal(shown: Constant, original: Any, body: ShownGraph) -> bool:
 
 
 def _tensor_of(original: Any) -> Any:
-    """As one of onnx_ir; None for a kind of constant that is not compared."""
+    """Converts a constant to a tensor of onnx_ir; None for a kind of constant that is not compared."""
     import onnx_ir as ir
 
     if original.DESCRIPTOR.name == "TensorProto":

@@ -1,9 +1,8 @@
-"""What a compiled model carries for the bodies of its control flow: claims and Programs as the cache has them.
+"""Claims and Programs for the bodies of control flow, which a compiled model carries in the form of cache entries.
 
-In: entries that a session keeps while it decides on bodies and compiles them. Out: the same, from the context of a group of the
-main graph, where ONNX Runtime can have one: it takes contexts of nodes in bodies, and writes the bodies without them. Invariant: an
-entry is found by a key that has all it depends on, as in the cache; in place of this machine's code stands what the context was
-made for.
+In: entries that a session stores while it decides on bodies and compiles them. Out: the same entries, from the context of a group
+of the main graph. ONNX Runtime accepts contexts of nodes in bodies, but writes the bodies without them. Invariant: the key of an
+entry includes all its dependencies, as in the cache, but with the `MadeFor` of the context in place of this machine's code.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class CarriedEntries:
-    """Entries in memory, with what a folder of the cache offers. `missed` says whether something could not be kept."""
+    """Entries in memory, with the interface of a cache folder. `missed`: an entry could not be stored."""
 
     def __init__(self, entries: Mapping[str, bytes] | None = None) -> None:
         self.entries = dict(entries or {})
@@ -45,8 +44,12 @@ class CarriedEntries:
 
 @dataclass(frozen=True)
 class Carried:
-    """What a compiled model has for its bodies, or gets where it is `written`. Programs are `usable` where kernels may run: they
-    are `foreign` where this user did not make them."""
+    """The entries for bodies of a compiled model.
+
+    * `written`: the session writes the compiled model, otherwise it opens it.
+    * `foreign`: another user made the Programs.
+    * `usable`: the kernels of the Programs may run.
+    """
 
     stored: Stored
     entries: CarriedEntries
@@ -54,15 +57,15 @@ class Carried:
     foreign: bool
     usable: bool
     claims: dict[frozenset[str], set[str]] = field(default_factory=dict)
-    """Of the bodies of nodes, by what these make; "" for one that is not carried."""
+    """The claims of the bodies of nodes, by the outputs of the nodes; "" for a claim that is not carried."""
 
     def in_order(self, group: ShownGraph) -> ShownGraph:
-        """A group as its Program is kept."""
+        """Returns a group in the order of its stored Program."""
         return OneOrder(group, with_outputs=True).graph
 
 
 class CarriedClaim:
-    """What is decided of one body. `asked` begins with the providers of its nodes and ends with outcomes by place."""
+    """The decision on one body. `asked` begins with the providers of its nodes, and ends with outcomes by position."""
 
     def __init__(self, of: Carried, graph: ShownGraph, ties: Ties, asked: tuple[Any, ...], single: Single) -> None:
         self._of, self._ties, self._order = of, ties, OneOrder(graph)
@@ -70,16 +73,16 @@ class CarriedClaim:
         self._assigned, self._single = self._order.of(asked[0]), self._order.at(single)
         self._asked = self._assigned, *asked[1:-1], sorted(map(str, self._single.items()))
         found = sorted({claim for node in graph for claim in of.claims.get(made_by([node]), ())})
-        # Whatever order ONNX Runtime asks in, these are what the decision depends on.
+        # The decision depends on these alone, in whichever order ONNX Runtime presents bodies.
         self.stored.after(None if "" in found else found)
 
     def claim(self) -> tuple[Claim, InferredTypes] | None:
-        """The decision, where it is carried."""
+        """Returns the decision, or None if it is not carried."""
         known = self.stored.claim(self._order.graph, self._ties, self._asked, self._assigned, self._single)
         return None if known is None else (self._order.back(known[0]), known[1])
 
     def keep(self, claim: Claim, inferred: InferredTypes, constants_read: Iterable[str]) -> None:
-        """Keeps a decision; not one with types for which the model's file was read, which is another one when it is compiled."""
+        """Stores a decision, unless its types come from the model's file. A compiled model is another file."""
         made = self._order.claim(claim)
         if inferred.of_model:
             self.stored.after(None)
@@ -87,5 +90,5 @@ class CarriedClaim:
             self._of.entries.missed = True
 
     def note(self, parent: ShownNode, here: bool) -> None:
-        """The body of `parent` was decided on, `here` or elsewhere."""
+        """Records a decision on the body of `parent`; `here`: it is one of the carried entries."""
         self._of.claims.setdefault(made_by([parent]), set()).add(self.stored.place.claim if here else "")

@@ -1,8 +1,8 @@
-"""Whether a compiled model suits an adapter, which ONNX Runtime asks before there is a session.
+"""Tests whether a compiled model suits an adapter. ONNX Runtime needs the result before it makes a session.
 
-In: what a session said when it compiled the model, and the adapters of some devices. Out: ONNX Runtime's number for it. Invariant:
-a model that is said to suit one of them runs there as it was compiled, with the options of then; of others the graphs are compiled
-again.
+In: the `MadeFor` that a session wrote when it compiled the model, and the adapters of some devices. Out: ONNX Runtime's number for
+the compatibility. Invariant: a model that suits one of the adapters runs there as compiled, with the same options. For others, its
+graphs are compiled again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOT_APPLICABLE, OPTIMAL, PREFER_RECOMPILATION, UNSUPPORTED = range(4)
 
 
 def compatibility(info: str, adapters: Iterable[Adapter]) -> int:
-    """That of a compiled model with this `info`, on the best of these adapters. What this package did not say is not supported."""
+    """Returns the compatibility of a compiled model with the best of these adapters. `info` not from this package: UNSUPPORTED."""
     try:
         made_for = MadeFor.read(info)
     except ValueError:
@@ -33,7 +33,7 @@ def compatibility(info: str, adapters: Iterable[Adapter]) -> int:
     if not found:
         return NOT_APPLICABLE
     for adapter in found:
-        with suppress(WgpuEpError):  # a library that is not known or cannot be opened, or does not see the adapter
+        with suppress(WgpuEpError):  # a library that is unknown, cannot be opened, or does not find the adapter
             seen = adapter.through("", made_for.library)
             now = MadeFor.of(seen.target(matrices=checked_matrices(seen)), DEFAULT)
             if now.suits(made_for):

@@ -1,8 +1,8 @@
-"""A context as bytes: the Program of a group, the group's graph, and for whom the Program was made.
+"""A context as bytes: the Program of a group, the group's graph, and the target and options of the Program.
 
-In: what a session compiled. Out: bytes; of bytes from anybody a `GroupContext`, or an EntryError. Invariant: bytes of which one
-was changed or that were cut off are an error. Nothing of them is executed. The graph is there so that another adapter, other
-options or another version compile it again, and a run that the Program does not suffice for.
+In: a compiled group. Out: bytes; and a `GroupContext` of untrusted bytes, or an EntryError. Invariant: changed or truncated bytes
+are an error, and reading executes nothing of them. With the graph, the group can be compiled again for another adapter, other
+options or another version, or for a run that the Program does not cover.
 """
 
 from __future__ import annotations
@@ -29,9 +29,14 @@ KIND = "context"
 
 @dataclass(frozen=True)
 class WrittenGroup:
-    """A compiled group. `names` are those of its graph's constants by the identity of their tensors; `inputs` and `outputs` are
-    those of the node that stands for it, in its order; `declared` are inputs of the model; `left` are nodes of the model that run
-    elsewhere, each by the first value that it makes, with the reason; `carried` are entries for bodies, by their keys."""
+    """A compiled group.
+
+    * `names`: the names of its graph's constants, by the identity of their tensors.
+    * `inputs`, `outputs`: those of its EPContext node, in the node's order.
+    * `declared`: the inputs of the model.
+    * `left`: the nodes of the model that run elsewhere, by their first output, with the reasons.
+    * `carried`: entries for bodies, by key.
+    """
 
     graph: ShownGraph
     stored: programs.StoredProgram
@@ -45,12 +50,12 @@ class WrittenGroup:
 
 
 def bytes_of(group: WrittenGroup, made_for: MadeFor, referring: Referring) -> bytes:
-    """The context of a group."""
+    """Returns the context of a group."""
     return written(KIND, entry_of(group, made_for, referring))
 
 
 def entry_of(group: WrittenGroup, made_for: MadeFor, referring: Referring) -> Entry:
-    """The same before it is bytes, without memory of the group's constants."""
+    """Returns the context as an entry, without references to memory of the group's constants."""
     graph = graph_to_json(group.graph, lambda name, it: [] if name in group.ties else referring.keep(name, it))
     found = programs.content_of(group.stored, group.names, whole=True)
     assert found is not None
@@ -74,13 +79,16 @@ def entry_of(group: WrittenGroup, made_for: MadeFor, referring: Referring) -> En
 
 
 def digest_of(data: bytes) -> str:
-    """What distinguishes the bytes of a context from all others."""
+    """Returns the digest in the bytes of a context, which identifies them."""
     return data[8:40].hex()
 
 
 class GroupContext:
-    """What the bytes of a context say. `compiled` is the path of the compiled model, "" for one in memory, and `apart` that of the
-    file of constants which no other file has, if there is one. Raises EntryError."""
+    """The content of a context's bytes. Raises EntryError.
+
+    `compiled`: the path of the compiled model, "" for one in memory. `apart`: the file of constants that are in no other file,
+    if there is one.
+    """
 
     def __init__(self, data: bytes, compiled: str, apart: Path | None = None) -> None:
         self.digest = digest_of(data)
@@ -105,8 +113,7 @@ class GroupContext:
         return bytes(data[at : at + nbytes])
 
     def graph(self, name: str) -> tuple[ShownGraph, Ties]:
-        """The group's graph with its constants, and what is tied in it. Raises EntryError, ModelError for a weight that is not
-        what it was."""
+        """Returns the group's graph with its constants, and its ties. Raises EntryError, and ModelError for a changed weight."""
         found = self._entry.content
         with understood():
             referred = Referred(found["files"], memoryview(self._entry.data), self._compiled, self._apart)
@@ -120,7 +127,7 @@ class GroupContext:
         return graph, ties
 
     def program(self, graph: ShownGraph) -> programs.StoredProgram:
-        """The Program of `graph`. Raises EntryError."""
+        """Returns the Program of `graph`. Raises EntryError."""
         found = self._entry.content
         with understood():
             at, nbytes = found["calculated"]
@@ -133,7 +140,7 @@ class GroupContext:
 def renamed(
     node: ShownNode, context: GroupContext, stored: programs.StoredProgram
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The inputs and outputs of a Program as the values of its node are called: ONNX Runtime may have given them other names.
+    """Returns the inputs and outputs of a Program under the names of its node's values, which ONNX Runtime may have renamed.
     Raises ModelError."""
     if any(it is None for it in node.inputs):
         raise ModelError(f"an input of {node.name!r} is left out, which its context needs")
@@ -161,7 +168,7 @@ def _tie(graph: ShownGraph, name: Any, of: Any, permutation: Any) -> Permuted:
 
 
 def _check_elements(graph: ShownGraph, ties: Ties) -> None:
-    """Raises EntryError where a constant has no elements, nor those of another one that has some."""
+    """Raises EntryError unless each constant has elements of its own, or is tied to a constant with its own elements."""
     if any(it.of in ties for it in ties.values()):
         raise EntryError("a tie is to a constant that is not tied")
     for it in (value.constant for value in graph.initializers.values()):

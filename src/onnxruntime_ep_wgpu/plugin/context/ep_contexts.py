@@ -1,9 +1,8 @@
-"""What one session writes when it compiles a model, and what it opens of a model that was compiled.
+"""The contexts that one session writes when it compiles a model, or opens in a compiled model.
 
-In: the session's graphs and compiled groups. Out: EPContext nodes and the files beside the compiled model; outcomes of nodes of a
-compiled model, and the contexts of its groups. Invariants: a model is compiled once, so one with contexts is not written again; a
-context is read once, when its node is decided on; nodes that ran elsewhere when the model was compiled do so now, without a look at
-them.
+In: the session's graphs and compiled groups. Out: EPContext nodes and the files beside the compiled model; for a compiled model,
+the outcomes of its nodes and the contexts of its groups. Invariants: a model with contexts is not compiled again. A context is
+read once, at the decision on its node. Nodes that ran elsewhere when the model was compiled do so again, without a new decision.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from .made_for import MadeFor
     from .shared import SharedWeights
 
-# It keeps the contexts of the last part alone, and its own error blames a model that is compiled already.
+# ONNX Runtime keeps only the contexts of the last part, and its own error wrongly describes the model as already compiled.
 EXPANDED = (
     "ONNX Runtime expanded an operator that is a function after the first parts of the model were compiled, and loses the contexts"
     " of these: write the model with SessionOptions.optimized_model_filepath in a session on the CPU provider, and compile that"
@@ -52,8 +51,13 @@ _Row = tuple[str, Sequence[str], Sequence[str], Mapping[str, "int | bytes"]]
 
 
 class EPContexts:
-    """Those of one session, whose Programs are made for `target` with `settings`. It is `trusting` where the kernels of any context
-    need no checks, and `checking` where those of a group can have them. `kept` is the only context of a model from the cache."""
+    """The contexts of one session.
+
+    * `target`, `settings`: those of the session's Programs.
+    * `trusting`: kernels of any context need no bounds checks.
+    * `checking`: the kernels of one group can have bounds checks.
+    * `kept`: the only context of a model from the cache.
+    """
 
     def __init__(
         self,
@@ -69,23 +73,23 @@ class EPContexts:
         self._ort, self._options, self._target, self._settings = ort, options, target, settings
         self._trusting, self.checking, self._kept = trusting or kept is not None, checking, kept
         self._read: dict[frozenset[str], GroupContext] = {}
-        self.left: dict[str, str] = {}  # nodes that run elsewhere, each by the first value that it makes
+        self.left: dict[str, str] = {}  # nodes that run elsewhere: the reasons, by first output
         self._made: list[_Row] = []
         self._passed_by: list[_Row] = []
         self.nodes: frozenset[int] = (
             frozenset()
-        )  # addresses of the OrtNodes that are contexts, of the graph decided on last
+        )  # addresses of the OrtNodes that are contexts, in the graph of the last decision
         self.written = 0
         self.sharing: list[SharedWeights] = []
         self._opened = self._looked_around = False
         self.carried = CarriedEntries()  # for bodies
-        self.foreign = False  # whether that is of a context that this user did not make
+        self.foreign = False  # whether `carried` is of a context that this user did not make
         self._bodies: WrittenBodies | None = None
-        self._read_in_bodies: list[str] = []  # initializers of the main graph
+        self._read_in_bodies: list[str] = []  # names of initializers of the main graph
 
     @cached_property
     def made_for(self) -> MadeFor:
-        """For what the session compiles."""
+        """The adapter, options and version for which the session compiles."""
         from .made_for import MadeFor
 
         return MadeFor.of(self._target, self._settings)
@@ -97,14 +101,16 @@ class EPContexts:
 
     @property
     def opened(self) -> bool:
-        """Whether the session is of a compiled model."""
+        """Whether the session's model is a compiled model."""
         return self._opened
 
     # ---- opening
 
     def outcomes(self, graph: ShownGraph, assigned: Sequence[str], path: str) -> dict[int, Alone | Elsewhere]:
-        """What becomes of nodes of a graph of a compiled model, which lies at `path`, by place; of other models there are none.
-        Raises ModelError."""
+        """Returns outcomes of nodes, by position, in a graph of the compiled model at `path`; none for other models.
+
+        Raises ModelError.
+        """
         found = {place: it for place, it in enumerate(graph) if not assigned[place] and nodes.is_context(it)}
         if found and self.enabled:
             raise ModelError(
@@ -122,7 +128,7 @@ class EPContexts:
         return made
 
     def _open(self, node: ShownNode, path: str) -> None:
-        from .content import GroupContext, digest_of  # which other sessions do without
+        from .content import GroupContext, digest_of  # other sessions do not need it
 
         key = frozenset(it.name for it in node.outputs)
         if key in self._read:
@@ -146,8 +152,10 @@ class EPContexts:
             self.foreign = self._is_foreign(context)
 
     def open_around(self, source: str | bytes, path: str) -> bool:
-        """Opens the contexts of the main graph, before ONNX Runtime shows that, for what they have of bodies. `source` is the
-        model, its file name or its bytes. Whether this is the first time, and there is something. Raises ModelError."""
+        """Opens the contexts of the main graph for their entries for bodies, before ONNX Runtime presents that graph.
+
+        `source`: the file name or the bytes of the model. Returns True at the first call if there are entries. Raises ModelError.
+        """
         if self._looked_around or self.enabled:
             return False
         self._looked_around = True
@@ -158,7 +166,7 @@ class EPContexts:
         return bool(self.carried.entries)
 
     def take(self, graph: ShownGraph) -> tuple[ShownNode, GroupContext] | None:
-        """The context of a group, and its node; None for a group of other nodes."""
+        """Removes and returns the context of a group, with its node; None for a group of other nodes."""
         if len(graph) != 1 or not nodes.is_context(graph.nodes[0]):
             return None
         (node,) = graph
@@ -167,12 +175,15 @@ class EPContexts:
     def program(
         self, node: ShownNode, context: GroupContext, compiler: CachedCompiler, outputs: Collection[str]
     ) -> tuple[CompiledProgram, ShownGraph]:
-        """The Program of a node's context, and its graph; others read these of the node's outputs. Raises ModelError, and
-        UnsupportedError for one that was made for something else and cannot be compiled."""
+        """Returns the Program of a node's context, and its graph.
+
+        `outputs`: the outputs of the node that are read outside. Raises ModelError, and UnsupportedError for a context that does
+        not suit this session and cannot be compiled again.
+        """
         try:
             foreign = self._is_foreign(context)
             named = zip(context.outputs, node.outputs, strict=True)
-            # ONNX Runtime's optimiser may have taken out the readers of the others.
+            # ONNX Runtime's optimiser may have removed the readers of the others.
             unread = {name for name, it in named if it.name not in outputs}
             return compiler.of_context(context, self.made_for, node.name, foreign, self.checking, unread)
         except EntryError as error:
@@ -182,7 +193,7 @@ class EPContexts:
         return not self._trusting and not own.is_own(context.digest)
 
     def shared(self, program: Program, in_files: Mapping[int, FilePlace]) -> SharedWeights | None:
-        """The weights of a Program, which other sessions may have on a device; None where this one does not share."""
+        """Returns the weights of a Program, to share them with other sessions; None if this session does not share."""
         from .shared import SharedWeights
 
         if not self._options.shared:
@@ -193,8 +204,10 @@ class EPContexts:
     # ---- writing
 
     def check_body(self, body: ShownGraph, parent: ShownNode, source: str | bytes) -> None:
-        """Raises UnsupportedError where ONNX Runtime would write another body than the model at the path `source`, or with these
-        bytes, has."""
+        """Raises UnsupportedError if ONNX Runtime would write a body that differs from the model's.
+
+        `source`: the path or the bytes of the model.
+        """
         if not self.enabled:
             return
         from .bodies import WrittenBodies
@@ -207,8 +220,10 @@ class EPContexts:
             raise UnsupportedError(text.format(node=f"{called} ({parent.op_type})", constant=cut(constant)))
 
     def decided(self, graph: ShownGraph, decision: Claim, assigned: Sequence[str]) -> str:
-        """Notes which nodes of the main graph run elsewhere. A session of the compiled model decides again on those with bodies,
-        which it has as they are. Returns a line about these, "" where there is none."""
+        """Records which nodes of the main graph run elsewhere, except nodes with bodies.
+
+        The compiled model contains these unchanged, and its session decides on them again. Returns a warning about them, or "".
+        """
         if not self.enabled:
             return ""
         self.left = {
@@ -239,15 +254,18 @@ class EPContexts:
         path: str,
         source: bytes | None,
     ) -> None:
-        """Writes the context of a group whose node is called `name` and has these inputs and outputs, of a model at `path` or with
-        the bytes `source`, of which `declared` are inputs. Raises OptionError, ModelError, WriteError, and UnsupportedError for a
-        part that was not there when the first ones were compiled."""
+        """Writes the context of a group.
+
+        `name`, `inputs`, `outputs`: those of the group's node. `path`: the path of the model; `source`: its bytes; `declared`:
+        its inputs. Raises OptionError, ModelError, WriteError, and UnsupportedError if ONNX Runtime already has the contexts of an
+        earlier part of the model.
+        """
         if self.written:
             raise UnsupportedError(EXPANDED)
         from .content import WrittenGroup, bytes_of, digest_of
         from .referred import Referring
 
-        # ONNX Runtime writes the initializers that nodes of the compiled model have as inputs, and forgets those that bodies read.
+        # ONNX Runtime writes the initializers that are inputs of nodes in the compiled model, but omits those that only bodies read.
         if not self._made:
             inputs = [*inputs, *(it for it in self._read_in_bodies if it not in inputs)]
         compiled = self._options.compiled_path(path)
@@ -279,11 +297,11 @@ class EPContexts:
         self._made.append((name, inputs, outputs, attributes))
 
     def pass_by(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-        """A group in a body was compiled, whose node is called `name`: what it is compiled to goes with the main graph."""
+        """Records a compiled group in a body, by name, inputs and outputs of its node. The main graph's context has its Program."""
         self._passed_by.append((name, inputs, outputs, nodes.unwritten()))
 
     def hand_out(self, out: Any) -> None:
-        """Gives ONNX Runtime a node for each group that was compiled since the last time."""
+        """Passes ONNX Runtime one node for each group that was compiled since the last call."""
         rows, self._passed_by = self._made or self._passed_by, []
         if not rows:
             return
@@ -302,7 +320,7 @@ class EPContexts:
 
 
 def damaged(node: ShownNode, error: EntryError) -> ModelError:
-    """A context that cannot be read, of this node."""
+    """Returns the error for a context of this node that cannot be read."""
     again = f"compile {model} again" if (model := nodes.made_of(node)) else "compile the model again"
     return ModelError(
         f"the context of {node.name!r} is damaged: {error}; {again}, or copy all files of the compiled model"

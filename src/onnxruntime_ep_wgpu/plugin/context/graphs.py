@@ -1,7 +1,7 @@
-"""The graph of a group as JSON, without the elements of its constants, and back.
+"""Converts the graph of a group to JSON, without the elements of its constants, and back.
 
-In: a `ShownGraph`; of each constant, where its elements lie, and back. Out: JSON; of JSON from anybody the same graph, or an
-EntryError. Invariant: the keys of both graphs are equal.
+In: a `ShownGraph`, and a function that stores the elements of a constant. Out: JSON. In the other direction, untrusted JSON gives
+the same graph, or an EntryError. Invariant: the keys of both graphs are equal.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ..assign.shown import STRING, Bytes, Constant, ShownAttribute, ShownGraph, 
 from ..memory.descriptors import ONNX_BITS
 
 Place = list[Any]
-"""Where elements are, as JSON has it; empty for those of a constant that is tied to another one."""
+"""The place of elements, as JSON; empty for a constant that is tied to another one."""
 Keep = Callable[[str, Constant], Place]
-"""Keeps the elements of a constant, which has a name in its graph, "" for one of an attribute."""
+"""Stores the elements of a constant, and returns their place. The name is that in the graph, "" for a constant of an attribute."""
 Find = Callable[[str, Any, int], Bytes]
-"""So many bytes that were kept. Raises EntryError."""
+"""Returns the stored elements of a constant, by name, place and number of bytes. Raises EntryError."""
 
 _ARRAYS: dict[str, type[np.generic]] = {"ints": np.int64, "floats": np.float32}
 
 
 def graph_to_json(graph: ShownGraph, keep: Keep) -> dict[str, Any]:
-    """The graph, whose constants `keep` keeps."""
+    """Returns the graph as JSON. `keep` stores the elements of its constants."""
     numbers: dict[int, int] = {}
     values: list[Any] = []
 
@@ -82,7 +82,7 @@ def graph_to_json(graph: ShownGraph, keep: Keep) -> dict[str, Any]:
 
 
 def graph_from_json(found: Any, name: str, find: Find) -> ShownGraph:
-    """The graph of `graph_to_json`, under a name of its own. Raises EntryError."""
+    """Returns the graph from the result of `graph_to_json`, with this name. Raises EntryError."""
     with understood():
         return _Reader(found, find).graph(name)
 

@@ -1,7 +1,7 @@
-"""The EPContext nodes of a compiled model as its file has them.
+"""Reads the EPContext nodes of a compiled model from its file.
 
-In: the path or the bytes of a model. Out: its nodes of that operator; none where it cannot be read. ONNX Runtime asks about bodies
-before the graph around them, and shows nothing of that one: what a compiled model has for its bodies is found in its file.
+In: the path or the bytes of a model. Out: its EPContext nodes; none if it cannot be read. ONNX Runtime presents bodies before the
+enclosing graph, and gives no access to that graph then. Therefore the entries for bodies come from the model's file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _IS_INTEGER, _IS_TEXT = 2, 3
 
 
 def context_nodes(model: str | bytes | None) -> list[ShownNode]:
-    """Those of the main graph, in its order."""
+    """Returns the EPContext nodes of the main graph, in its order."""
     return seen_in(model, lambda data: list(_nodes(data))) or []
 
 
@@ -48,7 +48,7 @@ def _node(data: Data, start: int, end: int) -> ShownNode:
 
 
 def _attribute(data: Data, start: int, end: int) -> list[ShownAttribute]:
-    """One that is a number or a text; none for another kind."""
+    """Returns the attribute if it is an integer or a string, otherwise none."""
     kind = last_number(data, start, end, _TYPE)
     found = {number: data[at:until] for number, at, until in fields(data, start, end)}
     name = found.get(_ATTRIBUTE_NAME, b"").decode()

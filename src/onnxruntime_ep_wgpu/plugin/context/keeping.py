@@ -1,8 +1,8 @@
-"""What a session leaves for a compiled model of its own: `session()` keeps that for the next one of the same model.
+"""Makes a compiled model from a session's compiled group. `session()` caches it for later sessions of the same model.
 
-In: the main graph when it is decided on, and its group when that is compiled. Out: a `MadeModel`, or why there is none.
-Invariants: it has the whole graph in one group, without a body; its weights lie in files that are certain to be the same, and those
-that no file has beside it. It is made of what was compiled anyway, while the constants are in memory.
+In: the main graph at its decision, and its group when it is compiled. Out: a `MadeModel`, or why there is none.
+Invariants: the model has the whole graph in one group, without a body. Its weights are in files that have certainly not changed,
+or, if they are in no file, in a file of its own. It costs no further compilation, and is made while the constants are in memory.
 """
 
 from __future__ import annotations
@@ -31,8 +31,12 @@ NOT_WHOLE = "not all nodes of the model run here in one group, or one of them ha
 
 @dataclass(frozen=True)
 class MadeModel:
-    """A compiled model: its context, and what the file of constants that no other file has is to have; the name, inputs and outputs
-    of its node, those of the model, and the names of the model's nodes in its order."""
+    """A compiled model.
+
+    * `context`: its context. `apart`: the content of the file for constants that are in no other file.
+    * `name`, `inputs`, `outputs`: those of its node. `given`, `results`: inputs and outputs of the model.
+    * `nodes`: the names of the model's nodes, in its order.
+    """
 
     context: Entry
     apart: Sequence[Array]
@@ -45,7 +49,10 @@ class MadeModel:
 
 
 class Keeping:
-    """That of one session. `why` is the reason why nothing is `made`, where later sessions of the same files have it too."""
+    """The compiled model of one session.
+
+    `why`: why there is none, if the reason also holds for later sessions of the same files; otherwise "".
+    """
 
     def __init__(self) -> None:
         self._whole: ShownGraph | None = None
@@ -54,7 +61,7 @@ class Keeping:
         self.why = NOT_WHOLE
 
     def decided(self, graph: ShownGraph, whole: bool) -> None:
-        """Notes the main graph before its groups are compiled, and whether one has all of it."""
+        """Records the main graph before its groups are compiled. `whole`: one group contains all of it."""
         self._whole = graph if whole and not any(it.has_body for it in graph) else None
 
     def compiled(
@@ -66,7 +73,7 @@ class Keeping:
         model: FromModel,
         made_for: MadeFor,
     ) -> None:
-        """A group was compiled, whose node is called `name` and has inputs and outputs of these names."""
+        """Records a compiled group. `name`, `ends`: the name of its node, and the names of the node's inputs and outputs."""
         self._groups += 1
         self.made = None
         whole, (inputs, outputs) = self._whole, ends
@@ -76,7 +83,7 @@ class Keeping:
         ties = ties_in(graph) if answer.ties is None else answer.ties
         names = answer.names or _names(answer.stored.program, graph)
         group = WrittenGroup(graph, answer.stored, names, ties, inputs, outputs, declared, {})
-        root = os.path.abspath(os.sep)  # below which all files are
+        root = os.path.abspath(os.sep)  # all files are below it
         referring = Referring(root, model, lasting=False, most=MOST_ENTRY_BYTES, most_apart=MOST_APART_BYTES)
         try:
             entry = entry_of(group, made_for, referring)
@@ -90,7 +97,7 @@ class Keeping:
 
 
 def _names(program: Program, graph: ShownGraph) -> dict[int, str]:
-    """Names of weights that are memory of the graph's constants, by their identity."""
+    """Returns the names of weights that share memory with the graph's constants, by identity."""
     memory = {
         (it.raw.ctypes.data, it.raw.nbytes): name
         for name, value in graph.initializers.items()

@@ -1,8 +1,8 @@
-"""Compiled models that `session()` keeps in the cache, and opens instead of the models that they were made of.
+"""Compiled models that `session()` stores in the cache, and opens instead of the original models.
 
-In: a model's path and what a session of it is asked for; later a `MadeModel`, or why there is none. Out: a `KeptModel`, or None.
-Invariants: it is opened where its session would be as one of the model: the same files, options, code, onnxruntime, adapter and
-library. Whatever is not certain costs the time to open the model, and nothing more.
+In: a model's path and the options of a session; later a `MadeModel`, or why there is none. Out: a `KeptModel`, or None.
+Invariants: a stored model is opened only if its session equals one of the original model: the same files, options, code,
+onnxruntime, adapter and library. If this is uncertain, the original model is opened, which costs only time.
 """
 
 from __future__ import annotations
@@ -45,19 +45,24 @@ KIND, REFUSED = "compiled model", "no compiled model"
 _DOUBTFUL = frozenset(
     {"forceCpuNodeNames", "enableGraphCapture", "enablePIXCapture", "webgpuDevice", "webgpuInstance", "dawnProcTable"}
 )
-"""Options whose sessions look at the model's nodes, or at what a caller has in memory."""
+"""Options of sessions that need the model's nodes, or objects in the caller's memory."""
 
 _ELSEWHERE = "something else than an initializer of the main graph lies in another file"
 
 _Files = list[list[Any]]
-"""A path each, with the fields of its FileIdentity."""
+"""Per file, its path and the fields of its FileIdentity."""
 
 
 @dataclass(frozen=True)
 class KeptModel:
-    """`model` is an ONNX file of one node, whose `context` needs no file; `nodes` are the names of those that it stands for.
-    `matrices` are the model's, by which a library is chosen, None where none was chosen by them; `says` is what a session says of
-    the model at `path`."""
+    """A compiled model from the cache.
+
+    * `path`: the path of the original model.
+    * `model`: the bytes of an ONNX file with one node; `context`: the context of this node.
+    * `nodes`: the names of the original nodes.
+    * `matrices`: the original model's matrix types, if they decided the choice of a library; otherwise None.
+    * `says`: a session's description of the original model.
+    """
 
     path: str
     model: bytes
@@ -68,24 +73,26 @@ class KeptModel:
     files: _Files
 
     def is_current(self) -> bool:
-        """Whether all files are as they were when it was made, of which weights are read."""
+        """Whether all files are unchanged since the model was made. Weights are read from them."""
         return _are_current(self.files)
 
 
 class KeptModels:
-    """What the cache has for one way to open a model. `refused` says why it is known to have nothing: an earlier session of the
-    same files tried."""
+    """The cache entry for a model and the options of its session.
+
+    `refused`: why there is no compiled model, if an earlier session of the same files could not make one; otherwise "".
+    """
 
     def __init__(self, folder: Folder, path: str, key: str, adapter: Adapter, options: Options) -> None:
         self._folder, self.path, self._key = folder, path, key
         self._adapter, self._options = adapter, options
         self._before: _Files | None = None
-        self._elsewhere = False  # whether the model may have files that are not among these
+        self._elsewhere = False  # whether the model may have files that are not in `_before`
         self.refused = ""
 
     @classmethod
     def of(cls, path: str, adapter: Adapter, options: Options, *more: object) -> KeptModels | None:
-        """None where nothing is to be kept. `more` is what else decides how a session is."""
+        """Returns the entry, or None if nothing may be stored. `more`: other values that a session depends on."""
         place, code = folder_path(), code_identity()
         if place is None or code is None or not _DOUBTFUL.isdisjoint(options.given):
             return None
@@ -95,8 +102,10 @@ class KeptModels:
         return cls(Folder(place), path, key, adapter, options)
 
     def find(self) -> KeptModel | None:
-        """What is kept, for files that are as they were. Otherwise the files are looked at, for `keep`. What this process is
-        still writing is waited for."""
+        """Returns the stored model if its files are unchanged; otherwise None, and records the identities of the files for `keep`.
+
+        Waits first until this process has written its entries.
+        """
         wait_behind()
         data = self._folder.read(self._key)
         with suppress(EntryError, OSError, WgpuEpError):
@@ -135,7 +144,7 @@ class KeptModels:
         return None if differs else found
 
     def _made_for(self, matrices: frozenset[str] | None) -> MadeFor:
-        """For what a session would compile. Raises WgpuEpError."""
+        """Returns adapter, options and version for which a session would compile. Raises WgpuEpError."""
         options = self._options
         types = partial(matrix_types, self.path) if matrices is None else lambda: matrices
         library = library_for(self._adapter, options, types).name
@@ -147,9 +156,11 @@ class KeptModels:
             member.leave()
 
     def keep(self, made: MadeModel, matrices: frozenset[str] | None, says: Mapping[str, Any]) -> None:
-        """Keeps what a session has made, which says this of itself: for the files that `find` looked at, if they are the same. It
-        is written behind the session, on a thread that no interrupt comes to. A process may be killed anywhere: the entry comes
-        last, and says which second file belongs to it."""
+        """Stores the compiled model of a session with this description, if the files are unchanged since `find`.
+
+        A background thread, which receives no interrupts, writes it. Since a process can be killed at any time, the entry is
+        written last, and states whether it has a second file.
+        """
         if self._elsewhere:
             self.refuse(_ELSEWHERE, MadeFor.read(made.context.content["made_for"]), matrices)
             return
@@ -179,7 +190,7 @@ class KeptModels:
         self._write(KIND, content, says["meta"]["graph_name"], model + written(CONTEXT, made.context))
 
     def refuse(self, why: str, made_for: MadeFor, matrices: frozenset[str] | None) -> None:
-        """Keeps that there is nothing to keep of the files that `find` looked at, and why: later sessions do not try."""
+        """Records that the files at `find` give no compiled model, and why, so that later sessions do not try again."""
         content = {
             "why": why,
             "apart": False,
@@ -213,7 +224,7 @@ def _identity(path: str) -> Sequence[int]:
 
 
 def _looked_at(paths: Sequence[str]) -> _Files | None:
-    """None where one of them may be being written. Raises OSError."""
+    """Returns the files with their identities; None if one of them may be in the process of being written. Raises OSError."""
     found = [(path, FileIdentity.settled(Path(path))) for path in paths]
     return (
         None if any(it is None for _, it in found) else [[path, *astuple(it)] for path, it in found if it is not None]

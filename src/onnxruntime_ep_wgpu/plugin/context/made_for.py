@@ -1,7 +1,7 @@
-"""For which adapter, options and version of this package a context was made.
+"""The adapter, options and version of this package for which a context was made.
 
-In: a Target and settings. Out: a `MadeFor`, as JSON too, from anybody. Invariant: two that are equal compile a graph to Programs
-that run in each other's place.
+In: a Target and settings, or untrusted JSON. Out: a `MadeFor`, also as JSON. Invariant: if two are equal, the Programs that they
+compile a graph to are interchangeable.
 """
 
 from __future__ import annotations
@@ -27,8 +27,12 @@ FORMAT = 2  # of contexts
 
 @dataclass(frozen=True)
 class MadeFor:
-    """`target` is a digest of all that is known of the adapter; `library` is the WebGPU library of the session, by its name;
-    `options` are those that change a Program, as text."""
+    """The conditions for which a context was made.
+
+    * `target`: a digest of all fields of the Target.
+    * `library`: the name of the session's WebGPU library.
+    * `options`: those that change a Program, as text.
+    """
 
     version: str
     formats: str
@@ -51,11 +55,11 @@ class MadeFor:
 
     @classmethod
     def read(cls, found: Any) -> MadeFor:
-        """Of JSON from anybody, or its text. Raises ValueError."""
+        """Reads untrusted JSON, parsed or as text. Raises ValueError."""
         if isinstance(found, str):
             found = parsed(found)
         names = [it.name for it in fields(cls)]
-        if type(found) is dict and "library" not in found:  # of a context of format 1, which is compiled again anyway
+        if type(found) is dict and "library" not in found:  # a context of format 1, which is always compiled again
             found = {**found, "library": ""}
         if type(found) is not dict or sorted(found) != sorted(names) or type(found["options"]) is not dict:
             raise ValueError("it does not say for what it was made")
@@ -68,7 +72,7 @@ class MadeFor:
         return asdict(self)
 
     def text(self) -> str:
-        """As ONNX Runtime keeps it in the metadata of the compiled model."""
+        """Returns the text that ONNX Runtime stores in the metadata of the compiled model."""
         return json.dumps(self.as_json(), separators=(",", ":"), sort_keys=True)
 
     def __str__(self) -> str:
@@ -76,11 +80,11 @@ class MadeFor:
         return f"version {self.version} of this package, the adapter {self.adapter!r} and the options {options}"
 
     def suits(self, other: MadeFor) -> bool:
-        """Whether both are of one version and one adapter, whatever the options."""
+        """Whether both have the same version and adapter, independent of options."""
         return (self.version, self.formats, self.target) == (other.version, other.formats, other.target)
 
     def differs(self, now: MadeFor) -> str:
-        """In which way it is another one than `now`, in words; "" where it is the same."""
+        """Describes the differences from `now`; "" if there are none."""
         found = []
         if (self.version, self.formats) != (now.version, now.formats):
             found.append(

@@ -1,8 +1,8 @@
-"""The EPContext node of a compiled model: what ONNX Runtime gets for a group, and what is read of one.
+"""The EPContext node of a compiled model: makes one for a group, and reads one.
 
-In: the bytes of a context; a node. Out: an OrtNode, which ONNX Runtime takes; the bytes again, or an error. Invariants: a node is
-ours by its attribute `source`; the bytes are the ones that were written with it, which `notes` says. A file of contexts lies in the
-folder of the compiled model or below it.
+In: the bytes of a context, or a node. Out: an OrtNode, which ONNX Runtime takes over; the bytes, or an error. Invariants: the
+attribute `source` identifies our nodes; the attribute `notes` has the digest of the bytes. A file of a context is in the folder of
+the compiled model or below it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..assign.shown import ShownNode
 DOMAIN, OPERATOR = "com.microsoft", "EPContext"
 SUFFIX = ".wgpucontext"
 _INT, _STRING = 1, 5  # OrtOpAttrType
-_MOST_EMBEDDED = (1 << 31) - (64 << 20)  # bytes of a model in protobuf, with some room for all else
+_MOST_EMBEDDED = (1 << 31) - (64 << 20)  # bytes: the limit of protobuf, less some space for the rest of the model
 _WAY_OUT = "compile the model again, or copy all of its files"
 
 
@@ -37,8 +37,10 @@ def is_context(node: ShownNode) -> bool:
 def attributes_of(
     data: bytes | str, *, name: str, digest: str, adapter: str, model: str, embedded: bool
 ) -> dict[str, int | bytes]:
-    """The attributes of a node for a group called `name`; `data` are the bytes of its context, or the name of their file. Raises
-    ModelError for bytes that no model can hold."""
+    """Returns the attributes of a node for the group `name`. `data`: the bytes of its context, or the name of their file.
+
+    Raises ModelError for bytes that are too many for a model.
+    """
     content = data.encode() if isinstance(data, str) else base64.b64encode(data)
     if len(content) > _MOST_EMBEDDED:
         raise ModelError(
@@ -59,14 +61,14 @@ def attributes_of(
 
 
 def unwritten() -> dict[str, int | bytes]:
-    """The attributes of a node that ONNX Runtime wants for a group in a body, and does not write."""
+    """Returns the attributes of a node for a group in a body. ONNX Runtime requires such a node, but does not write it."""
     return {"main_context": 0, "embed_mode": 1, "ep_cache_context": b"", "source": VENDOR.encode()}
 
 
 def context_node(
     ort: Ort, name: str, inputs: Sequence[str], outputs: Sequence[str], attributes: Mapping[str, int | bytes]
 ) -> Any:
-    """An OrtNode, to be given to ONNX Runtime or released."""
+    """Returns an OrtNode. The caller passes it to ONNX Runtime or releases it."""
     made = ffi.new("OrtOpAttr *[]", len(attributes))
     try:
         for place, (key, value) in enumerate(attributes.items()):
@@ -87,14 +89,16 @@ def context_node(
         )
         return node[0]
     finally:
-        for it in made:  # the node takes attributes, and leaves NULL
+        for it in made:  # CreateNode takes over attributes, and sets their pointers to NULL
             if it:
                 ort.api.ReleaseOpAttr(it)
 
 
 def data_of(node: ShownNode, compiled: str) -> tuple[bytes, str]:
-    """The bytes of a node's context, and the digest that they are to have. `compiled` is the path of the compiled model, "" for
-    one in memory. Raises ModelError."""
+    """Returns the bytes of a node's context, and their expected digest.
+
+    `compiled`: the path of the compiled model, "" for one in memory. Raises ModelError.
+    """
     content, digest = _attribute(node, "ep_cache_context", ""), _attribute(node, "notes", "")
     raw = content.encode("utf-8", "surrogateescape")
     if _attribute(node, "embed_mode", 1) != 0:
@@ -118,11 +122,11 @@ def data_of(node: ShownNode, compiled: str) -> tuple[bytes, str]:
 
 
 def made_of(node: ShownNode) -> str:
-    """The file name of the model that was compiled; "" where it had none."""
+    """Returns the file name of the original model; "" if it had none."""
     return str(_attribute(node, "onnx_model_filename", ""))
 
 
 def _attribute(node: ShownNode, name: str, default: Any) -> Any:
-    """The value of an attribute that is of the type of `default`."""
+    """Returns the value of an attribute if it has the type of `default`, otherwise `default`."""
     found = next((it.value for it in node.attributes if it.name == name), default)
     return found if type(found) is type(default) else default

@@ -1,7 +1,7 @@
-"""A model of one EPContext node, as bytes, without a library for protobuf.
+"""Writes a model of one EPContext node as bytes, without a library for protobuf.
 
-In: what a model says of itself, its inputs and outputs, a node. Out: an ONNX file with the same inputs, outputs and metadata, in
-which that node does all.
+In: the metadata of a model, its inputs and outputs, and a node. Out: an ONNX file with the same inputs, outputs and metadata, and
+this single node.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ...names import VENDOR
 from ..assign.shown import ShownValue
 from .nodes import DOMAIN, OPERATOR
 
-_IR_VERSION, _OPSET = 10, 21  # which every onnxruntime that is supported knows
+_IR_VERSION, _OPSET = 10, 21  # supported by every onnxruntime that this package supports
 _VARINT, _BYTES = 0, 2
 _STRING_ATTRIBUTE = 3
 
@@ -26,8 +26,12 @@ def model_of_one(
     given: Sequence[ShownValue],
     results: Sequence[ShownValue],
 ) -> bytes:
-    """The model. `says` is what a session says of its own (`meta` of `description_of`); the node is called `name` and has these
-    `inputs` and `outputs`; `given` and `results` are those of the model."""
+    """Returns the model.
+
+    * `says`: the metadata of the original model (`meta` of `description_of`).
+    * `name`, `inputs`, `outputs`: those of the node.
+    * `given`, `results`: the inputs and outputs of the model.
+    """
     source = _text(1, "source") + _text(4, VENDOR) + _number(20, _STRING_ATTRIBUTE)
     node = b"".join([*(_text(1, it) for it in inputs), *(_text(2, it) for it in outputs)])
     node += _text(3, name) + _text(4, OPERATOR) + _text(7, DOMAIN) + _field(5, source)

@@ -1,8 +1,8 @@
-"""A body in an order that its values decide.
+"""Sorts the nodes of a body by the names of their outputs.
 
-In: a graph as ONNX Runtime shows it. Out: the same, and what is known of its nodes, in that order and back. ONNX Runtime sorts the
-nodes of a body that it has written in another way than before, and so nodes without a name get other numbers. Invariant: graphs
-that differ in this alone have one key.
+In: a graph from ONNX Runtime. Out: the same graph, and data of its nodes, in this order; and back to the graph's own order. The
+order of nodes in a body changes when ONNX Runtime writes it and reads it again, so nodes without a name get other numbers.
+Invariant: graphs that differ only in this have equal keys.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Item = TypeVar("_Item")
 
 
 class OneOrder:
-    """Of one graph. `with_outputs`: the order of its outputs says nothing."""
+    """The order of one graph. `with_outputs`: sorts its outputs too, because their order has no meaning."""
 
     def __init__(self, graph: ShownGraph, with_outputs: bool = False) -> None:
         self._places = sorted(range(len(graph)), key=lambda place: [it.name for it in graph.nodes[place].outputs])
@@ -31,19 +31,19 @@ class OneOrder:
         )
 
     def of(self, items: Sequence[_Item]) -> list[_Item]:
-        """Items of the nodes, in this order."""
+        """Sorts items, one per node, into this order."""
         return [items[place] for place in self._places]
 
     def at(self, items: Mapping[int, _Item]) -> dict[int, _Item]:
-        """Items by places, by the places in this order."""
+        """Converts items by position in the graph to items by position in this order."""
         return {k: items[place] for k, place in enumerate(self._places) if place in items}
 
     def claim(self, claim: Claim) -> Claim:
-        """A claim of the graph, in this order."""
+        """Converts a claim of the graph to this order."""
         return Claim(tuple(self.of(claim.outcomes)))
 
     def back(self, claim: Claim) -> Claim:
-        """A claim in this order, in that of the graph."""
+        """Converts a claim in this order to the order of the graph."""
         outcomes = dict(zip(self._places, claim.outcomes, strict=True))
         return Claim(tuple(outcomes[place] for place in range(len(outcomes))))
 

@@ -1,7 +1,8 @@
-"""Which contexts this user made: their kernels need no checks. Of others they are text from anybody.
+"""Records which contexts this user made. Their kernels need no bounds checks; kernels of other contexts are untrusted text.
 
-In: the digest of a context. Out: whether it was written by a process of this user, on this machine. Invariant: what says so lies in
-the folder of the cache, which no other user can write to. Without a cache, or when an entry made room for others, it has no owner.
+In: the digest of a context. Out: whether a process of this user wrote it, on this machine. Invariant: the record is an entry in
+the cache's folder, which no other user can write to. Without a cache, or after the entry was evicted, a context counts as not
+made by this user.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ KIND = "own context"
 
 
 def note(digest: str, graph: str, adapter: str) -> None:
-    """Notes a context that was written just now."""
+    """Records a context that this process has just written."""
     path, key = folder_path(), _key(digest)
     if path is not None:
         Folder(path).write(key, written(key, Entry(KIND, {}, {}, {"graph": graph, "adapter": adapter})))
 
 
 def is_own(digest: str) -> bool:
-    """Whether a context was noted."""
+    """Whether a context was recorded."""
     path, key = folder_path(), _key(digest)
     data = None if path is None else Folder(path).read(key)
     try:

@@ -1,8 +1,9 @@
-"""Weights by reference: a context names bytes of the files beside it, and has a copy of what no file there has.
+"""Weights by reference: a context refers to bytes of files beside it, and has a copy of constants that are in none of them.
 
-In: constants of a model, and the folder of the compiled model. Out: rows of JSON, and data; of these the same bytes again, mapped.
-Invariants: a file lies in the folder of the compiled model or below it, after all links are followed. Its bytes are those that were
-compiled: a file of the same size and time is the same one, as for make and git; of others the digest of each weight has to agree.
+In: constants of a model, and the folder of the compiled model. Out: rows of JSON, and data; and the same bytes from these, mapped.
+Invariants: a file is in the folder of the compiled model or below it, after all links are resolved. Its bytes are those at
+compilation: a file of the same size and time counts as unchanged, as for make and git. In other files, the digest of each weight
+must match.
 """
 
 from __future__ import annotations
@@ -27,21 +28,24 @@ from ..assign.shown import Bytes, Constant
 from .graphs import Place
 
 _ALIGNED = 16
-_UNSETTLED = -1  # the time of a file that was being written
-_APART = ""  # the name of the file of constants that no other file has
+_UNSETTLED = -1  # the time of a file that may have been in the process of being written
+_APART = ""  # the name of the file of constants that are in no other file
 LEAST_APART = 1 << 16  # bytes of such a constant; smaller ones are in the context
 _WAY_OUT = "compile the model again, or bring back the file that it was compiled with"
 
 
 class UnsettledError(EntryError):
-    """It is not certain that a file is the same later."""
+    """A file may change without a change of its identity, because it is being written."""
 
 
 class Referring:
-    """What the constants of one context are kept as. `folder` is that of the compiled model, None where it has none. A `lasting`
-    one has digests of weights, by which they are found in files that were copied. One that is not has none, needs files that are
-    certain to be the same, and has at most `most` bytes of its own, with further `most_apart` for a file: what that is to
-    have is `apart`, copies in their order."""
+    """Stores the constants of one context, by reference or as copies.
+
+    * `folder`: the folder of the compiled model, None if it has none.
+    * `lasting`: stores digests of weights, so that copied files are accepted. Otherwise files must be settled.
+    * `most`: the largest number of bytes in the context, None for no limit.
+    * `most_apart`: the largest number of bytes in a separate file. Its content is `apart`: copies, in order.
+    """
 
     def __init__(
         self,
@@ -59,7 +63,7 @@ class Referring:
         self.data = bytearray()
 
     def keep(self, name: str, it: Constant) -> Place:
-        """Where its elements are: `[file, offset, digest]`, or `[place in the data]`."""
+        """Returns the place of a constant's elements: `[file, offset, digest]`, or `[offset in the data]`."""
         found = self._model.lend(name, it.raw) if name and it.raw.nbytes > COPIED_BYTES else None
         number = None if found is None else self._number(found)
         if found is None or number is None:
@@ -70,7 +74,7 @@ class Referring:
         return [number, found.span.offset, it.digest() if self._lasting else ""]
 
     def append(self, data: memoryview) -> int:
-        """Copies bytes to the data, and says where they are. Raises EntryError for too many."""
+        """Appends bytes to the data, and returns their offset. Raises EntryError for too many."""
         if self._most is not None and len(self.data) + data.nbytes > self._most:
             raise EntryError(f"it has more than {self._most} bytes")
         self.data += b"\0" * (-len(self.data) % _ALIGNED)
@@ -79,7 +83,7 @@ class Referring:
         return at
 
     def _append_apart(self, raw: Bytes) -> Place:
-        """The same for bytes that are to lie in a file of their own."""
+        """Appends bytes to the content of the separate file, and returns their place. Raises EntryError for too many."""
         if _APART not in self._numbers:
             self._numbers[_APART] = len(self.files)
             self.files.append([_APART, 0, _UNSETTLED])
@@ -92,7 +96,7 @@ class Referring:
         return [number, at, ""]
 
     def _number(self, found: FilePlace) -> int | None:
-        """That of a file; None for one that does not lie below the folder."""
+        """Returns the number of a file; None if it is not below the folder."""
         path = os.path.realpath(found.span.path)
         if self._folder is None or not Path(path).is_relative_to(self._folder):
             return None
@@ -109,12 +113,16 @@ class Referring:
 class _File:
     path: Path
     identity: FileIdentity | None
-    trusted: bool  # its bytes need not be looked at
+    trusted: bool  # its bytes need no comparison of digests
 
 
 class Referred:
-    """What the constants of a context are. `compiled` is the path of the compiled model, "" where it has none; `apart` is the file
-    of constants that no other file has; `in_files` says which bytes of a file memory is, by its address."""
+    """Finds the constants of a context.
+
+    * `compiled`: the path of the compiled model, "" if it has none.
+    * `apart`: the file of constants that are in no other file.
+    * `in_files`: the places in files, by the address of memory with their bytes.
+    """
 
     def __init__(self, files: Any, data: memoryview, compiled: str, apart: Path | None = None) -> None:
         if type(files) is not list or any(
@@ -126,7 +134,7 @@ class Referred:
         self.in_files: dict[int, FilePlace] = {}
 
     def find(self, name: str, place: Any, nbytes: int) -> Bytes:
-        """The elements of a constant. Raises EntryError for what is no place, ModelError for a file that is another one."""
+        """Returns the elements of a constant. Raises EntryError for an invalid place, ModelError for a changed file."""
         if type(place) is not list or any(type(it) is not int or it < 0 for it in place[:2]):
             raise EntryError("a constant has a place")
         if len(place) == 1:
@@ -144,7 +152,7 @@ class Referred:
     def _opened(self, number: int) -> _File:
         location, nbytes, modified = self._files[number]
         if location == _APART and self._apart is not None:
-            # Whose it is, and that nothing was written since, the caller has found out.
+            # The caller has already checked that the file belongs to this context and is unchanged.
             try:
                 settled = FileIdentity.settled(self._apart)
             except OSError as error:
@@ -178,7 +186,7 @@ class Referred:
                 f"{self._compiled}: {self._where(name, span)} is another one than the model was compiled with: {_WAY_OUT}"
             )
         if span.nbytes:
-            # The cache may remove its file while there are sessions, where the system lets it.
+            # The cache may remove its file while sessions use it, if the system permits that.
             mapped = file.path == self._apart and os.name == "posix"
             self.in_files[raw.ctypes.data] = FilePlace(span, file.identity, mapped)
         return raw
@@ -188,7 +196,7 @@ class Referred:
 
 
 def parts_apart(arrays: Sequence[Array]) -> Iterator[memoryview | bytes]:
-    """The content of the file of constants that a context is to find apart."""
+    """Yields the content of the separate file of constants."""
     for it in arrays:
         yield it.data
         yield bytes(-it.nbytes % _ALIGNED)

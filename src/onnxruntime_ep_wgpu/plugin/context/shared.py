@@ -1,8 +1,8 @@
-"""Weights that groups of several sessions have in common, once on a device: `ep.share_ep_contexts`.
+"""Shares equal weights of several sessions' groups on a device: `ep.share_ep_contexts`.
 
-In: the Programs of compiled models with weights in files. Out: the buffers that another group has of the same bytes, by the names
-of weights. Invariants: weights are the same where they are the same bytes of the same file, in the same order of axes; nothing here
-keeps a group or a buffer.
+In: the Programs of compiled models with weights in files. Out: the buffers of other groups with the same bytes, by the names of
+weights. Invariants: weights are equal if they are the same bytes of the same file, in the same order of axes. This module keeps
+no group or buffer alive.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from ..group import CompiledGroup
 
 _Bytes = tuple[FileIdentity, int, int, tuple[int, ...] | None]
-"""Which file, from which byte on, how many; the order of axes where it is another one."""
+"""The file, the first byte, the number of bytes; the order of axes if it differs from the file's, otherwise None."""
 
 
 Shared = Callable[["Device"], Mapping[str, "Buffer"]]
-"""Gives weights by name that a device has already."""
+"""Returns weights, by name, that a device already has."""
 
 
 def nothing_shared(_device: Device) -> Mapping[str, Buffer]:
@@ -34,7 +34,7 @@ def nothing_shared(_device: Device) -> Mapping[str, Buffer]:
 
 
 class SharedWeights:
-    """The weights of one group that lie in files; `in_files` says of memory, by its address, where."""
+    """The weights of one group that are in files. `in_files`: the places in files, by memory address."""
 
     def __init__(self, program: Program, in_files: Mapping[int, FilePlace]) -> None:
         self._known: dict[str, _Bytes] = {}
@@ -47,11 +47,11 @@ class SharedWeights:
         self._group: Callable[[], CompiledGroup | None] = lambda: None
 
     def are_of(self, group: CompiledGroup) -> None:
-        """From here on others find them."""
+        """Sets the group with these weights. From then on, other sessions find them."""
         self._group = weakref.ref(group)
 
     def on(self, device: Device) -> dict[_Bytes, Buffer]:
-        """What the group has on a device."""
+        """Returns the buffers of the group's weights on a device."""
         group = self._group()
         executable = None if group is None else group.executable_on(device)
         if executable is None:
@@ -60,7 +60,7 @@ class SharedWeights:
         return {self._known[name]: it for name, it in there.items() if name in self._known}
 
     def of_others(self, others: Callable[[], Iterable[SharedWeights]]) -> Shared:
-        """Gives those of these weights that others have."""
+        """Returns a function that finds these weights among those of other groups on a device."""
 
         def found(device: Device) -> dict[str, Buffer]:
             there = {of: buffer for it in others() if it is not self for of, buffer in it.on(device).items()}

@@ -1,6 +1,7 @@
-"""What was compiled, kept on disk for the next process: claims and Programs, so that it lowers nothing and imports no compiler.
+"""Stores claims and Programs on disk for later processes, which then lower nothing and import no compiler.
 
-`identity` (what an answer depends on beside the graph: this package, libraries, the Target, settings), `claims` and `programs`
-(what is in entries), `stored` (what a session asks). `kept/` has the folder and the form of entries. An entry that is missing,
-damaged or of something else costs the time to compile, and nothing more.
+- `identity`: dependencies besides the graph: this package, libraries, the Target, settings.
+- `claims`, `programs`: the content of entries; `stored`: lookups and stores of a session.
+
+`kept/` has the folder and the format of entries. A missing, damaged or outdated entry costs only the time to compile.
 """

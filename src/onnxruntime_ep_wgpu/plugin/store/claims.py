@@ -1,4 +1,4 @@
-"""A claim in an entry: which nodes of a graph run here, in which groups, why the others do not, and what was found out of types."""
+"""A claim in an entry: nodes that run here, in which groups, why others do not, and inferred types."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ..memory.descriptors import ONNX_BITS
 
 KIND = "claim"
 Single = Mapping[int, Alone | OwnKernel | Elsewhere]
-"""What was known before of nodes that are in no group with others, by place."""
+"""Earlier outcomes of nodes that share no group with others, by position."""
 
 
 def can_be_kept(claim: Claim, inferred: InferredTypes) -> bool:
-    """A claim that met a fault is decided anew, and so is one with types that no tensor here has."""
+    """Whether a claim can be stored. A claim with a fault, or with types that no tensor here has, cannot."""
     codes = {code for code, _ in (*inferred.values.values(), *inferred.results)}
     return not any(isinstance(it, Fault) for it in claim.reasons) and all(map(_is_code, codes))
 
 
 def content_of(claim: Claim, inferred: InferredTypes) -> dict[str, Any]:
-    """As JSON has it."""
+    """Returns a claim as JSON."""
     groups = [group for group in claim.groups if isinstance(claim.outcomes[group[0]], Fused)]
     free = [place for place, reason in enumerate(claim.reasons) if isinstance(reason, FreeSize)]
     return {
@@ -38,7 +38,7 @@ def content_of(claim: Claim, inferred: InferredTypes) -> dict[str, Any]:
 
 
 def claim_of(content: Mapping[str, Any], assigned: Sequence[str], single: Single) -> tuple[Claim, InferredTypes]:
-    """The claim of a graph whose nodes are `assigned`. Raises EntryError where it cannot be one of that."""
+    """Returns the claim of a graph with nodes `assigned` to these providers. Raises EntryError if it does not fit the graph."""
     with understood():
         groups = tuple(tuple(group) for group in content["groups"])
         reasons, free = list(content["reasons"]), content["free"]

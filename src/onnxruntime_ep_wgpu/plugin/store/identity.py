@@ -1,8 +1,8 @@
-"""What a claim or a Program depends on beside the graph: our own code, the libraries that compile with it, Target and settings.
+"""Dependencies of a claim or a Program besides the graph: our code, the libraries for compilation, Target and settings.
 
-In: a Target and settings. Out: a text, equal where these are equal. Our files, and those of libraries, are distinguished as by make
-and git: by size and times, which a stat says. Invariant: code that was changed is another identity. A process that
-began before a file was changed has none: it may run what is in the file, or what was.
+In: a Target and settings. Out: a text that is equal if these are equal. Files of this package and of libraries are identified by
+size and times, as by make and git, with a stat per file. Invariant: changed code has another identity. A process that began before
+a file was changed has no identity, because it may run the file's old or new content.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LIBRARIES = ("onnx", "onnx_ir", "ml_dtypes", "numpy")
 
 
 def identity_of(target: Target, settings: CompileSettings) -> str | None:
-    """None where it is not certain which code this process runs."""
+    """Returns the identity; None if it is uncertain which code this process runs."""
     code = code_identity()
     if code is None:
         return None
@@ -37,7 +37,7 @@ def identity_of(target: Target, settings: CompileSettings) -> str | None:
 
 
 def code_identity() -> str | None:
-    """The part of it that is the same for all sessions of a process: our code, and the libraries."""
+    """Returns the part of the identity that all sessions of a process share: our code and the libraries."""
     try:
         code, libraries = _code(), _libraries()
     except OSError:
@@ -46,12 +46,12 @@ def code_identity() -> str | None:
 
 
 def plain(value: Any) -> str:
-    """A value of a field as text, equal for equal ones."""
+    """Returns a field's value as text, which is equal for equal values."""
     return repr(sorted(value) if isinstance(value, frozenset) else value)
 
 
 def _code() -> str | None:
-    """The state of this package's files; None when one was changed after this process began to import them."""
+    """Returns a digest of the state of this package's files; None if one changed after this process began to import them."""
     digest = hashlib.sha256(f"{version.VERSION} {FORMAT_VERSION} {sys.version} {sys.byteorder}".encode())
     newest, pending = 0, [_PACKAGE]
     while pending:
@@ -70,12 +70,12 @@ def _code() -> str | None:
 
 
 def _libraries() -> str:
-    """Which versions of the libraries are installed, none of which is imported for it."""
+    """Returns the installed versions of the libraries, without importing them."""
     lines = [f"numpy {np.__version__}"]
     for name in _LIBRARIES:
         try:
             spec = find_spec(name)
-        except (ImportError, ValueError):  # a module without a specification is in its place
+        except (ImportError, ValueError):  # `sys.modules` has a module without a specification
             spec = None
         place = "" if spec is None or spec.origin is None else spec.origin
         lines.append(f"{name} {place}")

@@ -1,8 +1,8 @@
 """The Program of a group in an entry, with its weights by reference.
 
-In: a Program, and which of its weights are constants of the group's graph, by name. Out: a header as a file of a Program has it,
-and the bytes of constants that the compiler calculated, which are few. Of these: the same Program, with the constants of a graph
-as its weights. Invariant: the reader of files (`program/reading.py`) has looked at all that is used.
+In: a Program, and the names of weights that are constants of the group's graph. Out: a header as in a Program's file, and the
+bytes of constants that the compiler calculated, which are few. In the other direction: the same Program, with the constants of a
+graph as its weights. Invariant: `program/reading.py`, the reader of files, has checked all data that are used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ALIGNED = 16
 
 @dataclass(frozen=True)
 class StoredProgram:
-    """A Program, and the names of its graph's inputs and outputs in its order."""
+    """A Program, and the names of its graph's inputs and outputs, in the Program's order."""
 
     program: Program
     inputs: tuple[str, ...]
@@ -38,8 +38,10 @@ class StoredProgram:
 def content_of(
     stored: StoredProgram, names: Mapping[int, str], whole: bool = False
 ) -> tuple[dict[str, Any], bytes] | None:
-    """As JSON has it, and the data behind it; None for a Program that cannot be kept, as with large constants of its own, which
-    are kept where it is to be `whole`. `names` are those of the graph's constants, by the identity of their tensors."""
+    """Returns a Program as JSON, and its data; None for a Program that cannot be stored, such as one with large calculated constants.
+
+    `names`: the names of the graph's constants, by the identity of their tensors. `whole`: stores all constants.
+    """
     rows: list[Any] = []
     data = bytearray()
     for weight in stored.program.weights:
@@ -49,7 +51,7 @@ def content_of(
             rows.append([name, list(weight.permutation) if isinstance(weight, Permuted) else None])
             continue
         if hasattr(source, "facts") and not whole:
-            return None  # of another graph than the key's: what it is was not noted
+            return None  # a constant of another graph than the key's: no fact records its content
         array = np.ascontiguousarray(weight_array(weight))
         if len(data) + array.nbytes > MOST_CALCULATED and not whole:
             return None
@@ -60,7 +62,7 @@ def content_of(
 
 
 def program_of(content: Mapping[str, Any], data: bytes | memoryview, graph: ShownGraph, name: str) -> StoredProgram:
-    """The Program of an entry for a graph, under a name of its own. Raises EntryError where it is none of that."""
+    """Returns the Program of an entry for a graph, with this name. Raises EntryError if it does not fit the graph."""
     with understood():
         found = replace(from_header(content["program"]), name=name)
         weights, at = [], 0
@@ -100,12 +102,12 @@ def _constant(graph: ShownGraph, name: Any, permutation: Any) -> Any:
 
 
 def has_arrays(graph: ShownGraph) -> bool:
-    """Whether the constants of a graph are all of types that `array_of` knows."""
+    """Whether `array_of` supports the types of all constants of a graph."""
     codes = {it.code for it in DType}
     constants = [value.constant for value in graph.initializers.values()]
     return all(it is None or it.code in codes or it.code == STRING for it in constants)
 
 
 def array_of(it: Constant) -> Any:
-    """A constant as an array; elements narrower than a byte as packed bytes."""
+    """Returns a constant as an array; elements narrower than a byte as packed bytes."""
     return it.raw if it.bits < 8 else it.raw.view(DType.of(it.code).numpy).reshape(it.shape)

@@ -1,11 +1,14 @@
-"""What a session finds in the cache, and what it leaves there.
+"""Finds claims and Programs in the cache, and stores them there.
 
-In: the graphs that ONNX Runtime shows, with all that the answers depend on. Out: claims, and the Programs of their groups; None
-where they have to be made. Invariants: an answer is that of a fresh compilation. The key of a claim has the graph, whole but for
-the elements of large constants; which of these are tied; the node that it is a body of; the Target, settings and code; and the keys
-and facts of all claims of the session before it, as those of bodies before the graph around them. Its facts are the large constants
-that were looked at, and the model, where that was read for types. The key of a Program has the key and facts of the claim that it
-belongs to, and the graph of its group; its facts are what was looked at since. Behind a claim that is not kept nothing is.
+In: the graphs from ONNX Runtime, with all dependencies of the results. Out: claims, and the Programs of their groups; None if they
+must be compiled. Invariant: a result equals that of a fresh compilation.
+
+- The key of a claim includes the graph without the elements of large constants, the ties of these, and the parent node of a body.
+  It also includes the Target, settings and code, and keys and facts of all earlier claims of the session, such as those of bodies.
+- The facts of a claim are the large constants that were read, and the model, if it was read for types.
+- The key of a Program includes key and facts of its claim, and the graph of its group. Its facts are the constants read since then.
+
+After a claim that is not stored, nothing is stored.
 """
 
 from __future__ import annotations
@@ -34,23 +37,23 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 
 Tell = Callable[[str, bool], None]
-"""One line about what went wrong, and whether the log should have it."""
+"""Receives one line about a problem. The second argument is True for a warning, False for a line of information."""
 Source = Callable[[], "str | bytes | None"]
 """The file name or the bytes of a model; None where neither is known."""
 
-MOST_FACTS = 16 << 20  # bytes of constants whose digests are calculated in each start
-MODEL = ""  # the name of a fact that is the model's file; constants have other names
+MOST_FACTS = 16 << 20  # bytes of constants that each start of a session calculates digests of
+MODEL = ""  # the name of the fact for the model's content; no constant has this name
 
 
 class KeptUnder(NamedTuple):
-    """What the Programs of a graph are kept under: its claim, "" where that is not kept, and what is tied in it."""
+    """The key of a graph's Programs: its claim, "" if it is not stored, and its ties."""
 
     claim: str
     ties: Ties
 
 
 class Entries(Protocol):
-    """Where entries lie: `Folder`, or the memory of a compiled model."""
+    """The storage of entries: `Folder`, or memory for those of a compiled model."""
 
     problem: str
 
@@ -62,7 +65,7 @@ class Entries(Protocol):
 
 
 def on_disk(target: Target, settings: CompileSettings, source: Source, tell: Tell, used: bool = True) -> Stored:
-    """The cache of this user; one that is not `used` has nothing."""
+    """Returns the cache of this user; without `used`, a cache that finds and stores nothing."""
     path = folder_path() if used else None
     folder = None if path is None else Folder(path)
     return Stored(target.name, source, tell, folder, partial(identity_of, target, settings))
@@ -74,15 +77,18 @@ class Stored:
     def __init__(
         self, adapter: str, source: Source, tell: Tell, folder: Entries | None, identity: Callable[[], str | None]
     ) -> None:
-        """One without a `folder` has nothing, and keeps nothing. `identity` gives what stands for code, Target and settings; None
-        where that is not certain. `source` gives the file name or the bytes of the model."""
+        """Without a `folder`, the cache finds and stores nothing.
+
+        `identity`: returns the identity of code, Target and settings, None if it is uncertain. `source`: returns the file name or
+        the bytes of the model.
+        """
         self._adapter, self._source, self._tell, self._identity_now = adapter, source, tell, identity
         self._folder = folder
         self._identity = None if folder is None else identity()
         if self._folder is not None and self._identity is None:
             tell("nothing is cached: files of this package are newer than the process, or cannot be looked at", False)
-        self.place = KeptUnder("", {})  # of the graph that was decided on last
-        self._before: str | None = ""  # all claims so far; None where one is not kept
+        self.place = KeptUnder("", {})  # of the graph of the last decision
+        self._before: str | None = ""  # a digest of all claims so far; None if one is not stored
         self._described: Mapping[str, str] = {}
 
     # ---- claims
@@ -90,7 +96,7 @@ class Stored:
     def claim(
         self, graph: ShownGraph, ties: Ties, asked: Sequence[object], assigned: Sequence[str], single: claims.Single
     ) -> tuple[Claim, InferredTypes] | None:
-        """What was decided of a graph, of which this is `asked`."""
+        """Returns the decision on a graph, or None. `asked`: its other dependencies."""
         self.place = KeptUnder("", ties)
         if self._identity is None or self._before is None:
             return None
@@ -134,18 +140,18 @@ class Stored:
         self.place = self.place._replace(claim=self._before)
 
     def follow(self, place: KeptUnder) -> None:
-        """A graph was decided on elsewhere, whose Programs are kept under this."""
+        """Continues after a decision that another `Stored` found or made. `place`: the key of that graph's Programs."""
         if self._before is not None:
             self._before = hashlib.sha256(f"{self._before} {place.claim}".encode()).hexdigest()
         self.place = place
 
     def after(self, claims: Sequence[str] | None) -> None:
-        """The next graph depends on these claims alone; on some that are not kept where they are None."""
+        """Sets the only claims that the next graph depends on; None if some of them are not stored."""
         self._before = None if claims is None else repr(claims)
 
     @contextmanager
     def within(self, place: KeptUnder) -> Iterator[None]:
-        """Programs are meanwhile those of groups of another graph than the one that was decided on last."""
+        """Uses the key `place` for Programs inside the `with`, for groups of another graph than that of the last decision."""
         before, self.place = self.place, place
         try:
             yield
@@ -153,21 +159,21 @@ class Stored:
             self.place = before
 
     def adopted(self, digest: str, ties: Ties) -> KeptUnder:
-        """That of groups that no claim of this session has: of a graph, and constants, that have this digest together."""
+        """Returns the key for groups without a claim of this session. `digest`: that of their graph with its constants."""
         known = self._identity is not None
         return KeptUnder(hashlib.sha256(f"{self._identity} {digest}".encode()).hexdigest() if known else "", ties)
 
     # ---- Programs
 
     def ties(self, graph: ShownGraph) -> Ties | None:
-        """What is tied in a group, where its claim was kept or found: only then its Program may be."""
+        """Returns the ties in a group; None if its claim is not stored, because then its Program is not stored either."""
         if not self.place.claim:
             return None
         known = graph.initializers
         return {name: tie for name, tie in self.place.ties.items() if name in known and tie.of in known}
 
     def program(self, graph: ShownGraph, name: str) -> programs.StoredProgram | None:
-        """The Program of a group."""
+        """Returns the Program of a group, or None."""
         if not self.place.claim or not programs.has_arrays(graph):
             return None
         key = self._key_of_program(graph)
@@ -180,8 +186,10 @@ class Stored:
     def keep_program(
         self, graph: ShownGraph, stored: programs.StoredProgram, names: Mapping[int, str], constants_read: Iterable[str]
     ) -> bool:
-        """Keeps the Program of a group; `names` are those of its graph's constants, by the identity of their tensors. Whether it
-        could be kept."""
+        """Stores the Program of a group. `names`: the names of its graph's constants, by the identity of their tensors.
+
+        Returns whether it could be stored.
+        """
         facts = self._facts(graph, constants_read) if self.place.claim else None
         content = None if facts is None or not programs.has_arrays(graph) else programs.content_of(stored, names)
         if facts is None or content is None:
@@ -196,7 +204,7 @@ class Stored:
     # ---- entries
 
     def _facts(self, graph: ShownGraph, constants_read: Iterable[str], of_model: bool = False) -> dict[str, str] | None:
-        """Digests of what was looked at; None where that is too much to look at in each start, or code was changed meanwhile."""
+        """Returns digests of data that were read; None if they are too large for digests in each start, or if code changed."""
         if self._identity is None or self._identity_now() != self._identity:
             return None
         names = [name for name in constants_read if name in graph.initializers]
@@ -208,7 +216,7 @@ class Stored:
         return self._digests(graph, [*names, *([MODEL] if of_model else [])])
 
     def _digests(self, graph: ShownGraph, names: Sequence[str]) -> dict[str, str]:
-        """Those of constants, and of the model where it is among the names."""
+        """Returns the digests of constants, and of the model if MODEL is among the names."""
         found = digests(graph, names)
         if MODEL in names:
             found[MODEL] = self._digest_of_model or "unknown"
@@ -216,7 +224,7 @@ class Stored:
 
     @cached_property
     def _digest_of_model(self) -> str | None:
-        """None for a model that is too large to look at in each start."""
+        """The digest of the model; None if it is too large for a digest in each start, or not readable."""
         source = self._source()
         try:
             if isinstance(source, str) and source:
@@ -255,4 +263,4 @@ class Stored:
         assert self._folder is not None
         if self._folder.problem:
             self._tell(f"nothing is cached: {self._folder.problem}", False)
-            self._identity = None  # not again in this session
+            self._identity = None  # no further attempt in this session
