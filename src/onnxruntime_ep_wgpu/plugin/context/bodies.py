@@ -1,8 +1,8 @@
 """Checks whether ONNX Runtime can write the bodies of a compiled model correctly.
 
 In: a body from ONNX Runtime after its optimiser, and the model. Out: the name of a constant that makes the written body wrong.
-ONNX Runtime writes the nodes of a body from before the optimiser, but the constants from after it. Invariant: a body is accepted
-only if each of these constants has its value in the model, and none is missing.
+ONNX Runtime writes the nodes of a body from before the optimiser, but the constants from after it. Invariant: a body is
+accepted only if each of these constants has its value in the model, and none is missing.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class WrittenBodies:
     def wrong(self, body: ShownGraph, parent: ShownNode) -> tuple[str, str] | None:
         """Returns a message and the name of a constant, or None if the body is correct.
 
-        CHANGED: the optimiser changed, added or removed the constant. UNKNOWN: the model has no such body, but the body has this
-        constant.
+        CHANGED: the optimiser changed, added or removed the constant. UNKNOWN: the model has no such body, but the body has
+        this constant.
         """
         if self._known is None:
             self._known = {}

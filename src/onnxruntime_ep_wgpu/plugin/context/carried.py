@@ -1,8 +1,9 @@
 """Claims and Programs for the bodies of control flow, which a compiled model carries in the form of cache entries.
 
-In: entries that a session stores while it decides on bodies and compiles them. Out: the same entries, from the context of a group
-of the main graph. ONNX Runtime accepts contexts of nodes in bodies, but writes the bodies without them. Invariant: the key of an
-entry includes all its dependencies, as in the cache, but with the `MadeFor` of the context in place of this machine's code.
+In: entries that a session stores while it decides on bodies and compiles them. Out: the same entries, from the context of a
+group of the main graph. ONNX Runtime accepts contexts of nodes in bodies, but writes the bodies without them.
+Invariant: the key of an entry includes all its dependencies, as in the cache, but with the context's `MadeFor` in place of this
+machine's code.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Tests whether a compiled model suits an adapter. ONNX Runtime needs the result before it makes a session.
 
-In: the `MadeFor` that a session wrote when it compiled the model, and the adapters of some devices. Out: ONNX Runtime's number for
-the compatibility. Invariant: a model that suits one of the adapters runs there as compiled, with the same options. For others, its
-graphs are compiled again.
+In: the `MadeFor` that a session wrote when it compiled the model, and the adapters of some devices. Out: ONNX Runtime's number
+for the compatibility. Invariant: a model that suits one of the adapters runs there as compiled, with the same options. For
+others, its graphs are compiled again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ NOT_APPLICABLE, OPTIMAL, PREFER_RECOMPILATION, UNSUPPORTED = range(4)
 
 
 def compatibility(info: str, adapters: Iterable[Adapter]) -> int:
-    """Returns the compatibility of a compiled model with the best of these adapters. `info` not from this package: UNSUPPORTED."""
+    """Returns the compatibility of a compiled model with the best of these adapters.
+
+    It is UNSUPPORTED if this package did not write `info`.
+    """
     try:
         made_for = MadeFor.read(info)
     except ValueError:

@@ -1,8 +1,8 @@
 """A context as bytes: the Program of a group, the group's graph, and the target and options of the Program.
 
-In: a compiled group. Out: bytes; and a `GroupContext` of untrusted bytes, or an EntryError. Invariant: changed or truncated bytes
-are an error, and reading executes nothing of them. With the graph, the group can be compiled again for another adapter, other
-options or another version, or for a run that the Program does not cover.
+In: a compiled group. Out: bytes; and a `GroupContext` of untrusted bytes, or an EntryError. Invariant: changed or truncated
+bytes are an error, and reading executes nothing of them. With the graph, the group can be compiled again for another adapter,
+other options or another version, or for a run that the Program does not cover.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class GroupContext:
         return bytes(data[at : at + nbytes])
 
     def graph(self, name: str) -> tuple[ShownGraph, Ties]:
-        """Returns the group's graph with its constants, and its ties. Raises EntryError, and ModelError for a changed weight."""
+        """Returns the group's graph with its constants, and its ties. Raises EntryError; ModelError for a changed weight."""
         found = self._entry.content
         with understood():
             referred = Referred(found["files"], memoryview(self._entry.data), self._compiled, self._apart)

@@ -1,8 +1,9 @@
 """The contexts that one session writes when it compiles a model, or opens in a compiled model.
 
-In: the session's graphs and compiled groups. Out: EPContext nodes and the files beside the compiled model; for a compiled model,
-the outcomes of its nodes and the contexts of its groups. Invariants: a model with contexts is not compiled again. A context is
-read once, at the decision on its node. Nodes that ran elsewhere when the model was compiled do so again, without a new decision.
+In: the session's graphs and compiled groups. Out: EPContext nodes and the files beside the compiled model; for a compiled
+model, the outcomes of its nodes and the contexts of its groups.
+Invariants: a model with contexts is not compiled again. A context is read once, at the decision on its node. Nodes that ran
+elsewhere when the model was compiled do so again, without a new decision.
 """
 
 from __future__ import annotations
@@ -154,7 +155,8 @@ class EPContexts:
     def open_around(self, source: str | bytes, path: str) -> bool:
         """Opens the contexts of the main graph for their entries for bodies, before ONNX Runtime presents that graph.
 
-        `source`: the file name or the bytes of the model. Returns True at the first call if there are entries. Raises ModelError.
+        `source`: the file name or the bytes of the model.
+        Returns True at the first call if there are entries. Raises ModelError.
         """
         if self._looked_around or self.enabled:
             return False
@@ -177,8 +179,8 @@ class EPContexts:
     ) -> tuple[CompiledProgram, ShownGraph]:
         """Returns the Program of a node's context, and its graph.
 
-        `outputs`: the outputs of the node that are read outside. Raises ModelError, and UnsupportedError for a context that does
-        not suit this session and cannot be compiled again.
+        `outputs`: the outputs of the node that are read outside. Raises ModelError, and UnsupportedError for a context that
+        does not suit this session and cannot be compiled again.
         """
         try:
             foreign = self._is_foreign(context)
@@ -257,15 +259,15 @@ class EPContexts:
         """Writes the context of a group.
 
         `name`, `inputs`, `outputs`: those of the group's node. `path`: the path of the model; `source`: its bytes; `declared`:
-        its inputs. Raises OptionError, ModelError, WriteError, and UnsupportedError if ONNX Runtime already has the contexts of an
-        earlier part of the model.
+        its inputs. Raises OptionError, ModelError, WriteError, and UnsupportedError if ONNX Runtime already has the contexts of
+        an earlier part of the model.
         """
         if self.written:
             raise UnsupportedError(EXPANDED)
         from .content import WrittenGroup, bytes_of, digest_of
         from .referred import Referring
 
-        # ONNX Runtime writes the initializers that are inputs of nodes in the compiled model, but omits those that only bodies read.
+        # ONNX Runtime writes initializers that are inputs of nodes in the compiled model, but not those that only bodies read.
         if not self._made:
             inputs = [*inputs, *(it for it in self._read_in_bodies if it not in inputs)]
         compiled = self._options.compiled_path(path)
@@ -297,7 +299,7 @@ class EPContexts:
         self._made.append((name, inputs, outputs, attributes))
 
     def pass_by(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-        """Records a compiled group in a body, by name, inputs and outputs of its node. The main graph's context has its Program."""
+        """Records the node of a compiled group in a body. A context of the main graph contains the group's Program."""
         self._passed_by.append((name, inputs, outputs, nodes.unwritten()))
 
     def hand_out(self, out: Any) -> None:

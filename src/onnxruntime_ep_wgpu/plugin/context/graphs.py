@@ -1,7 +1,7 @@
 """Converts the graph of a group to JSON, without the elements of its constants, and back.
 
-In: a `ShownGraph`, and a function that stores the elements of a constant. Out: JSON. In the other direction, untrusted JSON gives
-the same graph, or an EntryError. Invariant: the keys of both graphs are equal.
+In: a `ShownGraph`, and a function that stores the elements of a constant. Out: JSON. In the other direction, untrusted JSON
+gives the same graph, or an EntryError. Invariant: the keys of both graphs are equal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..memory.descriptors import ONNX_BITS
 Place = list[Any]
 """The place of elements, as JSON; empty for a constant that is tied to another one."""
 Keep = Callable[[str, Constant], Place]
-"""Stores the elements of a constant, and returns their place. The name is that in the graph, "" for a constant of an attribute."""
+"""Stores the elements of a constant, and returns their place. The name is "" for a constant of an attribute."""
 Find = Callable[[str, Any, int], Bytes]
 """Returns the stored elements of a constant, by name, place and number of bytes. Raises EntryError."""
 

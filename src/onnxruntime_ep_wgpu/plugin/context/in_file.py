@@ -1,7 +1,7 @@
 """Reads the EPContext nodes of a compiled model from its file.
 
-In: the path or the bytes of a model. Out: its EPContext nodes; none if it cannot be read. ONNX Runtime presents bodies before the
-enclosing graph, and gives no access to that graph then. Therefore the entries for bodies come from the model's file.
+In: the path or the bytes of a model. Out: its EPContext nodes; none if it cannot be read. ONNX Runtime presents bodies before
+the enclosing graph, and gives no access to that graph then. Therefore the entries for bodies come from the model's file.
 """
 
 from __future__ import annotations

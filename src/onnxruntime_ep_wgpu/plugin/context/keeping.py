@@ -1,8 +1,8 @@
 """Makes a compiled model from a session's compiled group. `session()` caches it for later sessions of the same model.
 
 In: the main graph at its decision, and its group when it is compiled. Out: a `MadeModel`, or why there is none.
-Invariants: the model has the whole graph in one group, without a body. Its weights are in files that have certainly not changed,
-or, if they are in no file, in a file of its own. It costs no further compilation, and is made while the constants are in memory.
+Invariants: the model has the whole graph in one group, without a body. Its weights are in files with settled identities; those
+in no file are in a file of its own. It needs no further compilation, and is made while the constants are in memory.
 """
 
 from __future__ import annotations

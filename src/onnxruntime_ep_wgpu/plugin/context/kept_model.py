@@ -102,9 +102,9 @@ class KeptModels:
         return cls(Folder(place), path, key, adapter, options)
 
     def find(self) -> KeptModel | None:
-        """Returns the stored model if its files are unchanged; otherwise None, and records the identities of the files for `keep`.
+        """Returns the stored model if its files are unchanged, otherwise None.
 
-        Waits first until this process has written its entries.
+        Waits first until this process has written its entries. With None, records the identities of the files for `keep`.
         """
         wait_behind()
         data = self._folder.read(self._key)

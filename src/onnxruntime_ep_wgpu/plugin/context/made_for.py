@@ -1,7 +1,7 @@
 """The adapter, options and version of this package for which a context was made.
 
-In: a Target and settings, or untrusted JSON. Out: a `MadeFor`, also as JSON. Invariant: if two are equal, the Programs that they
-compile a graph to are interchangeable.
+In: a Target and settings, or untrusted JSON. Out: a `MadeFor`, also as JSON. Invariant: if two are equal, the Programs that
+they compile a graph to are interchangeable.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The EPContext node of a compiled model: makes one for a group, and reads one.
 
 In: the bytes of a context, or a node. Out: an OrtNode, which ONNX Runtime takes over; the bytes, or an error. Invariants: the
-attribute `source` identifies our nodes; the attribute `notes` has the digest of the bytes. A file of a context is in the folder of
-the compiled model or below it.
+attribute `source` identifies our nodes; the attribute `notes` has the digest of the bytes. A file of a context is in the folder
+of the compiled model or below it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Writes a model of one EPContext node as bytes, without a library for protobuf.
 
-In: the metadata of a model, its inputs and outputs, and a node. Out: an ONNX file with the same inputs, outputs and metadata, and
-this single node.
+In: the metadata of a model, its inputs and outputs, and a node. Out: an ONNX file with the same inputs, outputs and metadata,
+and this single node.
 """
 
 from __future__ import annotations

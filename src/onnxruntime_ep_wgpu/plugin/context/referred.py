@@ -1,9 +1,10 @@
 """Weights by reference: a context refers to bytes of files beside it, and has a copy of constants that are in none of them.
 
-In: constants of a model, and the folder of the compiled model. Out: rows of JSON, and data; and the same bytes from these, mapped.
+In: constants of a model, and the folder of the compiled model. Out: rows of JSON, and data; and the same bytes from these,
+mapped.
 Invariants: a file is in the folder of the compiled model or below it, after all links are resolved. Its bytes are those at
-compilation: a file of the same size and time counts as unchanged, as for make and git. In other files, the digest of each weight
-must match.
+compilation: a file of the same size and time counts as unchanged, as for make and git. In other files, the digest of each
+weight must match.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from ..assign.shown import Bytes, Constant
 from .graphs import Place
 
 _ALIGNED = 16
-_UNSETTLED = -1  # the time of a file that may have been in the process of being written
-_APART = ""  # the name of the file of constants that are in no other file
+_UNSETTLED = -1  # the time of an unsettled file
+_APART = ""  # the name of the file of constants in no other file
 LEAST_APART = 1 << 16  # bytes of such a constant; smaller ones are in the context
 _WAY_OUT = "compile the model again, or bring back the file that it was compiled with"
 

@@ -1,8 +1,8 @@
 """Dependencies of a claim or a Program besides the graph: our code, the libraries for compilation, Target and settings.
 
-In: a Target and settings. Out: a text that is equal if these are equal. Files of this package and of libraries are identified by
-size and times, as by make and git, with a stat per file. Invariant: changed code has another identity. A process that began before
-a file was changed has no identity, because it may run the file's old or new content.
+In: a Target and settings. Out: a text that is equal if these are equal. Files of this package and of libraries are identified
+by size and times, as by make and git, with a stat per file. Invariant: changed code has another identity. A process that began
+before a file was changed has no identity, because it may run the file's old or new content.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The Program of a group in an entry, with its weights by reference.
 
 In: a Program, and the names of weights that are constants of the group's graph. Out: a header as in a Program's file, and the
-bytes of constants that the compiler calculated, which are few. In the other direction: the same Program, with the constants of a
-graph as its weights. Invariant: `program/reading.py`, the reader of files, has checked all data that are used.
+bytes of constants that the compiler calculated, which are few. In the other direction: the same Program, with the constants of
+a graph as its weights. Invariant: `program/reading.py`, the reader of files, has checked all data that are used.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class StoredProgram:
 def content_of(
     stored: StoredProgram, names: Mapping[int, str], whole: bool = False
 ) -> tuple[dict[str, Any], bytes] | None:
-    """Returns a Program as JSON, and its data; None for a Program that cannot be stored, such as one with large calculated constants.
+    """Returns a Program as JSON, and its data; None if it cannot be stored, for example because of large calculated constants.
 
     `names`: the names of the graph's constants, by the identity of their tensors. `whole`: stores all constants.
     """

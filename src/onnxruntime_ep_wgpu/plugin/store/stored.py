@@ -1,12 +1,13 @@
 """Finds claims and Programs in the cache, and stores them there.
 
-In: the graphs from ONNX Runtime, with all dependencies of the results. Out: claims, and the Programs of their groups; None if they
-must be compiled. Invariant: a result equals that of a fresh compilation.
+In: the graphs from ONNX Runtime, with all dependencies of the results. Out: claims, and the Programs of their groups; None if
+they must be compiled. Invariant: a result equals that of a fresh compilation.
 
-- The key of a claim includes the graph without the elements of large constants, the ties of these, and the parent node of a body.
-  It also includes the Target, settings and code, and keys and facts of all earlier claims of the session, such as those of bodies.
+- The key of a claim includes the graph without the elements of large constants, their ties, and the parent node of a body. It
+  also includes the Target, settings and code, and keys and facts of all earlier claims of the session, such as those of bodies.
 - The facts of a claim are the large constants that were read, and the model, if it was read for types.
-- The key of a Program includes key and facts of its claim, and the graph of its group. Its facts are the constants read since then.
+- The key of a Program includes key and facts of its claim, and the graph of its group.
+  Its facts are the constants that were read since then.
 
 After a claim that is not stored, nothing is stored.
 """
@@ -79,8 +80,8 @@ class Stored:
     ) -> None:
         """Without a `folder`, the cache finds and stores nothing.
 
-        `identity`: returns the identity of code, Target and settings, None if it is uncertain. `source`: returns the file name or
-        the bytes of the model.
+        `identity`: returns the identity of code, Target and settings, None if it is uncertain. `source`: returns the file name
+        or the bytes of the model.
         """
         self._adapter, self._source, self._tell, self._identity_now = adapter, source, tell, identity
         self._folder = folder
