@@ -48,7 +48,7 @@ class Carried:
     """The entries for bodies of a compiled model.
 
     * `written`: the session writes the compiled model, otherwise it opens it.
-    * `foreign`: another user made the Programs.
+    * `foreign`: there is no record that this user made the Programs.
     * `usable`: the kernels of the Programs may run.
     """
 

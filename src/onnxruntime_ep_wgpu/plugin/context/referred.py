@@ -36,7 +36,7 @@ _WAY_OUT = "compile the model again, or bring back the file that it was compiled
 
 
 class UnsettledError(EntryError):
-    """A file may change without a change of its identity, because it is being written."""
+    """A file is not settled: it may still change while its identity stays the same."""
 
 
 class Referring:

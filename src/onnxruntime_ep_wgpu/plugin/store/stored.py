@@ -89,7 +89,7 @@ class Stored:
         if self._folder is not None and self._identity is None:
             tell("nothing is cached: files of this package are newer than the process, or cannot be looked at", False)
         self.place = KeptUnder("", {})  # of the graph of the last decision
-        self._before: str | None = ""  # a digest of all claims so far; None if one is not stored
+        self._before: str | None = ""  # identifies all claims so far; None if one is not stored
         self._described: Mapping[str, str] = {}
 
     # ---- claims
