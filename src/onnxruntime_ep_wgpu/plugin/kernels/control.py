@@ -1,7 +1,7 @@
-"""If, Loop and Scan on this provider: ONNX Runtime's own kernels, with the copies that a Loop needs.
+"""If, Loop and Scan for this provider: ONNX Runtime's own kernels, with the copies and transposes that they need.
 
-In: the registry of a session. Out: kernels that hand device tensors to bodies. Invariant: conditions and trip counts lie on the
-host, all other values where the nodes of the bodies read them.
+In: the registry of a session. Out: kernels that pass device tensors to bodies. Invariant: conditions and trip counts lie on the
+host. All other values lie where the nodes of the bodies read them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ..memory.descriptors import tensor_of
 from .registry import KernelMaker, define, tensor_types
 from .transposer import Transposer
 
-# ONNX Runtime takes a definition that ends at the greatest number for one version alone.
+# If the last version is the largest integer, ONNX Runtime treats a definition as one of the first version only.
 VERSIONS = (1, 1000)
-SCAN_VERSIONS = (9, 1000)  # before, a Scan had a batch
+SCAN_VERSIONS = (9, 1000)  # a Scan of version 8 has a batch axis
 _INT64, _BOOL = 7, 9
 
 
 class LoopHelper(CallbackTable, struct="OrtLoopKernelHelper"):
-    """Joins what the iterations of a Loop made, in one submission for each scan output."""
+    """Concatenates the results of a Loop's iterations, in one submission for each scan output."""
 
     @callback("ConcatOutput", device=True)
     def concat_output(self, _stream: Any, parts: Any, count: int, output: Any, _nbytes: int) -> None:
@@ -36,7 +36,10 @@ class LoopHelper(CallbackTable, struct="OrtLoopKernelHelper"):
 
 
 class ScanHelper(CallbackTable, struct="OrtScanKernelHelper"):
-    """What a Scan asks for along other axes than the first, which it moves to the front before it begins, and back at its end."""
+    """Transposes tensors for a Scan along another axis than the first.
+
+    A Scan moves that axis to the front before it begins, and back at its end.
+    """
 
     def __init__(self, ort: Ort) -> None:
         super().__init__(ort)
@@ -68,7 +71,7 @@ def _create_scan(ort: Ort, info: Any, out: Any) -> None:
 
 
 class ControlKernels:
-    """The kernels of control flow in the registry of one session, for values that are tensors."""
+    """The control flow kernels in the registry of one session, only for tensor values."""
 
     def __init__(self, ort: Ort, provider: str, registry: Any) -> None:
         tensors, boolean, integer = tensor_types(ort), tensor_types(ort, (_BOOL,)), tensor_types(ort, (_INT64,))

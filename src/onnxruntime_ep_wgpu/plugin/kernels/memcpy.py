@@ -1,6 +1,6 @@
 """Kernels for ONNX Runtime's Memcpy nodes.
 
-They are ours because with ONNX Runtime's own a fused node is handed host pointers.
+They replace ONNX Runtime's own kernels, with which a fused node receives host pointers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ANY_VERSION = (1, 2**31 - 1)
 
 
 class MemcpyKernel(CallbackTable, struct="OrtKernelImpl"):
-    """MemcpyFromHost and MemcpyToHost alike: the pointers say which."""
+    """Runs MemcpyFromHost and MemcpyToHost. The pointers determine the direction."""
 
     @callback("Compute", repeatable=True, device=True)
     def compute(self, context: Any) -> None:
@@ -34,9 +34,9 @@ class MemcpyKernel(CallbackTable, struct="OrtKernelImpl"):
 
 
 class MemcpyKernels:
-    """The registry of the two Memcpy kernels under the name of one provider, for one session. `close()` gives it back.
+    """The registry of the two Memcpy kernels, for one provider name and one session. `close()` releases it.
 
-    `made` counts the kernels that the session has asked for.
+    `made` counts the kernels that the session has requested.
     """
 
     def __init__(self, ort: Ort, provider: str) -> None:
@@ -53,7 +53,7 @@ class MemcpyKernels:
         MemcpyKernel(ort).hand_out(out)
 
     def close(self) -> None:
-        # An interrupt can be raised behind the call, and closing begun again: the pointer goes first.
+        # An interrupt may be raised after the call, and `close` called again. So the pointer is cleared first.
         registry, self.registry = self.registry, ffi.NULL
         if registry:
             self.ort.ep.ReleaseKernelRegistry(registry)

@@ -1,7 +1,7 @@
-"""Kernels in the registry of a session: their definitions, and what makes them.
+"""Adds kernels to the registry of a session: their definitions, and the functions that create them.
 
-In: an operator, the types of its values and where these lie. Out: an entry of an `OrtKernelRegistry`. Invariant: what ONNX Runtime
-calls for a kernel lives as long as its `KernelMaker`.
+In: an operator, the types of its values and the memory that they lie in. Out: an entry of an `OrtKernelRegistry`. Invariant: the
+state that ONNX Runtime passes to `CreateKernel` lives as long as its `KernelMaker`.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from ..abi import Ort, OrtError
 from ..callbacks import export, failed
 from ..memory.descriptors import BITS
 
-# Where a kernel's input or output lies when it is not on the device (ONNX Runtime's OrtMemType).
+# The memory of a kernel's inputs and outputs that are not on the device (ONNX Runtime's OrtMemType).
 _HOST_INPUT, _HOST_OUTPUT = -2, -1
 
 
 class KernelMaker:
-    """What makes the kernels of one definition: `create(ort, info, out)`. It lives as long as the registry."""
+    """Creates the kernels of one definition with `create(ort, info, out)`. Keep it as long as the registry."""
 
     def __init__(self, ort: Ort, create: Callable[[Ort, Any, Any], None]) -> None:
         self.ort, self.create = ort, create
-        # ONNX Runtime hands this to CreateKernel.
+        # ONNX Runtime passes `state`, which contains this handle, to CreateKernel.
         self._handle = ffi.new_handle(self)
         self.state = ffi.new("WgpuKernels *", {"handle": self._handle, "api": ort.api})
 
 
 def tensor_types(ort: Ort, codes: Iterable[int] = tuple(BITS)) -> list[Any]:
-    """ONNX Runtime's types of tensors with these elements."""
+    """Returns ONNX Runtime's types of tensors with these element types."""
     types = []
     for code in codes:
-        with contextlib.suppress(OrtError):  # the newest element types are unknown to an older ONNX Runtime
+        with contextlib.suppress(OrtError):  # an older ONNX Runtime does not have the newest element types
             types.append(ort.get(ort.ep.GetTensorDataType, code, "const OrtDataType *"))
     return types
 
@@ -49,7 +49,7 @@ def define(
     host_inputs: Iterable[int] = (),
     host_outputs: Iterable[int] = (),
 ) -> None:
-    """Adds kernels of an operator of ONNX to a registry."""
+    """Adds the kernels of an ONNX operator to a registry."""
     ort = maker.ort
     ep, check = ort.ep, ort.check_status
     builder = ort.get_out(ep.CreateKernelDefBuilder, "OrtKernelDefBuilder *")

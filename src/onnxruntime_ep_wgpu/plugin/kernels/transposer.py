@@ -1,7 +1,7 @@
-"""Permutes the axes of tensors on a device, for a Scan that goes along another axis than the first.
+"""Permutes the axes of tensors on a device, for a Scan along another axis than the first.
 
-In: two tensors in device memory, of one element type, and the permutation. Out: the second has the elements of the first.
-Invariant: one Program for each element type and permutation, for all sizes.
+In: two tensors of one element type in device memory, and the permutation. Out: the elements of the first in the second.
+Invariant: there is one Program for each element type and permutation, for all sizes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _OPSETS = {"": 17}
 
 
 class Transposer:
-    """Those of one kernel. They are compiled at the first run that needs them, and again after a loss of the device."""
+    """The transposes of one kernel. Each is compiled at the first run that needs it, and again after the device was lost."""
 
     def __init__(self, ort: Ort) -> None:
         self._ort = ort
         self._made: dict[tuple[DType, tuple[int, ...]], Executable] = {}
 
     def run(self, axes: Sequence[int], source: Any, result: Any) -> None:
-        """Axis k of the OrtValue `result` is axis `axes[k]` of the OrtValue `source`. Raises DeviceError."""
+        """Writes the OrtValue `result`: its axis k is axis `axes[k]` of the OrtValue `source`. Raises DeviceError."""
         given, made = (self._tensor(it) for it in (source, result))
         nbytes, shape = tensor_bytes(given.type, shape_of(given)), shape_of(given)
         if not nbytes:
@@ -52,7 +52,7 @@ class Transposer:
     def _executable(self, device: Device, dtype: DType, axes: tuple[int, ...]) -> Executable:
         found = self._made.get((dtype, axes))
         if found is None or found.device is not device:
-            # A process that has no such Scan, or whose Programs are in the cache, imports no compiler.
+            # Imported here so that a process without such a Scan imports no compiler if its Programs are in the cache.
             from ...compiler.compile import compile_graph
 
             program = compile_graph(_graph(dtype, axes), _OPSETS, device.target, "Transpose of a Scan")

@@ -1,3 +1,7 @@
-"""Loops with a body of one group: `body` (what the body makes, and of what), `decide` (which Loops those are), `unrolled`
-(iterations as nodes of the graph around), `compile` (a Program for the body), `joined`, `steady` and `rounds` (the
-iterations of a run), `node` (the node as ONNX Runtime calls it)."""
+"""Loops with a body of one group, which run here with all of their iterations.
+
+- `body`: the role of the body's inputs and outputs; `decide`: which Loops these are.
+- `unrolled`: iterations as nodes of the surrounding graph.
+- `compile`: a Program for the body; `node`: the node that ONNX Runtime calls.
+- `rounds`, `steady` and `joined`: the iterations of a run.
+"""

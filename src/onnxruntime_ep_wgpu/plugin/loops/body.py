@@ -1,8 +1,8 @@
-"""The body of a Loop as a graph to compile: what each input and output of it is for.
+"""The body of a Loop as a graph to compile: the role of each of its inputs and outputs.
 
-In: the graph that ONNX Runtime shows as the body, and its node. Out: a `LoopBody`, or UnsupportedError that says what differs.
-Nothing of the compiler is needed for that. Invariants: the graph is changed, so it has to be one that nothing else reads; graphs
-that are equal before are equal after. Every output of the graph is made by a node, once.
+In: the graph that ONNX Runtime shows as the body, and its node. Out: a `LoopBody`, or UnsupportedError with the difference.
+The compiler is not needed for that. Invariants: the graph is changed, so nothing else may read it. Equal graphs stay equal. A
+node makes each output of the graph, and no output occurs twice.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from ..assign.inferred import made_by
 from ..assign.shown import Extent, ShownGraph, ShownNode, ShownValue
 
 _TRUE, _NAMED = "loop/true", "loop/result"
-_NUMBER, _CONDITION, _STATES = 0, 1, 2  # places of inputs, of a Loop and of its body
+_NUMBER, _CONDITION, _STATES = 0, 1, 2  # indices of inputs, of a Loop and of its body
 
 
 @dataclass(frozen=True)
 class LoopBody:
-    """`number`, of one element, and `states` are inputs of the graph, by name, `captured` those from the graph around. `next` has
-    for each state what the next iteration reads in its place, `rows` what an iteration adds to each joined output: the name of a
-    result or of a state. `condition` is the result that says whether another iteration follows, "" where one always does; `once`
-    where none does.
+    """The names of a body's values, by their role.
 
-    `types` and `extents` are those of `rows`, as far as they are declared: of an extent that is not, 0. `made` are the names of
-    what nodes make in the graph as it was.
+    - `number`, which has one element, `states` and `captured` are inputs. The captured ones are from the surrounding graph.
+    - `next` has for each state the result that replaces it in the next iteration, or the state itself.
+    - `rows` has for each joined output (scan output) the result or state that an iteration adds to it.
+    - `condition` is the result that decides whether another iteration follows. It is "" if one always follows, and if `once` is
+      true, because then none follows.
+    - `types` and `extents` are those declared for `rows`; an extent that is not declared is 0.
+    - `made` has the names that nodes make in the graph before it is changed.
     """
 
     number: str
@@ -48,8 +50,10 @@ class LoopBody:
 
 
 class Shown(NamedTuple):
-    """What a graph was when ONNX Runtime showed it: the names that its nodes `made`, and the `extents` of its outputs, 0 where they
-    are unknown."""
+    """A graph as ONNX Runtime showed it: the names that its nodes made, and the extents of its outputs.
+
+    An unknown extent is 0.
+    """
 
     made: frozenset[str]
     extents: tuple[tuple[int, ...], ...]
@@ -60,7 +64,7 @@ class Shown(NamedTuple):
 
 
 def body_of(node: ShownNode, graph: ShownGraph, shown: Shown) -> LoopBody:
-    """The body of a Loop, whose graph is changed, and was `shown` before. Raises UnsupportedError."""
+    """Returns the body of a Loop and changes its graph, which was `shown` before. Raises UnsupportedError."""
     outside = {it.name for it in node.implicit_inputs}
     declared = [it for it in graph.inputs if it.name not in outside]
     count = len(node.inputs) - _STATES
@@ -81,7 +85,7 @@ def body_of(node: ShownNode, graph: ShownGraph, shown: Shown) -> LoopBody:
     makers: dict[str, ShownValue] = {}
 
     def result(value: ShownValue, own: Collection[str]) -> str:
-        """What is read of a result: that of a node, or a state among `own`, where it is."""
+        """Returns the name under which a result is read: an output of a node, or a state in `own`."""
         if value.name in own:
             return value.name
         if value.maker is None:
@@ -99,14 +103,14 @@ def body_of(node: ShownNode, graph: ShownGraph, shown: Shown) -> LoopBody:
     drop_unread_inputs(graph)
     captured = tuple(it.name for it in graph.inputs if it.name in outside)
     kinds = tuple(DType.of(it.code) for it in rows if it.code is not None)
-    # Without an iteration a result has the rank that ONNX Runtime knows, and not one that was found.
+    # Without iterations a joined output has the rank that ONNX Runtime declares, not one that was inferred here.
     extents = shown.extents[count + 1 :]
     shape = (1,) * len(number.shape or ())
     return LoopBody(number.name, shape, names, captured, following, joined, decides, once, kinds, extents, shown.made)
 
 
 def source_of(value: ShownValue) -> ShownValue:
-    """What a value is the same as, through Identities."""
+    """Follows Identity nodes back to the value that this one equals."""
     while value.maker is not None and value.maker.op_type == "Identity" and value.maker.inputs[0] is not None:
         value = value.maker.inputs[0]
     return value
@@ -125,7 +129,7 @@ def _identity(graph: ShownGraph, value: ShownValue, name: str) -> ShownValue:
 
 
 def _drop_dead(graph: ShownGraph) -> None:
-    """Leaves out nodes whose results nothing reads."""
+    """Removes nodes with results that nothing reads."""
     wanted = {id(it) for it in graph.outputs}
     kept = []
     for node in reversed(graph.nodes):

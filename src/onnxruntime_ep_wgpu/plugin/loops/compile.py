@@ -1,7 +1,7 @@
-"""A Loop, compiled: the Program of its body, in what runs its iterations.
+"""Compiles a Loop: the Program of its body, in a node that runs its iterations.
 
-In: a node as ONNX Runtime shows it, what was decided on it, and what gives Programs. Out: a `LoopNode`. Invariant: what was claimed
-compiles, because its body was lowered to decide on it.
+In: a node as ONNX Runtime shows it, its body, and the compiled Program of the body. Out: a `LoopNode`. Invariant: a claimed Loop
+compiles, because its body was lowered for the decision.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ def compiled_loop(
     inputs: list[str],
     outputs: list[str],
 ) -> LoopNode:
-    """The only node of a graph, compiled to `group`. `inputs` and `outputs` are those of it as ONNX Runtime calls it."""
+    """Returns the only node of a graph, with its body compiled to `group`.
+
+    `inputs` and `outputs` are the names of the node's inputs and outputs, in the order that ONNX Runtime uses to call it.
+    """
     stored = answer.stored
     places = {value: k for k, value in enumerate(stored.program.outputs)}
     sized = {places[output]: places[shape] for output, shape in stored.program.sized}
@@ -39,7 +42,7 @@ def compiled_loop(
     constants = {
         it.name: array_of(it.constant).copy() for it in node.inputs if it is not None and it.constant is not None
     }
-    # What nothing reads ONNX Runtime leaves out.
+    # ONNX Runtime omits outputs that nothing reads.
     made = [k for k, it in enumerate(node.outputs) if it.name in outputs]
     signature = FusedNode(
         inputs=list(range(len(inputs))),

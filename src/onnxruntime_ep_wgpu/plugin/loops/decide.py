@@ -1,7 +1,7 @@
-"""Which Loops run here with all of their iterations, and where the Programs of their bodies are kept.
+"""Decides which Loops run here with all of their iterations, and stores where the Programs of their bodies are kept.
 
-In: the body of a Loop as it is decided on, and later its node. Out: whether the node runs here by itself. Invariants: a body that
-is left to its node is one group when it is lowered alone; the answer for a node is that for its body, which came before it.
+In: first the body of a Loop, later its node. Out: whether the node runs its body itself. Invariants: a body that its node runs is
+one group when it is lowered alone. The answer for a node is the earlier answer for its body.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ LOOP = Alone("loop")
 
 @dataclass(frozen=True)
 class DecidedLoop:
-    """Where the Program of a body is kept, and what ONNX Runtime does not know of its values, by name."""
+    """Where the Program of a body is kept, and types and shapes that ONNX Runtime has not inferred, by value name."""
 
     place: KeptUnder
     found: Mapping[str, PlainInfo]
 
 
 class Loops:
-    """Decides for one session. `forced` are the names of the nodes of a graph that the user keeps away."""
+    """Decides for one session. `forced` returns the names of a graph's nodes that the user excludes from this provider."""
 
     def __init__(self, ort: Ort, compiler: CachedCompiler, forced: Callable[[ShownGraph], Collection[str]]) -> None:
         self._ort, self._compiler, self._forced = ort, compiler, forced
@@ -46,13 +46,15 @@ class Loops:
         self._unrolled: set[tuple[str, ...]] = set()
 
     def takes(self, node: ShownNode, graph: ShownGraph, apart: ShownGraph, claim: Claim) -> bool:
-        """Whether a Loop runs here with its body `graph`; `apart` is the same, to be changed. `claim` is what was decided on the
-        body by itself."""
+        """Returns whether a Loop runs here with its body `graph`.
+
+        `apart` is a copy of the body, which is changed. `claim` is the decision on the nodes of the body.
+        """
         self._known.pop(_key(node), None)
         if node.op_type != "Loop" or refusal_of_rows(node) is not None or self._forced(graph):
             return False
         if not any(isinstance(it, Fused) for it in claim.outcomes):
-            return False  # nothing calculates here
+            return False  # no kernel would run here
         found = self._compiler.found
         try:
             body = self._body_of(node, apart, found)
@@ -67,13 +69,15 @@ class Loops:
         return True
 
     def outcome(self, node: ShownNode) -> Alone | None:
-        """What becomes of a Loop whose body was left to it; None for others."""
+        """Returns the outcome for a Loop that runs its body itself; None for other nodes."""
         return LOOP if _key(node) in self._known else None
 
     def unroll(self, graph: ShownGraph, again: bool = False) -> list[int]:
-        """Puts the iterations of small Loops with a constant trip count in their places, where that was not found to be wrong;
-        those alone that were decided on before, where it is done `again`. Gives for each node of the graph, which is changed, the
-        place that it was in."""
+        """Replaces small Loops with a constant trip count by their iterations.
+
+        With `again`, replaces only those that were replaced before, without those passed to `keep_whole`. Returns for each node of
+        the changed graph the index of the node that it was in the original graph, or that it replaces.
+        """
         places: list[int] = []
         for place, node in enumerate(list(graph)):
             key = _key(node)
@@ -88,24 +92,26 @@ class Loops:
         return places
 
     def why_whole(self, node: ShownNode) -> str:
-        """Why a Loop that was taken is not unrolled."""
+        """Returns why a Loop that runs here is not unrolled."""
         body, inner, _ = self.body(node)
         reason = trips_of(node, body, inner)
         return reason if isinstance(reason, str) else "its iterations are in no group with each other"
 
     def keep_whole(self, nodes: Iterable[ShownNode]) -> None:
-        """These Loops are not unrolled."""
+        """Excludes these Loops from being unrolled again."""
         self._unrolled.difference_update(map(_key, nodes))
 
     def body(self, node: ShownNode) -> tuple[LoopBody, ShownGraph, KeptUnder]:
-        """The body of a Loop that was taken, its graph to compile, and where the Program is kept."""
+        """Returns the body of a Loop that runs here, its graph to compile, and where the Program is kept."""
         known = self._known[_key(node)]
         graph = read_bodies(self._ort, node)["body"]
         return self._body_of(node, graph, known.found), graph, known.place
 
     def _body_of(self, node: ShownNode, graph: ShownGraph, found: Mapping[str, PlainInfo]) -> LoopBody:
-        """The body of a Loop, with what was `found` of its values. Its graph is as ONNX Runtime shows it, and changed. Raises
-        UnsupportedError."""
+        """Returns the body of a Loop, with the types and shapes in `found`.
+
+        `graph` is the body as ONNX Runtime shows it, and is changed. Raises UnsupportedError.
+        """
         shown = Shown.of(graph)
         fill(graph, found)
         self.unroll(graph, again=True)
@@ -113,12 +119,12 @@ class Loops:
 
 
 def fill(graph: ShownGraph, found: Mapping[str, PlainInfo]) -> None:
-    """Gives all values of a graph what is known of them."""
+    """Gives all values of a graph their known types and shapes."""
     fill_in([*graph.inputs, *(it for node in graph for it in node.outputs)], found)
 
 
 def _made_here(name: str, graph: ShownGraph, claim: Claim) -> bool:
-    """Whether a kernel makes a value; the CPU has it sooner where it is calculated of sizes."""
+    """Returns whether a kernel makes a value. A value calculated from sizes is available earlier on the CPU."""
     outcomes = zip(graph, claim.outcomes, strict=True)
     return any(isinstance(it, Fused) and any(made.name == name for made in node.outputs) for node, it in outcomes)
 

@@ -1,8 +1,9 @@
-"""A joined output of a Loop while its rows are made: memory with room for rows, which doubles where their number is not known,
-up to what the device allows.
+"""A joined output (scan output) of a Loop while its rows are made.
 
-In: rows, one from each iteration. Out: the copies that put them there, and the output. Invariant: all rows have one type and shape.
-Rows that are no whole words of memory, which nothing is copied to on a device, go by way of the host.
+It has memory with room for rows. If their number is unknown, the room doubles, up to the largest buffer of the device.
+
+In: rows, one from each iteration. Out: the copies that put them in place, and the output. Invariant: all rows have one type and
+shape. Rows that are not a whole number of words go through the host, because a device copies only whole words.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ if TYPE_CHECKING:
     from ...program.dtypes import DType
     from ..step_memory import StepMemory
 
-FIRST_ROOM, FIRST_BYTES = 64, 16 << 20  # rows, of at most so many bytes together
+FIRST_ROOM, FIRST_BYTES = 64, 16 << 20  # the first room, in rows, and its largest size in bytes
 _WORD = 4  # bytes
 
 
 class Joined:
-    """One output, called `what`. `rows` is how many rows there may be, None for any number; `all_come` where there will be."""
+    """One output, which messages call `what`.
+
+    `rows` is the largest number of rows, None if it is unlimited. `all_come` states that all of them will be made.
+    """
 
     def __init__(self, memory: StepMemory, what: str, rows: int | None, all_come: bool) -> None:
         self._memory, self._what, self._rows, self._all_come = memory, what, rows, all_come
@@ -34,11 +38,11 @@ class Joined:
         self._on_host = bytearray()
 
     def takes(self, dtype: DType, shape: tuple[int, ...]) -> bool:
-        """Whether rows like this are copied on the device."""
+        """Returns whether the device copies rows of this type and shape."""
         return self._row in (None, (dtype, shape)) and dtype.nbytes(math.prod(shape)) % _WORD == 0
 
     def reserve(self, dtype: DType, shape: tuple[int, ...], done: int, rows: int) -> None:
-        """Room for so many rows, of which some are `done`."""
+        """Ensures room for `rows` rows, and keeps the `done` ones that already exist."""
         self._row = dtype, shape
         nbytes = dtype.nbytes(math.prod(shape))
         if rows <= self._room or not nbytes:
@@ -52,23 +56,29 @@ class Joined:
             self._memory.give([DeviceTensor(dtype, shape, old)])
 
     def _wanted(self, nbytes: int) -> int:
-        """For how many rows of so many bytes there should be room next."""
+        """Returns for how many rows of `nbytes` bytes there should be room next."""
         if self._all_come and self._rows is not None:
             return self._rows
         room = min(2 * self._room or min(FIRST_ROOM, FIRST_BYTES // nbytes), self._most(nbytes))
         return room if self._rows is None else min(room, self._rows)
 
     def _most(self, nbytes: int) -> int:
-        """How many rows of so many bytes a buffer holds."""
+        """Returns how many rows of `nbytes` bytes one buffer holds."""
         return self._memory.device.target.max_buffer_bytes // nbytes
 
     def left(self, dtype: DType, shape: tuple[int, ...], done: int, wanted: int) -> int:
-        """How many of the rows that are wanted have room behind those that are `done`; one at least, which is refused elsewhere."""
+        """Returns how many of the `wanted` rows have room after the `done` ones.
+
+        It returns at least 1: if that row has no room, the allocation raises the error.
+        """
         nbytes = dtype.nbytes(math.prod(shape))
         return max(1, min(wanted, self._most(nbytes) - done)) if nbytes else wanted
 
     def add(self, number: int, row: DeviceTensor) -> list[Copy]:
-        """The copy that puts a row in its place. Raises InputError for one that differs from others."""
+        """Returns the copy that puts a row in its place; none for a row that goes through the host.
+
+        Raises InputError if the row differs from earlier ones.
+        """
         dtype, shape, buffer, offset, _ = row
         if self._row not in (None, (dtype, shape)):
             assert self._row is not None
@@ -89,14 +99,14 @@ class Joined:
         return []
 
     def stepped(self, row: DeviceTensor, number: int) -> list[SteppedCopy]:
-        """The copies of rows from this number on, which lie at one place."""
+        """Returns the copies for all rows from `number` on. Each iteration makes its row at the same place."""
         nbytes = row.dtype.nbytes(math.prod(row.shape))
         if row.buffer is None or self._buffer is None:
             return []
         return [SteppedCopy(row.buffer, row.offset, 0, self._buffer, number * nbytes, nbytes, nbytes)]
 
     def tensor(self, rows: int) -> DeviceTensor:
-        """The output, of so many rows."""
+        """Returns the output with `rows` rows."""
         assert self._row is not None
         dtype, shape = self._row
         if self._on_host:

@@ -1,8 +1,8 @@
-"""A Loop whose body is one group, as ONNX Runtime calls it: its iterations run here.
+"""The node of a Loop with a body of one group, as ONNX Runtime calls it. Its iterations run here.
 
-In: a kernel context with the operator's inputs, and with what its body reads of the graph around. Out: its outputs. Invariant:
-thread safe; nothing is kept between runs but what is compiled. An interrupt ends a Loop, which may have no other end: it is not
-run to its end first, as a run of a group is.
+In: a kernel context with the operator's inputs, and the values that its body reads from the surrounding graph. Out: its outputs.
+Invariants: thread safe. Only compiled parts are kept between runs. An interrupt ends a Loop at once, because it may have no other
+end. A run of a group, in contrast, finishes first.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ Array = np.ndarray[Any, Any]
 
 
 class LoopNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
-    """A compiled Loop. `read` are the names of its inputs, "" for one that is left out: the trip count, the condition, states.
-    `constants` are the values of those that are constant; `made` are the places of outputs among states and joined outputs."""
+    """A compiled Loop.
+
+    `read` has the names of its inputs: trip count, condition, states. The name is "" for an omitted one. `constants` has the values
+    of constant inputs. `made` has the indices of the outputs that are read, among states and joined outputs.
+    """
 
     def __init__(
         self,
@@ -74,7 +77,7 @@ class LoopNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
             tensors.close()
 
     def _results(self, live: Runnable, memory: StepMemory, given: list[DeviceTensor]) -> list[DeviceTensor]:
-        """Final states and joined outputs."""
+        """Returns the final states and the joined outputs."""
         trips, condition = (self._scalar(name, given) for name in self._read[:2])
         captured = {name: given[self._places[name]] for name in self._step.body.captured}
         states = [
@@ -88,13 +91,13 @@ class LoopNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
         try:
             rounds.run()
         except KeyboardInterrupt as interrupt:
-            # Raised when ONNX Runtime has returned, or by this call, which then ends with it.
+            # It is raised again after ONNX Runtime has returned, or else here.
             if not raised_later(interrupt):
                 raise
         return [*rounds.states, *(rounds.joined(k) for k in range(len(rounds.rows)))]
 
     def _scalar(self, name: str, given: list[DeviceTensor]) -> int | bool | None:
-        """The trip count or the condition; None for one that is left out."""
+        """Returns the trip count or the condition; None for an omitted one. Raises InputError."""
         if not name:
             return None
         value = self._constants[name] if name not in self._places else given[self._places[name]].value

@@ -1,8 +1,8 @@
 """The iterations of one run of a Loop on the device.
 
-In: a compiled body, the tensors that the Loop begins with. Out: its states and joined outputs, on the device. States lie in two
-places in turns: an iteration reads those of one and makes those of the other. Where iterations are alike, `steady` submits many of
-them at once; else each is planned here, and a condition that the device makes is read back behind it.
+In: a compiled body, the tensors that the Loop begins with. Out: its states and joined outputs, on the device. States alternate
+between two places: an iteration reads them from one and writes them to the other. If iterations are alike, `steady` submits many
+of them at once. Otherwise each is planned here, and a condition that the device makes is read back after it.
 """
 
 from __future__ import annotations
@@ -29,19 +29,22 @@ Result = tuple[DType, tuple[int, ...]]
 
 
 class Rest(Protocol):
-    """All iterations that are left of a run."""
+    """All remaining iterations of a run."""
 
     def bind(self) -> bool:
-        """Whether they can be submitted together."""
+        """Prepares the iterations. Returns whether they can be submitted together."""
 
     def run(self) -> bool:
-        """Whether another one follows."""
+        """Submits the iterations. Returns whether another one follows."""
 
 
 @dataclass(frozen=True)
 class LoopStep:
-    """A compiled body. `inputs` and `outputs` are names of the Program's values, in its order, but for those that are shapes;
-    `sized` has the places of outputs whose sizes data decides, with those of their shapes."""
+    """A compiled body.
+
+    `inputs` and `outputs` are names of the Program's values in its order, without the outputs that are shapes. `sized` maps the
+    index of each output with a data-dependent size to the index of the output that is its shape.
+    """
 
     name: str
     body: LoopBody
@@ -52,7 +55,7 @@ class LoopStep:
 
 
 class Rounds:
-    """Those of one run. `states` are the Loop's now, `number` how many iterations have been."""
+    """The iterations of one run. `states` are the current states of the Loop, `number` is the count of finished iterations."""
 
     def __init__(
         self,
@@ -64,7 +67,10 @@ class Rounds:
         trips: int | None,
         rest: Callable[[Rounds, Run, Mapping[str, Result]], Rest | None],
     ) -> None:
-        """`trips` is the greatest number of iterations, None for any; `rest` makes all that are left where they are alike."""
+        """`trips` is the largest number of iterations, None if it is unlimited.
+
+        `rest` returns an object that runs all remaining iterations if they are alike, else None.
+        """
         self.step, self.memory, self.captured = step, memory, captured
         self.states, self.trips, self.number = list(states), trips, 0
         self._live, self._rest = live, rest
@@ -74,18 +80,18 @@ class Rounds:
         ]
 
     def run(self) -> None:
-        """All iterations. An interrupt leaves what the last one made."""
+        """Runs all iterations. An interrupt leaves the results of the last one."""
         more = True
         while more and self.left != 0:
             more = self._next() and not self.step.body.once
 
     @property
     def left(self) -> int | None:
-        """How many iterations may follow; None for any number."""
+        """How many iterations may follow; None if the number is unlimited."""
         return None if self.trips is None else max(0, self.trips - self.number)
 
     def joined(self, k: int) -> DeviceTensor:
-        """A joined output."""
+        """Returns the joined output with index `k`."""
         body = self.step.body
         return (
             self.rows[k].tensor(self.number)
@@ -94,7 +100,7 @@ class Rounds:
         )
 
     def _next(self) -> bool:
-        """The next iteration, or all the rest where they are alike. Whether another one follows."""
+        """Runs the next iteration, or all remaining ones if they are alike. Returns whether another one follows."""
         step, values = self.step, dict[str, Array]()
 
         def given(valued: frozenset[int]) -> list[DeviceTensor]:
@@ -127,14 +133,14 @@ class Rounds:
         return tensor._replace(value=values[name])
 
     def read(self, tensor: DeviceTensor) -> Array:
-        """The elements of a tensor, which are waited for."""
+        """Waits for a tensor and returns its elements."""
         data = bytearray(tensor.dtype.nbytes(math.prod(tensor.shape)))
         if tensor.buffer is not None:
             self.memory.device.download(tensor.buffer, tensor.offset, data)
         return np.frombuffer(data, tensor.dtype.numpy).reshape(tensor.shape)
 
     def place(self, name: str, number: int, dtype: DType, shape: tuple[int, ...]) -> DeviceTensor:
-        """Where a result lies that the iteration of this number reads."""
+        """Returns where a result lies that iteration `number` reads."""
         following = self.step.body.next
         known = self.states[following.index(name)] if name in following else None
         key = name, number & 1 if known is not None else 0

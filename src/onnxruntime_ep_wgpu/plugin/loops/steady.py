@@ -1,10 +1,11 @@
-"""Iterations of a Loop that are alike: two in turn are bound, and C code encodes many of them at once (`device/rounds.py`).
+"""Iterations of a Loop that are alike: two alternating ones are bound, and C code encodes many at once (`device/rounds.py`).
 
-In: the iterations of a run, at one from which on no shape changes. Out: all that are left are submitted.
+In: the iterations of a run, from one on after which no shape changes. Out: all remaining iterations, submitted.
 
-A condition that the device makes is read back behind a batch of iterations, which are as many as are short. Iterations behind the
-one that ends the Loop were then calculated for nothing, and the ones before it are done again, from the states that the batch began
-with. Nothing outside of the Loop has seen them. Where a run leaves something to the next one, as random numbers do, a batch is one.
+A condition that the device makes is read back after a batch of iterations. The batch grows while it takes a short time (`SHORT`).
+If an iteration within the batch ends the Loop, those after it were useless. The batch then runs again up to that iteration, from
+the states at its beginning. Nothing outside of the Loop has read the discarded results. If a run leaves state for the next run,
+for example of random numbers, each batch is one iteration.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ if TYPE_CHECKING:
     from .joined import Joined
     from .rounds import Result, Rounds
 
-ENCODED = 256  # iterations of one call, behind which an interrupt is met
-UNFINISHED = 4096  # dispatches that the GPU may be behind
-MOST_BATCHED = 128  # iterations behind which a condition is read at last
-SHORT = 2e-3  # seconds: a batch that takes less is followed by one of twice as many
-_WORD = 4  # bytes: copies are of these
+ENCODED = 256  # Iterations per call. An interrupt takes effect between calls.
+UNFINISHED = 4096  # Dispatches that may be submitted before this code waits for the GPU.
+MOST_BATCHED = 128  # Iterations after which a condition is read at the latest.
+SHORT = 2e-3  # Seconds. After a batch that takes less time, the next one has twice as many iterations.
+_WORD = 4  # Bytes: the unit of copies.
 
 
 def rest(rounds: Rounds, run: Run, results: Mapping[str, Result]) -> Steady | None:
-    """What makes all iterations that are left, where they are alike and kernels run them."""
-    runs_here = isinstance(run, Run)  # else a tool calculates what it gives
+    """Returns an object that runs all remaining iterations if they are alike and kernels run them, else None."""
+    runs_here = isinstance(run, Run)  # else a tool calculates the results
     return Steady(rounds, run, results) if runs_here and _is_steady(rounds, run, results) else None
 
 
 def _is_steady(rounds: Rounds, run: Run, results: Mapping[str, Result]) -> bool:
-    """Whether later iterations are like this one, and one may follow."""
+    """Returns whether later iterations are like this one, and at least one may follow it."""
     body, left = rounds.step.body, rounds.left
     if rounds.step.sized or body.once or (left is not None and left < 2):
         return False
@@ -51,7 +52,7 @@ def _is_steady(rounds: Rounds, run: Run, results: Mapping[str, Result]) -> bool:
     if any(rounds.step.inputs[k] in varying for k in run.executable.valued_inputs):
         return False
     if not rounds.number and len({name for _, name in changing}) < len(changing):
-        return False  # what one result is for lies at several places now
+        return False  # several states take the same result, and lie at different places before the first iteration
     states = dict(zip(body.states, rounds.states, strict=True))
     if any(results[name] != (states[own].dtype, states[own].shape) for own, name in changing):
         return False
@@ -60,19 +61,19 @@ def _is_steady(rounds: Rounds, run: Run, results: Mapping[str, Result]) -> bool:
 
 
 class Steady:
-    """All iterations that are left of a run."""
+    """All remaining iterations of a run."""
 
     def __init__(self, rounds: Rounds, run: Run, results: Mapping[str, Result]) -> None:
         self._rounds, self._run, self._step, self._body = rounds, run, rounds.step, rounds.step.body
         memory = self._memory = rounds.memory
-        # By the number of the iteration that reads them, which is even or odd.
+        # By the parity of the iteration that reads them: 0 is even, 1 is odd. This is the `turn` of an iteration.
         self._places = [{name: rounds.place(name, turn, *it) for name, it in results.items()} for turn in (0, 1)]
         self._number = memory.kept("number", DType.INT64, self._body.number_shape, "the number of an iteration", False)
         self._works: list[Submission] = []
         self._batch, self._behind = 1, 0
 
     def bind(self) -> bool:
-        """Binds both kinds of iterations. Whether they can be submitted together."""
+        """Binds even and odd iterations. Returns whether they can be submitted together."""
         executable = self._run.executable
         longest = executable.settings.per_submission
         if longest and len(self._run.plan.dispatches) > longest:
@@ -89,7 +90,7 @@ class Steady:
         return True
 
     def _given(self, turn: int, place: int) -> DeviceTensor:
-        """An input of an iteration of this turn."""
+        """Returns an input of an iteration with this parity."""
         name = self._step.inputs[place]
         if name == self._body.number:
             return self._number
@@ -99,12 +100,12 @@ class Steady:
         return tensor._replace(value=self._rounds.read(tensor)) if valued else tensor
 
     def _state(self, turn: int, at: int) -> DeviceTensor:
-        """A state as an iteration of this turn reads it."""
+        """Returns a state where an iteration with this parity reads it."""
         own, name = self._body.states[at], self._body.next[at]
         return self._rounds.states[at] if own == name else self._places[turn][name]
 
     def run(self) -> bool:
-        """Submits them. Whether another one follows, which the condition says."""
+        """Submits the iterations. Returns whether another one follows according to the condition."""
         rounds, device = self._rounds, self._memory.device
         if not rounds.number:
             pairs = [(it, self._state(0, at)) for at, it in enumerate(rounds.states) if it.buffer is not None]
@@ -125,10 +126,11 @@ class Steady:
         return True
 
     def _batched(self, left: int) -> bool:
-        """A batch of iterations, until the condition ends them. Whether another one follows."""
+        """Runs a batch of iterations, until the condition ends them. Returns whether another one follows."""
         rounds, device = self._rounds, self._memory.device
         count = 1 if self._run.executable.has_states else min(self._batch, left)
-        for joined, row in self._joined():  # what follows the end of the Loop needs no memory that there is not
+        # The batch is limited to the room for rows, so that useless iterations do not fail for lack of memory.
+        for joined, row in self._joined():
             count = joined.left(row.dtype, row.shape, rounds.number, count)
         begun = time.perf_counter()
         flags = self._memory.kept("conditions", DType.UINT32, (MOST_BATCHED,), "conditions", False)
@@ -156,13 +158,13 @@ class Steady:
         return all(continues)
 
     def _joined(self) -> Iterator[tuple[Joined, DeviceTensor]]:
-        """The joined outputs, with tensors like their rows."""
+        """Yields each joined output with a tensor that has the type and shape of its rows."""
         states = dict(zip(self._body.states, self._rounds.states, strict=True))
         for joined, name in zip(self._rounds.rows, self._body.rows, strict=True):
             yield joined, self._places[0].get(name) or states[name]
 
     def _submit(self, count: int, flags: Buffer | None = None) -> None:
-        """Queues so many iterations, whose conditions go to `flags`."""
+        """Queues `count` iterations. Their conditions are copied to `flags`."""
         rounds, executable = self._rounds, self._run.executable
         before = [*self._numbered(count)]
         for joined, row in self._joined():
@@ -192,7 +194,7 @@ class Steady:
             self._behind = 0
 
     def _stepping(self, count: int) -> SteppedCopies | None:
-        """What makes dispatches of the copies of so many iterations, where there are enough."""
+        """Returns what turns the copies of `count` iterations into dispatches; None if these are too few for that."""
         if count < LEAST:
             return None
         numbers = self._memory.kept("numbers", DType.UINT32, (2,), "the numbers of two iterations", False)
@@ -200,7 +202,7 @@ class Steady:
         return SteppedCopies(self._memory.device, numbers.buffer, count)
 
     def _numbered(self, count: int) -> Iterator[SteppedCopy]:
-        """The copies that give iterations their numbers."""
+        """Yields the copies that give iterations their numbers."""
         if self._body.number not in self._step.inputs:
             return
         every = self._memory.upload(

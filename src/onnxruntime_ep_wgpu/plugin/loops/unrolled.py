@@ -1,8 +1,8 @@
-"""A Loop as nodes of the graph around it: one copy of its body's nodes for each iteration.
+"""A Loop as nodes of the surrounding graph: one copy of its body's nodes for each iteration.
 
-In: a graph, a Loop in it whose trip count is a constant, and its body. Out: the same graph with other nodes in the place of the
-Loop. Invariants: the graph is changed, so it has to be one that nothing else reads; graphs that are equal before are equal after.
-All nodes have the Loop's name, so that messages and reports name it.
+In: a graph, a Loop in it with a constant trip count, and its body. Out: the same graph with other nodes in place of the Loop.
+Invariants: the graph is changed, so nothing else may read it. Equal graphs stay equal. All new nodes have the Loop's name, so that
+messages and reports name it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ..assign.shown import ShownAttribute, ShownGraph, ShownNode, ShownValue
 from .body import LoopBody, source_of
 
 MOST_NODES = 256  # of all iterations together
-_AXES_ARE_INPUTS = 13  # the version of Unsqueeze from which on they are
+_AXES_ARE_INPUTS = 13  # from this version of Unsqueeze on
 
 
 def trips_of(node: ShownNode, body: LoopBody, graph: ShownGraph) -> int | str:
-    """How many iterations a Loop has in every run, or why it is not unrolled. `graph` is its body."""
+    """Returns how many iterations a Loop has in every run, or why it is not unrolled. `graph` is its body."""
     trips, condition = (None if it is None else source_of(it).constant for it in node.inputs[:2])
     starts = node.inputs[1] is None or not node.inputs[1].name or (condition is not None and bool(condition.raw[0]))
     if trips is None or len(trips.raw) != np.dtype(np.int64).itemsize:
@@ -37,7 +37,7 @@ def trips_of(node: ShownNode, body: LoopBody, graph: ShownGraph) -> int | str:
 
 
 def unroll(graph: ShownGraph, node: ShownNode, body: LoopBody, inner: ShownGraph, trips: int) -> None:
-    """Puts the iterations in the place of the Loop. `inner` is the graph of its body."""
+    """Replaces a Loop by its iterations. `inner` is the graph of its body."""
     around = {it.name: it for it in (*graph.inputs, *graph.initializers.values(), *node.implicit_inputs)}
     around |= {made.name: made for it in graph for made in it.outputs if made.name}
     known: dict[str, ShownValue] = {name: around[name] for name in body.captured}
@@ -74,7 +74,7 @@ def unroll(graph: ShownGraph, node: ShownNode, body: LoopBody, inner: ShownGraph
 
 
 def _copy(node: ShownNode, name: str, mark: str, here: dict[str, ShownValue]) -> ShownNode:
-    """A node of an iteration, whose values are `here`, by their names in the body."""
+    """Returns a copy of a node for one iteration. `here` maps names in the body to the values of the iteration."""
     outputs = [ShownValue(f"{mark}/{it.name}" if it.name else "", it.code, it.shape) for it in node.outputs]
     inputs = [None if it is None else here.get(it.name, it) for it in node.inputs]
     made = ShownNode(node.domain, node.op_type, node.version, name, inputs, outputs, node.attributes)
@@ -85,7 +85,7 @@ def _copy(node: ShownNode, name: str, mark: str, here: dict[str, ShownValue]) ->
 
 
 def _joined(graph: ShownGraph, name: str, parts: Sequence[ShownValue], output: ShownValue) -> list[ShownNode]:
-    """Nodes that put rows one behind the other."""
+    """Returns nodes that concatenate rows along a new first axis."""
     axes = constant(graph, f"{name}/first axis", np.zeros(1, np.int64))
     old = graph.opset_imports.get("", 1) < _AXES_ARE_INPUTS
     made = []

@@ -1,3 +1,6 @@
-"""Device memory as ONNX Runtime sees it: `space` (addresses to ranges), `allocation` (what lies in a range), `pool` (those that
-come again without Python), `copies` (between pointers), `transfer` (those that ONNX Runtime asks for), `descriptors`
-(what it says of a tensor)."""
+"""Device memory for ONNX Runtime, which uses it by address.
+
+- `space`: addresses to ranges; `allocation`: the contents of a range; `pool`: ranges that are reused without Python.
+- `copies`: copies between pointers; `transfer`: those that ONNX Runtime requests.
+- `descriptors`: ONNX Runtime's descriptions of tensors.
+"""

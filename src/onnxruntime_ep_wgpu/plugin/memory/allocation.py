@@ -1,14 +1,14 @@
-"""One range that ONNX Runtime allocated: what lies in it, on which device.
+"""One range that ONNX Runtime allocated: its contents, and the device they lie on.
 
 In: offsets and byte counts within the range. Out: (device, buffer, offset).
 
-Buffers are made when a tensor is first used, one per tensor: two tensors in one allocation are still two buffers, which WebGPU
-wants when a dispatch reads one and writes the other. A buffer that cannot be made is an error there, where it can be
-reported, and not in `Alloc`, whose failure ONNX Runtime does not look at.
+A buffer is made when a tensor is first used, one per tensor. Two tensors in one allocation have two buffers, because WebGPU
+requires that if a dispatch reads one and writes the other. An error in making a buffer is raised then, because it can be reported
+there. `Alloc` cannot report one: ONNX Runtime does not check for its failure.
 
-Invariants: reading a range gives what was last written to it, however it was cut into tensors; a host copy exists only
-while it equals the device's bytes; what lay on a device that was lost is gone, and reading it is an error until it is
-written again, on a new device.
+Invariants: reading a range gives the bytes that were last written to it, however it is divided into tensors. A host copy exists
+only while it equals the bytes on the device. Contents on a lost device are gone. Reading them is an error until they are written
+again, on a new device.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from . import pool
 if TYPE_CHECKING:
     from ...device import Buffer, Device
 
-# Tensors up to this size keep a host copy: they may be shapes, axes or indices that the host needs to know.
+# Tensors up to this size keep a host copy: they may be shapes, axes or indices that the host needs.
 MIRROR_BYTES = 4096
 
 
-# So many tensors of one size, one behind another, are rows of one.
+# This many consecutive tensors of one size are treated as rows of one tensor.
 ROWS = 16
 
 
@@ -44,7 +44,7 @@ class Located(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The bytes `start` to `end` of an allocation lie in `buffer` of `device` from `base` on."""
+    """The bytes `start` to `end` of an allocation, which lie in `buffer` of `device` from `base` on."""
 
     start: int
     end: int
@@ -53,16 +53,21 @@ class Piece(NamedTuple):
     device: Device
 
 
-# A tensor that sessions on several devices use in turns is copied in each run, wherever it lies.
+# Moves per allocation. If sessions on several devices use a tensor alternately, it is copied in each run wherever it lies.
 _MOST_MOVES = 4
 
-# What a mark of a range counts, see `Allocation`.
+# Indices of the marks of a range, see `Allocation`.
 PLACE, VALUE = 0, 1
 
 
 class Marked(NamedTuple):
-    """What lies at an address: in which allocation, with which marks, where (None: in no single piece), the host copy
-    that begins there, whether some host copy has a part of it, and whether it stays in its buffer when it is freed."""
+    """The contents of an address.
+
+    - `number` is the number of the allocation, `marks` has its marks, `place` and `value` are the values of these.
+    - `at` is where it lies, None if it is not in a single piece.
+    - `mirror` is the host copy that begins there; `mirrored`: some host copy has a part of it.
+    - `stays`: it stays in its buffer when it is freed.
+    """
 
     number: int
     marks: array[int]
@@ -75,19 +80,20 @@ class Marked(NamedTuple):
 
 
 class Allocation:
-    """A range from `start` on, of which `range` says which part has an owner, and which; new buffers are made on `device`,
-    another one after a loss.
+    """A range of addresses from `start` on. `range` has its size in use and its state.
 
-    `pieces` and `mirrors` are replaced, never changed in place. `marks`, which C code reads (csrc/runs.c), belong to the range
-    its owner: two numbers that grow when pieces, and when mirrors are replaced, both before and after: an interrupt may
-    come between, and so may a thread that looks at both.
+    New buffers are made on `device`, or on another device after a loss.
 
-    Of a range that is `lent`, buffers are known outside this package: it stays where it is, what would move it is an error, and
-    an allocation that has one keeps no host copies.
+    `_pieces` and `_mirrors` are replaced, never changed in place. C code reads `marks` (csrc/runs.c). They belong to the addresses,
+    and later allocations there use them too. One number grows when the pieces are replaced, the other when the mirrors are. Each
+    grows both before and after the change, because an interrupt or a read by another thread may come between.
 
-    A range of an `owner` may stay in its buffer when it is freed (`pool.py`). C code, which then allocates and fills it, knows no
-    host copies: those that are here are of what the range held when the mark of its value was `_mirrored_at`. Before it lies
-    elsewhere, it is taken back from C code.
+    If a part of the range is lent, code outside this package has its buffer. That part stays in place, and an operation that
+    would move it is an error. The allocation then keeps no host copies.
+
+    A range with an `owner` may stay in its buffer when it is freed (`pool.py`). C code then allocates and fills it, and does not
+    update host copies. So the host copies here are valid only while the mark of the value is `_mirrored_at`. Before the range
+    moves elsewhere, it is taken back from C code.
     """
 
     __slots__ = (
@@ -127,7 +133,7 @@ class Allocation:
         self._lock = threading.Lock()
         self.fills = 0  # uploads by Python
 
-    # ---- its owner
+    # ---- ownership
 
     @property
     def is_freed(self) -> bool:
@@ -135,7 +141,10 @@ class Allocation:
         return bool(self.range.state >= pool.FREE)
 
     def may_be_pooled(self) -> bool:
-        """Whether it may stay in its buffer when it is freed, as far as it goes; then C code may be given it."""
+        """Returns whether the range may stay in its buffer when it is freed, and may be left to C code.
+
+        Only this range is checked, not the pool. If it may, its buffer is recorded for C code.
+        """
         whole = self._whole()
         if whole is None or self.owner is None or not self.owner.pools:
             return False
@@ -143,7 +152,10 @@ class Allocation:
         return True
 
     def leave_to_c(self, ends: int) -> None:
-        """Leaves it to C code, to fill and to free it, if nothing has ended since `ends` and it lies where it did all the time."""
+        """Lets C code fill and free the range, if it stays in place meanwhile.
+
+        It does so only if no allocator and no context's last session has ended since `ends`.
+        """
         whole = self._whole()
         if self.may_be_pooled():
             self.range.lend(ends)
@@ -151,12 +163,12 @@ class Allocation:
                 self.range.take_back(pool.USED)
 
     def _bar(self) -> None:
-        """From here on C code never has it."""
+        """Keeps the range from C code from now on."""
         self.range.words.barred = 1
         self.range.take_back(pool.USED)
 
     def _whole(self) -> Piece | None:
-        """The piece that the whole range is, where one has been made for that (`write`)."""
+        """Returns the piece that covers the whole range, if one was made for that (`write`), else None."""
         if len(self._pieces) != 1 or self._lent:
             return None
         piece = self._pieces[0]
@@ -164,17 +176,22 @@ class Allocation:
         return piece if alone and not device.lost and _keeps_sizes(device) else None
 
     def _taken_for(self, device: Device, offset: int, nbytes: int) -> int:
-        """How many bytes a tensor gets that is written to a place where nothing is: the whole range when no other tensor lies
-        behind it, which would at a multiple of GRAIN, so that it fits another time as well. Of parts of words, such as a Loop's
-        condition of a byte, it has to be all that was allocated: the rest could be written by itself."""
+        """Returns how many bytes to take for a tensor that is written where nothing lies.
+
+        This is the whole range if no other tensor can lie after it, so that the buffer also fits later tensors. Another tensor
+        would begin at a multiple of GRAIN. A tensor with a part of a word, such as a Loop's condition of one byte, must fill all
+        that was allocated, because the rest could be written separately.
+        """
         last = nbytes == self.range.size or (nbytes > self.range.size - GRAIN and nbytes % 4 == 0)
         whole = offset == 0 and last and not self._pieces
         small = self.owner is not None and self.capacity <= pool.MOST_BYTES
         return self.capacity if whole and small and _keeps_sizes(device) else nbytes
 
     def _rest_of_rows(self, offset: int, nbytes: int) -> tuple[int, int] | None:
-        """Where the rest of a tensor lies whose rows are written one after another, as a Scan does; None where this is no such row.
-        Each of many rows in a buffer of its own would cost time that grows with the square of their number."""
+        """Returns where the rest of a tensor lies if its rows are written one after another, as by a Scan; else None.
+
+        If each of many rows had a buffer of its own, the time would grow with the square of their number.
+        """
         last = self._pieces[-ROWS:]
         ends = {piece.end - piece.start for piece in last}
         if len(last) < ROWS or ends != {nbytes}:
@@ -185,10 +202,10 @@ class Allocation:
             return 0, offset + nbytes
         return None
 
-    # ---- where it lies
+    # ---- location
 
     def read(self, offset: int, nbytes: int, what: str) -> Located:
-        """Where a range lies, to read it. Raises like `AddressSpace.read`."""
+        """Returns where a range lies, to read it. Raises like `AddressSpace.read`."""
         found = self._within(offset, nbytes)
         if found is not None and not found.device.lost:
             return found
@@ -203,7 +220,7 @@ class Allocation:
         return found
 
     def write(self, offset: int, nbytes: int, what: str) -> Located:
-        """Where a range lies, to overwrite it; its host copy is dropped. Raises like `AddressSpace.write`."""
+        """Returns where a range lies, to overwrite it, and drops its host copy. Raises like `AddressSpace.write`."""
         end = offset + nbytes
         if self._mirrors:
             with self._lock:
@@ -226,13 +243,16 @@ class Allocation:
         return Located(device, Place(buffer, offset - low))
 
     def move(self, offset: int, nbytes: int, device: Device, what: str, *, keeps: bool) -> Located | None:
-        """The tensor at a range lies on `device` from here on, where a session uses it that would copy it in each run; with `keeps`
-        what it holds goes there too. None where it stays: it is lent, in no single piece, captured, or went to and fro."""
+        """Moves the tensor at a range to `device`, because a session there would otherwise copy it in each run.
+
+        With `keeps`, its contents move too. Returns its new place. Returns None if it stays: it is lent, not in a single piece,
+        captured, was moved too often, or lies on a lost device.
+        """
         self.range.take_back(pool.USED)
         piece = next((it for it in self._pieces if it.start <= offset and offset + nbytes <= it.end), None)
         if piece is None or piece.device.lost or self._lent or self._moves >= _MOST_MOVES:
             return None
-        held = min(piece.end, self.range.size) - piece.start  # the rest of its buffer holds nothing
+        held = min(piece.end, self.range.size) - piece.start  # the rest of its buffer is unused
         buffer = device.caches.storage.take(piece.end - piece.start, f"{what} of {nbytes} bytes")
         if keeps or held > nbytes:
             copy(Located(piece.device, Place(piece.buffer, piece.base)), Located(device, Place(buffer, 0)), held)
@@ -242,16 +262,16 @@ class Allocation:
                 return None
             self.device, self._moves = device, self._moves + 1
             others = [it for it in self._pieces if it is not piece]
-            # No other tensor gets the buffer that it had: a run on another thread may have looked before, and uses it soon.
+            # The old buffer is not reused, because a run on another thread may have found it before and use it soon.
             self._change_pieces((*others, Piece(piece.start, piece.end, buffer, 0, device)))
         return Located(device, Place(buffer, offset - piece.start))
 
     def stay(self) -> None:
-        """From here on `move` leaves it where it is."""
+        """Makes `move` leave the range where it is, from now on."""
         self._moves = _MOST_MOVES
 
     def release(self) -> None:
-        """Lets go of all buffers, which are used again. For finalisers: no lock is taken."""
+        """Gives all buffers back for reuse. Takes no lock, so finalizers may call it."""
         self._lie_in()
 
     def set_mirror(self, offset: int, data: bytes) -> None:
@@ -262,31 +282,33 @@ class Allocation:
             self._set_mirrors(self._mirrored() | {offset: data})
 
     def _mirrored(self) -> dict[int, bytes]:
-        """The host copies, by offset."""
+        """Returns the valid host copies, by offset."""
         return self._mirrors if self._mirrored_at == self.marks[VALUE] else {}
 
     def _set_mirrors(self, mirrors: dict[int, bytes]) -> None:
-        """Under the lock. An interrupt leaves none."""
+        """Replaces the host copies. Call it under the lock. After an interrupt none is valid."""
         self.marks[VALUE] += 1
         self._mirrors = mirrors
         self.marks[VALUE] += 1
         self._mirrored_at = self.marks[VALUE]
 
     def mirror(self, offset: int, nbytes: int) -> bytes | None:
-        """The host copy of a range, when there is one."""
+        """Returns the host copy of a range, or None."""
         if self.device is not None and self.device.lost:
             return None
         data = self._mirrored().get(offset)
         return data[:nbytes] if data is not None and len(data) >= nbytes else None
 
     def note_read(self, offset: int) -> None:
-        """The host wants to know what is there. What it put there itself it has a copy of from now on: C code, which keeps none,
-        leaves it to Python."""
+        """Records that the host reads the value at an offset.
+
+        If the host also wrote it, Python keeps a host copy from now on. C code keeps none, so it leaves these uploads to Python.
+        """
         if offset in self._mirrored() or self.range.filled == self.marks[VALUE]:
             self.range.words.copied = 1
 
     def marked(self, offset: int, nbytes: int) -> Marked:
-        """What lies at a range, and marks that are as old as that at least."""
+        """Returns what lies at a range, with marks that are at least as old."""
         marks = self.marks
         place, value = marks[PLACE], marks[VALUE]
         mirrors, end = self._mirrored(), offset + nbytes
@@ -297,11 +319,11 @@ class Allocation:
         return Marked(number, marks, place, value, at, mirror, mirrored, stays)
 
     def room(self, offset: int) -> int:
-        """How many bytes from an offset on lie in one piece."""
+        """Returns how many bytes from an offset on lie in one piece."""
         return next((piece.end - offset for piece in self._pieces if piece.start <= offset < piece.end), 0)
 
     def lend(self, offset: int, nbytes: int) -> Located:
-        """Where a range lies and stays until it is freed. Raises like `read`."""
+        """Returns where a range lies, and keeps it there until it is freed. Raises like `read`."""
         self._bar()
         found = self.read(offset, nbytes, "a tensor")
         found.place.buffer.lent = True
@@ -309,7 +331,7 @@ class Allocation:
         return found
 
     def adopt(self, offset: int, nbytes: int, at: Located) -> None:
-        """Makes an unused range lie in a buffer of another owner."""
+        """Places an unused range in a buffer of another owner."""
         self._bar()
         with self._lock:
             self.device = at.device
@@ -324,7 +346,7 @@ class Allocation:
     def _opened(self) -> Device:
         device = self.device
         if device is None or device.lost:
-            # Outside any lock: opening a device takes long. Two threads get the same one.
+            # Not under a lock, because opening a device takes long. Two threads get the same device.
             opened = self._opener()
             with self._lock:
                 if self.device is device:
@@ -342,7 +364,11 @@ class Allocation:
                 )
 
     def _check_not_lent(self, offset: int, nbytes: int, done: str) -> None:
-        """For what is to be `done` with a range that no single piece has: it would move the pieces that it touches."""
+        """Raises DeviceError if an operation would move a lent piece.
+
+        Call it for a range that is not in a single piece, where the operation moves all pieces that it touches. `done` is the name
+        of the operation in the message.
+        """
         if any(it.buffer.lent and it.start < offset + nbytes and offset < it.end for it in self._pieces):
             raise DeviceError(
                 f"{nbytes} bytes at offset {offset} cannot be {done}: they have a part of a tensor that is shared with wgpu, which"
@@ -351,9 +377,9 @@ class Allocation:
             )
 
     def _within(self, offset: int, nbytes: int, whole_words: bool = False) -> Located | None:
-        """The place of a range that lies in one piece.
+        """Returns the place of a range that lies in one piece, else None.
 
-        With `whole_words` only when writing it cannot touch bytes beside it: GPU memory is written in words of 4 bytes.
+        With `whole_words`, also returns None if a write could change bytes beside it: GPU memory is written in words of 4 bytes.
         """
         end = offset + nbytes
         for piece in self._pieces:
@@ -367,8 +393,8 @@ class Allocation:
         return None
 
     def _gather(self, device: Device, start: int, end: int) -> Located:
-        """Makes one piece of the pieces that a read touches; a range never written is a new buffer. Rare."""
-        # In order of their starts: the last word of a copy may reach into the next piece, which then overwrites it.
+        """Joins the pieces that a read touches. A range that was never written gets a new buffer. This is rare."""
+        # Sorted by start: the last word of a copy may extend into the next piece, which is copied later and overwrites it.
         touched = sorted(
             (piece for piece in self._pieces if piece.start < end and start < piece.end), key=lambda piece: piece.start
         )
@@ -385,20 +411,20 @@ class Allocation:
         return Located(device, Place(buffer, start - low))
 
     def _lie_in(self, *pieces: Piece) -> None:
-        """From here on it lies in these, and buffers that it had are used again."""
+        """Places the range in these pieces, and gives back the buffers that it no longer uses."""
         _recycle(self._change_pieces(pieces), pieces)
 
     def _change_pieces(self, pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
-        """From here on it lies in these. Gives those before."""
+        """Places the range in these pieces. Returns the previous ones."""
         self.marks[PLACE] += 1
         old, self._pieces = self._pieces, pieces
         self.marks[PLACE] += 1
-        self.range.take_back(pool.USED)  # a thread that looked before may have left it to C code (`leave_to_c`)
+        self.range.take_back(pool.USED)  # a thread that read the old pieces may have called `leave_to_c`
         return old
 
 
 def _keeps_sizes(device: Device) -> bool:
-    """Whether buffers that are not used now stay, in size classes."""
+    """Returns whether the device keeps unused buffers, in size classes."""
     return device.caches.storage.mode == "bucket"
 
 
@@ -414,7 +440,7 @@ def _take(device: Device, nbytes: int) -> Buffer:
 
 
 def _outside(piece: Piece, start: int, end: int) -> list[Piece]:
-    """What is left of a piece when `start` to `end` is taken out."""
+    """Returns the parts of a piece outside of `start` to `end`."""
     left = piece._replace(end=min(piece.end, start))
     first = max(piece.start, end)
     right = piece._replace(start=first, base=piece.base + first - piece.start)
@@ -422,13 +448,13 @@ def _outside(piece: Piece, start: int, end: int) -> list[Piece]:
 
 
 def copies_on_device(source: Located, destination: Located) -> bool:
-    """Whether WebGPU can copy this: on one device, between two buffers, at whole words."""
+    """Returns whether WebGPU can copy this: on one device, between two buffers, at offsets of whole words."""
     (device, here), (other, there) = source, destination
     return device is other and here.buffer is not there.buffer and (here.offset | there.offset) & 3 == 0
 
 
 def copy(source: Located, destination: Located, nbytes: int) -> None:
-    """Copies on the device, or through the host between devices, within a buffer and at odd offsets."""
+    """Copies on the device if WebGPU can, else through the host (see `copies_on_device`)."""
     if copies_on_device(source, destination):
         source.device.copy(*source.place, *destination.place, nbytes)
         return

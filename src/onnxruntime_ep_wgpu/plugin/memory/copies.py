@@ -1,8 +1,8 @@
 """Copies between pointers, each to host or to device memory.
 
-In: pointers and byte counts. Out: the same bytes at the other place, many at the cost of about one; small tensors that came from
-the host keep a host copy.
-Invariant: a copy to the host returns after the GPU work before it; a copy to the device need not.
+In: pointers and byte counts. Out: the same bytes at the destination. Many copies cost about as much as one. Small tensors from the
+host keep a host copy.
+Invariant: a copy to the host returns after the GPU work before it. A copy to the device may return earlier.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def host_bytes(pointer: Any, nbytes: int) -> Any:
-    """Host memory behind a pointer, as writable bytes that alias it."""
+    """Returns the host memory at a pointer as writable bytes that alias it."""
     return ffi.buffer(pointer, nbytes)
 
 
@@ -35,10 +35,10 @@ def copy(source: Any, destination: Any, nbytes: int) -> None:
 
 
 class Batch:
-    """Copies in order, `with Batch() as batch`; those between two places on one device go in one submission, and so do
-    those from one device to the host. All are under way, or done, at the end of the `with`.
+    """Copies in order, used as `with Batch() as batch`.
 
-    A copy that depends on one that waits makes it go first.
+    Copies between two places on one device share one submission, and so do copies from one device to the host. All are submitted
+    or done at the end of the `with`. A copy that depends on a pending one submits the pending ones first.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Batch:
         self._device: Device | None = None
         self._copies: list[tuple[Buffer, int, Buffer, int, int]] = []
         self._downloads: list[tuple[Buffer, int, Any]] = []
-        # The allocations that waiting copies read and write.
+        # The starts of the ranges that pending copies read and write.
         self._read: set[int] = set()
         self._written: set[int] = set()
 
@@ -58,7 +58,7 @@ class Batch:
             self.flush()
 
     def flush(self) -> None:
-        """Submits what waits."""
+        """Submits the pending copies."""
         device, copies, downloads = self._device, self._copies, self._downloads
         self._device, self._copies, self._downloads = None, [], []
         self._read, self._written = set(), set()
@@ -87,8 +87,10 @@ class Batch:
             ffi.memmove(destination, source, nbytes)
 
     def join(self, parts: Sequence[tuple[Any, int]], destination: Any) -> None:
-        """Copies tensors, (pointer, bytes), one behind another to device memory: in one submission where all lie on one device at
-        whole words, else by way of the host."""
+        """Copies tensors, each (pointer, bytes), one after another to device memory.
+
+        They are copied in one submission if all lie on one device at whole words, else through the host.
+        """
         self.flush()
         space = self._space
         parts = [(source, nbytes) for source, nbytes in parts if nbytes]
@@ -112,13 +114,13 @@ class Batch:
         device.upload(buffer, begin, b"".join(data))
 
     def _upload(self, source: Any, to_address: int, nbytes: int) -> None:
-        # Uploads happen before what is submitted after them, whatever was recorded first.
+        # An upload happens before work that is submitted later, even if that work was recorded earlier.
         if self._downloads or self._space.start_of(to_address) in self._read | self._written:
             self.flush()
         try:
             device, (buffer, offset) = self._space.write(to_address, nbytes)
         except (LimitError, OutOfMemoryError) as error:
-            # ONNX Runtime copies inputs before it calls a node, and gives no name.
+            # ONNX Runtime copies inputs before it calls a node, and does not pass their names.
             name = watch.inputs_of_bytes(nbytes)
             if not name:
                 raise
@@ -149,7 +151,7 @@ class Batch:
         source, target = space.start_of(from_address), space.start_of(to_address)
         if self._downloads or source in self._written or target in self._read | self._written:
             self.flush()
-        # The host copy of the source first: writing may drop it when both are one range.
+        # The host copy of the source is read first, because `write` may drop it if both are in one range.
         kept = space.mirror(from_address, nbytes) if nbytes <= allocation.MIRROR_BYTES else None
         here, there = space.read(from_address, nbytes), space.write(to_address, nbytes)
         if allocation.copies_on_device(here, there):
@@ -164,7 +166,7 @@ class Batch:
             space.set_mirror(to_address, kept)
 
     def _on(self, device: Device) -> None:
-        """What waits is on one device."""
+        """Submits the pending copies if they are on another device."""
         if self._device is not device:
             self.flush()
             self._device = device

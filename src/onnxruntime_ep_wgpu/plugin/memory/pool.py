@@ -1,11 +1,15 @@
-"""Ranges that ONNX Runtime has allocated, as C code knows them: those of the pool stay in their buffers when they are freed, so
-that the next run gets the same ones again for its inputs and results, without Python (csrc/memory.c, which says what states there
-are).
+"""Ranges that ONNX Runtime has allocated, in the form that C code uses.
 
-In: allocations that are freed, or filled again and again. Out: their owners, and those that have to go.
-Invariants: in the pool is one whole tensor in one buffer of its own, on a device that a session has; the pool is bounded, in number
-and in bytes, and what is in it goes with the last session of its context; what a range held when it was freed, the next tensor
-there may have at first, as in any used buffer.
+A range in the pool stays in its buffer when it is freed. So the next run gets the same ranges for its inputs and results, without
+Python. csrc/memory.c documents the states of a range.
+
+In: allocations that are freed, or filled repeatedly. Out: their owners, and those that must be dropped.
+
+Invariants:
+
+- A range in the pool is one whole tensor in a buffer of its own, on a device that a session uses.
+- The pool is bounded, in number and in bytes. Its ranges are dropped with the last session of their context.
+- The next tensor in a range may at first have the contents from before it was freed, as in any reused buffer.
 """
 
 from __future__ import annotations
@@ -23,17 +27,17 @@ if TYPE_CHECKING:
     from ...device import Context
 
 PYTHONS, USED, FREE, GONE = lib.PYTHONS, lib.USED, lib.FREE, lib.GONE  # states, as csrc/memory.c has them
-NEVER = -1  # for `ends`: it may not come into the pool
-MOST_BYTES = 2 << 20  # of a range: beyond it copying costs more than Python
-MOST_HELD = 32 << 20  # of all together
+NEVER = -1  # for `ends`: the range may not enter the pool
+MOST_BYTES = 2 << 20  # of a range: for a larger one, copying costs more than Python
+MOST_HELD = 32 << 20  # of all ranges together
 MOST_PASSED_OVER = 64
-ranges: Any = lib.ranges  # what is counted, and what C code may have
+ranges: Any = lib.ranges  # C code's counters and its pool
 for _name in ("upload", "download", "downloaded"):
     setattr(lib, _name, ffi.cast(ffi.typeof(getattr(lib, _name)), function_of(_name)))
 
 
 class Owner:
-    """The allocator of a range, as C code knows it: by the address of what ONNX Runtime calls."""
+    """The allocator of a range. Its `number` is the address of the OrtAllocator, by which C code identifies it."""
 
     __slots__ = ("__weakref__", "context", "number")
 
@@ -42,7 +46,7 @@ class Owner:
 
     @property
     def pools(self) -> bool:
-        """Whether memory that is freed may stay: without an option against it, and only while a session is there."""
+        """Whether freed memory may stay: the allocator is in use, and its context has a session."""
         return self.number != 0 and self.context.sessions > 0
 
 
@@ -51,16 +55,17 @@ def _word(name: str) -> Any:
 
 
 class Range:
-    """What is known of an allocation. C code reads it while it is USED or FREE, so it is kept for as long, and so are the marks.
+    """The state of an allocation, which Python and C code share.
 
-    `words.copied` says that Python keeps host copies of what is put there, `words.barred` that it never comes into the pool.
-    Each method changes it in one step."""
+    C code reads it while it is USED or FREE, so this object and the marks are kept as long. `words.copied` states that Python keeps
+    host copies of its contents, `words.barred` that it never enters the pool. Each method changes the state in one step.
+    """
 
     __slots__ = ("words",)
     state: int = _word("state")
     size: int = _word("size")
     number: int = _word("number")
-    filled: int = _word("filled")  # which mark of the value C code left when it filled it last
+    filled: int = _word("filled")  # the mark of the value when C code last filled it
 
     def __init__(self, start: int, size: int, capacity: int, marks: array[int]) -> None:
         words = self.words = ffi.new("Range *")
@@ -68,34 +73,41 @@ class Range:
         words.marks = ffi.cast("uint64_t *", marks.buffer_info()[0])
 
     def lies(self, owner: Owner, buffer: int, queue: int) -> None:
-        """Before it comes into the pool: which buffer it has, from its first byte on, and which queue that is written by."""
+        """Stores the buffer that begins with the range, and the queue that writes it. Call it before the range enters the pool."""
         words = self.words
         words.owner, words.buffer, words.queue = ffi.cast("void *", owner.number), buffer, queue
 
     def lend(self, ends: int) -> int:
-        """Leaves it to C code, to fill and to free it, if nothing has ended since `ends`. Its state."""
+        """Lets C code fill and free the range, if the counter `ends` is unchanged and the pool has room. Returns the state."""
         return int(lib.lend(self.words, ends))
 
     def give_free(self, ends: int, answered: Callable[[int], object]) -> None:
-        """ONNX Runtime has freed it, which Python had: it is FREE, if nothing has ended since `ends`, or GONE. With the change, and
-        before any interrupt, `answered` is called."""
-        # C code makes both calls: no interrupt comes between them.
+        """Frees a range that Python owns. It becomes FREE if the counter `ends` is unchanged and the pool has room, else GONE.
+
+        `answered` is called with the change, before any interrupt.
+        """
+        # The built-in functions make both calls, so no interrupt comes between them.
         next(map(answered, map(lib.give_free, (self.words,), (ends,))))
 
     def take_back(self, states: int) -> int:
-        """C code has it no more, if it is in one of these states: its user gets what was USED, what was FREE is GONE. Its state."""
+        """Takes the range from C code if it is in one of these states: USED becomes PYTHONS, and FREE becomes GONE.
+
+        Returns the state.
+        """
         return int(lib.take_back(self.words, states))
 
 
 class Admission:
-    """Which ranges come into the pool."""
+    """Decides which ranges enter the pool."""
 
     def __init__(self) -> None:
         self._attempts, self._reused = Attempts(MOST_PASSED_OVER), 0
 
     def admits(self, capacity: int) -> bool:
-        """Whether to take a range of so many bytes. Where sizes change faster than ranges come again, most of those are passed over
-        that would take the place of others."""
+        """Returns whether to take a range of `capacity` bytes.
+
+        If sizes change faster than ranges are reused, most ranges that would replace others are skipped.
+        """
         if not self.surplus(capacity):
             return True
         if not self._attempts.is_due():
@@ -106,13 +118,16 @@ class Admission:
 
     @property
     def has_ample_room(self) -> bool:
-        """Whether less than half of the places are taken."""
+        """Whether less than half of the pool's entries are used."""
         return 2 * int(lib.pooled()) < int(lib.POOLED)
 
     def surplus(self, capacity: int) -> int:
-        """The start of a range that has to go for one of so many bytes: of those freed the one used longest ago; else 0."""
+        """Returns the start of the range that must be dropped for one of `capacity` bytes, or 0.
+
+        It is the freed range that was unused longest.
+        """
         return int(lib.surplus(capacity, MOST_HELD))
 
     def lost(self) -> int:
-        """The start of a range that is FREE on a device that was lost; else 0."""
+        """Returns the start of a FREE range on a lost device, or 0."""
         return int(lib.lost_range())

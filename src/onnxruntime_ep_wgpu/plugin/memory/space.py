@@ -1,12 +1,12 @@
-"""Device addresses: numbers that ONNX Runtime may calculate with, each naming a place in a GPU buffer.
+"""Device addresses: numbers for places in GPU buffers, with which ONNX Runtime may calculate.
 
 In: sizes from ONNX Runtime's allocator calls, later addresses with byte counts. Out: (device, buffer, offset).
 
-A GPU buffer has no address, but ONNX Runtime adds offsets to what `Alloc` returns (from a session's second run on, many
-tensors share one allocation). So allocations are ranges of reserved address space without memory behind it; what lies in one
-is its own affair (`allocation.py`).
+A GPU buffer has no address, but ONNX Runtime adds offsets to what `Alloc` returns: from a session's second run on, many tensors
+share one allocation. So an allocation is a range of reserved address space without memory. `allocation.py` manages the contents of
+a range.
 
-One address space per process: ONNX Runtime knows all adapters as one kind of memory (vendor 0, device 0), so only the address
+A process has one address space. For ONNX Runtime all adapters are one kind of memory (vendor 0, device 0), so only the address
 distinguishes them.
 """
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ...device import Context, Device
 
 RESERVED_BYTES = 1 << 40
-_MOST_DROPPED = 8  # ranges for one; the next one makes more room
-# Uploads by Python to a tensor, before C code does them if it can: asked again after twice as many each time.
+_MOST_DROPPED = 8  # Ranges dropped for one new range. The next one drops more.
+# Uploads to a tensor by Python before C code does them, if it can. This is tried again each time their number has doubled.
 _FILLS = 2
 
 
@@ -40,7 +40,7 @@ class AddressSpace:
     """All device memory that ONNX Runtime holds. Thread safe."""
 
     def __init__(self, size: int = RESERVED_BYTES) -> None:
-        """Reserves up to `size` bytes of addresses; less where the process may not have as many."""
+        """Reserves up to `size` bytes of addresses, less if the process may not have that many. Raises DeviceError."""
         while not (start := address_of(lib.reserve(size))):
             size //= 2
             if size < 1 << 30:
@@ -48,11 +48,11 @@ class AddressSpace:
         self.start, self.end = start, start + size
         self._next = start + GRAIN
         self._allocations: dict[int, Allocation] = {}
-        # Every range that was ever cut out, vacant ones too; in order, as they are cut one behind the other.
+        # The starts of all ranges that were ever made, vacant ones too. They are sorted, because `_cut` makes them in order.
         self._starts: list[int] = []
         self._vacant: dict[int, deque[int]] = {}
         self._marks: dict[int, array[int]] = {}  # by start
-        self._lock = threading.Lock()  # to cut ranges
+        self._lock = threading.Lock()  # for `_cut`
         self._forgotten = int(pool.ranges.gone)
         self._admission = pool.Admission()
 
@@ -70,17 +70,19 @@ class AddressSpace:
         return int(pool.ranges.at_most)
 
     def owns(self, address: int) -> bool:
-        """Whether an address is one of ours, and not host memory."""
+        """Returns whether an address is a device address, and not host memory."""
         return self.start <= address < self.end
 
     def allocate(self, nbytes: int, opener: Callable[[], Device]) -> int:
-        """A range of `nbytes` on the device that `opener` gives; 0 when the addresses are used up."""
+        """Allocates `nbytes` on the device that `opener` returns. Returns the address, or 0 if the addresses are used up."""
         allocation = self.reserve(nbytes, opener)
         return 0 if allocation is None else self.begin(allocation)
 
     def reserve(self, nbytes: int, opener: Callable[[], Device], owner: pool.Owner | None = None) -> Allocation | None:
-        """A range for `begin`; C code knows the allocator if it is the `owner`. Forgetting it costs addresses and nothing else.
-        None when the addresses are used up."""
+        """Returns a range for `begin`, or None if the addresses are used up.
+
+        `owner` is the allocator if C code may reuse the range. A range that is not passed to `begin` costs only addresses.
+        """
         capacity = size_class(nbytes)
         start = self._vacant_start(capacity) or self._cut(capacity)
         if not start:
@@ -92,7 +94,10 @@ class AddressSpace:
         return Allocation(range, start, capacity, opener, marks, owner)
 
     def begin(self, allocation: Allocation) -> int:
-        """From here on the range is allocated; its start. No call is made then, so this is done wholly or not at all."""
+        """Makes the range allocated and returns its start.
+
+        The change itself makes no calls, so an interrupt leaves it done completely or not at all.
+        """
         counts, start, size = pool.ranges, allocation.start, allocation.range.size
         self._allocations[start] = allocation
         counts.begun += size
@@ -110,7 +115,7 @@ class AddressSpace:
     def _cut(self, capacity: int) -> int:
         with self._lock:
             start = self._next
-            # The gap keeps the end of one range from being the start of the next.
+            # Because of the gap, the end of one range is not the start of the next.
             if start + capacity + GRAIN > self.end:
                 return 0
             self._next = start + capacity + GRAIN
@@ -118,10 +123,10 @@ class AddressSpace:
             return start
 
     def free(self, start: int, answered: Callable[[int], object] = bool) -> None:
-        """ONNX Runtime has freed a range; its buffers are used again. An unknown start is ignored: ONNX Runtime never asks twice.
+        """Frees a range, so that its buffers are reused. An unknown start is ignored: ONNX Runtime frees no range twice.
 
-        For finalisers: no lock of Python is taken, as garbage may be collected by a thread that has it. After an interrupt it is
-        called again, unless it has `answered`: from then on the range may have another owner.
+        Takes no Python lock, because a finalizer may call it on a thread that holds the lock. After an interrupt it is called
+        again, unless it has called `answered`: from then on the range may have another owner.
         """
         self._forget_gone()
         allocation = self._allocations.get(start)
@@ -132,8 +137,10 @@ class AddressSpace:
             self._forget(allocation)
 
     def _admitted(self, allocation: Allocation) -> int:
-        """Since which end a range that is freed may stay where it lies (`pool.py`), `pool.NEVER` when it may not. Those that it
-        takes the place of go."""
+        """Returns the counter `ends` if a freed range may stay in its buffer (`pool.py`), else `pool.NEVER`.
+
+        Drops the ranges that it replaces.
+        """
         ends = int(pool.ranges.ends)
         if allocation.capacity > pool.MOST_BYTES or not allocation.may_be_pooled():
             return pool.NEVER
@@ -144,7 +151,7 @@ class AddressSpace:
         return ends
 
     def _drop_each(self, find: Callable[[], int]) -> None:
-        """Drops the ranges at the starts that `find` gives one after another, until that is 0, or there were many."""
+        """Drops the ranges at the starts that `find` returns, until it returns 0, but at most `_MOST_DROPPED`."""
         for _ in range(_MOST_DROPPED):
             start = find()
             if not start:
@@ -152,7 +159,7 @@ class AddressSpace:
             self._drop(start)
 
     def filled(self, address: int) -> None:
-        """A tensor was uploaded to an address. What is uploaded there again and again is left to C code (`pool.py`)."""
+        """Records an upload to an address. If uploads to it are repeated, they are left to C code (`pool.py`)."""
         allocation, offset = self._find(address, 0)
         fills = allocation.fills = allocation.fills + 1
         if offset or fills < _FILLS or fills & (fills - 1) or allocation.range.words.copied:
@@ -163,26 +170,28 @@ class AddressSpace:
             allocation.leave_to_c(ends)
 
     def _drop(self, start: int) -> None:
-        """A range that waits in the pool goes, unless it has just been allocated again."""
+        """Drops a range that waits in the pool, unless it has just been allocated again."""
         allocation = self._allocations.get(start)
         if allocation is not None and allocation.range.take_back(pool.FREE) == pool.GONE:
             self._forget(allocation)
 
     def end_pooling(self, owner: pool.Owner | None = None, context: Context | None = None) -> None:
-        """An allocator ends, or the last session of a context: what waits in the pool goes, and the rest when it is freed. Before
-        it, the owner or the context was told (`Owner.pools`)."""
+        """Ends pooling for an allocator, or for a context after its last session.
+
+        Ranges that wait in the pool are dropped now, the others when they are freed. Call it after `Owner.pools` has become false.
+        """
         lib.end_some()
         device = None if context is None else context.current()
         for allocation in self._allocations.copy().values():
             its = allocation.owner
-            there = device is not None and allocation.device is device  # a tensor that was moved there
+            there = device is not None and allocation.device is device  # a tensor was moved there
             if its is not None and (its is owner or its.context is context or there):
                 allocation.range.take_back(pool.USED | pool.FREE)
             if allocation.range.state == pool.GONE:
                 self._forget(allocation)
 
     def _forget_gone(self) -> None:
-        """Forgets what has no owner, where an interrupt came between taking it back and that."""
+        """Forgets ranges that are GONE, if an interrupt came before `_forget`."""
         gone = int(pool.ranges.gone)
         if gone != self._forgotten:
             for allocation in self._allocations.copy().values():
@@ -191,44 +200,47 @@ class AddressSpace:
             self._forgotten = gone
 
     def _forget(self, allocation: Allocation) -> None:
-        """Of a range that is GONE; by several threads, and again after an interrupt."""
+        """Forgets a range that is GONE. Several threads may call it, and it may be called again after an interrupt."""
         allocation.release()
         allocations, start, capacity = self._allocations, allocation.start, allocation.capacity
         vacant = self._vacant.get(capacity)
         if vacant is None:
             vacant = self._vacant.setdefault(capacity, deque())
-        # No calls from here on: done wholly or not at all, by one thread.
+        # There are no calls from here on, so one thread does this, completely or not at all.
         if start in allocations and allocations[start] is allocation:
             del allocations[start]
             self._forgotten += 1
             vacant += (start,)
 
     def start_of(self, address: int) -> int:
-        """The start of the range that an address lies in. Raises like `read`."""
+        """Returns the start of the range that an address lies in. Raises like `read`."""
         return self._find(address, 0)[0].start
 
     def number(self, address: int) -> int:
-        """Which allocation an address is in: they are numbered as they are made. Raises DeviceError when it is none."""
+        """Returns the number of the allocation at an address, in the order they were made. Raises DeviceError if there is none."""
         return self._find(address, 0)[0].range.number
 
     def read(self, address: int, nbytes: int, what: str = "a tensor") -> Located:
-        """Where a range lies, to read it. Raises DeviceError when it is not ours, LimitError when it is too large, and
-        DeviceLostError when its device was lost since it was written."""
+        """Returns where a range lies, to read it.
+
+        Raises DeviceError if it is not allocated here, LimitError if it is too large, and DeviceLostError if its device was lost
+        after it was written.
+        """
         allocation, offset = self._find(address, nbytes)
         return allocation.read(offset, nbytes, what)
 
     def write(self, address: int, nbytes: int, what: str = "a tensor") -> Located:
-        """Where a range lies, to overwrite it; its host copy is dropped. Raises like `read`."""
+        """Returns where a range lies, to overwrite it, and drops its host copy. Raises like `read`."""
         allocation, offset = self._find(address, nbytes)
         return allocation.write(offset, nbytes, what)
 
     def move(self, address: int, nbytes: int, device: Device, what: str, *, keeps: bool) -> Located | None:
-        """A tensor lies on `device` from here on; None where it cannot. See `Allocation.move`."""
+        """Moves a tensor to `device`. Returns None if it cannot. See `Allocation.move`."""
         allocation, offset = self._find(address, nbytes)
         return allocation.move(offset, nbytes, device, what, keeps=keeps)
 
     def stay(self, address: int) -> None:
-        """From here on `move` leaves what is allocated there on its device."""
+        """Makes `move` leave the allocation at an address on its device, from now on."""
         allocation, _ = self._find(address, 0)
         allocation.stay()
 
@@ -238,32 +250,32 @@ class AddressSpace:
         allocation.set_mirror(offset, data)
 
     def mirror(self, address: int, nbytes: int) -> bytes | None:
-        """The host copy of a range, when there is one."""
+        """Returns the host copy of a range, or None."""
         allocation, offset = self._find(address, nbytes)
         return allocation.mirror(offset, nbytes)
 
     def note_read(self, address: int) -> None:
-        """The host wants to know what is at an address."""
+        """Records that the host reads the value at an address."""
         allocation, offset = self._find(address, 0)
         allocation.note_read(offset)
 
     def marked(self, address: int, nbytes: int) -> Marked:
-        """What lies at a range, and marks that are as old as that at least. Raises DeviceError when it is not ours."""
+        """Returns what lies at a range, with marks that are at least as old. Raises DeviceError if it is not allocated here."""
         allocation, offset = self._find(address, nbytes)
         return allocation.marked(offset, nbytes)
 
     def lend(self, address: int, nbytes: int) -> Located:
-        """Where a range lies and stays until it is freed, for use outside this package. Raises like `read`."""
+        """Returns where a range lies, and keeps it there until it is freed, for use outside this package. Raises like `read`."""
         allocation, offset = self._find(address, nbytes)
         return allocation.lend(offset, nbytes)
 
     def adopt(self, address: int, nbytes: int, at: Located) -> None:
-        """Makes an unused range lie in a buffer of another owner."""
+        """Places an unused range in a buffer of another owner."""
         allocation, offset = self._find(address, nbytes)
         allocation.adopt(offset, nbytes, at)
 
     def room(self, address: int) -> int:
-        """How many bytes from an address on, which is allocated, lie in one piece."""
+        """Returns how many bytes from an allocated address on lie in one piece."""
         allocation, offset = self._find(address, 0)
         return allocation.room(offset)
 
@@ -287,12 +299,12 @@ _space_lock = threading.Lock()
 
 
 def space() -> AddressSpace:
-    """The address space of this process, reserved when first asked for."""
+    """Returns the address space of this process. The first call reserves it."""
     global _space
     if _space is None:
         with _space_lock:
             if _space is None:
                 made = AddressSpace()
-                pool.ranges.start, pool.ranges.end = made.start, made.end  # whose tensors C code knows
+                pool.ranges.start, pool.ranges.end = made.start, made.end  # C code recognizes device addresses by these
                 _space = made
     return _space

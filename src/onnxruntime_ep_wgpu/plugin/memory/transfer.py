@@ -22,11 +22,11 @@ def _run_deferred(number: Any) -> Callable[[], object]:
     return bool if queue is None else queue.run_deferred
 
 
-export("RunDeferred", _run_deferred)  # C code that reads tensors calls it, before it waits
+export("RunDeferred", _run_deferred)  # C code that reads tensors calls it before it waits
 
 
 class DataTransfer(CallbackTable, struct="OrtDataTransferImpl"):
-    """What `copy_tensors`, `OrtValue.numpy()` and inputs without a Memcpy node use. C code does what it can (csrc/memory.c)."""
+    """Copies for `copy_tensors`, `OrtValue.numpy()` and inputs without a Memcpy node. C code does what it can (csrc/memory.c)."""
 
     @callback("Release")
     def released(self) -> None:
@@ -34,12 +34,12 @@ class DataTransfer(CallbackTable, struct="OrtDataTransferImpl"):
 
     @callback("CanCopy", first="can_copy")
     def can_copy(self, source: Any, destination: Any) -> bool:
-        lib.adapters = len(adapters())  # from here on C code knows
+        lib.adapters = len(adapters())  # from here on C code answers CanCopy
         kinds = {self._kind(source), self._kind(destination)}
         return kinds in ({"ours"}, {"ours", "host"})
 
     def _kind(self, device: Any) -> str:
-        """Whose memory it is. Other providers' vendors are not 0; `copy` refuses what is not an address of ours."""
+        """Returns "host", "ours" or "other" for a kind of memory. Other providers' memory has a vendor ID other than 0."""
         ep = self.ort.ep
         kind = ep.MemoryDevice_GetDeviceType(device)
         if kind == CPU:
