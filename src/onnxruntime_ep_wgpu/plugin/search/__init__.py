@@ -1,7 +1,9 @@
-"""Operators that generate text, whole: a decoder as a body, run step by step, and what chooses the next token.
+"""Operators that generate text: a decoder runs step by step as a body, and the operator chooses the next token.
 
-`operators` (what a node says), `bodies` (its decoder and encoder as graphs to compile),
-`decide` and `compile` (whether they can run here, and compiled), `parameters` (what a run asks), `steps` (runs of compiled
-bodies), `decoders` (what a body reads in each step), `scores`, `beams` and `sampling` (which tokens come next), `generate` (the
-loop), `node` (the node as ONNX Runtime calls it).
+- `operators`: the contents of a node; `bodies`: its decoder and encoder as graphs to compile.
+- `decide`: whether they can run here; `compile`: the compiled node.
+- `parameters`: the inputs of a run; `generate`: its loop.
+- `steps`: runs of compiled bodies; `decoders`: the inputs of a body in each step.
+- `scores`, `beams` and `sampling`: which tokens come next.
+- `node`: the node that ONNX Runtime calls.
 """

@@ -1,8 +1,8 @@
-"""Beam search: which continuations of each prompt are kept, and which sequences are the result.
+"""Beam search: chooses which continuations of each prompt are kept, and which sequences are the result.
 
-In: the scores of all next tokens, step by step. Out: tokens and the beams that they continue; in the end the best sequences.
-Invariant: the choices are those of the CPU provider, in float32 and with the same order of what is equal. A beam is a row: those
-of one prompt lie one behind the other.
+In: the scores of all next tokens, step by step. Out: tokens and the beams that they continue; at the end the best sequences.
+Invariant: the choices are those of the CPU provider, in float32 and with the same order of equal scores. A beam is a row. The
+beams of one prompt are consecutive rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from .parameters import SearchParameters
 
 Array = np.ndarray[Any, Any]
-_NEVER_FIRST = np.float32(-1e9)  # of beams beyond the first, which are equal to it before the first token
+_NEVER_FIRST = np.float32(-1e9)  # total of the beams after the first, which are equal to it before the first token
 
 
 class _Hypothesis(NamedTuple):
@@ -23,7 +23,7 @@ class _Hypothesis(NamedTuple):
 
 
 class _Hypotheses:
-    """The best sequences of one prompt that have ended, the best one first; at most as many as there are beams."""
+    """The best ended sequences of one prompt, best first; at most as many as there are beams."""
 
     def __init__(self, parameters: SearchParameters) -> None:
         self.done = False
@@ -31,7 +31,7 @@ class _Hypotheses:
         self.found: list[_Hypothesis] = []
 
     def add(self, tokens: Array, total: np.float32) -> None:
-        """Takes a sequence with the sum of its scores, if it is good enough."""
+        """Adds a sequence with the sum of its scores, if there is room or it is better than the worst one."""
         score = self._score(total, len(tokens))
         if self.full:
             if not score > self.found[-1].score:
@@ -47,7 +47,7 @@ class _Hypotheses:
         return len(self.found) == self._most
 
     def can_improve(self, best: np.float32, length: int) -> bool:
-        """Whether a sum of scores is better than the worst sequence here."""
+        """Returns whether a sum of scores is better than the worst sequence here."""
         return bool(self.found[-1].score < self._score(best, length))
 
     def _score(self, total: np.float32, length: int) -> np.float32:
@@ -69,12 +69,12 @@ class Beams:
         return all(it.done for it in self._hypotheses)
 
     def add(self, scores: Array) -> None:
-        """Adds to scores of next tokens, (rows, vocabulary), in place what their beams have."""
+        """Adds the totals of the beams to the scores of next tokens, (rows, vocabulary), in place."""
         with np.errstate(over="ignore"):
             scores += self.totals.reshape(-1, 1)
 
     def choose(self, scores: Array, sequences: Array) -> tuple[Array, Array]:
-        """The next token of each beam, and the row that it continues."""
+        """Returns the next token of each beam, and the row that it continues."""
         batch, beams, vocabulary = self._parameters.batch, self._parameters.beams, self._parameters.vocabulary
         flat = scores.reshape(batch, beams * vocabulary)
         best = np.stack([_largest(it, 2 * beams) for it in flat])
@@ -86,7 +86,7 @@ class Beams:
                 self.totals[prompt] = 0
                 continue
             self._continue(prompt, best[prompt], totals[prompt], sequences, tokens[prompt], rows[prompt])
-            # From the place where the CPU provider looks for the best one of a prompt.
+            # The CPU provider looks for the best total of a prompt at this offset.
             seen = totals.reshape(-1)[prompt * beams : prompt * beams + 2 * beams]
             if found.full and (
                 self._parameters.search.early_stopping or not found.can_improve(seen.max(), sequences.shape[1])
@@ -95,7 +95,7 @@ class Beams:
         return tokens.reshape(-1), rows.reshape(-1)
 
     def _continue(self, prompt: int, best: Array, totals: Array, sequences: Array, tokens: Array, rows: Array) -> None:
-        """Ends sequences of a prompt, or gives its beams their next tokens, from the best on."""
+        """Ends sequences of a prompt, or gives its beams their next tokens, best first."""
         beams, vocabulary = self._parameters.beams, self._parameters.vocabulary
         kept = 0
         for rank, (place, total) in enumerate(zip(best.tolist(), totals, strict=True)):
@@ -110,7 +110,10 @@ class Beams:
                 return
 
     def results(self, sequences: Array) -> tuple[Array, Array]:
-        """The best sequences of each prompt (batch, returned, max_length), and their scores. `sequences` are those of all beams."""
+        """Returns the best sequences of each prompt, (batch, returned, max_length), and their scores.
+
+        `sequences` are those of all beams.
+        """
         parameters = self._parameters
         shape = (parameters.batch, parameters.returned)
         made = np.full((*shape, parameters.max_length), parameters.search.pad_token_id, np.int32)
@@ -124,7 +127,7 @@ class Beams:
 
 
 def _largest(values: Array, count: int) -> Array:
-    """The places of the largest values, the largest first; of equal ones the first. What is no number is smaller than all."""
+    """Returns the indices of the largest values, largest first, and of equal values the first. NaN is smaller than all."""
     best = np.partition(values, -count)[-count:]
     if np.isnan(best).any():
         return _largest(np.where(np.isnan(values), -np.inf, values), count)

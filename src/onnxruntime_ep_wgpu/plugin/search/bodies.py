@@ -1,14 +1,16 @@
-"""The bodies of a search as graphs to compile: what each input and output of one is for.
+"""The bodies of a search as graphs to compile: the role of each input and output.
 
-In: the graphs that ONNX Runtime shows as a node's bodies. Out: a `SearchBody` each, or UnsupportedError that says what differs.
-Nothing of the compiler is needed for that. `cut_rows` has the compiler calculate what only the last row needs for that row alone.
-Two things are put into a graph that the search would have to do around it, so that nothing is stored for them alone:
+In: the graphs that ONNX Runtime shows as a node's bodies. Out: a `SearchBody` each, or UnsupportedError with the difference.
+The compiler is not needed for that. Only `cut_rows` uses it, to calculate what only the last row needs for that row alone.
 
-* a step of a decoder reads the rows of its caches in the order of an input, `ROWS`: beams that continue others read theirs, and the
-  beams of a prompt the one row that the first step made. A row is copied once, where the longer cache is stored;
-* of the logits come those of the last token, as float32, and for beams their logarithms of probabilities.
+Two operations are added to a graph. If the search did them around the graph, it would have to store their results:
 
-Invariant: the graph is changed, so it has to be one that nothing else reads; graphs that are equal before are equal after.
+* A step of a decoder reads the rows of its caches in the order of an input, `ROWS`. A beam that continues another one reads the row
+  of that one. All beams of a prompt read the one row that the first step made. A row is copied once, when the longer cache is
+  stored.
+* Of the logits, only those of the last token are returned, as float32. For beams they are logarithms of probabilities.
+
+Invariant: the graph is changed, so nothing else may read it. Equal graphs stay equal.
 """
 
 from __future__ import annotations
@@ -34,20 +36,23 @@ ROWS = "search/rows"
 SCORES = "search/scores"
 LAST_ROW = "search/last_row"
 DECODER, FIRST, ENCODER = "decoder", "init_decoder", "encoder"
-_AXES = {GPT: 1, T5: 0, WHISPER: 0}  # of caches, along which rows lie
+_AXES = {GPT: 1, T5: 0, WHISPER: 0}  # the axis of rows in caches
 _FLOATS = (DType.FLOAT32.code, DType.FLOAT16.code)
-_ROW_AXIS, _LAST = 1, -1  # of tokens, in logits (rows, tokens, vocabulary)
+_ROW_AXIS, _LAST = 1, -1  # the axis of tokens and the last token, in logits (rows, tokens, vocabulary)
 
 
 @dataclass(frozen=True)
 class SearchBody:
-    """One body. `inputs` are the names of all that the graph declares, in order, `caches` those among them that hold what earlier
-    steps made, from one that grows on; `made` are the caches that it makes. `captured` come from the graph around.
+    """One body: the names of its inputs and outputs, by role.
 
-    `vocabulary` is 0 where there are no scores. `fixed` are caches of an encoder, which all steps read. `sizes` are the type, heads
-    and head size of each cache; extents that the graph does not state are 0. `extra` are inputs of a decoder whose caches have room
-    for all tokens and are changed in place: how many there are, the number of beams, and in which beam each was made. `shown` is
-    what nodes make in the graph as it was.
+    - `inputs` are all inputs that the graph declares, in order. `captured` are inputs from the surrounding graph.
+    - `caches` are the inputs with the results of earlier steps, and `made` are the caches that the body makes.
+    - `fixed` are caches of an encoder, which all steps read.
+    - `vocabulary` is the number of scores, 0 if the body makes none.
+    - `sizes` has the type, heads and head size of each cache; an extent that the graph does not state is 0.
+    - `extra` are inputs of a decoder with caches that have room for all tokens and are changed in place. They are the number of
+      tokens so far, the number of beams, and the beam in which each token was made.
+    - `shown` has the names that nodes make in the graph before it is changed.
     """
 
     attribute: str
@@ -60,12 +65,14 @@ class SearchBody:
     sizes: tuple[tuple[DType, int, int], ...] = ()
     extra: tuple[str, ...] = ()
     shown: frozenset[str] = frozenset()
-    takes_sequences: bool = False  # ids are those of the whole sequence, and not the last one
+    takes_sequences: bool = False  # ids are those of the whole sequence, and not only the last one
 
 
 def bodies_of(search: Search, graphs: Mapping[str, ShownGraph], outside: Collection[str]) -> dict[str, SearchBody]:
-    """The bodies of a node by attribute, of graphs that are changed. `outside` are names of values that bodies take from the graph
-    around. Raises UnsupportedError."""
+    """Returns the bodies of a node by attribute, and changes their graphs. Raises UnsupportedError.
+
+    `outside` has the names of values that bodies take from the surrounding graph.
+    """
     needed = [DECODER] if search.model == GPT else [ENCODER, DECODER]
     for name in needed:
         if name not in graphs:
@@ -124,7 +131,7 @@ def _encoder(search: Search, name: str, graph: ShownGraph, inputs: list[ShownVal
     _expect("input", inputs, *ids)
     outputs = list(graph.outputs)
     declared = tuple(it.name for it in inputs)
-    if len(inputs) == len(ids) and search.model == T5:  # the first step is the decoder's
+    if len(inputs) == len(ids) and search.model == T5:  # the decoder makes the first step
         return _whole(name, graph, declared, made=outputs, vocabulary=0)
     _expect("input", inputs, *ids, "decoder_input_ids", only=True)
     _expect("output", outputs, "logits", "encoder_hidden_states")
@@ -163,7 +170,7 @@ def _step(
 
 
 def _size(past: ShownValue, present: ShownValue) -> tuple[DType, int, int]:
-    """Type, heads and head size of a cache, whose last axes are heads, tokens and elements."""
+    """Returns type, heads and head size of a cache. Its last axes are heads, tokens and elements."""
     assert past.code is not None and past.shape is not None and present.shape is not None
     extents = [
         next((it for it in both if isinstance(it, int)), 0) for both in zip(past.shape, present.shape, strict=True)
@@ -192,7 +199,7 @@ def _check_sizes(body: SearchBody) -> None:
 
 
 def _check_pair(encoder: SearchBody, decoder: SearchBody) -> None:
-    """Whether what the encoder makes is what a step reads."""
+    """Raises UnsupportedError unless the encoder makes what a step of the decoder reads."""
     hidden = 1 if encoder.vocabulary else 0
     wanted = len(decoder.fixed) + (len(decoder.caches) if encoder.vocabulary else 0)
     if len(encoder.made) - hidden != wanted:
@@ -204,7 +211,7 @@ def _check_pair(encoder: SearchBody, decoder: SearchBody) -> None:
 
 
 def _score_last_row(graph: ShownGraph, search: Search) -> int:
-    """Puts the scores of the last token in the place of the logits. Returns how many there are."""
+    """Replaces the logits by the scores of the last token. Returns how many there are. Raises UnsupportedError."""
     logits = graph.outputs[0]
     width = logits.shape[-1] if logits.shape is not None and len(logits.shape) == 3 else None
     if logits.code not in _FLOATS or not isinstance(width, int) or width < 1:
@@ -231,7 +238,7 @@ def _score_last_row(graph: ShownGraph, search: Search) -> int:
 
 
 def cut_rows(graph: ir.Graph) -> None:
-    """Of a body as the compiler reads it: what only the scores need is calculated for the last token alone."""
+    """Changes a body in the compiler's form: what only the scores need is calculated for the last token alone."""
     from ...compiler.lower.last_row import sink_rows
 
     cut = next((it for it in graph if it.name == LAST_ROW), None)
@@ -240,7 +247,7 @@ def cut_rows(graph: ir.Graph) -> None:
 
 
 def _choose_rows(graph: ShownGraph, pasts: Sequence[ShownValue], axis: int) -> None:
-    """Has every reader of a cache read its rows in the order of `ROWS`."""
+    """Makes every reader of a cache read its rows in the order of `ROWS`."""
     ids = graph.inputs[0].shape
     count = None if ids is None else ids[0]
     rows = ShownValue(ROWS, DType.INT32.code, (count,))
@@ -265,7 +272,7 @@ def _append(
 
 
 def _only_used(graph: ShownGraph, declared: Sequence[str]) -> tuple[str, ...]:
-    """Leaves out inputs that nothing reads. Returns the names of those that are not declared."""
+    """Removes inputs that nothing reads. Returns the names of those that are not declared. Raises UnsupportedError."""
     for value in graph.outputs:
         if value.maker is None:
             raise UnsupportedError(f"{value.name} is made by no node")
@@ -274,6 +281,6 @@ def _only_used(graph: ShownGraph, declared: Sequence[str]) -> tuple[str, ...]:
 
 
 def _described(value: ShownValue) -> str:
-    """What the graph says of a value, for messages."""
+    """Describes the type and shape of a value, for messages."""
     kind = next((it.label for it in DType if it.code == value.code), "of no type that is known here")
     return f"{kind} with {'an unknown shape' if value.shape is None else f'the shape {list(value.shape)}'}"

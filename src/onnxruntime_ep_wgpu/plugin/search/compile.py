@@ -1,7 +1,7 @@
-"""A node that generates text, compiled: a Program per body, in what runs them all.
+"""Compiles a node that generates text: one Program per body, in a node that runs them.
 
-In: a node as ONNX Runtime shows it, with its bodies, and what gives Programs. Out: a `SearchNode`. Invariant: what was claimed
-compiles, because its bodies were lowered to decide on it.
+In: a node as ONNX Runtime shows it, with its bodies, and functions that return Programs and groups. Out: a `SearchNode`.
+Invariant: a claimed node compiles, because its bodies were lowered for the decision.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from ..cached_compiler import CompiledProgram
     from ..context.shared import Shared
 
-# From the attribute of a body, its graph and its name to its Program.
+# Returns the Program of a body, from its attribute, its graph and its name.
 GiveProgram = Callable[[str, ShownGraph, str], "CompiledProgram"]
-# From a body, its graph and its Program to what runs it.
+# Returns the group that runs a body, from the body, its graph, its Program and the shared weights.
 MakeGroup = Callable[[SearchBody, ShownGraph, "CompiledProgram", "Shared"], CompiledGroup]
 
 
 def compiled_search(ort: Ort, node: ShownNode, fused: FusedNode, program: GiveProgram, make: MakeGroup) -> SearchNode:
-    """The only node of a graph, compiled. `fused` has its inputs and outputs as ONNX Runtime calls it."""
+    """Compiles the only node of a graph. `fused` has its inputs and outputs as ONNX Runtime calls it."""
     search = search_of(node)
     search = replace(search, outputs={role: it for role, it in search.outputs.items() if it in fused.output_names})
     outside = frozenset(it.name for it in node.implicit_inputs)
@@ -55,7 +55,10 @@ def compiled_search(ort: Ort, node: ShownNode, fused: FusedNode, program: GivePr
 
 
 def _shared(others: Sequence[SearchStep], outside: frozenset[str]) -> Shared:
-    """The weights of the graph around that other bodies have read: one copy on the device serves all."""
+    """Returns a function for the weights of the surrounding graph that other bodies have read.
+
+    So one copy on the device serves all bodies.
+    """
 
     def found(device: Device) -> dict[str, Buffer]:
         live = [it.group.on_device().executable for it in others]

@@ -1,8 +1,10 @@
-"""Which nodes that generate text run here, and why the others do not.
+"""Decides which nodes that generate text run here, and why the others do not.
 
-In: a graph with such nodes. Out: per node the reason against it, or None, and its bodies for the report; later where the Programs
-of its bodies are kept. Invariants: a node runs here with all that is in its bodies, or stays elsewhere with all of them; the bodies
-of a node that is claimed compile, because they were lowered to decide on it, in this session or in the one that left the answer.
+In: a graph with such nodes. Out: for each node the decision with its reason, and its bodies for the report; later where the
+Programs of its bodies are kept.
+
+Invariants: a node runs here with all nodes of its bodies, or elsewhere with all of them. The bodies of a claimed node compile,
+because they were lowered for the decision. That was done in this session or in the one that stored the answer.
 """
 
 from __future__ import annotations
@@ -31,35 +33,38 @@ _CAPTURED = "the tokens of a captured run would be those of the run that was cap
 
 @dataclass(frozen=True)
 class Decided:
-    """What was decided on a node, and its bodies as ONNX Runtime shows them."""
+    """The decision on a node, and its bodies as ONNX Runtime shows them."""
 
     node: ShownNode
     outcome: Alone | Elsewhere
     bodies: Mapping[str, ShownGraph]
 
     def claim_of(self, body: ShownGraph) -> Claim:
-        """The same for the nodes of a body."""
+        """Returns the same decision for the nodes of a body."""
         here = isinstance(self.outcome, Alone)
         return Claim((Fused(0) if here else Elsewhere(refusal_within(self.node) or ""),) * len(body))
 
 
 class Searches:
-    """Decides for one session. `forced` are the names of the nodes of a graph that the user keeps away."""
+    """Decides for one session. `forced` returns the names of a graph's nodes that the user excludes from this provider."""
 
     def __init__(
         self, ort: Ort, compiler: CachedCompiler, forced: Callable[[ShownGraph], Collection[str]], captures: bool
     ) -> None:
         self._ort, self._compiler, self._forced, self._captures = ort, compiler, forced, captures
-        # What was decided, by what the answer depends on.
+        # Decisions, by a key of everything that they depend on.
         self._known: dict[str, tuple[str | None, dict[str, KeptUnder]]] = {}
         self._places: dict[str, dict[str, KeptUnder]] = {}
 
     def places_of(self, node: ShownNode) -> Mapping[str, KeptUnder]:
-        """Where the Programs of the bodies of a node are kept, by attribute. It was decided on before."""
+        """Returns where the Programs of a node's bodies are kept, by attribute. Call it after `decide`."""
         return self._places[node.outputs[0].name]
 
     def decide(self, graph: ShownGraph, assigned: Sequence[str], refusal: str | None) -> dict[int, Decided]:
-        """The nodes of a graph that no provider holds, by place. `refusal` is a reason against all of the graph."""
+        """Decides on the nodes of a graph that have no provider. Returns the decisions by index.
+
+        `refusal` is a reason against the whole graph.
+        """
         found = {}
         for place, node in enumerate(graph):
             if is_search(node) and not assigned[place]:
@@ -76,7 +81,7 @@ class Searches:
                 return f"its {name} runs here whole or not at all: {kept[0]} is {FORCED}"
         if self._captures:
             return _CAPTURED
-        # Constants in the same memory are the same.
+        # Constants at the same address are equal.
         graphs = (graph, *bodies.values())
         places = [it.constant.raw.ctypes.data for each in graphs for it in each.initializers.values() if it.constant]
         key = repr((node.name, sorted(bodies), places, *map(key_of, graphs)))

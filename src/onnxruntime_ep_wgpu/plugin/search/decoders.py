@@ -1,7 +1,7 @@
-"""The steps of one generation: what a decoder reads in each, from what the search chose.
+"""The steps of one generation: the inputs of a decoder in each step, from the choices of the search.
 
-In: compiled bodies and the parameters of a run. Out: scores of next tokens, step by step. Caches stay on the device: a step reads
-those of the last one, which are given back behind it.
+In: compiled bodies and the parameters of a run. Out: scores of next tokens, step by step. Caches stay on the device. A step reads
+those of the previous step, and later steps reuse their memory.
 """
 
 from __future__ import annotations
@@ -34,24 +34,27 @@ class Live:
 
 
 class CachedDecoder(Protocol):
-    """One generation. `continues`: the result of its first step ends nothing, whatever that is."""
+    """One generation. `continues`: the search goes on after the first step, whatever its result is."""
 
     continues: bool
 
     def first(self) -> Array:
-        """Scores of the first tokens, (batch, vocabulary)."""
+        """Returns the scores of the first tokens, (batch, vocabulary)."""
 
     def next(self, tokens: Array, rows: Array, sequences: Array) -> Array:
-        """Scores of the tokens behind `tokens`, each of which continues one of the last step's `rows`. `sequences` end with
-        them."""
+        """Returns the scores of the tokens after `tokens`.
+
+        Each of them continues one of the `rows` of the previous step. `sequences` end with `tokens`.
+        """
 
 
 class _Caches:
-    """Runs a decoder with the caches of its last run. `held` are these, in the order of a step's inputs. They lie in two places in
-    turns: a run reads those of one and makes those of the other. Where they have room for all tokens, and no row is another one's
-    in the next step, they stay where they are.
+    """Runs a decoder with the caches of its previous run, `held`, in the order of a step's inputs.
 
-    A decoder that gets the beam in which each token of a cache was made has rows for all beams from the beginning.
+    Caches alternate between two places: a run reads them from one and writes them to the other. If they have room for all tokens,
+    and no step reads rows in another order (`ROWS`), they stay in place.
+
+    A decoder that receives the beam in which each token of a cache was made has rows for all beams from the beginning.
     """
 
     def __init__(
@@ -61,19 +64,22 @@ class _Caches:
         self._live, self._memory, self._parameters, self._captured = live, memory, parameters, captured
         self.held: Sequence[DeviceTensor] = ()
         self.room = parameters.max_length if body.extra else 0
-        self.of_each = parameters.beams if len(body.extra) == 3 else 1  # rows of a prompt in `held`
+        self.of_each = parameters.beams if len(body.extra) == 3 else 1  # rows per prompt in `held`
         shape = (parameters.batch, parameters.beams, parameters.max_length)
         self._made_in = np.zeros(shape, np.int32)
         self._made_in += np.arange(parameters.beams, dtype=np.int32)[:, None]
         self._turn = 0
 
     def spread(self) -> bool:
-        """Whether a prompt has more rows from the next run on than in the last one."""
+        """Returns whether a prompt has more rows in the next run than in the previous one."""
         return self.of_each != self._parameters.beams
 
     def behind(self, rows: Array, length: int) -> Array:
-        """The rows of `held` that beams continue, which are `rows` of all beams. A prompt without others has its own row, also when
-        it has ended. Caches have `length` tokens."""
+        """Returns the rows of `held` that the beams continue.
+
+        `rows` are the same rows, numbered as if each beam had one. With one beam, a prompt keeps its own row, also after it has
+        ended. Caches have `length` tokens.
+        """
         batch, beams = self._parameters.batch, self._parameters.beams
         if beams == 1:
             return np.arange(batch, dtype=np.int32)
@@ -85,7 +91,7 @@ class _Caches:
         return rows
 
     def empty(self, leading: tuple[int, ...]) -> None:
-        """Begins with caches without a token; `leading` are extents before that of rows."""
+        """Makes caches without tokens. `leading` has the extents before that of rows."""
         rows = self._parameters.batch * self.of_each
         self.held = [
             self._memory.tensor(dtype, (*leading, rows, heads, self.room, size), "a cache")
@@ -95,8 +101,10 @@ class _Caches:
     def run(
         self, which: str, values: Mapping[str, Array], length: int, more: Mapping[str, DeviceTensor] | None = None
     ) -> Array:
-        """Scores of one run of the body `which`. `values` and `more` are its inputs, as far as it has them; caches have `length`
-        tokens."""
+        """Runs the body `which` and returns its scores.
+
+        `values` and `more` are inputs, and may have some that the body does not have. Caches have `length` tokens.
+        """
         step, memory = self._live.steps[which], self._memory
         extra = (np.array([length], np.int32), np.array([self._parameters.beams], np.int32), self._made_in)
         values = {**values, **dict(zip(step.body.extra, extra, strict=False))}
@@ -111,8 +119,10 @@ class _Caches:
 
 
 class Gpt:
-    """A decoder alone, which gets the positions of tokens and a mask. A token of a prompt that is the padding has position 0,
-    and is masked if no mask is given."""
+    """A decoder without an encoder, which receives the positions of tokens and a mask.
+
+    A padding token in a prompt has position 0, and is masked if the caller passes no mask.
+    """
 
     continues = False
 
@@ -156,8 +166,10 @@ class Gpt:
 
 
 class EncoderDecoder:
-    """A decoder that reads what an encoder makes. The encoder makes the first step of the decoder too, if it gets how a sequence
-    begins."""
+    """A decoder that reads the results of an encoder.
+
+    The encoder also makes the first step of the decoder, if it has an input for the beginning of the sequences.
+    """
 
     def __init__(
         self,
@@ -169,7 +181,7 @@ class EncoderDecoder:
     ) -> None:
         self._live, self._memory, self._parameters, self._captured = live, memory, parameters, captured
         self._source, self._caches = source, _Caches(live, memory, parameters, captured)
-        self._wide = False  # whether what the encoder made has a row for each beam
+        self._wide = False  # whether the results of the encoder have a row for each beam
         self._more: dict[str, DeviceTensor] = {}
         self.continues = bool(live.steps[ENCODER].body.vocabulary)
 
@@ -208,7 +220,7 @@ class EncoderDecoder:
         return self._caches.run(DECODER, values, length, self._more)
 
     def _widen(self) -> None:
-        """Gives what the encoder made a row for each beam."""
+        """Repeats the rows of the encoder's results, once for each beam."""
         if not self._wide:
             self._wide = True
             for name, tensor in self._more.items():
@@ -216,7 +228,7 @@ class EncoderDecoder:
                     self._more[name] = self._memory.spread(tensor, self._parameters.beams, f"{name} of every beam")
 
     def _attention_mask(self) -> Array | None:
-        """Which ids of T5 count: all but the padding in front of the first other one."""
+        """Returns the mask for T5, None for other models. It masks only the padding before the first other id, by default."""
         if self._parameters.search.model != T5:
             return None
         if self._parameters.attention_mask is not None:

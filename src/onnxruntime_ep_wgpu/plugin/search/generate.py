@@ -1,7 +1,7 @@
-"""The loop of a search: a step of the decoder, its scores changed, tokens chosen, until all has ended or is long enough.
+"""The loop of a search: runs the decoder, changes its scores and chooses tokens, until all sequences end or are long enough.
 
-In: a decoder and the parameters of a run. Out: the operator's outputs by name. Invariant: steps, and what ends them, are those of
-the CPU provider.
+In: a decoder and the parameters of a run. Out: the operator's outputs by name. Invariant: the steps, and the conditions that end
+them, are those of the CPU provider.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Array = np.ndarray[Any, Any]
 
 
 def generate(decoder: CachedDecoder, parameters: SearchParameters) -> dict[str, Array]:
-    """The outputs of the operator by their names in the schema."""
-    with np.errstate(over="ignore", invalid="ignore"):  # of tokens that may not be chosen
+    """Returns the outputs of the operator by their names in the schema."""
+    with np.errstate(over="ignore", invalid="ignore"):  # for forbidden tokens
         return (_beams if parameters.search.has_beams else _greedy)(decoder, parameters)
 
 
 def nothing(parameters: SearchParameters) -> dict[str, Array]:
-    """Outputs of a search that was interrupted."""
+    """Returns the outputs of a search that was interrupted."""
     search, batch = parameters.search, parameters.batch
     of_each = (batch, parameters.returned) if search.has_beams else (batch,)
     steps = parameters.max_length - parameters.length
@@ -62,7 +62,7 @@ def _beams(decoder: CachedDecoder, parameters: SearchParameters) -> dict[str, Ar
     results = {"sequences": made, "sequences_scores": made_scores}
     if kept:
         shape = (parameters.max_length - length, batch, beams, parameters.vocabulary)
-        results["scores"] = np.zeros(shape, np.float32)  # of steps that were not needed
+        results["scores"] = np.zeros(shape, np.float32)  # for steps that were not needed
         results["scores"][: len(kept)] = np.reshape(kept, (len(kept), *shape[1:]))
     return results
 

@@ -1,8 +1,8 @@
-"""A node that generates text, as ONNX Runtime calls it: its bodies run here, one readback of scores per step.
+"""A node that generates text, as ONNX Runtime calls it. Its bodies run here, with one readback of scores per step.
 
-In: a kernel context with the operator's inputs, and with what its bodies read of the graph around. Out: its outputs.
-Invariant: thread safe; nothing is kept between runs but what is compiled. An interrupt ends a generation, which may take long: it
-is not run to its end first, as a run of a group is; its outputs are then empty.
+In: a kernel context with the operator's inputs, and the values that its bodies read from the surrounding graph. Out: its outputs.
+Invariants: thread safe. Only compiled parts are kept between runs. An interrupt ends a generation at once, because it may take
+long, and its outputs are then padding and zeros. A run of a group, in contrast, finishes first.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ Array = np.ndarray[Any, Any]
 
 
 class SearchNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
-    """A compiled search. `constants` are the values of inputs that are constant, by the names of the schema; `types` those of
-    outputs."""
+    """A compiled search.
+
+    `constants` has the values of constant inputs, and `types` the types of outputs, both by the names in the schema.
+    """
 
     def __init__(
         self,
@@ -93,13 +95,13 @@ class SearchNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
             try:
                 return generate(decoder, parameters)
             except KeyboardInterrupt as interrupt:
-                # Raised when ONNX Runtime has returned, or by this call, which then ends with it.
+                # It is raised again after ONNX Runtime has returned, or else here.
                 if not raised_later(interrupt):
                     raise
                 return nothing(parameters)
 
     def _on_device(self) -> Live:
-        """All bodies, on one device. Raises DeviceError where devices are lost faster than bodies come back."""
+        """Returns all bodies on one device. Raises DeviceError if devices are lost faster than bodies are made again."""
         for _ in range(8):
             groups = {name: step.group.on_device() for name, step in self._steps.items()}
             if len({id(it.device) for it in groups.values()}) == 1:

@@ -1,7 +1,7 @@
-"""The operators of com.microsoft that generate text with decoders as their bodies, and what a node of one says.
+"""The operators of com.microsoft that generate text with decoders as their bodies, and the contents of their nodes.
 
-In: a node. Out: a `Search`, which is all that the others read of it. Invariant: inputs and outputs are known by the names that the
-schema gives them, so that their places are written here alone.
+In: a node. Out: a `Search`, which is all that other modules read of it. Invariant: other modules use inputs and outputs by their
+names in the schema, so that only this module contains their order.
 """
 
 from __future__ import annotations
@@ -45,8 +45,11 @@ _MODELS = {
 
 @dataclass(frozen=True)
 class Search:
-    """A node. `inputs` and `outputs` are names of values by their names in the schema, without those that are left out. What an
-    attribute is for says the schema; ids are -1 where a node has none."""
+    """The contents of a node.
+
+    `inputs` and `outputs` map names in the schema to names of values, without omitted ones. The schema documents the attributes.
+    Ids are -1 if a node has none.
+    """
 
     operator: str
     model: int  # GPT, T5 or WHISPER
@@ -81,12 +84,12 @@ class Search:
 
 
 def is_search(node: ShownNode) -> bool:
-    """Whether a node is of one of these operators."""
+    """Returns whether a node has one of these operators."""
     return node.domain == _MICROSOFT and node.op_type in _INPUTS
 
 
 def search_of(node: ShownNode) -> Search:
-    """What a node says. Raises UnsupportedError for what is not done here."""
+    """Returns the contents of a node. Raises UnsupportedError for unsupported ones."""
     kind = node.op_type
     given = {
         name: value.name
@@ -104,7 +107,7 @@ def search_of(node: ShownNode) -> Search:
         return int(attributes.get(name, default))
 
     def token(name: str) -> int:
-        """As the CPU provider keeps it: the lower 32 bits."""
+        """Returns an id as the CPU provider stores it: the lower 32 bits."""
         return (whole(name, -1) + 2**31) % 2**32 - 2**31
 
     def real(name: str, default: float) -> float:

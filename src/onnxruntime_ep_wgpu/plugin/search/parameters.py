@@ -1,7 +1,7 @@
-"""What a run asks of a search: the operator's inputs, checked.
+"""The parameters of a run of a search: the operator's inputs, checked.
 
-In: their values, by their names in the schema. Out: `SearchParameters`, or InputError that names the input and its value.
-Invariant: what passes is what the CPU provider takes, but for ids that are no token, which it does not look at.
+In: their values, by their names in the schema. Out: `SearchParameters`, or InputError with the name and value of the input.
+Invariant: the checks accept what the CPU provider accepts, except ids that are not tokens, which that provider does not check.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ MOST_BEAMS = 128
 
 @dataclass(frozen=True)
 class SearchParameters:
-    """Those of one run. `prompt` is what sequences begin with, (batch, length); masks are (vocabulary,) or (batch, vocabulary)."""
+    """The parameters of one run.
+
+    `prompt` is the beginning of the sequences, (batch, length). Masks are (vocabulary,) or (batch, vocabulary).
+    """
 
     search: Search
     batch: int
@@ -33,7 +36,7 @@ class SearchParameters:
     max_length: int
     min_length: int
     beams: int
-    returned: int  # sequences of each prompt
+    returned: int  # sequences per prompt
     length_penalty: float
     repetition_penalty: float
     temperature: float
@@ -45,14 +48,17 @@ class SearchParameters:
 
     @property
     def length(self) -> int:
-        """Of the prompts."""
+        """The number of ids in each prompt."""
         return int(self.prompt.shape[1])
 
 
 def parameters_of(
     search: Search, values: Mapping[str, Array], shape: tuple[int, ...], vocabulary: int
 ) -> SearchParameters:
-    """Checks the values of a run's inputs; `shape` is that of input_ids, which may be a sound. Raises InputError."""
+    """Checks the values of a run's inputs and returns them as parameters. Raises InputError.
+
+    `shape` is the shape of input_ids, which are audio features for Whisper.
+    """
     given = _Inputs(values, shape)
     rank = 3 if search.model == WHISPER else 2
     if len(shape) != rank:
@@ -121,7 +127,7 @@ def _prompt(search: Search, given: _Inputs, batch: int, vocabulary: int) -> Arra
 
 
 class _Inputs:
-    """Values of inputs by name, read as what they stand for."""
+    """Values of inputs by name, read as numbers and masks."""
 
     def __init__(self, values: Mapping[str, Array], shape: tuple[int, ...]) -> None:
         self.values, self._shape = values, shape

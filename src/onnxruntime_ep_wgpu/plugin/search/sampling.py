@@ -1,7 +1,7 @@
-"""Choosing the next token by chance.
+"""Chooses the next token at random.
 
-In: scores of next tokens. Out: a token per prompt. Invariant: the distribution is that of the CPU provider; with a seed the tokens
-are those that it chooses where it is built with GNU's C++ library, whose generator is this one.
+In: scores of next tokens. Out: a token per prompt. Invariant: the distribution is that of the CPU provider. With a seed, the tokens
+are those of a CPU provider that is built with GNU's C++ library, because the random number generator is the same.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ _FACTOR, _MODULUS = 16807, 2**31 - 1
 
 
 class Chance:
-    """Numbers from 0 to 1, each of two steps of a linear congruential generator, as `std::uniform_real_distribution<double>`
-    makes them of `std::minstd_rand0`."""
+    """Random numbers from 0 to 1, equal to those of `std::uniform_real_distribution<double>` with `std::minstd_rand0`.
+
+    Each is made from two steps of a linear congruential generator.
+    """
 
     def __init__(self, seed: int) -> None:
         self._state = seed % _MODULUS or 1
@@ -34,14 +36,14 @@ class Chance:
 
 
 def sample(scores: Array, parameters: SearchParameters, chance: Chance) -> Array:
-    """A token for each row. Changes the scores of tokens that are filtered out."""
+    """Returns a token for each row. Changes the scores of tokens that are filtered out."""
     for row in scores:
         (_filter_custom if parameters.search.custom else _filter)(row, parameters)
     return np.array([_draw(row, chance) for row in scores], np.int32)
 
 
 def _filter(row: Array, parameters: SearchParameters) -> None:
-    """Leaves out the unlikeliest tokens whose probabilities together are at most 1 - top_p."""
+    """Filters out the least likely tokens, as long as the sum of their probabilities is at most 1 - top_p."""
     order = np.argsort(row, kind="stable")
     summed = np.cumsum(_softmax(row[order]), dtype=np.float32)
     keep = max(1, len(row) - parameters.search.min_tokens_to_keep)
@@ -51,7 +53,7 @@ def _filter(row: Array, parameters: SearchParameters) -> None:
 
 
 def _filter_custom(row: Array, parameters: SearchParameters) -> None:
-    """Leaves out what comes behind the likeliest tokens whose probabilities together are more than top_p."""
+    """Keeps the most likely tokens until the sum of their probabilities exceeds top_p, and filters out the others."""
     order = np.argsort(-row, kind="stable")
     summed = np.cumsum(_softmax(row[order]), dtype=np.float32)
     beyond = np.flatnonzero(summed[:-1] > np.float32(parameters.search.top_p)) + 1

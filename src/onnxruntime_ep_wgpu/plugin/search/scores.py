@@ -1,7 +1,7 @@
-"""What changes the scores of the next tokens before one is chosen: penalties and masks.
+"""Changes the scores of the next tokens before one is chosen: penalties and masks.
 
-In: scores (rows, vocabulary) and the sequences so far. Out: the scores, changed in place. Invariant: as the CPU provider's, in its
-order and in float32; a token that may not be chosen has the lowest number, not minus infinity.
+In: scores (rows, vocabulary) and the sequences so far. Out: the scores, changed in place. Invariant: the changes are those of the
+CPU provider, in its order and in float32. A forbidden token has the lowest finite score, not minus infinity.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LAST_INITIAL_TIMESTAMP = 50
 
 
 def change(scores: Array, sequences: Array, parameters: SearchParameters, step: int) -> None:
-    """All changes. `sequences` is (rows, length); `step` counts from 1."""
+    """Makes all changes. `sequences` is (rows, length); `step` counts from 1."""
     search, rows = parameters.search, len(scores)
     if parameters.repetition_penalty != 1.0:
         _penalise_repetitions(scores, sequences, np.float32(parameters.repetition_penalty))
@@ -40,13 +40,13 @@ def change(scores: Array, sequences: Array, parameters: SearchParameters, step: 
 
 
 def _penalise_repetitions(scores: Array, sequences: Array, penalty: np.float32) -> None:
-    """A token that is there already: a negative score is multiplied, another one divided."""
+    """Changes the scores of tokens that are in the sequence: multiplies negative ones by the penalty, divides the others by it."""
     there = np.take_along_axis(scores, sequences, axis=1)
     np.put_along_axis(scores, sequences, np.where(there < 0, there * penalty, there / penalty), axis=1)
 
 
 def _forbid_ngrams(scores: Array, sequences: Array, size: int) -> None:
-    """No token that would end `size` tokens which are there already, one behind the other."""
+    """Forbids tokens that would complete `size` consecutive tokens that the sequence already has."""
     if size > sequences.shape[1]:
         return
     windows = np.lib.stride_tricks.sliding_window_view(sequences, size, axis=1)  # (rows, places, size)
@@ -56,7 +56,7 @@ def _forbid_ngrams(scores: Array, sequences: Array, size: int) -> None:
 
 
 def _keep_timestamps_in_order(scores: Array, sequence: Array, parameters: SearchParameters) -> None:
-    """Timestamps of Whisper come in pairs and do not go back; `scores` are those of one sequence."""
+    """Makes timestamps of Whisper come in pairs and never decrease. `scores` are those of one sequence."""
     search, count = parameters.search, len(scores)
     first = search.beginning_timestamp_token_id
     stamps = sequence >= first

@@ -1,4 +1,4 @@
-"""Runs of compiled bodies: tensors by name in, tensors on the device out."""
+"""Runs compiled bodies. In: tensors by name. Out: tensors on the device, and scores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SearchStep:
     """A compiled body."""
 
     def __init__(self, body: SearchBody, group: CompiledGroup, inputs: Sequence[str]) -> None:
-        """`inputs` are those of the Program, in its order."""
+        """`inputs` has the names of the Program's inputs, in its order."""
         self.body, self.group, self.inputs = body, group, inputs
 
     def run(
@@ -34,8 +34,10 @@ class SearchStep:
         turn: int = 0,
         there: Mapping[str, DeviceTensor] | None = None,
     ) -> tuple[dict[str, DeviceTensor], Array | None]:
-        """The caches that the body makes, and scores (rows, vocabulary), None where it has none. Caches are where those of an
-        earlier run with this `turn` were, or `there`, by name."""
+        """Runs the body. Returns the caches that it makes, and scores (rows, vocabulary) or None if it makes none.
+
+        Caches are written where those of an earlier run with this `turn` were, or to the tensors in `there`, by name.
+        """
         tensors = [given[name] for name in self.inputs]
         names = [SCORES, *self.body.made] if self.body.vocabulary else self.body.made
         with live.prepare(lambda _valued: tensors) as run:
