@@ -3,9 +3,9 @@
 In: the iterations of a run, from one on after which no shape changes. Out: all remaining iterations, submitted.
 
 A condition that the device makes is read back after a batch of iterations. The batch grows while it takes a short time (`SHORT`).
-If an iteration within the batch ends the Loop, those after it were useless. The batch then runs again up to that iteration, from
-the states at its beginning. Nothing outside of the Loop has read the discarded results. If a run leaves state for the next run,
-for example of random numbers, each batch is one iteration.
+If an iteration within the batch ends the Loop, those after it were useless. The batch then runs again from the states at its
+beginning, up to and including that iteration. Nothing outside of the Loop has read the discarded results. If a run leaves state
+for the next run, as random numbers do, each batch is one iteration.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 In: offsets and byte counts within the range. Out: (device, buffer, offset).
 
 A buffer is made when a tensor is first used, one per tensor. Two tensors in one allocation have two buffers, because WebGPU
-requires that if a dispatch reads one and writes the other. An error in making a buffer is raised then, because it can be reported
-there. `Alloc` cannot report one: ONNX Runtime does not check for its failure.
+requires that if a dispatch reads one and writes the other. If a buffer cannot be made, the error is raised at that first use, where
+it can be reported. It is not raised in `Alloc`, because ONNX Runtime does not check whether that fails.
 
 Invariants: reading a range gives the bytes that were last written to it, however it is divided into tensors. A host copy exists
 only while it equals the bytes on the device. Contents on a lost device are gone. Reading them is an error until they are written
@@ -271,7 +271,7 @@ class Allocation:
         self._moves = _MOST_MOVES
 
     def release(self) -> None:
-        """Gives all buffers back for reuse. Takes no lock, so finalizers may call it."""
+        """Gives all buffers back for reuse. Takes no Python lock, so finalizers may call it."""
         self._lie_in()
 
     def set_mirror(self, offset: int, data: bytes) -> None:
