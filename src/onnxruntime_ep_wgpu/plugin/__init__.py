@@ -1,21 +1,25 @@
-"""The ONNX Runtime side, in the order in which ONNX Runtime meets it.
+"""The ONNX Runtime side, in the order of ONNX Runtime's calls.
 
-* `entry` (the two functions it looks up), `factory` (devices, sessions), `provider` (one per session: its callbacks).
-* `session` (its device and compiled groups) with `sources` and `settings` (its options), `device_choice` (its adapter), `ahead`
-  (what is done for it while ONNX Runtime reads the model).
-* `deciding` (what runs where) with `assign/` (which nodes, in which groups).
-* `cached_compiler` (claims and Programs), from `store/` (what earlier processes compiled), from `context/` (compiled models), or
-  from `compiling` (the compiler), which gets graphs that are `prepared`.
-* `group` (one as it runs, on any device) with `specialise` (for sizes beyond a limit) and `again` (of a stored one).
-* `node` (one per compiled group), `sized` (one with sizes that data decides), `fused` (which of the two).
-* `tensors` (where those of a run lie), `known` (those of earlier runs), `memo` (runs that C code repeats), `chained`
-  (several at once), `captures`, and `wrap` (tools around groups).
-* `memory/` and `allocator` (device addresses, copies between host and device), `without_python` (what C code gets to do the
-  same), `profiler`.
-* `search/` (nodes that generate text, with their decoders), `loops/` (Loops with all of their iterations), `step_memory` (of runs
-  that go in steps), `kernels/` (copies and control flow).
-* `abi` (the C interface) with `callbacks` (objects that it holds, and Ctrl-C during a call), `collector` (no garbage collection
-  during one), `forked` (processes that end), `watch` (what the Python interface learns about sessions).
+* `entry` (the two functions that ONNX Runtime looks up), `factory` (devices, sessions), `provider` (callbacks, one object per
+  session).
+* `session` (its device and compiled groups) with `sources` and `settings` (its options), `device_choice` (its adapter), and `ahead`
+  (work for the session while ONNX Runtime reads the model).
+* `deciding` (which nodes run where) with `assign/` (which nodes form which groups).
+* `cached_compiler` (claims and Programs): from `store/` (results of earlier processes), from `context/` (compiled models), or
+  from `compiling` (the compiler). The compiler receives graphs that are `prepared`.
+* `group` (a compiled group on any device) with `specialise` (compiles again for sizes beyond a limit) and `again` (the same for a
+  stored group).
+* `node` (one per compiled group), `sized` (for results with sizes that data decides), `fused` (selects one of these two).
+* `tensors` (places of a run's tensors), `known` (tensors of earlier runs), `memo` (runs that C code repeats),
+  `chained` (several of them in one submission).
+* `captures` (graph capture), `wrap` (tools around groups).
+* `memory/` and `allocator` (device addresses, copies between host and device), `without_python` (what the C code needs for the
+  same work), `profiler`.
+* `search/` (nodes that generate text, with their decoders), `loops/` (Loops with all of their iterations), `step_memory` (for
+  runs in steps), `kernels/` (copies and control flow).
+* `abi` (the C interface) with `callbacks` (objects that ONNX Runtime holds, and Ctrl-C during a call).
+* `collector` (pauses garbage collection), `forked` (the end of forked processes), `watch` (session data for the Python
+  interface).
 
-Only `compiling`, and what it uses, imports the compiler; `search/last_row` prepares a graph for it.
+Only `compiling` and its own imports load the compiler; `search/last_row` prepares a graph for it.
 """

@@ -1,7 +1,7 @@
-"""ONNX Runtime's C interface as Python sees it: calls into it, its texts, and errors as its statuses.
+"""ONNX Runtime's C interface for Python: calls, strings, and errors as statuses.
 
-In: an OrtApiBase. Out: `Ort`, one per OrtApi table; everything that talks to ONNX Runtime carries one, as several copies of
-ONNX Runtime may live in one process. Objects that ONNX Runtime calls are in `callbacks.py`.
+In: an OrtApiBase. Out: `Ort`, one per OrtApi table. Every object that calls ONNX Runtime has one, because several copies of
+ONNX Runtime may be in one process. Objects that ONNX Runtime calls are in `callbacks.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .._ort import ffi
 from ..errors import UnsupportedError, WgpuEpError
 from ..platform import file_name
 
-# The tables in csrc/ort_abi.py end with this version; with an older one the provider does not work.
+# The last version in the tables of csrc/ort_abi.py, and the oldest version with which the provider works.
 VERSION_KNOWN = 29
 VERSION_NEEDED = 24
 
@@ -31,38 +31,38 @@ class OrtError(WgpuEpError):
 
 
 def address(pointer: Any) -> int:
-    """A C pointer as a number."""
+    """Returns a C pointer as a number."""
     return int(ffi.cast("uintptr_t", pointer))
 
 
 def text(pointer: Any) -> str:
-    """A C string; "" for NULL."""
+    """Returns a C string; "" for NULL."""
     return ffi.string(pointer).decode("utf-8", "replace") if pointer else ""
 
 
 def file_text(pointer: Any) -> str:
-    """A file name that ONNX Runtime gives: UTF-8, or wide characters on Windows; "" for NULL."""
+    """Returns a file name from ONNX Runtime, which is UTF-8, or wide characters on Windows; "" for NULL."""
     value = ffi.string(pointer) if pointer else ""
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
 def _code(error: BaseException) -> int:
-    # Never ORT_EP_FAIL: it makes InferenceSession.run print a notice and run the model again on the CPU.
+    # Never ORT_EP_FAIL: with it, InferenceSession.run prints a notice and runs the model again on the CPU.
     if isinstance(error, UnsupportedError):
         return NOT_IMPLEMENTED
-    if isinstance(error, ValueError):  # OptionError and InputError are
+    if isinstance(error, ValueError):  # OptionError and InputError are subclasses
         return INVALID_ARGUMENT
     return RUNTIME_EXCEPTION
 
 
 def message_of(error: BaseException) -> str:
-    """One line for the user; for errors that are not ours, with the place, since such an error is a bug here."""
+    """Returns one line for the user. If the error is no WgpuEpError, it is a bug here, and the line has its place."""
     line = f"{type(error).__name__}: {error}"
     return line if isinstance(error, WgpuEpError) else line + place_of(error)
 
 
 def place_of(error: BaseException) -> str:
-    """Where an error was raised first."""
+    """Returns the place where an error was raised first."""
     known: str | None = error.__dict__.get(PLACE)
     if known is not None:
         return known
@@ -74,7 +74,7 @@ def place_of(error: BaseException) -> str:
 
 
 def frames_of(error: BaseException) -> Iterator[TracebackType]:
-    """What an error went through, the place where it was raised last."""
+    """The traceback entries of an error, the place where it was raised last."""
     found = error.__traceback__
     while found is not None:
         yield found
@@ -85,9 +85,9 @@ class Ort:
     """One OrtApi table. `version` is the interface version in use, 24 to 29."""
 
     def __init__(self, base: Any) -> None:
-        """Asks for the highest version that both sides know; raises OrtError below 1.24."""
+        """Requests the highest version that both sides have; raises OrtError below 1.24."""
         self.version_text = text(base.GetVersionString())
-        # Asking GetApi for a version that it does not have makes it print a line, so the version text decides.
+        # GetApi prints a line for a version that it does not have. Therefore the version string decides.
         minor = int(self.version_text.split(".")[1])
         if minor < VERSION_NEEDED:
             raise OrtError(
@@ -99,19 +99,19 @@ class Ort:
         self._strings: dict[str, Any] = {}
 
     def check_status(self, status: Any) -> None:
-        """Raises OrtError when a call returned a status."""
+        """Raises OrtError if a call returned a status."""
         if status:
             line = text(self.api.GetErrorMessage(status))
             self.api.ReleaseStatus(status)
             raise OrtError(line)
 
     def status(self, error: BaseException, message: str = "") -> Any:
-        """An exception as a status, which ONNX Runtime then owns."""
+        """Returns an exception as a status, which ONNX Runtime then owns."""
         line = (message or message_of(error)).encode("utf-8", "replace").replace(b"\0", b"?")
         return self.api.CreateStatus(_code(error), ffi.new("char[]", line))
 
     def string(self, value: str) -> Any:
-        """A C string that lives as long as this object; for names, not for messages."""
+        """Returns a C string that lives as long as this object. For names, not for messages, which would accumulate."""
         known = self._strings.get(value)
         if known is None:
             known = self._strings[value] = ffi.new("char[]", value.encode())
@@ -119,7 +119,7 @@ class Ort:
 
     @contextlib.contextmanager
     def pairs(self, values: Mapping[str, str]) -> Iterator[Any]:
-        """Key-value pairs for the duration of a `with`; the functions that take them copy them."""
+        """Provides key-value pairs during a `with`; the functions that receive them copy them."""
         made = self.new_pairs(values)
         try:
             yield made
@@ -127,7 +127,7 @@ class Ort:
             self.api.ReleaseKeyValuePairs(made)
 
     def new_pairs(self, values: Mapping[str, str]) -> Any:
-        """Key-value pairs that the caller gives away or releases."""
+        """Returns key-value pairs that the caller passes on or releases."""
         out = ffi.new("OrtKeyValuePairs **")
         self.api.CreateKeyValuePairs(out)
         for key, value in values.items():
@@ -135,7 +135,7 @@ class Ort:
         return out[0]
 
     def read_pairs(self, pairs: Any) -> dict[str, str]:
-        """Key-value pairs as a dict; {} for NULL."""
+        """Returns key-value pairs as a dict; {} for NULL."""
         if not pairs:
             return {}
         keys, values = ffi.new("const char *const **"), ffi.new("const char *const **")
@@ -144,7 +144,7 @@ class Ort:
         return {text(keys[0][i]): text(values[0][i]) for i in range(count[0])}
 
     def get(self, function: Any, obj: Any, kind: str) -> Any:
-        """The result of a call `function(obj, kind *out)`. Raises OrtError for a NULL `obj`, which would end the process."""
+        """Returns the result of `function(obj, kind *out)`. Raises OrtError for a NULL `obj`, which would crash the process."""
         if not obj:
             raise OrtError(f"ONNX Runtime gave NULL where a {kind} was to be read of it")
         out = ffi.new(kind + " *")
@@ -152,13 +152,13 @@ class Ort:
         return out[0]
 
     def get_out(self, function: Any, kind: str) -> Any:
-        """The result of a call `function(kind *out)`."""
+        """Returns the result of `function(kind *out)`."""
         out = ffi.new(kind + " *")
         self.check_status(function(out))
         return out[0]
 
     def list(self, count: Any, fill: Any, obj: Any, kind: str) -> list[Any]:
-        """The results of a pair of calls `count(obj, size_t *)`, `fill(obj, kind *, size_t)`."""
+        """Returns the results of two calls `count(obj, size_t *)` and `fill(obj, kind *, size_t)`."""
         number = self.get(count, obj, "size_t")
         if not number:
             return []
@@ -168,7 +168,7 @@ class Ort:
 
 
 class Logger:
-    """ONNX Runtime's logger, which belongs to the session or the environment that gave it to us."""
+    """ONNX Runtime's logger. It belongs to the session or the environment that passed it."""
 
     def __init__(self, ort: Ort, pointer: Any) -> None:
         self._ort, self._pointer = ort, pointer
@@ -176,11 +176,11 @@ class Logger:
 
     @property
     def owner(self) -> int:
-        """A number that the objects of one session have in common, and those of no other session that exists with it."""
+        """A number that is equal for the objects of one session, and differs between sessions that exist at the same time."""
         return address(self._pointer)
 
     def wants(self, severity: int) -> bool:
-        """Whether a message of this severity would be shown."""
+        """Returns whether messages of this severity are shown."""
         return bool(self._pointer) and severity >= self._ort.get(
             self._ort.api.Logger_GetLoggingSeverityLevel, self._pointer, "int"
         )
@@ -195,5 +195,5 @@ class Logger:
             )
 
 
-# What an error without its traceback keeps of it.
+# The attribute with the place of an error after its traceback was removed.
 PLACE = "_onnxruntime_ep_wgpu_place"

@@ -1,7 +1,7 @@
-"""The graph of a stored Program, kept to be compiled again for the sizes of a run: the compiler is loaded when one needs it.
+"""The graph of a stored Program, kept so that it can be compiled again for the sizes of a run.
 
-In: a graph as ONNX Runtime showed it, and where its constants can be read again. Out: what `specialise` gives. Invariant: nothing
-here points into memory of ONNX Runtime once `keep` was called.
+In: a graph from ONNX Runtime, and the sources of its constants. Out: the results of `specialise`. Invariants: the compiler is
+loaded only when a run needs it, and after `keep` nothing here points into memory of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ..runtime.weight_sources import InMemory, WeightSource, WeightSources
 from .assign.shown import STRING, ShownGraph
 from .store.programs import array_of
 
-COPIED_BYTES = 4096  # a smaller constant is copied: looking for it in the model's file costs more
+COPIED_BYTES = 4096  # smaller constants are copied: finding them in the model's file costs more
 
 
 class CompiledAgain(Protocol):
-    """What compiles a group's graph again: `Specialiser` says of each what it is."""
+    """The interface of `Specialiser`, which has the documentation: compiles a group's graph again."""
 
     @property
     def constants(self) -> Collection[str]: ...
@@ -43,14 +43,14 @@ class CompiledAgain(Protocol):
 
 
 Make = Callable[[ShownGraph, Mapping[str, WeightSource]], CompiledAgain]
-"""Makes a `Specialiser` of a graph whose constants are read from these sources."""
+"""Makes a `Specialiser` for a graph; its constants are read from these sources."""
 
 
 class CompiledLater:
-    """Like a `Specialiser` of the same graph, which it makes when it is needed. Thread safe."""
+    """Makes a `Specialiser` of the graph on first use, and forwards to it. Thread safe."""
 
     def __init__(self, graph: ShownGraph, ties: Ties, declared: Collection[str], make: Make) -> None:
-        """`declared` are the inputs of the model; see `Specialiser`."""
+        """`declared`: the inputs of the model; see `Specialiser`."""
         self._graph, self._ties, self._declared, self._make = graph, ties, declared, make
         self._sources: dict[str, WeightSource] = {}
         self._lock = threading.Lock()
@@ -61,7 +61,7 @@ class CompiledLater:
         return any(it.name not in self._declared for it in self._graph.inputs)
 
     def keep(self, sources: WeightSources) -> None:
-        """Lets go of the memory of the constants. `sources` has the Program's weights."""
+        """Releases the memory of the constants. `sources` has the Program's weights."""
         constants = {name: it.constant for name, it in self._graph.initializers.items() if it.constant is not None}
         arrays = {name: array_of(it) for name, it in constants.items() if it.code != STRING and name not in self._ties}
         for name, array in arrays.items():
@@ -69,7 +69,7 @@ class CompiledLater:
                 self._sources[name] = InMemory(array.copy())
             else:
                 self._sources[name] = sources.of(name, array)
-        for name, tie in self._ties.items():  # whose elements may not be in memory
+        for name, tie in self._ties.items():  # the elements of a tied constant may not be in memory
             if name in constants:
                 self._sources[name] = sources.of(name, replace(tie, data=arrays[tie.of]))
         for it in constants.values():

@@ -1,8 +1,8 @@
-"""What a session needs of its device, while ONNX Runtime reads the model: a library is chosen, loaded, and opens the device.
+"""Prepares a session's device while ONNX Runtime reads the model: chooses a library, loads it, and opens the device.
 
-In: an adapter, a session's options, its model. Out: a `with`, in which a thread does that. Invariants: the session takes what it
-would take by itself, and says itself what is wrong; it waits until the library is chosen, so that none is loaded twice; the end
-of the `with` waits for the driver, and leaves the device to the session.
+In: an adapter, the session's options, its model. Out: a context manager; a thread does this work during its `with`. Invariants:
+the session makes the same choices and reports the errors itself. It waits until the library is chosen, so that no library is
+loaded twice. The end of the `with` waits for the driver, and leaves the device to the session.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 
 class Ahead:
-    """A `with` around the making of one session, which is given these options and no SessionOptions."""
+    """A context manager around the making of one session with these options and without SessionOptions."""
 
     def __init__(
         self, adapter: Adapter, given: Mapping[str, str], model: str | bytes, opened: KeptModel | None = None
     ) -> None:
-        """`opened` is what ONNX Runtime gets instead of the model."""
+        """`opened`: the model that ONNX Runtime gets instead of `model`."""
         self._adapter, self._given, self._model, self._opened = adapter, given, model, opened
         self._chosen, self._ended = SimpleQueue[None](), SimpleQueue[None]()
         self._member: Member | None = None
-        # What the model multiplies, once the library was chosen by it.
+        # The types of the model's matrix products, set when the library is chosen by them.
         self.matrices_found: frozenset[str] | None = None if opened is None else opened.matrices
 
     def __enter__(self) -> Ahead:
@@ -55,7 +55,7 @@ class Ahead:
 
     def wait_for_library(self) -> None:
         """Returns when the library is chosen."""
-        self._chosen.put(self._chosen.get())  # for the next one that waits
+        self._chosen.put(self._chosen.get())  # puts the item back for the next waiting thread
 
     def _work(self) -> None:
         context, options, compiles = None, Options({}, {}), False
@@ -69,10 +69,10 @@ class Ahead:
                 self._member = context.join(settings_of(options, context.view), asked(options))
                 opening = context.open_ahead()
                 if compiles:
-                    from . import compiling as compiling  # with the compiler
+                    from . import compiling as compiling  # loads the compiler
 
                 context.device()
-                opening.end()  # one that has not begun yet would open another device, for a session that may keep none
+                opening.end()  # an opening that starts later would open another device, perhaps for a session that keeps none
         self._ended.put(None)
 
     def _context(self, options: Options) -> Context:
@@ -86,6 +86,6 @@ class Ahead:
 
 
 def _nothing_is_kept() -> bool:
-    """Whether no Program can come from the cache."""
+    """Returns whether the cache has no Programs."""
     path = folder_path()
     return path is None or not Folder(path).entries()

@@ -1,8 +1,8 @@
 """ONNX Runtime's allocator of device memory: sizes in, device addresses out.
 
-Invariant: `Alloc` makes no GPU buffer and so cannot run out of GPU memory; see `memory`. It returns NULL only when the
-reserved addresses are used up, which every user of an address checks. What is allocated and freed again and again does not come
-here: C code has it (`memory/pool.py`).
+Invariant: `Alloc` makes no GPU buffer, so it cannot run out of GPU memory; see `memory`. It returns NULL only if the reserved
+addresses are used up. Every user of an address checks for NULL. Memory that is allocated and freed repeatedly does not reach this
+code: C code handles it (`memory/pool.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Allocator(CallbackTable, struct="OrtAllocator"):
-    """Memory on the device of a context, which is opened when it is first used. `is_shared`: it is no session's."""
+    """Allocates memory on the device of a context, which is opened on first use. `is_shared`: it belongs to no session."""
 
     def __init__(self, ort: Ort, info: Any, context: Context, *, is_shared: bool = False) -> None:
         super().__init__(ort)
@@ -31,11 +31,11 @@ class Allocator(CallbackTable, struct="OrtAllocator"):
 
     @property
     def context(self) -> Context:
-        """Where new memory lies."""
+        """The context of new memory."""
         return self._owner.context
 
     def follow(self, context: Context) -> None:
-        """New memory lies on the device of this context; what was freed on the one before is not used again."""
+        """Allocates on the device of this context from now on. Memory that was freed on the earlier one is not used again."""
         before = self._owner
         before.number = 0
         memory.space().end_pooling(owner=before)
@@ -64,7 +64,7 @@ class Allocator(CallbackTable, struct="OrtAllocator"):
     @callback("Free", device=True, first="free_range")
     def free(self, pointer: Any) -> None:
         if pointer:
-            let_go()  # of what ended before; the buffers of this range may be used again
+            let_go()  # releases what ended before; the buffers of this range may be used again
             memory.space().free(address(pointer), lib.wgpu_answer)
 
     @callback("Info")

@@ -1,7 +1,7 @@
-"""Claims and Programs for a session: from the store where it has them, else from the compiler, which leaves them there.
+"""Claims and Programs for a session, from the store if it has them. Otherwise the compiler makes them, and they are stored.
 
-In: graphs as ONNX Runtime shows them. Out: claims; Programs of groups, with what compiles them again. Invariants: equal graphs get
-equal answers, wherever they come from; nothing of the compiler is loaded where all of them come from the store.
+In: graphs from ONNX Runtime. Out: claims; Programs of groups, each with an object that compiles it again. Invariants: equal graphs
+get equal results from any source. If all results come from the store, no part of the compiler is loaded.
 """
 
 from __future__ import annotations
@@ -38,35 +38,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """A Program, and what compiles it again. `names` are those of the graph's constants by the identity of their tensors, where the
-    Program was compiled just now."""
+    """A Program, and an object that compiles it again.
+
+    `names`: the names of the graph's constants by the identity of their tensors; empty for a Program from a store.
+    """
 
     stored: StoredProgram
     specialise: CompiledAgain
     names: Mapping[int, str]
     ties: Ties | None = None
-    """What is tied in the graph, where that is known."""
+    """The tied constants of the graph, if known."""
     foreign: bool = False
-    """Whether its kernels are of a context that this user did not make: they have to test every index."""
+    """Whether the kernels are from a context that another user made. Then they must check every index."""
 
 
 class CachedCompiler:
-    """Those of one session. `source` gives the file name or the bytes of the model, `tell` says what is wrong with the store."""
+    """The claims and Programs of one session.
+
+    `source` returns the file name or the bytes of the model. `tell` reports problems with the store.
+    """
 
     def __init__(
         self, target: Target, settings: CompileSettings, source: Source, tell: Tell, stored: bool = True
     ) -> None:
-        """Nothing comes from the store, and nothing goes there, where they are not to be `stored`."""
+        """Without `stored`, nothing is read from the store and nothing is written to it."""
         self._target, self._settings, self._source, self._tell = target, settings, source, tell
         self._stored = self._at = on_disk(target, settings, source, tell, stored)
         self._carried: Carried | None = None
         self._compiling: Compiling | None = None
-        # Of graphs whose claims came from the store, for the compiler.
+        # Graphs with claims from the store; the compiler needs them later.
         self._found: list[tuple[GraphPlace, InferredTypes]] = []
-        # What ONNX Runtime does not know of values, by what a group makes until it is compiled.
+        # Types of values that ONNX Runtime does not have, by the outputs of a group, until the group is compiled.
         self._inferred: dict[frozenset[str], Mapping[str, PlainInfo]] = {}
-        self.found: Mapping[str, PlainInfo] = {}  # the same of the graph that was decided on last
-        self.compiled: list[str] = []  # what did not come from the store: "" for a claim, else the name of a group
+        self.found: Mapping[str, PlainInfo] = {}  # the same for the graph of the last decision
+        self.compiled: list[str] = []  # results that were not in the store: "" for a claim, otherwise a group's name
 
     def claim(
         self,
@@ -76,8 +81,10 @@ class CachedCompiler:
         forced: frozenset[str],
         single: Mapping[int, Alone | OwnKernel | Elsewhere] | None = None,
     ) -> Claim:
-        """The decision about a graph, which is a body of `parent`. `assigned` names per node the provider that holds it; `single`
-        are outcomes by place of nodes that are in no group with others."""
+        """Returns the decision about a graph, which is a body of `parent`.
+
+        `assigned`: the provider that holds each node. `single`: outcomes, by index, of nodes that are in no group with others.
+        """
         refusal = None if parent is None else refusal_within(parent)
         single, ties = single or {}, ties_in(graph)
         around = None if parent is None else described_node(parent)
@@ -110,8 +117,10 @@ class CachedCompiler:
         return claim
 
     def whole(self, graph: ShownGraph, prepare: Prepare) -> tuple[Claim, KeptUnder]:
-        """The decision about a graph that runs here whole or not at all, prepared for the compiler, and where its Program is kept:
-        all of its nodes are in one group, or some have a reason against them."""
+        """Decides about a graph that runs here as a whole or not at all: all of its nodes are in one group, or some cannot be.
+
+        The graph is prepared for the compiler. Also returns the place of its Program in the store.
+        """
         ties, assigned = ties_in(graph), [""] * len(graph)
         known = self._stored.claim(graph, ties, ["whole"], assigned, {})
         if known is not None:
@@ -124,7 +133,7 @@ class CachedCompiler:
     def program_within(
         self, place: KeptUnder, graph: ShownGraph, name: str, declared: frozenset[str], prepare: Prepare
     ) -> CompiledProgram:
-        """The Program of a group of a graph whose Programs are kept at a place."""
+        """Returns the Program of a group. `place`: where the Programs of its graph are stored."""
         self._at = self._stored
         with self._stored.within(place):
             return self.program(graph, name, declared, prepare)
@@ -132,8 +141,8 @@ class CachedCompiler:
     def program(
         self, graph: ShownGraph, name: str, declared: frozenset[str], prepare: Prepare = as_it_is
     ) -> CompiledProgram:
-        """The Program of a group. `declared` are the inputs of the model; `prepare` changes the graph for the compiler."""
-        # Not what its nodes make: a run may give an input another rank than was inferred, and lowering says what follows.
+        """Returns the Program of a group. `declared`: the inputs of the model. `prepare` changes the graph for the compiler."""
+        # Only the inputs: a run may give an input another rank than the inferred one. Lowering infers what the nodes make.
         fill_in(graph.inputs, self._inferred.get(made_by(graph), {}))
         ties = self._at.ties(graph)
         carried = self._carried if self._carried is not None and self._at is self._carried.stored else None
@@ -156,8 +165,10 @@ class CachedCompiler:
         return CompiledProgram(made, found.specialise, found.names, ties)
 
     def carry(self, entries: CarriedEntries, made_for: MadeFor, *, written: bool, foreign: bool, checks: bool) -> None:
-        """Claims and Programs of bodies come from these entries of a compiled model from here on, or go there where it is
-        `written`. They are `foreign` where this user did not make them; `checks` says whether kernels can then test every index."""
+        """Uses entries of a compiled model for claims and Programs of bodies from now on; with `written`, writes them there.
+
+        `foreign`: another user made them. `checks`: kernels can then check every index.
+        """
         identity = made_for.text()
         stored = Stored(self._target.name, self._source, self._tell, entries, lambda: identity)
         self._carried = Carried(stored, entries, written, foreign, written or checks or not foreign)
@@ -165,10 +176,12 @@ class CachedCompiler:
     def of_context(
         self, context: GroupContext, made_for: MadeFor, name: str, foreign: bool, checks: bool, unread: Collection[str]
     ) -> tuple[CompiledProgram, ShownGraph]:
-        """The Program of a context, and the graph that it is of. One that was made for another adapter, other options or another
-        version is compiled again, and so is one that has outputs which are `unread`, or is `foreign` where the session cannot have
-        its kernels test every index (`checks`). Raises EntryError, ModelError for weights that are not what they were,
-        UnsupportedError for a graph that cannot be compiled here."""
+        """Returns the Program of a context, and its graph.
+
+        The graph is compiled again if the Program was made for another adapter, other options or another version, or if some
+        outputs are `unread`. The same holds for a `foreign` Program if the session cannot make its kernels check every index
+        (`checks`). Raises EntryError, ModelError if weights have changed, UnsupportedError if the graph cannot be compiled here.
+        """
         try:
             graph, ties = context.graph(name)
         except ModelError as error:
@@ -204,14 +217,14 @@ class CachedCompiler:
         return CompiledLater(graph, ties, declared, self._specialiser(ties, name, declared, prepare))
 
     def converted(self, graph: ShownGraph) -> ir.Graph:
-        """A graph as the compiler reads it."""
+        """Returns a graph in the compiler's form."""
         self._compile()
         from .assign.converted import converted
 
         return converted(graph)
 
     def end(self) -> None:
-        """The groups of a graph have their Programs: what was kept to compile them goes."""
+        """Releases what was kept for compiling, because all groups of a graph have their Programs."""
         self._inferred.clear()
         if self._compiling is not None:
             self._compiling.clear()
@@ -227,7 +240,7 @@ class CachedCompiler:
         return self._compiling
 
     def _specialiser(self, ties: Ties, name: str, declared: frozenset[str], prepare: Prepare) -> Make:
-        """What compiles a group of the store again. It holds no session."""
+        """Returns a function that makes the `Specialiser` of a stored group. It keeps no reference to the session."""
         target, settings = self._target, self._settings
 
         def make(graph: ShownGraph, sources: Mapping[str, WeightSource]) -> CompiledAgain:
