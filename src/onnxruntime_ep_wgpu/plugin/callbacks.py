@@ -1,9 +1,15 @@
 """Objects that ONNX Runtime holds and calls.
 
-In: classes whose methods are marked with `@callback`. Out: `CallbackTable`, their base, which fills a table of C functions.
-Invariants: an exception never crosses into C, it becomes an OrtStatus or a neutral value, and a KeyboardInterrupt is raised again
-once ONNX Runtime has returned, as is in sessions of ours any other that left a call which cannot fail; a callback that an exception
-left without an answer is asked again, by C; what ONNX Runtime holds stays alive until it releases it.
+In: classes with methods that are marked with `@callback`. Out: `CallbackTable`, their base class, which fills a table of C
+functions.
+
+Invariants:
+
+- No exception crosses into C. It becomes an OrtStatus or a neutral value.
+- A KeyboardInterrupt is raised again when ONNX Runtime has returned. While a Watch collects errors (`watch.py`), so is any other
+  exception that left a callback which cannot fail.
+- If an exception leaves a callback without an answer, C code calls the callback again.
+- An object that ONNX Runtime holds stays alive until ONNX Runtime releases it.
 """
 
 from __future__ import annotations
@@ -26,18 +32,18 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 lib.wgpu_add_functions(_ort.__name__.encode())  # `left` and `error`
 
-# Everything that ONNX Runtime holds, by the address that it has.
+# All objects that ONNX Runtime holds, by their addresses.
 held: dict[int, CallbackTable] = {}
 
 
 def callback(
     name: str, since: int = VERSION_NEEDED, repeatable: bool = False, device: bool = False, first: str = ""
 ) -> Callable[[_Method], _Method]:
-    """Marks the method that answers a callback. `since`: ONNX Runtime versions below it do not have the slot.
-    `first`: the function of C code that is called instead, and calls this for what it does not do itself.
+    """Marks the method that implements a callback. `since`: the first version of ONNX Runtime with this slot.
 
-    `repeatable`: called once more when it was interrupted, so that ONNX Runtime need not make an error of that.
-    `device`: it uses the device, so that in a forked process it fails or, when it cannot fail, does nothing.
+    `first`: a C function that ONNX Runtime calls instead; it calls this method for work that it does not do itself.
+    `repeatable`: an interrupted call is repeated, so that ONNX Runtime gets no error.
+    `device`: the method uses the device. In a forked process it fails, or does nothing if it cannot fail.
     """
 
     def mark(method: _Method) -> _Method:
@@ -49,7 +55,7 @@ def callback(
 
 
 def _method(name: str) -> Callable[[Any], Callable[..., Any]]:
-    """What finds the method of this name of the object that ONNX Runtime calls by its address."""
+    """Returns a function that finds the method of this name by the address of the object that ONNX Runtime calls."""
 
     def find(this: Any) -> Callable[..., Any]:
         found: Callable[..., Any] = getattr(held[int(ffi.cast("uintptr_t", this))], name)
@@ -61,7 +67,7 @@ def _method(name: str) -> Callable[[Any], Callable[..., Any]]:
 class CallbackTable:
     """A table of callbacks (`struct`) that ONNX Runtime calls, and the object behind it.
 
-    The methods marked with `@callback` fill their slots; the others stay NULL. `release()` when ONNX Runtime releases it.
+    Methods marked with `@callback` fill their slots; the others stay NULL. Call `release()` when ONNX Runtime releases the object.
     """
 
     struct: ClassVar[str]
@@ -69,11 +75,11 @@ class CallbackTable:
     _slots: ClassVar[list[tuple[str, int, str]]]
 
     def __init_subclass__(cls, struct: str, kind: str = "") -> None:
-        """`kind`: the type of C code's objects that begin with the table, if they have more than the OrtApi behind it."""
+        """`kind`: the C type of the objects, which begins with the table; for types with more than the OrtApi after it."""
         super().__init_subclass__()
         cls.struct, cls.kind = struct, kind or f"Wgpu{struct}"
         cls._slots = []
-        # Base classes too: a table may be filled by several classes, each with one subject.
+        # Base classes too: several classes may fill one table, each for one subject.
         for attribute, method in [item for base in cls.__mro__ for item in vars(base).items()]:
             name, since, first = getattr(method, "callback", ("", 0, ""))
             if name:
@@ -92,25 +98,25 @@ class CallbackTable:
                 setattr(self.pointer, name, ffi.addressof(lib, function))
 
     def hand_out(self, out: Any, place: int = 0) -> None:
-        """Gives the object to ONNX Runtime, which holds it from here on until it calls `release`.
+        """Passes the object to ONNX Runtime, which holds it until it calls `release`.
 
-        The last thing that a callback does with it: what is interrupted before ends by itself.
+        Call this last in a callback: after an earlier interrupt, the object dies by itself.
         """
         key, pointer = address(self.pointer), self.pointer
-        # No calls, behind which an interrupt could come: done wholly or not at all.
+        # No function calls here, because an interrupt may follow a call. Both steps happen or neither.
         held[key] = self
         out[place] = pointer
 
     @staticmethod
     def hand_out_all(them: Sequence[CallbackTable], out: Any) -> None:
-        """The same for several objects: all of them or none."""
+        """Like `hand_out`, for several objects: all of them or none."""
         known, pointers = {address(it.pointer): it for it in them}, [it.pointer for it in them]
         holding, everything = held, slice(0, len(them))
         holding |= known
         out[everything] = pointers
 
     def leave_out(self, *names: str) -> None:
-        """Empties slots: callbacks that are not needed here cost ONNX Runtime nothing."""
+        """Empties slots, so that ONNX Runtime spends no time on callbacks that are not needed."""
         for name in names:
             setattr(self.pointer, name, NULL)
 
@@ -119,13 +125,13 @@ class CallbackTable:
 
 
 def _refused(error: BaseException, this: Any, _arguments: tuple[Any, ...]) -> Any:
-    """The status that a callback of the object at `this` answers with instead of raising."""
+    """Returns the status with which a callback of the object at `this` reports an error."""
     owner = held.get(int(ffi.cast("uintptr_t", this))) or next(iter(held.values()), None)
     return failed(owner.ort if owner is not None else None, error)
 
 
 def failed(ort: Ort | None, error: BaseException) -> Any:
-    """The status for an error in a callback; prints it when there is no ONNX Runtime to give one to."""
+    """Returns the status for an error in a callback. Without an `ort`, prints the error."""
     message = message_of(error)
     let_go_of_frames(error)
     watch.went_wrong(error)
@@ -137,7 +143,7 @@ def failed(ort: Ort | None, error: BaseException) -> Any:
 
 
 def raised_later(error: BaseException) -> bool:
-    """Whether an error is an interrupt that comes again when Python goes on: one that is not collected as an error."""
+    """Returns whether an error is an interrupt that no Watch collects. Such an interrupt is raised again when Python continues."""
     later = (
         isinstance(error, KeyboardInterrupt)
         and not watch.is_watched()
@@ -149,8 +155,10 @@ def raised_later(error: BaseException) -> bool:
 
 
 def _carry(error: BaseException, name: str) -> None:
-    """Has an exception that left the call `name`, which cannot fail, raised when ONNX Runtime has returned; prints it when
-    no errors are collected."""
+    """Handles an exception that left the call `name`, which cannot fail.
+
+    It is raised when ONNX Runtime has returned, or printed if no Watch collects errors.
+    """
     if isinstance(error, KeyboardInterrupt):
         lib.wgpu_interrupt_later()
     elif watch.is_watched():
@@ -161,15 +169,15 @@ def _carry(error: BaseException, name: str) -> None:
 
 
 def let_go_of_frames(error: BaseException) -> None:
-    """Forgets the local variables of the frames that an error went through, and the frames when it will not be raised.
+    """Clears the local variables of an error's frames. If the error will not be raised, drops the frames too.
 
-    A reference to the error would keep GPU memory with them, or a half-made session: frames refer to their callers. And
-    collecting a cycle of an error and a frame that reads a memoryview through cffi ends a CPython 3.11 process.
+    Otherwise a reference to the error would keep GPU memory or an incomplete session, because frames refer to their callers.
+    In addition, CPython 3.11 crashes when it collects a cycle of an error and a frame that reads a memoryview through cffi.
     """
     seen: BaseException | None = error
     while seen is not None:
         for it in frames_of(seen):
-            with contextlib.suppress(RuntimeError):  # one that still runs
+            with contextlib.suppress(RuntimeError):  # a frame that still runs
                 it.tb_frame.clear()
         if not watch.is_watched():
             seen.__dict__.setdefault(PLACE, place_of(seen))
@@ -184,11 +192,11 @@ def export(
     repeatable: bool = False,
     device: bool = False,
 ) -> int:
-    """Makes `find(this)(*arguments)` answer the C callback `name`; returns the address of the C function.
+    """Connects the C callback `name` to `find(this)(*arguments)`; returns the address of the C function.
 
-    Python answers by a call of `lib.wgpu_answer`, which C code makes with what the method returns: no interrupt comes between
-    the end of the method and knowing of it. An interrupt before that leaves the callback, which C then asks `again`, and nothing
-    interrupts it any more (csrc/python_call.h). `refused(error, this, arguments)` makes a status of an error.
+    Iterators, which are C code, call the method and pass its result to `lib.wgpu_answer`. So no interrupt can come between the
+    end of the method and the answer. An earlier interrupt leaves the callback. C code then calls it with `again`, and nothing
+    interrupts that call (csrc/python_call.h). `refused(error, this, arguments)` makes a status of an error.
     """
     try:
         result = ffi.typeof(ffi.addressof(lib, f"c_{name}")).result
@@ -198,7 +206,7 @@ def export(
             " `pip install --no-build-isolation -e .`"
         ) from error
     answer: Callable[[Any], None] = lib.wgpu_answer
-    plain: Callable[[Any], Any] = bool  # methods that give nothing, or a status that all went well, return None
+    plain: Callable[[Any], Any] = bool  # converts None to 0: no result, or the status of success
 
     def ask_status(again: int, this: Any, *arguments: Any) -> None:
         later = False
@@ -210,7 +218,7 @@ def export(
             if device:
                 process.check_not_forked()
             next(map(answer, map(plain, starmap(find(this), (arguments,)))))
-        except BaseException as error:  # nothing may unwind through C++
+        except BaseException as error:  # no exception may unwind through C++
             if isinstance(error, KeyboardInterrupt) and (later or not again):
                 raise
             lib.wgpu_answer_pointer(refused(error, this, arguments))
@@ -224,20 +232,21 @@ def export(
         answer, plain = lib.wgpu_answer_pointer, partial(ffi.cast, ffi.typeof("void *"))
 
     def ask_value(again: int, this: Any, *arguments: Any) -> None:
-        """These calls cannot fail: what was interrupted is done again, and the interrupt waits until ONNX Runtime has returned.
+        """Answers a call that cannot fail. An interrupted call is repeated, and the interrupt waits until ONNX Runtime returns.
 
-        So is what any other exception left: a signal's handler may raise it anywhere, and an error of ours comes again.
+        A call is also repeated after any other exception. A signal handler may have raised it, and an error of this package
+        occurs again.
         """
         try:
             if again:
                 _carry(_ort.error(), name)
-            # What is not held any more was released by the call that was interrupted.
+            # An object that is no longer held was released by the interrupted call.
             if (again and int(ffi.cast("uintptr_t", this)) not in held) or (device and process.forked):
                 lib.wgpu_answer(0)
             else:
                 next(map(answer, map(plain, starmap(find(this), (arguments,)))))
         except BaseException as error:
-            # Without stack or memory it would be no better.
+            # A repeated call would have no more stack or memory.
             if isinstance(error, KeyboardInterrupt) or not (again or isinstance(error, (RecursionError, MemoryError))):
                 raise
             print(f"onnxruntime_ep_wgpu: error in {name}", file=sys.stderr)

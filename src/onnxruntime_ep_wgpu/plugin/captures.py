@@ -1,18 +1,18 @@
-"""Graph capture in one session: what is captured under which id, and what is reported to ONNX Runtime about it.
+"""Graph capture in one session: keeps captured runs by id, and answers ONNX Runtime's callbacks about capture.
 
 In: `gpu_graph_id` from the options of each run, and the runs of compiled nodes. Out: the first run of a node with tensors that the
-caller keeps has the id as its name, and later runs under the id are that run or an error.
+caller keeps is captured under the id. A later run under the id repeats it, or raises an error.
 
-ONNX Runtime can replay by itself (`ReplayGraph`), but then it calls no node and shows us no tensor: a run with other
-memory would return stale data without an error. So the answer is that nothing is captured: ONNX Runtime calls the node in
-every run, and the node replays after comparing what it was given. It is asked to do the rest: check at creation that every
-node is ours, and pass on `release_captured_graph`.
+ONNX Runtime can replay by itself (`ReplayGraph`). It then calls no node and passes no tensor, so a run with other memory would
+return stale data without an error. Therefore the provider reports that nothing is captured. ONNX Runtime calls the node in every
+run, and the node replays after it has compared its tensors. ONNX Runtime does the rest: when the session is made, it checks that
+this provider runs every node, and later it forwards `release_captured_graph`.
 
-Memory that is older than the run is the caller's, an IOBinding's for example, and has to stay in place. Memory allocated
-since the run began is ONNX Runtime's own, for the feeds and results of a plain `run`, and may lie elsewhere each time. A run
-that has only such memory is a run like any other.
+Memory that is older than the run belongs to the caller, for example to an IOBinding, and must stay in place. Memory that was
+allocated since the run began belongs to ONNX Runtime, for the feeds and results of a plain `run`. It may be elsewhere each time.
+A run with only such memory is not captured.
 
-Invariants: a run under an id gives what an uncaptured run gives, or raises; what is kept is bounded.
+Invariants: a run under an id gives the results of an uncaptured run, or raises an error. The number of captures is bounded.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
     from .assign.placement import Placement
 
 RUN_KEY = "gpu_graph_id"
-# Run options without an id mean this one; with the other, a run is not captured.
+# The id of runs without the option, and the id of runs that are not captured.
 DEFAULT_ID, NO_CAPTURE = 0, -1
 MAX_GRAPHS = 64
 # ONNX Runtime's OrtGraphCaptureNodeAssignmentPolicy.
 _ALLOW_CPU_FOR_SHAPES = 1
 _SHOWN_NODES = 20
-# What runs without capture are begun as.
+# The number for the C code in runs without capture.
 _NOT_CAPTURED = -1
 _numbers = itertools.count(1)
 
 
 class _CurrentRun(NamedTuple):
-    """The run that a thread is in: its graph id, the number of the newest allocation when it began, and the number of the graph
-    that has been captured under the id; 0 when none has."""
+    """The run of a thread. `graph`: its graph id. `newest`: the number of the newest allocation at its beginning. `number`: that
+    of the graph that was captured under the id; 0 if there is none."""
 
     graph: int
     newest: int
@@ -68,7 +68,7 @@ class Captures:
         self._thread = threading.local()
 
     def begin(self, graph_id: str) -> None:
-        """A run begins on this thread; `graph_id` is its run option, "" when it has none. Raises InputError."""
+        """Begins a run on this thread. `graph_id` is its run option; "" if it has none. Raises InputError."""
         try:
             number = int(graph_id) if graph_id else DEFAULT_ID
         except ValueError:
@@ -77,10 +77,10 @@ class Captures:
         begun = _NOT_CAPTURED if number == NO_CAPTURE else 0 if known is None else known.number
         memo.begin_run(0)
         self._thread.run = _CurrentRun(number, memory.space().allocations_made, begun)
-        memo.begin_run(begun)  # from here on C code repeats runs of this graph
+        memo.begin_run(begun)  # from now on C code repeats runs of this graph
 
     def current(self) -> _CurrentRun:
-        """The run that this thread is in. Raises UnsupportedError when it is in none of this session."""
+        """Returns the run of this session on this thread. Raises UnsupportedError if there is none."""
         run: _CurrentRun | None = getattr(self._thread, "run", None)
         if run is None:
             raise UnsupportedError(
@@ -89,7 +89,7 @@ class Captures:
         return run
 
     def graph(self, number: int) -> _Graph:
-        """What is captured under an id. Raises LimitError for one id too many."""
+        """Returns the captures under an id. Raises LimitError if there are too many ids."""
         with self._lock:
             graph = self._graphs.get(number)
             if graph is None:
@@ -102,12 +102,12 @@ class Captures:
             return graph
 
     def ways_out(self, graph_id: int | str) -> str:
-        """What to do about a run that cannot be captured under this id."""
+        """Returns advice for the message about a run that cannot be captured under this id."""
         skip = f"{RUN_KEY}={NO_CAPTURE} runs without capture"
         return f"release_captured_graph({graph_id}) makes room, {skip}" if self._releasable else skip
 
     def release(self, number: int) -> None:
-        """Forgets what was captured under an id; nothing happens when that is nothing."""
+        """Forgets the captures under an id, if any."""
         with self._lock:
             graph = self._graphs.pop(number, None)
         if graph is not None:
@@ -116,48 +116,50 @@ class Captures:
                     node.memos.end_graph(graph.number)
 
     def forget(self, node: CapturedNode) -> None:
-        """Forgets what was captured of a node, under any id."""
+        """Forgets the captures of a node under all ids."""
         with self._lock:
             for graph in self._graphs.values():
                 for key in graph.of(node):
                     graph.runs.pop(key, None)
 
     def clear(self) -> None:
-        """Forgets everything: the session ends."""
+        """Forgets all captures when the session ends."""
         with self._lock:
             self._graphs.clear()
 
 
 class _Graph:
-    """What is captured under one id: by node, and by which of its tensors the caller keeps. `number` is no other graph's, also when
-    this one has been released. Each change is one step."""
+    """The captures under one id, by node and by which of its tensors the caller keeps.
+
+    `number` is unique, also after a release. Each change is one step.
+    """
 
     def __init__(self) -> None:
         self.number = next(_numbers)
         self.runs: dict[tuple[CapturedNode, tuple[bool, ...]], CapturedRun] = {}
 
     def of(self, node: CapturedNode) -> list[tuple[CapturedNode, tuple[bool, ...]]]:
-        """Under which keys runs of a node are captured."""
+        """Returns the keys of a node's captures."""
         return [key for key in self.runs.copy() if key[0] is node]
 
 
 class CapturedNode:
-    """A compiled node whose runs are captured. `defaults` are the inputs, by number, that have a value in the model."""
+    """A compiled node with captured runs. `defaults`: the indices of inputs that have a value in the model."""
 
     def __init__(self, captures: Captures, defaults: frozenset[int]) -> None:
         self._captures, self._defaults = captures, defaults
         self._group: object = None
-        self.memos: memo.Memos | None = None  # of its runs, where C code repeats them
+        self.memos: memo.Memos | None = None  # of its runs, if C code repeats them
 
     def run(
         self, group: object, run: Run, outputs: Sequence[Place | None], addresses: Sequence[int]
     ) -> tuple[Submission | None, int]:
-        """Runs the node: what has been captured, where the caller keeps tensors in place. Gives what was submitted, when that is to
-        be repeated in runs of the graph with the number that comes with it.
+        """Runs the node. If the caller keeps tensors in place, the run is captured or replayed.
 
-        What was captured of another `group`, one whose device was lost, is forgotten. `addresses` are those of the
-        inputs and outputs; 0 for a temporary place. Raises InputError when the caller's own tensors are not those of the
-        capture, LimitError for too many graphs.
+        Returns what was submitted if it may be repeated, and the number of the graph in which it may be repeated.
+
+        Captures of another `group` are forgotten, because its device was lost. `addresses`: those of the inputs and outputs; 0 for
+        a temporary place. Raises InputError if the caller's tensors differ from the captured ones, LimitError for too many graphs.
         """
         current = self._captures.current()
         if group is not self._group:
@@ -168,7 +170,7 @@ class CapturedNode:
         graph = self._captures.graph(current.graph)
         space = memory.space()
         kept = tuple([at != 0 and space.number(at) <= current.newest for at in addresses])
-        # Memory of the session's own, with the values that the model gives its inputs, stays in place in any case.
+        # The session's own memory, with the values that the model gives its inputs, stays in place in any case.
         if any(is_kept for number, is_kept in enumerate(kept) if number not in self._defaults):
             submission = self._run_captured(graph, current.graph, run, run.places(outputs), addresses, kept)
         else:
@@ -184,7 +186,7 @@ class CapturedNode:
         addresses: Sequence[int],
         kept: tuple[bool, ...],
     ) -> Submission | None:
-        """The captured run with these tensors in place; captured now when it is the first."""
+        """Replays the captured run with these tensors in place. If there is none, captures it first."""
         capture = graph.runs.get((self, kept))
         if capture is None:
             known = graph.of(self)
@@ -195,7 +197,7 @@ class CapturedNode:
                 )
             for at, is_kept in zip(addresses, kept, strict=True):
                 if is_kept:
-                    memory.space().stay(at)  # whatever sessions on other devices do with it
+                    memory.space().stay(at)  # even if sessions on other devices use it
             made = run.executable.capture(run.plan, places, kept)
             capture = graph.runs.setdefault((self, kept), made)  # another thread may have been faster
             if capture is made:
@@ -210,18 +212,18 @@ class CapturedNode:
 
 
 class Capturing(Protocol):
-    """A session, as far as its captures are concerned."""
+    """The part of a session that captures need."""
 
     captures: Captures | None
 
     def check_captures(self) -> None:
-        """Raises UnsupportedError, with nodes and reasons, when the session is to capture and something runs elsewhere."""
+        """Raises UnsupportedError, with nodes and reasons, if the session captures and something runs elsewhere."""
 
 
 class CaptureCallbacks:
-    """The callbacks of OrtEp about capture, for `Provider`, which has what is declared here.
+    """The callbacks of OrtEp about capture. A base class of `Provider`, which has the attributes declared here.
 
-    A session that does not capture leaves them out (`capture_slots`), as ONNX Runtime would call some in every run.
+    A session without capture leaves them empty (`capture_slots`), because ONNX Runtime would call some of them in every run.
     """
 
     ort: Ort
@@ -231,7 +233,7 @@ class CaptureCallbacks:
 
     @property
     def captures(self) -> Captures | None:
-        """What the session captured; None when it does not capture."""
+        """The captures of the session; None if it does not capture."""
         return self.state.captures if self.state is not None else None
 
     @callback("OnRunStart")
@@ -241,13 +243,13 @@ class CaptureCallbacks:
 
     @callback("IsGraphCaptureEnabled", since=26)
     def is_graph_capture_enabled(self) -> bool:
-        # Yes while the session is made, so that ONNX Runtime checks its nodes and later passes on releases. Then no: a yes
-        # would make it repeat each run until it is captured, and make Python's `run` refuse plain arrays.
+        # True while the session is made: ONNX Runtime then checks its nodes, and later forwards releases. False afterwards:
+        # with True, ONNX Runtime would repeat each run until it is captured, and Python's `run` would refuse plain arrays.
         return self.captures is not None and not self._nodes_checked
 
     @callback("GetGraphCaptureNodeAssignmentPolicy", since=26)
     def get_graph_capture_node_assignment_policy(self) -> int:
-        """Asked once, before ONNX Runtime checks the nodes: its error names none, so they are noted and logged here."""
+        """Called once, before ONNX Runtime checks the nodes. Its error names no nodes, so they are recorded and logged here."""
         self._nodes_checked = True
         try:
             if self.state is not None:
@@ -272,12 +274,12 @@ class CaptureCallbacks:
 
 
 def capture_slots() -> list[str]:
-    """The names of the callbacks about capture."""
+    """Returns the names of the callbacks about capture."""
     return [method.callback[0] for method in vars(CaptureCallbacks).values() if hasattr(method, "callback")]
 
 
 def check_placements(provider: str, placements: Iterable[Placement]) -> None:
-    """Raises UnsupportedError when nodes run elsewhere, other than shape arithmetic, which may stay on the CPU."""
+    """Raises UnsupportedError if nodes run elsewhere, except shape arithmetic, which may run on the CPU."""
     elsewhere = []
     bodies = set()
     for node in placements:

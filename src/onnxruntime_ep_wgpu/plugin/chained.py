@@ -1,8 +1,8 @@
-"""Runs that follow each other again and again, as a decoder's step and what picks from its logits, for C code to do at once.
+"""Successive runs that C code repeats in one submission, such as a decoder's step and the choice of a token from its logits.
 
-In: the runs that C code has done on a thread (csrc/runs.c). Out: the same again in one submission, and a small tensor that is read
-behind them, without ONNX Runtime. Invariants: such runs read and write tensors of their caller alone, which stays where they are,
-and write all of its results: so no other node of their sessions matters. They are done again only while their memos stand.
+In: the runs that C code has done on a thread (csrc/runs.c). Out: the same runs in one submission, without ONNX Runtime, and a small
+tensor that is read after them. Invariants: such runs read and write only tensors of their caller, which stay in place. They write
+all of their results, so no other node of their sessions affects them. They are repeated only as long as their memos are valid.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .memory.allocation import PLACE
 
 
 class Written(NamedTuple):
-    """Bytes of the host that the tensor at an address gets before each submission."""
+    """Bytes on the host that are written to the tensor at an address before each submission."""
 
     at: int
     source: int
@@ -28,7 +28,7 @@ class Written(NamedTuple):
 
 
 class PastRuns(NamedTuple):
-    """Runs as C code has done them, `number` of them, and the owners of their nodes."""
+    """Runs in the records of the C code, their `number`, and the owners of their nodes."""
 
     rows: Any
     number: int
@@ -36,12 +36,12 @@ class PastRuns(NamedTuple):
 
 
 def done() -> int:
-    """How many runs of compiled nodes this thread has done."""
+    """Returns how many runs of compiled nodes this thread has done."""
     return int(lib.past_runs(ffi.NULL, 0))
 
 
 def done_since(before: int) -> PastRuns | None:
-    """Those that this thread has done since then, in order; None where Python did one, or there are none or too many."""
+    """Returns this thread's runs after the first `before`, in order. None if Python did one, or if there are none or too many."""
     count = done() - before
     if not 0 < count <= lib.MOST_CHAINED:
         return None
@@ -52,8 +52,10 @@ def done_since(before: int) -> PastRuns | None:
 
 
 class ChainedRuns:
-    """Runs of C code one behind another, with the 64-bit integers that are read behind them. `place` is the mark of these when they
-    were found in the chain's buffer."""
+    """Successive runs of C code, and the 64-bit integers that are read after them.
+
+    `place`: the mark of the integers' memory when their place in the chain's buffer was found.
+    """
 
     __slots__ = ("_chain", "_count", "_kept", "_marks", "_place", "_words")
 
@@ -67,15 +69,15 @@ class ChainedRuns:
 
     @property
     def stands(self) -> bool:
-        """Whether what is read lies where it did."""
+        """Whether the integers are still at that place."""
         return self._marks[PLACE] == self._place
 
     def submit(self) -> bool:
-        """Does the runs again. Whether it did: if not, nothing has run, and they can be done by ONNX Runtime or never again."""
+        """Repeats the runs, and returns whether it did. If not, nothing has run, and the caller may run them by ONNX Runtime."""
         return self.stands and bool(lib.run_chained(self._words))
 
     def wait(self) -> list[int]:
-        """What was read behind the last ones. Raises DeviceError, DeviceLostError."""
+        """Returns the integers that were read after the last runs. Raises DeviceError, DeviceLostError."""
         self._chain.wait()
         found: list[int] = ffi.unpack(self._chain.into, self._count)
         return found
@@ -89,8 +91,11 @@ def chained(
     count: int,
     written: Written | None,
 ) -> ChainedRuns | None:
-    """Runs one behind another, or none; None where they cannot be done so. `results` are the addresses of what their sessions make,
-    `others` those of what they read; `count` 64-bit integers at `read` are read behind them."""
+    """Returns an object that does these runs in order, all or none; None if that is not possible.
+
+    `results`: the addresses of the results of their sessions. `others`: the addresses of the other tensors that they read. `count`
+    64-bit integers at `read` are read after the runs.
+    """
     number = sum(it.number for it in runs)
     if number > lib.MOST_CHAINED:
         return None
@@ -100,7 +105,7 @@ def chained(
         return None
     into = ffi.new("int64_t[]", count)
     space = memory.space()
-    space.read(read, ffi.sizeof(into))  # from here on it lies in one piece
+    space.read(read, ffi.sizeof(into))  # from now on it is in one piece
     marked = space.marked(read, ffi.sizeof(into))
     if marked.at is None:
         return None

@@ -1,7 +1,7 @@
-"""Sessions are made without looking for garbage.
+"""Pauses the garbage collector while sessions are made.
 
-Nearly all that compiling a graph makes, hundreds of thousands of small objects, is in use until it is done. The collector would
-look at all of it again and again, and at everything else that the process has: a fifth of the time of a load.
+Nearly all of the hundreds of thousands of small objects that compiling a graph creates stay in use until it is done. The collector
+would visit them repeatedly, and all other objects of the process: a fifth of the time of a load.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def at_rest() -> Iterator[None]:
-    """No garbage is collected in a `with`, in no thread. One that finds the collector at rest leaves it so: of several threads the
-    one that began wakes it, which costs the others time and nothing else."""
+    """Disables the collector in a `with`, for all threads.
+
+    Only the thread that disabled it enables it again. Other threads that are still in a `with` lose time then, and nothing else.
+    """
     woken = gc.isenabled()
     try:
         gc.disable()

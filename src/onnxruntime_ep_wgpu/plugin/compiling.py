@@ -1,7 +1,7 @@
-"""Decides on the graphs of one session and compiles their groups, where the cache does not know them. Loads the compiler.
+"""Decides about the graphs of one session and compiles their groups, if the cache does not have the results. Loads the compiler.
 
-In: graphs as ONNX Runtime shows them, and what the session is asked about them. Out: claims; Programs, with what compiles a
-group again; and which constants were looked at. Invariant: equal graphs get equal answers.
+In: graphs from ONNX Runtime, and the conditions of each decision. Out: claims; Programs, each with a `Specialiser`; and which
+constants were read. Invariant: equal graphs get equal results.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DecidedGraph:
-    """A claim, the constants that were looked at for it, by name, and what was found out of types."""
+    """A claim, the names of the constants that were read for it, and the inferred types."""
 
     claim: Claim
     constants_read: frozenset[str]
@@ -45,8 +45,11 @@ class DecidedGraph:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A group's Program. `inputs` and `outputs` are the names of its graph's values in its order, `names` those of constants by the
-    identity of their tensors."""
+    """A group's Program.
+
+    `inputs` and `outputs`: the names of its graph's values, in its order. `names`: those of constants by the identity of their
+    tensors.
+    """
 
     program: Program
     inputs: tuple[str, ...]
@@ -58,7 +61,7 @@ class Compiled:
 
 @dataclass(frozen=True)
 class _Known:
-    """A claim, and what it depends on beyond its key."""
+    """A claim, and what it depends on in addition to its key."""
 
     claim: Claim
     facts: Mapping[str, str]
@@ -66,7 +69,7 @@ class _Known:
 
 
 class Compiling:
-    """What one session lowers and compiles. `source` gives the file name or the bytes of the model."""
+    """Lowers and compiles for one session. `source` returns the file name or the bytes of the model."""
 
     def __init__(self, target: Target, settings: CompileSettings, source: Callable[[], str | bytes | None]) -> None:
         self._target, self._settings = target, settings
@@ -84,7 +87,7 @@ class Compiling:
         refusal: str | None,
         single: Mapping[int, Alone | OwnKernel | Elsewhere],
     ) -> DecidedGraph:
-        """Decides on a graph, which is a body of `parent`; see `claim` for the others."""
+        """Decides about a graph, which is a body of `parent`; see `claim` for the other parameters."""
         shown = converted(graph)
         pass_ties(ties, shown)
         where = GraphPlace.of(graph, parent)
@@ -109,7 +112,7 @@ class Compiling:
         return DecidedGraph(decision, constants_read(shown), self._types.after(shown, where, decision.found))
 
     def decide_whole(self, graph: ShownGraph, ties: Ties, prepare: Prepare) -> DecidedGraph:
-        """Decides on a graph that runs here whole or not at all."""
+        """Decides about a graph that runs here as a whole or not at all."""
         shown = converted(graph)
         pass_ties(ties, shown)
         nodes = list(shown)
@@ -124,11 +127,11 @@ class Compiling:
         return DecidedGraph(Claim(here), constants_read(shown), InferredTypes({}, []))
 
     def remember(self, where: GraphPlace, inferred: InferredTypes) -> None:
-        """A graph was decided on elsewhere, and this was found out."""
+        """Stores the types that were inferred for a graph when it was decided on elsewhere."""
         self._types.remember(where, inferred)
 
     def _known(self, key: str, graph: ShownGraph, ties: Ties) -> Claim | None:
-        """What was decided of an equal graph, in which what was looked at is the same too."""
+        """Returns the claim of an equal graph, if the constants that were read for it are equal too."""
         for it in self._claims.get(key, ()):
             if it.ties == ties and digests(graph, it.facts) == it.facts:
                 return it.claim
@@ -137,8 +140,7 @@ class Compiling:
     def compile(
         self, graph: ShownGraph, name: str, declared: Collection[str], ties: Ties | None, prepare: Prepare
     ) -> Compiled:
-        """Compiles a group. `declared` are the inputs of the model; `ties` is what is tied in the group, None where that is not
-        known."""
+        """Compiles a group. `declared`: the inputs of the model. `ties`: the tied constants in the group; None if unknown."""
         shown = converted(graph)
         if ties is not None:
             pass_ties(ties, shown)
@@ -155,7 +157,7 @@ class Compiling:
         return Compiled(program, inputs, outputs, specialise, names, constants_read(shown))
 
     def clear(self) -> None:
-        """The groups of a graph are compiled: what was kept to compile them goes."""
+        """Releases what was kept for compiling, because all groups of a graph are compiled."""
         self.lowerings.clear()
 
 
@@ -169,8 +171,8 @@ def specialiser_of(
     declared: Collection[str],
     prepare: Prepare,
 ) -> Specialiser:
-    """What compiles a group again whose constants are read from `sources`."""
-    import onnx_ir as ir  # after the compiler
+    """Returns the `Specialiser` of a group. Its constants are read from `sources`."""
+    import onnx_ir as ir  # imported after the compiler
 
     def tensor(name: str, it: Constant) -> ir.TensorProtocol:
         if it.code == STRING:

@@ -1,6 +1,7 @@
-"""Where a session runs. In: the adapters of the devices that it was given, its options. Out: an adapter, a context on it.
+"""The adapter, the library and the context of a session.
 
-Invariant: a session runs on a device that it was given; an option that names another one is an error, not a wish.
+In: the adapters of the devices that the session was given, and its options. Out: an adapter, a library, a context. Invariant: a
+session runs on a device that it was given. An option that names another device is an error.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def choose(passed: Sequence[Adapter], options: Options) -> tuple[Adapter, str]:
-    """The adapter of a session, and why that one: adapterIndex, else powerPreference, else the first it was given.
+    """Returns the adapter of a session, and the reason: adapterIndex, else powerPreference, else the first adapter.
 
-    Raises OptionError for an adapterIndex that no adapter has, or that is none of `passed`.
+    Raises OptionError for an adapterIndex that no adapter has, or that is not among `passed`.
     """
     if "adapterIndex" in options.given:
         return _numbered(passed, options["adapterIndex"]), "adapterIndex"
@@ -34,8 +35,10 @@ def choose(passed: Sequence[Adapter], options: Options) -> tuple[Adapter, str]:
 
 
 def library_for(adapter: Adapter, options: Options, types: Callable[[], Set[str]]) -> LibraryChoice:
-    """The WebGPU library of a session on this adapter: that of webgpuLibrary, else of WGPU_EP_LIBRARY, else of the adapter and the
-    model, whose products are of `types`. Raises OptionError."""
+    """Returns the WebGPU library of a session: webgpuLibrary, else WGPU_EP_LIBRARY, else the choice for the adapter and the model.
+
+    `types` returns the operand types of the model's products. Raises OptionError.
+    """
     given = "webgpuLibrary" in options.given
     asked = options["webgpuLibrary"] if given else libraries.asked()
     if options["webgpuInstance"] or options["webgpuDevice"]:
@@ -52,15 +55,15 @@ def library_for(adapter: Adapter, options: Options, types: Callable[[], Set[str]
 
 
 def context_for(adapter: Adapter, options: Options, library: str, checked: bool) -> Context:
-    """The context of a session on this adapter, of a library by its name: that of deviceId, or of the device at webgpuDevice.
-    `checked`: its kernels test every index.
+    """Returns the context of a session on this adapter and library: that of deviceId, or of the device at webgpuDevice.
 
-    Raises OptionError for addresses that are not those of a device on this adapter, DeviceError for a library that cannot be used.
+    `checked`: kernels check every index. Raises OptionError for addresses that are not those of a device on this adapter,
+    DeviceError for a library that cannot be used.
     """
     instance, device = options["webgpuInstance"], options["webgpuDevice"]
     if not instance and not device:
         return context_of(adapter, options["deviceId"], library, checked)
-    from ..device.borrowed import context_at  # with the package wgpu, which other sessions do without
+    from ..device.borrowed import context_at  # imports the package wgpu, which other sessions do not need
 
     found = context_at(instance, device, options["deviceId"] if "deviceId" in options.given else None)
     if found.adapter.index != adapter.index:
@@ -72,7 +75,7 @@ def context_for(adapter: Adapter, options: Options, library: str, checked: bool)
 
 
 def numbered(index: int) -> Adapter:
-    """The adapter with this adapterIndex. Raises OptionError, naming those there are."""
+    """Returns the adapter with this adapterIndex. Raises OptionError that lists the adapters."""
     found = adapters()
     if index >= len(found):
         names = ", ".join(f"{adapter.index}: {adapter.name}" for adapter in found)

@@ -1,7 +1,7 @@
-"""The two functions that ONNX Runtime looks up in the provider library, behind the shim (csrc/shim.c).
+"""The two functions that ONNX Runtime looks up in the provider library. The shim (csrc/shim.c) calls them.
 
-In: an OrtApiBase, once per registration. Out: two factories, one per provider name. Nothing is shared between
-registrations or between copies of ONNX Runtime in one process but the devices and their address space.
+In: an OrtApiBase, once per registration. Out: two factories, one per provider name. Registrations, and copies of ONNX Runtime in
+one process, share only the devices and their address space.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _create(registration: Any, base: Any, logger: Any, out: Any, capacity: int, 
 
 
 def _not_created(error: BaseException, _registration: Any, arguments: tuple[Any, ...]) -> Any:
-    """A status from any ONNX Runtime, one that is too old for `Ort` too: every version has the first table's CreateStatus."""
+    """Returns a status of any ONNX Runtime, even one too old for `Ort`: every version has CreateStatus in its first table."""
     base = arguments[0]
     try:
         return failed(Ort(base), error)

@@ -1,7 +1,8 @@
-"""Sessions in a process that was forked from one which uses the GPU: their end waits for threads that only the parent has.
+"""Keeps sessions alive in a process that was forked from one that uses the GPU. Their end waits for threads of the parent.
 
-ONNX Runtime joins the threads of a session when it is dropped, by the program or when Python ends, and hangs or crashes in a
-child, which has none of them. So a child keeps what it inherits: `process.py` ends it without taking anything apart.
+ONNX Runtime joins the threads of a session when it is destroyed, by the program or at the end of Python. In a child, which has none
+of these threads, it hangs or crashes. Therefore a child keeps the sessions that it inherits. `process.py` ends the child without
+exit handlers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def _keep_sessions() -> None:
     keep = ctypes.pythonapi.Py_IncRef
     keep.argtypes, keep.restype = [ctypes.py_object], None
     for it in gc.get_objects():
-        if issubclass(type(it), onnxruntime.InferenceSession):  # no isinstance: that may run code of the object
+        if issubclass(type(it), onnxruntime.InferenceSession):  # not isinstance, which may run code of the object
             keep(it.__dict__.get("_sess"))
 
 

@@ -1,7 +1,7 @@
-"""The node that stands for a compiled group: one that is captured, one whose sizes data decides, or one whose runs are repeated.
+"""Makes the node for a compiled group: with captured runs, with sizes that data decides, or with repeated runs.
 
-In: a group, or a tool around it, and what the session does with runs. Out: what ONNX Runtime calls. Invariant: the runs of a tool
-are neither captured nor repeated, so that it sees all of them.
+In: a group, or a tool around it, and the session's captures. Out: the object that ONNX Runtime calls. Invariant: the runs of a tool
+are neither captured nor repeated, so the tool receives all of them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ def node_of(
     optional: Callable[[], Collection[str]],
     in_a_body: bool,
 ) -> ComputeInfo:
-    """The node of a group that is compiled to `program`. `captures` are those of the session, if it captures its runs, and
-    `optional` gives the inputs for which the model has a value. Raises UnsupportedError for a session that captures."""
+    """Returns the node of a group that is compiled to `program`.
+
+    `captures`: those of the session, if it captures its runs. `optional` returns the inputs with a value in the model. Raises
+    UnsupportedError if data decides sizes and the session captures.
+    """
     if program.sized:
         if captures is not None:
             results = ", ".join(repr(program.values[output].name) for output, _ in program.sized)
