@@ -1,8 +1,8 @@
-"""What one session runs where: the decision about every graph.
+"""Decides which nodes of one session run where, for every graph.
 
-In: a session's graphs as ONNX Runtime shows them. Out: which nodes to group, and which have kernels of ours; an `AssignmentReport`
-has the same for people. Invariants: a decision needs the graph and the adapter's limits, and no device; equal graphs get equal
-answers.
+In: a session's graphs from ONNX Runtime. Out: which nodes to group, and which run with kernels of this package. An
+`AssignmentReport` shows the same to users. Invariants: a decision needs the graph and the adapter's limits, and no device. Equal
+graphs get equal decisions.
 """
 
 from __future__ import annotations
@@ -36,26 +36,29 @@ if TYPE_CHECKING:
 
 
 class SessionModel:
-    """The model of a session. `path` is what ONNX Runtime calls it: "" for one that is no file. `kept` is the compiled model of the
-    cache that ONNX Runtime gets in its place."""
+    """The model of a session.
+
+    `path`: its file name from ONNX Runtime; "" if it is no file. `kept`: the compiled model from the cache that ONNX Runtime gets
+    instead.
+    """
 
     path = ""
 
     def __init__(self) -> None:
         self.kept = watch.opened()
-        self.matrices_found: frozenset[str] | None = None  # once they were asked for
+        self.matrices_found: frozenset[str] | None = None  # None until `matrices` is called
 
     def source(self) -> str | bytes:
-        """What the caller gave, where that is known: a path or the content."""
+        """Returns the path or the content that the caller passed, or `path` if that is unknown."""
         return watch.source() or self.path
 
     def content(self) -> bytes | None:
-        """The bytes that the caller gave in place of a file."""
+        """Returns the bytes that the caller passed instead of a file; None for a file."""
         source = watch.source()
         return source if isinstance(source, bytes) else None
 
     def matrices(self) -> frozenset[str]:
-        """The types of matrices that it multiplies and units may."""
+        """Returns the operand types of the model's products that matrix units may multiply."""
         if self.matrices_found is None:
             ahead = watch.ahead()
             known = None if ahead is None else ahead.matrices_found
@@ -64,11 +67,11 @@ class SessionModel:
 
 
 class Deciding:
-    """The decisions of one session. `copy_guard` and `assignment` hear of all of them.
+    """The decisions of one session. `copy_guard` and `assignment` receive all of them.
 
-    `inputs` and `outputs` are the main graph's, which comes after the bodies of its control flow; then it is `decided`. `searches`
-    and `loops` decided on nodes that run here with their bodies; None where there are none. `in_a_body`: whether the graph that
-    was decided on last is one.
+    `inputs` and `outputs`: those of the main graph. It comes after the bodies of its control flow, and then `decided` is set.
+    `searches` and `loops`: the decisions about nodes that run here with their bodies; None without such nodes. `in_a_body`:
+    whether the last graph was a body.
     """
 
     def __init__(
@@ -94,17 +97,18 @@ class Deciding:
         self.searches: Searches | None = None
         self.loops: Loops | None = None
         self._crossings: Crossings | None = None
-        self._other_providers = False  # whether they took nodes before
+        self._other_providers = False  # whether other providers took nodes before
         self._completed = self._carrying = False
-        self._warned: set[str] = set()  # of faults of this package
+        self._warned: set[str] = set()  # faults of this package that were logged
 
     def decide(
         self, graph: ShownGraph, handle: Any, has_kernel: Callable[[Any], bool]
     ) -> tuple[list[list[Any]], list[Any]]:
-        """The groups of OrtNodes to compile in an OrtGraph, and those that run with kernels of ours, where `has_kernel`. `graph` is
-        the same as data.
+        """Returns the groups of OrtNodes to compile in an OrtGraph, and the nodes that run with kernels of this package.
 
-        Raises ModelError when a node of the main graph can run nowhere. A body may never run: there it is left alone.
+        `graph`: the OrtGraph as data. `has_kernel`: whether there is a kernel for an OrtNode.
+
+        Raises ModelError if a node of the main graph can run nowhere. A body may never run, so there is no error for its nodes.
         """
         nodes = [node.handle for node in graph]
         assigned = [text(self._ort.get(self._ort.api.Node_GetEpName, node, "const char *")) for node in nodes]
@@ -117,8 +121,8 @@ class Deciding:
         self._check_empty_bodies(graph)
         self.in_a_body = parent is not None
         if parent is not None and is_search(parent):
-            self._forced.among(graph)  # these names are found
-            return [], []  # decided with the node
+            self._forced.among(graph)  # marks these names as found
+            return [], []  # the body is decided on with its node
         self._other_providers |= not {*assigned} <= {"", self._name, "CPUExecutionProvider"}
         searches = self._searched(graph, parent, assigned)
         single: dict[int, Alone | OwnKernel | Elsewhere] = {place: it.outcome for place, it in searches.items()}
@@ -141,7 +145,7 @@ class Deciding:
         return [[nodes[place] for place in group] for group in decision.groups], [nodes[it] for it in decision.kernels]
 
     def _check_empty_bodies(self, graph: ShownGraph) -> None:
-        """ONNX Runtime asks nothing about a body without nodes, as of a branch that its optimiser made a constant of."""
+        """Checks bodies without nodes, which ONNX Runtime does not show. Its optimiser makes them from constant branches."""
         if not self._ep_contexts.enabled:
             return
         for node in (it for it in graph if it.has_body):
@@ -152,7 +156,7 @@ class Deciding:
     def _controls(
         self, graph: ShownGraph, parent: ShownNode | None, assigned: Sequence[str], has_kernel: Callable[[Any], bool]
     ) -> dict[int, Alone | OwnKernel | Elsewhere]:
-        """The outcomes of control-flow nodes that no provider holds, by place."""
+        """Returns the outcomes of control-flow nodes that no provider holds, by index."""
         if parent is not None and refusal_within(parent) is not None:
             return {}
         free = [place for place, node in enumerate(graph) if is_control(node) and not assigned[place]]
@@ -164,8 +168,10 @@ class Deciding:
         return found
 
     def _meet(self, decision: Claim, is_model: bool) -> None:
-        """Raises what is wrong with a model. Faults of this package need not stop a user: the nodes are left to the CPU, and a
-        warning asks for a report. With WGPU_EP_STRICT=1 in the environment, as tests have it, they are errors."""
+        """Raises the faults of a model. For faults of this package, logs a warning that requests a report; the CPU runs the nodes.
+
+        With WGPU_EP_STRICT=1 in the environment, as in tests, faults of this package are errors too.
+        """
         faults = [reason.error for reason in decision.reasons if isinstance(reason, Fault)]
         internal = [it for it in faults if isinstance(it, InternalError)]
         if internal and os.environ.get("WGPU_EP_STRICT") == "1":
@@ -180,7 +186,7 @@ class Deciding:
                 raise it
 
     def _decided_on_model(self, graph: ShownGraph, decision: Claim, assigned: Sequence[str]) -> None:
-        """Notes the decision about the main graph."""
+        """Records the decision about the main graph."""
         self.inputs = tuple(value.name for value in graph.inputs)
         self.outputs = tuple(value.name for value in graph.outputs)
         held = [place for place, name in enumerate(assigned) if name == self._name]
@@ -197,7 +203,7 @@ class Deciding:
         assigned: Sequence[str],
         single: Mapping[int, Alone | OwnKernel | Elsewhere],
     ) -> Claim | None:
-        """The decision about a graph with iterations in the places of Loops; None where there are none, or they are in no group."""
+        """Returns the decision about a graph with iterations in place of Loops; None if there are none, or if no group has them."""
         if self.loops is None or not any(it == LOOP for it in single.values()):
             return None
         apart = ort_graph.read(self._ort, handle)
@@ -220,8 +226,10 @@ class Deciding:
     def _left_to_loop(
         self, parent: ShownNode, graph: ShownGraph, handle: Any, decision: Claim, assigned: Sequence[str]
     ) -> bool:
-        """Whether a body, on which this was decided by itself, runs with all iterations of its Loop. Compiled models have Programs
-        for it."""
+        """Returns whether a body runs here with all iterations of its Loop. `decision` is about the body alone.
+
+        Never in compiled models, which have Programs for the body.
+        """
         compiled = self._ep_contexts.enabled or self._ep_contexts.opened
         if compiled or self._captures or any(assigned) or self._forced.has(parent.name):
             return False
@@ -238,7 +246,7 @@ class Deciding:
         assigned: Sequence[str],
         single: Mapping[int, Alone | OwnKernel | Elsewhere],
     ) -> Claim:
-        """The decision about a graph, where `single` are outcomes of nodes by place that are known."""
+        """Returns the decision about a graph. `single`: known outcomes of nodes, by index."""
         held = {place: Elsewhere(f"held by {it}") for place, it in enumerate(assigned) if it}
         known, forced = {**single, **held}, self._forced.among(graph)
         if parent is None and len(known) == len(graph) and self._ep_contexts.opened and not forced:
@@ -246,7 +254,7 @@ class Deciding:
         return self._compiler.claim(graph, parent, assigned, forced, single)
 
     def _carry(self) -> None:
-        """Takes what a compiled model has for its bodies, or begins to keep that of one that is written."""
+        """Uses the entries of a compiled model for its bodies. If a compiled model is written, starts to collect its entries."""
         written = self._ep_contexts.enabled and not self._carrying
         if written or self._ep_contexts.open_around(self._model.source(), self._model.path):
             self._carrying = True
@@ -254,13 +262,13 @@ class Deciding:
             self._compiler.carry(it.carried, it.made_for, written=written, foreign=it.foreign, checks=it.checking)
 
     def drops_constants(self, group: Sequence[Any]) -> bool:
-        """Whether ONNX Runtime needs no constants of a group of OrtNodes of the graph that was decided on last."""
+        """Returns whether ONNX Runtime may drop the constants of a group of OrtNodes, from the graph that was decided on last."""
         if self._ep_contexts.enabled and self.in_a_body:
             return False
         return len(group) != 1 or address(group[0]) not in self._ep_contexts.nodes
 
     def _searched(self, graph: ShownGraph, parent: ShownNode | None, assigned: Sequence[str]) -> dict[int, Decided]:
-        """What was decided on nodes that generate text, by place."""
+        """Returns the decisions about nodes that generate text, by index."""
         if not any(map(is_search, graph)) or self._ep_contexts.enabled:
             return {}
         if self.searches is None:
@@ -270,11 +278,11 @@ class Deciding:
         return self.searches.decide(graph, assigned, None if parent is None else refusal_within(parent))
 
     def crossings(self) -> frozenset[tuple[str, str]]:
-        """Outputs of the model that may not lie in the memory of these inputs."""
+        """Returns pairs of an output and an input of the model: the output must not be in the input's memory."""
         return frozenset() if self._crossings is None else self._crossings.pairs
 
     def complete(self) -> None:
-        """All graphs have been decided. Raises OptionError when an option names a node that the model does not have."""
+        """Call this when all graphs are decided. Raises OptionError if an option names a node that the model does not have."""
         if not self._completed and (line := self._assignment.left_to_the_cpu()):
             self._logger.log(WARNING, line)
         self._completed = True

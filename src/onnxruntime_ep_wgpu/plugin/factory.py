@@ -1,8 +1,8 @@
-"""What ONNX Runtime asks the library: which devices, a provider for a session, memory and copies for a device.
+"""The provider factory: lists devices, and makes providers for sessions, and memory and copies for devices.
 
-In: ONNX Runtime's hardware devices, a session's options. Out: one device entry per physical adapter, and a provider that
-runs exactly on the adapter of its entry. Invariants: no environment variable is needed, software adapters and machines
-where ONNX Runtime sees no GPU included; what a live session uses outlives the factory's release.
+In: ONNX Runtime's hardware devices, a session's options. Out: one device entry per physical adapter, and a provider that runs
+exactly on the adapter of its entry. Invariants: no environment variable is needed, even for software adapters and on machines
+where ONNX Runtime finds no GPU. Objects that a live session uses outlive the factory's release.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from .session import SessionState
 
 _HARDWARE_GPU, _DEVICE_GPU = 1, 1
-# The vendor of memory is 0 and it has no alignment: other values keep `bind_output` and the device names "webgpu" and
-# "gpu" from finding it. Its device id is the adapter's number. The name is what onnxruntime-genai asks for.
+# Memory has vendor 0 and no alignment. With other values, `bind_output` and the device names "webgpu" and "gpu" do not find it.
+# Its device id is the adapter's number. onnxruntime-genai requires this name.
 _MEMORY_NAME, _VENDOR_ID, _ALIGNMENT = "WebGPU_Buf", 0, 0
-# Earlier versions refuse a session whose devices have memory of their own.
+# Earlier versions refuse a session with several devices that have their own memory.
 SEVERAL_DEVICES = 27
 _DEFAULT_MEMORY, _DEVICE_ALLOCATOR = 0, 0
-# Metadata keys start with the adapter's place in `adapters()`, by which CreateEp finds it again.
+# The metadata key of the adapter's index in `adapters()`. CreateEp finds the adapter by it.
 ADAPTER_KEY = "adapter"
 SHOWN_LIMITS = (
     "max-buffer-size",
@@ -48,14 +48,14 @@ SHOWN_LIMITS = (
 
 
 def library_of(adapter: Adapter) -> str:
-    """The WebGPU library of sessions that ask for none, and why; the model may change it."""
+    """Returns the WebGPU library of sessions that request none, and the reason. The model may change it."""
     asked = libraries.asked()
     name, why = automatic(adapter) if asked == libraries.AUTO else (asked, libraries.VARIABLE)
     return f"{name} ({why})"
 
 
 def metadata(adapter: Adapter) -> dict[str, str]:
-    """What `ort.get_ep_devices()` shows of an adapter."""
+    """Returns the metadata of an adapter for `ort.get_ep_devices()`."""
     shown = {
         ADAPTER_KEY: str(adapter.index),
         "name": adapter.name,
@@ -71,7 +71,7 @@ def metadata(adapter: Adapter) -> dict[str, str]:
 
 
 class Factory(CallbackTable, struct="OrtEpFactory"):
-    """One provider name of one registration, which is called `registration`."""
+    """One provider name of one registration, which has the name `registration`."""
 
     def __init__(self, ort: Ort, name: str, version: str, logger: Logger, registration: str = "") -> None:
         super().__init__(ort)
@@ -79,10 +79,10 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
         self.name, self.version, self.logger = name, version, logger
         self._memory: dict[int, Any] = {}
         self._hardware: list[Any] = []
-        self._on: dict[int, list[Adapter]] = {}  # the adapters by the addresses of ONNX Runtime's hardware devices
+        self._on: dict[int, list[Adapter]] = {}  # adapters by the addresses of ONNX Runtime's hardware devices
         self._users: LiveSet[CallbackTable] = LiveSet()
         self._released = False
-        # By adapter: the context that memory which is no session's lies on, once there was a session.
+        # By adapter, once there was a session: the context of memory that belongs to no session.
         self._followed: dict[int, Context] = {}
 
     @callback("GetName")
@@ -113,7 +113,7 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
         found = adapters()
         if found:
             noted.device_shown = True
-        elif self.name == EP_NAME:  # once for both names
+        elif self.name == EP_NAME:  # logged once, not for both names
             self.logger.log(WARNING, adapters_problem() or "no WebGPU adapter")
         free = [hardware[i] for i in range(count) if self.ort.api.HardwareDevice_Type(hardware[i]) == _HARDWARE_GPU]
         for place, adapter in enumerate(found[:capacity]):
@@ -121,9 +121,9 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
             out_count[0] = place + 1
 
     def _shown_already(self) -> bool:
-        """Whether this package's own registration, which `session()` makes, shows the devices to this ONNX Runtime.
+        """Returns whether this package's own registration, which `session()` makes, lists the devices for this ONNX Runtime.
 
-        A program may register the library after that. Devices shown twice could not be passed to one session.
+        A program may register the library after that. Devices that are listed twice could not be passed to one session.
         """
         others = [it for it in held.copy().values() if isinstance(it, Factory) and it is not self and not it._released]
         return any(
@@ -131,7 +131,7 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
         )
 
     def _device(self, adapter: Adapter, free: list[Any]) -> Any:
-        """The device entry of an adapter, on ONNX Runtime's hardware device when there is one, else on one we make."""
+        """Returns the device entry of an adapter, on ONNX Runtime's hardware device if there is one, otherwise on a new one."""
         ort = self.ort
         api, ep = ort.api, ort.ep
         for device in free:
@@ -166,7 +166,7 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
         out[0] = compatibility(text(info), [adapter for them in known for adapter in them])
 
     def memory_info(self, number: int) -> Any:
-        """What ONNX Runtime calls the memory of adapter `number`."""
+        """Returns the OrtMemoryInfo for the memory of adapter `number`."""
         known = self._memory.get(number)
         if known is None:
             out = ffi.new("OrtMemoryInfo **")
@@ -188,7 +188,7 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
     @callback("CreateEp")
     def create_ep(self, _hardware: Any, described: Any, count: int, session: Any, logger: Any, out: Any) -> None:
         with collector.at_rest():
-            from .provider import Provider  # with the compiler and onnx_ir, which registering does without
+            from .provider import Provider  # imports the modules of sessions, which a registration does not need
 
         noted.used = True
         log = Logger(self.ort, logger)
@@ -199,7 +199,7 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
     def _session_state(
         self, described: Any, count: int, session: Any, log: Logger, copies: Callable[[], int]
     ) -> SessionState:
-        """The state of a session with these devices and options. Raises OptionError, DeviceError."""
+        """Returns the state of a session with these devices and options. Raises OptionError, DeviceError."""
         from .context.asked import ContextOptions
         from .device_choice import choose
         from .session import SessionState
@@ -234,8 +234,8 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
         self.new_allocator(info).hand_out(out)
 
     def new_allocator(self, info: Any, context: Context | None = None) -> Allocator:
-        """An allocator of the memory that `info` means: that of `context` when it is on this adapter, else the adapter's
-        shared one.
+        """Returns an allocator for `info`: in the memory of `context` if that is on this adapter, else in the adapter's shared
+        memory.
         """
         number = self.ort.ep.MemoryDevice_GetDeviceId(self.ort.ep.MemoryInfo_GetMemoryDevice(info))
         is_shared = False
@@ -246,8 +246,10 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
         return allocator
 
     def _follow(self, context: Context) -> None:
-        """A session has begun on this context: new memory that is no session's lies there, where no session would copy it, unless
-        WGPU_EP_LIBRARY says where."""
+        """Call this when a session has begun on this context. New memory outside sessions is allocated there from now on.
+
+        So no session needs to copy it. With WGPU_EP_LIBRARY set, that variable decides.
+        """
         if context.number or libraries.asked() != libraries.AUTO:
             return
         number = context.adapter.index
@@ -273,13 +275,13 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
         DataTransfer(self.ort).hand_out(out)
 
     def let_go(self, user: CallbackTable) -> None:
-        """Notes that a session's object is gone; the last one closes a factory that was released before it."""
+        """Removes an object of a session. The last one closes a factory that was released before."""
         self._users.discard(user)
         if self._released and not self._users:
             self._close()
 
     def release(self) -> None:
-        """ONNX Runtime is done with the factory, though maybe not with what it made."""
+        """Call this when ONNX Runtime releases the factory. It may still use objects that the factory made."""
         self._released = True
         if not self._users:
             self._close()

@@ -1,9 +1,8 @@
-"""A compiled group of nodes as a session runs it: for any sizes, and on the next device when one was lost.
+"""A compiled group of nodes in a session: for any sizes, and on the next device after a loss.
 
-In: the group's Program and its graph, a function that gives the live device, and where weights can be read again. Out: a `Run` of
-what fits the inputs. Invariants: what is compiled is decided here: the runtime says that sizes are beyond a limit, and which they
-are, or that extents are not those of the Program; it asks for nothing. A loss costs one rebuild, however many threads run into
-it, and a run stays on the device that it began with.
+In: the group's Program and its graph, a function that returns the live device, and the sources of weights. Out: a `Run` for given
+inputs. Invariants: only this module decides what is compiled. The runtime reports the sizes that are beyond a limit, or extents
+that differ from the Program's. A loss costs one rebuild for any number of threads, and a run stays on the device where it began.
 """
 
 from __future__ import annotations
@@ -29,34 +28,33 @@ from ..runtime.settings import RunSettings
 from ..runtime.weight_sources import SourceOf, WeightSource, WeightSources, in_memory
 from .again import CompiledAgain
 
-MAX_SPECIALISED = 8  # sets of sizes beyond a limit, or of elements that kernels are made for, whose programs are kept
-MAX_ROUTES = 256  # sets of input shapes and elements of which it is known which program runs them
+MAX_SPECIALISED = 8  # kept programs for sizes beyond a limit, or for elements that kernels are compiled for
+MAX_ROUTES = 256  # sets of input shapes and elements with a known program
 
 
 GivenInputs = Callable[[frozenset[int]], Sequence[DeviceTensor]]
-"""The inputs of a run, for an executable: it is asked with those that have to have their `value`."""
+"""Returns the inputs of a run for an executable. The argument has the numbers of the inputs that need a `value`."""
 
 
 Sizes = frozenset[tuple[str, int]]
-"""Values of symbols that a graph is compiled for."""
+"""Values of symbols for which a graph is compiled."""
 
 
 @dataclass(frozen=True)
 class _Compiled:
-    """What a group's graph is compiled to, replaced as one: a reader has an executable with what belongs to that."""
+    """The compiled forms of a group's graph. Replaced as one object, so that a reader gets parts that belong together."""
 
     executable: Executable
     specialise: CompiledAgain | None
     specialised: OrderedDict[Sizes, Executable] = field(default_factory=OrderedDict)
-    routes: OrderedDict[Key, Sizes] = field(default_factory=OrderedDict)  # what runs inputs that another one refused
+    routes: OrderedDict[Key, Sizes] = field(default_factory=OrderedDict)  # sizes for inputs that another one refused
 
 
 class GroupOnDevice:
-    """A group on one device: its executable, and beside it the same graph compiled for sizes that are beyond a limit for its
-    Program. Thread safe.
+    """A group on one device: its executable, and others of the same graph for sizes beyond a limit of its Program. Thread safe.
 
-    A run that shows that extents of one name differ puts an executable in its place that does not rely on the name, if that
-    one takes the run: inputs that do not fit together change nothing.
+    If a run shows that extents of one name differ, an executable that does not rely on the name replaces the current one. It must
+    accept the run: inputs that do not fit together change nothing.
     """
 
     def __init__(
@@ -65,9 +63,9 @@ class GroupOnDevice:
         specialise: CompiledAgain | None,
         relaxed: Callable[[Program, CompiledAgain | None], None] = lambda _program, _specialise: None,
     ) -> None:
-        """Without `specialise` there are no others. `relaxed` gets what the graph is compiled to from now on."""
+        """Without `specialise` there are no other executables. `relaxed` is called with each Program that replaces the first."""
         self._now, self._on_relaxed = _Compiled(executable, specialise), relaxed
-        self._aside: tuple[_Compiled, Program] | None = None  # relies on fewer names, and has taken no run yet
+        self._aside: tuple[_Compiled, Program] | None = None  # relies on fewer names, and has had no run yet
         self._lock, self._compiling = threading.Lock(), threading.Lock()
 
     @property
@@ -76,17 +74,19 @@ class GroupOnDevice:
 
     @property
     def executable(self) -> Executable:
-        """What runs most sizes. Which one runs certain inputs, a `Run` says."""
+        """The executable for most sizes. A `Run` has the one for its inputs."""
         return self._now.executable
 
     @property
     def specialised(self) -> Mapping[Sizes, Executable]:
-        """What runs sizes beyond a limit, and elements that kernels are made for."""
+        """The executables for sizes beyond a limit, and for elements that kernels are compiled for."""
         return self._now.specialised
 
     def prepare(self, inputs: GivenInputs) -> Run:
-        """A run with these inputs, for which the executable asks that runs them: one that takes the place of another may want
-        more values. Raises InputError; LimitError when nothing helps."""
+        """Returns a run with these inputs. `inputs` is called again for another executable, which may need more values.
+
+        Raises InputError; LimitError if no Program stays within the limits.
+        """
         now = self._now
         tensors = inputs(now.executable.valued_inputs)
         try:
@@ -95,7 +95,7 @@ class GroupOnDevice:
                 try:
                     return executable.prepare(_with_values(now, executable, inputs, tensors))
                 except LimitError as error:
-                    # What was compiled for elements may be beyond a limit for sizes.
+                    # A Program that was compiled for elements may still be beyond a limit for sizes.
                     if now.specialise is None or error.sizes.items() <= sizes.items():
                         raise
                     sizes = {**sizes, **error.sizes}
@@ -103,7 +103,7 @@ class GroupOnDevice:
                 try:
                     made = self._compiled(now, now.specialise, key, sizes)
                 except LimitError as refusal:
-                    # What these sizes leave to be assumed may be all that is wrong.
+                    # Perhaps only assumptions about the other sizes are wrong. With all sizes given, there are none.
                     every = {**now.specialise.sizes_of([it.shape for it in tensors]), **sizes}
                     if every == sizes:
                         raise
@@ -121,7 +121,7 @@ class GroupOnDevice:
     def _contradicted(
         self, now: _Compiled, inputs: GivenInputs, tensors: Sequence[DeviceTensor], error: ExtentError
     ) -> Run:
-        """A run whose extents are not those of the Program, for the reason `error`, which is raised when no name is to blame."""
+        """Returns a run with extents that differ from the Program's, as `error` states. Raises `error` if no name is the cause."""
         shapes = [tensor.shape for tensor in tensors]
         with self._compiling:
             relaxed = None if now.specialise is None or self._now is not now else now.specialise.relaxed(shapes)
@@ -132,8 +132,8 @@ class GroupOnDevice:
                 with suppress(LimitError):
                     made = self._relaxed(now, relaxed)
         if relaxed is None:
-            return self.prepare(inputs)  # another thread has put something in the place of `now`
-        if made is None:  # without these names it does not compile, for certain sizes it may
+            return self.prepare(inputs)  # another thread has replaced `now`
+        if made is None:  # does not compile without these names; may compile for certain sizes
             return self._exact(now, relaxed, inputs, tensors, error)
         executable = made[0].executable
         try:
@@ -147,7 +147,7 @@ class GroupOnDevice:
         return run
 
     def _relaxed(self, now: _Compiled, specialise: CompiledAgain) -> tuple[_Compiled, Program]:
-        """The graph without names that a run contradicts. Raises LimitError. Under the lock."""
+        """Returns the graph compiled without names that a run contradicts. Raises LimitError. Requires the lock `_compiling`."""
         if self._aside is not None:
             known, _ = self._aside
             if known.specialise is not None and known.specialise.shapes == specialise.shapes:
@@ -177,7 +177,7 @@ class GroupOnDevice:
         return made.prepare(_with_values(now, made, inputs, tensors))
 
     def _replace(self, now: _Compiled, made: tuple[_Compiled, Program]) -> None:
-        """Runs with `made` from now on, unless another thread has put something in the place of `now`."""
+        """Uses `made` for runs from now on, unless another thread has replaced `now`."""
         with self._compiling:
             if self._now is not now or self._aside is not made:
                 return
@@ -189,7 +189,7 @@ class GroupOnDevice:
                 it.leave()
 
     def _routed(self, now: _Compiled, tensors: Sequence[DeviceTensor]) -> tuple[dict[str, int], Executable]:
-        """What ran such inputs before, and the sizes that it is compiled for."""
+        """Returns the executable that ran such inputs before, with its sizes; otherwise the first one."""
         key = now.executable.key(tensors)
         with self._lock:
             sizes = now.routes.get(key)
@@ -203,12 +203,12 @@ class GroupOnDevice:
     def _compiled(
         self, now: _Compiled, specialise: CompiledAgain, key: Key, sizes: Mapping[str, int]
     ) -> Executable | None:
-        """What runs these sizes; None when another thread has put something in the place of `now`."""
+        """Returns the executable for these sizes; None if another thread has replaced `now`."""
         with self._compiling:
             if self._now is not now:
                 return None
             of = frozenset(sizes.items())
-            made = now.specialised.get(of)  # for other inputs, or another thread has waited for the same
+            made = now.specialised.get(of)  # compiled for other inputs, or by another thread during the wait
             if made is None:
                 made = now.executable.compiled_for(specialise(sizes), specialise.constants)
             with self._lock:
@@ -225,36 +225,40 @@ class GroupOnDevice:
 def _with_values(
     now: _Compiled, executable: Executable, inputs: GivenInputs, tensors: Sequence[DeviceTensor]
 ) -> Sequence[DeviceTensor]:
-    """The inputs for an executable; `tensors` have the values that `now` looks at. What runs is found by those, so a run that is
-    kept depends on them too."""
+    """Returns the inputs for an executable. `tensors` have the values that `now` reads.
+
+    These values select the executable, so a kept run depends on them too.
+    """
     constants_read = now.executable.valued_inputs
     return tensors if executable.valued_inputs <= constants_read else inputs(constants_read | executable.valued_inputs)
 
 
 class _ForNextDevice:
-    """What a group is compiled to, as the next device needs it: without weights, and where these are. It refers to no group, which
-    therefore ends, with its memory on the device, when nothing holds it any more."""
+    """The compiled graph for the next device: without weights, but with their sources.
+
+    It does not refer to the group. So the group ends, with its memory on the device, when nothing else refers to it.
+    """
 
     def __init__(self, sources: WeightSources) -> None:
         self.sources = sources
         self._compiled: tuple[Program, list[WeightSource], CompiledAgain | None] | None = None
 
     def keep(self, program: Program, specialise: CompiledAgain | None) -> None:
-        """What the graph is compiled to from now on. Weights that it had before are where they were."""
+        """Stores what the graph is compiled to from now on. Weights that it had before keep their sources."""
         sources = list(map(self.sources.of, weight_names(program), program.weights))
         self._compiled = replace(program, weights=()), sources, specialise
 
     def compiled(self) -> tuple[Program, CompiledAgain | None]:
-        """The Program, with weights that are read now. Raises ModelChangedError."""
+        """Returns the Program, with weights that are read now. Raises ModelChangedError."""
         assert self._compiled is not None
         program, sources, specialise = self._compiled
         return replace(program, weights=tuple(source.read() for source in sources)), specialise
 
 
 class CompiledGroup:
-    """A group's Program on the device that `current()` gives, and its graph for sizes beyond a limit. Thread safe.
+    """A group's Program on the device that `current()` returns, and its graph for sizes beyond a limit. Thread safe.
 
-    `rebuilt` counts the devices that were lost.
+    `rebuilt`: how often the group was built again after the loss of a device.
     """
 
     def __init__(
@@ -267,8 +271,10 @@ class CompiledGroup:
         shared: Callable[[Device], Mapping[str, Buffer]] = lambda _device: {},
         making: Making | None = None,
     ) -> None:
-        """`shared` gives weights by name that a device has already. `making` gets how far it is; pipelines that are on their way
-        afterwards are settled by its owner."""
+        """`shared` returns weights, by name, that a device has already.
+
+        `making` receives the progress. Its owner waits for the pipelines that are still in compilation afterwards.
+        """
         self._current, self._settings, self._shared = current, settings or RunSettings(), shared
         self._making = making = making or Making()
         self._lock = threading.Lock()
@@ -282,7 +288,7 @@ class CompiledGroup:
             executable = Executable(
                 program, device, self._settings, shared(device), pipelines=pipelines, uploaded=making.step
             )
-        # After the upload: a program that does not fit leaves nothing behind.
+        # After the upload, so that a program that does not fit leaves nothing behind.
         self.sources = WeightSources(source_of)
         self._next = _ForNextDevice(self.sources)
         self._next.keep(program, specialise)
@@ -292,7 +298,7 @@ class CompiledGroup:
         self.rebuilt = 0
 
     def executable_on(self, device: Device) -> Executable | None:
-        """What runs on a device now; None for one that the group is not on."""
+        """Returns the executable on a device; None if the group is not on it."""
         live = self._live
         return live.executable if live.device is device else None
 
@@ -300,10 +306,10 @@ class CompiledGroup:
         return Pipelines(program, device, self._settings, self._making.in_a_run)
 
     def on_device(self) -> GroupOnDevice:
-        """What runs on a device that is not known to be lost; another object after a loss: plans, buffers and pipelines are new
-        then, and weights are read from their sources.
+        """Returns the group on a device that is not known to be lost.
 
-        Raises DeviceError when there is no device, ModelChangedError when a weight is not where it was.
+        After a loss it is another object with new plans, buffers and pipelines, and with weights from their sources. Raises
+        DeviceError if there is no device, ModelChangedError if a weight has changed.
         """
         live = self._live
         if not live.device.lost:

@@ -1,7 +1,7 @@
-"""What is known of the tensors of a compiled node's earlier runs, so that those that are where they were are not looked at again.
+"""Tensors of a compiled node's earlier runs, so that a run does not inspect unchanged tensors again.
 
-In: tensors of a run with their addresses. Out: for later runs those tensors, and the same for C code (csrc/runs.c), which compares
-addresses, shapes and marks of memory. Invariant: what is known keeps no memory, and one run uses it at a time.
+In: tensors of a run with their addresses. Out: these tensors for later runs, and the same for C code (csrc/runs.c), which compares
+addresses, shapes and marks of memory. Invariant: the records keep no memory alive, and one run uses them at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _KnownTensor(NamedTuple):
-    """A tensor on the device, as it was. The address is ONNX Runtime's."""
+    """A tensor on the device in an earlier run. The address is ONNX Runtime's."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -36,8 +36,9 @@ class _KnownTensor(NamedTuple):
 class KnownTensors:
     """The tensors of a node's earlier run on a device. One run uses it at a time.
 
-    `repeatable`: all tensors of this run are known now, or empty. `newest`: the number of the newest allocation that was looked at
-    and does not stay in its buffer."""
+    `repeatable`: all tensors of this run are known now, or empty. `newest`: the number of the newest inspected allocation that
+    does not stay in its buffer.
+    """
 
     def __init__(self, signature: FusedNode, device: Device) -> None:
         self.device, self.repeatable, self.newest = device, True, 0
@@ -53,10 +54,10 @@ class KnownTensors:
         self.ranks = ffi.new("size_t[]", outputs or 1)
 
     def set_shapes(self, shapes: tuple[tuple[int, ...], ...]) -> None:
-        """Those that the outputs have in this run."""
+        """Sets the shapes of the outputs in this run."""
         if shapes == self.shapes and self.dims is not None:
             return
-        self.dims = None  # until the last step: an interrupt leaves none, and not those of other shapes
+        self.dims = None  # set in the last step: an interrupt leaves None, and not the dims of other shapes
         for number, shape in enumerate(shapes):
             self.ranks[number] = len(shape)
         if shapes != self.shapes:
@@ -67,7 +68,7 @@ class KnownTensors:
         self.dims = ffi.new("int64_t[]", [extent for shape in shapes for extent in shape] or (0,))
 
     def rows(self, signature: FusedNode) -> Any:
-        """What C code compares with the tensors of the node, inputs before outputs."""
+        """Returns what C code compares with the tensors of the node, inputs before outputs."""
         inputs, outputs = signature.counts
         made = ffi.new("Tensor[]", max(1, inputs + outputs))
         ffi.memmove(made, self.c_inputs, inputs * ffi.sizeof("Tensor"))
@@ -76,23 +77,23 @@ class KnownTensors:
         return made
 
     def note_empty(self, row: Any, dtype: DType, shape: tuple[int, ...]) -> None:
-        """A tensor of this run has no elements."""
+        """Records a tensor of this run without elements."""
         self.repeatable &= len(shape) <= lib.MOST_AXES
         if self.repeatable:
             row.marks, row.type, row.rank = ffi.NULL, dtype.code, len(shape)
             row.dims[0 : len(shape)] = shape
 
     def note_input(self, number: int, tensor: DeviceTensor, at: int) -> None:
-        """Remembers an input of the fused node, whose address is `at`, for later runs."""
+        """Records an input of the fused node for later runs. `at`: its address."""
         mark = self._note(self.inputs, self.c_inputs[number], number, tensor, at)
-        if tensor.value is not None:  # what memory holds matters, which a host copy has
+        if tensor.value is not None:  # the contents matter, and must equal a host copy
             value, self.c_inputs[number].valued = tensor.value.tobytes(), True
             self.repeatable &= mark.mirror is not None and mark.mirror[: len(value)] == value
 
     def note_output(self, number: int, tensor: DeviceTensor, at: int) -> None:
-        """Remembers an output of the group, whose address is `at`, for later runs."""
+        """Records an output of the group for later runs. `at`: its address."""
         mark = self._note(self.outputs, self.c_outputs[number], number, tensor, at)
-        self.c_outputs[number].valued = True  # a host copy has to be forgotten
+        self.c_outputs[number].valued = True  # C code does not drop a host copy, so a new one must end the match
         self.repeatable &= not mark.mirrored
 
     def _note(self, known: list[_KnownTensor | None], row: Any, number: int, tensor: DeviceTensor, at: int) -> Marked:
@@ -108,14 +109,16 @@ class KnownTensors:
         row.place, row.value = mark.place, mark.value
         row.dims[0 : len(shape)] = shape
         known[number] = _KnownTensor(dtype, shape, weakref.ref(place.buffer), place.offset, at)
-        row.data = ffi.cast("void *", at)  # the last step: an interrupt leaves nothing half known
+        row.data = ffi.cast("void *", at)  # the last step: an interrupt leaves no incomplete row
         return mark
 
 
 class FusedNode:
-    """The node that ONNX Runtime put in the place of a group: the names of its inputs and outputs; `inputs` and `outputs` are the
-    places among them of each input and output of the group. It keeps the tensors that are known from its runs. `warn` writes a
-    line into the session's log."""
+    """The node that ONNX Runtime put in place of a group: the names of its inputs and outputs.
+
+    `inputs` and `outputs`: the index in the node of each input and output of the group. The node keeps the known tensors of its
+    runs. `warn` writes a line to the session's log.
+    """
 
     def __init__(
         self,
@@ -127,14 +130,14 @@ class FusedNode:
         warn: Callable[[str], None] | None = None,
     ) -> None:
         self.inputs, self.outputs, self.input_names, self.output_names = inputs, outputs, input_names, output_names
-        # As messages name them; made once, and not in every run.
+        # Names for messages, made once and not in every run.
         self.input_labels = [f"input {name!r}" for name in input_names]
         self.output_labels = [f"output {name!r}" for name in output_names]
         self._free: deque[KnownTensors] = deque(maxlen=REMEMBERED_RUNS)
         self.warn = warn
 
     def warn_of_copies(self, what: str, theirs: Device, ours: Device) -> None:
-        """Says once that each run copies a tensor, as it lies on another device than the session's."""
+        """Warns once that each run copies a tensor, because it is on another device than the session's."""
         if self.warn is not None:
             warn, self.warn = self.warn, None
             warn(
@@ -144,11 +147,11 @@ class FusedNode:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many inputs and outputs the fused node has."""
+        """The numbers of inputs and outputs of the fused node."""
         return len(self.input_names), len(self.output_labels)
 
     def take_known(self, device: Device) -> KnownTensors:
-        """Those that no other run is using now."""
+        """Returns known tensors that no other run uses now."""
         try:
             found = self._free.pop()
         except IndexError:
@@ -159,5 +162,5 @@ class FusedNode:
         return found
 
     def give_back(self, known: KnownTensors) -> None:
-        """For the next run."""
+        """Makes known tensors available to the next run."""
         self._free.append(known)

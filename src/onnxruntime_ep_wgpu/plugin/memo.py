@@ -1,14 +1,14 @@
-"""Runs of a compiled node that are the same as before, for C code to repeat (csrc/runs.c).
+"""Repetition of equal runs of a compiled node by C code (csrc/runs.c).
 
-In: runs that Python has done. Out: memos, each a set of tensors with the work that is submitted for them; ONNX Runtime's call of
-the node then ends in C, without the interpreter and its lock, when all tensors are the same.
+In: runs that Python has done. Out: memos, each a set of tensors with the work that is submitted for them. If all tensors are the
+same, ONNX Runtime's call of the node stays in C code, without the interpreter and its lock.
 
-Where sizes grow from run to run, as a decoder's mask does, a memo is of a series of runs (`program/series.py`), with tensors that
-are the same but for their shapes, at the same addresses. Which of these runs it is, C code finds out from the shapes.
+If sizes grow from run to run, as those of a decoder's mask, a memo describes a series of runs (`program/series.py`). Their tensors
+are at the same addresses and differ only in shape. C code finds the number of the run from the shapes.
 
-Invariants: a memo is used only while the marks of its tensors' memory are what they were (`memory/allocation.py`), on a device
-that is there, on a thread without a recorder. What it keeps goes when one of its buffers dies, when its plan goes, when another
-one takes its place and when the session ends, each time after the last thread that uses it.
+Invariants: a memo is used only while the marks of its tensors' memory are unchanged (`memory/allocation.py`), on a device that is
+not lost, on a thread without a recorder. Its contents are released when one of its buffers dies, when its plan ends, when another
+memo replaces it, and when the session ends. A thread that still uses the memo delays the release.
 """
 
 from __future__ import annotations
@@ -43,12 +43,15 @@ Buffers = Sequence["weakref.ref[Buffer] | None"]
 Shapes = Sequence[tuple[int, ...]]
 MemoKey = tuple[
     int, tuple[int, ...], Shapes
-]  # what a run is captured as; addresses and shapes of the group's tensors, inputs first
+]  # number of the captured graph; addresses and shapes of the group's tensors, inputs first
 
 
 class Memo:
-    """One of a node's memos, and what C code reads while it lives: `rows` of the node's tensors, and the `work`, which is None at
-    its end. It keeps no memory of tensors, which lie in `buffers`. `in_series`: it is of more than one run."""
+    """One memo of a node, and the data that C code reads while it is live: `rows` of the node's tensors, and the `work`.
+
+    `work` is None before the beginning and after the end. The memo keeps no memory of tensors: `buffers` are weak references.
+    `in_series`: it describes more than one run.
+    """
 
     __slots__ = ("__weakref__", "_buffers", "_words", "in_series", "key", "rows", "work")
 
@@ -61,14 +64,14 @@ class Memo:
         return int(self._words.hits)
 
     def begin(self, work: Work) -> None:
-        """From here on C code uses it, and submits this."""
+        """Lets C code use the memo from now on, and submit this work."""
         self.work = work
         self._words.run = ffi.cast("int (*)(void *, size_t)", work.function)
         self._words.work = ffi.cast("void *", work.number)
         lib.memo_begin(self._words)
 
     def end(self) -> bool:
-        """Ends it. Whether no thread uses it, and what it kept has gone."""
+        """Ends the memo. Returns whether no thread uses it, and its contents are released."""
         if self.work is None:
             return True
         if not lib.memo_end(self._words):
@@ -77,11 +80,11 @@ class Memo:
         return True
 
     def is_at(self, number: int) -> bool:
-        """Whether C code knows it by this address."""
+        """Returns whether this is its address in C code."""
         return address(self._words) == number
 
     def raise_refusal(self) -> NoReturn:
-        """C code has begun the run and cannot complete it, and uses the memo until this has raised why."""
+        """Raises the reason why C code has begun the run and cannot complete it. Until then C code keeps the memo in use."""
         assert self.work is not None
         self.work.raise_refusal()
 
@@ -91,17 +94,17 @@ class Memo:
 
 
 class _Thread(threading.local):
-    """What is known of one thread: the last allocation that was made before the end of its last run in Python."""
+    """The data of one thread: the number of the last allocation before the end of its last run in Python."""
 
     newest = 0
 
 
 class Memos:
-    """Those of one node, a Node of C code."""
+    """The memos of one node, a Node of the C code."""
 
     def __init__(self, node: Any, signature: FusedNode, captured: bool) -> None:
-        """`captured`: the session captures its runs, so a run is repeated only where it belongs to the same graph."""
-        # The places of the group's tensors among those of the node.
+        """`captured`: the session captures its runs, so a run is repeated only if it belongs to the same graph."""
+        # The indices of the group's tensors among those of the node.
         self._numbers = [*signature.inputs, *(len(signature.input_names) + number for number in signature.outputs)]
         self._node, self._signature = node, signature
         nodes.set(address(node), self)
@@ -110,23 +113,25 @@ class Memos:
         self._memos: list[Memo | None] = [None] * len(self._node.memos)
         self._lock = threading.Lock()
         self._thread = _Thread()
-        # To note a run, or one in a series: where tensors change faster than memos help, most are passed over.
+        # Attempts to record single runs, and runs in a series. If tensors change too fast for memos to help, most are skipped.
         self._attempts = {in_series: Attempts(MOST_PASSED_OVER) for in_series in (False, True)}
         self._closed = False
 
     @property
     def hits(self) -> int:
-        """Runs that C code has repeated."""
+        """The number of runs that C code has repeated."""
         return int(self._node.hits)
 
     @property
     def noted(self) -> int:
-        """Runs that C code may repeat now."""
+        """The number of memos that C code may use now."""
         return sum(bool(it.live) for it in self._node.memos)
 
     def check_begun(self, state: Any) -> None:
-        """C code calls the node with this state: that of the node, or the memo of a run which it has begun and cannot complete, and
-        leaves in use meanwhile. Raises DeviceError, DeviceLostError for that."""
+        """Checks the state with which C code calls the node. It is the node's, or the memo of a run that C code cannot complete.
+
+        C code keeps such a memo in use meanwhile. Raises DeviceError, DeviceLostError for it.
+        """
         number = address(state)
         if number != address(self._node):
             next(it for it in self._memos if it is not None and it.is_at(number)).raise_refusal()
@@ -134,11 +139,10 @@ class Memos:
     def ran(
         self, run: Run, submission: Submission, tensors: Tensors, outputs: Sequence[Place | None], graph: int = 0
     ) -> None:
-        """Python has done a run that was nothing but this submission; `run` is still open, and `graph` is what the session captures
-        it as.
+        """Call this when Python has done a run that consists only of this submission, and `run` is still open.
 
-        Noted are runs whose tensors were there before, or stay where they are when they are freed: other memory that was allocated
-        for this run will not come again.
+        `graph`: the number of the captured graph. A run is recorded if its tensors existed before, or stay in place when they are
+        freed. Other memory that was allocated for this run does not recur.
         """
         thread, known = self._thread, tensors.known
         newest, thread.newest = thread.newest, memory.space().allocations_made
@@ -155,7 +159,7 @@ class Memos:
         shapes: Shapes = run.shapes
         count = 1
         if series is not None:
-            if tensors.valued:  # a value that sets shapes
+            if tensors.valued:  # an input value sets shapes
                 return
             shapes, count = self._series_rows(run, series, rows, tensors.addresses)
             if not count:
@@ -168,8 +172,11 @@ class Memos:
             self._begin(number, Memo(words, key, rows, buffers, series is not None), run, submission)
 
     def _series_rows(self, run: Run, series: InSeries, rows: Any, addresses: Sequence[int]) -> tuple[Shapes, int]:
-        """Makes the rows of a run those of its series. Gives the first shapes, and how many runs of it have their tensors at these
-        addresses, as far as there is room: none where a tensor without elements, which lies nowhere, gets some."""
+        """Changes the rows of a run to those of its series. Returns the first shapes and the number of runs.
+
+        The tensors of these runs are at these addresses, and fit into the memory there. The number is 0 if a tensor without
+        elements, which has no address, gets elements.
+        """
         program, first, count = run.executable.program, list[tuple[int, ...]](), series.runs
         values = (*program.inputs, *program.outputs)
         for k, (shape, more) in enumerate(zip(run.shapes, series.more, strict=True)):
@@ -187,23 +194,25 @@ class Memos:
         return first, count
 
     def _words(self, number: int, rows: Any, graph: int, count: int) -> Any:
-        """One of the node's memos, for C code."""
+        """Returns one of the node's memos for C code, not live yet."""
         words = ffi.addressof(self._node, "memos", number)
         words.tensors, words.hits, words.graph, words.count, words.last = rows, 0, graph, count, self._node.hits
         return words
 
     def _begin(self, number: int, made: Memo, run: Run, submission: Submission) -> None:
-        """Lets C code repeat a run, from here on."""
+        """Lets C code repeat a run from now on."""
         depend(made)
         self._memos[number] = made
         without_python.settle()
         made.begin(run.repeat(submission, made))
-        if self._closed:  # meanwhile, by a thread that may not have seen it
+        if self._closed:  # closed in the meantime, by a thread that may not have seen this memo
             made.end()
 
     def _free_place(self, key: MemoKey) -> int | None:
-        """Which of the node's memos may be made anew: the one of the same tensors, whose memory has changed, a free one, or
-        else the one that was used longest ago."""
+        """Returns the index of a memo that may be replaced; None if it is in use.
+
+        It is the memo of the same tensors after a change of their memory, else a free one, else the least recently used one.
+        """
         words = self._node.memos
         number = next((k for k, it in enumerate(self._memos) if it is not None and it.key == key), None)
         if number is None:
@@ -217,30 +226,32 @@ class Memos:
         return number if known.end() else None
 
     def end_graph(self, graph: int) -> None:
-        """What has been captured as this number is released."""
+        """Ends the memos of a captured graph, by its number, when it is released."""
         for k, known in enumerate(self._memos):
             if known is not None and int(self._node.memos[k].graph) == graph:
                 known.end()
 
     def close(self) -> None:
-        """The session ends: no run is under way, but this thread may be in a finaliser: no lock is taken. What begins after this is
-        ended (`_begin`)."""
+        """Call this when the session ends. No run is active, but this thread may be in a finaliser, so no lock is taken.
+
+        `_begin` ends memos that begin later.
+        """
         self._closed = True
         self.end_all()
 
     def end_all(self) -> None:
-        """What was noted stands no more."""
+        """Ends all memos."""
         for known in self._memos:
             if known is not None:
                 known.end()
 
 
 nodes: LiveMap[int, Memos] = LiveMap()
-"""By the address of the Node, which lasts as long as these."""
+"""By the address of the Node, which lives as long as its Memos."""
 
 
 def _that_fit(dtype: DType, first: Sequence[int], more: Sequence[int], room: int, most: int) -> int:
-    """How many tensors, each larger than the one before by so much, take no more than `room` bytes."""
+    """Returns how many of these tensors take at most `room` bytes each. Each is larger than the one before by `more`."""
 
     def nbytes(number: int) -> int:
         return dtype.nbytes(math.prod([extent + number * by for extent, by in zip(first, more, strict=True)]))
@@ -249,5 +260,5 @@ def _that_fit(dtype: DType, first: Sequence[int], more: Sequence[int], room: int
 
 
 def begin_run(graph: int) -> None:
-    """A run begins on this thread, in a session that captures, of what has been captured as this number."""
+    """Call this when a run begins on this thread, in a session that captures. `graph`: the number of its captured graph."""
     lib.begin_run(graph)
