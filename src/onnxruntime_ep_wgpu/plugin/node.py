@@ -1,9 +1,10 @@
-"""One compiled group of nodes, as the node that ONNX Runtime put in its place.
+"""The node that ONNX Runtime put in place of a compiled group of nodes.
 
-In: a kernel context with the group's inputs. Out: its outputs, queued on the device.
-Invariant: thread safe; a run that fails leaves nothing behind. A run that is the same as an earlier one, with the same tensors,
-does not come here: it is repeated by C code (`memo.py`). Tensors that lie in host memory (ONNX Runtime may pass them at any time)
-are uploaded before and downloaded after.
+In: a kernel context with the group's inputs. Out: its outputs, queued on the device. Invariants: thread safe; a run that fails
+leaves nothing behind.
+
+C code repeats a run that equals an earlier one, with the same tensors (`memo.py`). Such a run does not reach this code. Tensors in
+host memory, which ONNX Runtime may pass at any time, are uploaded before the run and downloaded after it.
 """
 
 from __future__ import annotations
@@ -25,36 +26,33 @@ if TYPE_CHECKING:
     from .captures import CapturedNode
     from .group import GivenInputs
 
-# Of so many runs of a body one goes through Python. More often would slow small bodies, less often make interrupts late.
+# One of so many runs of a body goes through Python. More would slow down small bodies, fewer would delay interrupts.
 _INTERRUPTIBLE = 64
 
 
 class Runnable(Protocol):
-    """What runs as a compiled group, with its weights on `device`: `group.GroupOnDevice`, or a tool around one."""
+    """A compiled group with its weights on `device`: `group.GroupOnDevice`, or a tool around one."""
 
     @property
     def device(self) -> Device: ...
 
     @property
     def executable(self) -> Executable:
-        """What runs most sizes. Which one runs certain inputs, a `Run` says."""
+        """The executable for most sizes. A `Run` has the one for its inputs."""
 
     def prepare(self, inputs: GivenInputs) -> Run:
-        """A run with these inputs, which says what its outputs are before it is queued. Thread safe."""
+        """Returns a run with these inputs. The run has the types and shapes of its outputs before it is queued. Thread safe."""
 
 
 class RunnableGroup(Protocol):
-    """A compiled group, on a new device after a loss."""
+    """A compiled group, which is built on a new device after a loss."""
 
     def on_device(self) -> Runnable:
-        """The group on the device to use now, for one run."""
+        """Returns the group on the device to use now, for one run."""
 
 
 class ComputeInfo(CallbackTable, struct="OrtNodeComputeInfo", kind="Node"):
-    """A compiled group, shared by all runs.
-
-    `captured` when the session captures its runs.
-    """
+    """The node of a compiled group, shared by all runs. `captured` is set if the session captures its runs."""
 
     def __init__(
         self,
@@ -68,13 +66,13 @@ class ComputeInfo(CallbackTable, struct="OrtNodeComputeInfo", kind="Node"):
         self.group, self._signature = group, signature
         self.captured = captured
         self.memos: memo.Memos | None = None
-        self.first_run: Telling | None = None  # while there was none
-        self._noted: Runnable | None = None  # what the memos are of
+        self.first_run: Telling | None = None  # reports a slow first run; None after that run
+        self._noted: Runnable | None = None  # the group that the memos belong to
 
     def repeat_in_c(self, in_a_body: bool) -> None:
-        """From here on runs that are the same as before are repeated without Python.
+        """Lets C code repeat equal runs from now on, without Python.
 
-        In a body some go through Python all the same, because an endless Loop could not be interrupted otherwise.
+        Some runs of a body still go through Python, because an endless Loop could not be interrupted otherwise.
         """
         self._table.every = _INTERRUPTIBLE if in_a_body else 0
         self.memos = memo.Memos(self._table, self._signature, self.captured is not None)
@@ -88,7 +86,7 @@ class ComputeInfo(CallbackTable, struct="OrtNodeComputeInfo", kind="Node"):
 
     @callback("CreateState")
     def create_state(self, _context: Any, out: Any) -> None:
-        # Nothing is kept per state; ONNX Runtime wants a pointer that is not NULL.
+        # No data is kept per state, but ONNX Runtime requires a pointer that is not NULL.
         out[0] = self.pointer
 
     @callback("ReleaseState")
@@ -105,13 +103,13 @@ class ComputeInfo(CallbackTable, struct="OrtNodeComputeInfo", kind="Node"):
             self.run(state, context)
 
     def run(self, state: Any, context: Any) -> None:
-        """A run. `state` and `context` are ONNX Runtime's."""
+        """Runs the group. `state` and `context` are ONNX Runtime's."""
         if self.memos is not None:
             self.memos.check_begun(state)
             forget_errors()
         group = self.group.on_device()
         if self._noted is not None and group is not self._noted and self.memos is not None:
-            self.memos.end_all()  # what was noted of another one, whose device was lost
+            self.memos.end_all()  # the memos belong to another object, and its device was lost
             self._noted = None
         tensors = Tensors(self.ort, self._signature, group.device, context)
         try:

@@ -1,7 +1,7 @@
-"""What changes a graph for the compiler before it is lowered, beyond what ONNX Runtime shows.
+"""Changes that a graph needs before it is lowered, in addition to what ONNX Runtime shows.
 
-In: a graph as the compiler reads it. Out: the same one, changed. Invariant: equal graphs are changed alike, so that the key of what
-ONNX Runtime shows is that of what is compiled.
+In: a graph in the compiler's form. Out: the same graph, changed. Invariant: equal graphs are changed equally, so the key of the
+graph from ONNX Runtime identifies the compiled graph too.
 """
 
 from __future__ import annotations

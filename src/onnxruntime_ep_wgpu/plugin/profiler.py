@@ -1,10 +1,11 @@
-"""ONNX Runtime's profiler of a session or of a run: spans of the runtime as events of ONNX Runtime's JSON.
+"""ONNX Runtime's profiler of a session or a run: converts spans of the runtime to events of ONNX Runtime's JSON.
 
-In: the callbacks of OrtEpProfilerImpl. Out: one event per span. ONNX Runtime brackets everything it profiles (making the
-session, each run, each node) with StartEvent and StopEvent on the thread that does it, so what that thread does in
-between belongs to this profiler alone.
-Invariant: times are on ONNX Runtime's own base. StartProfiling says how long ago that was, and StopEvent when an event ended. Each
-may be called late, so the earliest base counts: what follows an event is never before its end.
+In: the callbacks of OrtEpProfilerImpl. Out: one event per span. ONNX Runtime profiles the making of the session, each run and each
+node. It calls StartEvent before and StopEvent after each, on the same thread. So spans of that thread in between belong to this
+profiler alone.
+
+Invariant: times are relative to ONNX Runtime's own start. StartProfiling states how long ago that was, and StopEvent states when an
+event ended. Both calls may be late, so the earliest start counts. Then nothing that follows an event is before its end.
 """
 
 from __future__ import annotations
@@ -90,5 +91,5 @@ class Profiler(CallbackTable, struct="OrtEpProfilerImpl"):
 
 
 def _plain(text: str) -> str:
-    """What starts like a list or an object is written by ONNX Runtime as JSON, whatever follows."""
+    """Puts a space before text that starts like a list or an object. ONNX Runtime would write it as JSON, even if it is not."""
     return " " + text if text.startswith(("[", "{")) else text

@@ -1,11 +1,12 @@
 """One session's execution provider, as ONNX Runtime calls it.
 
 In: the callbacks of OrtEp. Out: groups of nodes and compiled nodes, from the session's `SessionState`.
-Invariant: a session is refused aloud or made as asked. An error in CreateEp or GetKernelRegistry makes Python's
-InferenceSession start over on the CPU, one in GetCapability makes ONNX Runtime go on without us. So an error in one of
-those is kept and raised where it reaches the user: in Compile, for which a node is claimed, and, in a graph that has no
-node to claim, when the session is initialised. ONNX Runtime below 1.27 does not notify us of that; there CreateAllocator,
-which every session calls before GetCapability, raises at once (the message is then longer, with ONNX Runtime's own place).
+
+Invariant: a session is made as requested, or the user gets an error. An error in CreateEp or GetKernelRegistry makes Python's
+InferenceSession start again on the CPU. An error in GetCapability makes ONNX Runtime continue without this provider. So such an
+error is kept, and raised where it reaches the user: in Compile, for which a node is claimed. If a graph has no node to claim, it is
+raised when the session is initialised. ONNX Runtime below 1.27 does not notify the provider of that. There CreateAllocator, which
+every session calls before GetCapability, raises the error at once. The message is then longer, with ONNX Runtime's own place.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
     from .allocator import Allocator
 
 _numbers = itertools.count()
-# The version of ONNX Runtime that has OnSessionInitializationEnd.
+# The first version of ONNX Runtime with OnSessionInitializationEnd.
 _TELLS_OF_INITIALISATION = 27
 _RUN_START = "OnRunStart"
 _KNOWN_DOMAINS = frozenset({"", "ai.onnx", "com.microsoft"})
 
 
 class Maker(Protocol):
-    """The factory that makes providers, which outlives them."""
+    """The factory that makes providers. It outlives them."""
 
     ort: Ort
     name: str
@@ -54,9 +55,9 @@ class Maker(Protocol):
 
 
 class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
-    """The provider of one session. `state` is None when that cannot be.
+    """The provider of one session. `state` is None if the session is refused.
 
-    `make_state` takes a way to count the kernels that ONNX Runtime made to copy tensors of the session.
+    `make_state` takes a function that returns how many kernels ONNX Runtime made to copy tensors of the session.
     """
 
     def __init__(self, factory: Maker, logger: Logger, make_state: Callable[[Callable[[], int]], SessionState]) -> None:
@@ -73,7 +74,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         except BaseException as error:
             self._refuse(error)
         if self.captures is None:
-            # Below that version the first run is the first notice that the session is complete.
+            # Before that version, the first run is the first notice that the session is complete.
             needed = {_RUN_START} if self.ort.version < _TELLS_OF_INITIALISATION else set()
             self.leave_out(*(slot for slot in capture_slots() if slot not in needed))
         watch.made(self)
@@ -82,7 +83,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         return 0 if self._kernels is None else self._kernels.made
 
     def _refuse(self, error: BaseException) -> None:
-        # A compiled model of the cache that cannot be used costs time alone: the model is opened then.
+        # If a compiled model of the cache cannot be used, the model itself is opened, which only takes time.
         severity = ERROR if watch.opened() is None else INFO
         self.logger.log(severity, f"the session is refused: {message_of(error)}")
         let_go_of_frames(error)
@@ -91,7 +92,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
 
     @property
     def refusal(self) -> BaseException | None:
-        """Why the session must not be; None when it may, or when that was raised to the caller that makes the session."""
+        """The error that refuses the session; None without one, or if it was raised to the caller that makes the session."""
         return self._refusal()
 
     def _required_state(self) -> SessionState:
@@ -106,14 +107,14 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
 
     @callback("IsConcurrentRunSupported")
     def is_concurrent_run_supported(self, out: Any) -> None:
-        # "No" makes ONNX Runtime hold a lock across our callbacks, which deadlocks with the interpreter's.
+        # With False, ONNX Runtime holds a lock during our callbacks, which causes a deadlock with the interpreter's lock.
         out[0] = True
 
     @callback("GetKernelRegistry")
     def get_kernel_registry(self, out: Any) -> None:
         out[0] = ffi.NULL
         try:
-            # One for each session: by the registry it is known which session a kernel is made for.
+            # One registry per session, because it identifies the session for which a kernel is made.
             if self._kernels is None:
                 kernels = MemcpyKernels(self.ort, self.factory.name)
                 self._control = ControlKernels(self.ort, self.factory.name, kernels.registry)
@@ -131,7 +132,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
 
     @callback("GetDefaultMemoryDevice", since=27)
     def get_default_memory_device(self, out: Any) -> None:
-        # Of the devices that the session was given, the one that it runs on.
+        # The device where the session runs, among those that it was given.
         number = self.state.adapter.index if self.state is not None else 0
         out[0] = self.ort.ep.MemoryInfo_GetMemoryDevice(self.factory.memory_info(number))
 
@@ -144,7 +145,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         Profiler(self.ort, self._warn_of_timestamps, self.logger).hand_out(out)
 
     def _warn_of_timestamps(self) -> None:
-        """Says once what a profile of this session lacks."""
+        """Warns once if profiles of this session lack GPU times."""
         if self.state is not None and not self._warned:
             self._warned = True
             target = self.state.target
@@ -167,8 +168,8 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         options = ffi.new("OrtNodeFusionOptions *")
         options.ort_version_supported = self.ort.version
         for group in groups:
-            # Constants are on the device after Compile: ONNX Runtime may free its copy. To a context they are inputs as others, and
-            # ONNX Runtime writes those of bodies into a compiled model.
+            # Constants are on the device after Compile, so ONNX Runtime may free its copy. But a context takes them as inputs,
+            # and ONNX Runtime writes those of bodies into a compiled model.
             options.drop_constant_initializers = self.state is None or self.state.deciding.drops_constants(group)
             array = ffi.new("const OrtNode *[]", group)
             self.ort.check_status(self.ort.ep.EpGraphSupportInfo_AddNodesToFuse(info, array, len(group), options))
@@ -176,17 +177,17 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
             self.ort.check_status(self.ort.ep.EpGraphSupportInfo_AddSingleNode(info, node))
 
     def _has_kernel(self, info: Any, node: Any) -> bool:
-        """Whether the registry has a kernel for a node with its types."""
+        """Returns whether the registry has a kernel for a node with its types."""
         found = ffi.new("const OrtKernelDef **")
         self.ort.check_status(self.ort.ep.EpGraphSupportInfo_LookUpKernel(info, node, found))
         return bool(found[0])
 
     def _any_node(self, graph: Any) -> list[list[Any]]:
-        """A group of one node, so that Compile is called; none for a graph in which nothing is free to take."""
+        """Returns a group of one node, so that ONNX Runtime calls Compile; no group if the graph has no free node."""
         api, ort = self.ort.api, self.ort
         for node in ort.list(api.Graph_GetNumNodes, api.Graph_GetNodes, graph, "const OrtNode *"):
             bodies = ort.get(api.Node_GetNumSubgraphs, node, "size_t")
-            # A function of the model is one before it is inlined, and ends the process when it is fused.
+            # Before it is inlined, a function of the model is one node. The process crashes if it is fused.
             known = text(ort.get(api.Node_GetDomain, node, "const char *")) in _KNOWN_DOMAINS
             if known and not bodies and not text(ort.get(api.Node_GetEpName, node, "const char *")):
                 return [[node]]
@@ -212,7 +213,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
 
     @callback("GetCompiledModelCompatibilityInfo")
     def get_compiled_model_compatibility_info(self, _graph: Any) -> Any:
-        """For which adapter, options and version a model is being compiled; "" for a session that compiles none."""
+        """Returns the adapter, options and version for which a model is being compiled; "" if the session compiles none."""
         contexts = None if self.state is None else self.state.ep_contexts
         return self.ort.string(contexts.made_for.text() if contexts is not None and contexts.written else "")
 
@@ -237,11 +238,11 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
                 info.release()
 
     def release(self) -> None:
-        # In an order that may be begun again after an interrupt.
+        # This order can be started again after an interrupt.
         if self.state is not None:
             self.state.close()
-        # The state counts the session's kernels by this object: released here, it ends now, and not with the next collection
-        # of garbage. Until then it would be taken for a live session.
+        # The state refers to this object, to count the session's kernels. This breaks the cycle, so the state ends now and not at
+        # the next garbage collection. Until then it would count as a live session.
         self.state = None
         watch.ended(self)
         if self._kernels is not None:

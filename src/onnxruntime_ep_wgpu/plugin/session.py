@@ -1,8 +1,8 @@
-"""One session: its device and its compiled groups. `deciding.py` decides what runs where.
+"""One session: its device and its compiled groups. `deciding.py` decides which nodes run where.
 
-In: a session's graphs as ONNX Runtime shows them, and later the groups that it cut out. Out: which nodes to group, and a
-compiled node per group; `assignment` shows both to people. Invariant: the device of the session is opened while ONNX Runtime
-optimises the model, and released where no group is compiled. Before that, matrix units are probed on a device once per driver.
+In: a session's graphs from ONNX Runtime, and later the groups that ONNX Runtime cut out. Out: which nodes to group, and a compiled
+node per group. `assignment` shows both to users. Invariant: the device of the session is opened while ONNX Runtime optimises the
+model, and released if no group is compiled. Before that, matrix units are probed on a device, once per driver.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ if TYPE_CHECKING:
 
 
 class SessionState:
-    """The plans of one session, on one adapter, for the provider that is called `name`.
+    """The state of one session on one adapter, for the provider with this `name`.
 
-    `copies` counts the kernels that ONNX Runtime made to copy tensors of this session between providers.
+    `copies` returns how many kernels ONNX Runtime made to copy tensors of this session between providers.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class SessionState:
     ) -> None:
         self.ort, self.name, self.adapter, self.options, self.logger = ort, name, adapter, options, logger
         self.making = watch.making() or Making()
-        # A caller with `on_progress` shows how far it is.
+        # A caller with `on_progress` displays the progress itself.
         watched = self.making.is_watched
         self._telling = None if watched else Telling(self.making.line)
         self._first_run = None if watched else Telling(self.making.first_run_line)
@@ -140,23 +140,23 @@ class SessionState:
 
     @property
     def library_text(self) -> str:
-        """The WebGPU library of the session with its version, why that one, and the matrix units that it does without."""
+        """The WebGPU library of the session with its version, the reason for it, and the matrix units that are not used."""
         name, why = self.library
         view = self.context.view
         wrong = view.refused_matrices if view.matrices else ""
         return f"{name} {library_named(name).version} ({why})" + (f"; without matrix units of {wrong}" if wrong else "")
 
     def device(self) -> Device:
-        """The session's device, opened on first use."""
+        """Returns the session's device, which is opened on first use."""
         return self.context.device()
 
     @property
     def matrices_found(self) -> frozenset[str] | None:
-        """The types of the model's matrices, where the library was chosen by them."""
+        """The types of the model's matrices, if the library was chosen by them."""
         return self._model.matrices_found
 
     def close(self) -> None:
-        """The session ends."""
+        """Ends the session."""
         self.making.leave()
         self._read_ahead.stop()
         self._opening.end()
@@ -167,7 +167,7 @@ class SessionState:
             memory.space().end_pooling(context=self.context)
 
     def decide(self, handle: Any, has_kernel: Callable[[Any], bool]) -> tuple[list[list[Any]], list[Any]]:
-        """The groups of OrtNodes to compile in an OrtGraph, and those that run with kernels of ours; see `Deciding.decide`."""
+        """Returns the groups of OrtNodes to compile in an OrtGraph, and the nodes with kernels of ours; see `Deciding.decide`."""
         with self._working(), self.making.part(CLAIMING):
             graph = ort_graph.read(self.ort, handle)
             self._read_ahead.begin(it.span for it in graph.in_files.values())
@@ -180,31 +180,33 @@ class SessionState:
         self.logger.log(WARNING if aloud else INFO, line)
 
     def initialised(self) -> None:
-        """ONNX Runtime has made the session. Without a group it needs no device."""
+        """Call this when ONNX Runtime has made the session. Without a group it needs no device."""
         self.making.end()
         if not self._has_groups:
             self._opening.end()
             self._member.device = None
 
     def check_captures(self) -> None:
-        """Raises UnsupportedError, with nodes and reasons, when the session is to capture and something runs elsewhere."""
+        """Raises UnsupportedError, with nodes and reasons, if the session captures and something runs elsewhere."""
         if self.captures is not None:
             check_placements(self.name, self.assignment.placements())
 
     def compile(self, handle: Any, fused: Any) -> ComputeInfo:
-        """The compiled node of a group, given as an OrtGraph and the OrtNode that stands for it. Its pipelines are on their way;
-        see `settle`."""
+        """Returns the compiled node of a group, given as an OrtGraph and the OrtNode that represents it.
+
+        Its pipelines are still in compilation; see `settle`.
+        """
         with self._working(), self.making.part(COMPILING):
             info = self._compile(handle, fused)
         info.first_run = self._first_run
         return info
 
     def _working(self) -> AbstractContextManager[None]:
-        """Around what makes the session."""
+        """Returns a context manager around work that makes the session. It prints a line if the work takes long."""
         return nullcontext() if self._telling is None else self._telling.working(self.making.spent)
 
     def settle(self) -> None:
-        """Waits for the pipelines of the groups that were compiled. Raises ShaderError, DeviceLostError."""
+        """Waits for the pipelines of the compiled groups. Raises ShaderError, DeviceLostError."""
         with self._working():
             self.making.settle()
 
@@ -213,7 +215,7 @@ class SessionState:
         made = made_by(graph)
         names = self.assignment.names_of(made)
         for node in graph:
-            # As when it was decided: nodes without a name are numbered per graph.
+            # The names from the decision: nodes without a name are numbered per graph.
             node.name = next((names[it.name] for it in node.outputs if it.name in names), node.name)
         inputs, outputs = ort_graph.fused_names(self.ort, fused)
         if any(map(is_search, graph)):
@@ -224,13 +226,13 @@ class SessionState:
                 return self._compile_loop(loops, graph.nodes[0], inputs, outputs)
         name = text(self.ort.get(self.ort.api.Node_GetName, fused, "const char *"))
         opened = self.ep_contexts.take(graph)
-        # The body of a control-flow node is compiled before the main graph is known, and may read what nodes make.
+        # Bodies are compiled before the main graph is decided on, and `inputs` is empty then. They may read results of nodes.
         answer, graph = (
             (self._compiler.program(graph, name, frozenset(self.deciding.inputs)), graph)
             if opened is None
             else self.ep_contexts.program(*opened, self._compiler, outputs)
         )
-        self._read_ahead.begin(it.span for it in graph.in_files.values())  # of a context
+        self._read_ahead.begin(it.span for it in graph.in_files.values())  # the files of a context
         program, specialise = answer.stored.program, answer.specialise
         graph_inputs, graph_outputs = answer.stored.inputs, answer.stored.outputs
         if opened is not None:
@@ -266,18 +268,18 @@ class SessionState:
         return node_of(self.ort, group, tool, signature, program, self.captures, optional, in_a_body)
 
     def _weights(self, in_files: Mapping[int, FilePlace]) -> FromModel:
-        """Where the model has the weights of a graph, of which `in_files` says some."""
+        """Returns the sources of a graph's weights in the model. `in_files`: those with a known place."""
         return FromModel(self._model.path, self._model.content(), in_files)
 
     def _noted(self, graph: ShownGraph, nodes: Sequence[str]) -> frozenset[str]:
-        """Notes the nodes of a graph, in this order, which run here as one group. Returns the names of what they make."""
+        """Records the nodes of a graph, in this order, as one group that runs here. Returns the names of their results."""
         by_name = {it.name: it for it in graph}
         whole = replace(graph, nodes=[by_name[it] for it in nodes])
         self.assignment.decided("", whole, Claim((Fused(0),) * len(whole)), [""] * len(whole))
         return made_by(whole)
 
     def _read_again(self, handle: Any, of_context: bool) -> ir.Graph:
-        """The graph of a group as it was compiled, for tools that run it step by step. Raises UnsupportedError."""
+        """Returns the graph of a group as it was compiled, for tools that run it step by step. Raises UnsupportedError."""
         if of_context:
             raise UnsupportedError(
                 "a compiled model has no nodes to run step by step: take the model that it was made from"
@@ -288,13 +290,13 @@ class SessionState:
         return self._compiler.converted(graph)
 
     def _compile_search(self, node: ShownNode, inputs: list[str], outputs: list[str]) -> ComputeInfo:
-        """The only node of a graph, which generates text."""
+        """Compiles the only node of a graph, which generates text."""
         from .search.bodies import cut_rows
         from .search.compile import compiled_search
 
         assert self.deciding.searches is not None
         places = self.deciding.searches.places_of(node)
-        # What nothing reads ONNX Runtime leaves out.
+        # ONNX Runtime omits outputs without a reader.
         made = [outputs.index(it.name) for it in node.outputs if it.name in outputs]
 
         def program(attribute: str, graph: ShownGraph, name: str) -> CompiledProgram:
@@ -308,7 +310,7 @@ class SessionState:
         return compiled_search(self.ort, node, signature, program, group)
 
     def _compile_loop(self, loops: Loops, node: ShownNode, inputs: list[str], outputs: list[str]) -> ComputeInfo:
-        """The only node of a graph, a Loop that runs here with all of its iterations."""
+        """Compiles the only node of a graph, a Loop that runs here with all of its iterations."""
         from .loops.compile import compiled_loop
 
         self.assignment.declined(frozenset(it.name for it in node.outputs), f"unrolling: {loops.why_whole(node)}")
@@ -327,8 +329,10 @@ class SessionState:
         shared: Shared = nothing_shared,
         checked: bool = False,
     ) -> CompiledGroup:
-        """A compiled graph on the device, with its `weights` where they are found again. Kernels that are to be `checked` test
-        every index, whatever the options."""
+        """Returns a compiled graph on the device. `weights`: where its weights can be read again.
+
+        `checked`: kernels check every index, regardless of the options.
+        """
         running = replace(self._running, bounds_checks=True) if checked else self._running
         group = CompiledGroup(program, self.device, running, weights, specialise, shared, self.making)
         weights.freed()
@@ -336,10 +340,10 @@ class SessionState:
         return group
 
     def compiled(self) -> None:
-        """The groups of a graph are compiled: what was kept to compile them goes."""
+        """Releases what was kept for compiling, because the groups of a graph are compiled."""
         self._compiler.end()
 
 
 def _sharing() -> list[SharedWeights]:
-    """The weights of all sessions that share."""
+    """Returns the weights of all sessions that share weights."""
     return [weights for it in watch.live() if it.state is not None for weights in it.state.ep_contexts.sharing]

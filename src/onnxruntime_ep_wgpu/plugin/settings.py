@@ -1,4 +1,4 @@
-"""A session's provider options as the settings of its device: those for which the adapter has to be known."""
+"""Converts a session's provider options to settings of its device. Some of them depend on the adapter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BINDING = "max-storage-buffer-binding-size"
 
 
 def settings_of(options: Options, adapter: Adapter) -> Settings:
-    """The device settings that these options ask for. Raises OptionError for what the adapter cannot give."""
+    """Returns the device settings for these options. Raises OptionError for values that the adapter cannot provide."""
     binding, limit = options["maxStorageBufferBindingSize"], adapter.limits[_BINDING]
     if binding > limit:
         raise OptionError(
@@ -28,13 +28,13 @@ def settings_of(options: Options, adapter: Adapter) -> Settings:
         )
     path = options["tuningTable"]
     tuning = _choices(path, adapter.through(options["dawnBackendType"]).target()) if path else ()
-    own = 0 if binding == limit else binding  # the largest binding is the same device as none
+    own = 0 if binding == limit else binding  # the largest binding gives the same device as 0
     return settings_from(Settings, options.values, binding_bytes=own, tuning=tuning)
 
 
 def _choices(path: str, target: Target) -> Choices:
-    """Those of a file, for the adapter that has this target. Raises OptionError."""
-    from ..compiler.tune import check_choices  # with the compiler, which a session without a table may do without
+    """Returns the choices in a file, for the adapter with this target. Raises OptionError."""
+    from ..compiler.tune import check_choices  # imports the compiler, which a session without a table may not need
 
     try:
         adapter, choices = read_choices(path)
@@ -53,5 +53,5 @@ def _choices(path: str, target: Target) -> Choices:
 
 
 def asked(options: Options) -> frozenset[str]:
-    """The fields of the settings that the user set; in the others the session takes its context as it is."""
+    """Returns the fields of the settings that the user set. For the others, the session accepts those of its context."""
     return frozenset(field.name for field in fields(Settings) if options.given.keys() & {*option_names(field)})

@@ -1,9 +1,11 @@
-"""A compiled group with results whose sizes data decides, as the node that ONNX Runtime put in its place.
+"""The node that ONNX Runtime put in place of a compiled group, for results with sizes that data decides.
 
-In: a kernel context with the group's inputs. Out: its outputs. Kernels store such a result into as much memory as it may take, and
-its shape beside it. The shapes of all of them are read back at once; then ONNX Runtime gives memory for the results, which are
-copied there. Invariants: thread safe; a run that fails leaves nothing behind. No run is repeated by C code as a whole, but its work
-is submitted by it: what the next run submits is recorded while this one is waited for.
+In: a kernel context with the group's inputs. Out: its outputs. Kernels store such a result in memory for its largest size, and
+store its shape too. The shapes of all results are read back at once. Then ONNX Runtime allocates memory for the results, and they
+are copied there.
+
+Invariants: thread safe; a run that fails leaves nothing behind. C code does not repeat a whole run, but it submits the work. The
+work of the next run is recorded during the wait for this one.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class SizedNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
-    """A group that is compiled to `program`. `signature` has its inputs and all outputs but their shapes."""
+    """A group that is compiled to `program`. `signature` has its inputs, and all outputs except their shapes."""
 
     def __init__(self, ort: Ort, group: RunnableGroup, signature: FusedNode, program: Program) -> None:
         super().__init__(ort, group, signature)
@@ -89,12 +91,12 @@ class SizedNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
             if not copies:
                 self._kept = _KeptWork(work, [it.buffer for it in run.places(places) if it is not None])
         if not work.run():
-            run.submit(places)  # which says why
+            run.submit(places)  # raises the error, if there is one
 
     def _read(
         self, device: Device, wanted: Sequence[tuple[DType, tuple[int, ...]]], places: Mapping[int, Place | None]
     ) -> dict[int, tuple[int, ...]]:
-        """The shapes of the results whose sizes data decides."""
+        """Returns the shapes of the results with sizes that data decides."""
         found = {k: np.zeros(wanted[shape][1], np.int64) for k, shape in self._shapes.items()}
         given = ((places[self._shapes[k]], it) for k, it in found.items())
         device.download_all([(*place, it.data.cast("B")) for place, it in given if place is not None])
@@ -108,7 +110,7 @@ class SizedNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
 
 
 class _KeptWork:
-    """The work of the last run, until the first of the buffers that it binds dies."""
+    """The work of the last run, until one of the buffers that it binds dies."""
 
     __slots__ = ("__weakref__", "_buffers", "work")
 
@@ -123,6 +125,6 @@ class _KeptWork:
 
 
 def _room(tensors: Tensors, dtype: DType, shape: tuple[int, ...]) -> Place | None:
-    """Memory for a result of this shape until the run ends; None for one without elements."""
+    """Returns memory for a result of this shape until the run ends; None if it has no elements."""
     nbytes = dtype.nbytes(math.prod(shape))
     return tensors.scratch(nbytes, "a result whose size data decides").place if nbytes else None

@@ -1,13 +1,14 @@
-"""Where a session's provider options come from.
+"""The sources of a session's provider options.
 
-In: ONNX Runtime's configuration of a session and of its environment, and what `session()` was given. Out: checked
-`Options`. Invariant: a key that is given twice with different values is an error; what `session()` was given wins over the
-SessionOptions, these over `set_default_options`, and these over the environment's.
+In: ONNX Runtime's configuration of a session and of its environment, and the options of `session()`. Out: checked `Options`.
+Invariant: a key with two different values is an error. The options of `session()` take precedence over the SessionOptions, these
+over `set_default_options`, and these over the environment's.
 
-A session has one entry per option, `ep.<provider>.<key>`, with the provider's name in lower case: that is how
-`add_provider_for_devices` stores options too. Both provider names are read, whichever the session uses. The environment
-has `ep_factory.<provider>.<key>`, which only programs that make the environment themselves can set (`CreateEnvWithOptions`
-of the C interface): the Python module of ONNX Runtime makes its environment when it is imported, without a way in.
+A session has one entry per option, `ep.<provider>.<key>`, with the provider's name in lower case. `add_provider_for_devices` stores
+options in the same form. The entries of both provider names are read, whichever the session uses.
+
+The environment has `ep_factory.<provider>.<key>`. Only programs that make the environment themselves can set these entries, by
+`CreateEnvWithOptions` of the C interface. The Python module of ONNX Runtime makes its environment on import, without options.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .abi import Ort
 
 
 def options_of(ort: Ort, session: Any, names: Sequence[str]) -> Options:
-    """The options of a session, given as OrtSessionOptions; `names` are the provider's. Raises OptionError."""
+    """Returns the options of a session, given as OrtSessionOptions. `names`: those of the provider. Raises OptionError."""
     entries = entries_of(ort, session)
     around = _read(ort, ort.get_out(ort.ep.GetEnvConfigEntries, "OrtKeyValuePairs *"))
     own = under(entries, [f"ep.{name.lower()}." for name in names])
@@ -31,12 +32,12 @@ def options_of(ort: Ort, session: Any, names: Sequence[str]) -> Options:
 
 
 def entries_of(ort: Ort, session: Any) -> dict[str, str]:
-    """The configuration of a session, given as OrtSessionOptions."""
+    """Returns the configuration of a session, given as OrtSessionOptions."""
     return _read(ort, ort.get(ort.api.GetSessionOptionsConfigEntries, session, "OrtKeyValuePairs *"))
 
 
 def _read(ort: Ort, pairs: Any) -> dict[str, str]:
-    """Key-value pairs that are ours to release."""
+    """Reads key-value pairs and releases them."""
     try:
         return ort.read_pairs(pairs)
     finally:
@@ -44,7 +45,7 @@ def _read(ort: Ort, pairs: Any) -> dict[str, str]:
 
 
 def under(entries: Mapping[str, str], prefixes: Sequence[str]) -> dict[str, str]:
-    """The options among configuration entries. Raises OptionError when two prefixes disagree about a key."""
+    """Returns the options among configuration entries. Raises OptionError if two prefixes give a key different values."""
     found: dict[str, str] = {}
     where: dict[str, str] = {}
     for prefix in prefixes:

@@ -1,10 +1,8 @@
-"""A graph compiled once more, for what only a run has: that a tensor or a loop is beyond a limit, or that extents of one name
-differ.
+"""Compiles a graph again for facts of a run: a tensor or a loop is beyond a limit, or extents of one name differ.
 
-In: the graph of a Program, and values for its symbols or the shapes of a run's inputs. Out: a Program in which these values
-are constants, so that tensors are split over bindings and loops over dispatches where it takes that, or one that believes
-less of what is said of shapes. Invariant: the graph keeps no memory of its caller: its constants are read again from where the
-Program's weights are.
+In: the graph of a Program, and values for its symbols or the shapes of a run's inputs. Out: a Program in which these values are
+constants. Tensors are then split over bindings and loops over dispatches, if necessary. Or a Program that assumes less about
+shapes. Invariant: the graph keeps no memory of its caller. Its constants are read again from the sources of the Program's weights.
 """
 
 from __future__ import annotations
@@ -32,16 +30,18 @@ from ..trace import span
 from .again import COPIED_BYTES
 
 MOST_FAILED = 64  # sets of sizes that do not compile, and are not tried again
-NO_NAME = r"\W"  # what names of extents are made without
+NO_NAME = r"\W"  # characters that are replaced in new names of extents
 
 
 class Specialiser:
-    """Compiles `graph` again, thread safe. Call `keep` after the upload.
+    """Compiles `graph` again. Thread safe. Call `keep` after the upload.
 
-    To ONNX Runtime the names of extents are hints: a run may give inputs that share one different sizes, and its inference
-    gives the present of a growing cache the length of the past. Mostly names are right, so what they call equal is compiled as
-    equal, until a run shows otherwise. Numbers are the model's own word, which ONNX Runtime checks, where `declared` names the
-    input, None for all; those of the others, which nodes elsewhere make, were inferred.
+    ONNX Runtime treats names of extents as hints. A run may give inputs with a common name different sizes. ONNX Runtime's
+    inference gives the present of a growing cache the length of the past. Mostly names are right, so extents of one name are
+    compiled as equal until a run shows otherwise.
+
+    Numbers in the shapes of inputs in `declared` (None: all inputs) are the model's, and ONNX Runtime checks them. Numbers of the
+    other inputs, which are results of nodes elsewhere, were inferred.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class Specialiser:
         self._inputs = [it for it in graph.inputs if it.const_value is None]
         self._inferred = frozenset(it.name for it in self._inputs if declared is not None and it.name not in declared)
         self._shapes: list[ir.Shape | None] = [it.shape for it in self._inputs]
-        self._labels_of_model: dict[str, str] = {}  # the model's names of extents that got one of their own
+        self._labels_of_model: dict[str, str] = {}  # the model's name of an extent, by its new name
         self._lock = threading.Lock()
-        self._failed: dict[tuple[object, ...], str] = {}  # why it did not compile; also of those that are `relaxed`
+        self._failed: dict[tuple[object, ...], str] = {}  # why it did not compile; `relaxed` copies share it
         self.constants = frozenset(graph.initializers)
 
     def keep(self, sources: WeightSources) -> None:
-        """Lets go of the arrays behind the constants. `sources` has the Program's weights."""
+        """Releases the arrays of the constants. `sources` has the Program's weights."""
         ties = ties_of(self._graph)
         for name, value in self._graph.initializers.items():
             tensor = value.const_value
@@ -87,13 +87,15 @@ class Specialiser:
 
     @property
     def shapes(self) -> list[ir.Shape | None]:
-        """What is believed of the inputs."""
+        """The assumed shapes of the inputs."""
         return self._shapes
 
     def relaxed(self, shapes: Sequence[tuple[int, ...]]) -> Specialiser | None:
-        """What compiles the graph for inputs of these shapes too, where names or what was inferred are wrong; None where they are
-        not. Extents of one name that are equal in this run stay one symbol. An inferred rank that is another in this run is too:
-        a loop without a single iteration gives ONNX Runtime no rank of what it collects."""
+        """Returns a Specialiser for inputs of these shapes too, if names or inferred shapes are wrong; None if they are not.
+
+        Extents of one name that are equal in this run stay one symbol. An inferred rank may also be wrong: for a loop without
+        iterations, ONNX Runtime infers no rank of the results that it collects.
+        """
         named_dims: list[tuple[str, Iterable[int | ir.SymbolicDim | None]]] = []
         for value, known, shape in zip(self._inputs, self._shapes, shapes, strict=True):
             name, fixed = value.name or "", value.name not in self._inferred
@@ -103,7 +105,7 @@ class Specialiser:
         for (name, dims), shape in zip(named_dims, shapes, strict=True):
             fixed = name not in self._inferred
             if fixed and any(isinstance(dim, int) and dim != size for dim, size in zip(dims, shape, strict=True)):
-                return None  # against the model's own word nothing helps
+                return None  # the model's own numbers cannot be relaxed
         labels = {label for _, dims in named_dims for dim in dims if dim is not None and (label := label_of(dim))}
         sizes: dict[str, int] = {}
         split: dict[tuple[str, int], str] = {}
@@ -135,7 +137,7 @@ class Specialiser:
         return found
 
     def sizes_of(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
-        """The values of all extents that a run decides, in a run with inputs of these shapes."""
+        """Returns the values of all extents that a run decides, in a run with inputs of these shapes."""
         return {
             extent_label(value.name or "", axis, dim): size
             for value, dims, shape in zip(self._inputs, self._shapes, shapes, strict=True)
@@ -144,8 +146,10 @@ class Specialiser:
         }
 
     def __call__(self, values: Mapping[str, int] | None = None) -> Program:
-        """The Program for these values of symbols, by name. Raises LimitError when even that is beyond a limit, which is found out
-        once."""
+        """Returns the Program for these values of symbols, by name. Raises LimitError if it is still beyond a limit.
+
+        A failure is stored, and not tried again.
+        """
         values = values or {}
         tried = *map(str, self._shapes), *sorted(values.items())
         try:
@@ -164,7 +168,7 @@ class Specialiser:
 
 
 def lazy_tensor(source: WeightSource, dtype: ir.DataType, shape: tuple[int, ...]) -> ir.LazyTensor:
-    """A tensor that is read when it is used; elements narrower than a byte lie packed in their source."""
+    """Returns a tensor that is read when it is used. Elements narrower than a byte are packed in their source."""
     dims = ir.Shape(shape)
 
     def read() -> ir.TensorProtocol:

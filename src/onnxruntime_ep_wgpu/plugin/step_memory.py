@@ -1,7 +1,6 @@
-"""Memory of a run that goes in steps, as a generation of text or a Loop: what one step makes the next one reads.
+"""Memory of a run in steps, such as a generation of text or a Loop. Each step reads the results of the step before.
 
-Invariant: what a step makes stays on the device until it is given back; memory that is given back is used by work that is
-queued later.
+Invariant: results of a step stay on the device until they are given back. Later queued work reuses memory that was given back.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 
 class StepMemory:
-    """Memory of one run on a device; what is left of it is given back when the `with` ends."""
+    """Memory of one run on a device. The rest of it is given back when the `with` ends."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -40,7 +39,7 @@ class StepMemory:
         self._taken.clear()
 
     def tensor(self, dtype: DType, shape: tuple[int, ...], what: str) -> DeviceTensor:
-        """A new tensor, its elements undefined."""
+        """Returns a new tensor with undefined elements."""
         nbytes = dtype.nbytes(math.prod(shape))
         if not nbytes:
             return DeviceTensor(dtype, shape, None)
@@ -49,8 +48,11 @@ class StepMemory:
         return DeviceTensor(dtype, shape, buffer)
 
     def kept(self, key: Hashable, dtype: DType, shape: tuple[int, ...], what: str, grows: bool = True) -> DeviceTensor:
-        """A tensor where the last one with this key was, which is over. One that `grows` has room for that, so that tensors which
-        are longer in every step stay where they are: what is bound there is prepared while the GPU works."""
+        """Returns a tensor at the place of the last one with this key, which is no longer in use.
+
+        With `grows`, it has room to grow, so that tensors that are longer in every step stay in place. Their bindings can then be
+        prepared while the GPU works.
+        """
         nbytes = dtype.nbytes(math.prod(shape))
         if not nbytes:
             return DeviceTensor(dtype, shape, None)
@@ -65,7 +67,7 @@ class StepMemory:
         return DeviceTensor(dtype, shape, buffer)
 
     def upload(self, array: Array, what: str) -> DeviceTensor:
-        """A tensor with these elements, where the last one was that was uploaded as this."""
+        """Returns a tensor with these elements, at the place of the last upload with the same `what`."""
         data = np.asarray(array, order="C")
         made = self.kept(what, DType.of_numpy(data.dtype), data.shape, what)
         if made.buffer is not None:
@@ -73,14 +75,14 @@ class StepMemory:
         return made._replace(value=data)
 
     def give(self, tensors: Iterable[DeviceTensor]) -> None:
-        """Takes back tensors that all work with is queued; those of others stay."""
+        """Takes back tensors after all work with them was queued. Ignores tensors that were not taken here."""
         for it in tensors:
             buffer = self._taken.pop(id(it.buffer), None)
             if buffer is not None:
                 self.device.caches.storage.give(buffer)
 
     def with_room(self, tensor: DeviceTensor, times: int, room: int, what: str) -> DeviceTensor:
-        """A cache (rows, heads, tokens, size) with room for more tokens, and each row so often, one behind the other."""
+        """Returns a cache (rows, heads, tokens, size) with room for `room` tokens, and each row `times` times in succession."""
         rows, heads, tokens, size = tensor.shape
         made = self.tensor(tensor.dtype, (rows * times, heads, room, size), what)
         part, step = tensor.dtype.nbytes(tokens * size), tensor.dtype.nbytes(room * size)
@@ -105,13 +107,13 @@ class StepMemory:
         return made
 
     def spread(self, tensor: DeviceTensor, times: int, what: str) -> DeviceTensor:
-        """The tensor with each row along the first axis so often, one behind the other."""
+        """Returns the tensor with each row along the first axis `times` times in succession."""
         if times == 1 or tensor.buffer is None:
             return tensor._replace(shape=(tensor.shape[0] * times, *tensor.shape[1:]))
         made = self.tensor(tensor.dtype, (tensor.shape[0] * times, *tensor.shape[1:]), what)
         assert made.buffer is not None
         row = tensor.dtype.nbytes(math.prod(tensor.shape[1:]))
-        if row % 4 or tensor.offset % 4:  # no copy on the device begins there
+        if row % 4 or tensor.offset % 4:  # copies on the device need multiples of 4
             data = np.empty((tensor.shape[0], row), np.uint8)
             self.device.download(tensor.buffer, tensor.offset, data)
             self.device.upload(made.buffer, 0, np.repeat(data, times, axis=0))

@@ -1,8 +1,8 @@
-"""The tensors of one call of a compiled node: where they lie, and the temporary buffers for those in host memory.
+"""The tensors of one call of a compiled node: their places, and temporary buffers for tensors in host memory.
 
-In: a kernel context. Out: the inputs as the runtime takes them, places for the outputs. Most of them are the same from run to run,
-also where shapes change in each, as those of a cache's layers are: C code says which are not (csrc/runs.c), by address, shape and
-marks of their memory (`memory/allocation.py`), and only these are looked at; what is known of the others is in `known.py`.
+In: a kernel context. Out: the inputs in the form of the runtime, and places for the outputs. Most tensors are the same in every
+run, even if shapes change, as those of a cache's layers. C code finds the others (csrc/runs.c) by address, shape and marks of their
+memory (`memory/allocation.py`). Only these are inspected; `known.py` has the data of the rest.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class Tensors:
-    """Those of one call of Compute, on `device`.
+    """The tensors of one call of Compute, on `device`.
 
-    `addresses`: the device address of every tensor so far, inputs first; 0 for one in a temporary buffer or empty. `known`: what
-    later runs need not look at again. `valued`: whether the value of some input was looked at.
+    `addresses`: the device address of every tensor so far, inputs first; 0 for one that is in a temporary buffer or empty.
+    `known`: the tensors that later runs need not inspect. `valued`: whether the value of an input was read.
     """
 
     def __init__(self, ort: Ort, signature: FusedNode, device: Device, context: Any) -> None:
@@ -42,11 +42,11 @@ class Tensors:
         self.known = signature.take_known(device)
         self._temporary: list[Buffer] = []
         self._deliveries: list[tuple[Located, Any, int]] = []
-        self._given: Any = None  # the inputs as ONNX Runtime has them
+        self._given: Any = None  # the inputs from ONNX Runtime
         self.valued = False
 
     def inputs(self, valued: frozenset[int]) -> list[DeviceTensor]:
-        """The inputs of the group as the runtime takes them, those in `valued` with their values. Asked again it begins again."""
+        """Returns the inputs of the group for the runtime, those in `valued` with their values. A second call starts again."""
         self.addresses, self.valued = [], bool(valued)
         node, known, count = self._node, self.known, len(self._node.input_names)
         given = self._given = ffi.new("Given[]", max(1, count))
@@ -68,7 +68,7 @@ class Tensors:
         return tensors
 
     def _require_tensors(self, count: int) -> None:
-        """Raises InputError for an input that holds nothing, as one does that was fed None."""
+        """Raises InputError for an input without a tensor. The caller passed None for it."""
         tensors = ffi.new("Given[]", [{"type": -1}] * count)
         status = lib.read_inputs(self._ort.api, self._context, count, tensors)
         if status:
@@ -111,7 +111,7 @@ class Tensors:
         return DeviceTensor(dtype, shape, *found.place, value)
 
     def outputs(self, wanted: Sequence[tuple[DType, tuple[int, ...]]]) -> list[Place | None]:
-        """Where the outputs of the group go, by type and shape; None for those that are empty."""
+        """Returns the places of the group's outputs with these types and shapes; None for empty ones."""
         known, count = self.known, len(wanted)
         known.set_shapes(tuple([shape for _, shape in wanted]))
         made = lib.make_outputs(self._ort.api, self._context, count, known.numbers, known.dims, known.ranks, known.data)
@@ -150,13 +150,13 @@ class Tensors:
                 known.note_output(index, DeviceTensor(dtype, shape, *found.place), at)
                 return found.place
             self._node.warn_of_copies(what, found.device, self._device)
-        # Host memory, or memory of another device: brought there when the run is queued.
+        # Host memory, or memory of another device: `deliver` copies the output there.
         here = self.scratch(nbytes, what)
         self._deliveries.append((here, pointer, nbytes))
         return here.place
 
     def deliver(self) -> None:
-        """Brings outputs to the host memory, or the other device, that ONNX Runtime wants them in."""
+        """Copies outputs to the host memory, or the other device, where ONNX Runtime requires them."""
         for here, pointer, nbytes in self._deliveries:
             if self._space.owns(address(pointer)):
                 allocation.copy(here, self._space.write(address(pointer), nbytes), nbytes)
@@ -164,14 +164,14 @@ class Tensors:
                 here.device.download(*here.place, copies.host_bytes(pointer, nbytes))
 
     def close(self) -> None:
-        """Gives the temporary buffers back; work that uses them is queued already. The next run knows the tensors of this one."""
+        """Gives the temporary buffers back; their work is queued already. The next run may use this one's known tensors."""
         self._node.give_back(self.known)
         if self._temporary and not self._device.lost:
             for buffer in self._temporary:
                 self._device.caches.storage.give(buffer)
 
     def scratch(self, nbytes: int, what: str) -> Located:
-        """Memory on the device until the run ends."""
+        """Returns memory on the device until the run ends."""
         self.known.repeatable = False
         buffer = self._device.caches.storage.take(nbytes, f"{what} of {nbytes} bytes")
         self._temporary.append(buffer)
@@ -179,7 +179,7 @@ class Tensors:
 
 
 def read_value(pointer: Any, nbytes: int, dtype: DType, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """The value of a tensor: from its host copy when there is one, else read back from the device, which waits for it."""
+    """Returns the value of a tensor, from its host copy if there is one. Otherwise waits for the device and reads it back."""
     data = ffi.new("char[]", max(1, nbytes))
     space, at = memory.space(), address(pointer)
     if nbytes and space.owns(at):

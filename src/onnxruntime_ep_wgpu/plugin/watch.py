@@ -1,8 +1,8 @@
-"""What the Python interface learns about sessions that ONNX Runtime makes.
+"""Data about the sessions that ONNX Runtime makes, for the Python interface.
 
-In: providers and errors, from the callbacks. Out: `watching()`, what happened on this thread during a call that makes a
-session and the options that the call was given, and `live()`, the providers of all sessions that exist. ONNX Runtime gives
-a provider no way to know its session, and turns errors into text, so this is the only link.
+In: providers and errors, from the callbacks. Out: `watching()` collects the events of a thread during a call that makes a session,
+and passes on the options of that call. `live()` returns the providers of all sessions that exist. ONNX Runtime gives a provider no
+reference to its session, and turns errors into text, so there is no other connection.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Watched(Protocol):
-    """A provider, as far as callers of ONNX Runtime see it. `state` is its SessionState, None when that cannot be."""
+    """A provider, as callers of ONNX Runtime see it. `state`: its SessionState; None if the session is refused."""
 
     number: int
 
@@ -46,13 +46,17 @@ class _Kept:
 
 @dataclass
 class Watch:
-    """Providers made and errors raised in callbacks, in order; `carried` are those in calls that cannot fail. `source` is the
-    model, a file name or its bytes; `options` are provider options of this session alone, as text; `feeds` are the inputs of a
-    run, by name; `making` is how a session is made, and `ahead` what is done for it meanwhile. `opened` is the compiled model that
-    ONNX Runtime gets instead of the source; `keeps` says whether one is to be kept.
+    """The providers that callbacks made and the errors that they raised, in order.
 
-    It is in effect while `lasts` is held: `with watching(...) as watch, watch.lasts:`. A lock is released in C code, whatever
-    interrupts the block, and a traceback may keep this object for long after it.
+    - `carried`: errors in calls that cannot fail.
+    - `source`: the model, as a file name or bytes.
+    - `options`: provider options of this session alone, as text.
+    - `feeds`: the inputs of a run, by name.
+    - `making`: the record of a session's making; `ahead`: the work for the session in the meantime.
+    - `opened`: the compiled model that ONNX Runtime gets instead of the source; `keeps`: whether to keep a compiled model.
+
+    It is in effect while `lasts` is held: `with watching(...) as watch, watch.lasts:`. C code releases the lock, even if an
+    interrupt ends the block. A traceback may keep this object for a long time afterwards.
     """
 
     source: str | bytes
@@ -69,7 +73,7 @@ class Watch:
     lasts: threading.Lock = field(default_factory=threading.Lock)
 
     def reason(self) -> BaseException | None:
-        """The interrupt if there was one, else an error that was carried, else the first; this object then keeps none."""
+        """Returns the interrupt if there was one, else a carried error, else the first error. Drops all of them."""
         found = [*self.carried, *self.errors, *(it.error for it in self.kept)]
         self.carried, self.errors, self.kept = [], [], []
         interrupts = [it for it in found if not isinstance(it, Exception)]
@@ -77,10 +81,10 @@ class Watch:
 
 
 class watching:
-    """A Watch for what callbacks on this thread do during the `with`, which makes a session of the model `source` or runs one.
+    """A Watch for callbacks on this thread during the `with`, which makes a session of the model `source` or runs one.
 
-    Not a generator, whose end an interrupt could prevent. The thread has a weak reference to the Watch: one whose `with`
-    did not end in order is gone all the same.
+    Not a generator, because an interrupt could prevent its end. The thread has a weak reference to the Watch, so a Watch
+    ends even if its `with` did not end in order.
     """
 
     def __init__(
@@ -109,7 +113,7 @@ def _current() -> Watch | None:
 
 
 def made(provider: Watched) -> None:
-    """Notes a new provider."""
+    """Records a new provider."""
     _live.add(provider)
     watch = _current()
     if watch is not None:
@@ -117,35 +121,35 @@ def made(provider: Watched) -> None:
 
 
 def ended(provider: Watched) -> None:
-    """Notes that ONNX Runtime released a provider, which may live on."""
+    """Records that ONNX Runtime released a provider. The object may live on."""
     _live.discard(provider)
 
 
 def is_watched() -> bool:
-    """Whether a Watch collects what happens on this thread."""
+    """Returns whether a Watch collects the events of this thread."""
     return _current() is not None
 
 
 def went_wrong(error: BaseException) -> None:
-    """Notes an error that a callback passes on as text."""
+    """Records an error that a callback passes on as text."""
     watch = _current()
     if watch is not None:
         watch.errors.append(error)
 
 
 def carry(error: BaseException) -> None:
-    """Notes an exception that is not reported to ONNX Runtime, in a call that cannot fail."""
+    """Records an exception in a call that cannot fail, which ONNX Runtime does not receive."""
     watch = _current()
     if watch is not None:
         watch.carried.append(error)
 
 
 def keep(error: BaseException) -> Callable[[], BaseException | None]:
-    """Why a session must not be, for its provider to keep: a function that gives it.
+    """Stores the error that refuses a session, for its provider. Returns a function that returns the error.
 
-    When a Watch collects what happens on this thread, the error lives as long as the Watch and not as long as the provider.
-    Its traceback has the frames that make the session, these have ONNX Runtime's session, and that has the provider:
-    a circle that the garbage collector does not see.
+    If a Watch collects the events of this thread, the error lives as long as the Watch, and not as long as the provider. Its
+    traceback refers to the frames that make the session, these refer to ONNX Runtime's session, and that refers to the provider.
+    The garbage collector does not see this cycle.
     """
     watch = _current()
     if watch is None:
@@ -162,43 +166,43 @@ def keep(error: BaseException) -> Callable[[], BaseException | None]:
 
 
 def source() -> str | bytes | None:
-    """The model of which this thread is making a session, when that is known."""
+    """Returns the model of the session that this thread is making, if known."""
     watch = _current()
     return None if watch is None else watch.source
 
 
 def options() -> Mapping[str, str]:
-    """The provider options that the session which this thread is making was given beside its SessionOptions."""
+    """Returns the provider options, besides its SessionOptions, of the session that this thread is making."""
     watch = _current()
     return {} if watch is None else watch.options
 
 
 def making() -> Making | None:
-    """How the session is made that this thread is making, where its maker watches that."""
+    """Returns the record of the making of this thread's session, if the caller watches it."""
     watch = _current()
     return None if watch is None else watch.making
 
 
 def ahead() -> Ahead | None:
-    """What is done meanwhile for the session that this thread is making."""
+    """Returns the work in the meantime for the session that this thread is making."""
     watch = _current()
     return None if watch is None else watch.ahead
 
 
 def opened() -> KeptModel | None:
-    """The compiled model that ONNX Runtime has instead of the source of the session that this thread is making."""
+    """Returns the compiled model that ONNX Runtime gets instead of the source, for the session that this thread is making."""
     watch = _current()
     return None if watch is None else watch.opened
 
 
 def keeps() -> bool:
-    """Whether a compiled model of the session that this thread is making is to be kept."""
+    """Returns whether to keep a compiled model of the session that this thread is making."""
     watch = _current()
     return watch is not None and watch.keeps
 
 
 def inputs_of_bytes(nbytes: int) -> str:
-    """The inputs of the run on this thread that have so many bytes, in words; "" when that is not known."""
+    """Returns, in words, the inputs with this number of bytes, of the run on this thread; "" if unknown."""
     watch = _current()
     feeds = {} if watch is None else watch.feeds
     names = [repr(name) for name, value in feeds.items() if getattr(value, "nbytes", None) == nbytes]
@@ -206,5 +210,5 @@ def inputs_of_bytes(nbytes: int) -> str:
 
 
 def live() -> list[Watched]:
-    """The providers of all sessions of this process, oldest first."""
+    """Returns the providers of all sessions of this process, oldest first."""
     return sorted(_live, key=lambda provider: provider.number)

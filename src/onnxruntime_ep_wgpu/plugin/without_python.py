@@ -1,7 +1,6 @@
-"""What C code needs that answers ONNX Runtime by itself (csrc/without_python.h).
+"""Sets the flags by which C code leaves work to Python. Otherwise it answers ONNX Runtime by itself (csrc/without_python.h).
 
-In: a process that was forked, and threads that are listened on (`trace.py`) or rehearse (`rehearsal.py`). Out: C code that
-leaves to Python what it must.
+In: a process that was forked, and threads that have recorders (`trace.py`) or rehearse (`rehearsal.py`). Out: flags in C code.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from .._ort import lib
 
 
 def settle() -> None:
-    """A thread without a recorder may not have been set so, after an interrupt."""
+    """Clears the flag of a thread without a recorder. After an interrupt it may still be set."""
     if not trace.listeners() and not rehearsal.is_on():
         _listen(False)
 

@@ -1,6 +1,6 @@
-"""Tools between ONNX Runtime and the compiled groups of sessions: what they see of a run, and what runs instead.
+"""Tools between ONNX Runtime and the compiled groups of sessions. They observe runs, or replace them.
 
-In: a function from a group to what stands for it. Out: sessions that are made on this thread meanwhile run that.
+In: a function from a group to its replacement. Out: sessions that are made on this thread in the meantime run the replacement.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from .node import RunnableGroup
 
-# An executable, and a way to read the graph it was compiled from, as long as the session is being made; what runs instead.
+# Takes a group, and a function that reads its graph as long as the session is being made. Returns the replacement.
 Wrap = Callable[[Any, "Callable[[], ir.Graph]"], "RunnableGroup"]
 
 _thread = threading.local()
@@ -23,7 +23,7 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def wrapping(wrap: Wrap) -> Iterator[None]:
-    """Groups that are compiled on this thread during the `with` run as what `wrap` makes of them."""
+    """Replaces groups that are compiled on this thread during the `with` by the results of `wrap`."""
     outer = getattr(_thread, "wrap", None)
     try:
         _thread.wrap = wrap
@@ -33,11 +33,11 @@ def wrapping(wrap: Wrap) -> Iterator[None]:
 
 
 def tool_waits() -> bool:
-    """Whether groups that are compiled on this thread now run as a tool makes them."""
+    """Returns whether a tool replaces groups that are compiled on this thread now."""
     return getattr(_thread, "wrap", None) is not None
 
 
 def tool_around(group: RunnableGroup, read_graph: Callable[[], ir.Graph]) -> RunnableGroup | None:
-    """What runs instead of this group; None where the group itself does."""
+    """Returns the replacement of this group; None if there is none."""
     wrap: Wrap | None = getattr(_thread, "wrap", None)
     return None if wrap is None else wrap(group, read_graph)
