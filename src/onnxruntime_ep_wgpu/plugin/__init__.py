@@ -2,13 +2,13 @@
 
 * `entry` (the two functions that ONNX Runtime looks up), `factory` (devices, sessions), `provider` (callbacks, one object per
   session).
-* `session` (its device and compiled groups) with `sources` and `settings` (its options), `device_choice` (its adapter), and `ahead`
-  (work for the session while ONNX Runtime reads the model).
+* `session` (its device and compiled groups) with `sources` and `settings` (its options), `device_choice` (its adapter), and
+  `ahead` (work for the session while ONNX Runtime reads the model).
 * `deciding` (which nodes run where) with `assign/` (which nodes form which groups).
 * `cached_compiler` (claims and Programs): from `store/` (results of earlier processes), from `context/` (compiled models), or
   from `compiling` (the compiler). The compiler receives graphs that are `prepared`.
-* `group` (a compiled group on any device) with `specialise` (compiles again for sizes beyond a limit) and `again` (the same for a
-  stored group).
+* `group` (a compiled group on any device) with `specialise` (compiles again for sizes beyond a limit) and `again` (the same for
+  a stored group).
 * `node` (one per compiled group), `sized` (for results with sizes that data decides), `fused` (selects one of these two).
 * `tensors` (places of a run's tensors), `known` (tensors of earlier runs), `memo` (runs that C code repeats),
   `chained` (several of them in one submission).

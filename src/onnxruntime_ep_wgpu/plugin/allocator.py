@@ -1,8 +1,8 @@
 """ONNX Runtime's allocator of device memory: sizes in, device addresses out.
 
 Invariant: `Alloc` makes no GPU buffer, so it cannot run out of GPU memory; see `memory`. It returns NULL only if the reserved
-addresses are used up. Every user of an address checks for NULL. Memory that is allocated and freed repeatedly does not reach this
-code: C code handles it (`memory/pool.py`).
+addresses are used up. Every user of an address checks for NULL. Memory that is allocated and freed repeatedly does not reach
+this code: C code handles it (`memory/pool.py`).
 """
 
 from __future__ import annotations

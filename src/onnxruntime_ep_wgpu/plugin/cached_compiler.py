@@ -1,7 +1,7 @@
 """Claims and Programs for a session, from the store if it has them. Otherwise the compiler makes them, and they are stored.
 
-In: graphs from ONNX Runtime. Out: claims; Programs of groups, each with an object that compiles it again. Invariants: equal graphs
-get equal results from any source. If all results come from the store, no part of the compiler is loaded.
+In: graphs from ONNX Runtime. Out: claims; Programs of groups, each with an object that compiles it again. Invariants: equal
+graphs get equal results from any source. If all results come from the store, no part of the compiler is loaded.
 """
 
 from __future__ import annotations
@@ -180,7 +180,8 @@ class CachedCompiler:
 
         The graph is compiled again if the Program was made for another adapter, other options or another version, or if some
         outputs are `unread`. The same holds for a `foreign` Program if the session cannot make its kernels check every index
-        (`checks`). Raises EntryError, ModelError if weights have changed, UnsupportedError if the graph cannot be compiled here.
+        (`checks`). Raises EntryError, ModelError if weights have changed, UnsupportedError if the graph cannot be compiled
+        here.
         """
         try:
             graph, ties = context.graph(name)

@@ -6,8 +6,8 @@ functions.
 Invariants:
 
 - No exception crosses into C. It becomes an OrtStatus or a neutral value.
-- A KeyboardInterrupt is raised again when ONNX Runtime has returned. While a Watch collects errors (`watch.py`), so is any other
-  exception that left a callback which cannot fail.
+- A KeyboardInterrupt is raised again when ONNX Runtime has returned. While a Watch collects errors (`watch.py`), so is any
+  other exception that left a callback which cannot fail.
 - If an exception leaves a callback without an answer, C code calls the callback again.
 - An object that ONNX Runtime holds stays alive until ONNX Runtime releases it.
 """
@@ -67,7 +67,7 @@ def _method(name: str) -> Callable[[Any], Callable[..., Any]]:
 class CallbackTable:
     """A table of callbacks (`struct`) that ONNX Runtime calls, and the object behind it.
 
-    Methods marked with `@callback` fill their slots; the others stay NULL. Call `release()` when ONNX Runtime releases the object.
+    Methods marked with `@callback` fill their slots; the others stay NULL. `release()` is for when ONNX Runtime releases it.
     """
 
     struct: ClassVar[str]
@@ -143,7 +143,7 @@ def failed(ort: Ort | None, error: BaseException) -> Any:
 
 
 def raised_later(error: BaseException) -> bool:
-    """Returns whether an error is an interrupt that no Watch collects. Such an interrupt is raised again when Python continues."""
+    """Returns whether an error is an interrupt that no Watch collects. It is raised again when Python continues."""
     later = (
         isinstance(error, KeyboardInterrupt)
         and not watch.is_watched()

@@ -1,16 +1,16 @@
 """Graph capture in one session: keeps captured runs by id, and answers ONNX Runtime's callbacks about capture.
 
-In: `gpu_graph_id` from the options of each run, and the runs of compiled nodes. Out: the first run of a node with tensors that the
-caller keeps is captured under the id. A later run under the id repeats it, or raises an error.
+In: `gpu_graph_id` from the options of each run, and the runs of compiled nodes. Out: the first run of a node with tensors that
+the caller keeps is captured under the id. A later run under the id repeats it, or raises an error.
 
 ONNX Runtime can replay by itself (`ReplayGraph`). It then calls no node and passes no tensor, so a run with other memory would
-return stale data without an error. Therefore the provider reports that nothing is captured. ONNX Runtime calls the node in every
-run, and the node replays after it has compared its tensors. ONNX Runtime does the rest: when the session is made, it checks that
-this provider runs every node, and later it forwards `release_captured_graph`.
+return stale data without an error. Therefore the provider reports that nothing is captured. ONNX Runtime calls the node in
+every run, and the node replays after it has compared its tensors. ONNX Runtime does the rest: when the session is made, it
+checks that this provider runs every node, and later it forwards `release_captured_graph`.
 
 Memory that is older than the run belongs to the caller, for example to an IOBinding, and must stay in place. Memory that was
-allocated since the run began belongs to ONNX Runtime, for the feeds and results of a plain `run`. It may be elsewhere each time.
-A run with only such memory is not captured.
+allocated since the run began belongs to ONNX Runtime, for the feeds and results of a plain `run`. It may be elsewhere each
+time. A run with only such memory is not captured.
 
 Invariants: a run under an id gives the results of an uncaptured run, or raises an error. The number of captures is bounded.
 """
@@ -49,8 +49,11 @@ _numbers = itertools.count(1)
 
 
 class _CurrentRun(NamedTuple):
-    """The run of a thread. `graph`: its graph id. `newest`: the number of the newest allocation at its beginning. `number`: that
-    of the graph that was captured under the id; 0 if there is none."""
+    """The run of a thread.
+
+    `graph`: its graph id. `newest`: the number of the newest allocation at its beginning. `number`: that of the graph that was
+    captured under the id; 0 if there is none.
+    """
 
     graph: int
     newest: int
@@ -158,8 +161,9 @@ class CapturedNode:
 
         Returns what was submitted if it may be repeated, and the number of the graph in which it may be repeated.
 
-        Captures of another `group` are forgotten, because its device was lost. `addresses`: those of the inputs and outputs; 0 for
-        a temporary place. Raises InputError if the caller's tensors differ from the captured ones, LimitError for too many graphs.
+        Captures of another `group` are forgotten, because its device was lost. `addresses`: those of the inputs and outputs; 0
+        for a temporary place. Raises InputError if the caller's tensors differ from the captured ones, LimitError for too many
+        graphs.
         """
         current = self._captures.current()
         if group is not self._group:

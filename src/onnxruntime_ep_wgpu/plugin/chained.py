@@ -1,8 +1,9 @@
 """Successive runs that C code repeats in one submission, such as a decoder's step and the choice of a token from its logits.
 
-In: the runs that C code has done on a thread (csrc/runs.c). Out: the same runs in one submission, without ONNX Runtime, and a small
-tensor that is read after them. Invariants: such runs read and write only tensors of their caller, which stay in place. They write
-all of their results, so no other node of their sessions affects them. They are repeated only as long as their memos are valid.
+In: the runs that C code has done on a thread (csrc/runs.c). Out: the same runs in one submission, without ONNX Runtime, and a
+small tensor that is read after them. Invariants: such runs read and write only tensors of their caller, which stay in place.
+They write all of their results, so no other node of their sessions affects them. They are repeated only as long as their memos
+are valid.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def done() -> int:
 
 
 def done_since(before: int) -> PastRuns | None:
-    """Returns this thread's runs after the first `before`, in order. None if Python did one, or if there are none or too many."""
+    """Returns this thread's runs after the first `before`, in order; None if Python did one, or for none or too many."""
     count = done() - before
     if not 0 < count <= lib.MOST_CHAINED:
         return None
@@ -73,7 +74,7 @@ class ChainedRuns:
         return self._marks[PLACE] == self._place
 
     def submit(self) -> bool:
-        """Repeats the runs, and returns whether it did. If not, nothing has run, and the caller may run them by ONNX Runtime."""
+        """Repeats the runs, and returns whether it did. If not, nothing has run, and ONNX Runtime can still run them."""
         return self.stands and bool(lib.run_chained(self._words))
 
     def wait(self) -> list[int]:
@@ -93,8 +94,8 @@ def chained(
 ) -> ChainedRuns | None:
     """Returns an object that does these runs in order, all or none; None if that is not possible.
 
-    `results`: the addresses of the results of their sessions. `others`: the addresses of the other tensors that they read. `count`
-    64-bit integers at `read` are read after the runs.
+    `results`: the addresses of the results of their sessions. `others`: the addresses of the other tensors that they read.
+    `count` 64-bit integers at `read` are read after the runs.
     """
     number = sum(it.number for it in runs)
     if number > lib.MOST_CHAINED:

@@ -1,7 +1,7 @@
 """Pauses the garbage collector while sessions are made.
 
-Nearly all of the hundreds of thousands of small objects that compiling a graph creates stay in use until it is done. The collector
-would visit them repeatedly, and all other objects of the process: a fifth of the time of a load.
+Nearly all of the hundreds of thousands of small objects that compiling a graph creates stay in use until it is done. The
+collector would visit them repeatedly, and all other objects of the process: a fifth of the time of a load.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from contextlib import contextmanager
 def at_rest() -> Iterator[None]:
     """Disables the collector in a `with`, for all threads.
 
-    Only the thread that disabled it enables it again. Other threads that are still in a `with` lose time then, and nothing else.
+    Only the thread that disabled it enables it again. Other threads that are still in a `with` lose time then, and nothing
+    else.
     """
     woken = gc.isenabled()
     try:

@@ -1,4 +1,4 @@
-"""Decides about the graphs of one session and compiles their groups, if the cache does not have the results. Loads the compiler.
+"""Decides about the graphs of one session and compiles their groups, if the cache lacks the results. Loads the compiler.
 
 In: graphs from ONNX Runtime, and the conditions of each decision. Out: claims; Programs, each with a `Specialiser`; and which
 constants were read. Invariant: equal graphs get equal results.

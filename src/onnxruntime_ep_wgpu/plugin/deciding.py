@@ -1,8 +1,8 @@
 """Decides which nodes of one session run where, for every graph.
 
 In: a session's graphs from ONNX Runtime. Out: which nodes to group, and which run with kernels of this package. An
-`AssignmentReport` shows the same to users. Invariants: a decision needs the graph and the adapter's limits, and no device. Equal
-graphs get equal decisions.
+`AssignmentReport` shows the same to users. Invariants: a decision needs the graph and the adapter's limits, and no device.
+Equal graphs get equal decisions.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 class SessionModel:
     """The model of a session.
 
-    `path`: its file name from ONNX Runtime; "" if it is no file. `kept`: the compiled model from the cache that ONNX Runtime gets
-    instead.
+    `path`: its file name from ONNX Runtime; "" if it is no file. `kept`: the compiled model from the cache that ONNX Runtime
+    gets instead.
     """
 
     path = ""
@@ -168,9 +168,10 @@ class Deciding:
         return found
 
     def _meet(self, decision: Claim, is_model: bool) -> None:
-        """Raises the faults of a model. For faults of this package, logs a warning that requests a report; the CPU runs the nodes.
+        """Raises the faults of a model.
 
-        With WGPU_EP_STRICT=1 in the environment, as in tests, faults of this package are errors too.
+        For faults of this package, logs a warning that requests a report, and the CPU runs the nodes. With WGPU_EP_STRICT=1 in
+        the environment, as in tests, faults of this package are errors too.
         """
         faults = [reason.error for reason in decision.reasons if isinstance(reason, Fault)]
         internal = [it for it in faults if isinstance(it, InternalError)]
@@ -203,7 +204,7 @@ class Deciding:
         assigned: Sequence[str],
         single: Mapping[int, Alone | OwnKernel | Elsewhere],
     ) -> Claim | None:
-        """Returns the decision about a graph with iterations in place of Loops; None if there are none, or if no group has them."""
+        """Returns the decision about a graph with iterations in place of Loops; None if no group contains any."""
         if self.loops is None or not any(it == LOOP for it in single.values()):
             return None
         apart = ort_graph.read(self._ort, handle)
@@ -254,7 +255,7 @@ class Deciding:
         return self._compiler.claim(graph, parent, assigned, forced, single)
 
     def _carry(self) -> None:
-        """Uses the entries of a compiled model for its bodies. If a compiled model is written, starts to collect its entries."""
+        """Uses the entries of a compiled model for its bodies, or starts to collect them if one is written."""
         written = self._ep_contexts.enabled and not self._carrying
         if written or self._ep_contexts.open_around(self._model.source(), self._model.path):
             self._carrying = True
@@ -262,7 +263,7 @@ class Deciding:
             self._compiler.carry(it.carried, it.made_for, written=written, foreign=it.foreign, checks=it.checking)
 
     def drops_constants(self, group: Sequence[Any]) -> bool:
-        """Returns whether ONNX Runtime may drop the constants of a group of OrtNodes, from the graph that was decided on last."""
+        """Returns whether ONNX Runtime may drop the constants of a group of OrtNodes in the last graph."""
         if self._ep_contexts.enabled and self.in_a_body:
             return False
         return len(group) != 1 or address(group[0]) not in self._ep_contexts.nodes

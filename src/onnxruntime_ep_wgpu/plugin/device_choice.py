@@ -35,9 +35,10 @@ def choose(passed: Sequence[Adapter], options: Options) -> tuple[Adapter, str]:
 
 
 def library_for(adapter: Adapter, options: Options, types: Callable[[], Set[str]]) -> LibraryChoice:
-    """Returns the WebGPU library of a session: webgpuLibrary, else WGPU_EP_LIBRARY, else the choice for the adapter and the model.
+    """Returns the WebGPU library of a session.
 
-    `types` returns the operand types of the model's products. Raises OptionError.
+    It is webgpuLibrary, else WGPU_EP_LIBRARY, else the choice for the adapter and the model. `types` returns the operand types
+    of the model's products. Raises OptionError.
     """
     given = "webgpuLibrary" in options.given
     asked = options["webgpuLibrary"] if given else libraries.asked()

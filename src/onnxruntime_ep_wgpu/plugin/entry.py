@@ -1,7 +1,7 @@
 """The two functions that ONNX Runtime looks up in the provider library. The shim (csrc/shim.c) calls them.
 
-In: an OrtApiBase, once per registration. Out: two factories, one per provider name. Registrations, and copies of ONNX Runtime in
-one process, share only the devices and their address space.
+In: an OrtApiBase, once per registration. Out: two factories, one per provider name. Registrations, and copies of ONNX Runtime
+in one process, share only the devices and their address space.
 """
 
 from __future__ import annotations

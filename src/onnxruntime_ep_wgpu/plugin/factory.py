@@ -234,8 +234,9 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
         self.new_allocator(info).hand_out(out)
 
     def new_allocator(self, info: Any, context: Context | None = None) -> Allocator:
-        """Returns an allocator for `info`: in the memory of `context` if that is on this adapter, else in the adapter's shared
-        memory.
+        """Returns an allocator for `info`.
+
+        It uses the memory of `context` if that is on this adapter, otherwise the adapter's shared memory.
         """
         number = self.ort.ep.MemoryDevice_GetDeviceId(self.ort.ep.MemoryInfo_GetMemoryDevice(info))
         is_shared = False

@@ -1,8 +1,8 @@
 """Keeps sessions alive in a process that was forked from one that uses the GPU. Their end waits for threads of the parent.
 
-ONNX Runtime joins the threads of a session when it is destroyed, by the program or at the end of Python. In a child, which has none
-of these threads, it hangs or crashes. Therefore a child keeps the sessions that it inherits. `process.py` ends the child without
-exit handlers.
+ONNX Runtime joins the threads of a session when it is destroyed, by the program or at the end of Python. In a child, which has
+none of these threads, it hangs or crashes. Therefore a child keeps the sessions that it inherits. `process.py` ends the child
+without exit handlers.
 """
 
 from __future__ import annotations

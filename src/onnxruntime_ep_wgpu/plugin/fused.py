@@ -1,7 +1,7 @@
 """Makes the node for a compiled group: with captured runs, with sizes that data decides, or with repeated runs.
 
-In: a group, or a tool around it, and the session's captures. Out: the object that ONNX Runtime calls. Invariant: the runs of a tool
-are neither captured nor repeated, so the tool receives all of them.
+In: a group, or a tool around it, and the session's captures. Out: the object that ONNX Runtime calls. Invariant: the runs of a
+tool are neither captured nor repeated, so the tool receives all of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A compiled group of nodes in a session: for any sizes, and on the next device after a loss.
 
-In: the group's Program and its graph, a function that returns the live device, and the sources of weights. Out: a `Run` for given
-inputs. Invariants: only this module decides what is compiled. The runtime reports the sizes that are beyond a limit, or extents
-that differ from the Program's. A loss costs one rebuild for any number of threads, and a run stays on the device where it began.
+In: the group's Program and its graph, a function that returns the live device, and the sources of weights. Out: a `Run` for
+given inputs. Invariants: only this module decides what is compiled. The runtime reports the sizes that are beyond a limit, or
+extents that differ from the Program's. A loss costs one rebuild for any number of threads, and a run stays on the device where
+it began.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class _Compiled:
 class GroupOnDevice:
     """A group on one device: its executable, and others of the same graph for sizes beyond a limit of its Program. Thread safe.
 
-    If a run shows that extents of one name differ, an executable that does not rely on the name replaces the current one. It must
-    accept the run: inputs that do not fit together change nothing.
+    If a run shows that extents of one name differ, an executable that does not rely on the name replaces the current one. It
+    must accept the run: inputs that do not fit together change nothing.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class GroupOnDevice:
         specialise: CompiledAgain | None,
         relaxed: Callable[[Program, CompiledAgain | None], None] = lambda _program, _specialise: None,
     ) -> None:
-        """Without `specialise` there are no other executables. `relaxed` is called with each Program that replaces the first."""
+        """Without `specialise` there are no other executables. `relaxed` receives each Program that replaces the first."""
         self._now, self._on_relaxed = _Compiled(executable, specialise), relaxed
         self._aside: tuple[_Compiled, Program] | None = None  # relies on fewer names, and has had no run yet
         self._lock, self._compiling = threading.Lock(), threading.Lock()
@@ -121,7 +122,7 @@ class GroupOnDevice:
     def _contradicted(
         self, now: _Compiled, inputs: GivenInputs, tensors: Sequence[DeviceTensor], error: ExtentError
     ) -> Run:
-        """Returns a run with extents that differ from the Program's, as `error` states. Raises `error` if no name is the cause."""
+        """Returns a run with other extents than the Program's, as `error` states. Raises `error` if no name is the cause."""
         shapes = [tensor.shape for tensor in tensors]
         with self._compiling:
             relaxed = None if now.specialise is None or self._now is not now else now.specialise.relaxed(shapes)
@@ -147,7 +148,7 @@ class GroupOnDevice:
         return run
 
     def _relaxed(self, now: _Compiled, specialise: CompiledAgain) -> tuple[_Compiled, Program]:
-        """Returns the graph compiled without names that a run contradicts. Raises LimitError. Requires the lock `_compiling`."""
+        """Compiles the graph without names that a run contradicts. Raises LimitError. Requires the lock `_compiling`."""
         if self._aside is not None:
             known, _ = self._aside
             if known.specialise is not None and known.specialise.shapes == specialise.shapes:

@@ -1,7 +1,7 @@
 """Tensors of a compiled node's earlier runs, so that a run does not inspect unchanged tensors again.
 
-In: tensors of a run with their addresses. Out: these tensors for later runs, and the same for C code (csrc/runs.c), which compares
-addresses, shapes and marks of memory. Invariant: the records keep no memory alive, and one run uses them at a time.
+In: tensors of a run with their addresses. Out: these tensors for later runs, and the same for C code (csrc/runs.c), which
+compares addresses, shapes and marks of memory. Invariant: the records keep no memory alive, and one run uses them at a time.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Repetition of equal runs of a compiled node by C code (csrc/runs.c).
 
-In: runs that Python has done. Out: memos, each a set of tensors with the work that is submitted for them. If all tensors are the
-same, ONNX Runtime's call of the node stays in C code, without the interpreter and its lock.
+In: runs that Python has done. Out: memos, each a set of tensors with the work that is submitted for them. If all tensors are
+the same, ONNX Runtime's call of the node stays in C code, without the interpreter and its lock.
 
-If sizes grow from run to run, as those of a decoder's mask, a memo describes a series of runs (`program/series.py`). Their tensors
-are at the same addresses and differ only in shape. C code finds the number of the run from the shapes.
+If sizes grow from run to run, as those of a decoder's mask, a memo describes a series of runs (`program/series.py`). Their
+tensors are at the same addresses and differ only in shape. C code finds the number of the run from the shapes.
 
-Invariants: a memo is used only while the marks of its tensors' memory are unchanged (`memory/allocation.py`), on a device that is
-not lost, on a thread without a recorder. Its contents are released when one of its buffers dies, when its plan ends, when another
-memo replaces it, and when the session ends. A thread that still uses the memo delays the release.
+Invariants: a memo is used only while the marks of its tensors' memory are unchanged (`memory/allocation.py`), on a device that
+is not lost, on a thread without a recorder. Its contents are released when one of its buffers dies, when its plan ends, when
+another memo replaces it, and when the session ends. A thread that still uses the memo delays the release.
 """
 
 from __future__ import annotations
@@ -128,9 +128,10 @@ class Memos:
         return sum(bool(it.live) for it in self._node.memos)
 
     def check_begun(self, state: Any) -> None:
-        """Checks the state with which C code calls the node. It is the node's, or the memo of a run that C code cannot complete.
+        """Checks the state with which C code calls the node.
 
-        C code keeps such a memo in use meanwhile. Raises DeviceError, DeviceLostError for it.
+        It is the node's, or the memo of a run that C code has begun and cannot complete. C code keeps such a memo in use
+        meanwhile. Raises DeviceError, DeviceLostError for it.
         """
         number = address(state)
         if number != address(self._node):
@@ -141,8 +142,8 @@ class Memos:
     ) -> None:
         """Call this when Python has done a run that consists only of this submission, and `run` is still open.
 
-        `graph`: the number of the captured graph. A run is recorded if its tensors existed before, or stay in place when they are
-        freed. Other memory that was allocated for this run does not recur.
+        `graph`: the number of the captured graph. A run is recorded if its tensors existed before, or stay in place when they
+        are freed. Other memory that was allocated for this run does not recur.
         """
         thread, known = self._thread, tensors.known
         newest, thread.newest = thread.newest, memory.space().allocations_made

@@ -3,8 +3,8 @@
 In: a kernel context with the group's inputs. Out: its outputs, queued on the device. Invariants: thread safe; a run that fails
 leaves nothing behind.
 
-C code repeats a run that equals an earlier one, with the same tensors (`memo.py`). Such a run does not reach this code. Tensors in
-host memory, which ONNX Runtime may pass at any time, are uploaded before the run and downloaded after it.
+C code repeats a run that equals an earlier one, with the same tensors (`memo.py`). Such a run does not reach this code. Tensors
+in host memory, which ONNX Runtime may pass at any time, are uploaded before the run and downloaded after it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """ONNX Runtime's profiler of a session or a run: converts spans of the runtime to events of ONNX Runtime's JSON.
 
-In: the callbacks of OrtEpProfilerImpl. Out: one event per span. ONNX Runtime profiles the making of the session, each run and each
-node. It calls StartEvent before and StopEvent after each, on the same thread. So spans of that thread in between belong to this
-profiler alone.
+In: the callbacks of OrtEpProfilerImpl. Out: one event per span. ONNX Runtime profiles the making of the session, each run and
+each node. It calls StartEvent before and StopEvent after each, on the same thread. So spans of that thread in between belong to
+this profiler alone.
 
-Invariant: times are relative to ONNX Runtime's own start. StartProfiling states how long ago that was, and StopEvent states when an
-event ended. Both calls may be late, so the earliest start counts. Then nothing that follows an event is before its end.
+Invariant: times are relative to ONNX Runtime's own start. StartProfiling states how long ago that was, and StopEvent states
+when an event ended. Both calls may be late, so the earliest start counts. Then nothing that follows an event is before its end.
 """
 
 from __future__ import annotations

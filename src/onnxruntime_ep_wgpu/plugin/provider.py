@@ -4,9 +4,10 @@ In: the callbacks of OrtEp. Out: groups of nodes and compiled nodes, from the se
 
 Invariant: a session is made as requested, or the user gets an error. An error in CreateEp or GetKernelRegistry makes Python's
 InferenceSession start again on the CPU. An error in GetCapability makes ONNX Runtime continue without this provider. So such an
-error is kept, and raised where it reaches the user: in Compile, for which a node is claimed. If a graph has no node to claim, it is
-raised when the session is initialised. ONNX Runtime below 1.27 does not notify the provider of that. There CreateAllocator, which
-every session calls before GetCapability, raises the error at once. The message is then longer, with ONNX Runtime's own place.
+error is kept, and raised where it reaches the user: in Compile, for which a node is claimed. If a graph has no node to claim,
+it is raised when the session is initialised. ONNX Runtime below 1.27 does not notify the provider of that. There
+CreateAllocator, which every session calls before GetCapability, raises the error at once. The message is then longer, with ONNX
+Runtime's own place.
 """
 
 from __future__ import annotations
@@ -241,8 +242,8 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         # This order can be started again after an interrupt.
         if self.state is not None:
             self.state.close()
-        # The state refers to this object, to count the session's kernels. This breaks the cycle, so the state ends now and not at
-        # the next garbage collection. Until then it would count as a live session.
+        # The state refers to this object, to count the session's kernels. This breaks the cycle, so the state ends now and not
+        # at the next garbage collection. Until then it would count as a live session.
         self.state = None
         watch.ended(self)
         if self._kernels is not None:

@@ -1,8 +1,8 @@
 """One session: its device and its compiled groups. `deciding.py` decides which nodes run where.
 
-In: a session's graphs from ONNX Runtime, and later the groups that ONNX Runtime cut out. Out: which nodes to group, and a compiled
-node per group. `assignment` shows both to users. Invariant: the device of the session is opened while ONNX Runtime optimises the
-model, and released if no group is compiled. Before that, matrix units are probed on a device, once per driver.
+In: a session's graphs from ONNX Runtime, and later the groups that ONNX Runtime cut out. Out: which nodes to group, and a
+compiled node per group. `assignment` shows both to users. Invariant: the device of the session is opened while ONNX Runtime
+optimises the model, and released if no group is compiled. Before that, matrix units are probed on a device, once per driver.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class SessionState:
             memory.space().end_pooling(context=self.context)
 
     def decide(self, handle: Any, has_kernel: Callable[[Any], bool]) -> tuple[list[list[Any]], list[Any]]:
-        """Returns the groups of OrtNodes to compile in an OrtGraph, and the nodes with kernels of ours; see `Deciding.decide`."""
+        """Returns the groups of OrtNodes to compile in an OrtGraph, and the nodes with own kernels; see `Deciding.decide`."""
         with self._working(), self.making.part(CLAIMING):
             graph = ort_graph.read(self.ort, handle)
             self._read_ahead.begin(it.span for it in graph.in_files.values())

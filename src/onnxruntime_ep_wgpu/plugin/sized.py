@@ -1,11 +1,11 @@
 """The node that ONNX Runtime put in place of a compiled group, for results with sizes that data decides.
 
 In: a kernel context with the group's inputs. Out: its outputs. Kernels store such a result in memory for its largest size, and
-store its shape too. The shapes of all results are read back at once. Then ONNX Runtime allocates memory for the results, and they
-are copied there.
+store its shape too. The shapes of all results are read back at once. Then ONNX Runtime allocates memory for the results, and
+they are copied there.
 
-Invariants: thread safe; a run that fails leaves nothing behind. C code does not repeat a whole run, but it submits the work. The
-work of the next run is recorded during the wait for this one.
+Invariants: thread safe; a run that fails leaves nothing behind. C code does not repeat a whole run, but it submits the work.
+The work of the next run is recorded during the wait for this one.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The sources of a session's provider options.
 
 In: ONNX Runtime's configuration of a session and of its environment, and the options of `session()`. Out: checked `Options`.
-Invariant: a key with two different values is an error. The options of `session()` take precedence over the SessionOptions, these
-over `set_default_options`, and these over the environment's.
+Invariant: a key with two different values is an error. The options of `session()` take precedence over the SessionOptions,
+these over `set_default_options`, and these over the environment's.
 
-A session has one entry per option, `ep.<provider>.<key>`, with the provider's name in lower case. `add_provider_for_devices` stores
-options in the same form. The entries of both provider names are read, whichever the session uses.
+A session has one entry per option, `ep.<provider>.<key>`, with the provider's name in lower case. `add_provider_for_devices`
+stores options in the same form. The entries of both provider names are read, whichever the session uses.
 
 The environment has `ep_factory.<provider>.<key>`. Only programs that make the environment themselves can set these entries, by
 `CreateEnvWithOptions` of the C interface. The Python module of ONNX Runtime makes its environment on import, without options.

@@ -2,7 +2,8 @@
 
 In: the graph of a Program, and values for its symbols or the shapes of a run's inputs. Out: a Program in which these values are
 constants. Tensors are then split over bindings and loops over dispatches, if necessary. Or a Program that assumes less about
-shapes. Invariant: the graph keeps no memory of its caller. Its constants are read again from the sources of the Program's weights.
+shapes. Invariant: the graph keeps no memory of its caller. Its constants are read again from the sources of the Program's
+weights.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Specialiser:
     inference gives the present of a growing cache the length of the past. Mostly names are right, so extents of one name are
     compiled as equal until a run shows otherwise.
 
-    Numbers in the shapes of inputs in `declared` (None: all inputs) are the model's, and ONNX Runtime checks them. Numbers of the
-    other inputs, which are results of nodes elsewhere, were inferred.
+    Numbers in the shapes of inputs in `declared` (None: all inputs) are the model's, and ONNX Runtime checks them. Numbers of
+    the other inputs, which are results of nodes elsewhere, were inferred.
     """
 
     def __init__(

@@ -50,8 +50,8 @@ class StepMemory:
     def kept(self, key: Hashable, dtype: DType, shape: tuple[int, ...], what: str, grows: bool = True) -> DeviceTensor:
         """Returns a tensor at the place of the last one with this key, which is no longer in use.
 
-        With `grows`, it has room to grow, so that tensors that are longer in every step stay in place. Their bindings can then be
-        prepared while the GPU works.
+        With `grows`, it has room to grow, so that tensors that are longer in every step stay in place. Their bindings can then
+        be prepared while the GPU works.
         """
         nbytes = dtype.nbytes(math.prod(shape))
         if not nbytes:

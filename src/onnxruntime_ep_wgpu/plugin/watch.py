@@ -1,8 +1,8 @@
 """Data about the sessions that ONNX Runtime makes, for the Python interface.
 
-In: providers and errors, from the callbacks. Out: `watching()` collects the events of a thread during a call that makes a session,
-and passes on the options of that call. `live()` returns the providers of all sessions that exist. ONNX Runtime gives a provider no
-reference to its session, and turns errors into text, so there is no other connection.
+In: providers and errors, from the callbacks. Out: `watching()` collects the events of a thread during a call that makes a
+session, and passes on the options of that call. `live()` returns the providers of all sessions that exist. ONNX Runtime gives a
+provider no reference to its session, and turns errors into text, so there is no other connection.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ def keep(error: BaseException) -> Callable[[], BaseException | None]:
     """Stores the error that refuses a session, for its provider. Returns a function that returns the error.
 
     If a Watch collects the events of this thread, the error lives as long as the Watch, and not as long as the provider. Its
-    traceback refers to the frames that make the session, these refer to ONNX Runtime's session, and that refers to the provider.
-    The garbage collector does not see this cycle.
+    traceback refers to the frames that make the session, these refer to ONNX Runtime's session, and that refers to the
+    provider. The garbage collector does not see this cycle.
     """
     watch = _current()
     if watch is None:
