@@ -22,7 +22,7 @@ COPIED_BYTES = 4096  # smaller constants are copied: finding them in the model's
 
 
 class CompiledAgain(Protocol):
-    """The interface of `Specialiser`, which has the documentation: compiles a group's graph again."""
+    """Compiles a group's graph again. `Specialiser` has the documentation of the members."""
 
     @property
     def constants(self) -> Collection[str]: ...
