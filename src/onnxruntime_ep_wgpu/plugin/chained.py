@@ -2,8 +2,8 @@
 
 In: the runs that C code has done on a thread (csrc/runs.c). Out: the same runs in one submission, without ONNX Runtime, and a
 small tensor that is read after them. Invariants: such runs read and write only tensors of their caller, which stay in place.
-They write all of their results, so no other node of their sessions affects them. They are repeated only as long as their memos
-are valid.
+They write all results of their sessions, so no other node affects them. They are repeated only as long as their memos are
+valid.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _HARDWARE_GPU, _DEVICE_GPU = 1, 1
 # Memory has vendor 0 and no alignment. With other values, `bind_output` and the device names "webgpu" and "gpu" do not find it.
-# Its device id is the adapter's number. onnxruntime-genai requires this name.
+# Its device id is the adapter's number. onnxruntime-genai requests memory by this name.
 _MEMORY_NAME, _VENDOR_ID, _ALIGNMENT = "WebGPU_Buf", 0, 0
 # Earlier versions refuse a session with several devices that have their own memory.
 SEVERAL_DEVICES = 27
@@ -249,7 +249,7 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
     def _follow(self, context: Context) -> None:
         """Call this when a session has begun on this context. New memory outside sessions is allocated there from now on.
 
-        So no session needs to copy it. With WGPU_EP_LIBRARY set, that variable decides.
+        So no session needs to copy it. A context with a deviceId has no effect, and WGPU_EP_LIBRARY takes precedence.
         """
         if context.number or libraries.asked() != libraries.AUTO:
             return

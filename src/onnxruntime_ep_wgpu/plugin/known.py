@@ -93,7 +93,7 @@ class KnownTensors:
     def note_output(self, number: int, tensor: DeviceTensor, at: int) -> None:
         """Records an output of the group for later runs. `at`: its address."""
         mark = self._note(self.outputs, self.c_outputs[number], number, tensor, at)
-        self.c_outputs[number].valued = True  # C code does not drop a host copy, so a new one must end the match
+        self.c_outputs[number].valued = True  # the value mark must match: C code drops no host copies
         self.repeatable &= not mark.mirrored
 
     def _note(self, known: list[_KnownTensor | None], row: Any, number: int, tensor: DeviceTensor, at: int) -> Marked:

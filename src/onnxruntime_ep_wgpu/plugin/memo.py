@@ -71,7 +71,7 @@ class Memo:
         lib.memo_begin(self._words)
 
     def end(self) -> bool:
-        """Ends the memo. Returns whether no thread uses it, and its contents are released."""
+        """Ends the memo. Returns whether its contents are released, because no thread uses it."""
         if self.work is None:
             return True
         if not lib.memo_end(self._words):

@@ -1,8 +1,8 @@
 """Compiles a graph again for facts of a run: a tensor or a loop is beyond a limit, or extents of one name differ.
 
 In: the graph of a Program, and values for its symbols or the shapes of a run's inputs. Out: a Program in which these values are
-constants. Tensors are then split over bindings and loops over dispatches, if necessary. Or a Program that assumes less about
-shapes. Invariant: the graph keeps no memory of its caller. Its constants are read again from the sources of the Program's
+constants, or one that assumes less about shapes. With constants, tensors are split over bindings and loops over dispatches, if
+necessary. Invariant: the graph keeps no memory of its caller. Its constants are read again from the sources of the Program's
 weights.
 """
 

@@ -1,8 +1,8 @@
 """The tensors of one call of a compiled node: their places, and temporary buffers for tensors in host memory.
 
 In: a kernel context. Out: the inputs in the form of the runtime, and places for the outputs. Most tensors are the same in every
-run, even if shapes change, as those of a cache's layers. C code finds the others (csrc/runs.c) by address, shape and marks of
-their memory (`memory/allocation.py`). Only these are inspected; `known.py` has the data of the rest.
+run. Those of a cache's layers are, even if other shapes change. C code finds the others (csrc/runs.c) by address, shape and
+marks of their memory (`memory/allocation.py`). Only these are inspected; `known.py` has the data of the rest.
 """
 
 from __future__ import annotations
