@@ -20,7 +20,6 @@ from onnxruntime_ep_wgpu.plugin.group import GroupOnDevice
 from onnxruntime_ep_wgpu.plugin.specialise import Specialiser
 from onnxruntime_ep_wgpu.program.dtypes import DType, packed, unpacked
 from onnxruntime_ep_wgpu.program.program import Program, Value
-from onnxruntime_ep_wgpu.program.settings import DEFAULT, CompileSettings
 from onnxruntime_ep_wgpu.program.target import Target
 from onnxruntime_ep_wgpu.runtime.executable import Executable
 from onnxruntime_ep_wgpu.runtime.inputs import DeviceTensor
@@ -53,11 +52,9 @@ NO_NUMBER = re.compile(r"[/%] ?\(?0[uif]?\b(?!\.)")
 """A division by a constant 0, which naga compiles and Tint does not."""
 
 
-def compile_model(model: onnx.ModelProto, on: Target | None = None, settings: CompileSettings = DEFAULT) -> Program:
+def compile_model(model: onnx.ModelProto, on: Target | None = None) -> Program:
     module = ir.from_proto(model)
-    program = compile_graph(
-        module.graph, module.opset_imports, on or device().target, model.graph.name, settings=settings
-    )
+    program = compile_graph(module.graph, module.opset_imports, on or device().target, model.graph.name)
     for kernel in program.kernels:
         for text in kernel.wgsl:
             refused = NO_NUMBER.search(text)

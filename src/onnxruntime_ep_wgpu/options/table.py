@@ -188,14 +188,6 @@ OPTIONS: dict[str, Option] = {
             "MatMulNBits with accuracy_level 4, on GPUs with an instruction for dot products of bytes: up to 32 neighbours of a"
             " row share a scale, and sums are f32; with 0, and on other GPUs, activations are not rounded (docs/numbers.md)",
         ),
-        flag(
-            "enableF16Products",
-            "0",
-            "Multiply matrices of f32 by matrix units of f16.",
-            "on adapters with such units, for products of known sizes from 64 on: each number is split into two of f16, and sums"
-            " are f32 ([numbers.md](numbers.md#f32-products-by-units-of-f16)); webgpuLibrary=auto takes dawn for models of f32,"
-            " too",
-        ),
         number(
             "adapterIndex",
             0,

@@ -44,7 +44,6 @@ class ProviderOptions(TypedDict, total=False):
     weightLoadAcceleration: Literal["off", "preferred", "required"]
     enableMatmulFp32Accumulation: Flag
     enableInt8Activations: Flag
-    enableF16Products: Flag
     adapterIndex: Number
     maxStorageBuffersPerShaderStage: Number
     tuningTable: str | os.PathLike[str]

@@ -50,8 +50,7 @@ def library_for(adapter: Adapter, options: Options, types: Callable[[], Set[str]
             )
         return LibraryChoice(base, "webgpuDevice")
     if asked == libraries.AUTO:
-        halves = frozenset({"f16"} if options["enableF16Products"] else ())
-        return automatic(adapter, lambda: types() | halves)
+        return automatic(adapter, types)
     return LibraryChoice(asked, "webgpuLibrary" if given else libraries.VARIABLE)
 
 

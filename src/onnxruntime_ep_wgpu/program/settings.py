@@ -19,8 +19,6 @@ class CompileSettings:
     rotary_switch: int = set_by("multiRotaryCacheConcatOffset", default=0)
     # Activations are quantised to 8 bits if the model allows it for a product.
     int8_activations: bool = set_by("enableInt8Activations", default=True)
-    # Large matrix products of f32 use matrix units of f16.
-    f16_products: bool = set_by("enableF16Products", default=False)
     # The graph can be compiled again for the sizes of a run. Programs in files and in browsers have no graph.
     compiled_again: bool = False
     # Results may have sizes that data decides. The host reads them back.

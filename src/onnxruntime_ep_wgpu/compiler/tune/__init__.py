@@ -9,7 +9,6 @@ A new class needs a choice in `shipped`, and graphs in `api/tuning_classes.py` w
 
 from . import attention, convolutions, flash_matrices, maps, matrices, products, rows, squeeze
 from .base import KERNELS, parameters_of, use
-from .matrices import units as matrix_units
 from .shipped import GPU, SOFTWARE, SWIFTSHADER, check_choices
 from .variants import (
     WIDEST_HEAD,
@@ -60,7 +59,6 @@ __all__ = [
     "maps_in_fours",
     "matmul_variants",
     "matrices",
-    "matrix_units",
     "parameters_of",
     "products",
     "reason_not_to_fuse",

@@ -27,8 +27,7 @@ Shared by families:
 * `chunked_rows`: long or many rows,
 * `sorting` and `scatter_along`: along an axis,
 * `attend`: attention as a kernel,
-* `matmul` (products of matrices), `split_products` (of f32 by units of f16) and `byte_products` (of bytes minus their zero
-  points).
+* `matmul` (products of matrices) and `byte_products` (of bytes minus their zero points).
 
 Algorithms of one operator: `fourier_rows`, `conv_bytes`, `conv_direct`, `conv_groups`, `conv_rows`, `depthwise`. They share
 `plane` (windows over two axes, as kernels use them) and `blocks_last` (blocks of a channels-last image).

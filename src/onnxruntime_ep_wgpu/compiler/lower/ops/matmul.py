@@ -15,7 +15,6 @@ from ...nodes.divide import BindingsError, least_reach
 from ...tune import matmul_variants
 from ..builder import Builder, Operand
 from .reduction import reduce_axes
-from .split_products import Halves, is_worth_splitting, right_halves, unscaled
 
 Groups = tuple[int, int, int]
 
@@ -77,8 +76,6 @@ def _lower_product(b: Builder, it: _Product) -> Operand:
     b.require(equal(k, also_k), "cannot multiply {} by {}", it.x, it.y)
     if it.dtype.bits == 64:
         return b.reshape(_summed_products(b, it.x, it.x_groups, it.y, it.y_groups), it.shape)
-    if is_worth_splitting(b, it.x, it.y, it.sizes[:3]):
-        return _in_halves(b, it)
     longest = longest_sum(b.target)
     if longest is not None and isinstance(k, int) and k > longest:
         return _sum_over_parts(b, it, k, longest)
@@ -89,16 +86,6 @@ def _lower_product(b: Builder, it: _Product) -> Operand:
     except BindingsError:
         b.undo(mark)
         return _divided(b, it)
-
-
-def _in_halves(b: Builder, it: _Product) -> Operand:
-    """Returns the product of f32 operands, computed as a product of f16."""
-    left = Halves(b, it.x, it.x_groups, terms_first=False, order="lfh")
-    right, parts = right_halves(b, it.y, it.y_groups)
-    batch, m = left.root.shape
-    flat = (1, 1, 1)
-    halves = _Product(left.parts, flat, parts, flat, (batch, m, right.root.shape[-1]), flat, DType.FLOAT32)
-    return b.reshape(b.cast(unscaled(b, _lower_product(b, halves), left.root, right.root), it.dtype), it.shape)
 
 
 def _by_one_kernel(b: Builder, it: _Product) -> Operand:
