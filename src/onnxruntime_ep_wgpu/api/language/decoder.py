@@ -24,6 +24,7 @@ from .last_row import names_read, of_last_row
 from .mask_reach import reaches_scores
 from .memory import memory_of
 from .model_file import read, session_of
+from .spare_caches import SpareCaches
 
 _CACHE = re.compile(r"(\d+)\.(?:self\.|decoder\.)?(key|value)$")
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
@@ -85,6 +86,7 @@ class Decoder:
         of_last_row(structure, LOGITS)
         self.session = session_of(structure, path, options)
         self.memory = memory_of(options)
+        self.spare_caches = SpareCaches(self.memory)
         self.library = state_of(self.session).library.name  # the WebGPU library
 
     @property

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnxruntime as ort
 
+from ...errors import DeviceError
 from ...options.types import ProviderOptions
 from ...records import dataclass
 from ..devices import devices
@@ -39,6 +40,16 @@ class AdapterMemory:
         """Allocates a tensor with the content of the array."""
         with RaisingProviderErrors() as watch, watch.lasts:
             return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), DEVICE, self.number)
+
+    def has(self, value: Any) -> bool:
+        """Returns whether the device of a tensor, of 4 bytes or more, still exists. The content is lost with the device."""
+        from ...plugin.memory import space
+
+        try:
+            space.space().read(value.data_ptr(), 4)
+        except DeviceError:
+            return False
+        return True
 
     def write(self, value: Any, array: np.ndarray[Any, Any]) -> None:
         """Overwrites a tensor of this memory."""

@@ -50,7 +50,8 @@ class State:
         self.decoder, self.batch = decoder, batch
         self._ids: list[list[int]] = [[] for _ in range(batch)]  # includes ids of a run that did not finish
         rows = decoder.rows if decoder.in_place else 0
-        self._kept = _Kept(self._new(rows), rows, np.zeros(batch, np.int64), 0)
+        caches = (decoder.spare_caches.take(batch) if decoder.in_place else None) or self._new(rows)
+        self._kept = _Kept(caches, rows, np.zeros(batch, np.int64), 0)
         self._columns: Any = None
         self._steps: BoundSteps | None = None
 
@@ -103,6 +104,13 @@ class State:
             del ids[used:]
             ids.extend(more)
 
+    def end(self) -> None:
+        """Leaves caches in place to the next text. The state must not be used again."""
+        kept, self._steps = self._kept, None
+        self._kept = _Kept({}, 0, np.zeros(self.batch, np.int64), 0)
+        if self.decoder.in_place:
+            self.decoder.spare_caches.give(self.batch, kept.caches)
+
     def rewind(self, used: int) -> None:
         """Drops all rows after the first `used`; only for caches in place."""
         self.used = np.minimum(self.used, used)
@@ -147,8 +155,8 @@ class State:
         if not ids or not all(ids):
             raise InputError("a prompt is empty: pass at least one id, or text that has one")
         for row, it in enumerate(ids):
-            wrong = next((n for n in it if not 0 <= n < self.decoder.vocabulary), None)
-            if wrong is not None:
+            if min(it) < 0 or max(it) >= self.decoder.vocabulary:
+                wrong = next(n for n in it if not 0 <= n < self.decoder.vocabulary)
                 raise InputError(
                     f"prompt {row} has the id {wrong}; the model has those from 0 to {self.decoder.vocabulary - 1}: does the"
                     " tokenizer belong to it?"

@@ -1,11 +1,17 @@
 // Combines the parts of an attention result: the level of each part of the keys, its sum of weights and its weighted sum of
 // values. Only the first parts have keys; each part stores their number. AT_ONCE parts are loaded together, the first ones before
-// that number is known.
+// that number is known. A prompt usually has one part for each row: the same for all invocations, it reads that alone.
   let said = levels_at(batch, row, 0u, 2u);
   var most = float_bits(0xff800000u);
   var total = 0f;
   var sum = 0f;
   var first = 0u;
+  if ($splits == 1u) {
+    let base = levels_at(batch, row, 0u, 0u);
+    let share = exp(base - select(base, 0f, bitcast<u32>(base) == 0xff800000u));
+    total = select(0f, share * levels_at(batch, row, 0u, 1u), said > 0f);
+    sum = select(0f, share * parts_at(batch, row, 0u, d), said > 0f);
+  } else {
   loop {
 #for s AT_ONCE
     let at#s = min(first + #su, $splits - 1u);
@@ -30,6 +36,7 @@
 #end
     first += #(AT_ONCE)u;
     if (first >= parts) { break; }
+  }
   }
   if (total == 0f) { return select(float_bits(0x7fc00000u), 0f, $MASKED || $keys == 0u); }
   if ($NAN_IS_ZERO && isnan_f32(total)) { return 0f; }

@@ -1,0 +1,30 @@
+"""The KV caches of a text that has ended, for the next text.
+
+In: caches in place that no text uses any longer. Out: the same for a text of the same batch size. Their allocation and the search
+for their memory are most of the host's work before the first kernel of a short prompt. Invariant: at most one set is kept, and its
+memory is that of a device that exists.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .memory import AdapterMemory
+
+
+class SpareCaches:
+    """At most one set of caches. Thread safe: each change is one assignment or one `pop`."""
+
+    def __init__(self, memory: AdapterMemory) -> None:
+        self._memory = memory
+        self._kept: dict[int, dict[str, Any]] = {}  # by batch size
+
+    def take(self, batch: int) -> dict[str, Any] | None:
+        """Returns caches for so many sequences, with any content; None if there are none."""
+        found = self._kept.pop(batch, None)
+        usable = found is not None and all(map(self._memory.has, found.values()))
+        return found if usable else None
+
+    def give(self, batch: int, caches: dict[str, Any]) -> None:
+        """Keeps the caches in place of those kept before. Nothing else may use them from now on, except submitted work."""
+        self._kept = {batch: caches}
