@@ -113,14 +113,14 @@ def check_contents(place: Path, seeds: range) -> int:
 
 
 WRONG: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "the place of data": (lambda it: it["calculated"].__setitem__(0, "x"), "its data have a place"),
-    "an input of the graph": (lambda it: it["graph"]["inputs"].append(-1), "a value has a number"),
-    "a kind of attribute": (lambda it: it["graph"]["nodes"][0][7].append(["a", "graph", 1]), "an attribute has a kind"),
-    "a type of constant": (lambda it: it["graph"]["constants"][0].__setitem__(1, 99), "a constant has a type and a shape"),
-    "the place of a constant": (lambda it: it["graph"]["constants"][0].__setitem__(3, [-1]), "a constant has a place"),
-    "the file of a constant": (lambda it: it.update(files=[]), "a file has a number"),
-    "a file": (lambda it: it["files"][0].__setitem__(1, "x"), "a file has a name, a size and a time"),
-    "for what it was made": (lambda it: it["made_for"].update(adapter=1), "it does not say for what it was made"),
+    "the place of data": (lambda it: it["calculated"].__setitem__(0, "x"), "the place of its data is invalid"),
+    "an input of the graph": (lambda it: it["graph"]["inputs"].append(-1), "the number of a value is invalid"),
+    "a kind of attribute": (lambda it: it["graph"]["nodes"][0][7].append(["a", "graph", 1]), "the kind of an attribute is invalid"),
+    "a type of constant": (lambda it: it["graph"]["constants"][0].__setitem__(1, 99), "the type or shape of a constant is invalid"),
+    "the place of a constant": (lambda it: it["graph"]["constants"][0].__setitem__(3, [-1]), "the place of a constant is invalid"),
+    "the file of a constant": (lambda it: it.update(files=[]), "the number of a file is invalid"),
+    "a file": (lambda it: it["files"][0].__setitem__(1, "x"), "the name, size or time of a file is invalid"),
+    "for what it was made": (lambda it: it["made_for"].update(adapter=1), "it has no valid adapter, version and options"),
 }  # fmt: skip
 
 
@@ -136,7 +136,7 @@ def test_each_part_is_looked_at(place: Path, what: str) -> None:
 def test_a_context_for_a_node_with_more_inputs(tmp_path: Path) -> None:
     compiled = compiled_beside(tmp_path, wide())
     rewrite(compiled, lambda it: it["inputs"].append("more"))
-    with pytest.raises(ModelError, match="its node has other inputs or outputs"):
+    with pytest.raises(ModelError, match="its inputs or outputs do not match its node"):
         webgpu_ep.session(compiled)
 
 

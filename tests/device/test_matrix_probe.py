@@ -104,16 +104,16 @@ def test_an_adapter_is_probed_once_per_driver_and_does_without_what_is_wrong(
     probes: list[MatrixUnit], pretend: Callable[..., Adapter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     adapter = pretend()
-    assert "refused matrix units" not in metadata_of_listing(adapter) and not probes
+    assert "rejected matrix units" not in metadata_of_listing(adapter) and not probes
     assert adapter.target().matrices == () and not probes  # of units that nobody checked
     assert used(adapter) == checked_matrices(adapter) == (UNITS[0], UNITS[2])
     assert probes == [*UNITS]
-    shown = metadata_of_listing(adapter)["refused matrix units"]
+    shown = metadata_of_listing(adapter)["rejected matrix units"]
     assert f"{UNITS[1]}: " in shown and "results are wrong" in shown
     assert f"{UNITS[3]}: does not compile" in shown
 
     monkeypatch.setattr(matrix_refusals, "_known", {})  # as in the next process
-    assert "refused matrix units" in metadata_of_listing(adapter)
+    assert "rejected matrix units" in metadata_of_listing(adapter)
     assert used(adapter) == (UNITS[0], UNITS[2]) and probes == [*UNITS]
 
     assert used(pretend(driver="2.0")) == (UNITS[0], UNITS[2])

@@ -358,7 +358,7 @@ def test_rows_of_a_scan_that_are_no_whole_words_run_on_the_cpu(dtype: Any, width
     session = webgpu_ep.session(model, allow_cpu_only=True)
     reasons = [it.reason or "" for it in webgpu_ep.report(session).on_cpu if it.op_type == "Scan"]
     cut = np.dtype(dtype).itemsize * (width or 1) % 4 != 0
-    assert [("no whole words of memory, such as those of 'x'" in it) for it in reasons] == [True] * cut
+    assert [("its rows are not whole 32-bit words, such as those of 'x'" in it) for it in reasons] == [True] * cut
     x = np.random.default_rng(0).integers(0, 2, (*row, 5) if axis else (5, *row)).astype(dtype)
     feeds = {"h": np.ones(2, np.float32), "x": x}
     np.testing.assert_array_equal(session.run(["y"], feeds)[0], ~x if dtype is np.bool_ else -x)
@@ -384,4 +384,4 @@ def test_a_loop_that_joins_parts_of_bytes_runs_on_the_cpu(code: int) -> None:
     opsets = [onnx.helper.make_opsetid("", 21)]
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
     on_cpu = {it.op_type: it.reason or "" for it in webgpu_ep.report(webgpu_ep.session(model)).on_cpu}
-    assert "a Loop runs on the CPU where elements have less than a byte, such as those of 'z'" in on_cpu["Loop"]
+    assert "a Loop runs on the CPU if its elements are smaller than a byte, such as those of 'z'" in on_cpu["Loop"]

@@ -390,7 +390,7 @@ def test_rows_of_other_shapes_are_an_error_that_names_the_iteration() -> None:
     session = webgpu_ep.session(single)
     feeds = {"x": np.ones((2, 4), np.float32), "c": np.array(True), "m": np.array(3)}
     with pytest.raises(
-        Exception, match=r"joined result 0 .* iteration 1 makes a row of shape \[6, 4\], those before it \[4, 4\]"
+        Exception, match=r"joined result 0 .* the row of iteration 1 has the shape \[6, 4\], those before it \[4, 4\]"
     ):
         session.run(None, feeds)
 

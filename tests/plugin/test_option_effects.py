@@ -71,9 +71,9 @@ def check(session: Any, *rows: int) -> None:
 
 
 def test_a_name_that_no_node_has_is_an_error_that_names_the_nearest(open_session: Callable[..., Any]) -> None:
-    with pytest.raises(Exception, match=r"'forceCpuNodeNames': no node is called 'mull' \(did you mean 'mul'\?\)"):
+    with pytest.raises(Exception, match=r"'forceCpuNodeNames': no node has the name 'mull' \(did you mean 'mul'\?\)"):
         open_session(models.square(), {"forceCpuNodeNames": "mull"})
-    with pytest.raises(OptionError, match=r"no node is called 'nobody'"):
+    with pytest.raises(OptionError, match=r"no node has the name 'nobody'"):
         webgpu_ep.session(models.square(), forceCpuNodeNames=["mul", "", "nobody"])
 
 
@@ -94,7 +94,7 @@ def test_names_within_control_flow_count() -> None:
     placed = {node.name: node.provider for node in webgpu_ep.report(session).nodes}
     assert placed["one node"] == "CPUExecutionProvider"
     assert placed["two node"] == webgpu_ep.get_ep_name()
-    with pytest.raises(OptionError, match="no node is called 'three node'"):
+    with pytest.raises(OptionError, match="no node has the name 'three node'"):
         webgpu_ep.session(_choice(), forceCpuNodeNames="three node")
 
 
@@ -123,7 +123,7 @@ def test_what_a_named_function_expands_to_stays_on_the_cpu() -> None:
 
 
 def test_a_session_is_refused_also_when_a_function_of_the_model_comes_first() -> None:
-    with pytest.raises(OptionError, match="no node is called 'nobody'"):
+    with pytest.raises(OptionError, match="no node has the name 'nobody'"):
         webgpu_ep.session(_with_function(first=True), forceCpuNodeNames="nobody")
     session = webgpu_ep.session(_with_function(first=True))
     x = np.full((2, 8), 2, np.float32)
@@ -149,7 +149,7 @@ def test_a_node_that_was_fused_into_stays_on_the_cpu_and_one_that_is_gone_is_no_
     path = tmp_path / "model.onnx"
     path.write_bytes(_fused_away())
     webgpu_ep.session(path, forceCpuNodeNames="nothing")
-    with pytest.raises(OptionError, match="no node is called 'nothin'"):
+    with pytest.raises(OptionError, match="no node has the name 'nothin'"):
         webgpu_ep.session(path, forceCpuNodeNames="nothin")
 
 
@@ -159,7 +159,7 @@ def test_a_model_file_is_looked_into_for_sessions_of_onnx_runtime_too(
     path = tmp_path / "model.onnx"
     path.write_bytes(_fused_away())
     open_session(str(path), {"forceCpuNodeNames": "nothing"})
-    with pytest.raises(Exception, match=r"no node is called 'nothing', or ONNX Runtime's optimisation took it"):
+    with pytest.raises(Exception, match=r"no node has the name 'nothing', or ONNX Runtime's optimisation removed it"):
         open_session(_fused_away(), {"forceCpuNodeNames": "nothing"})
 
 

@@ -25,7 +25,7 @@ from .search_cases import Case, case, difference, on_cpu
 from .search_models import info
 
 MODELS = search_models.models()
-HOST = "the kernel of the {} around it reads what its bodies make as host memory"
+HOST = "the kernel of the {} around it reads the outputs of its bodies in host memory"
 LEVELS = {name: getattr(ort.GraphOptimizationLevel, f"ORT_{name}") for name in ("DISABLE_ALL", "ENABLE_ALL")}
 
 
@@ -390,7 +390,7 @@ def test_a_body_that_cannot_run_here_leaves_the_node_to_the_cpu() -> None:
     session = session_of(model)
     reasons = {(within, name): reason for within, name, reason in elsewhere(session)}
     assert reasons["", "search"] == (
-        "its decoder runs here whole or not at all: If (choose): control flow runs on the CPU"
+        "its decoder must run here completely, but If (choose): control flow runs on the CPU"
     )
     assert {reason for (within, _), reason in reasons.items() if within == "search"} == {HOST.format("BeamSearch")}
     # An If copies what its bodies make, in these bodies too.
@@ -405,7 +405,7 @@ def test_what_the_user_sends_to_the_cpu_takes_all_of_the_search_there(name: str)
     session = session_of(it.model(), "DISABLE_ALL", forceCpuNodeNames=name, allow_cpu_only=True)
     reasons = {name: reason for within, name, reason in elsewhere(session) if not within}
     wanted = (
-        "its decoder runs here whole or not at all: bias is " if name == "bias" else ""
+        "its decoder must run here completely, but bias is " if name == "bias" else ""
     )  # what is in it is met all the same
     assert reasons == {"search": f"{wanted}named in forceCpuNodeNames"}
     check(it, session)
@@ -437,18 +437,18 @@ def test_a_decoder_of_another_form_stays_on_the_cpu(change: Callable[[Any], None
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_beams": 0}, "num_beams is 0; it wants a number from 1 to 128"),
+        ({"num_beams": 0}, "num_beams is 0; it must be from 1 to 128"),
         ({"num_beams": 129}, "num_beams is 129"),
         ({"num_return_sequences": 4}, "num_return_sequences is 4; .* num_beams, which is 3"),
-        ({"max_length": 3}, "max_length is 3; .* the 3 ids that a sequence begins with"),
+        ({"max_length": 3}, "max_length is 3; .* larger than 3, the number of ids"),
         ({"max_length": 5000}, "max_length is 5000; .* at most 4096"),
         ({"repetition_penalty": 0}, "repetition_penalty is 0.0"),
         ({"input_ids": [[3, 11]]}, "input_ids has the id 11; the 11 tokens have ids from 0 to 10"),
         ({"input_ids": [[3, -1]]}, "input_ids has the id -1"),
-        ({"vocab_mask": [1, 1]}, r"vocab_mask has the shape \[2\]; it wants \[11\]"),
-        ({"prefix_vocab_mask": [[1] * 11]}, r"prefix_vocab_mask has the shape \[1, 11\]; it wants \[2, 11\]"),
+        ({"vocab_mask": [1, 1]}, r"vocab_mask has the shape \[2\]; it must be \[11\]"),
+        ({"prefix_vocab_mask": [[1] * 11]}, r"prefix_vocab_mask has the shape \[1, 11\]; it must be \[2, 11\]"),
         ({"attention_mask": [[1, 1]]}, r"attention_mask has the shape \[1, 2\]; that of input_ids is \[2, 3\]"),
-        ({"max_length": [9, 9]}, r"max_length has the shape \[2\]; it wants one number"),
+        ({"max_length": [9, 9]}, r"max_length has the shape \[2\]; it must have one element"),
     ],
     ids=lambda it: str(it)[:30] if isinstance(it, dict) else "",
 )

@@ -83,7 +83,7 @@ def test_caches_are_read_in_the_order_of_an_input() -> None:
 
 
 def test_a_vocabulary_larger_than_the_logits_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="its decoder: vocab_size is 8, and there are logits of 7 tokens"):
+    with pytest.raises(UnsupportedError, match="its decoder: vocab_size is 8, and the logits are of 7 tokens"):
         bodies_of(search_of(node(vocab_size=8)), {"decoder": graph("logits = MatMul (h, w)")}, ())
 
 
@@ -102,5 +102,5 @@ def test_the_largest_scores_are_the_first_of_equal_ones_and_no_nan() -> None:
 
 
 def test_outputs_that_are_not_made_here_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="its output filtered_logits is not made here"):
+    with pytest.raises(UnsupportedError, match="its output filtered_logits is not supported"):
         search_of(node("Sampling", ("sequences", "filtered")))

@@ -315,7 +315,7 @@ def test_a_part_of_a_shared_tensor_is_written_in_place_or_refused(gpu: Any) -> N
     data[8:16] = 255
     np.testing.assert_array_equal(read(gpu, buffer, 0, data), data)
     with pytest.raises(
-        webgpu_ep.DeviceError, match="cannot be written: they have a part of a tensor that is shared with wgpu"
+        webgpu_ep.DeviceError, match="cannot be written: they contain a part of a tensor that is shared with wgpu"
     ):
         memory.space().write(start + 9, 2)
 

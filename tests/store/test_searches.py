@@ -66,7 +66,7 @@ def test_reasons_against_a_node_are_known() -> None:
     first, second = session_of(MODELS["BeamSearch-nested"]), session_of(MODELS["BeamSearch-nested"])
     assert compiled(first) and not compiled(second)
     assert webgpu_ep.report(first).nodes == webgpu_ep.report(second).nodes
-    assert any("runs here whole or not at all: If (choose)" in str(it.reason) for it in webgpu_ep.report(second).nodes)
+    assert any("must run here completely, but If (choose)" in str(it.reason) for it in webgpu_ep.report(second).nodes)
 
 
 def body(model: onnx.ModelProto) -> onnx.GraphProto:

@@ -99,9 +99,9 @@ REFUSED = {
     # Inference of a whole model by onnx ends the process here.
     "DictVectorizer": (
         from_a_map("DictVectorizer", int64_vocabulary=[1, 2]),
-        "DictVectorizer 'y': the type of 'x' is unknown, or is no tensor type",
+        "DictVectorizer 'y': the type of 'x' is unknown, or is not a tensor type",
     ),
-    "CastMap": (from_a_map("CastMap"), "CastMap 'y': the type of 'x' is unknown, or is no tensor type"),
+    "CastMap": (from_a_map("CastMap"), "CastMap 'y': the type of 'x' is unknown, or is not a tensor type"),
 }
 
 

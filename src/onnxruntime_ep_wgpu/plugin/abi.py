@@ -146,7 +146,7 @@ class Ort:
     def get(self, function: Any, obj: Any, kind: str) -> Any:
         """Returns the result of `function(obj, kind *out)`. Raises OrtError for a NULL `obj`, which would crash the process."""
         if not obj:
-            raise OrtError(f"ONNX Runtime gave NULL where a {kind} was to be read of it")
+            raise OrtError(f"ONNX Runtime passed NULL instead of an object with a {kind}")
         out = ffi.new(kind + " *")
         self.check_status(function(obj, out))
         return out[0]

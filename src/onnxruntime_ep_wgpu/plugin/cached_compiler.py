@@ -191,7 +191,7 @@ class CachedCompiler:
         differs = context.made_for.differs(made_for)
         if unread:
             graph.outputs[:] = [it for it in graph.outputs if it.name not in unread]
-            differs = differs or f"a model in which more is read: not {cut(sorted(unread))}"
+            differs = differs or f"a model that also reads the outputs {cut(sorted(unread))}"
         if not differs and foreign and not checks:
             differs = "another user, and this WebGPU library cannot check the kernels of one group (enableRobustness=0 trusts it)"
         if not differs:
@@ -203,7 +203,7 @@ class CachedCompiler:
                 return CompiledProgram(known, self._later(graph, ties, name, declared), {}, ties, foreign), graph
             differs = f"another adapter: it {lacking}"
         message = f"the context of {name!r} was made for {differs}"
-        self._tell(f"{message}: it is compiled again; compile the model again to begin sooner", True)
+        self._tell(f"{message}: this session compiles it again; compile the model again for faster starts", True)
         try:
             self._at = self._stored
             with self._stored.within(self._stored.adopted(context.digest, ties)):

@@ -165,7 +165,7 @@ def _carry(error: BaseException, name: str) -> None:
         let_go_of_frames(error)
         watch.carry(error)
     else:
-        print(f"onnxruntime_ep_wgpu: {name} is done again after {message_of(error)}", file=sys.stderr)
+        print(f"onnxruntime_ep_wgpu: {name} is repeated after {message_of(error)}", file=sys.stderr)
 
 
 def let_go_of_frames(error: BaseException) -> None:
@@ -202,8 +202,8 @@ def export(
         result = ffi.typeof(ffi.addressof(lib, f"c_{name}")).result
     except AttributeError as error:
         raise InternalError(
-            f"the native part lacks {name}: it was built of another version of this checkout; build it again, with"
-            " `pip install --no-build-isolation -e .`"
+            f"the native part lacks {name}: it was built from another version of this checkout; rebuild it with `pip install"
+            " --no-build-isolation -e .`"
         ) from error
     answer: Callable[[Any], None] = lib.wgpu_answer
     plain: Callable[[Any], Any] = bool  # converts None to 0: no result, or the status of success

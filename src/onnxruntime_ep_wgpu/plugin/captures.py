@@ -87,7 +87,7 @@ class Captures:
         run: _CurrentRun | None = getattr(self._thread, "run", None)
         if run is None:
             raise UnsupportedError(
-                "graph capture needs nodes to run on the thread of their run: set execution_mode to ORT_SEQUENTIAL"
+                "graph capture requires that nodes run on the thread that called run: set execution_mode to ORT_SEQUENTIAL"
             )
         return run
 
@@ -98,8 +98,7 @@ class Captures:
             if graph is None:
                 if len(self._graphs) >= MAX_GRAPHS:
                     raise LimitError(
-                        f"graph {number} would be one more than the {MAX_GRAPHS} that a session keeps: "
-                        f"{self.ways_out('id')}"
+                        f"graph {number} exceeds the limit of {MAX_GRAPHS} graphs per session: {self.ways_out('id')}"
                     )
                 graph = self._graphs[number] = _Graph()
             return graph
@@ -196,7 +195,7 @@ class CapturedNode:
             known = graph.of(self)
             if len(known) >= REMEMBERED_RUNS:
                 raise LimitError(
-                    f"graph {graph_id} has been captured with {len(known)} sets of tensors in place, which is the most for one id: "
+                    f"graph {graph_id} has been captured with {len(known)} sets of tensors, the most for one id: "
                     f"use another {RUN_KEY}; {self._captures.ways_out(graph_id)}"
                 )
             for at, is_kept in zip(addresses, kept, strict=True):
@@ -269,7 +268,9 @@ class CaptureCallbacks:
 
     @callback("ReplayGraph", since=26)
     def replay_graph(self, graph_id: int) -> None:
-        raise UnsupportedError(f"graph {graph_id} is replayed by its nodes, which see the run's tensors: run them")
+        raise UnsupportedError(
+            f"graph {graph_id} is replayed by its nodes, because only they have the run's tensors: run them"
+        )
 
     @callback("ReleaseCapturedGraph", since=27, device=True)
     def release_captured_graph(self, graph_id: int) -> None:
@@ -291,10 +292,10 @@ def check_placements(provider: str, placements: Iterable[Placement]) -> None:
             elsewhere.append(f"{node.op_type} {node.name!r} on {node.provider}: {node.reason}")
         elif node.within and node.within not in bodies:
             bodies.add(node.within)
-            elsewhere.append(f"control-flow node {node.within!r}: ONNX Runtime runs its body as it decides")
+            elsewhere.append(f"control-flow node {node.within!r}: ONNX Runtime decides when its body runs")
     if elsewhere:
         more = f"; and {len(elsewhere) - _SHOWN_NODES} more" if len(elsewhere) > _SHOWN_NODES else ""
         raise UnsupportedError(
-            f"enableGraphCapture=1 needs all nodes on {provider}, but these are not: "
+            f"enableGraphCapture=1 requires all nodes on {provider}, but these are not: "
             f"{'; '.join(elsewhere[:_SHOWN_NODES])}{more}; set enableGraphCapture=0 for this model"
         )

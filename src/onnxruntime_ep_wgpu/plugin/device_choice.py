@@ -68,8 +68,8 @@ def context_for(adapter: Adapter, options: Options, library: str, checked: bool)
     found = context_at(instance, device, options["deviceId"] if "deviceId" in options.given else None)
     if found.adapter.index != adapter.index:
         raise OptionError(
-            f"option 'webgpuDevice': that device is on adapter {found.adapter.index} ({found.adapter.name}), the session was"
-            f" given the one of adapter {adapter.index} ({adapter.name})"
+            f"option 'webgpuDevice': that device is on adapter {found.adapter.index} ({found.adapter.name}), the session's"
+            f" device is on adapter {adapter.index} ({adapter.name})"
         )
     return found
 
@@ -90,6 +90,6 @@ def _numbered(passed: Sequence[Adapter], index: int) -> Adapter:
             return adapter
     given = " and ".join(f"{adapter.index} ({adapter.name})" for adapter in passed)
     raise OptionError(
-        f"option 'adapterIndex': {index} ({wanted.name}) contradicts the device that the session was given, of adapter"
-        f" {given}; pass the device whose metadata has adapter={index}, or leave the option out"
+        f"option 'adapterIndex': {index} ({wanted.name}) contradicts the device passed to the session, on adapter {given};"
+        f" pass the device whose metadata has adapter={index}, or omit the option"
     )

@@ -66,7 +66,7 @@ def metadata(adapter: Adapter) -> dict[str, str]:
         "features": ",".join(sorted(adapter.target().features)),
     }
     shown |= {limit: str(adapter.limits[limit]) for limit in SHOWN_LIMITS if limit in adapter.limits}
-    shown |= {"refused matrix units": wrong} if (wrong := adapter.refused_matrices) else {}
+    shown |= {"rejected matrix units": wrong} if (wrong := adapter.refused_matrices) else {}
     return shown | ({"software": "1"} if adapter.software else {})
 
 
@@ -209,7 +209,7 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
         known = {str(adapter.index): adapter for adapter in adapters()}
         passed = [known[self.ort.read_pairs(described[i])[ADAPTER_KEY]] for i in range(count)]
         if not passed:
-            raise DeviceError("the session was given no device")
+            raise DeviceError("no device was passed to the session")
         if len(set(passed)) > 1 and self.ort.version < SEVERAL_DEVICES:
             raise DeviceError(
                 f"onnxruntime {self.ort.version_text} takes one device per session; pass one of the {len(passed)},"

@@ -41,7 +41,7 @@ def node_of(
         if captures is not None:
             results = ", ".join(repr(program.values[output].name) for output, _ in program.sized)
             raise UnsupportedError(
-                f"enableGraphCapture: data decides the size of {results}, which a captured run cannot follow"
+                f"enableGraphCapture: the size of {results} depends on data, which graph capture does not support"
             )
         return SizedNode(ort, tool or group, signature, program)
     if tool is not None:

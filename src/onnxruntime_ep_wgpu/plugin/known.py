@@ -141,7 +141,7 @@ class FusedNode:
         if self.warn is not None:
             warn, self.warn = self.warn, None
             warn(
-                f"{what} lies on a device of {theirs.queue.library.name} that is not the session's, of"
+                f"{what} is on a device of {theirs.queue.library.name}, the session uses a device of"
                 f" {ours.queue.library.name}: each run copies it through the host (deviceId, WGPU_EP_LIBRARY)"
             )
 

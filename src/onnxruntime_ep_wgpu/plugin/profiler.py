@@ -56,7 +56,7 @@ class Profiler(CallbackTable, struct="OrtEpProfilerImpl"):
         try:
             made += [self._event(span) for span in self._recorder.finish()]
             if self._recorder.problem is not None:
-                self._logger.log(WARNING, f"the profile lacks times of the GPU: {message_of(self._recorder.problem)}")
+                self._logger.log(WARNING, f"the profile has no GPU times: {message_of(self._recorder.problem)}")
             if made:
                 array = ffi.new("const OrtProfilingEvent *[]", made)
                 ort.check_status(ort.ep.ProfilingEventsContainer_AddEvents(container, array, len(made)))

@@ -86,7 +86,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
     def _refuse(self, error: BaseException) -> None:
         # If a compiled model of the cache cannot be used, the model itself is opened, which only takes time.
         severity = ERROR if watch.opened() is None else INFO
-        self.logger.log(severity, f"the session is refused: {message_of(error)}")
+        self.logger.log(severity, f"the session is rejected: {message_of(error)}")
         let_go_of_frames(error)
         if self.refusal is None:
             self._refusal = watch.keep(error)

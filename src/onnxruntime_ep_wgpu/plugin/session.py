@@ -281,9 +281,7 @@ class SessionState:
     def _read_again(self, handle: Any, of_context: bool) -> ir.Graph:
         """Returns the graph of a group as it was compiled, for tools that run it step by step. Raises UnsupportedError."""
         if of_context:
-            raise UnsupportedError(
-                "a compiled model has no nodes to run step by step: take the model that it was made from"
-            )
+            raise UnsupportedError("a compiled model has no nodes to run step by step: use the original model")
         graph = ort_graph.read(self.ort, handle)
         if self.deciding.loops is not None:
             self.deciding.loops.unroll(graph, again=True)

@@ -105,7 +105,7 @@ class SizedNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
             most = math.prod(wanted[k][1])
             if min(shape, default=0) < 0 or math.prod(shape) > most:
                 name = self._signature.output_labels[self._signature.outputs[k]]
-                raise InternalError(f"{name} has the shape {list(shape)}, and room for {most} elements")
+                raise InternalError(f"{name} has the shape {list(shape)}, but room for only {most} elements")
         return shapes
 
 

@@ -89,9 +89,7 @@ class StepMemory:
         if tensor.buffer is None or made.buffer is None:
             return made
         if part % 4 or step % 4 or tensor.offset % 4:
-            raise LimitError(
-                f"{what}: {part} bytes of a row are no multiple of 4, which a copy on the device has to be"
-            )
+            raise LimitError(f"{what}: {part} bytes of a row are not a multiple of 4, which device copies require")
         copies = [
             (
                 tensor.buffer,

@@ -64,7 +64,7 @@ def main(args: argparse.Namespace) -> int:
                 limits = {name: shown["limits"][name] for name in SHOWN_LIMITS if name in shown["limits"]}
                 used = ", ".join(sorted(adapter.target().features)) or "none"
                 wrong = shown["refused_matrix_units"]
-                refused = {"refused matrix units": wrong} if wrong else {}
+                refused = {"rejected matrix units": wrong} if wrong else {}
                 show_pairs(
                     {**limits, "library": shown["library"], "features that kernels use": used, **refused},
                     f"\n{adapter.index}: {adapter.name}",

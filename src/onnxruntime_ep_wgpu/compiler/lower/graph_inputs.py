@@ -49,7 +49,7 @@ class GraphInputs:
         if value.type is not None and not isinstance(value.type, ir.TensorType):
             raise UnsupportedError(f"{value.name!r} is not a tensor")
         if info.dtype is None:
-            raise UnsupportedError(f"the type of {value.name!r} is unknown, or is no tensor type")
+            raise UnsupportedError(f"the type of {value.name!r} is unknown, or is not a tensor type")
         if info.shape is None:
             raise UnsupportedError(f"the rank of {value.name!r} is unknown")
         dtype, name, index = _dtype(info.dtype), value.name or "", len(self.tensors)

@@ -32,7 +32,7 @@ def refusal_within(parent: ShownNode) -> str | None:
     if operator in _FUNCTIONS:
         return f"ONNX Runtime replaces the {parent.op_type} around it by a Loop"
     if operator not in _KERNELS:
-        return f"the kernel of the {parent.op_type} around it reads what its bodies make as host memory"
+        return f"the kernel of the {parent.op_type} around it reads the outputs of its bodies in host memory"
     return None
 
 
@@ -49,11 +49,11 @@ def host_inputs(node: ShownNode) -> int:
 def refusal_of_rows(node: ShownNode) -> str | None:
     """Returns why ONNX Runtime's kernel of a control-flow node could not split or join its rows on a device, or None."""
     if node.op_type == "Loop" and (name := _of_parts_of_bytes(node)):
-        return f"a Loop runs on the CPU where elements have less than a byte, such as those of {name!r}"
+        return f"a Loop runs on the CPU if its elements are smaller than a byte, such as those of {name!r}"
     if node.op_type == "Scan" and any(it is not None and it.code in COMPLEX for it in (*node.inputs, *node.outputs)):
         return "a Scan of complex numbers runs on the CPU"
     if node.op_type == "Scan" and (name := _cut_within_words(node)):
-        return f"a Scan runs on the CPU where rows are no whole words of memory, such as those of {name!r}"
+        return f"a Scan runs on the CPU if its rows are not whole 32-bit words, such as those of {name!r}"
     return None
 
 
@@ -106,10 +106,14 @@ def control_outcome(
         return Elsewhere(refusal)
     if not has_kernel(node.handle):
         batched = node.op_type == "Scan" and node.version < 9
-        why = "a Scan is of opset 8: ONNX Runtime has its kernel from 9 on" if batched else "a value of it is no tensor"
-        return Elsewhere(f"control flow runs on the CPU where {why}")
+        why = (
+            "a Scan has opset 8: ONNX Runtime has a kernel from opset 9"
+            if batched
+            else "one of its values is not a tensor"
+        )
+        return Elsewhere(f"control flow runs on the CPU if {why}")
     if not runs_within(ort, node.handle, provider):
-        return Elsewhere("control flow runs on the CPU where nothing in its bodies runs here")
+        return Elsewhere("control flow runs on the CPU if nothing in its bodies runs here")
     return OwnKernel(node.op_type)
 
 

@@ -82,11 +82,11 @@ class Forced:
         for name in missing:
             problem = self._problem(name)
             if name in written:
-                yield INFO, f"{problem}: ONNX Runtime's optimisation took it out of the graph"
+                yield INFO, f"{problem}: ONNX Runtime's optimisation removed it from the graph"
             elif others:
-                yield WARNING, f"{problem}; another provider may have taken it"
+                yield WARNING, f"{problem}; another provider may have claimed it"
             else:
-                hint = "" if source else ", or ONNX Runtime's optimisation took it out of the graph"
+                hint = "" if source else ", or ONNX Runtime's optimisation removed it from the graph"
                 raise OptionError(f"{problem}{hint}; `report(session).nodes` of a session without it lists the nodes")
 
     def _problem(self, name: str) -> str:
@@ -94,7 +94,7 @@ class Forced:
 
         near = get_close_matches(name, self._all, n=1)
         nearest = f" (did you mean {near[0]!r}?)" if near else ""
-        return f"option 'forceCpuNodeNames': no node is called {cut(name)}{nearest}"
+        return f"option 'forceCpuNodeNames': no node has the name {cut(name)}{nearest}"
 
 
 def names_in_model(model: str | bytes) -> frozenset[str]:

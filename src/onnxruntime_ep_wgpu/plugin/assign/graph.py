@@ -101,7 +101,7 @@ class _Reader:
         infos = every(api.Graph_GetNumOutputs, api.Graph_GetOutputs, graph, "const OrtValueInfo *")
         if not all(infos):
             where = f"output {infos.index(NULL)} of the graph {cut(self._string(api.Graph_GetName, graph))}"
-            raise ModelError(f"{where} has no name; give it the name of a value that a node makes")
+            raise ModelError(f"{where} has no name; give it the name of an output of a node")
         outputs = [self._value(info) for info in infos]
         _name(nodes)
         external = ExternalData(self.ort, file_text(self.ort.get(api.Graph_GetModelPath, graph, "const ORTCHAR_T *")))
@@ -122,7 +122,7 @@ class _Reader:
 
     def _string(self, function: Callable[..., Any], obj: Any) -> str:
         if not obj:
-            raise OrtError("ONNX Runtime gave NULL where a name was to be read of it")
+            raise OrtError("ONNX Runtime passed NULL instead of an object with a name")
         self.ort.check_status(function(obj, self._text))
         return text(self._text[0])
 
@@ -277,17 +277,17 @@ class _Reader:
     def _mapped(self, name: str, place: FilePlace, code: int, shape: tuple[int, ...]) -> Constant:
         """Returns an initializer as a mapping of its file. Raises ModelError if its place does not fit file or shape."""
         span, bits = place.span, _bits(code)
-        where = f"the initializer {cut(name)} is said to lie in {span.path} from byte {span.offset} on"
+        where = f"the model places the initializer {cut(name)} at byte {span.offset} of {span.path}"
         try:
             raw = np.asarray(span.map())
         except (OSError, ValueError) as error:
-            raise ModelError(f"{where}, of {span.nbytes} bytes: {error}") from error
+            raise ModelError(f"{where}, with {span.nbytes} bytes: {error}") from error
         try:
             wanted = -(-element_count(shape) * bits // 8)
         except ValueError as error:
-            raise ModelError(f"{where}, of {len(raw)} bytes; its shape {cut(list(shape))} has {error}") from error
+            raise ModelError(f"{where}, with {len(raw)} bytes; its shape {cut(list(shape))} has {error}") from error
         if len(raw) != wanted:
-            raise ModelError(f"{where}, of {len(raw)} bytes; its shape {cut(list(shape))} needs {wanted}")
+            raise ModelError(f"{where}, with {len(raw)} bytes; its shape {cut(list(shape))} needs {wanted}")
         self._in_files[raw.ctypes.data] = place
         return Constant(code, bits, shape, raw)
 

@@ -16,17 +16,17 @@ from ..assign.forced import loaded
 from ..assign.shown import Constant, ShownGraph, ShownNode
 
 _WAYS_OUT = (
-    "compile with ort.ModelCompiler, which leaves the optimiser out, or set SessionOptions.graph_optimization_level to"
+    "compile with ort.ModelCompiler, which skips the optimiser, or set SessionOptions.graph_optimization_level to"
     " ORT_DISABLE_ALL"
 )
 CHANGED = (
-    "the compiled model would be wrong: of the body of {node}, ONNX Runtime writes the nodes as they were before its optimiser and"
-    " the constant {constant} as it is afterwards; "
+    "the compiled model would be wrong: for the body of {node}, ONNX Runtime writes the nodes from before its optimiser and"
+    " the constant {constant} from afterwards; "
 ) + _WAYS_OUT
 UNKNOWN = (
-    "the compiled model may be wrong: of the body of {node}, ONNX Runtime writes the nodes as they were before its optimiser and"
-    " the constant {constant} as it is afterwards, and nothing says which value it had: compile the model from a file, or, where"
-    " the node is of a function, what a session on the CPU provider writes to SessionOptions.optimized_model_filepath"
+    "the compiled model may be wrong: for the body of {node}, ONNX Runtime writes the nodes from before its optimiser and the"
+    " constant {constant} from afterwards, and its earlier value is unknown: compile the model from a file, or, for a node of"
+    " a function, the model that a session on the CPU provider writes to SessionOptions.optimized_model_filepath"
 )
 
 

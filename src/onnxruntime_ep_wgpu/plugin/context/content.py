@@ -109,7 +109,7 @@ class GroupContext:
     def _part(self, at: Any, nbytes: Any) -> bytes:
         data = memoryview(self._entry.data)
         if type(at) is not int or type(nbytes) is not int or not 0 <= at <= at + nbytes <= len(data):
-            raise EntryError("what it has for bodies is cut off")
+            raise EntryError("the entries of its bodies are truncated")
         return bytes(data[at : at + nbytes])
 
     def graph(self, name: str) -> tuple[ShownGraph, Ties]:
@@ -123,7 +123,7 @@ class GroupContext:
             _check_elements(graph, ties)
         inputs, outputs = ({it.name for it in them} for them in (graph.inputs, graph.outputs))
         if not inputs <= {*self.inputs} or not {*self.outputs} <= outputs:
-            raise EntryError("its node has other inputs or outputs than its graph")
+            raise EntryError("the inputs or outputs of its node do not match its graph")
         return graph, ties
 
     def program(self, graph: ShownGraph) -> programs.StoredProgram:
@@ -132,7 +132,7 @@ class GroupContext:
         with understood():
             at, nbytes = found["calculated"]
             if type(at) is not int or type(nbytes) is not int or min(at, nbytes) < 0:
-                raise EntryError("its data have a place")
+                raise EntryError("the place of its data is invalid")
             data = memoryview(self._entry.data)[at : at + nbytes]
             return programs.program_of(found["program"], data, graph, graph.name)
 
@@ -143,7 +143,7 @@ def renamed(
     """Returns the inputs and outputs of a Program under the names of its node's values, which ONNX Runtime may have renamed.
     Raises ModelError."""
     if any(it is None for it in node.inputs):
-        raise ModelError(f"an input of {node.name!r} is left out, which its context needs")
+        raise ModelError(f"an input of {node.name!r} is missing, which its context requires")
     inputs = dict(zip(context.inputs, [it.name for it in node.inputs if it is not None], strict=True))
     outputs = dict(zip(context.outputs, [it.name for it in node.outputs], strict=True))
     return tuple(inputs[it] for it in stored.inputs), tuple(outputs[it] for it in stored.outputs)
@@ -151,18 +151,18 @@ def renamed(
 
 def _texts(it: Any) -> tuple[str, ...]:
     if type(it) is not list or any(type(text) is not str for text in it):
-        raise EntryError("texts are expected")
+        raise EntryError("strings are expected")
     return tuple(it)
 
 
 def _tie(graph: ShownGraph, name: Any, of: Any, permutation: Any) -> Permuted:
     tied, other = (graph.initializers[it].constant for it in (name, of))
     if tied is None or other is None or sorted(permutation) != list(range(len(other.shape))):
-        raise EntryError("a tie is of two constants")
+        raise EntryError("the constants or the permutation of a tie are invalid")
     if tied.code != other.code or tied.shape != tuple(other.shape[axis] for axis in permutation):
-        raise EntryError("a tie is of two constants")
+        raise EntryError("the type or shape of a tied constant is invalid")
     if other.bits not in (8, 16, 32, 64):
-        raise EntryError("a tie is of constants of whole bytes")
+        raise EntryError("the elements of a tied constant are not whole bytes")
     graph.initializers[name].constant = TiedConstant(other, tuple(permutation))
     return Permuted(of, tuple(permutation))
 
@@ -170,9 +170,9 @@ def _tie(graph: ShownGraph, name: Any, of: Any, permutation: Any) -> Permuted:
 def _check_elements(graph: ShownGraph, ties: Ties) -> None:
     """Raises EntryError unless each constant has elements of its own, or is tied to a constant with its own elements."""
     if any(it.of in ties for it in ties.values()):
-        raise EntryError("a tie is to a constant that is not tied")
+        raise EntryError("a constant is tied to one that is tied itself")
     for it in (value.constant for value in graph.initializers.values()):
         if it is None or isinstance(it, TiedConstant) or it.code == STRING:
             continue
         if len(it.raw) != -(-math.prod(it.shape) * it.bits // 8):
-            raise EntryError("a constant has a place")
+            raise EntryError("the number of bytes of a constant does not fit its shape")

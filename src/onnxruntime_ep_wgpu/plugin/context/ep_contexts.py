@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 # ONNX Runtime keeps only the contexts of the last part, and its own error wrongly describes the model as already compiled.
 EXPANDED = (
-    "ONNX Runtime expanded an operator that is a function after the first parts of the model were compiled, and loses the contexts"
-    " of these: write the model with SessionOptions.optimized_model_filepath in a session on the CPU provider, and compile that"
+    "ONNX Runtime expanded an operator that is a function after the first parts of the model were compiled, and discards their"
+    " contexts: write the model with SessionOptions.optimized_model_filepath in a session on the CPU provider, and compile that"
 )
 
 
@@ -115,8 +115,8 @@ class EPContexts:
         found = {place: it for place, it in enumerate(graph) if not assigned[place] and nodes.is_context(it)}
         if found and self.enabled:
             raise ModelError(
-                f"the model is compiled already: {len(found)} of its nodes are contexts of this package; compile the model"
-                " that it was made from, or leave ep.context_enable out"
+                f"the model is compiled already: {len(found)} of its nodes are contexts of this package; compile the original"
+                " model, or omit ep.context_enable"
             )
         for it in found.values():
             self._open(it, path or self._options.path)
@@ -139,10 +139,10 @@ class EPContexts:
             if context is None:
                 data, digest = nodes.data_of(node, path)
                 if digest_of(data) != digest:
-                    raise EntryError("it is not the one that the model was compiled with")
+                    raise EntryError("it differs from the one at compilation")
                 context = GroupContext(data, path)
             if len(context.inputs) != len(node.inputs) or len(context.outputs) != len(node.outputs):
-                raise EntryError("its node has other inputs or outputs")
+                raise EntryError("its inputs or outputs do not match its node")
         except EntryError as error:
             raise damaged(node, error) from error
         self._read[key] = context
@@ -238,8 +238,8 @@ class EPContexts:
         self._read_in_bodies = [it for it in dict.fromkeys(read) if it in graph.initializers]
         names = [it.name for it in with_bodies]
         return (
-            f"the compiled model has no Programs for some of the bodies of {cut(names)}, as of those with large constants that were"
-            " calculated. The first session of the compiled model compiles them, and the cache of that machine keeps them"
+            f"the compiled model has no Programs for some of the bodies of {cut(names)}, such as those with large calculated"
+            " constants. The first session of the compiled model compiles them, and the cache of that machine stores them"
             " (WGPU_EP_CACHE)"
             if self.carried.missed
             else ""
@@ -273,8 +273,8 @@ class EPContexts:
         compiled = self._options.compiled_path(path)
         if not compiled and not self._options.embedded:
             raise OptionError(
-                "the contexts of a model in memory go beside the compiled model: say with ep.context_file_path where that lies,"
-                " or put them into it with ep.context_embed_mode=1"
+                "the contexts of a model in memory go beside the compiled model: set ep.context_file_path to its path, or"
+                " embed them with ep.context_embed_mode=1"
             )
         folder = os.path.dirname(os.path.abspath(compiled)) if compiled else None
         ties = ties_in(graph) if answer.ties is None else answer.ties

@@ -103,12 +103,12 @@ class _Reader:
         opsets = {_text(domain): _whole(number) for domain, number in found["opsets"].items()}
         inputs, outputs = ([self._at(it) for it in found[which]] for which in ("inputs", "outputs"))
         if any(it.maker is not None or it.constant is not None for it in inputs):
-            raise EntryError("an input is made within")
+            raise EntryError("an input of the graph is also a constant or an output of a node")
         return ShownGraph(name, inputs, outputs, nodes, initializers, opsets)
 
     def _at(self, number: Any) -> ShownValue:
         if type(number) is not int or number < 0:
-            raise EntryError("a value has a number")
+            raise EntryError("the number of a value is invalid")
         return self._values[number]
 
     def _node(
@@ -131,7 +131,7 @@ class _Reader:
         )
         for value in made.outputs:
             if value.maker is not None:
-                raise EntryError("a value is made once")
+                raise EntryError("a value is an output of several nodes")
             value.maker = made
         return made
 
@@ -154,7 +154,7 @@ class _Reader:
         if kind == "type":
             return None
         if kind != "int":
-            raise EntryError("an attribute has a kind")
+            raise EntryError("the kind of an attribute is invalid")
         return _whole(value)
 
     def _constant(self, name: str, code: Any, shape: Any, place: Any) -> Constant:
@@ -162,7 +162,7 @@ class _Reader:
         if code == STRING:
             return Constant(code, 0, extents, np.empty(0, np.uint8))
         if type(code) is not int or code not in ONNX_BITS or len(extents) > MOST_AXES:
-            raise EntryError("a constant has a type and a shape")
+            raise EntryError("the type or shape of a constant is invalid")
         nbytes = -(-math.prod(extents) * ONNX_BITS[code] // 8)
         raw = self._find(name, place, nbytes) if place or not name else np.empty(0, np.uint8)
         return Constant(code, ONNX_BITS[code], extents, raw)
@@ -175,17 +175,17 @@ def _value(name: Any, code: Any, shape: Any) -> ShownValue:
 
 def _text(it: Any) -> str:
     if type(it) is not str:
-        raise EntryError("a text is expected")
+        raise EntryError("a string is expected")
     return it
 
 
 def _whole(it: Any) -> int:
     if type(it) is not int or not -MOST < it < MOST:
-        raise EntryError("a whole number is expected")
+        raise EntryError("an integer is expected")
     return it
 
 
 def _size(it: Any) -> int:
     if _whole(it) < 0:
-        raise EntryError("a number that counts is expected")
+        raise EntryError("an integer that is not negative is expected")
     return int(it)

@@ -47,7 +47,7 @@ _DOUBTFUL = frozenset(
 )
 """Options of sessions that need the model's nodes, or objects in the caller's memory."""
 
-_ELSEWHERE = "something else than an initializer of the main graph lies in another file"
+_ELSEWHERE = "data other than initializers of the main graph are in another file"
 
 _Files = list[list[Any]]
 """Per file, its path and the fields of its FileIdentity."""

@@ -62,10 +62,10 @@ class MadeFor:
         if type(found) is dict and "library" not in found:  # a context of format 1, which is always compiled again
             found = {**found, "library": ""}
         if type(found) is not dict or sorted(found) != sorted(names) or type(found["options"]) is not dict:
-            raise ValueError("it does not say for what it was made")
+            raise ValueError("it has no valid adapter, version and options")
         texts = [*(found[it] for it in names if it != "options"), *found["options"].values()]
         if any(type(it) is not str for it in texts):
-            raise ValueError("it does not say for what it was made")
+            raise ValueError("it has no valid adapter, version and options")
         return cls(**found)
 
     def as_json(self) -> dict[str, Any]:
@@ -88,14 +88,14 @@ class MadeFor:
         found = []
         if (self.version, self.formats) != (now.version, now.formats):
             found.append(
-                f"version {self.version} of this package (formats {self.formats}), which is {now.version} ({now.formats})"
+                f"version {self.version} of this package (formats {self.formats}) instead of {now.version} ({now.formats})"
             )
         if self.target != now.target:
             same = self.adapter == now.adapter
             there = f"the same adapter with other limits, features or tuning ({self.adapter!r})"
-            found.append(there if same else f"the adapter {self.adapter!r}, and this one is {now.adapter!r}")
+            found.append(there if same else f"the adapter {self.adapter!r} instead of {now.adapter!r}")
         for name in sorted({*self.options, *now.options}):
-            before, after = (it.options.get(name, "nothing") for it in (self, now))
+            before, after = (it.options.get(name, "(unset)") for it in (self, now))
             if before != after:
-                found.append(f"the option {name} as {before}, which is {after}")
+                found.append(f"the option {name}={before} instead of {after}")
         return "; ".join(found)

@@ -44,8 +44,9 @@ def attributes_of(
     content = data.encode() if isinstance(data, str) else base64.b64encode(data)
     if len(content) > _MOST_EMBEDDED:
         raise ModelError(
-            f"the context of {name!r} takes {len(content)} bytes in the model, which can have {_MOST_EMBEDDED}: compile with"
-            " ep.context_embed_mode=0, or beside the model that has the weights"
+            f"the context of {name!r} needs {len(content)} bytes in the model, more than the limit of {_MOST_EMBEDDED}:"
+            " compile with"
+            " ep.context_embed_mode=0, or into the folder of the model with the weights"
         )
     return {
         "main_context": 1,
@@ -108,15 +109,15 @@ def data_of(node: ShownNode, compiled: str) -> tuple[bytes, str]:
             raise ModelError(f"the context in the node {node.name!r} is damaged ({error}): {_WAY_OUT}") from error
     if not compiled:
         raise ModelError(
-            f"the context of the node {node.name!r} lies in {cut(content)}, and the compiled model is in memory: say with"
-            " ep.context_file_path where it would lie"
+            f"the context of the node {node.name!r} is in {cut(content)}, and the compiled model is in memory: set"
+            " ep.context_file_path to its path"
         )
     path = file_beside(Path(compiled), f"the context of {node.name!r}", content)
     try:
         return path.read_bytes(), digest
     except OSError as error:
         raise ModelError(
-            f"{compiled}: the context of {node.name!r} lies in {cut(content)}, which cannot be read"
+            f"{compiled}: the context of {node.name!r} is in {cut(content)}, which cannot be read"
             f" ({error.strerror or error}): {_WAY_OUT}"
         ) from error
 

@@ -32,7 +32,7 @@ _ALIGNED = 16
 _UNSETTLED = -1  # the time of an unsettled file
 _APART = ""  # the name of the file of constants in no other file
 LEAST_APART = 1 << 16  # bytes of such a constant; smaller ones are in the context
-_WAY_OUT = "compile the model again, or bring back the file that it was compiled with"
+_WAY_OUT = "compile the model again, or restore the file that it was compiled with"
 
 
 class UnsettledError(EntryError):
@@ -129,7 +129,7 @@ class Referred:
         if type(files) is not list or any(
             list(map(type, row)) != [str, int, int] if type(row) is list else True for row in files
         ):
-            raise EntryError("a file has a name, a size and a time")
+            raise EntryError("the name, size or time of a file is invalid")
         self._files, self._data, self._compiled, self._apart = files, data, compiled, apart
         self._file = cache(self._opened)
         self.in_files: dict[int, FilePlace] = {}
@@ -137,17 +137,17 @@ class Referred:
     def find(self, name: str, place: Any, nbytes: int) -> Bytes:
         """Returns the elements of a constant. Raises EntryError for an invalid place, ModelError for a changed file."""
         if type(place) is not list or any(type(it) is not int or it < 0 for it in place[:2]):
-            raise EntryError("a constant has a place")
+            raise EntryError("the place of a constant is invalid")
         if len(place) == 1:
             return self._in_data(place[0], nbytes)
         number, offset, digest = place
         if number >= len(self._files):
-            raise EntryError("a file has a number")
+            raise EntryError("the number of a file is invalid")
         return self._mapped(name, self._file(number), FileRange(self._file(number).path, offset, nbytes), digest)
 
     def _in_data(self, at: int, nbytes: int) -> Bytes:
         if at + nbytes > len(self._data):
-            raise EntryError("its data are cut off")
+            raise EntryError("its data are truncated")
         return np.frombuffer(self._data[at : at + nbytes], np.uint8) if nbytes else np.empty(0, np.uint8)
 
     def _opened(self, number: int) -> _File:
@@ -161,15 +161,15 @@ class Referred:
             return _File(self._apart, settled, settled is not None and settled.nbytes == nbytes)
         if not self._compiled:
             raise ModelError(
-                f"the compiled model has weights in {cut(location)}, and is in memory: say with ep.context_file_path where it"
-                " would lie, or compile it with ep.context_embed_mode=1 from a model in memory"
+                f"the compiled model has weights in {cut(location)}, and is in memory: set ep.context_file_path to its path,"
+                " or compile it with ep.context_embed_mode=1 from a model in memory"
             )
         path = file_beside(Path(self._compiled), "a weight", location)
         try:
             now, identity = FileIdentity.of(path), FileIdentity.settled(path)
         except OSError as error:
             raise ModelError(
-                f"{self._compiled}: its weights lie in {cut(location)}, which cannot be read"
+                f"{self._compiled}: its weights are in {cut(location)}, which cannot be read"
                 f" ({error.strerror or error}): {_WAY_OUT}"
             ) from error
         same = identity is not None and (now.nbytes, now.modified) == (nbytes, modified)
@@ -184,7 +184,7 @@ class Referred:
             ) from error
         if not file.trusted and not (digest and hashlib.sha256(raw.data).hexdigest() == digest):
             raise ModelError(
-                f"{self._compiled}: {self._where(name, span)} is another one than the model was compiled with: {_WAY_OUT}"
+                f"{self._compiled}: {self._where(name, span)} differs from the one at compilation: {_WAY_OUT}"
             )
         if span.nbytes:
             # The cache may remove its file while sessions use it, if the system permits that.
@@ -193,7 +193,7 @@ class Referred:
         return raw
 
     def _where(self, name: str, span: FileRange) -> str:
-        return f"the weight {cut(name)}, {span.nbytes} bytes from byte {span.offset} of {span.path} on,"
+        return f"the weight {cut(name)}, {span.nbytes} bytes at byte {span.offset} of {span.path},"
 
 
 def parts_apart(arrays: Sequence[Array]) -> Iterator[memoryview | bytes]:

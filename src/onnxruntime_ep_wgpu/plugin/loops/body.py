@@ -73,7 +73,7 @@ def body_of(node: ShownNode, graph: ShownGraph, shown: Shown) -> LoopBody:
             f"its body has {len(declared)} inputs and {len(graph.outputs)} outputs for {count} states"
         )
     if missing := [it.name for it in (*declared, *graph.outputs) if it.code is None]:
-        raise UnsupportedError(f"the type of {missing[0]!r} is unknown, or is no tensor type")
+        raise UnsupportedError(f"the type of {missing[0]!r} is unknown, or is not a tensor type")
     number, condition, *states = declared
     decided = source_of(graph.outputs[0])
     results = list(graph.outputs)

@@ -95,7 +95,7 @@ class Loops:
         """Returns why a Loop that runs here is not unrolled."""
         body, inner, _ = self.body(node)
         reason = trips_of(node, body, inner)
-        return reason if isinstance(reason, str) else "its iterations are in no group with each other"
+        return reason if isinstance(reason, str) else "its iterations are not in one group"
 
     def keep_whole(self, nodes: Iterable[ShownNode]) -> None:
         """Excludes these Loops from being unrolled again."""

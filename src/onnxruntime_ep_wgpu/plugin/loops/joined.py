@@ -83,7 +83,7 @@ class Joined:
         if self._row not in (None, (dtype, shape)):
             assert self._row is not None
             raise InputError(
-                f"{self._what}: iteration {number} makes a row of shape {list(shape)}, those before it {list(self._row[1])}"
+                f"{self._what}: the row of iteration {number} has the shape {list(shape)}, those before it {list(self._row[1])}"
             )
         nbytes = dtype.nbytes(math.prod(shape))
         if self.takes(dtype, shape):

@@ -103,6 +103,6 @@ class LoopNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
         value = self._constants[name] if name not in self._places else given[self._places[name]].value
         if value is None or value.size != 1:
             shape = None if value is None else list(value.shape)
-            raise InputError(f"{self._step.name!r}: {name!r} has the shape {shape}; a Loop wants one element")
+            raise InputError(f"{self._step.name!r}: {name!r} has the shape {shape}; a Loop requires one element")
         found: int | bool = value.reshape(-1)[0].item()
         return found

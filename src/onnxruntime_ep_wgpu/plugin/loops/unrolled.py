@@ -25,15 +25,15 @@ def trips_of(node: ShownNode, body: LoopBody, graph: ShownGraph) -> int | str:
     trips, condition = (None if it is None else source_of(it).constant for it in node.inputs[:2])
     starts = node.inputs[1] is None or not node.inputs[1].name or (condition is not None and bool(condition.raw[0]))
     if trips is None or len(trips.raw) != np.dtype(np.int64).itemsize:
-        return "its trip count is no constant"
+        return "its trip count is not constant"
     if not starts or body.condition or body.once:
-        return "its condition may end it"
+        return "its condition can end it early"
     count = int(trips.raw.view(np.int64)[0])
     if count <= 0 or count * len(graph) > MOST_NODES:
         return f"{count} iterations of {len(graph)} nodes; from 1 to {MOST_NODES} nodes are unrolled"
     if any(it.op_type in DRAWING for it in graph):
         return "each iteration draws other random numbers"
-    return "a Loop or an If is in it" if any(it.has_body for it in graph) else count
+    return "its body contains a Loop or an If" if any(it.has_body for it in graph) else count
 
 
 def unroll(graph: ShownGraph, node: ShownNode, body: LoopBody, inner: ShownGraph, trips: int) -> None:

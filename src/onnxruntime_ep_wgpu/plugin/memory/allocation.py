@@ -359,8 +359,8 @@ class Allocation:
         for piece in self._pieces:
             if piece.device.lost and piece.start < offset + nbytes and offset < piece.end:
                 raise DeviceLostError(
-                    f"{what} of {nbytes} bytes lay on the device {piece.device.adapter.name!r}, which was lost:"
-                    " its value is gone, make it again"
+                    f"{what} of {nbytes} bytes was on the device {piece.device.adapter.name!r}, which was lost:"
+                    " its value is lost and must be computed again"
                 )
 
     def _check_not_lent(self, offset: int, nbytes: int, done: str) -> None:
@@ -371,8 +371,8 @@ class Allocation:
         """
         if any(it.buffer.lent and it.start < offset + nbytes and offset < it.end for it in self._pieces):
             raise DeviceError(
-                f"{nbytes} bytes at offset {offset} cannot be {done}: they have a part of a tensor that is shared with wgpu, which"
-                " stays where it is. A part has to lie within that tensor; to be written, it also has to start at a multiple"
+                f"{nbytes} bytes at offset {offset} cannot be {done}: they contain a part of a tensor that is shared with wgpu"
+                " and cannot be moved. A part must lie within that tensor; to be written, it must also start at a multiple"
                 " of 4 bytes and end at one, or at the tensor's end"
             )
 

@@ -31,7 +31,7 @@ def element_type(type_code: int) -> DType:
 def tensor_bytes(type_code: int, shape: tuple[int, ...]) -> int:
     """Returns the size of a tensor in bytes, in ONNX Runtime's layout. Raises DeviceError for other types."""
     if type_code not in BITS:
-        raise DeviceError(f"tensors of ONNX type {type_code} cannot lie on a device")
+        raise DeviceError(f"tensors of ONNX type {type_code} cannot be stored on a device")
     return -(-math.prod(shape) * BITS[type_code] // 8)
 
 

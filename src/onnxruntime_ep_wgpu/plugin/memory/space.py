@@ -44,7 +44,7 @@ class AddressSpace:
         while not (start := address_of(lib.reserve(size))):
             size //= 2
             if size < 1 << 30:
-                raise DeviceError("the system refuses to reserve 1 GiB of addresses for device memory")
+                raise DeviceError("the system cannot reserve 1 GiB of addresses for device memory")
         self.start, self.end = start, start + size
         self._next = start + GRAIN
         self._allocations: dict[int, Allocation] = {}

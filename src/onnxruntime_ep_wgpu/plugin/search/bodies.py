@@ -158,7 +158,7 @@ def _step(
 ) -> SearchBody:
     declared = tuple(it.name for it in inputs)
     if len(extra) not in (0, 1, 3) or any(it.code != DType.INT32.code for it in extra):
-        raise UnsupportedError(f"its inputs {', '.join(str(it.name) for it in extra)} have no meaning here")
+        raise UnsupportedError(f"its inputs {', '.join(str(it.name) for it in extra)} are not supported")
     vocabulary = _score_last_row(graph, search)
     if search.has_beams and len(extra) < 3:
         _choose_rows(graph, pasts, _AXES[search.model])
@@ -189,13 +189,13 @@ def _check_caches(pasts: Sequence[ShownValue], presents: Sequence[ShownValue], r
         raise UnsupportedError(f"it has {len(pasts)} inputs and {len(presents)} outputs for its caches")
     for value in (*pasts[: len(presents)], *presents):
         if value.code not in _FLOATS or value.shape is None or len(value.shape) != rank:
-            raise UnsupportedError(f"{value.name} is {_described(value)}, no cache of rank {rank}")
+            raise UnsupportedError(f"{value.name} is {_described(value)}, not a cache of rank {rank}")
 
 
 def _check_sizes(body: SearchBody) -> None:
     for name, (_, heads, size) in zip(body.caches, body.sizes, strict=True):
         if not heads or not size:
-            raise UnsupportedError(f"heads and size of the cache {name} have to be numbers")
+            raise UnsupportedError(f"heads and size of the cache {name} must be constant")
 
 
 def _check_pair(encoder: SearchBody, decoder: SearchBody) -> None:
@@ -203,11 +203,13 @@ def _check_pair(encoder: SearchBody, decoder: SearchBody) -> None:
     hidden = 1 if encoder.vocabulary else 0
     wanted = len(decoder.fixed) + (len(decoder.caches) if encoder.vocabulary else 0)
     if len(encoder.made) - hidden != wanted:
-        raise UnsupportedError(f"its encoder makes {len(encoder.made) - hidden} caches, its decoder wants {wanted}")
+        raise UnsupportedError(
+            f"its encoder returns {len(encoder.made) - hidden} caches, its decoder requires {wanted}"
+        )
     if not encoder.vocabulary or decoder.extra:
         _check_sizes(decoder)
     if "encoder_hidden_states" in decoder.inputs and not hidden:
-        raise UnsupportedError("its decoder reads encoder_hidden_states, which its encoder does not make")
+        raise UnsupportedError("its decoder reads encoder_hidden_states, which its encoder does not return")
 
 
 def _score_last_row(graph: ShownGraph, search: Search) -> int:
@@ -215,12 +217,12 @@ def _score_last_row(graph: ShownGraph, search: Search) -> int:
     logits = graph.outputs[0]
     width = logits.shape[-1] if logits.shape is not None and len(logits.shape) == 3 else None
     if logits.code not in _FLOATS or not isinstance(width, int) or width < 1:
-        raise UnsupportedError(f"logits are {_described(logits)}; their last extent has to be a number")
+        raise UnsupportedError(f"logits are {_described(logits)}; their last extent must be constant")
     if logits.maker is None:
-        raise UnsupportedError("logits are made by no node")
+        raise UnsupportedError("logits are not the output of a node")
     count = search.vocab_size if search.vocab_size > 0 else width
     if count > width:
-        raise UnsupportedError(f"vocab_size is {count}, and there are logits of {width} tokens")
+        raise UnsupportedError(f"vocab_size is {count}, and the logits are of {width} tokens")
     last = constant(graph, "search/last", np.array([_LAST], np.int64))
     only = constant(graph, "search/only", np.array(0, np.int64))
     found = _append(graph, "Gather", [logits, last], {"axis": -2}, LAST_ROW, logits.code)
@@ -275,12 +277,12 @@ def _only_used(graph: ShownGraph, declared: Sequence[str]) -> tuple[str, ...]:
     """Removes inputs that nothing reads. Returns the names of those that are not declared. Raises UnsupportedError."""
     for value in graph.outputs:
         if value.maker is None:
-            raise UnsupportedError(f"{value.name} is made by no node")
+            raise UnsupportedError(f"{value.name} is not the output of a node")
     drop_unread_inputs(graph)
     return tuple(it.name for it in graph.inputs if it.name not in declared)
 
 
 def _described(value: ShownValue) -> str:
     """Describes the type and shape of a value, for messages."""
-    kind = next((it.label for it in DType if it.code == value.code), "of no type that is known here")
+    kind = next((it.label for it in DType if it.code == value.code), "of an unsupported type")
     return f"{kind} with {'an unknown shape' if value.shape is None else f'the shape {list(value.shape)}'}"

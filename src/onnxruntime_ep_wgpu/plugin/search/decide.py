@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..store.stored import KeptUnder
 
 SEARCH = Alone("search")
-_CAPTURED = "the tokens of a captured run would be those of the run that was captured"
+_CAPTURED = "a captured run would repeat the tokens of the run that was captured"
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Searches:
             return FORCED
         for name, body in bodies.items():
             if kept := sorted(self._forced(body)):
-                return f"its {name} runs here whole or not at all: {kept[0]} is {FORCED}"
+                return f"its {name} must run here completely, but {kept[0]} is {FORCED}"
         if self._captures:
             return _CAPTURED
         # Constants at the same address are equal.
@@ -101,5 +101,5 @@ class Searches:
             claim, places[name] = self._compiler.whole(graphs[name], cut_rows)
             for inner, reason in zip(graphs[name], claim.reasons, strict=True):
                 if reason is not None:
-                    return f"its {name} runs here whole or not at all: {inner.op_type} ({inner.name}): {reason}"
+                    return f"its {name} must run here completely, but {inner.op_type} ({inner.name}): {reason}"
         return None

@@ -106,4 +106,4 @@ class SearchNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
             groups = {name: step.group.on_device() for name, step in self._steps.items()}
             if len({id(it.device) for it in groups.values()}) == 1:
                 return Live(self._steps, groups)
-        raise DeviceError("the device was lost again and again while weights were uploaded")
+        raise DeviceError("the device was lost repeatedly while weights were uploaded")

@@ -98,9 +98,9 @@ def search_of(node: ShownNode) -> Search:
     }
     made = {name: value.name for name, value in zip(_OUTPUTS[kind].split(), node.outputs, strict=False) if value.name}
     if others := [name for name in made if name not in _MADE]:
-        raise UnsupportedError(f"its output {others[0]} is not made here")
+        raise UnsupportedError(f"its output {others[0]} is not supported")
     if others := [name for name in _NOT_TAKEN if name in given]:
-        raise UnsupportedError(f"its input {others[0]} is not taken here")
+        raise UnsupportedError(f"its input {others[0]} is not supported")
     attributes = {it.name: it.value for it in node.attributes}
 
     def whole(name: str, default: int) -> int:

@@ -62,31 +62,32 @@ def parameters_of(
     given = _Inputs(values, shape)
     rank = 3 if search.model == WHISPER else 2
     if len(shape) != rank:
-        raise InputError(f"input_ids has the shape {list(shape)}; {search.operator} wants {rank} dimensions")
+        raise InputError(f"input_ids has the shape {list(shape)}; {search.operator} requires {rank} dimensions")
     batch = shape[0]
     if not all(shape):
-        raise InputError(f"input_ids has the shape {list(shape)}: there is nothing to continue")
+        raise InputError(f"input_ids has the shape {list(shape)}: no extent may be 0")
     prompt = _prompt(search, given, batch, vocabulary)
     length = int(prompt.shape[1])
     most = given.whole("max_length", LONGEST)
     if not length < most <= LONGEST:
         raise InputError(
-            f"max_length is {most}; it wants a number larger than the {length} ids that a sequence begins with, at most {LONGEST}"
+            f"max_length is {most}; it must be larger than {length}, the number of ids at the start of a sequence, and at most"
+            f" {LONGEST}"
         )
     beams = given.whole("num_beams", 1)
     if not 1 <= beams <= MOST_BEAMS:
-        raise InputError(f"num_beams is {beams}; it wants a number from 1 to {MOST_BEAMS}")
+        raise InputError(f"num_beams is {beams}; it must be from 1 to {MOST_BEAMS}")
     if 2 * beams > beams * vocabulary:
         raise InputError(f"a vocabulary of {vocabulary} has too few tokens for {beams} beams")
     returned = given.whole("num_return_sequences", 1)
     if not 1 <= returned <= beams:
-        raise InputError(f"num_return_sequences is {returned}; it wants a number from 1 to num_beams, which is {beams}")
+        raise InputError(f"num_return_sequences is {returned}; it must be from 1 to num_beams, which is {beams}")
     repetition = given.real("repetition_penalty", 1.0)
     if not repetition > 0:
-        raise InputError(f"repetition_penalty is {repetition}; it wants a number larger than 0")
+        raise InputError(f"repetition_penalty is {repetition}; it must be larger than 0")
     seed = given.whole("seed", secrets.randbelow(2**31))
     if seed < 0:
-        raise InputError(f"seed is {seed}; it wants a number that is not negative")
+        raise InputError(f"seed is {seed}; it must not be negative")
     mask = values.get("attention_mask") if search.model != WHISPER else None
     if mask is not None and mask.shape != shape:
         raise InputError(f"attention_mask has the shape {list(mask.shape)}; that of input_ids is {list(shape)}")
@@ -117,7 +118,7 @@ def _prompt(search: Search, given: _Inputs, batch: int, vocabulary: int) -> Arra
     elif search.model == WHISPER and "decoder_input_ids" in given.values:
         name, ids = "decoder_input_ids", given.values["decoder_input_ids"]
         if ids.ndim != 2 or len(ids) != batch or not ids.size:
-            raise InputError(f"decoder_input_ids has the shape {list(ids.shape)}; it wants ({batch}, ids)")
+            raise InputError(f"decoder_input_ids has the shape {list(ids.shape)}; it must be ({batch}, ids)")
     else:
         name, ids = "decoder_start_token_id", np.full((batch, 1), search.decoder_start_token_id, np.int32)
     wrong = ids[(ids < 0) | (ids >= vocabulary)]
@@ -143,13 +144,11 @@ class _Inputs:
         if value is None:
             return default
         if value.size != 1 or value.ndim > 1:
-            raise InputError(f"{name} has the shape {list(value.shape)}; it wants one number")
+            raise InputError(f"{name} has the shape {list(value.shape)}; it must have one element")
         return value.reshape(-1)[0]
 
     def mask(self, name: str, shape: tuple[int, ...]) -> Array | None:
         value = self.values.get(name)
         if value is not None and value.shape != shape:
-            raise InputError(
-                f"{name} has the shape {list(value.shape)}; it wants {list(shape)}, the last of them tokens"
-            )
+            raise InputError(f"{name} has the shape {list(value.shape)}; it must be {list(shape)}")
         return value

@@ -44,14 +44,14 @@ def claim_of(content: Mapping[str, Any], assigned: Sequence[str], single: Single
         reasons, free = list(content["reasons"]), content["free"]
         places = sorted(place for group in groups for place in group)
         if any(type(place) is not int for place in (*places, *free)) or not all(groups):
-            raise EntryError("a place is a number")
+            raise EntryError("the position of a node is invalid")
         if len(reasons) != len(assigned) or any(type(it) is not str and it is not None for it in reasons):
-            raise EntryError("there is a reason for each node")
+            raise EntryError("the reasons do not match the nodes")
         alone = {place: it for place, it in single.items() if not isinstance(it, Elsewhere) and reasons[place] is None}
         if sorted((*places, *alone)) != [place for place, reason in enumerate(reasons) if reason is None]:
-            raise EntryError("a node is in one group, runs by itself, or has a reason")
+            raise EntryError("the groups do not match the reasons")
         if any(assigned[place] for place in (*places, *alone)) or any(list(group) != sorted(group) for group in groups):
-            raise EntryError("a group has nodes of another provider, or in another order")
+            raise EntryError("a group has nodes of another provider, or is not in order")
         for place in free:
             reasons[place] = FreeSize(reasons[place])
         values = {_text(name): _plain(*plain) for name, *plain in content["values"]}
@@ -67,10 +67,10 @@ def _is_code(code: Any) -> bool:
 
 def _plain(code: Any, shape: Any) -> PlainInfo:
     if not _is_code(code) or (shape is not None and type(shape) is not list):
-        raise EntryError("a value has a type and a shape")
+        raise EntryError("the type or shape of a value is invalid")
     for it in shape or ():
         if it is not None and type(it) is not str and (type(it) is not int or it < 0):
-            raise EntryError("an extent is a number or a name")
+            raise EntryError("an extent is neither a number nor a name")
     return code, None if shape is None else tuple(shape)
 
 

@@ -73,7 +73,7 @@ def program_of(content: Mapping[str, Any], data: bytes | memoryview, graph: Show
             dtype, shape, nbytes = stored_weight(row)
             at += -at % _ALIGNED
             if at + nbytes > len(data):
-                raise EntryError("its data are cut off")
+                raise EntryError("its data are truncated")
             raw = np.frombuffer(data[at : at + nbytes], np.uint8) if nbytes else np.empty(0, np.uint8)
             weights.append(raw.view(dtype).reshape(shape))
             at += nbytes
@@ -86,7 +86,7 @@ def program_of(content: Mapping[str, Any], data: bytes | memoryview, graph: Show
 
 def _check_names(found: Sequence[Any], expected: Sequence[str], count: int) -> None:
     if sorted(found) != sorted(expected) or len(found) != count:
-        raise EntryError("its graph has other inputs or outputs")
+        raise EntryError("its inputs or outputs do not match its graph")
 
 
 def _constant(graph: ShownGraph, name: Any, permutation: Any) -> Any:
@@ -97,7 +97,7 @@ def _constant(graph: ShownGraph, name: Any, permutation: Any) -> Any:
     if permutation is None:
         return array
     if sorted(permutation) != list(range(array.ndim)) or any(type(it) is not int for it in permutation):
-        raise EntryError(f"{permutation} is no order of the axes of {name!r}")
+        raise EntryError(f"{permutation} is not a permutation of the axes of {name!r}")
     return Permuted(name, tuple(permutation), array)
 
 

@@ -87,7 +87,7 @@ class Stored:
         self._folder = folder
         self._identity = None if folder is None else identity()
         if self._folder is not None and self._identity is None:
-            tell("nothing is cached: files of this package are newer than the process, or cannot be looked at", False)
+            tell("nothing is cached: files of this package are newer than the process, or cannot be examined", False)
         self.place = KeptUnder("", {})  # of the graph of the last decision
         self._before: str | None = ""  # identifies all claims so far; None if one is not stored
         self._described: Mapping[str, str] = {}
@@ -250,7 +250,7 @@ class Stored:
                 return None
             return entry, of(entry)
         except EntryError as error:
-            self._tell(f"the cache's entry {key} is damaged ({error}): it is made again", True)
+            self._tell(f"the cache's entry {key} is damaged ({error}) and will be made again", True)
             self._folder.remove(key)
             return None
 
