@@ -46,7 +46,7 @@ class _Recorder:
 
 def ours(path: Path, feeds: Feeds, _runs: int = 0) -> float:
     """Measures the dispatches of all compiled groups. A group's inputs are the model's inputs, or zeros for other values."""
-    from onnxruntime_ep_wgpu.plugin.wrap import wrapping
+    from onnxruntime_ep_wgpu.plugin.tools import wrapping
 
     ran: list[tuple[Any, Any]] = []
     with wrapping(lambda group, _read_graph: _Recorder(group, ran)):

@@ -30,7 +30,7 @@ from onnxruntime_ep_wgpu.plugin.context.compatible import (
     UNSUPPORTED,
     compatibility,
 )
-from onnxruntime_ep_wgpu.plugin.context.made_for import MadeFor
+from onnxruntime_ep_wgpu.plugin.context.made_for import BuildKey
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
 from onnxruntime_ep_wgpu.program.settings import DEFAULT
 from onnxruntime_ep_wgpu.program.target import F16, Target
@@ -74,15 +74,15 @@ def test_another_version_compiles_it_again(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_another_adapter_compiles_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = MadeFor.of.__func__
+    original = BuildKey.of.__func__
 
-    def elsewhere(cls: type[MadeFor], target: Target, settings: Any) -> MadeFor:
+    def elsewhere(cls: type[BuildKey], target: Target, settings: Any) -> BuildKey:
         found = original(cls, replace(target, name="another adapter"), settings)
-        assert isinstance(found, MadeFor)
+        assert isinstance(found, BuildKey)
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(MadeFor, "of", classmethod(elsewhere))
+        patch.setattr(BuildKey, "of", classmethod(elsewhere))
         compiled = compiled_beside(tmp_path, wide())
     check(webgpu_ep.session(compiled), True)
 
@@ -116,17 +116,17 @@ def test_an_error_says_for_what_it_was_made(tmp_path: Path, monkeypatch: pytest.
         webgpu_ep.session(compiled)
 
 
-def made_for(**changes: Any) -> MadeFor:
-    return replace(MadeFor.of(Target(), DEFAULT), **changes)
+def made_for(**changes: Any) -> BuildKey:
+    return replace(BuildKey.of(Target(), DEFAULT), **changes)
 
 
 def test_what_differs_is_named() -> None:
     now = made_for()
     assert not now.differs(made_for())
-    assert MadeFor.read(now.text()) == now
+    assert BuildKey.read(now.text()) == now
     assert "version 0.0.9 of this package" in made_for(version="0.0.9").differs(now)
     assert "the adapter 'GPU' instead of 'web-baseline'" in made_for(adapter="GPU", target="0").differs(now)
-    assert "same adapter with other limits" in MadeFor.of(Target(features=frozenset({F16})), DEFAULT).differs(now)
+    assert "same adapter with other limits" in BuildKey.of(Target(features=frozenset({F16})), DEFAULT).differs(now)
     other = made_for(options={**now.options, "validationMode": "True"})
     assert other.differs(now) == "the option validationMode=True instead of False"
 
@@ -134,7 +134,7 @@ def test_what_differs_is_named() -> None:
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"version": 1}', made_for().text()[:-1]])
 def test_what_says_nothing_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        MadeFor.read(text)
+        BuildKey.read(text)
     assert compatibility(text, adapters()) == UNSUPPORTED
 
 
@@ -149,7 +149,7 @@ def test_onnx_runtime_is_told_whether_a_compiled_model_suits(tmp_path: Path) -> 
     told = ort.capi._pybind_state
     assert told.get_compatibility_info_from_model(str(compiled), "WebGpuExecutionProvider") == info
     kinds = told.OrtCompiledModelCompatibility
-    other = replace(MadeFor.read(info), version="0.0.9").text()
+    other = replace(BuildKey.read(info), version="0.0.9").text()
     for text, kind in (
         (info, kinds.EP_SUPPORTED_OPTIMAL),
         (other, kinds.EP_SUPPORTED_PREFER_RECOMPILATION),
@@ -159,7 +159,7 @@ def test_onnx_runtime_is_told_whether_a_compiled_model_suits(tmp_path: Path) -> 
 
 
 def test_a_model_suits_by_version_and_adapter() -> None:
-    own = MadeFor.of(adapters()[0].target(), DEFAULT)
+    own = BuildKey.of(adapters()[0].target(), DEFAULT)
     assert compatibility(own.text(), adapters()[:1]) == OPTIMAL
     assert compatibility(replace(own, options={}).text(), adapters()[:1]) == OPTIMAL
     assert compatibility(replace(own, target="0").text(), adapters()[:1]) == PREFER_RECOMPILATION
@@ -175,7 +175,7 @@ def test_a_session_takes_the_library_that_its_model_was_compiled_for(tmp_path: P
     assert not matrix_types(str(compiled))
     model = onnx.load(compiled)
     (info,) = [it for it in model.metadata_props if it.key.startswith("ep_compatibility_info.")]
-    info.value = replace(MadeFor.read(info.value), library="dawn").text()
+    info.value = replace(BuildKey.read(info.value), library="dawn").text()
     assert matrix_types(model.SerializeToString()) == {"f16", "i8"}
     for text in ("[]", "", "[" * 200_000):
         info.value = text

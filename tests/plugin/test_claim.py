@@ -26,8 +26,8 @@ from onnxruntime_ep_wgpu.plugin.assign.claim import (
     _SHAPES,
     _TENSORS,
     FORCED,
-    ISLAND,
-    MOVED,
+    SHAPE_ARITHMETIC,
+    VIEWS_AND_CASTS,
     Claim,
     claim,
 )
@@ -96,7 +96,7 @@ def shapes(outside: str) -> bytes:
 def test_islands_of_shape_arithmetic_stay_on_the_cpu(fake: Fake) -> None:
     graph, decision = decide(shapes("Expand"))
     assert names(graph, decision) == [["mul"]]
-    assert decision.reasons[1:3] == (ISLAND, ISLAND)
+    assert decision.reasons[1:3] == (SHAPE_ARITHMETIC, SHAPE_ARITHMETIC)
 
 
 def beside(floats: str, *nodes: onnx.NodeProto, **values: tuple[int, list[int]]) -> Claim:
@@ -113,7 +113,7 @@ def test_shape_arithmetic_of_types_that_the_cpu_provider_may_lack_is_kept(kind: 
     of, ab = TensorProto.DataType.Value(kind), ["a", "b"]
     node = models.node("Where", ["c", *ab], ["y"]) if kind == "BOOL" else models.node("Min", ab, ["y"])
     decision = beside("x", node, a=(of, [4]), b=(of, [4]), c=(TensorProto.BOOL, [4]), x=(models.FLOAT, [4]))
-    assert decision.reasons == (ISLAND if kind in ("INT64", "INT32") else None, None)
+    assert decision.reasons == (SHAPE_ARITHMETIC if kind in ("INT64", "INT32") else None, None)
 
 
 def test_short_integers_of_an_operator_that_makes_no_shapes_are_kept() -> None:
@@ -125,9 +125,9 @@ def test_short_integers_of_an_operator_that_makes_no_shapes_are_kept() -> None:
 def test_sizes_are_left_to_the_cpu_provider_where_it_has_a_kernel(kind: str) -> None:
     of = TensorProto.DataType.Value(kind)
     decision = beside("x", models.node("Size", ["a"], ["y"]), a=(of, ["n"]), x=(models.FLOAT, [4]))
-    assert decision.reasons == (ISLAND if kind == "FLOAT" else None, None)
+    assert decision.reasons == (SHAPE_ARITHMETIC if kind == "FLOAT" else None, None)
     decision = beside("x", models.node("Shape", ["a"], ["y"]), a=(of, ["n"]), x=(models.FLOAT, [4]))
-    assert decision.reasons == (ISLAND, None)
+    assert decision.reasons == (SHAPE_ARITHMETIC, None)
 
 
 def test_the_cpu_provider_has_the_kernels_of_what_is_left_to_it() -> None:
@@ -320,14 +320,14 @@ def test_lists_longer_than_those_of_dimensions_are_data(extent: int | str) -> No
     results = [("b", models.INT64, [4]), ("d", models.INT64, [4])]
     assert decide(models.model(nodes[:2], short, results))[1].reasons == (None, None), "nothing else"
     results.append(("y", models.FLOAT, [extent]))
-    assert decide(models.model(nodes, short + floats, results))[1].reasons == (ISLAND, ISLAND, None)
+    assert decide(models.model(nodes, short + floats, results))[1].reasons == (SHAPE_ARITHMETIC, SHAPE_ARITHMETIC, None)
 
 
 @pytest.mark.parametrize(
     ("between", "reason"),
     [
-        ([("Cast", {"to": models.FLOAT})], MOVED),
-        ([("Transpose", {}), ("Cast", {"to": models.FLOAT}), ("Flatten", {})], MOVED),
+        ([("Cast", {"to": models.FLOAT})], VIEWS_AND_CASTS),
+        ([("Transpose", {}), ("Cast", {"to": models.FLOAT}), ("Flatten", {})], VIEWS_AND_CASTS),
         ([("Cast", {"to": models.FLOAT}), ("Relu", {})], None),
         ([("Cast", {"to": models.FLOAT}), ("Softmax", {})], None),
     ],

@@ -79,7 +79,7 @@ def test_a_session_that_ends_takes_its_device_memory_along(lost: bool) -> None:
 
 def test_who_began_wakes_it(awake: bool) -> None:
     """In whatever order several threads end."""
-    first, second = collector.at_rest(), collector.at_rest()
+    first, second = collector.paused(), collector.paused()
     first.__enter__()
     second.__enter__()
     assert not gc.isenabled()

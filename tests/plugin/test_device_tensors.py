@@ -14,7 +14,7 @@ from onnxruntime_ep_wgpu._ort import ffi
 from onnxruntime_ep_wgpu.device import adapters
 from onnxruntime_ep_wgpu.device.queue import Queue
 from onnxruntime_ep_wgpu.plugin.callbacks import held
-from onnxruntime_ep_wgpu.plugin.known import FusedNode, KnownTensors
+from onnxruntime_ep_wgpu.plugin.known_tensors import FusedNode, KnownTensors
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from onnxruntime_ep_wgpu.plugin.memory import transfer
 from onnxruntime_ep_wgpu.plugin.memory.copies import Batch

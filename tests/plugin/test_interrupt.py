@@ -142,11 +142,11 @@ def test_an_interrupt_in_a_call_that_cannot_fail_waits_for_its_end(monkeypatch: 
     session.run(None, {"x": x})
     free, interrupts = memory.AddressSpace.free, []
 
-    def interrupted(self: memory.AddressSpace, start: int, *answered: Any) -> None:
+    def interrupted(self: memory.AddressSpace, start: int, *on_freed: Any) -> None:
         if not interrupts:
             interrupts.append(start)
             signal.raise_signal(signal.SIGINT)
-        free(self, start, *answered)
+        free(self, start, *on_freed)
 
     before = memory.space().bytes_in_use
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -192,7 +192,7 @@ def test_an_exception_of_a_handler_in_a_call_that_cannot_fail_is_raised_by_the_r
 
 @contextlib.contextmanager
 def answered_by(function: Callable[..., None]) -> Iterator[None]:
-    """Compute is answered by another Python function for a while."""
+    """Compute is on_freed by another Python function for a while."""
     find = callbacks._method("compute")
     name = "OrtNodeComputeInfo_Compute"
     try:
@@ -211,7 +211,7 @@ def test_a_callback_without_an_answer_is_asked_again_and_cannot_be_interrupted_t
             signal.raise_signal(signal.SIGINT)  # noted, as this is the second time
         if again < 3:
             raise KeyboardInterrupt
-        with watch.watching("") as seen, seen.lasts:
+        with watch.watching("") as seen, seen.active:
             ort = callbacks.held[abi.address(this)].ort
             _ort.lib.wgpu_answer_pointer(ort.status(_ort.error(), "all the same"))
 

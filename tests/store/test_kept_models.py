@@ -259,10 +259,10 @@ def test_another_onnxruntime_opens_the_model(place: Folder, path: Path, monkeypa
 
 def test_another_adapter_opens_the_model(place: Folder, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another driver, or another tuning: all that a context says for what it was made."""
-    from onnxruntime_ep_wgpu.plugin.context.made_for import MadeFor
+    from onnxruntime_ep_wgpu.plugin.context.made_for import BuildKey
 
     kept(path)
-    monkeypatch.setattr(MadeFor, "differs", lambda *_: "another adapter")
+    monkeypatch.setattr(BuildKey, "differs", lambda *_: "another adapter")
     assert not is_kept(webgpu_ep.session(path))
 
 
@@ -303,11 +303,11 @@ def test_models_that_need_more_than_a_group_are_tried_once(
 def test_what_was_refused_on_another_adapter_is_tried(
     place: Folder, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onnxruntime_ep_wgpu.plugin.context.made_for import MadeFor
+    from onnxruntime_ep_wgpu.plugin.context.made_for import BuildKey
 
     path.write_bytes(looped())
     assert is_tried(webgpu_ep.session(path)) and not is_tried(webgpu_ep.session(path))
-    monkeypatch.setattr(MadeFor, "differs", lambda *_: "another adapter")
+    monkeypatch.setattr(BuildKey, "differs", lambda *_: "another adapter")
     assert is_tried(webgpu_ep.session(path))
 
 

@@ -67,7 +67,7 @@ class Explanation:
 
 def explained(open_session: Callable[[], Any], model: str) -> Explanation:
     """Returns the Explanation of the session that `open_session` creates. Raises its errors."""
-    from ..plugin.wrap import wrapping
+    from ..plugin.tools import wrapping
 
     programs: list[Program] = []
 

@@ -24,7 +24,7 @@ def kept_models(
 
     Returns None if no compiled model may be used or stored: for bytes, with the caller's SessionOptions, with tools, and without
     a cache."""
-    from ..plugin.wrap import tool_waits
+    from ..plugin.tools import tool_waits
 
     if isinstance(model, bytes) or sess_options is not None or tool_waits():
         return None
@@ -54,7 +54,7 @@ def keep(kept: KeptModels, session: Any, state: Any) -> None:
     from ..plugin.context.keeping import NOT_WHOLE
 
     keeping, says, matrices = state.keeping, description_of(session), state.matrices_found
-    made, why = keeping.made, keeping.why
+    made, why = keeping.made, keeping.reason
     keeping.made = None
     if made is not None and says is None:
         why = "an input or output is no tensor, or an initializer is an input"

@@ -177,7 +177,7 @@ def check(session: _Session) -> _Session:
     """
     if not _provider_names(session):
         raise _why_elsewhere(session, WgpuEpError)
-    nothing = state_of(session).assignment.nothing_ours()
+    nothing = state_of(session).assignment.describe_none_here()
     if nothing:
         raise UnsupportedError(nothing)
     return session

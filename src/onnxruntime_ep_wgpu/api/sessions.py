@@ -19,8 +19,8 @@ from ..live import Known
 from ..names import VENDOR
 from ..options import as_text, parse
 from ..options.types import ProviderOptions
-from ..plugin.ahead import Ahead
 from ..plugin.factory import ADAPTER_KEY
+from ..plugin.preparation import SessionPreparation
 from ..runtime.making import Making
 from ..runtime.progress import Progress
 from .arguments import check_options, explain_types, feeds_argument, model_argument, settings_argument, sizes_argument
@@ -51,7 +51,7 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
         feeds = arguments[1] if len(arguments) > 1 else named.get("input_feed", {})
         if not isinstance(feeds, Mapping):
             feeds_argument(feeds, self)
-        with RaisingProviderErrors(feeds=feeds) as watch, watch.lasts:
+        with RaisingProviderErrors(feeds=feeds) as watch, watch.active:
             try:
                 return super().run(*arguments, **named)
             except Exception as error:
@@ -60,7 +60,7 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
 
     def run_with_ort_values(self, *arguments: Any, **named: Any) -> Any:
         feeds = arguments[1] if len(arguments) > 1 else named.get("input_dict_ort_values", {})
-        with RaisingProviderErrors() as watch, watch.lasts:
+        with RaisingProviderErrors() as watch, watch.active:
             try:
                 return super().run_with_ort_values(*arguments, **named)
             except Exception as error:
@@ -76,7 +76,7 @@ class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]
         binding = arguments[0] if arguments else named.get("iobinding")
         if isinstance(binding, Binding):
             binding.check()
-        with RaisingProviderErrors() as watch, watch.lasts:
+        with RaisingProviderErrors() as watch, watch.active:
             try:
                 super().run_with_iobinding(*arguments, **named)
             except Exception as error:
@@ -111,7 +111,7 @@ class RaisingProviderErrors:
         # ONNX Runtime ignores errors of some callbacks. It must not swallow an interrupt, or an exception that escaped from a
         # call that cannot fail, such as one of a signal handler.
         interrupted = any(not isinstance(it, Exception) for it in watch.errors)
-        if error is None and not interrupted and not watch.carried:
+        if error is None and not interrupted and not watch.deferred:
             return
         reason = watch.reason()
         try:
@@ -169,10 +169,10 @@ def make(
         making = Making(on_progress, making.begun)
     with (
         RaisingProviderErrors(fixed.model, given, making=making) as watch,
-        watch.lasts,
-        _prepared_ahead(adapter, given, fixed.model, sess_options) as watch.ahead,
+        watch.active,
+        _prepared_ahead(adapter, given, fixed.model, sess_options) as watch.preparation,
     ):
-        watch.keeps = kept is not None
+        watch.keeps_model = kept is not None
         try:
             made = Session(fixed.model, settings, enable_fallback=0)
         except Exception as error:
@@ -194,7 +194,7 @@ def make(
     provider.state.check_captures()
     check_fixed(fixed.sizes, made)
     assigned = provider.state.assignment
-    if not allow_cpu_only and (nothing := assigned.nothing_ours()) and not assigned.asked_for():
+    if not allow_cpu_only and (nothing := assigned.describe_none_here()) and not assigned.all_forced():
         way = "session(..., allow_cpu_only=True) creates the session anyway"
         if (free := keys_in(made)) and hindered(it.reason for it in assigned.placements()):
             raise FreeSizeError(f"{nothing} ({way})", free, in_python(free, "free_dimensions"))
@@ -213,8 +213,8 @@ def _from_compiled_model(
     settings.add_provider_for_devices([device], {})
     with (
         RaisingProviderErrors(kept.path, given, making=making) as watch,
-        watch.lasts,
-        Ahead(adapter, given, kept.path, kept) as watch.ahead,
+        watch.active,
+        SessionPreparation(adapter, given, kept.path, kept) as watch.preparation,
     ):
         watch.opened = kept
         made = Session(kept.model, settings, enable_fallback=0)
@@ -223,7 +223,7 @@ def _from_compiled_model(
             provider.state.deciding.complete()
         making.end()
     refused = provider.state is None or provider.refusal is not None
-    if refused or description_of(made) != kept.says or not kept.is_current():
+    if refused or description_of(made) != kept.description or not kept.is_current():
         raise WgpuEpError(f"the compiled model that is kept of {kept.path} is not the same")
     made._model_path, made._model_bytes = kept.path, None  # ONNX Runtime re-creates the session from these
     remember(made, provider.state)
@@ -238,7 +238,7 @@ def _prepared_ahead(
     It does nothing if settings other than `given` matter, or if the caller owns the device."""
     if sess_options is not None or "webgpuDevice" in given or "webgpuInstance" in given:
         return nullcontext()
-    return Ahead(adapter, given, model)
+    return SessionPreparation(adapter, given, model)
 
 
 def adapter_index(device: Any) -> int:

@@ -83,7 +83,7 @@ def kernels_of(open_session: Callable[[], Any], target: Target) -> list[str]:
     """Returns the tunable kernels of a model on a Target. `open_session` creates a session of the model.
 
     Raises UnsupportedError if there are none."""
-    from ..plugin.wrap import wrapping
+    from ..plugin.tools import wrapping
 
     found: set[str] = set()
 

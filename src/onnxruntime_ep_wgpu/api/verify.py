@@ -162,7 +162,7 @@ def compared(
 
     `step` receives the name of each next step, for a progress display. Errors above `tolerance` are judged in float64. Raises
     the errors of the session's creation and run."""
-    from ..plugin.wrap import wrapping
+    from ..plugin.tools import wrapping
     from .reports import report
 
     with tempfile.TemporaryDirectory() as folder:

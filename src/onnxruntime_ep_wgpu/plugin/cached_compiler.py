@@ -15,14 +15,14 @@ from ..program.target import Target, lack
 from ..records import dataclass
 from ..runtime.weight_sources import WeightSource
 from ..trace import span
-from .again import CompiledAgain, CompiledLater, Make
 from .assign.enclosing import refusal_within
 from .assign.inferred import GraphPlace, InferredTypes, PlainInfo, fill_in, made_by
 from .assign.shown import ShownGraph, ShownNode, ShownValue, described_node, ties_in
-from .context.carried import Carried, CarriedClaim
-from .prepared import Prepare, as_it_is
+from .context.body_entries import BodyClaim, BodyStore
+from .prepared import Prepare, unchanged
+from .recompiling import LazyRecompiler, Make, Recompiler
 from .store.programs import StoredProgram
-from .store.stored import KeptUnder, Source, Stored, Tell, on_disk
+from .store.stored import ProgramKey, ReportProblem, Source, Stored, on_disk
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from .assign.decision import Claim
     from .assign.outcome import Alone, Elsewhere, OwnKernel
     from .compiling import Compiling
-    from .context.carried import CarriedEntries
+    from .context.body_entries import BodyEntries
     from .context.content import GroupContext
-    from .context.made_for import MadeFor
+    from .context.made_for import BuildKey
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class CompiledProgram:
     """
 
     stored: StoredProgram
-    specialise: CompiledAgain
+    specialise: Recompiler
     names: Mapping[int, str]
     ties: Ties | None = None
     """The tied constants of the graph, if known."""
@@ -59,12 +59,12 @@ class CachedCompiler:
     """
 
     def __init__(
-        self, target: Target, settings: CompileSettings, source: Source, tell: Tell, stored: bool = True
+        self, target: Target, settings: CompileSettings, source: Source, tell: ReportProblem, stored: bool = True
     ) -> None:
         """Without `stored`, nothing is read from the store and nothing is written to it."""
         self._target, self._settings, self._source, self._tell = target, settings, source, tell
         self._stored = self._at = on_disk(target, settings, source, tell, stored)
-        self._carried: Carried | None = None
+        self._body_store: BodyStore | None = None
         self._compiling: Compiling | None = None
         # Graphs with claims from the store; the compiler needs them later.
         self._found: list[tuple[GraphPlace, InferredTypes]] = []
@@ -89,15 +89,17 @@ class CachedCompiler:
         single, ties = single or {}, ties_in(graph)
         around = None if parent is None else described_node(parent)
         asked = list(assigned), sorted(forced), refusal, around, sorted(map(str, single.items()))
-        carried = (
-            None if self._carried is None or parent is None else CarriedClaim(self._carried, graph, ties, asked, single)
+        body = (
+            None
+            if self._body_store is None or parent is None
+            else BodyClaim(self._body_store, graph, ties, asked, single)
         )
-        known = None if carried is None else carried.claim()
-        self._at = self._stored if carried is None or (known is None and not carried.written) else carried.stored
+        known = None if body is None else body.claim()
+        self._at = self._stored if body is None or (known is None and not body.written) else body.stored
         if self._at is self._stored:
             known = self._stored.claim(graph, ties, asked, assigned, single)
         elif known is not None:
-            self._stored.follow(self._at.place)
+            self._stored.continue_from(self._at.place)
         if known is not None:
             claim, inferred = known
             self._found.append((GraphPlace.of(graph, parent), inferred))
@@ -105,18 +107,18 @@ class CachedCompiler:
             self.compiled.append("")
             found = self._compile().decide(graph, ties, parent, assigned, forced, refusal, single)
             claim, inferred = found.claim, found.inferred
-            if carried is not None and self._at is carried.stored:
-                carried.keep(claim, inferred, found.constants_read)
+            if body is not None and self._at is body.stored:
+                body.keep(claim, inferred, found.constants_read)
             else:
                 self._stored.keep_claim(graph, asked, claim, inferred, found.constants_read)
-        if carried is not None and parent is not None:
-            carried.note(parent, self._at is carried.stored)
+        if body is not None and parent is not None:
+            body.note(parent, self._at is body.stored)
         self.found = inferred.values
         for places in claim.groups if inferred.values else ():
             self._inferred[made_by(graph.nodes[place] for place in places)] = inferred.values
         return claim
 
-    def whole(self, graph: ShownGraph, prepare: Prepare) -> tuple[Claim, KeptUnder]:
+    def whole(self, graph: ShownGraph, prepare: Prepare) -> tuple[Claim, ProgramKey]:
         """Decides about a graph that runs here as a whole or not at all: all of its nodes are in one group, or some cannot be.
 
         The graph is prepared for the compiler. Also returns the place of its Program in the store.
@@ -131,50 +133,52 @@ class CachedCompiler:
         return found.claim, self._stored.place
 
     def program_within(
-        self, place: KeptUnder, graph: ShownGraph, name: str, declared: frozenset[str], prepare: Prepare
+        self, place: ProgramKey, graph: ShownGraph, name: str, declared: frozenset[str], prepare: Prepare
     ) -> CompiledProgram:
         """Returns the Program of a group. `place`: where the Programs of its graph are stored."""
         self._at = self._stored
-        with self._stored.within(place):
+        with self._stored.using_key(place):
             return self.program(graph, name, declared, prepare)
 
     def program(
-        self, graph: ShownGraph, name: str, declared: frozenset[str], prepare: Prepare = as_it_is
+        self, graph: ShownGraph, name: str, declared: frozenset[str], prepare: Prepare = unchanged
     ) -> CompiledProgram:
         """Returns the Program of a group. `declared`: the inputs of the model. `prepare` changes the graph for the compiler."""
         # Only the inputs: a run may give an input another rank than the inferred one. Lowering infers what the nodes make.
         fill_in(graph.inputs, self._inferred.get(made_by(graph), {}))
         ties = self._at.ties(graph)
-        carried = self._carried if self._carried is not None and self._at is self._carried.stored else None
-        usable = ties is not None and (carried is None or carried.usable)
-        in_order = graph if carried is None else carried.in_order(graph)
+        body = self._body_store if self._body_store is not None and self._at is self._body_store.stored else None
+        usable = ties is not None and (body is None or body.usable)
+        in_order = graph if body is None else body.in_order(graph)
         known = self._at.program(in_order, name) if usable else None
         if known is not None and ties is not None:
             _reorder(graph.inputs, known.inputs)
             _reorder(graph.outputs, known.outputs)
-            foreign = carried is not None and carried.foreign
+            foreign = body is not None and body.foreign
             return CompiledProgram(known, self._later(graph, ties, name, declared, prepare), {}, ties, foreign)
         self.compiled.append(name)
         with span("compile", name, nodes=len(graph)):
             found = self._compile().compile(graph, name, declared, ties, prepare)
         made = StoredProgram(found.program, found.inputs, found.outputs)
-        if carried is None or carried.written:
+        if body is None or body.written:
             kept = self._at.keep_program(in_order, made, found.names, found.constants_read)
-            if carried is not None and not kept:
-                carried.entries.missed = True
+            if body is not None and not kept:
+                body.entries.missed = True
         return CompiledProgram(made, found.specialise, found.names, ties)
 
-    def carry(self, entries: CarriedEntries, made_for: MadeFor, *, written: bool, foreign: bool, checks: bool) -> None:
+    def use_entries_of_bodies(
+        self, entries: BodyEntries, made_for: BuildKey, *, written: bool, foreign: bool, checks: bool
+    ) -> None:
         """Uses entries of a compiled model for claims and Programs of bodies from now on; with `written`, writes them there.
 
         `foreign`: another user made them. `checks`: kernels can then check every index.
         """
         identity = made_for.text()
         stored = Stored(self._target.name, self._source, self._tell, entries, lambda: identity)
-        self._carried = Carried(stored, entries, written, foreign, written or checks or not foreign)
+        self._body_store = BodyStore(stored, entries, written, foreign, written or checks or not foreign)
 
     def of_context(
-        self, context: GroupContext, made_for: MadeFor, name: str, foreign: bool, checks: bool, unread: Collection[str]
+        self, context: GroupContext, made_for: BuildKey, name: str, foreign: bool, checks: bool, unread: Collection[str]
     ) -> tuple[CompiledProgram, ShownGraph]:
         """Returns the Program of a context, and its graph.
 
@@ -206,16 +210,16 @@ class CachedCompiler:
         self._tell(f"{message}: this session compiles it again; compile the model again for faster starts", True)
         try:
             self._at = self._stored
-            with self._stored.within(self._stored.adopted(context.digest, ties)):
+            with self._stored.using_key(self._stored.key_of_context(context.digest, ties)):
                 return self.program(graph, name, declared), graph
         except UnsupportedError as error:
             full = f"{message}, and cannot be compiled for this session: {error}. It was made for {context.made_for}"
             raise with_message(error, full) from error
 
     def _later(
-        self, graph: ShownGraph, ties: Ties, name: str, declared: frozenset[str], prepare: Prepare = as_it_is
-    ) -> CompiledLater:
-        return CompiledLater(graph, ties, declared, self._specialiser(ties, name, declared, prepare))
+        self, graph: ShownGraph, ties: Ties, name: str, declared: frozenset[str], prepare: Prepare = unchanged
+    ) -> LazyRecompiler:
+        return LazyRecompiler(graph, ties, declared, self._specialiser(ties, name, declared, prepare))
 
     def converted(self, graph: ShownGraph) -> ir.Graph:
         """Returns a graph in the compiler's form."""
@@ -244,7 +248,7 @@ class CachedCompiler:
         """Returns a function that makes the `Specialiser` of a stored group. It keeps no reference to the session."""
         target, settings = self._target, self._settings
 
-        def make(graph: ShownGraph, sources: Mapping[str, WeightSource]) -> CompiledAgain:
+        def make(graph: ShownGraph, sources: Mapping[str, WeightSource]) -> Recompiler:
             from .compiling import specialiser_of
 
             return specialiser_of(graph, sources, ties, target, name, settings, declared, prepare)

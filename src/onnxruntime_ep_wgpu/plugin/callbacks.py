@@ -97,7 +97,7 @@ class CallbackTable:
             if since <= ort.version:
                 setattr(self.pointer, name, ffi.addressof(lib, function))
 
-    def hand_out(self, out: Any, place: int = 0) -> None:
+    def pass_to_ort(self, out: Any, place: int = 0) -> None:
         """Passes the object to ONNX Runtime, which holds it until it calls `release`.
 
         Call this last in a callback: after an earlier interrupt, the object dies by itself.
@@ -109,13 +109,13 @@ class CallbackTable:
 
     @staticmethod
     def hand_out_all(them: Sequence[CallbackTable], out: Any) -> None:
-        """Like `hand_out`, for several objects: all of them or none."""
+        """Like `pass_to_ort`, for several objects: all of them or none."""
         known, pointers = {address(it.pointer): it for it in them}, [it.pointer for it in them]
         holding, everything = held, slice(0, len(them))
         holding |= known
         out[everything] = pointers
 
-    def leave_out(self, *names: str) -> None:
+    def clear_slots(self, *names: str) -> None:
         """Empties slots, so that ONNX Runtime spends no time on callbacks that are not needed."""
         for name in names:
             setattr(self.pointer, name, NULL)
@@ -133,16 +133,16 @@ def _refused(error: BaseException, this: Any, _arguments: tuple[Any, ...]) -> An
 def failed(ort: Ort | None, error: BaseException) -> Any:
     """Returns the status for an error in a callback. Without an `ort`, prints the error."""
     message = message_of(error)
-    let_go_of_frames(error)
-    watch.went_wrong(error)
-    raised_later(error)
+    release_frames(error)
+    watch.record_error(error)
+    defers_interrupt(error)
     if ort is None:
         print(f"onnxruntime_ep_wgpu: {message}", file=sys.stderr)
         return NULL
     return ort.status(error, message)
 
 
-def raised_later(error: BaseException) -> bool:
+def defers_interrupt(error: BaseException) -> bool:
     """Returns whether an error is an interrupt that no Watch collects. It is raised again when Python continues."""
     later = (
         isinstance(error, KeyboardInterrupt)
@@ -162,13 +162,13 @@ def _carry(error: BaseException, name: str) -> None:
     if isinstance(error, KeyboardInterrupt):
         lib.wgpu_interrupt_later()
     elif watch.is_watched():
-        let_go_of_frames(error)
-        watch.carry(error)
+        release_frames(error)
+        watch.record_deferred(error)
     else:
         print(f"onnxruntime_ep_wgpu: {name} is repeated after {message_of(error)}", file=sys.stderr)
 
 
-def let_go_of_frames(error: BaseException) -> None:
+def release_frames(error: BaseException) -> None:
     """Clears the local variables of an error's frames. If the error will not be raised, drops the frames too.
 
     Otherwise a reference to the error would keep GPU memory or an incomplete session, because frames refer to their callers.
@@ -212,7 +212,7 @@ def export(
         later = False
         try:
             if again:
-                later = repeatable and raised_later(_ort.error())
+                later = repeatable and defers_interrupt(_ort.error())
                 if not later:
                     raise _ort.error()
             if device:

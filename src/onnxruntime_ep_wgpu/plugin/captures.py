@@ -26,7 +26,7 @@ from ..errors import InputError, LimitError, UnsupportedError
 from ..runtime.runs.key import REMEMBERED_RUNS
 from . import memo, watch
 from .abi import ERROR, INFO, Logger, Ort, message_of, text
-from .assign.decision import ISLAND
+from .assign.decision import SHAPE_ARITHMETIC
 from .callbacks import callback
 from .memory import space as memory
 
@@ -98,12 +98,12 @@ class Captures:
             if graph is None:
                 if len(self._graphs) >= MAX_GRAPHS:
                     raise LimitError(
-                        f"graph {number} exceeds the limit of {MAX_GRAPHS} graphs per session: {self.ways_out('id')}"
+                        f"graph {number} exceeds the limit of {MAX_GRAPHS} graphs per session: {self.advice('id')}"
                     )
                 graph = self._graphs[number] = _Graph()
             return graph
 
-    def ways_out(self, graph_id: int | str) -> str:
+    def advice(self, graph_id: int | str) -> str:
         """Returns advice for the message about a run that cannot be captured under this id."""
         skip = f"{RUN_KEY}={NO_CAPTURE} runs without capture"
         return f"release_captured_graph({graph_id}) makes room, {skip}" if self._releasable else skip
@@ -196,11 +196,11 @@ class CapturedNode:
             if len(known) >= REMEMBERED_RUNS:
                 raise LimitError(
                     f"graph {graph_id} has been captured with {len(known)} sets of tensors, the most for one id: "
-                    f"use another {RUN_KEY}; {self._captures.ways_out(graph_id)}"
+                    f"use another {RUN_KEY}; {self._captures.advice(graph_id)}"
                 )
             for at, is_kept in zip(addresses, kept, strict=True):
                 if is_kept:
-                    memory.space().stay(at)  # even if sessions on other devices use it
+                    memory.space().pin(at)  # even if sessions on other devices use it
             made = run.executable.capture(run.plan, places, kept)
             capture = graph.runs.setdefault((self, kept), made)  # another thread may have been faster
             if capture is made:
@@ -209,7 +209,7 @@ class CapturedNode:
         if difference is not None:
             raise InputError(
                 f"graph {graph_id} does not fit this run: {difference}; change the captured tensors in place or use "
-                f"another {RUN_KEY}; {self._captures.ways_out(graph_id)}"
+                f"another {RUN_KEY}; {self._captures.advice(graph_id)}"
             )
         return run.executable.replay(capture, places)
 
@@ -258,7 +258,7 @@ class CaptureCallbacks:
             if self.state is not None:
                 self.state.check_captures()
         except UnsupportedError as error:
-            watch.went_wrong(error)
+            watch.record_error(error)
             self.logger.log(ERROR, message_of(error))
         return _ALLOW_CPU_FOR_SHAPES
 
@@ -288,7 +288,7 @@ def check_placements(provider: str, placements: Iterable[Placement]) -> None:
     elsewhere = []
     bodies = set()
     for node in placements:
-        if not node.on_webgpu and node.reason != ISLAND:
+        if not node.on_webgpu and node.reason != SHAPE_ARITHMETIC:
             elsewhere.append(f"{node.op_type} {node.name!r} on {node.provider}: {node.reason}")
         elif node.within and node.within not in bodies:
             bodies.add(node.within)

@@ -36,14 +36,14 @@ class PastRuns(NamedTuple):
     owners: Sequence[Memos]
 
 
-def done() -> int:
+def runs_done() -> int:
     """Returns how many runs of compiled nodes this thread has done."""
     return int(lib.past_runs(ffi.NULL, 0))
 
 
-def done_since(before: int) -> PastRuns | None:
+def runs_since(before: int) -> PastRuns | None:
     """Returns this thread's runs after the first `before`, in order; None if Python did one, or for none or too many."""
-    count = done() - before
+    count = runs_done() - before
     if not 0 < count <= lib.MOST_CHAINED:
         return None
     rows = ffi.new("PastRun[]", count)
@@ -69,13 +69,13 @@ class ChainedRuns:
         self._words = ffi.new("ChainedRuns *", (rows, count, submit, ffi.cast("void *", chain.number)))
 
     @property
-    def stands(self) -> bool:
+    def is_in_place(self) -> bool:
         """Whether the integers are still at that place."""
         return self._marks[PLACE] == self._place
 
     def submit(self) -> bool:
         """Repeats the runs, and returns whether it did. If not, nothing has run, and ONNX Runtime can still run them."""
-        return self.stands and bool(lib.run_chained(self._words))
+        return self.is_in_place and bool(lib.run_chained(self._words))
 
     def wait(self) -> list[int]:
         """Returns the integers that were read after the last runs. Raises DeviceError, DeviceLostError."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def at_rest() -> Iterator[None]:
+def paused() -> Iterator[None]:
     """Disables the collector in a `with`, for all threads.
 
     Only the thread that disabled it enables it again. Other threads that are still in a `with` lose time then, and nothing

@@ -32,7 +32,7 @@ from .search.operators import is_search
 if TYPE_CHECKING:
     from .assign.shown import ShownGraph, ShownNode
     from .loops.decide import Loops
-    from .search.decide import Decided, Searches
+    from .search.decide import SearchDecision, Searches
 
 
 class SessionModel:
@@ -60,7 +60,7 @@ class SessionModel:
     def matrices(self) -> frozenset[str]:
         """Returns the operand types of the model's products that matrix units may multiply."""
         if self.matrices_found is None:
-            ahead = watch.ahead()
+            ahead = watch.preparation()
             known = None if ahead is None else ahead.matrices_found
             self.matrices_found = matrix_types(watch.source()) if known is None else known
         return self.matrices_found
@@ -133,7 +133,7 @@ class Deciding:
         if parent is not None and self._left_to_loop(parent, graph, handle, decision, assigned):
             self._assignment.decided(parent.name, graph, Claim((Fused(0),) * len(graph)), assigned)
             return [], []
-        self._meet(decision, parent is None)
+        self._raise_faults(decision, parent is None)
         if self._model.kept is None:
             self._assignment.decided("" if parent is None else parent.name, graph, decision, assigned)
         for it in searches.values():
@@ -167,7 +167,7 @@ class Deciding:
                 found[place] = self.loops.outcome(node) or found[place]
         return found
 
-    def _meet(self, decision: Claim, is_model: bool) -> None:
+    def _raise_faults(self, decision: Claim, is_model: bool) -> None:
         """Raises the faults of a model.
 
         For faults of this package, logs a warning that requests a report, and the CPU runs the nodes. With WGPU_EP_STRICT=1 in
@@ -220,7 +220,7 @@ class Deciding:
             outcomes.setdefault(place, set()).add(outcome)
         if any(len(outcomes[place]) > 1 or not isinstance(next(iter(outcomes[place])), Fused) for place in opened):
             nodes = list(graph)
-            self.loops.keep_whole(nodes[place] for place in opened)
+            self.loops.exclude_from_unrolling(nodes[place] for place in opened)
             return None
         return Claim(tuple(next(iter(outcomes[place])) for place in range(len(graph))), claim.found)
 
@@ -238,7 +238,7 @@ class Deciding:
             from .loops.decide import Loops
 
             self.loops = Loops(self._ort, self._compiler, self._forced.among)
-        return self.loops.takes(parent, graph, ort_graph.read(self._ort, handle), decision)
+        return self.loops.claims(parent, graph, ort_graph.read(self._ort, handle), decision)
 
     def _decision(
         self,
@@ -257,10 +257,12 @@ class Deciding:
     def _carry(self) -> None:
         """Uses the entries of a compiled model for its bodies, or starts to collect them if one is written."""
         written = self._ep_contexts.enabled and not self._carrying
-        if written or self._ep_contexts.open_around(self._model.source(), self._model.path):
+        if written or self._ep_contexts.open_main_graph(self._model.source(), self._model.path):
             self._carrying = True
             it = self._ep_contexts
-            self._compiler.carry(it.carried, it.made_for, written=written, foreign=it.foreign, checks=it.checking)
+            self._compiler.use_entries_of_bodies(
+                it.body_entries, it.made_for, written=written, foreign=it.foreign, checks=it.checking
+            )
 
     def drops_constants(self, group: Sequence[Any]) -> bool:
         """Returns whether ONNX Runtime may drop the constants of a group of OrtNodes in the last graph."""
@@ -268,7 +270,9 @@ class Deciding:
             return False
         return len(group) != 1 or address(group[0]) not in self._ep_contexts.nodes
 
-    def _searched(self, graph: ShownGraph, parent: ShownNode | None, assigned: Sequence[str]) -> dict[int, Decided]:
+    def _searched(
+        self, graph: ShownGraph, parent: ShownNode | None, assigned: Sequence[str]
+    ) -> dict[int, SearchDecision]:
         """Returns the decisions about nodes that generate text, by index."""
         if not any(map(is_search, graph)) or self._ep_contexts.enabled:
             return {}
@@ -284,7 +288,7 @@ class Deciding:
 
     def complete(self) -> None:
         """Call this when all graphs are decided. Raises OptionError if an option names a node that the model does not have."""
-        if not self._completed and (line := self._assignment.left_to_the_cpu()):
+        if not self._completed and (line := self._assignment.describe_cpu_nodes()):
             self._logger.log(WARNING, line)
         self._completed = True
         for severity, line in self._forced.check_found(self._model.source(), self._other_providers):

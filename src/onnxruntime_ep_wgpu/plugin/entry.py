@@ -13,7 +13,7 @@ from .._ort import ffi
 from ..names import NAMES
 from ..registration import noted
 from ..version import VERSION
-from . import forked as forked
+from . import forked_sessions as forked_sessions
 from .abi import RUNTIME_EXCEPTION, Logger, Ort, OrtError, address, text
 from .callbacks import export, failed, held
 from .factory import Factory

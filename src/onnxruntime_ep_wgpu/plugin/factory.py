@@ -187,20 +187,20 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
 
     @callback("CreateEp")
     def create_ep(self, _hardware: Any, described: Any, count: int, session: Any, logger: Any, out: Any) -> None:
-        with collector.at_rest():
+        with collector.paused():
             from .provider import Provider  # imports the modules of sessions, which a registration does not need
 
         noted.used = True
         log = Logger(self.ort, logger)
         provider = Provider(self, log, lambda copies: self._session_state(described, count, session, log, copies))
         self._users.add(provider)
-        provider.hand_out(out)
+        provider.pass_to_ort(out)
 
     def _session_state(
         self, described: Any, count: int, session: Any, log: Logger, copies: Callable[[], int]
     ) -> SessionState:
         """Returns the state of a session with these devices and options. Raises OptionError, DeviceError."""
-        from .context.asked import ContextOptions
+        from .context.options import ContextOptions
         from .device_choice import choose
         from .session import SessionState
         from .sources import entries_of, options_of
@@ -231,7 +231,7 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
 
     @callback("CreateAllocator")
     def create_allocator(self, info: Any, _options: Any, out: Any) -> None:
-        self.new_allocator(info).hand_out(out)
+        self.new_allocator(info).pass_to_ort(out)
 
     def new_allocator(self, info: Any, context: Context | None = None) -> Allocator:
         """Returns an allocator for `info`.
@@ -268,14 +268,14 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
     def release_allocator(self, allocator: Any) -> None:
         known = held.get(address(allocator))
         if known is not None:
-            self.let_go(known)
+            self.remove_user(known)
             known.release()
 
     @callback("CreateDataTransfer")
     def create_data_transfer(self, out: Any) -> None:
-        DataTransfer(self.ort).hand_out(out)
+        DataTransfer(self.ort).pass_to_ort(out)
 
-    def let_go(self, user: CallbackTable) -> None:
+    def remove_user(self, user: CallbackTable) -> None:
         """Removes an object of a session. The last one closes a factory that was released before."""
         self._users.discard(user)
         if self._released and not self._users:

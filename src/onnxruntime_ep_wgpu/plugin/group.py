@@ -27,7 +27,7 @@ from ..runtime.progress import DEVICE, WEIGHTS
 from ..runtime.runs.key import Key
 from ..runtime.settings import RunSettings
 from ..runtime.weight_sources import SourceOf, WeightSource, WeightSources, in_memory
-from .again import CompiledAgain
+from .recompiling import Recompiler
 
 MAX_SPECIALISED = 8  # kept programs for sizes beyond a limit, or for elements that kernels are compiled for
 MAX_ROUTES = 256  # sets of input shapes and elements with a known program
@@ -46,7 +46,7 @@ class _Compiled:
     """The compiled forms of a group's graph. Replaced as one object, so that a reader gets parts that belong together."""
 
     executable: Executable
-    specialise: CompiledAgain | None
+    specialise: Recompiler | None
     specialised: OrderedDict[Sizes, Executable] = field(default_factory=OrderedDict)
     routes: OrderedDict[Key, Sizes] = field(default_factory=OrderedDict)  # sizes for inputs that another one refused
 
@@ -61,12 +61,12 @@ class GroupOnDevice:
     def __init__(
         self,
         executable: Executable,
-        specialise: CompiledAgain | None,
-        relaxed: Callable[[Program, CompiledAgain | None], None] = lambda _program, _specialise: None,
+        specialise: Recompiler | None,
+        relaxed: Callable[[Program, Recompiler | None], None] = lambda _program, _specialise: None,
     ) -> None:
         """Without `specialise` there are no other executables. `relaxed` receives each Program that replaces the first."""
         self._now, self._on_relaxed = _Compiled(executable, specialise), relaxed
-        self._aside: tuple[_Compiled, Program] | None = None  # relies on fewer names, and has had no run yet
+        self._candidate: tuple[_Compiled, Program] | None = None  # relies on fewer names, and has had no run yet
         self._lock, self._compiling = threading.Lock(), threading.Lock()
 
     @property
@@ -147,23 +147,23 @@ class GroupOnDevice:
         self._replace(now, made)
         return run
 
-    def _relaxed(self, now: _Compiled, specialise: CompiledAgain) -> tuple[_Compiled, Program]:
+    def _relaxed(self, now: _Compiled, specialise: Recompiler) -> tuple[_Compiled, Program]:
         """Compiles the graph without names that a run contradicts. Raises LimitError. Requires the lock `_compiling`."""
-        if self._aside is not None:
-            known, _ = self._aside
+        if self._candidate is not None:
+            known, _ = self._candidate
             if known.specialise is not None and known.specialise.shapes == specialise.shapes:
-                return self._aside
-            self._aside = None
+                return self._candidate
+            self._candidate = None
             known.executable.leave()
         program = specialise()
         made = now.executable.compiled_for(program, specialise.constants)
-        self._aside = _Compiled(made, specialise), program
-        return self._aside
+        self._candidate = _Compiled(made, specialise), program
+        return self._candidate
 
     def _exact(
         self,
         now: _Compiled,
-        relaxed: CompiledAgain,
+        relaxed: Recompiler,
         inputs: GivenInputs,
         tensors: Sequence[DeviceTensor],
         error: ExtentError,
@@ -180,12 +180,12 @@ class GroupOnDevice:
     def _replace(self, now: _Compiled, made: tuple[_Compiled, Program]) -> None:
         """Uses `made` for runs from now on, unless another thread has replaced `now`."""
         with self._compiling:
-            if self._now is not now or self._aside is not made:
+            if self._now is not now or self._candidate is not made:
                 return
             compiled, program = made
             self._on_relaxed(program, compiled.specialise)
             with self._lock:
-                self._now, self._aside = compiled, None
+                self._now, self._candidate = compiled, None
             for it in (*now.specialised.values(), now.executable):
                 it.leave()
 
@@ -202,7 +202,7 @@ class GroupOnDevice:
             return dict(sizes), known
 
     def _compiled(
-        self, now: _Compiled, specialise: CompiledAgain, key: Key, sizes: Mapping[str, int]
+        self, now: _Compiled, specialise: Recompiler, key: Key, sizes: Mapping[str, int]
     ) -> Executable | None:
         """Returns the executable for these sizes; None if another thread has replaced `now`."""
         with self._compiling:
@@ -242,14 +242,14 @@ class _ForNextDevice:
 
     def __init__(self, sources: WeightSources) -> None:
         self.sources = sources
-        self._compiled: tuple[Program, list[WeightSource], CompiledAgain | None] | None = None
+        self._compiled: tuple[Program, list[WeightSource], Recompiler | None] | None = None
 
-    def keep(self, program: Program, specialise: CompiledAgain | None) -> None:
+    def keep(self, program: Program, specialise: Recompiler | None) -> None:
         """Stores what the graph is compiled to from now on. Weights that it had before keep their sources."""
         sources = list(map(self.sources.of, weight_names(program), program.weights))
         self._compiled = replace(program, weights=()), sources, specialise
 
-    def compiled(self) -> tuple[Program, CompiledAgain | None]:
+    def compiled(self) -> tuple[Program, Recompiler | None]:
         """Returns the Program, with weights that are read now. Raises ModelChangedError."""
         assert self._compiled is not None
         program, sources, specialise = self._compiled
@@ -268,7 +268,7 @@ class CompiledGroup:
         current: Callable[[], Device],
         settings: RunSettings | None = None,
         source_of: SourceOf = in_memory,
-        specialise: CompiledAgain | None = None,
+        specialise: Recompiler | None = None,
         shared: Callable[[Device], Mapping[str, Buffer]] = lambda _device: {},
         making: Making | None = None,
     ) -> None:

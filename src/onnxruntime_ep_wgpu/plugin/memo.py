@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..program.dtypes import DType
     from ..runtime.executable import Run
     from ..runtime.plans import InSeries
-    from .known import FusedNode
+    from .known_tensors import FusedNode
     from .tensors import Tensors
 
 MOST_PASSED_OVER = 1024
@@ -137,7 +137,7 @@ class Memos:
         if number != address(self._node):
             next(it for it in self._memos if it is not None and it.is_at(number)).raise_refusal()
 
-    def ran(
+    def record_run(
         self, run: Run, submission: Submission, tensors: Tensors, outputs: Sequence[Place | None], graph: int = 0
     ) -> None:
         """Call this when Python has done a run that consists only of this submission, and `run` is still open.
@@ -160,7 +160,7 @@ class Memos:
         shapes: Shapes = run.shapes
         count = 1
         if series is not None:
-            if tensors.valued:  # an input value sets shapes
+            if tensors.reads_values:  # an input value sets shapes
                 return
             shapes, count = self._series_rows(run, series, rows, tensors.addresses)
             if not count:

@@ -17,7 +17,7 @@ from ..runtime.executable import Executable, Run
 from . import memo
 from .abi import Ort
 from .callbacks import CallbackTable, callback
-from .known import FusedNode
+from .known_tensors import FusedNode
 from .tensors import Tensors
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class ComputeInfo(CallbackTable, struct="OrtNodeComputeInfo", kind="Node"):
                     submission, graph = self.captured.run(group, run, outputs, tensors.addresses)
                 if self.memos is not None and submission is not None and not rehearsal.is_on():
                     self._noted = group
-                    self.memos.ran(run, submission, tensors, outputs, graph)
-            tensors.deliver()
+                    self.memos.record_run(run, submission, tensors, outputs, graph)
+            tensors.copy_outputs()
         finally:
             tensors.close()

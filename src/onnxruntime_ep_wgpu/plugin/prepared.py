@@ -15,5 +15,5 @@ if TYPE_CHECKING:
 Prepare = Callable[["ir.Graph"], None]
 
 
-def as_it_is(_graph: ir.Graph) -> None:
+def unchanged(_graph: ir.Graph) -> None:
     """Changes nothing."""

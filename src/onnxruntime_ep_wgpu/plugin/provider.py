@@ -22,7 +22,7 @@ from ..device import let_go
 from ..program.target import TIMESTAMPS
 from . import collector, watch
 from .abi import ERROR, INFO, WARNING, Logger, message_of, text
-from .callbacks import CallbackTable, callback, held, let_go_of_frames
+from .callbacks import CallbackTable, callback, held, release_frames
 from .captures import CaptureCallbacks, capture_slots
 from .kernels.control import ControlKernels
 from .kernels.memcpy import MemcpyKernels
@@ -52,7 +52,7 @@ class Maker(Protocol):
 
     def memory_info(self, number: int) -> Any: ...
 
-    def let_go(self, user: CallbackTable) -> None: ...
+    def remove_user(self, user: CallbackTable) -> None: ...
 
 
 class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
@@ -77,7 +77,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         if self.captures is None:
             # Before that version, the first run is the first notice that the session is complete.
             needed = {_RUN_START} if self.ort.version < _TELLS_OF_INITIALISATION else set()
-            self.leave_out(*(slot for slot in capture_slots() if slot not in needed))
+            self.clear_slots(*(slot for slot in capture_slots() if slot not in needed))
         watch.made(self)
 
     def _copies(self) -> int:
@@ -87,9 +87,9 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         # If a compiled model of the cache cannot be used, the model itself is opened, which only takes time.
         severity = ERROR if watch.opened() is None else INFO
         self.logger.log(severity, f"the session is rejected: {message_of(error)}")
-        let_go_of_frames(error)
+        release_frames(error)
         if self.refusal is None:
-            self._refusal = watch.keep(error)
+            self._refusal = watch.keep_error(error)
 
     @property
     def refusal(self) -> BaseException | None:
@@ -129,7 +129,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         if self.refusal is not None and self.ort.version < _TELLS_OF_INITIALISATION:
             raise self.refusal
         context = self.state.context if self.state is not None else None
-        self.factory.new_allocator(info, context).hand_out(out)
+        self.factory.new_allocator(info, context).pass_to_ort(out)
 
     @callback("GetDefaultMemoryDevice", since=27)
     def get_default_memory_device(self, out: Any) -> None:
@@ -143,7 +143,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
 
     @callback("CreateProfiler", since=25)
     def create_profiler(self, out: Any) -> None:
-        Profiler(self.ort, self._warn_of_timestamps, self.logger).hand_out(out)
+        Profiler(self.ort, self._warn_of_timestamps, self.logger).pass_to_ort(out)
 
     def _warn_of_timestamps(self) -> None:
         """Warns once if profiles of this session lack GPU times."""
@@ -160,7 +160,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         kernels: list[Any] = []
         if self.refusal is None:
             try:
-                with collector.at_rest():
+                with collector.paused():
                     groups, kernels = self._required_state().decide(graph, partial(self._has_kernel, info))
             except BaseException as error:
                 self._refuse(error)
@@ -200,16 +200,16 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         if state.deciding.decided and self.ort.version < _TELLS_OF_INITIALISATION:
             state.deciding.complete()
             if self.captures is None and not state.copy_guard.needed:
-                self.leave_out(_RUN_START)
+                self.clear_slots(_RUN_START)
         state.check_captures()
-        with collector.at_rest():
+        with collector.paused():
             made = [state.compile(graphs[i], fused[i]) for i in range(count)]
             state.settle()
         if state.deciding.decided:
             state.compiled()
             if self.ort.version < _TELLS_OF_INITIALISATION:
                 state.making.end()
-        state.ep_contexts.hand_out(context_nodes)
+        state.ep_contexts.pass_to_ort(context_nodes)
         ComputeInfo.hand_out_all(made, out)
 
     @callback("GetCompiledModelCompatibilityInfo")
@@ -248,6 +248,6 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         watch.ended(self)
         if self._kernels is not None:
             self._kernels.close()
-        self.factory.let_go(self)
+        self.factory.remove_user(self)
         super().release()
         let_go()

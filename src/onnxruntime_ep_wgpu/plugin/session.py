@@ -38,28 +38,28 @@ from .context.ep_contexts import EPContexts
 from .context.shared import nothing_shared
 from .deciding import Deciding, SessionModel
 from .device_choice import context_for, library_for
-from .fused import node_of
 from .group import CompiledGroup
-from .known import FusedNode
+from .known_tensors import FusedNode
 from .memory import space as memory
 from .node import ComputeInfo
-from .prepared import as_it_is
+from .node_choice import node_of
+from .prepared import unchanged
 from .search.operators import is_search
-from .settings import asked, settings_of
-from .wrap import tool_around
+from .settings import fields_set, settings_of
+from .tools import tool_around
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
     from ..device import Adapter, Device
     from ..program.program import Program
-    from .again import CompiledAgain
     from .assign.shown import ShownGraph, ShownNode
     from .cached_compiler import CompiledProgram
-    from .context.asked import ContextOptions
     from .context.keeping import Keeping
+    from .context.options import ContextOptions
     from .context.shared import Shared, SharedWeights
     from .loops.decide import Loops
+    from .recompiling import Recompiler
     from .search.bodies import SearchBody
 
 
@@ -87,14 +87,14 @@ class SessionState:
         self._first_run = None if watched else Telling(self.making.first_run_line)
         self._check_debugger()
         self._running = settings_from(RunSettings, options.values)
-        if (ahead := watch.ahead()) is not None:
+        if (ahead := watch.preparation()) is not None:
             ahead.wait_for_library()
         model = self._model = SessionModel()
         self.library = library_for(adapter, options, model.matrices)
         self.context = context_for(adapter, options, self.library.name, self._running.bounds_checks)
         self._member = self.context.join(
             settings_of(options, adapter.through("", self.library.name)),
-            asked(options),
+            fields_set(options),
             preserve=options["preserveDevice"],
         )
         self.target = self.context.target
@@ -114,7 +114,7 @@ class SessionState:
             kept=None if model.kept is None else model.kept.context,
         )
         self.keeping: Keeping | None = None
-        if watch.keeps():
+        if watch.keeps_model():
             from .context.keeping import Keeping
 
             self.keeping = Keeping()
@@ -240,7 +240,7 @@ class SessionState:
 
             graph_inputs, graph_outputs = renamed(*opened, answer.stored)
         elif self.ep_contexts.enabled and self.deciding.in_a_body:
-            self.ep_contexts.pass_by(name, inputs, outputs)
+            self.ep_contexts.record_in_body(name, inputs, outputs)
         elif self.ep_contexts.enabled:
             values = inputs, outputs, frozenset(self.deciding.inputs)
             self.ep_contexts.write(name, graph, answer, *values, self._model.path, self._model.content())
@@ -311,9 +311,11 @@ class SessionState:
         """Compiles the only node of a graph, a Loop that runs here with all of its iterations."""
         from .loops.compile import compiled_loop
 
-        self.assignment.declined(frozenset(it.name for it in node.outputs), f"unrolling: {loops.why_whole(node)}")
+        self.assignment.declined(
+            frozenset(it.name for it in node.outputs), f"unrolling: {loops.why_not_unrolled(node)}"
+        )
         body, graph, place = loops.body(node)
-        answer = self._compiler.program_within(place, graph, f"{node.name}.body", frozenset(), as_it_is)
+        answer = self._compiler.program_within(place, graph, f"{node.name}.body", frozenset(), unchanged)
         self.assignment.compiled(body.made, answer.stored.program)
         group = self._group(answer.stored.program, answer.specialise, self._weights(graph.in_files))
         tool = tool_around(group, lambda: self._compiler.converted(loops.body(node)[1]))
@@ -322,7 +324,7 @@ class SessionState:
     def _group(
         self,
         program: Program,
-        specialise: CompiledAgain,
+        specialise: Recompiler,
         weights: FromModel,
         shared: Shared = nothing_shared,
         checked: bool = False,

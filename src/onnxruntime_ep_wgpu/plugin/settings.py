@@ -52,6 +52,6 @@ def _choices(path: str, target: Target) -> Choices:
     return choices
 
 
-def asked(options: Options) -> frozenset[str]:
+def fields_set(options: Options) -> frozenset[str]:
     """Returns the fields of the settings that the user set. For the others, the session accepts those of its context."""
     return frozenset(field.name for field in fields(Settings) if options.given.keys() & {*option_names(field)})

@@ -28,7 +28,7 @@ from ..program.target import Target
 from ..program.weights import weight_array
 from ..runtime.weight_sources import InMemory, WeightSource, WeightSources
 from ..trace import span
-from .again import COPIED_BYTES
+from .recompiling import COPIED_BYTES
 
 MOST_FAILED = 64  # sets of sizes that do not compile, and are not tried again
 NO_NAME = r"\W"  # characters that are replaced in new names of extents
@@ -112,7 +112,7 @@ class Specialiser:
         split: dict[tuple[str, int], str] = {}
         labels_of_model = dict(self._labels_of_model)
 
-        def believed(name: str, dim: int | ir.SymbolicDim | None, size: int) -> int | str | ir.SymbolicDim | None:
+        def assumed_extent(name: str, dim: int | ir.SymbolicDim | None, size: int) -> int | str | ir.SymbolicDim | None:
             label = None if dim is None else label_of(dim)
             if label is None:
                 return None if isinstance(dim, int) and dim != size else dim
@@ -128,7 +128,7 @@ class Specialiser:
             return split[label, size]
 
         made: list[ir.Shape | None] = [
-            ir.Shape([believed(name, dim, size) for dim, size in zip(dims, shape, strict=True)])
+            ir.Shape([assumed_extent(name, dim, size) for dim, size in zip(dims, shape, strict=True)])
             for (name, dims), shape in zip(named_dims, shapes, strict=True)
         ]
         if made == self._shapes:

@@ -2,7 +2,7 @@
 
 In: a kernel context. Out: the inputs in the form of the runtime, and places for the outputs. Most tensors are the same in every
 run. Those of a cache's layers are, even if other shapes change. C code finds the others (csrc/runs.c) by address, shape and
-marks of their memory (`memory/allocation.py`). Only these are inspected; `known.py` has the data of the rest.
+marks of their memory (`memory/allocation.py`). Only these are inspected; `known_tensors.py` has the data of the rest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..errors import DeviceError, InputError
 from ..program.dtypes import DType
 from ..runtime.inputs import DeviceTensor
 from .abi import Ort, address
-from .known import FusedNode
+from .known_tensors import FusedNode
 from .memory import allocation, copies, descriptors
 from .memory import space as memory
 from .memory.allocation import Located
@@ -32,7 +32,7 @@ class Tensors:
     """The tensors of one call of Compute, on `device`.
 
     `addresses`: the device address of every tensor so far, inputs first; 0 for one that is in a temporary buffer or empty.
-    `known`: the tensors that later runs need not inspect. `valued`: whether the value of an input was read.
+    `known`: the tensors that later runs need not inspect. `reads_values`: whether the value of an input was read.
     """
 
     def __init__(self, ort: Ort, signature: FusedNode, device: Device, context: Any) -> None:
@@ -43,11 +43,11 @@ class Tensors:
         self._temporary: list[Buffer] = []
         self._deliveries: list[tuple[Located, Any, int]] = []
         self._given: Any = None  # the inputs from ONNX Runtime
-        self.valued = False
+        self.reads_values = False
 
     def inputs(self, valued: frozenset[int]) -> list[DeviceTensor]:
         """Returns the inputs of the group for the runtime, those in `valued` with their values. A second call starts again."""
-        self.addresses, self.valued = [], bool(valued)
+        self.addresses, self.reads_values = [], bool(valued)
         node, known, count = self._node, self.known, len(self._node.input_names)
         given = self._given = ffi.new("Given[]", max(1, count))
         status = lib.read_inputs(self._ort.api, self._context, count, given)
@@ -150,12 +150,12 @@ class Tensors:
                 known.note_output(index, DeviceTensor(dtype, shape, *found.place), at)
                 return found.place
             self._node.warn_of_copies(what, found.device, self._device)
-        # Host memory, or memory of another device: `deliver` copies the output there.
+        # Host memory, or memory of another device: `copy_outputs` copies the output there.
         here = self.scratch(nbytes, what)
         self._deliveries.append((here, pointer, nbytes))
         return here.place
 
-    def deliver(self) -> None:
+    def copy_outputs(self) -> None:
         """Copies outputs to the host memory, or the other device, where ONNX Runtime requires them."""
         for here, pointer, nbytes in self._deliveries:
             if self._space.owns(address(pointer)):

@@ -17,8 +17,8 @@ from ..live import LiveSet
 
 if TYPE_CHECKING:
     from ..runtime.making import Making
-    from .ahead import Ahead
     from .context.kept_model import KeptModel
+    from .preparation import SessionPreparation
 
 
 class Watched(Protocol):
@@ -48,14 +48,15 @@ class _Kept:
 class Watch:
     """The providers that callbacks made and the errors that they raised, in order.
 
-    - `carried`: errors in calls that cannot fail.
+    - `deferred`: errors in calls that cannot fail.
     - `source`: the model, as a file name or bytes.
     - `options`: provider options of this session alone, as text.
     - `feeds`: the inputs of a run, by name.
-    - `making`: the record of a session's making; `ahead`: the work for the session in the meantime.
-    - `opened`: the compiled model that ONNX Runtime gets instead of the source; `keeps`: whether to keep a compiled model.
+    - `making`: the record of a session's making; `preparation`: the work for the session in the meantime.
+    - `opened`: the compiled model that ONNX Runtime gets instead of the source.
+    - `keeps_model`: whether to keep a compiled model.
 
-    It is in effect while `lasts` is held: `with watching(...) as watch, watch.lasts:`. C code releases the lock, even if an
+    It is in effect while `active` is held: `with watching(...) as watch, watch.active:`. C code releases the lock, even if an
     interrupt ends the block. A traceback may keep this object for a long time afterwards.
     """
 
@@ -63,19 +64,19 @@ class Watch:
     options: Mapping[str, str] = field(default_factory=dict)
     feeds: Mapping[str, Any] = field(default_factory=dict)
     making: Making | None = None
-    ahead: Ahead | None = None
+    preparation: SessionPreparation | None = None
     opened: KeptModel | None = None
-    keeps: bool = False
+    keeps_model: bool = False
     providers: list[Watched] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
-    carried: list[BaseException] = field(default_factory=list)
+    deferred: list[BaseException] = field(default_factory=list)
     kept: list[_Kept] = field(default_factory=list)
-    lasts: threading.Lock = field(default_factory=threading.Lock)
+    active: threading.Lock = field(default_factory=threading.Lock)
 
     def reason(self) -> BaseException | None:
-        """Returns the interrupt if there was one, else a carried error, else the first error. Drops all of them."""
-        found = [*self.carried, *self.errors, *(it.error for it in self.kept)]
-        self.carried, self.errors, self.kept = [], [], []
+        """Returns the interrupt if there was one, else a deferred error, else the first error. Drops all of them."""
+        found = [*self.deferred, *self.errors, *(it.error for it in self.kept)]
+        self.deferred, self.errors, self.kept = [], [], []
         interrupts = [it for it in found if not isinstance(it, Exception)]
         return next(iter([*interrupts, *found]), None)
 
@@ -109,7 +110,7 @@ class watching:
 def _current() -> Watch | None:
     ref = getattr(_thread, "watch", None)
     watch: Watch | None = None if ref is None else ref()
-    return watch if watch is not None and watch.lasts.locked() else None
+    return watch if watch is not None and watch.active.locked() else None
 
 
 def made(provider: Watched) -> None:
@@ -130,21 +131,21 @@ def is_watched() -> bool:
     return _current() is not None
 
 
-def went_wrong(error: BaseException) -> None:
+def record_error(error: BaseException) -> None:
     """Records an error that a callback passes on as text."""
     watch = _current()
     if watch is not None:
         watch.errors.append(error)
 
 
-def carry(error: BaseException) -> None:
+def record_deferred(error: BaseException) -> None:
     """Records an exception in a call that cannot fail, which ONNX Runtime does not receive."""
     watch = _current()
     if watch is not None:
-        watch.carried.append(error)
+        watch.deferred.append(error)
 
 
-def keep(error: BaseException) -> Callable[[], BaseException | None]:
+def keep_error(error: BaseException) -> Callable[[], BaseException | None]:
     """Stores the error that refuses a session, for its provider. Returns a function that returns the error.
 
     If a Watch collects the events of this thread, the error lives as long as the Watch, and not as long as the provider. Its
@@ -183,10 +184,10 @@ def making() -> Making | None:
     return None if watch is None else watch.making
 
 
-def ahead() -> Ahead | None:
+def preparation() -> SessionPreparation | None:
     """Returns the work in the meantime for the session that this thread is making."""
     watch = _current()
-    return None if watch is None else watch.ahead
+    return None if watch is None else watch.preparation
 
 
 def opened() -> KeptModel | None:
@@ -195,10 +196,10 @@ def opened() -> KeptModel | None:
     return None if watch is None else watch.opened
 
 
-def keeps() -> bool:
+def keeps_model() -> bool:
     """Returns whether to keep a compiled model of the session that this thread is making."""
     watch = _current()
-    return watch is not None and watch.keeps
+    return watch is not None and watch.keeps_model
 
 
 def inputs_of_bytes(nbytes: int) -> str:

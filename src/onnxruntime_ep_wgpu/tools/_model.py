@@ -180,7 +180,7 @@ def open_session(
         raise
     assigned = state_of(made).assignment
     free = keys_in(made) if hindered(it.reason for it in assigned.placements()) else []
-    if not allow_cpu_only and (nothing := assigned.nothing_ours()) and not assigned.asked_for():
+    if not allow_cpu_only and (nothing := assigned.describe_none_here()) and not assigned.all_forced():
         message = f"{nothing} (wgpu-ep explain shows every node with its reason)"
         raise FreeSizeError(message, free, by_options(free)) if free else UnsupportedError(message)
     if free:

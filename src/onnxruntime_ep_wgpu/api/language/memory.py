@@ -33,12 +33,12 @@ class AdapterMemory:
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
         """Allocates an uninitialised tensor."""
-        with RaisingProviderErrors() as watch, watch.lasts:
+        with RaisingProviderErrors() as watch, watch.active:
             return ort.OrtValue.ortvalue_from_shape_and_type(list(shape), dtype, DEVICE, self.number)
 
     def put(self, array: np.ndarray[Any, Any]) -> Any:
         """Allocates a tensor with the content of the array."""
-        with RaisingProviderErrors() as watch, watch.lasts:
+        with RaisingProviderErrors() as watch, watch.active:
             return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), DEVICE, self.number)
 
     def has(self, value: Any) -> bool:
@@ -60,7 +60,7 @@ class AdapterMemory:
 
     def read(self, value: Any) -> np.ndarray[Any, Any]:
         """Waits for all submitted work, and returns the content of a tensor."""
-        with RaisingProviderErrors() as watch, watch.lasts:
+        with RaisingProviderErrors() as watch, watch.active:
             found: np.ndarray[Any, Any] = value.numpy()
             return found
 
@@ -84,9 +84,9 @@ class BoundRun:
     def run(self) -> None:
         from ...plugin import chained
 
-        before = chained.done()
+        before = chained.runs_done()
         self._session.run_with_iobinding(self.binding, _without_capture())
-        self.known = chained.done_since(before)
+        self.known = chained.runs_since(before)
 
 
 @cache

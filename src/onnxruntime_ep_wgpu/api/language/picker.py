@@ -70,7 +70,7 @@ class Picker:
             self._memory.write(self._uniform, self._drawn)
         self._turns[self._turn].run()
         self._picked()
-        if self._reading is None or not self._reading.stands:
+        if self._reading is None or not self._reading.is_in_place:
             self._reading = chain((), self.ids)
         if self._reading is not None and self._reading.submit():
             return self._reading.wait

@@ -20,7 +20,7 @@ from ...compiler.lower.ops.host import makes_shapes, reads_shape_alone
 from ...program.settings import DEFAULT, CompileSettings
 from ...records import dataclass
 from . import partition, subgraph
-from .decision import FORCED, ISLAND, MOVED, Claim
+from .decision import FORCED, SHAPE_ARITHMETIC, VIEWS_AND_CASTS, Claim
 from .outcome import Alone, Elsewhere, Fused, OwnKernel
 from .shown import predecessors
 
@@ -138,7 +138,7 @@ def _drop_islands(
     ]
     if len(islands) < len(nodes):
         for place in islands:
-            reasons[place] = ISLAND
+            reasons[place] = SHAPE_ARITHMETIC
 
 
 def _drop_moves(
@@ -168,7 +168,7 @@ def _drop_moves(
             and not any(value.is_graph_output() for value in made)
         ):
             for place in part:
-                reasons[place] = MOVED
+                reasons[place] = VIEWS_AND_CASTS
 
 
 def _moves_on_cpu(node: ir.Node) -> bool:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ...compiler.graph.inference.value_info import ValueInfo
 
 FORCED = "named in forceCpuNodeNames"
-ISLAND = "only shape arithmetic, which is cheaper on the CPU"
-MOVED = "only views and casts between nodes on the CPU, which are cheaper there"
+SHAPE_ARITHMETIC = "only shape arithmetic, which is cheaper on the CPU"
+VIEWS_AND_CASTS = "only views and casts between nodes on the CPU, which are cheaper there"
 
 
 @dataclass(frozen=True)

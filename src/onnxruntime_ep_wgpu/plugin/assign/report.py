@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..abi import INFO, Logger
-from .decision import FORCED, ISLAND, MOVED, Claim
+from .decision import FORCED, SHAPE_ARITHMETIC, VIEWS_AND_CASTS, Claim
 from .placement import GroupValues, Placement, reasons_of
 
 if TYPE_CHECKING:
@@ -105,15 +105,15 @@ class AssignmentReport:
         """Returns the groups that read elements of their inputs on the host."""
         return [it for _, it in sorted(self._values.items()) if it.sizes or it.kernels]
 
-    def left_to_the_cpu(self) -> str:
+    def describe_cpu_nodes(self) -> str:
         """Describes how many nodes run on the CPU, and why; "" if they are only nodes that the user put there or that are
         cheaper there."""
         nodes = self.placements()
         on_cpu = [node for node in nodes if not node.on_webgpu and node.provider == CPU]
-        unwanted = [node for node in on_cpu if node.reason not in (FORCED, ISLAND, MOVED)]
+        unwanted = [node for node in on_cpu if node.reason not in (FORCED, SHAPE_ARITHMETIC, VIEWS_AND_CASTS)]
         return f"{len(on_cpu)} of {len(nodes)} nodes on the CPU: {reasons_of(unwanted)}" if unwanted else ""
 
-    def nothing_ours(self) -> str:
+    def describe_none_here(self) -> str:
         """Describes why no node of the session runs here; "" if one does, or if there is no node."""
         nodes = self.placements()
         if not nodes or any(node.on_webgpu for node in nodes):
@@ -121,7 +121,7 @@ class AssignmentReport:
         count = "the only node" if len(nodes) == 1 else f"all {len(nodes)} nodes"
         return f"{count} of the model on the CPU: {reasons_of(nodes)}"
 
-    def asked_for(self) -> bool:
+    def all_forced(self) -> bool:
         """Whether the user put every node that does not run here on the CPU."""
         return all(node.reason in (None, FORCED) for node in self.placements())
 

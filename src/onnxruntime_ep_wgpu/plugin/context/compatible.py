@@ -1,6 +1,6 @@
 """Tests whether a compiled model suits an adapter. ONNX Runtime needs the result before it makes a session.
 
-In: the `MadeFor` that a session wrote when it compiled the model, and the adapters of some devices. Out: ONNX Runtime's number
+In: the `BuildKey` that a session wrote when it compiled the model, and the adapters of some devices. Out: ONNX Runtime's number
 for the compatibility. Invariant: a model that suits one of the adapters runs there as compiled, with the same options. For
 others, its graphs are compiled again.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...device.choice import checked_matrices
 from ...errors import WgpuEpError
 from ...program.settings import DEFAULT
-from .made_for import MadeFor
+from .made_for import BuildKey
 
 if TYPE_CHECKING:
     from ...device import Adapter
@@ -29,7 +29,7 @@ def compatibility(info: str, adapters: Iterable[Adapter]) -> int:
     It is UNSUPPORTED if this package did not write `info`.
     """
     try:
-        made_for = MadeFor.read(info)
+        made_for = BuildKey.read(info)
     except ValueError:
         return UNSUPPORTED
     found = list(adapters)
@@ -38,7 +38,7 @@ def compatibility(info: str, adapters: Iterable[Adapter]) -> int:
     for adapter in found:
         with suppress(WgpuEpError):  # a library that is unknown, cannot be opened, or does not find the adapter
             seen = adapter.through("", made_for.library)
-            now = MadeFor.of(seen.target(matrices=checked_matrices(seen)), DEFAULT)
+            now = BuildKey.of(seen.target(matrices=checked_matrices(seen)), DEFAULT)
             if now.suits(made_for):
                 return OPTIMAL
     return PREFER_RECOMPILATION

@@ -21,8 +21,8 @@ from ...records import dataclass
 from ..assign.shown import STRING, ShownGraph, ShownNode, TiedConstant
 from ..store import programs
 from .graphs import graph_from_json, graph_to_json
-from .made_for import MadeFor
-from .referred import Referred, Referring
+from .made_for import BuildKey
+from .references import ReferenceReader, ReferenceWriter
 
 KIND = "context"
 
@@ -34,8 +34,8 @@ class WrittenGroup:
     * `names`: the names of its graph's constants, by the identity of their tensors.
     * `inputs`, `outputs`: those of its EPContext node, in the node's order.
     * `declared`: the inputs of the model.
-    * `left`: the nodes of the model that run elsewhere, by their first output, with the reasons.
-    * `carried`: entries for bodies, by key.
+    * `elsewhere`: the nodes of the model that run elsewhere, by their first output, with the reasons.
+    * `body_entries`: entries for bodies, by key.
     """
 
     graph: ShownGraph
@@ -45,16 +45,16 @@ class WrittenGroup:
     inputs: Sequence[str]
     outputs: Sequence[str]
     declared: frozenset[str]
-    left: Mapping[str, str]
-    carried: Mapping[str, bytes] = field(default_factory=dict)
+    elsewhere: Mapping[str, str]
+    body_entries: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def bytes_of(group: WrittenGroup, made_for: MadeFor, referring: Referring) -> bytes:
+def bytes_of(group: WrittenGroup, made_for: BuildKey, referring: ReferenceWriter) -> bytes:
     """Returns the context of a group."""
     return written(KIND, entry_of(group, made_for, referring))
 
 
-def entry_of(group: WrittenGroup, made_for: MadeFor, referring: Referring) -> Entry:
+def entry_of(group: WrittenGroup, made_for: BuildKey, referring: ReferenceWriter) -> Entry:
     """Returns the context as an entry, without references to memory of the group's constants."""
     graph = graph_to_json(group.graph, lambda name, it: [] if name in group.ties else referring.keep(name, it))
     found = programs.content_of(group.stored, group.names, whole=True)
@@ -70,8 +70,8 @@ def entry_of(group: WrittenGroup, made_for: MadeFor, referring: Referring) -> En
         "inputs": list(group.inputs),
         "outputs": list(group.outputs),
         "declared": sorted(group.declared.intersection(it.name for it in group.graph.inputs)),
-        "left": dict(group.left),
-        "carried": {key: [referring.append(memoryview(it)), len(it)] for key, it in group.carried.items()},
+        "left": dict(group.elsewhere),
+        "carried": {key: [referring.append(memoryview(it)), len(it)] for key, it in group.body_entries.items()},
         "files": referring.files,
     }
     about = {"graph": group.graph.name, "adapter": made_for.adapter}
@@ -96,13 +96,13 @@ class GroupContext:
         self._compiled, self._apart = compiled, apart
         found = self._entry.content
         with understood():
-            self.made_for = MadeFor.read(found["made_for"])
+            self.made_for = BuildKey.read(found["made_for"])
             self.inputs, self.outputs, self.declared = (_texts(found[it]) for it in ("inputs", "outputs", "declared"))
-            self.left: dict[str, str] = {
+            self.elsewhere: dict[str, str] = {
                 str(name): reason
                 for name, reason in zip(found["left"], _texts(list(found["left"].values())), strict=True)
             }
-            self.carried = {
+            self.body_entries = {
                 key: self._part(*place) for key, place in found.get("carried", {}).items() if type(key) is str
             }
 
@@ -116,7 +116,7 @@ class GroupContext:
         """Returns the group's graph with its constants, and its ties. Raises EntryError; ModelError for a changed weight."""
         found = self._entry.content
         with understood():
-            referred = Referred(found["files"], memoryview(self._entry.data), self._compiled, self._apart)
+            referred = ReferenceReader(found["files"], memoryview(self._entry.data), self._compiled, self._apart)
             graph = graph_from_json(found["graph"], name, referred.find)
             graph.in_files = referred.in_files
             ties = {tied: _tie(graph, tied, of, permutation) for tied, of, permutation in found["ties"]}

@@ -22,9 +22,9 @@ from ...writing import write_file
 from ..abi import address
 from ..assign.outcome import Alone, Elsewhere
 from ..assign.shown import ties_in
-from . import nodes, own
-from .asked import ContextOptions
-from .carried import CarriedEntries
+from . import made_here, nodes
+from .body_entries import BodyEntries
+from .options import ContextOptions
 
 if TYPE_CHECKING:
     from ...program.program import Program
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..cached_compiler import CachedCompiler, CompiledProgram
     from .bodies import WrittenBodies
     from .content import GroupContext
-    from .made_for import MadeFor
+    from .made_for import BuildKey
     from .shared import SharedWeights
 
 # ONNX Runtime keeps only the contexts of the last part, and its own error wrongly describes the model as already compiled.
@@ -74,7 +74,7 @@ class EPContexts:
         self._ort, self._options, self._target, self._settings = ort, options, target, settings
         self._trusting, self.checking, self._kept = trusting or kept is not None, checking, kept
         self._read: dict[frozenset[str], GroupContext] = {}
-        self.left: dict[str, str] = {}  # nodes that run elsewhere: the reasons, by first output
+        self.elsewhere: dict[str, str] = {}  # nodes that run elsewhere: the reasons, by first output
         self._made: list[_Row] = []
         self._passed_by: list[_Row] = []
         self.nodes: frozenset[int] = (
@@ -83,17 +83,17 @@ class EPContexts:
         self.written = 0
         self.sharing: list[SharedWeights] = []
         self._opened = self._looked_around = False
-        self.carried = CarriedEntries()  # for bodies
-        self.foreign = False  # whether `carried` is of a context that this user did not make
+        self.body_entries = BodyEntries()  # for bodies
+        self.foreign = False  # whether `body_entries` is of a context that this user did not make
         self._bodies: WrittenBodies | None = None
         self._read_in_bodies: list[str] = []  # names of initializers of the main graph
 
     @cached_property
-    def made_for(self) -> MadeFor:
+    def made_for(self) -> BuildKey:
         """The adapter, options and version for which the session compiles."""
-        from .made_for import MadeFor
+        from .made_for import BuildKey
 
-        return MadeFor.of(self._target, self._settings)
+        return BuildKey.of(self._target, self._settings)
 
     @property
     def enabled(self) -> bool:
@@ -124,8 +124,8 @@ class EPContexts:
         made: dict[int, Alone | Elsewhere] = {place: Alone(nodes.OPERATOR) for place in found}
         for place, it in enumerate(graph):
             first = it.outputs[0].name if it.outputs else ""
-            if self.opened and place not in made and not assigned[place] and first in self.left:
-                made[place] = Elsewhere(self.left[first])
+            if self.opened and place not in made and not assigned[place] and first in self.elsewhere:
+                made[place] = Elsewhere(self.elsewhere[first])
         return made
 
     def _open(self, node: ShownNode, path: str) -> None:
@@ -146,13 +146,13 @@ class EPContexts:
         except EntryError as error:
             raise damaged(node, error) from error
         self._read[key] = context
-        self.left |= context.left
+        self.elsewhere |= context.elsewhere
         self._opened = True
-        if context.carried:
-            self.carried = CarriedEntries(context.carried)
+        if context.body_entries:
+            self.body_entries = BodyEntries(context.body_entries)
             self.foreign = self._is_foreign(context)
 
-    def open_around(self, source: str | bytes, path: str) -> bool:
+    def open_main_graph(self, source: str | bytes, path: str) -> bool:
         """Opens the contexts of the main graph for their entries for bodies, before ONNX Runtime presents that graph.
 
         `source`: the file name or the bytes of the model.
@@ -165,7 +165,7 @@ class EPContexts:
 
         for node in filter(nodes.is_context, context_nodes(source)):
             self._open(node, path or self._options.path)
-        return bool(self.carried.entries)
+        return bool(self.body_entries.entries)
 
     def take(self, graph: ShownGraph) -> tuple[ShownNode, GroupContext] | None:
         """Removes and returns the context of a group, with its node; None for a group of other nodes."""
@@ -192,7 +192,7 @@ class EPContexts:
             raise damaged(node, error) from error
 
     def _is_foreign(self, context: GroupContext) -> bool:
-        return not self._trusting and not own.is_own(context.digest)
+        return not self._trusting and not made_here.is_made_here(context.digest)
 
     def shared(self, program: Program, in_files: Mapping[int, FilePlace]) -> SharedWeights | None:
         """Returns the weights of a Program, to share them with other sessions; None if this session does not share."""
@@ -228,7 +228,7 @@ class EPContexts:
         """
         if not self.enabled:
             return ""
-        self.left = {
+        self.elsewhere = {
             node.outputs[0].name: str(reason)
             for node, reason, holder in zip(graph, decision.reasons, assigned, strict=True)
             if reason is not None and not holder and node.outputs and not node.has_body
@@ -241,7 +241,7 @@ class EPContexts:
             f"the compiled model has no Programs for some of the bodies of {cut(names)}, such as those with large calculated"
             " constants. The first session of the compiled model compiles them, and the cache of that machine stores them"
             " (WGPU_EP_CACHE)"
-            if self.carried.missed
+            if self.body_entries.missed
             else ""
         )
 
@@ -265,7 +265,7 @@ class EPContexts:
         if self.written:
             raise UnsupportedError(EXPANDED)
         from .content import WrittenGroup, bytes_of, digest_of
-        from .referred import Referring
+        from .references import ReferenceWriter
 
         # ONNX Runtime writes initializers that are inputs of nodes in the compiled model, but not those that only bodies read.
         if not self._made:
@@ -278,10 +278,10 @@ class EPContexts:
             )
         folder = os.path.dirname(os.path.abspath(compiled)) if compiled else None
         ties = ties_in(graph) if answer.ties is None else answer.ties
-        group = WrittenGroup(graph, answer.stored, answer.names, ties, inputs, outputs, declared, self.left)
+        group = WrittenGroup(graph, answer.stored, answer.names, ties, inputs, outputs, declared, self.elsewhere)
         if not self._made:
-            group = replace(group, carried=self.carried.entries)
-        data = bytes_of(group, self.made_for, Referring(folder, FromModel(path, source, graph.in_files)))
+            group = replace(group, body_entries=self.body_entries.entries)
+        data = bytes_of(group, self.made_for, ReferenceWriter(folder, FromModel(path, source, graph.in_files)))
         content: bytes | str = data
         if not self._options.embedded:
             assert folder is not None
@@ -295,14 +295,14 @@ class EPContexts:
             model=path,
             embedded=self._options.embedded,
         )
-        own.note(digest_of(data), graph.name, self.made_for.adapter)
+        made_here.note(digest_of(data), graph.name, self.made_for.adapter)
         self._made.append((name, inputs, outputs, attributes))
 
-    def pass_by(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    def record_in_body(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         """Records the node of a compiled group in a body. A context of the main graph contains the group's Program."""
         self._passed_by.append((name, inputs, outputs, nodes.unwritten()))
 
-    def hand_out(self, out: Any) -> None:
+    def pass_to_ort(self, out: Any) -> None:
         """Passes ONNX Runtime one node for each group that was compiled since the last call."""
         rows, self._passed_by = self._made or self._passed_by, []
         if not rows:

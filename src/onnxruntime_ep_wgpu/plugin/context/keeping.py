@@ -17,13 +17,13 @@ from ...program.weights import Permuted, weight_array
 from ...records import dataclass
 from ..assign.shown import ShownGraph, ShownValue, ties_in
 from .content import WrittenGroup, entry_of
-from .referred import Referring, UnsettledError
+from .references import ReferenceWriter, UnsettledError
 
 if TYPE_CHECKING:
     from ...program.program import Program
     from ...runtime.weight_sources import Array, FromModel
     from ..cached_compiler import CompiledProgram
-    from .made_for import MadeFor
+    from .made_for import BuildKey
 
 
 NOT_WHOLE = "not all nodes of the model run here in one group, or one of them has a body"
@@ -58,7 +58,7 @@ class Keeping:
         self._whole: ShownGraph | None = None
         self._groups = 0
         self.made: MadeModel | None = None
-        self.why = NOT_WHOLE
+        self.reason = NOT_WHOLE
 
     def decided(self, graph: ShownGraph, whole: bool) -> None:
         """Records the main graph before its groups are compiled. `whole`: one group contains all of it."""
@@ -71,7 +71,7 @@ class Keeping:
         name: str,
         ends: tuple[Sequence[str], Sequence[str]],
         model: FromModel,
-        made_for: MadeFor,
+        made_for: BuildKey,
     ) -> None:
         """Records a compiled group. `name`, `ends`: the name of its node, and the names of the node's inputs and outputs."""
         self._groups += 1
@@ -84,13 +84,13 @@ class Keeping:
         names = answer.names or _names(answer.stored.program, graph)
         group = WrittenGroup(graph, answer.stored, names, ties, inputs, outputs, declared, {})
         root = os.path.abspath(os.sep)  # all files are below it
-        referring = Referring(root, model, lasting=False, most=MOST_ENTRY_BYTES, most_apart=MOST_APART_BYTES)
+        referring = ReferenceWriter(root, model, lasting=False, most=MOST_ENTRY_BYTES, most_apart=MOST_APART_BYTES)
         try:
             entry = entry_of(group, made_for, referring)
         except UnsettledError:
-            self.why = ""
+            self.reason = ""
         except EntryError as error:
-            self.why = str(error)
+            self.reason = str(error)
         else:
             nodes = [it.name for it in whole]
             self.made = MadeModel(entry, referring.apart, name, inputs, outputs, whole.inputs, whole.outputs, nodes)

@@ -29,13 +29,13 @@ from ...runtime.settings import RunSettings
 from ...runtime.weight_file import FileIdentity
 from ...threads import begin_behind, wait_behind
 from ..device_choice import context_for, library_for
-from ..settings import asked, settings_of
+from ..settings import fields_set, settings_of
 from ..store.identity import code_identity
 from .content import KIND as CONTEXT
 from .content import GroupContext
-from .made_for import MadeFor
+from .made_for import BuildKey
 from .one_node import model_of_one
-from .referred import parts_apart
+from .references import parts_apart
 
 if TYPE_CHECKING:
     from ...device import Adapter
@@ -61,7 +61,7 @@ class KeptModel:
     * `model`: the bytes of an ONNX file with one node; `context`: the context of this node.
     * `nodes`: the names of the original nodes.
     * `matrices`: the original model's matrix types, if they decided the choice of a library; otherwise None.
-    * `says`: a session's description of the original model.
+    * `description`: a session's description of the original model.
     """
 
     path: str
@@ -69,7 +69,7 @@ class KeptModel:
     context: GroupContext
     nodes: tuple[str, ...]
     matrices: frozenset[str] | None
-    says: Mapping[str, Any]
+    description: Mapping[str, Any]
     files: _Files
 
     def is_current(self) -> bool:
@@ -124,7 +124,7 @@ class KeptModels:
         content = entry.content
         matrices = None if content["matrices"] is None else frozenset(content["matrices"])
         if entry.kind == REFUSED:
-            made_for = MadeFor.read(content["made_for"])
+            made_for = BuildKey.read(content["made_for"])
             if _are_current(content["files"]) and not made_for.differs(self._made_for(matrices)):
                 self.refused = str(content["why"])
             return None
@@ -143,33 +143,38 @@ class KeptModels:
         differs = not found.is_current() or context.made_for.differs(self._made_for(matrices))
         return None if differs else found
 
-    def _made_for(self, matrices: frozenset[str] | None) -> MadeFor:
+    def _made_for(self, matrices: frozenset[str] | None) -> BuildKey:
         """Returns adapter, options and version for which a session would compile. Raises WgpuEpError."""
         options = self._options
         types = partial(matrix_types, self.path) if matrices is None else lambda: matrices
         library = library_for(self._adapter, options, types).name
         context = context_for(self._adapter, options, library, settings_from(RunSettings, options.values).bounds_checks)
-        member = context.join(settings_of(options, context.view), asked(options))
+        member = context.join(settings_of(options, context.view), fields_set(options))
         try:
-            return MadeFor.of(context.target, settings_from(CompileSettings, options.values))
+            return BuildKey.of(context.target, settings_from(CompileSettings, options.values))
         finally:
             member.leave()
 
-    def keep(self, made: MadeModel, matrices: frozenset[str] | None, says: Mapping[str, Any]) -> None:
+    def keep(self, made: MadeModel, matrices: frozenset[str] | None, description: Mapping[str, Any]) -> None:
         """Stores the compiled model of a session with this description, if the files are unchanged since `find`.
 
         A background thread, which receives no interrupts, writes it. Since a process can be killed at any time, the entry is
         written last, and states whether it has a second file.
         """
         if self._elsewhere:
-            self.refuse(_ELSEWHERE, MadeFor.read(made.context.content["made_for"]), matrices)
+            self.refuse(_ELSEWHERE, BuildKey.read(made.context.content["made_for"]), matrices)
             return
         if self._before is not None:
-            model = model_of_one(says["meta"], made.name, made.inputs, made.outputs, made.given, made.results)
-            begin_behind(partial(self._write_made, self._before, made, matrices, says, model))
+            model = model_of_one(description["meta"], made.name, made.inputs, made.outputs, made.given, made.results)
+            begin_behind(partial(self._write_made, self._before, made, matrices, description, model))
 
     def _write_made(
-        self, files: _Files, made: MadeModel, matrices: frozenset[str] | None, says: Mapping[str, Any], model: bytes
+        self,
+        files: _Files,
+        made: MadeModel,
+        matrices: frozenset[str] | None,
+        description: Mapping[str, Any],
+        model: bytes,
     ) -> None:
         if made.apart:
             if not self._folder.write_apart(self._key, parts_apart(made.apart)):
@@ -185,11 +190,11 @@ class KeptModels:
             "context": len(model),
             "nodes": list(made.nodes),
             "matrices": None if matrices is None else sorted(matrices),
-            "says": says,
+            "says": description,
         }
-        self._write(KIND, content, says["meta"]["graph_name"], model + written(CONTEXT, made.context))
+        self._write(KIND, content, description["meta"]["graph_name"], model + written(CONTEXT, made.context))
 
-    def refuse(self, why: str, made_for: MadeFor, matrices: frozenset[str] | None) -> None:
+    def refuse(self, why: str, made_for: BuildKey, matrices: frozenset[str] | None) -> None:
         """Records that the files at `find` give no compiled model, and why, so that later sessions do not try again."""
         content = {
             "why": why,

@@ -1,6 +1,6 @@
 """The adapter, options and version of this package for which a context was made.
 
-In: a Target and settings, or untrusted JSON. Out: a `MadeFor`, also as JSON. Invariant: if two are equal, the Programs that
+In: a Target and settings, or untrusted JSON. Out: a `BuildKey`, also as JSON. Invariant: if two are equal, the Programs that
 they compile a graph to are interchangeable.
 """
 
@@ -26,7 +26,7 @@ FORMAT = 2  # of contexts
 
 
 @dataclass(frozen=True)
-class MadeFor:
+class BuildKey:
     """The conditions for which a context was made.
 
     * `target`: a digest of all fields of the Target.
@@ -42,7 +42,7 @@ class MadeFor:
     options: Mapping[str, str]
 
     @classmethod
-    def of(cls, target: Target, settings: CompileSettings) -> MadeFor:
+    def of(cls, target: Target, settings: CompileSettings) -> BuildKey:
         known = "\n".join(f"{it.name}={plain(getattr(target, it.name))}" for it in fields(target))
         options = {
             ", ".join(option_names(it)): plain(getattr(settings, it.name))
@@ -54,7 +54,7 @@ class MadeFor:
         return cls(version.VERSION, formats, target.name, target.library, digest, options)
 
     @classmethod
-    def read(cls, found: Any) -> MadeFor:
+    def read(cls, found: Any) -> BuildKey:
         """Reads untrusted JSON, parsed or as text. Raises ValueError."""
         if isinstance(found, str):
             found = parsed(found)
@@ -79,11 +79,11 @@ class MadeFor:
         options = ", ".join(f"{name}={value}" for name, value in sorted(self.options.items()))
         return f"version {self.version} of this package, the adapter {self.adapter!r} and the options {options}"
 
-    def suits(self, other: MadeFor) -> bool:
+    def suits(self, other: BuildKey) -> bool:
         """Whether both have the same version and adapter, independent of options."""
         return (self.version, self.formats, self.target) == (other.version, other.formats, other.target)
 
-    def differs(self, now: MadeFor) -> str:
+    def differs(self, now: BuildKey) -> str:
         """Describes the differences from `now`; "" if there are none."""
         found = []
         if (self.version, self.formats) != (now.version, now.formats):

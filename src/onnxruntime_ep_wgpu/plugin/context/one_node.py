@@ -19,7 +19,7 @@ _STRING_ATTRIBUTE = 3
 
 
 def model_of_one(
-    says: Mapping[str, Any],
+    meta: Mapping[str, Any],
     name: str,
     inputs: Sequence[str],
     outputs: Sequence[str],
@@ -28,20 +28,20 @@ def model_of_one(
 ) -> bytes:
     """Returns the model.
 
-    * `says`: the metadata of the original model (`meta` of `description_of`).
+    * `meta`: the metadata of the original model (`meta` of `description_of`).
     * `name`, `inputs`, `outputs`: those of the node.
     * `given`, `results`: the inputs and outputs of the model.
     """
     source = _text(1, "source") + _text(4, VENDOR) + _number(20, _STRING_ATTRIBUTE)
     node = b"".join([*(_text(1, it) for it in inputs), *(_text(2, it) for it in outputs)])
     node += _text(3, name) + _text(4, OPERATOR) + _text(7, DOMAIN) + _field(5, source)
-    graph = _field(1, node) + _text(2, says["graph_name"]) + _text(10, says["graph_description"])
+    graph = _field(1, node) + _text(2, meta["graph_name"]) + _text(10, meta["graph_description"])
     graph += b"".join([*(_field(11, _value(it)) for it in given), *(_field(12, _value(it)) for it in results)])
-    model = _number(1, _IR_VERSION) + _text(2, says["producer_name"]) + _text(4, says["domain"])
-    model += _number(5, says["version"]) + _text(6, says["description"]) + _field(7, graph)
+    model = _number(1, _IR_VERSION) + _text(2, meta["producer_name"]) + _text(4, meta["domain"])
+    model += _number(5, meta["version"]) + _text(6, meta["description"]) + _field(7, graph)
     model += b"".join(_field(8, _text(1, it) + _number(2, version)) for it, version in (("", _OPSET), (DOMAIN, 1)))
     return model + b"".join(
-        _field(14, _text(1, key) + _text(2, value)) for key, value in says["custom_metadata_map"].items()
+        _field(14, _text(1, key) + _text(2, value)) for key, value in meta["custom_metadata_map"].items()
     )
 
 

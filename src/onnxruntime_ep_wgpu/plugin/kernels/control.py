@@ -60,13 +60,13 @@ def _create_if(ort: Ort, info: Any, out: Any) -> None:
 
 def _create_loop(ort: Ort, info: Any, out: Any) -> None:
     helper, place = LoopHelper(ort), ffi.new("OrtLoopKernelHelper *[1]")
-    helper.hand_out(place)
+    helper.pass_to_ort(place)
     ort.check_status(ort.ep.CreateLoopKernel(info, place[0], out))
 
 
 def _create_scan(ort: Ort, info: Any, out: Any) -> None:
     helper, place = ScanHelper(ort), ffi.new("OrtScanKernelHelper *[1]")
-    helper.hand_out(place)
+    helper.pass_to_ort(place)
     ort.check_status(ort.ep.CreateScanKernel(info, place[0], out))
 
 

@@ -50,7 +50,7 @@ class MemcpyKernels:
 
     def _create(self, ort: Ort, _info: Any, out: Any) -> None:
         self.made += 1
-        MemcpyKernel(ort).hand_out(out)
+        MemcpyKernel(ort).pass_to_ort(out)
 
     def close(self) -> None:
         # An interrupt may be raised after the call, and `close` called again. So the pointer is cleared first.

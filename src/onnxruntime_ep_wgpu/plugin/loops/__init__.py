@@ -3,5 +3,5 @@
 - `body`: the role of the body's inputs and outputs; `decide`: which Loops these are.
 - `unrolled`: iterations as nodes of the surrounding graph.
 - `compile`: a Program for the body; `node`: the node that ONNX Runtime calls.
-- `rounds`, `steady` and `joined`: the iterations of a run.
+- `iterations`, `steady` and `joined`: the iterations of a run.
 """

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from ..abi import Ort
 from ..assign.shown import ShownNode
-from ..known import FusedNode
+from ..known_tensors import FusedNode
 from ..store.programs import array_of
 from .body import LoopBody
+from .iterations import LoopStep
 from .node import LoopNode
-from .rounds import LoopStep
 
 if TYPE_CHECKING:
     from ..cached_compiler import CompiledProgram

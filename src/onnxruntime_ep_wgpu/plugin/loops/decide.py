@@ -16,7 +16,7 @@ from ..assign.graph import read_bodies
 from ..assign.inferred import PlainInfo, fill_in
 from ..assign.outcome import Alone, Fused
 from ..assign.shown import ShownGraph, ShownNode
-from ..prepared import as_it_is
+from ..prepared import unchanged
 from .body import LoopBody, Shown, body_of
 from .unrolled import trips_of, unroll
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..abi import Ort
     from ..assign.decision import Claim
     from ..cached_compiler import CachedCompiler
-    from ..store.stored import KeptUnder
+    from ..store.stored import ProgramKey
 
 LOOP = Alone("loop")
 
@@ -33,7 +33,7 @@ LOOP = Alone("loop")
 class DecidedLoop:
     """Where the Program of a body is kept, and types and shapes that ONNX Runtime has not inferred, by value name."""
 
-    place: KeptUnder
+    place: ProgramKey
     found: Mapping[str, PlainInfo]
 
 
@@ -45,7 +45,7 @@ class Loops:
         self._known: dict[tuple[str, ...], DecidedLoop] = {}
         self._unrolled: set[tuple[str, ...]] = set()
 
-    def takes(self, node: ShownNode, graph: ShownGraph, apart: ShownGraph, claim: Claim) -> bool:
+    def claims(self, node: ShownNode, graph: ShownGraph, apart: ShownGraph, claim: Claim) -> bool:
         """Returns whether a Loop runs here with its body `graph`.
 
         `apart` is a copy of the body, which is changed. `claim` is the decision on the nodes of the body.
@@ -62,7 +62,7 @@ class Loops:
             return False
         if not len(apart) or (body.condition and not _made_here(body.condition, graph, claim)):
             return False
-        whole, place = self._compiler.whole(apart, as_it_is)
+        whole, place = self._compiler.whole(apart, unchanged)
         if any(reason is not None for reason in whole.reasons):
             return False
         self._known[_key(node)] = DecidedLoop(place, found)
@@ -75,8 +75,8 @@ class Loops:
     def unroll(self, graph: ShownGraph, again: bool = False) -> list[int]:
         """Replaces small Loops with a constant trip count by their iterations.
 
-        With `again`, replaces only those that were replaced before, without those passed to `keep_whole`. Returns for each node of
-        the changed graph the index of the node that it was in the original graph, or that it replaces.
+        With `again`, replaces only those that were replaced before, without those passed to `exclude_from_unrolling`. Returns
+        for each node of the changed graph the index of the node that it was in the original graph, or that it replaces.
         """
         places: list[int] = []
         for place, node in enumerate(list(graph)):
@@ -91,17 +91,17 @@ class Loops:
             places += [place] * (1 + len(graph) - before)
         return places
 
-    def why_whole(self, node: ShownNode) -> str:
+    def why_not_unrolled(self, node: ShownNode) -> str:
         """Returns why a Loop that runs here is not unrolled."""
         body, inner, _ = self.body(node)
         reason = trips_of(node, body, inner)
         return reason if isinstance(reason, str) else "its iterations are not in one group"
 
-    def keep_whole(self, nodes: Iterable[ShownNode]) -> None:
+    def exclude_from_unrolling(self, nodes: Iterable[ShownNode]) -> None:
         """Excludes these Loops from being unrolled again."""
         self._unrolled.difference_update(map(_key, nodes))
 
-    def body(self, node: ShownNode) -> tuple[LoopBody, ShownGraph, KeptUnder]:
+    def body(self, node: ShownNode) -> tuple[LoopBody, ShownGraph, ProgramKey]:
         """Returns the body of a Loop that runs here, its graph to compile, and where the Program is kept."""
         known = self._known[_key(node)]
         graph = read_bodies(self._ort, node)["body"]

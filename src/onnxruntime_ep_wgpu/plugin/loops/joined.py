@@ -24,7 +24,7 @@ FIRST_ROOM, FIRST_BYTES = 64, 16 << 20  # the first room, in rows, and its large
 _WORD = 4  # bytes
 
 
-class Joined:
+class JoinedOutput:
     """One output, which messages call `what`.
 
     `rows` is the largest number of rows, None if it is unlimited. `all_come` states that all of them will be made.
@@ -37,7 +37,7 @@ class Joined:
         self._room = 0
         self._on_host = bytearray()
 
-    def takes(self, dtype: DType, shape: tuple[int, ...]) -> bool:
+    def copies_on_device(self, dtype: DType, shape: tuple[int, ...]) -> bool:
         """Returns whether the device copies rows of this type and shape."""
         return self._row in (None, (dtype, shape)) and dtype.nbytes(math.prod(shape)) % _WORD == 0
 
@@ -66,7 +66,7 @@ class Joined:
         """Returns how many rows of `nbytes` bytes one buffer holds."""
         return self._memory.device.target.max_buffer_bytes // nbytes
 
-    def left(self, dtype: DType, shape: tuple[int, ...], done: int, wanted: int) -> int:
+    def rows_with_room(self, dtype: DType, shape: tuple[int, ...], done: int, wanted: int) -> int:
         """Returns how many of the `wanted` rows have room after the `done` ones.
 
         It returns at least 1: if that row has no room, the allocation raises the error.
@@ -86,7 +86,7 @@ class Joined:
                 f"{self._what}: the row of iteration {number} has the shape {list(shape)}, those before it {list(self._row[1])}"
             )
         nbytes = dtype.nbytes(math.prod(shape))
-        if self.takes(dtype, shape):
+        if self.copies_on_device(dtype, shape):
             self.reserve(dtype, shape, number, number + 1)
             if buffer is None or self._buffer is None:
                 return []

@@ -16,13 +16,13 @@ import numpy as np
 from ...device import forget_errors
 from ...errors import InputError
 from ..abi import Ort
-from ..callbacks import raised_later
-from ..known import FusedNode
+from ..callbacks import defers_interrupt
+from ..known_tensors import FusedNode
 from ..node import ComputeInfo
 from ..step_memory import StepMemory
 from ..tensors import Tensors
-from .rounds import LoopStep, Rounds
-from .steady import rest
+from .iterations import Iterations, LoopStep
+from .steady import remaining
 
 if TYPE_CHECKING:
     from ...runtime.inputs import DeviceTensor
@@ -72,7 +72,7 @@ class LoopNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
                 ]
                 if copies:
                     live.device.submit((), copies)
-            tensors.deliver()
+            tensors.copy_outputs()
         finally:
             tensors.close()
 
@@ -87,14 +87,14 @@ class LoopNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
             for name in self._read[2:]
         ]
         most = 0 if condition is False else None if trips is None else int(trips)
-        rounds = Rounds(self._step, live, memory, captured, states, most, rest)
+        iterations = Iterations(self._step, live, memory, captured, states, most, remaining)
         try:
-            rounds.run()
+            iterations.run()
         except KeyboardInterrupt as interrupt:
             # It is raised again after ONNX Runtime has returned, or else here.
-            if not raised_later(interrupt):
+            if not defers_interrupt(interrupt):
                 raise
-        return [*rounds.states, *(rounds.joined(k) for k in range(len(rounds.rows)))]
+        return [*iterations.states, *(iterations.joined(k) for k in range(len(iterations.rows)))]
 
     def _scalar(self, name: str, given: list[DeviceTensor]) -> int | bool | None:
         """Returns the trip count or the condition; None for an omitted one. Raises InputError."""

@@ -148,7 +148,7 @@ class Allocation:
         whole = self._whole()
         if whole is None or self.owner is None or not self.owner.pools:
             return False
-        self.range.lies(self.owner, address(whole.buffer.handle), address(whole.device.queue.shared))
+        self.range.set_buffer(self.owner, address(whole.buffer.handle), address(whole.device.queue.shared))
         return True
 
     def leave_to_c(self, ends: int) -> None:
@@ -266,7 +266,7 @@ class Allocation:
             self._change_pieces((*others, Piece(piece.start, piece.end, buffer, 0, device)))
         return Located(device, Place(buffer, offset - piece.start))
 
-    def stay(self) -> None:
+    def pin(self) -> None:
         """Makes `move` leave the range where it is, from now on."""
         self._moves = _MOST_MOVES
 

@@ -72,7 +72,7 @@ class Range:
         words.number, words.start, words.size, words.capacity = lib.next_number(), start, size, capacity
         words.marks = ffi.cast("uint64_t *", marks.buffer_info()[0])
 
-    def lies(self, owner: Owner, buffer: int, queue: int) -> None:
+    def set_buffer(self, owner: Owner, buffer: int, queue: int) -> None:
         """Stores the buffer that begins with the range, and the queue that writes it. Call it before the range enters the pool."""
         words = self.words
         words.owner, words.buffer, words.queue = ffi.cast("void *", owner.number), buffer, queue
@@ -81,13 +81,13 @@ class Range:
         """Lets C code fill and free the range, if the counter `ends` is unchanged and the pool has room. Returns the state."""
         return int(lib.lend(self.words, ends))
 
-    def give_free(self, ends: int, answered: Callable[[int], object]) -> None:
+    def give_free(self, ends: int, on_freed: Callable[[int], object]) -> None:
         """Frees a range that Python owns. It becomes FREE if the counter `ends` is unchanged and the pool has room, else GONE.
 
-        `answered` is called with the change, before any interrupt.
+        `on_freed` is called with the change, before any interrupt.
         """
         # The built-in functions make both calls, so no interrupt comes between them.
-        next(map(answered, map(lib.give_free, (self.words,), (ends,))))
+        next(map(on_freed, map(lib.give_free, (self.words,), (ends,))))
 
     def take_back(self, states: int) -> int:
         """Takes the range from C code if it is in one of these states: USED becomes PYTHONS, and FREE becomes GONE.

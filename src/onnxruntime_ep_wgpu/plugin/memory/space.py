@@ -122,17 +122,17 @@ class AddressSpace:
             self._starts.append(start)
             return start
 
-    def free(self, start: int, answered: Callable[[int], object] = bool) -> None:
+    def free(self, start: int, on_freed: Callable[[int], object] = bool) -> None:
         """Frees a range, so that its buffers are reused. An unknown start is ignored: ONNX Runtime frees no range twice.
 
         Takes no Python lock, because a finalizer may call it on a thread that holds the lock. After an interrupt it is called
-        again, unless it has called `answered`: from then on the range may have another owner.
+        again, unless it has called `on_freed`: from then on the range may have another owner.
         """
         self._forget_gone()
         allocation = self._allocations.get(start)
         if allocation is None or allocation.range.state != pool.PYTHONS:
             return
-        allocation.range.give_free(self._admitted(allocation), answered)
+        allocation.range.give_free(self._admitted(allocation), on_freed)
         if allocation.range.state == pool.GONE:
             self._forget(allocation)
 
@@ -239,10 +239,10 @@ class AddressSpace:
         allocation, offset = self._find(address, nbytes)
         return allocation.move(offset, nbytes, device, what, keeps=keeps)
 
-    def stay(self, address: int) -> None:
+    def pin(self, address: int) -> None:
         """Makes `move` leave the allocation at an address on its device, from now on."""
         allocation, _ = self._find(address, 0)
-        allocation.stay()
+        allocation.pin()
 
     def set_mirror(self, address: int, data: bytes) -> None:
         """Keeps a host copy of bytes that were just uploaded."""

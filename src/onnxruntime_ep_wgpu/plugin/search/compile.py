@@ -15,7 +15,7 @@ from ..abi import Ort
 from ..assign.graph import read_bodies
 from ..assign.shown import ShownGraph, ShownNode, ShownValue
 from ..group import CompiledGroup
-from ..known import FusedNode
+from ..known_tensors import FusedNode
 from ..store.programs import array_of
 from .bodies import SearchBody, bodies_of
 from .node import SearchNode

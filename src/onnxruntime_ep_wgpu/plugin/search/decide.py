@@ -25,14 +25,14 @@ from .operators import is_search, search_of
 if TYPE_CHECKING:
     from ..abi import Ort
     from ..cached_compiler import CachedCompiler
-    from ..store.stored import KeptUnder
+    from ..store.stored import ProgramKey
 
 SEARCH = Alone("search")
 _CAPTURED = "a captured run would repeat the tokens of the run that was captured"
 
 
 @dataclass(frozen=True)
-class Decided:
+class SearchDecision:
     """The decision on a node, and its bodies as ONNX Runtime shows them."""
 
     node: ShownNode
@@ -53,14 +53,14 @@ class Searches:
     ) -> None:
         self._ort, self._compiler, self._forced, self._captures = ort, compiler, forced, captures
         # Decisions, by a key of everything that they depend on.
-        self._known: dict[str, tuple[str | None, dict[str, KeptUnder]]] = {}
-        self._places: dict[str, dict[str, KeptUnder]] = {}
+        self._known: dict[str, tuple[str | None, dict[str, ProgramKey]]] = {}
+        self._places: dict[str, dict[str, ProgramKey]] = {}
 
-    def places_of(self, node: ShownNode) -> Mapping[str, KeptUnder]:
+    def places_of(self, node: ShownNode) -> Mapping[str, ProgramKey]:
         """Returns where the Programs of a node's bodies are kept, by attribute. Call it after `decide`."""
         return self._places[node.outputs[0].name]
 
-    def decide(self, graph: ShownGraph, assigned: Sequence[str], refusal: str | None) -> dict[int, Decided]:
+    def decide(self, graph: ShownGraph, assigned: Sequence[str], refusal: str | None) -> dict[int, SearchDecision]:
         """Decides on the nodes of a graph that have no provider. Returns the decisions by index.
 
         `refusal` is a reason against the whole graph.
@@ -70,7 +70,7 @@ class Searches:
             if is_search(node) and not assigned[place]:
                 bodies = ort_graph.read_bodies(self._ort, node)
                 reason = refusal or self._reason(graph, node, bodies)
-                found[place] = Decided(node, Elsewhere(reason) if reason else SEARCH, bodies)
+                found[place] = SearchDecision(node, Elsewhere(reason) if reason else SEARCH, bodies)
         return found
 
     def _reason(self, graph: ShownGraph, node: ShownNode, bodies: Mapping[str, ShownGraph]) -> str | None:
@@ -86,12 +86,12 @@ class Searches:
         places = [it.constant.raw.ctypes.data for each in graphs for it in each.initializers.values() if it.constant]
         key = repr((node.name, sorted(bodies), places, *map(key_of, graphs)))
         if key not in self._known:
-            at: dict[str, KeptUnder] = {}
+            at: dict[str, ProgramKey] = {}
             self._known[key] = self._ask(node, at), at
         reason, self._places[node.outputs[0].name] = self._known[key]
         return reason
 
-    def _ask(self, node: ShownNode, places: dict[str, KeptUnder]) -> str | None:
+    def _ask(self, node: ShownNode, places: dict[str, ProgramKey]) -> str | None:
         graphs = ort_graph.read_bodies(self._ort, node)
         try:
             bodies = bodies_of(search_of(node), graphs, {it.name for it in node.implicit_inputs})

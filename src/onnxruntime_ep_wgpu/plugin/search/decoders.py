@@ -74,7 +74,7 @@ class _Caches:
         """Returns whether a prompt has more rows in the next run than in the previous one."""
         return self.of_each != self._parameters.beams
 
-    def behind(self, rows: Array, length: int) -> Array:
+    def rows_to_read(self, rows: Array, length: int) -> Array:
         """Returns the rows of `held` that the beams continue.
 
         `rows` are the same rows, numbered as if each beam had one. With one beam, a prompt keeps its own row, also after it has
@@ -158,7 +158,7 @@ class Gpt:
             "input_ids": tokens[:, None],
             "position_ids": self._positions,
             "attention_mask": self._mask,
-            ROWS: self._caches.behind(rows, length),
+            ROWS: self._caches.rows_to_read(rows, length),
         }
         found = self._caches.run(DECODER, values, length)
         self._positions = self._positions + 1
@@ -216,7 +216,7 @@ class EncoderDecoder:
         self._widen()
         length = sequences.shape[1] - 1
         ids = sequences if self._live.steps[DECODER].body.takes_sequences else tokens[:, None]
-        values = {"input_ids": ids, ROWS: self._caches.behind(rows, length)}
+        values = {"input_ids": ids, ROWS: self._caches.rows_to_read(rows, length)}
         return self._caches.run(DECODER, values, length, self._more)
 
     def _widen(self) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import scores as changes
 from .beams import Beams
-from .sampling import Chance, sample
+from .sampling import RandomNumbers, sample
 
 if TYPE_CHECKING:
     from .decoders import CachedDecoder
@@ -28,7 +28,7 @@ def generate(decoder: CachedDecoder, parameters: SearchParameters) -> dict[str, 
         return (_beams if parameters.search.has_beams else _greedy)(decoder, parameters)
 
 
-def nothing(parameters: SearchParameters) -> dict[str, Array]:
+def interrupted_outputs(parameters: SearchParameters) -> dict[str, Array]:
     """Returns the outputs of a search that was interrupted."""
     search, batch = parameters.search, parameters.batch
     of_each = (batch, parameters.returned) if search.has_beams else (batch,)
@@ -47,7 +47,7 @@ def _beams(decoder: CachedDecoder, parameters: SearchParameters) -> dict[str, Ar
     kept: list[Array] = []
     scores = np.repeat(decoder.first(), beams, axis=0)
     for step in count(1):
-        changes.change(scores, sequences, parameters, step)
+        changes.apply_penalties(scores, sequences, parameters, step)
         found.add(scores)
         if "scores" in parameters.search.outputs:
             kept.append(scores.copy())
@@ -68,12 +68,12 @@ def _beams(decoder: CachedDecoder, parameters: SearchParameters) -> dict[str, Ar
 
 
 def _greedy(decoder: CachedDecoder, parameters: SearchParameters) -> dict[str, Array]:
-    search, chance = parameters.search, Chance(parameters.seed)
+    search, chance = parameters.search, RandomNumbers(parameters.seed)
     sequences, ended = parameters.prompt, np.zeros(parameters.batch, bool)
     rows = np.arange(parameters.batch, dtype=np.int32)
     scores = decoder.first()
     for step in count(1):
-        changes.change(scores, sequences, parameters, step)
+        changes.apply_penalties(scores, sequences, parameters, step)
         tokens = sample(scores, parameters, chance) if search.samples else np.argmax(scores, axis=1).astype(np.int32)
         ended |= tokens == search.eos_token_id
         tokens[ended] = search.pad_token_id

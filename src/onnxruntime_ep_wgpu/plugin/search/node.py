@@ -16,14 +16,14 @@ from ...device import forget_errors
 from ...errors import DeviceError
 from ...program.dtypes import DType
 from ..abi import Ort
-from ..callbacks import raised_later
-from ..known import FusedNode
+from ..callbacks import defers_interrupt
+from ..known_tensors import FusedNode
 from ..node import ComputeInfo
 from ..step_memory import StepMemory
 from ..tensors import Tensors
 from .bodies import DECODER
 from .decoders import CachedDecoder, EncoderDecoder, Gpt, Live
-from .generate import generate, nothing
+from .generate import generate, interrupted_outputs
 from .operators import GPT, WHISPER, Search
 from .parameters import parameters_of
 from .steps import SearchStep
@@ -70,7 +70,7 @@ class SearchNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
             for place, result in zip(tensors.outputs(wanted), results, strict=True):
                 if place is not None:
                     device.upload(*place, np.ascontiguousarray(result))
-            tensors.deliver()
+            tensors.copy_outputs()
         finally:
             tensors.close()
 
@@ -96,9 +96,9 @@ class SearchNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
                 return generate(decoder, parameters)
             except KeyboardInterrupt as interrupt:
                 # It is raised again after ONNX Runtime has returned, or else here.
-                if not raised_later(interrupt):
+                if not defers_interrupt(interrupt):
                     raise
-                return nothing(parameters)
+                return interrupted_outputs(parameters)
 
     def _on_device(self) -> Live:
         """Returns all bodies on one device. Raises DeviceError if devices are lost faster than bodies are made again."""

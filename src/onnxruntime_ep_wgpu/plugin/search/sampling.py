@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 _FACTOR, _MODULUS = 16807, 2**31 - 1
 
 
-class Chance:
+class RandomNumbers:
     """Random numbers from 0 to 1, equal to those of `std::uniform_real_distribution<double>` with `std::minstd_rand0`.
 
     Each is made from two steps of a linear congruential generator.
@@ -35,7 +35,7 @@ class Chance:
         return self._state
 
 
-def sample(scores: Array, parameters: SearchParameters, chance: Chance) -> Array:
+def sample(scores: Array, parameters: SearchParameters, chance: RandomNumbers) -> Array:
     """Returns a token for each row. Changes the scores of tokens that are filtered out."""
     for row in scores:
         (_filter_custom if parameters.search.custom else _filter)(row, parameters)
@@ -66,7 +66,7 @@ def _softmax(row: Array) -> Array:
     return raised
 
 
-def _draw(row: Array, chance: Chance) -> int:
+def _draw(row: Array, chance: RandomNumbers) -> int:
     finite = np.isfinite(row)
     highest = float(row[finite].max()) if finite.any() else float(np.finfo(np.float32).min)
     summed = np.cumsum(np.where(finite, np.exp(np.where(finite, row, 0).astype(np.float64) - highest), 0.0))

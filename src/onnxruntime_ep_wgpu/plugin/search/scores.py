@@ -17,7 +17,7 @@ LOWEST = np.finfo(np.float32).min
 _LAST_INITIAL_TIMESTAMP = 50
 
 
-def change(scores: Array, sequences: Array, parameters: SearchParameters, step: int) -> None:
+def apply_penalties(scores: Array, sequences: Array, parameters: SearchParameters, step: int) -> None:
     """Makes all changes. `sequences` is (rows, length); `step` counts from 1."""
     search, rows = parameters.search, len(scores)
     if parameters.repetition_penalty != 1.0:

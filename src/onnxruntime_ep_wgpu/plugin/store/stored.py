@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
-Tell = Callable[[str, bool], None]
+ReportProblem = Callable[[str, bool], None]
 """Receives one line about a problem. The second argument is True for a warning, False for a line of information."""
 Source = Callable[[], "str | bytes | None"]
 """The file name or the bytes of a model; None where neither is known."""
@@ -46,7 +46,7 @@ MOST_FACTS = 16 << 20  # bytes of constants that each start of a session calcula
 MODEL = ""  # the name of the fact for the model's content; no constant has this name
 
 
-class KeptUnder(NamedTuple):
+class ProgramKey(NamedTuple):
     """The key of a graph's Programs: its claim, "" if it is not stored, and its ties."""
 
     claim: str
@@ -65,7 +65,9 @@ class Entries(Protocol):
     def remove(self, name: str) -> bool: ...
 
 
-def on_disk(target: Target, settings: CompileSettings, source: Source, tell: Tell, used: bool = True) -> Stored:
+def on_disk(
+    target: Target, settings: CompileSettings, source: Source, tell: ReportProblem, used: bool = True
+) -> Stored:
     """Returns the cache of this user; without `used`, a cache that finds and stores nothing."""
     path = folder_path() if used else None
     folder = None if path is None else Folder(path)
@@ -76,7 +78,12 @@ class Stored:
     """The cache for one session."""
 
     def __init__(
-        self, adapter: str, source: Source, tell: Tell, folder: Entries | None, identity: Callable[[], str | None]
+        self,
+        adapter: str,
+        source: Source,
+        tell: ReportProblem,
+        folder: Entries | None,
+        identity: Callable[[], str | None],
     ) -> None:
         """Without a `folder`, the cache finds and stores nothing.
 
@@ -88,7 +95,7 @@ class Stored:
         self._identity = None if folder is None else identity()
         if self._folder is not None and self._identity is None:
             tell("nothing is cached: files of this package are newer than the process, or cannot be examined", False)
-        self.place = KeptUnder("", {})  # of the graph of the last decision
+        self.place = ProgramKey("", {})  # of the graph of the last decision
         self._before: str | None = ""  # identifies all claims so far; None if one is not stored
         self._described: Mapping[str, str] = {}
 
@@ -98,7 +105,7 @@ class Stored:
         self, graph: ShownGraph, ties: Ties, asked: Sequence[object], assigned: Sequence[str], single: claims.Single
     ) -> tuple[Claim, InferredTypes] | None:
         """Returns the decision on a graph, or None. `asked`: its other dependencies."""
-        self.place = KeptUnder("", ties)
+        self.place = ProgramKey("", ties)
         if self._identity is None or self._before is None:
             return None
         key = self._key_of_claim(graph, asked)
@@ -140,18 +147,18 @@ class Stored:
         self._before = hashlib.sha256(found).hexdigest()
         self.place = self.place._replace(claim=self._before)
 
-    def follow(self, place: KeptUnder) -> None:
+    def continue_from(self, place: ProgramKey) -> None:
         """Continues after a decision that another `Stored` found or made. `place`: the key of that graph's Programs."""
         if self._before is not None:
             self._before = hashlib.sha256(f"{self._before} {place.claim}".encode()).hexdigest()
         self.place = place
 
-    def after(self, claims: Sequence[str] | None) -> None:
+    def depend_only_on(self, claims: Sequence[str] | None) -> None:
         """Sets the only claims that the next graph depends on; None if some of them are not stored."""
         self._before = None if claims is None else repr(claims)
 
     @contextmanager
-    def within(self, place: KeptUnder) -> Iterator[None]:
+    def using_key(self, place: ProgramKey) -> Iterator[None]:
         """Uses the key `place` for Programs inside the `with`, for groups of another graph than that of the last decision."""
         before, self.place = self.place, place
         try:
@@ -159,10 +166,10 @@ class Stored:
         finally:
             self.place = before
 
-    def adopted(self, digest: str, ties: Ties) -> KeptUnder:
+    def key_of_context(self, digest: str, ties: Ties) -> ProgramKey:
         """Returns the key for groups without a claim of this session. `digest`: that of their graph with its constants."""
         known = self._identity is not None
-        return KeptUnder(hashlib.sha256(f"{self._identity} {digest}".encode()).hexdigest() if known else "", ties)
+        return ProgramKey(hashlib.sha256(f"{self._identity} {digest}".encode()).hexdigest() if known else "", ties)
 
     # ---- Programs
 

@@ -24,8 +24,8 @@ from ...records import dataclass
 from ...runtime.external_path import file_beside
 from ...runtime.weight_file import FileIdentity, FileRange
 from ...runtime.weight_sources import Array, FilePlace, FromModel
-from ..again import COPIED_BYTES
 from ..assign.shown import Bytes, Constant
+from ..recompiling import COPIED_BYTES
 from .graphs import Place
 
 _ALIGNED = 16
@@ -39,7 +39,7 @@ class UnsettledError(EntryError):
     """A file is not settled: it may still change while its identity stays the same."""
 
 
-class Referring:
+class ReferenceWriter:
     """Stores the constants of one context, by reference or as copies.
 
     * `folder`: the folder of the compiled model, None if it has none.
@@ -117,7 +117,7 @@ class _File:
     trusted: bool  # its bytes need no comparison of digests
 
 
-class Referred:
+class ReferenceReader:
     """Finds the constants of a context.
 
     * `compiled`: the path of the compiled model, "" if it has none.

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from ..errors import UnsupportedError
 from .captures import CapturedNode
+from .data_sized import SizedNode
 from .node import ComputeInfo
-from .sized import SizedNode
 
 if TYPE_CHECKING:
     from ..program.program import Program
     from .abi import Ort
     from .captures import Captures
-    from .known import FusedNode
+    from .known_tensors import FusedNode
     from .node import RunnableGroup
 
 

@@ -21,7 +21,7 @@ from .store.programs import array_of
 COPIED_BYTES = 4096  # smaller constants are copied: finding them in the model's file costs more
 
 
-class CompiledAgain(Protocol):
+class Recompiler(Protocol):
     """Compiles a group's graph again. `Specialiser` has the documentation of the members."""
 
     @property
@@ -35,18 +35,18 @@ class CompiledAgain(Protocol):
 
     def keep(self, sources: WeightSources) -> None: ...
 
-    def relaxed(self, shapes: Sequence[tuple[int, ...]]) -> CompiledAgain | None: ...
+    def relaxed(self, shapes: Sequence[tuple[int, ...]]) -> Recompiler | None: ...
 
     def sizes_of(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]: ...
 
     def __call__(self, values: Mapping[str, int] | None = None) -> Program: ...
 
 
-Make = Callable[[ShownGraph, Mapping[str, WeightSource]], CompiledAgain]
+Make = Callable[[ShownGraph, Mapping[str, WeightSource]], Recompiler]
 """Makes a `Specialiser` for a graph; its constants are read from these sources."""
 
 
-class CompiledLater:
+class LazyRecompiler:
     """Makes a `Specialiser` of the graph on first use, and forwards to it. Thread safe."""
 
     def __init__(self, graph: ShownGraph, ties: Ties, declared: Collection[str], make: Make) -> None:
@@ -81,7 +81,7 @@ class CompiledLater:
     def shapes(self) -> Sequence[Any]:
         return self._made().shapes
 
-    def relaxed(self, shapes: Sequence[tuple[int, ...]]) -> CompiledAgain | None:
+    def relaxed(self, shapes: Sequence[tuple[int, ...]]) -> Recompiler | None:
         return self._made().relaxed(shapes)
 
     def sizes_of(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
@@ -90,10 +90,10 @@ class CompiledLater:
     def __call__(self, values: Mapping[str, int] | None = None) -> Program:
         return self._made()(values)
 
-    def _made(self) -> CompiledAgain:
+    def _made(self) -> Recompiler:
         with self._lock:
             return self._specialiser
 
     @cached_property
-    def _specialiser(self) -> CompiledAgain:
+    def _specialiser(self) -> Recompiler:
         return self._make(self._graph, self._sources)

@@ -16,7 +16,7 @@ import numpy as np
 from ...program.dtypes import DType
 from ...records import dataclass
 from ...runtime.inputs import DeviceTensor
-from .joined import Joined
+from .joined import JoinedOutput
 
 if TYPE_CHECKING:
     from ...runtime.executable import Run
@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 Result = tuple[DType, tuple[int, ...]]
 
 
-class Rest(Protocol):
+class RemainingIterations(Protocol):
     """All remaining iterations of a run."""
 
     def bind(self) -> bool:
@@ -54,7 +54,7 @@ class LoopStep:
     sized: Mapping[int, int]
 
 
-class Rounds:
+class Iterations:
     """The iterations of one run. `states` are the current states of the Loop, `number` is the count of finished iterations."""
 
     def __init__(
@@ -65,28 +65,29 @@ class Rounds:
         captured: Mapping[str, DeviceTensor],
         states: Sequence[DeviceTensor],
         trips: int | None,
-        rest: Callable[[Rounds, Run, Mapping[str, Result]], Rest | None],
+        remaining: Callable[[Iterations, Run, Mapping[str, Result]], RemainingIterations | None],
     ) -> None:
         """`trips` is the largest number of iterations, None if it is unlimited.
 
-        `rest` returns an object that runs all remaining iterations if they are alike, else None.
+        `remaining` returns an object that runs all remaining iterations if they are alike, else None.
         """
         self.step, self.memory, self.captured = step, memory, captured
         self.states, self.trips, self.number = list(states), trips, 0
-        self._live, self._rest = live, rest
+        self._live, self._remaining = live, remaining
         all_come = not (step.body.condition or step.body.once)
         self.rows = [
-            Joined(memory, f"joined result {k} of {step.name!r}", trips, all_come) for k in range(len(step.body.rows))
+            JoinedOutput(memory, f"joined result {k} of {step.name!r}", trips, all_come)
+            for k in range(len(step.body.rows))
         ]
 
     def run(self) -> None:
         """Runs all iterations. An interrupt leaves the results of the last one."""
         more = True
-        while more and self.left != 0:
+        while more and self.trips_left != 0:
             more = self._next() and not self.step.body.once
 
     @property
-    def left(self) -> int | None:
+    def trips_left(self) -> int | None:
         """How many iterations may follow; None if the number is unlimited."""
         return None if self.trips is None else max(0, self.trips - self.number)
 
@@ -108,9 +109,9 @@ class Rounds:
 
         with self._live.prepare(given) as run:
             results = dict(zip(step.outputs, run.outputs, strict=False))
-            rest = self._rest(self, run, results)
-            if rest is not None and rest.bind():
-                return rest.run()
+            remaining = self._remaining(self, run, results)
+            if remaining is not None and remaining.bind():
+                return remaining.run()
             made = {name: self.place(name, self.number + 1, *results[name]) for name in step.outputs}
             shapes = {k: self.memory.kept((k, "shape"), *run.outputs[at], "a shape") for k, at in step.sized.items()}
             by_place = [*made.values(), *(shapes[k] for k in sorted(step.sized, key=step.sized.__getitem__))]

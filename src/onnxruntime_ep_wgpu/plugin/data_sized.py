@@ -20,7 +20,7 @@ import numpy as np
 from ..device import Place, depend, forget_errors
 from ..errors import InternalError
 from .abi import Ort
-from .known import FusedNode
+from .known_tensors import FusedNode
 from .node import ComputeInfo, RunnableGroup
 from .tensors import Tensors
 
@@ -73,8 +73,8 @@ class SizedNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
             ]
             if copies:
                 group.device.submit((), copies)
-            before.deliver()
-            after.deliver()
+            before.copy_outputs()
+            after.copy_outputs()
         finally:
             before.close()
             after.close()

@@ -1,8 +1,8 @@
-"""Claims and Programs for the bodies of control flow, which a compiled model carries in the form of cache entries.
+"""Claims and Programs for the bodies of control flow, which a compiled model contains as cache entries.
 
 In: entries that a session stores while it decides on bodies and compiles them. Out: the same entries, from the context of a
 group of the main graph. ONNX Runtime accepts contexts of nodes in bodies, but writes the bodies without them.
-Invariant: the key of an entry includes all its dependencies, as in the cache, but with the context's `MadeFor` in place of this
+Invariant: the key of an entry includes all its dependencies, as in the cache, but with the context's `BuildKey` in place of this
 machine's code.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..store.stored import Stored
 
 
-class CarriedEntries:
+class BodyEntries:
     """Entries in memory, with the interface of a cache folder. `missed`: an entry could not be stored."""
 
     def __init__(self, entries: Mapping[str, bytes] | None = None) -> None:
@@ -44,7 +44,7 @@ class CarriedEntries:
 
 
 @dataclass(frozen=True)
-class Carried:
+class BodyStore:
     """The entries for bodies of a compiled model.
 
     * `written`: the session writes the compiled model, otherwise it opens it.
@@ -53,32 +53,32 @@ class Carried:
     """
 
     stored: Stored
-    entries: CarriedEntries
+    entries: BodyEntries
     written: bool
     foreign: bool
     usable: bool
     claims: dict[frozenset[str], set[str]] = field(default_factory=dict)
-    """The claims of the bodies of nodes, by the outputs of the nodes; "" for a claim that is not carried."""
+    """The claims of the bodies of nodes, by the outputs of the nodes; "" for a claim that is not stored."""
 
     def in_order(self, group: ShownGraph) -> ShownGraph:
         """Returns a group in the order of its stored Program."""
         return OneOrder(group, with_outputs=True).graph
 
 
-class CarriedClaim:
+class BodyClaim:
     """The decision on one body. `asked` begins with the providers of its nodes, and ends with outcomes by position."""
 
-    def __init__(self, of: Carried, graph: ShownGraph, ties: Ties, asked: tuple[Any, ...], single: Single) -> None:
+    def __init__(self, of: BodyStore, graph: ShownGraph, ties: Ties, asked: tuple[Any, ...], single: Single) -> None:
         self._of, self._ties, self._order = of, ties, OneOrder(graph)
         self.stored, self.written = of.stored, of.written
         self._assigned, self._single = self._order.of(asked[0]), self._order.at(single)
         self._asked = self._assigned, *asked[1:-1], sorted(map(str, self._single.items()))
         found = sorted({claim for node in graph for claim in of.claims.get(made_by([node]), ())})
         # The decision depends on these alone, in whichever order ONNX Runtime presents bodies.
-        self.stored.after(None if "" in found else found)
+        self.stored.depend_only_on(None if "" in found else found)
 
     def claim(self) -> tuple[Claim, InferredTypes] | None:
-        """Returns the decision, or None if it is not carried."""
+        """Returns the decision, or None if it is not stored."""
         known = self.stored.claim(self._order.graph, self._ties, self._asked, self._assigned, self._single)
         return None if known is None else (self._order.back(known[0]), known[1])
 
@@ -86,10 +86,10 @@ class CarriedClaim:
         """Stores a decision, unless its types come from the model's file. A compiled model is another file."""
         made = self._order.claim(claim)
         if inferred.of_model:
-            self.stored.after(None)
+            self.stored.depend_only_on(None)
         if not self.stored.keep_claim(self._order.graph, self._asked, made, inferred, constants_read):
             self._of.entries.missed = True
 
     def note(self, parent: ShownNode, here: bool) -> None:
-        """Records a decision on the body of `parent`; `here`: it is one of the carried entries."""
+        """Records a decision on the body of `parent`; `here`: it is one of the entries."""
         self._of.claims.setdefault(made_by([parent]), set()).add(self.stored.place.claim if here else "")

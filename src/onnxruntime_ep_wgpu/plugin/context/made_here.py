@@ -22,7 +22,7 @@ def note(digest: str, graph: str, adapter: str) -> None:
         Folder(path).write(key, written(key, Entry(KIND, {}, {}, {"graph": graph, "adapter": adapter})))
 
 
-def is_own(digest: str) -> bool:
+def is_made_here(digest: str) -> bool:
     """Whether a context was recorded."""
     path, key = folder_path(), _key(digest)
     data = None if path is None else Folder(path).read(key)

@@ -19,7 +19,7 @@ from ..runtime.settings import RunSettings
 from ..threads import begin_ahead
 from .context.in_file import context_nodes
 from .device_choice import context_for, library_for
-from .settings import asked, settings_of
+from .settings import fields_set, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .context.kept_model import KeptModel
 
 
-class Ahead:
+class SessionPreparation:
     """A context manager around the making of one session with these options and without SessionOptions."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Ahead:
         # The types of the model's matrix products, set when the library is chosen by them.
         self.matrices_found: frozenset[str] | None = None if opened is None else opened.matrices
 
-    def __enter__(self) -> Ahead:
+    def __enter__(self) -> SessionPreparation:
         if not begin_ahead(self._work):
             self._chosen.put(None)
             self._ended.put(None)
@@ -66,7 +66,7 @@ class Ahead:
         self._chosen.put(None)
         with suppress(Exception):
             if context is not None:
-                self._member = context.join(settings_of(options, context.view), asked(options))
+                self._member = context.join(settings_of(options, context.view), fields_set(options))
                 opening = context.open_ahead()
                 if compiles:
                     from . import compiling as compiling  # loads the compiler
