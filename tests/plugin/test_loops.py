@@ -16,7 +16,7 @@ import pytest
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.plugin import watch
 from onnxruntime_ep_wgpu.plugin.loops import steady, unrolled
-from onnxruntime_ep_wgpu.plugin.loops.joined import Joined
+from onnxruntime_ep_wgpu.plugin.loops.joined import JoinedOutput
 from onnxruntime_ep_wgpu.plugin.step_memory import StepMemory
 from onnxruntime_ep_wgpu.program.dtypes import DType
 
@@ -322,9 +322,9 @@ def test_iterations_behind_the_end_of_a_loop_need_no_memory_that_there_is_not(mo
     count = "twelve = Constant <value = int64 {11}> () early = Less (i, twelve) c1 = And (low, early)"
     session = webgpu_ep.session(model(loop("m, c, x", STATE, NEXT + ROW, f"{nodes} {count}", "y, z"), YZ))
     device = next(it.state for it in watch.live() if it.state is not None).device()
-    rows, reserve = [], Joined.reserve
+    rows, reserve = [], JoinedOutput.reserve
     monkeypatch.setattr(device, "target", dataclasses.replace(device.target, max_buffer_bytes=13 * 3 * 4 * 4))
-    monkeypatch.setattr(Joined, "reserve", lambda self, *given: rows.append(given[3]) or reserve(self, *given))
+    monkeypatch.setattr(JoinedOutput, "reserve", lambda self, *given: rows.append(given[3]) or reserve(self, *given))
     x = np.ones((3, 4), np.float32)
     _, z = session.run(None, {"x": x, "c": np.array(True), "m": np.array(100)})
     assert len(z) == 12
@@ -339,7 +339,7 @@ def test_memory_for_rows_doubles_up_to_what_a_buffer_holds(monkeypatch: pytest.M
     with StepMemory(device) as memory:
         tensor = memory.tensor
         monkeypatch.setattr(memory, "tensor", lambda *given: rooms.append(given[1][0]) or tensor(*given))
-        joined = Joined(memory, "rows", None, False)
+        joined = JoinedOutput(memory, "rows", None, False)
         for rows in (1, 65, 129, 141):
             joined.reserve(DType.FLOAT32, (2,), 0, rows)
     assert rooms == [64, 128, 140, 141], "the last one is refused where it is made, if the device refuses it"
