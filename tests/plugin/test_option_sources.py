@@ -18,7 +18,7 @@ import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.errors import OptionError
 from onnxruntime_ep_wgpu.options import Layer, parse, program_defaults
 from onnxruntime_ep_wgpu.plugin import watch
-from onnxruntime_ep_wgpu.plugin.sources import under
+from onnxruntime_ep_wgpu.plugin.sources import options_under
 from tests import patience
 
 from . import models
@@ -71,7 +71,7 @@ def test_one_value_under_both_prefixes_is_fine_and_two_are_an_error(fake: Fake) 
 
 def test_entries_of_others_are_not_options() -> None:
     entries = {"ep.cudaexecutionprovider.validationMode": "loud", f"{ALIAS}enableInt64": "1", "session.x": "1"}
-    assert under(entries, [MAIN, ALIAS]) == {"enableInt64": "1"}
+    assert options_under(entries, [MAIN, ALIAS]) == {"enableInt64": "1"}
 
 
 def test_defaults_of_the_program_hold_for_sessions_that_say_nothing(fake: Fake) -> None:

@@ -112,7 +112,7 @@ class CachedCompiler:
             else:
                 self._stored.keep_claim(graph, asked, claim, inferred, found.constants_read)
         if body is not None and parent is not None:
-            body.note(parent, self._at is body.stored)
+            body.record(parent, self._at is body.stored)
         self.found = inferred.values
         for places in claim.groups if inferred.values else ():
             self._inferred[made_by(graph.nodes[place] for place in places)] = inferred.values

@@ -108,7 +108,7 @@ class CallbackTable:
         out[place] = pointer
 
     @staticmethod
-    def hand_out_all(them: Sequence[CallbackTable], out: Any) -> None:
+    def pass_all_to_ort(them: Sequence[CallbackTable], out: Any) -> None:
         """Like `pass_to_ort`, for several objects: all of them or none."""
         known, pointers = {address(it.pointer): it for it in them}, [it.pointer for it in them]
         holding, everything = held, slice(0, len(them))
@@ -154,7 +154,7 @@ def defers_interrupt(error: BaseException) -> bool:
     return later
 
 
-def _carry(error: BaseException, name: str) -> None:
+def _record_or_print(error: BaseException, name: str) -> None:
     """Handles an exception that left the call `name`, which cannot fail.
 
     It is raised when ONNX Runtime has returned, or printed if no Watch collects errors.
@@ -239,7 +239,7 @@ def export(
         """
         try:
             if again:
-                _carry(_ort.error(), name)
+                _record_or_print(_ort.error(), name)
             # An object that is no longer held was released by the interrupted call.
             if (again and int(ffi.cast("uintptr_t", this)) not in held) or (device and process.forked):
                 lib.wgpu_answer(0)

@@ -20,7 +20,7 @@ from .memory import space as memory
 from .memory.allocation import PLACE
 
 
-class Written(NamedTuple):
+class HostBytes(NamedTuple):
     """Bytes on the host that are written to the tensor at an address before each submission."""
 
     at: int
@@ -90,7 +90,7 @@ def chained(
     others: Sequence[int],
     read: int,
     count: int,
-    written: Written | None,
+    written: HostBytes | None,
 ) -> ChainedRuns | None:
     """Returns an object that does these runs in order, all or none; None if that is not possible.
 

@@ -98,7 +98,7 @@ class Deciding:
         self.loops: Loops | None = None
         self._crossings: Crossings | None = None
         self._other_providers = False  # whether other providers took nodes before
-        self._completed = self._carrying = False
+        self._completed = self._uses_body_entries = False
         self._warned: set[str] = set()  # faults of this package that were logged
 
     def decide(
@@ -117,20 +117,20 @@ class Deciding:
         parent = ort_graph.read_parent(self._ort, handle)
         if parent is not None:
             self._ep_contexts.check_body(graph, parent, self._model.source())
-            self._carry()
+            self._use_body_entries()
         self._check_empty_bodies(graph)
         self.in_a_body = parent is not None
         if parent is not None and is_search(parent):
             self._forced.among(graph)  # marks these names as found
             return [], []  # the body is decided on with its node
         self._other_providers |= not {*assigned} <= {"", self._name, "CPUExecutionProvider"}
-        searches = self._searched(graph, parent, assigned)
+        searches = self._search_decisions(graph, parent, assigned)
         single: dict[int, Alone | OwnKernel | Elsewhere] = {place: it.outcome for place, it in searches.items()}
         single |= self._ep_contexts.outcomes(graph, assigned, self._model.path)
-        single |= self._controls(graph, parent, assigned, has_kernel)
+        single |= self._control_flow_outcomes(graph, parent, assigned, has_kernel)
         unrolled = self._unrolled(handle, graph, parent, assigned, single)
         decision = unrolled or self._decision(graph, parent, assigned, single)
-        if parent is not None and self._left_to_loop(parent, graph, handle, decision, assigned):
+        if parent is not None and self._runs_in_loop_node(parent, graph, handle, decision, assigned):
             self._assignment.decided(parent.name, graph, Claim((Fused(0),) * len(graph)), assigned)
             return [], []
         self._raise_faults(decision, parent is None)
@@ -153,7 +153,7 @@ class Deciding:
                 if not len(body):
                     self._ep_contexts.check_body(body, node, self._model.source())
 
-    def _controls(
+    def _control_flow_outcomes(
         self, graph: ShownGraph, parent: ShownNode | None, assigned: Sequence[str], has_kernel: Callable[[Any], bool]
     ) -> dict[int, Alone | OwnKernel | Elsewhere]:
         """Returns the outcomes of control-flow nodes that no provider holds, by index."""
@@ -224,7 +224,7 @@ class Deciding:
             return None
         return Claim(tuple(next(iter(outcomes[place])) for place in range(len(graph))), claim.found)
 
-    def _left_to_loop(
+    def _runs_in_loop_node(
         self, parent: ShownNode, graph: ShownGraph, handle: Any, decision: Claim, assigned: Sequence[str]
     ) -> bool:
         """Returns whether a body runs here with all iterations of its Loop. `decision` is about the body alone.
@@ -254,11 +254,11 @@ class Deciding:
             return Claim(tuple(known[place] for place in range(len(graph))))
         return self._compiler.claim(graph, parent, assigned, forced, single)
 
-    def _carry(self) -> None:
+    def _use_body_entries(self) -> None:
         """Uses the entries of a compiled model for its bodies, or starts to collect them if one is written."""
-        written = self._ep_contexts.enabled and not self._carrying
+        written = self._ep_contexts.enabled and not self._uses_body_entries
         if written or self._ep_contexts.open_main_graph(self._model.source(), self._model.path):
-            self._carrying = True
+            self._uses_body_entries = True
             it = self._ep_contexts
             self._compiler.use_entries_of_bodies(
                 it.body_entries, it.made_for, written=written, foreign=it.foreign, checks=it.checking
@@ -270,7 +270,7 @@ class Deciding:
             return False
         return len(group) != 1 or address(group[0]) not in self._ep_contexts.nodes
 
-    def _searched(
+    def _search_decisions(
         self, graph: ShownGraph, parent: ShownNode | None, assigned: Sequence[str]
     ) -> dict[int, SearchDecision]:
         """Returns the decisions about nodes that generate text, by index."""

@@ -28,7 +28,7 @@ def _create(registration: Any, base: Any, logger: Any, out: Any, capacity: int, 
     log = Logger(ort, logger)
     made = [Factory(ort, name, VERSION, log, text(registration)) for name in NAMES]
     out_count[0] = len(made)
-    Factory.hand_out_all(made, out)
+    Factory.pass_all_to_ort(made, out)
 
 
 def _not_created(error: BaseException, _registration: Any, arguments: tuple[Any, ...]) -> Any:

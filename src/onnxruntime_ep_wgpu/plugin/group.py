@@ -91,7 +91,7 @@ class GroupOnDevice:
         now = self._now
         tensors = inputs(now.executable.valued_inputs)
         try:
-            sizes, executable = self._routed(now, tensors) if now.routes else ({}, now.executable)
+            sizes, executable = self._executable_for(now, tensors) if now.routes else ({}, now.executable)
             while True:
                 try:
                     return executable.prepare(_with_values(now, executable, inputs, tensors))
@@ -117,9 +117,9 @@ class GroupOnDevice:
                     return self.prepare(inputs)
                 executable = made
         except ExtentError as error:
-            return self._contradicted(now, inputs, tensors, error)
+            return self._with_other_extents(now, inputs, tensors, error)
 
-    def _contradicted(
+    def _with_other_extents(
         self, now: _Compiled, inputs: GivenInputs, tensors: Sequence[DeviceTensor], error: ExtentError
     ) -> Run:
         """Returns a run with other extents than the Program's, as `error` states. Raises `error` if no name is the cause."""
@@ -189,7 +189,7 @@ class GroupOnDevice:
             for it in (*now.specialised.values(), now.executable):
                 it.leave()
 
-    def _routed(self, now: _Compiled, tensors: Sequence[DeviceTensor]) -> tuple[dict[str, int], Executable]:
+    def _executable_for(self, now: _Compiled, tensors: Sequence[DeviceTensor]) -> tuple[dict[str, int], Executable]:
         """Returns the executable that ran such inputs before, with its sizes; otherwise the first one."""
         key = now.executable.key(tensors)
         with self._lock:

@@ -191,7 +191,7 @@ class Memos:
                 row.dims[0 : row.rank], row.more[0 : row.rank] = begin, more
                 if 0 not in shape:
                     room = memory.space().room(addresses[k])
-                    count = _that_fit(program.values[values[k]].dtype, begin, more, room, count)
+                    count = _count_that_fits(program.values[values[k]].dtype, begin, more, room, count)
         return first, count
 
     def _words(self, number: int, rows: Any, graph: int, count: int) -> Any:
@@ -251,7 +251,7 @@ nodes: LiveMap[int, Memos] = LiveMap()
 """By the address of the Node, which lives as long as its Memos."""
 
 
-def _that_fit(dtype: DType, first: Sequence[int], more: Sequence[int], room: int, most: int) -> int:
+def _count_that_fits(dtype: DType, first: Sequence[int], more: Sequence[int], room: int, most: int) -> int:
     """Returns how many of these tensors take at most `room` bytes each. Each is larger than the one before by `more`."""
 
     def nbytes(number: int) -> int:

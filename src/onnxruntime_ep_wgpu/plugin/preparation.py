@@ -60,7 +60,7 @@ class SessionPreparation:
     def _work(self) -> None:
         context, options, compiles = None, Options({}, {}), False
         with suppress(Exception):
-            compiles = self._opened is None and _nothing_is_kept() and not context_nodes(self._model)
+            compiles = self._opened is None and _cache_is_empty() and not context_nodes(self._model)
             options = parse(self._given, [program_defaults()])
             context = self._context(options)
         self._chosen.put(None)
@@ -85,7 +85,7 @@ class SessionPreparation:
         return self.matrices_found
 
 
-def _nothing_is_kept() -> bool:
+def _cache_is_empty() -> bool:
     """Returns whether the cache has no Programs."""
     path = folder_path()
     return path is None or not Folder(path).entries()

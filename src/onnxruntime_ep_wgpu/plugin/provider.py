@@ -42,7 +42,7 @@ _RUN_START = "OnRunStart"
 _KNOWN_DOMAINS = frozenset({"", "ai.onnx", "com.microsoft"})
 
 
-class Maker(Protocol):
+class ProviderFactory(Protocol):
     """The factory that makes providers. It outlives them."""
 
     ort: Ort
@@ -61,7 +61,9 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
     `make_state` takes a function that returns how many kernels ONNX Runtime made to copy tensors of the session.
     """
 
-    def __init__(self, factory: Maker, logger: Logger, make_state: Callable[[Callable[[], int]], SessionState]) -> None:
+    def __init__(
+        self, factory: ProviderFactory, logger: Logger, make_state: Callable[[Callable[[], int]], SessionState]
+    ) -> None:
         super().__init__(factory.ort)
         self.factory, self.logger = factory, logger
         self.number = next(_numbers)
@@ -78,7 +80,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
             # Before that version, the first run is the first notice that the session is complete.
             needed = {_RUN_START} if self.ort.version < _TELLS_OF_INITIALISATION else set()
             self.clear_slots(*(slot for slot in capture_slots() if slot not in needed))
-        watch.made(self)
+        watch.add_provider(self)
 
     def _copies(self) -> int:
         return 0 if self._kernels is None else self._kernels.made
@@ -210,7 +212,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
             if self.ort.version < _TELLS_OF_INITIALISATION:
                 state.making.end()
         state.ep_contexts.pass_to_ort(context_nodes)
-        ComputeInfo.hand_out_all(made, out)
+        ComputeInfo.pass_all_to_ort(made, out)
 
     @callback("GetCompiledModelCompatibilityInfo")
     def get_compiled_model_compatibility_info(self, _graph: Any) -> Any:
@@ -245,7 +247,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         # The state refers to this object, to count the session's kernels. This breaks the cycle, so the state ends now and not
         # at the next garbage collection. Until then it would count as a live session.
         self.state = None
-        watch.ended(self)
+        watch.remove_provider(self)
         if self._kernels is not None:
             self._kernels.close()
         self.factory.remove_user(self)

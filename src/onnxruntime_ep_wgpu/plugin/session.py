@@ -245,15 +245,15 @@ class SessionState:
             values = inputs, outputs, frozenset(self.deciding.inputs)
             self.ep_contexts.write(name, graph, answer, *values, self._model.path, self._model.content())
         if self._model.kept is not None:
-            made = self._noted(graph, self._model.kept.nodes)
+            made = self._record_group(graph, self._model.kept.nodes)
         source = self._weights(graph.in_files)
         if self.keeping is not None and opened is None:
             self.keeping.compiled(graph, answer, name, (inputs, outputs), source, self.ep_contexts.made_for)
         weights = None if opened is None else self.ep_contexts.shared(program, graph.in_files)
-        shared = nothing_shared if weights is None else weights.of_others(_sharing)
+        shared = nothing_shared if weights is None else weights.found_in_others(_sharing)
         group = self._group(program, specialise, source, shared, checked=answer.foreign)
         if weights is not None:
-            weights.are_of(group)
+            weights.set_group(group)
         self.assignment.compiled(made, program)
         tool = tool_around(group, lambda: self._read_again(handle, opened is not None))
         signature = FusedNode(
@@ -271,7 +271,7 @@ class SessionState:
         """Returns the sources of a graph's weights in the model. `in_files`: those with a known place."""
         return FromModel(self._model.path, self._model.content(), in_files)
 
-    def _noted(self, graph: ShownGraph, nodes: Sequence[str]) -> frozenset[str]:
+    def _record_group(self, graph: ShownGraph, nodes: Sequence[str]) -> frozenset[str]:
         """Records the nodes of a graph, in this order, as one group that runs here. Returns the names of their results."""
         by_name = {it.name: it for it in graph}
         whole = replace(graph, nodes=[by_name[it] for it in nodes])

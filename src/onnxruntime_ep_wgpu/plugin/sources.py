@@ -26,8 +26,8 @@ def options_of(ort: Ort, session: Any, names: Sequence[str]) -> Options:
     """Returns the options of a session, given as OrtSessionOptions. `names`: those of the provider. Raises OptionError."""
     entries = entries_of(ort, session)
     around = _read(ort, ort.get_out(ort.ep.GetEnvConfigEntries, "OrtKeyValuePairs *"))
-    own = under(entries, [f"ep.{name.lower()}." for name in names])
-    defaults = under(around, [f"ep_factory.{name}." for name in names])
+    own = options_under(entries, [f"ep.{name.lower()}." for name in names])
+    defaults = options_under(around, [f"ep_factory.{name}." for name in names])
     return parse({**own, **watch.options()}, [Layer("environment configuration", defaults), program_defaults()])
 
 
@@ -44,7 +44,7 @@ def _read(ort: Ort, pairs: Any) -> dict[str, str]:
         ort.api.ReleaseKeyValuePairs(pairs)
 
 
-def under(entries: Mapping[str, str], prefixes: Sequence[str]) -> dict[str, str]:
+def options_under(entries: Mapping[str, str], prefixes: Sequence[str]) -> dict[str, str]:
     """Returns the options among configuration entries. Raises OptionError if two prefixes give a key different values."""
     found: dict[str, str] = {}
     where: dict[str, str] = {}

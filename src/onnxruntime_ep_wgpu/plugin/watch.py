@@ -37,7 +37,7 @@ _thread = threading.local()
 _live: LiveSet[Watched] = LiveSet()
 
 
-class _Kept:
+class _KeptError:
     """An error that lives as long as this object."""
 
     def __init__(self, error: BaseException) -> None:
@@ -70,7 +70,7 @@ class Watch:
     providers: list[Watched] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
     deferred: list[BaseException] = field(default_factory=list)
-    kept: list[_Kept] = field(default_factory=list)
+    kept: list[_KeptError] = field(default_factory=list)
     active: threading.Lock = field(default_factory=threading.Lock)
 
     def reason(self) -> BaseException | None:
@@ -113,7 +113,7 @@ def _current() -> Watch | None:
     return watch if watch is not None and watch.active.locked() else None
 
 
-def made(provider: Watched) -> None:
+def add_provider(provider: Watched) -> None:
     """Records a new provider."""
     _live.add(provider)
     watch = _current()
@@ -121,7 +121,7 @@ def made(provider: Watched) -> None:
         watch.providers.append(provider)
 
 
-def ended(provider: Watched) -> None:
+def remove_provider(provider: Watched) -> None:
     """Records that ONNX Runtime released a provider. The object may live on."""
     _live.discard(provider)
 
@@ -155,7 +155,7 @@ def keep_error(error: BaseException) -> Callable[[], BaseException | None]:
     watch = _current()
     if watch is None:
         return lambda: error
-    kept = _Kept(error)
+    kept = _KeptError(error)
     watch.kept.append(kept)
     ref = weakref.ref(kept)
 

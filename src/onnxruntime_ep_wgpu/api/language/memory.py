@@ -117,7 +117,7 @@ def chain(
     first = None
     if written is not None:
         value, array = written
-        first = chained.Written(value.data_ptr(), array.ctypes.data, array.nbytes)
+        first = chained.HostBytes(value.data_ptr(), array.ctypes.data, array.nbytes)
     return chained.chained(known, results, others, read.data_ptr(), int(np.prod(read.shape())), first)
 
 

@@ -93,8 +93,8 @@ def claim(
     if waits:
         passed.clear()
     while True:
-        _drop_islands(nodes, before, reasons, waits)
-        _drop_moves(nodes, before, reasons, held, whole.moves)
+        _drop_shape_arithmetic(nodes, before, reasons, waits)
+        _drop_views_and_casts(nodes, before, reasons, held, whole.moves)
         groups = [tuple(group) for group in partition.groups(before, [reason is None for reason in reasons], waits)]
         refused = False
         for group in groups:
@@ -122,7 +122,7 @@ def claim(
             return Claim(tuple(outcomes), whole.found), kept
 
 
-def _drop_islands(
+def _drop_shape_arithmetic(
     nodes: list[ir.Node], before: list[list[int]], reasons: list[str | None], waits: partition.Waits
 ) -> None:
     """Leaves shape arithmetic on the CPU if no node connected to it in its group computes with tensors.
@@ -141,7 +141,7 @@ def _drop_islands(
             reasons[place] = SHAPE_ARITHMETIC
 
 
-def _drop_moves(
+def _drop_views_and_casts(
     nodes: list[ir.Node],
     before: list[list[int]],
     reasons: list[str | None],
@@ -161,7 +161,7 @@ def _drop_moves(
         if (
             makers
             and moves.issuperset(part)
-            and all(_moves_on_cpu(nodes[place]) for place in part)
+            and all(_is_cheap_on_cpu(nodes[place]) for place in part)
             and not any(can_run[place] or assigned[place] for place in makers | users)
             and not any(nodes[place].meta.get("implicit_inputs") for place in users)  # a body may read it here
             and not any(value is not None and value.is_graph_input() for value in read)
@@ -171,7 +171,7 @@ def _drop_moves(
                 reasons[place] = VIEWS_AND_CASTS
 
 
-def _moves_on_cpu(node: ir.Node) -> bool:
+def _is_cheap_on_cpu(node: ir.Node) -> bool:
     """Whether the CPU provider certainly has a kernel for a node that moves or converts elements."""
     if node.domain not in ("", "ai.onnx"):
         return False

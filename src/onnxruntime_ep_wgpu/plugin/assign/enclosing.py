@@ -48,16 +48,16 @@ def host_inputs(node: ShownNode) -> int:
 
 def refusal_of_rows(node: ShownNode) -> str | None:
     """Returns why ONNX Runtime's kernel of a control-flow node could not split or join its rows on a device, or None."""
-    if node.op_type == "Loop" and (name := _of_parts_of_bytes(node)):
+    if node.op_type == "Loop" and (name := _first_below_a_byte(node)):
         return f"a Loop runs on the CPU if its elements are smaller than a byte, such as those of {name!r}"
     if node.op_type == "Scan" and any(it is not None and it.code in COMPLEX for it in (*node.inputs, *node.outputs)):
         return "a Scan of complex numbers runs on the CPU"
-    if node.op_type == "Scan" and (name := _cut_within_words(node)):
+    if node.op_type == "Scan" and (name := _first_with_partial_words(node)):
         return f"a Scan runs on the CPU if its rows are not whole 32-bit words, such as those of {name!r}"
     return None
 
 
-def _of_parts_of_bytes(node: ShownNode) -> str | None:
+def _first_below_a_byte(node: ShownNode) -> str | None:
     """Returns the name of the first output of a Loop with elements of less than a byte, or None.
 
     The Loop concatenates the results of its iterations, which then could share bytes.
@@ -66,7 +66,7 @@ def _of_parts_of_bytes(node: ShownNode) -> str | None:
     return next((it.name for it in values if BITS.get(it.code or 0, BYTE) % BYTE), None)
 
 
-def _cut_within_words(node: ShownNode) -> str | None:
+def _first_with_partial_words(node: ShownNode) -> str | None:
     """Returns the name of the first value of a Scan with rows that are no whole words of memory, or None.
 
     Copies on the device start and end at whole words. The kernel passes rows as parts of the value's memory; it transposes the
@@ -81,18 +81,18 @@ def _cut_within_words(node: ShownNode) -> str | None:
             if value is None:
                 continue
             bits, shape = BITS.get(value.code or 0, 0), value.shape
-            if bits % WORD and (shape is None or not _whole_words(bits, _without(shape, axis))):
+            if bits % WORD and (shape is None or not _has_whole_words(bits, _without_axis(shape, axis))):
                 return value.name
     return None
 
 
-def _without(shape: Sequence[Extent], axis: int) -> Sequence[Extent]:
+def _without_axis(shape: Sequence[Extent], axis: int) -> Sequence[Extent]:
     """Returns the shape of the rows along an axis."""
     place = axis % len(shape) if shape else 0
     return (*shape[:place], *shape[place + 1 :])
 
 
-def _whole_words(bits: int, row: Sequence[Extent]) -> bool:
+def _has_whole_words(bits: int, row: Sequence[Extent]) -> bool:
     return math.prod(extent for extent in row if isinstance(extent, int)) * bits % WORD == 0
 
 

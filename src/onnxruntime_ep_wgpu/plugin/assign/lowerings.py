@@ -34,7 +34,7 @@ class _Named:
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _KeptLowering:
     """A lowering, with its dependencies besides the group's structure: constants that were read, and ties of constants."""
 
     lowered: LoweredGraph
@@ -51,7 +51,7 @@ class Lowerings:
     """The lowerings of one session, for the groups that are compiled next."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, list[_Kept]] = {}
+        self._kept: dict[str, list[_KeptLowering]] = {}
 
     def keep(self, group: ir.Graph, lowered: LoweredGraph, facts: Mapping[str, str]) -> None:
         """Stores the lowering of a group, unless it has data that has no name and cannot be copied. `facts`: its graph's."""
@@ -67,7 +67,7 @@ class Lowerings:
         for tensor, data in instead:
             tensor.data = data
         ties, own = ties_of(group), {name: digest for name, digest in facts.items() if name in group.initializers}
-        self._kept.setdefault(_key(group), []).append(_Kept(lowered, own, ties, places_of(ties, group)))
+        self._kept.setdefault(_key(group), []).append(_KeptLowering(lowered, own, ties, places_of(ties, group)))
 
     def take(self, group: ir.Graph) -> LoweredGraph | None:
         """Removes and returns the lowering of an equal group, with the weights of this group; None if there is none."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...records import dataclass
 from ..assign.inferred import InferredTypes, made_by
-from .one_order import OneOrder
+from .canonical_order import CanonicalOrder
 
 if TYPE_CHECKING:
     from ...program.ties import Ties
@@ -62,14 +62,14 @@ class BodyStore:
 
     def in_order(self, group: ShownGraph) -> ShownGraph:
         """Returns a group in the order of its stored Program."""
-        return OneOrder(group, with_outputs=True).graph
+        return CanonicalOrder(group, with_outputs=True).graph
 
 
 class BodyClaim:
     """The decision on one body. `asked` begins with the providers of its nodes, and ends with outcomes by position."""
 
     def __init__(self, of: BodyStore, graph: ShownGraph, ties: Ties, asked: tuple[Any, ...], single: Single) -> None:
-        self._of, self._ties, self._order = of, ties, OneOrder(graph)
+        self._of, self._ties, self._order = of, ties, CanonicalOrder(graph)
         self.stored, self.written = of.stored, of.written
         self._assigned, self._single = self._order.of(asked[0]), self._order.at(single)
         self._asked = self._assigned, *asked[1:-1], sorted(map(str, self._single.items()))
@@ -80,7 +80,7 @@ class BodyClaim:
     def claim(self) -> tuple[Claim, InferredTypes] | None:
         """Returns the decision, or None if it is not stored."""
         known = self.stored.claim(self._order.graph, self._ties, self._asked, self._assigned, self._single)
-        return None if known is None else (self._order.back(known[0]), known[1])
+        return None if known is None else (self._order.restore(known[0]), known[1])
 
     def keep(self, claim: Claim, inferred: InferredTypes, constants_read: Iterable[str]) -> None:
         """Stores a decision, unless its types come from the model's file. A compiled model is another file."""
@@ -90,6 +90,6 @@ class BodyClaim:
         if not self.stored.keep_claim(self._order.graph, self._asked, made, inferred, constants_read):
             self._of.entries.missed = True
 
-    def note(self, parent: ShownNode, here: bool) -> None:
+    def record(self, parent: ShownNode, here: bool) -> None:
         """Records a decision on the body of `parent`; `here`: it is one of the entries."""
         self._of.claims.setdefault(made_by([parent]), set()).add(self.stored.place.claim if here else "")

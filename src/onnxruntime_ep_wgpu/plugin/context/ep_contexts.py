@@ -76,7 +76,7 @@ class EPContexts:
         self._read: dict[frozenset[str], GroupContext] = {}
         self.elsewhere: dict[str, str] = {}  # nodes that run elsewhere: the reasons, by first output
         self._made: list[_Row] = []
-        self._passed_by: list[_Row] = []
+        self._body_contexts: list[_Row] = []
         self.nodes: frozenset[int] = (
             frozenset()
         )  # addresses of the OrtNodes that are contexts, in the graph of the last decision
@@ -144,7 +144,7 @@ class EPContexts:
             if len(context.inputs) != len(node.inputs) or len(context.outputs) != len(node.outputs):
                 raise EntryError("its inputs or outputs do not match its node")
         except EntryError as error:
-            raise damaged(node, error) from error
+            raise damage_error(node, error) from error
         self._read[key] = context
         self.elsewhere |= context.elsewhere
         self._opened = True
@@ -189,7 +189,7 @@ class EPContexts:
             unread = {name for name, it in named if it.name not in outputs}
             return compiler.of_context(context, self.made_for, node.name, foreign, self.checking, unread)
         except EntryError as error:
-            raise damaged(node, error) from error
+            raise damage_error(node, error) from error
 
     def _is_foreign(self, context: GroupContext) -> bool:
         return not self._trusting and not made_here.is_made_here(context.digest)
@@ -295,16 +295,16 @@ class EPContexts:
             model=path,
             embedded=self._options.embedded,
         )
-        made_here.note(digest_of(data), graph.name, self.made_for.adapter)
+        made_here.record(digest_of(data), graph.name, self.made_for.adapter)
         self._made.append((name, inputs, outputs, attributes))
 
     def record_in_body(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         """Records the node of a compiled group in a body. A context of the main graph contains the group's Program."""
-        self._passed_by.append((name, inputs, outputs, nodes.unwritten()))
+        self._body_contexts.append((name, inputs, outputs, nodes.placeholder_attributes()))
 
     def pass_to_ort(self, out: Any) -> None:
         """Passes ONNX Runtime one node for each group that was compiled since the last call."""
-        rows, self._passed_by = self._made or self._passed_by, []
+        rows, self._body_contexts = self._made or self._body_contexts, []
         if not rows:
             return
         made: list[Any] = []
@@ -321,9 +321,9 @@ class EPContexts:
         out[0 : len(made)] = made
 
 
-def damaged(node: ShownNode, error: EntryError) -> ModelError:
+def damage_error(node: ShownNode, error: EntryError) -> ModelError:
     """Returns the error for a context of this node that cannot be read."""
-    again = f"compile {model} again" if (model := nodes.made_of(node)) else "compile the model again"
+    again = f"compile {model} again" if (model := nodes.original_model_name(node)) else "compile the model again"
     return ModelError(
         f"the context of {node.name!r} is damaged: {error}; {again}, or copy all files of the compiled model"
     )

@@ -116,7 +116,7 @@ class KeptModels:
                 return found
         with suppress(OSError):
             paths = model_files(self.path)
-            self._before = _looked_at([os.path.abspath(self.path)] if paths is None else paths)
+            self._before = _identified([os.path.abspath(self.path)] if paths is None else paths)
             self._elsewhere = paths is None
         return None
 
@@ -210,7 +210,7 @@ class KeptModels:
     def _write(self, kind: str, content: Mapping[str, Any], graph: str, data: bytes) -> None:
         done = False
         with suppress(OSError):
-            if self._before is not None and self._before == _looked_at([path for path, *_ in self._before]):
+            if self._before is not None and self._before == _identified([path for path, *_ in self._before]):
                 about = {"graph": graph, "adapter": self._adapter.name}
                 done = self._folder.write(self._key, written(self._key, Entry(kind, {}, content, about, data)))
         if not done or not content["apart"]:
@@ -228,7 +228,7 @@ def _identity(path: str) -> Sequence[int]:
     return astuple(FileIdentity.of(Path(path)))
 
 
-def _looked_at(paths: Sequence[str]) -> _Files | None:
+def _identified(paths: Sequence[str]) -> _Files | None:
     """Returns the files with their identities; None if one of them may be in the process of being written. Raises OSError."""
     found = [(path, FileIdentity.settled(Path(path))) for path in paths]
     return (

@@ -15,7 +15,7 @@ from ...kept.folder import Folder, folder_path
 KIND = "own context"
 
 
-def note(digest: str, graph: str, adapter: str) -> None:
+def record(digest: str, graph: str, adapter: str) -> None:
     """Records a context that this process has just written."""
     path, key = folder_path(), _key(digest)
     if path is not None:

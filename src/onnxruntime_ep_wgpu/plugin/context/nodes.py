@@ -61,7 +61,7 @@ def attributes_of(
     }
 
 
-def unwritten() -> dict[str, int | bytes]:
+def placeholder_attributes() -> dict[str, int | bytes]:
     """Returns the attributes of a node for a group in a body. ONNX Runtime requires such a node, but does not write it."""
     return {"main_context": 0, "embed_mode": 1, "ep_cache_context": b"", "source": VENDOR.encode()}
 
@@ -122,7 +122,7 @@ def data_of(node: ShownNode, compiled: str) -> tuple[bytes, str]:
         ) from error
 
 
-def made_of(node: ShownNode) -> str:
+def original_model_name(node: ShownNode) -> str:
     """Returns the file name of the original model; "" if it had none."""
     return str(_attribute(node, "onnx_model_filename", ""))
 

@@ -46,7 +46,7 @@ class SharedWeights:
                 self._known[name] = place.identity, place.span.offset, array.nbytes, permutation
         self._group: Callable[[], CompiledGroup | None] = lambda: None
 
-    def are_of(self, group: CompiledGroup) -> None:
+    def set_group(self, group: CompiledGroup) -> None:
         """Sets the group with these weights. From then on, other sessions find them."""
         self._group = weakref.ref(group)
 
@@ -59,7 +59,7 @@ class SharedWeights:
         there = executable.weights_of({model_name(name)[0] for name in self._known})
         return {self._known[name]: it for name, it in there.items() if name in self._known}
 
-    def of_others(self, others: Callable[[], Iterable[SharedWeights]]) -> Shared:
+    def found_in_others(self, others: Callable[[], Iterable[SharedWeights]]) -> Shared:
         """Returns a function that finds these weights among those of other groups on a device."""
 
         def found(device: Device) -> dict[str, Buffer]:

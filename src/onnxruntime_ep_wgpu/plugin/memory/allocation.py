@@ -162,7 +162,7 @@ class Allocation:
             if self._whole() is not whole:
                 self.range.take_back(pool.USED)
 
-    def _bar(self) -> None:
+    def _exclude_from_pool(self) -> None:
         """Keeps the range from C code from now on."""
         self.range.words.barred = 1
         self.range.take_back(pool.USED)
@@ -175,7 +175,7 @@ class Allocation:
         device, alone = piece.device, piece.start == piece.base == 0 and piece.end == self.capacity
         return piece if alone and not device.lost and _keeps_sizes(device) else None
 
-    def _taken_for(self, device: Device, offset: int, nbytes: int) -> int:
+    def _bytes_to_take(self, device: Device, offset: int, nbytes: int) -> int:
         """Returns how many bytes to take for a tensor that is written where nothing lies.
 
         This is the whole range if no other tensor can lie after it, so that the buffer also fits later tensors. Another tensor
@@ -235,11 +235,11 @@ class Allocation:
             self._check_not_lent(offset, nbytes, "written")
         self.range.take_back(pool.USED)
         device = self._opened()
-        low, high = self._rest_of_rows(offset, nbytes) or (offset, offset + self._taken_for(device, offset, nbytes))
+        low, high = self._rest_of_rows(offset, nbytes) or (offset, offset + self._bytes_to_take(device, offset, nbytes))
         buffer = device.caches.storage.take(high - low, f"{what} of {nbytes} bytes")
         with self._lock:
-            left = [part for piece in self._pieces for part in _outside(piece, low, max(high, end))]
-            self._lie_in(*left, Piece(low, high, buffer, 0, device))
+            left = [part for piece in self._pieces for part in _parts_outside(piece, low, max(high, end))]
+            self._place_in(*left, Piece(low, high, buffer, 0, device))
         return Located(device, Place(buffer, offset - low))
 
     def move(self, offset: int, nbytes: int, device: Device, what: str, *, keeps: bool) -> Located | None:
@@ -272,7 +272,7 @@ class Allocation:
 
     def release(self) -> None:
         """Gives all buffers back for reuse. Takes no Python lock, so finalizers may call it."""
-        self._lie_in()
+        self._place_in()
 
     def set_mirror(self, offset: int, data: bytes) -> None:
         """Keeps a host copy of bytes that were just uploaded."""
@@ -324,7 +324,7 @@ class Allocation:
 
     def lend(self, offset: int, nbytes: int) -> Located:
         """Returns where a range lies, and keeps it there until it is freed. Raises like `read`."""
-        self._bar()
+        self._exclude_from_pool()
         found = self.read(offset, nbytes, "a tensor")
         found.place.buffer.lent = True
         self._mark_lent()
@@ -332,10 +332,10 @@ class Allocation:
 
     def adopt(self, offset: int, nbytes: int, at: Located) -> None:
         """Places an unused range in a buffer of another owner."""
-        self._bar()
+        self._exclude_from_pool()
         with self._lock:
             self.device = at.device
-            self._lie_in(Piece(offset, offset + nbytes, *at.place, at.device))
+            self._place_in(Piece(offset, offset + nbytes, *at.place, at.device))
         self._mark_lent()
 
     def _mark_lent(self) -> None:
@@ -407,10 +407,10 @@ class Allocation:
                 Located(device, Place(buffer, piece.start - low)),
                 piece.end - piece.start,
             )
-        self._lie_in(*(piece for piece in self._pieces if piece not in touched), Piece(low, high, buffer, 0, device))
+        self._place_in(*(piece for piece in self._pieces if piece not in touched), Piece(low, high, buffer, 0, device))
         return Located(device, Place(buffer, start - low))
 
-    def _lie_in(self, *pieces: Piece) -> None:
+    def _place_in(self, *pieces: Piece) -> None:
         """Places the range in these pieces, and gives back the buffers that it no longer uses."""
         _recycle(self._change_pieces(pieces), pieces)
 
@@ -439,7 +439,7 @@ def _take(device: Device, nbytes: int) -> Buffer:
     return device.caches.storage.take(nbytes, f"a tensor of {nbytes} bytes")
 
 
-def _outside(piece: Piece, start: int, end: int) -> list[Piece]:
+def _parts_outside(piece: Piece, start: int, end: int) -> list[Piece]:
     """Returns the parts of a piece outside of `start` to `end`."""
     left = piece._replace(end=min(piece.end, start))
     first = max(piece.start, end)

@@ -87,11 +87,11 @@ class Searches:
         key = repr((node.name, sorted(bodies), places, *map(key_of, graphs)))
         if key not in self._known:
             at: dict[str, ProgramKey] = {}
-            self._known[key] = self._ask(node, at), at
+            self._known[key] = self._refusal_of_bodies(node, at), at
         reason, self._places[node.outputs[0].name] = self._known[key]
         return reason
 
-    def _ask(self, node: ShownNode, places: dict[str, ProgramKey]) -> str | None:
+    def _refusal_of_bodies(self, node: ShownNode, places: dict[str, ProgramKey]) -> str | None:
         graphs = ort_graph.read_bodies(self._ort, node)
         try:
             bodies = bodies_of(search_of(node), graphs, {it.name for it in node.implicit_inputs})

@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveBodies:
     """The bodies of a node on one device, by attribute."""
 
     steps: Mapping[str, SearchStep]
@@ -58,7 +58,7 @@ class _Caches:
     """
 
     def __init__(
-        self, live: Live, memory: StepMemory, parameters: SearchParameters, captured: Mapping[str, DeviceTensor]
+        self, live: LiveBodies, memory: StepMemory, parameters: SearchParameters, captured: Mapping[str, DeviceTensor]
     ) -> None:
         body = live.steps[DECODER].body
         self._live, self._memory, self._parameters, self._captured = live, memory, parameters, captured
@@ -127,7 +127,7 @@ class Gpt:
     continues = False
 
     def __init__(
-        self, live: Live, memory: StepMemory, parameters: SearchParameters, captured: Mapping[str, DeviceTensor]
+        self, live: LiveBodies, memory: StepMemory, parameters: SearchParameters, captured: Mapping[str, DeviceTensor]
     ) -> None:
         self._caches, self._parameters = _Caches(live, memory, parameters, captured), parameters
         self._first = FIRST if FIRST in live.steps else DECODER
@@ -173,7 +173,7 @@ class EncoderDecoder:
 
     def __init__(
         self,
-        live: Live,
+        live: LiveBodies,
         memory: StepMemory,
         parameters: SearchParameters,
         source: DeviceTensor,

@@ -22,7 +22,7 @@ from ..node import ComputeInfo
 from ..step_memory import StepMemory
 from ..tensors import Tensors
 from .bodies import DECODER
-from .decoders import CachedDecoder, EncoderDecoder, Gpt, Live
+from .decoders import CachedDecoder, EncoderDecoder, Gpt, LiveBodies
 from .generate import generate, interrupted_outputs
 from .operators import GPT, WHISPER, Search
 from .parameters import parameters_of
@@ -74,7 +74,7 @@ class SearchNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
         finally:
             tensors.close()
 
-    def _generate(self, live: Live, tensors: list[DeviceTensor]) -> dict[str, Array]:
+    def _generate(self, live: LiveBodies, tensors: list[DeviceTensor]) -> dict[str, Array]:
         values = dict(self._constants)
         for name, place in self._places.items():
             value = tensors[place].value
@@ -100,10 +100,10 @@ class SearchNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
                     raise
                 return interrupted_outputs(parameters)
 
-    def _on_device(self) -> Live:
+    def _on_device(self) -> LiveBodies:
         """Returns all bodies on one device. Raises DeviceError if devices are lost faster than bodies are made again."""
         for _ in range(8):
             groups = {name: step.group.on_device() for name, step in self._steps.items()}
             if len({id(it.device) for it in groups.values()}) == 1:
-                return Live(self._steps, groups)
+                return LiveBodies(self._steps, groups)
         raise DeviceError("the device was lost repeatedly while weights were uploaded")

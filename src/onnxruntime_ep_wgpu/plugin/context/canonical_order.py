@@ -18,7 +18,7 @@ from ..assign.shown import ShownGraph, ShownNode
 _Item = TypeVar("_Item")
 
 
-class OneOrder:
+class CanonicalOrder:
     """The order of one graph. `with_outputs`: sorts its outputs too, because their order has no meaning."""
 
     def __init__(self, graph: ShownGraph, with_outputs: bool = False) -> None:
@@ -42,7 +42,7 @@ class OneOrder:
         """Converts a claim of the graph to this order."""
         return Claim(tuple(self.of(claim.outcomes)))
 
-    def back(self, claim: Claim) -> Claim:
+    def restore(self, claim: Claim) -> Claim:
         """Converts a claim in this order to the order of the graph."""
         outcomes = dict(zip(self._places, claim.outcomes, strict=True))
         return Claim(tuple(outcomes[place] for place in range(len(outcomes))))
