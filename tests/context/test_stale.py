@@ -23,6 +23,7 @@ from onnxruntime_ep_wgpu.device import adapters
 from onnxruntime_ep_wgpu.errors import ModelError, UnsupportedError
 from onnxruntime_ep_wgpu.kept import folder
 from onnxruntime_ep_wgpu.plugin.callbacks import held
+from onnxruntime_ep_wgpu.plugin.context.build_key import BuildKey
 from onnxruntime_ep_wgpu.plugin.context.compatible import (
     NOT_APPLICABLE,
     OPTIMAL,
@@ -30,7 +31,6 @@ from onnxruntime_ep_wgpu.plugin.context.compatible import (
     UNSUPPORTED,
     compatibility,
 )
-from onnxruntime_ep_wgpu.plugin.context.made_for import BuildKey
 from onnxruntime_ep_wgpu.plugin.node import ComputeInfo
 from onnxruntime_ep_wgpu.program.settings import DEFAULT
 from onnxruntime_ep_wgpu.program.target import F16, Target
@@ -116,22 +116,22 @@ def test_an_error_says_for_what_it_was_made(tmp_path: Path, monkeypatch: pytest.
         webgpu_ep.session(compiled)
 
 
-def made_for(**changes: Any) -> BuildKey:
+def build_key(**changes: Any) -> BuildKey:
     return replace(BuildKey.of(Target(), DEFAULT), **changes)
 
 
 def test_what_differs_is_named() -> None:
-    now = made_for()
-    assert not now.differs(made_for())
+    now = build_key()
+    assert not now.differs(build_key())
     assert BuildKey.read(now.text()) == now
-    assert "version 0.0.9 of this package" in made_for(version="0.0.9").differs(now)
-    assert "the adapter 'GPU' instead of 'web-baseline'" in made_for(adapter="GPU", target="0").differs(now)
+    assert "version 0.0.9 of this package" in build_key(version="0.0.9").differs(now)
+    assert "the adapter 'GPU' instead of 'web-baseline'" in build_key(adapter="GPU", target="0").differs(now)
     assert "same adapter with other limits" in BuildKey.of(Target(features=frozenset({F16})), DEFAULT).differs(now)
-    other = made_for(options={**now.options, "validationMode": "True"})
+    other = build_key(options={**now.options, "validationMode": "True"})
     assert other.differs(now) == "the option validationMode=True instead of False"
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"version": 1}', made_for().text()[:-1]])
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"version": 1}', build_key().text()[:-1]])
 def test_what_says_nothing_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         BuildKey.read(text)
@@ -221,9 +221,10 @@ def test_a_copy_of_the_model_is_as_good(tmp_path: Path) -> None:
 def test_a_model_that_is_gone_is_named(tmp_path: Path) -> None:
     compiled = compiled_beside(tmp_path, wide())
     (tmp_path / "model.onnx").unlink()
-    made_for = r"compiled for version 0\.1\.0 of this package, the adapter '.+' and the options .*validationMode=False"
+    build_key = r"compiled for version 0\.1\.0 of this package, the adapter '.+' and the options .*validationMode=False"
     with pytest.raises(
-        ModelError, match=rf"weights are in 'model\.onnx', which cannot be read .* compile the model again.* {made_for}"
+        ModelError,
+        match=rf"weights are in 'model\.onnx', which cannot be read .* compile the model again.* {build_key}",
     ):
         webgpu_ep.session(compiled)
 

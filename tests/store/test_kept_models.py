@@ -259,7 +259,7 @@ def test_another_onnxruntime_opens_the_model(place: Folder, path: Path, monkeypa
 
 def test_another_adapter_opens_the_model(place: Folder, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another driver, or another tuning: all that a context says for what it was made."""
-    from onnxruntime_ep_wgpu.plugin.context.made_for import BuildKey
+    from onnxruntime_ep_wgpu.plugin.context.build_key import BuildKey
 
     kept(path)
     monkeypatch.setattr(BuildKey, "differs", lambda *_: "another adapter")
@@ -303,7 +303,7 @@ def test_models_that_need_more_than_a_group_are_tried_once(
 def test_what_was_refused_on_another_adapter_is_tried(
     place: Folder, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onnxruntime_ep_wgpu.plugin.context.made_for import BuildKey
+    from onnxruntime_ep_wgpu.plugin.context.build_key import BuildKey
 
     path.write_bytes(looped())
     assert is_tried(webgpu_ep.session(path)) and not is_tried(webgpu_ep.session(path))

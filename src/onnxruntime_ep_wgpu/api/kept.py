@@ -65,4 +65,4 @@ def keep(kept: KeptModels, session: Any, state: Any) -> None:
             return
         why = NOT_WHOLE
     if why:
-        kept.refuse(why, state.ep_contexts.made_for, matrices)
+        kept.refuse(why, state.ep_contexts.build_key, matrices)

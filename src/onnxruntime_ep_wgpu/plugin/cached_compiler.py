@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from .assign.outcome import Alone, Elsewhere, OwnKernel
     from .compiling import Compiling
     from .context.body_entries import BodyEntries
+    from .context.build_key import BuildKey
     from .context.content import GroupContext
-    from .context.made_for import BuildKey
 
 
 @dataclass(frozen=True)
@@ -167,18 +167,24 @@ class CachedCompiler:
         return CompiledProgram(made, found.specialise, found.names, ties)
 
     def use_entries_of_bodies(
-        self, entries: BodyEntries, made_for: BuildKey, *, written: bool, foreign: bool, checks: bool
+        self, entries: BodyEntries, build_key: BuildKey, *, written: bool, foreign: bool, checks: bool
     ) -> None:
         """Uses entries of a compiled model for claims and Programs of bodies from now on; with `written`, writes them there.
 
         `foreign`: another user made them. `checks`: kernels can then check every index.
         """
-        identity = made_for.text()
+        identity = build_key.text()
         stored = Stored(self._target.name, self._source, self._tell, entries, lambda: identity)
         self._body_store = BodyStore(stored, entries, written, foreign, written or checks or not foreign)
 
     def of_context(
-        self, context: GroupContext, made_for: BuildKey, name: str, foreign: bool, checks: bool, unread: Collection[str]
+        self,
+        context: GroupContext,
+        build_key: BuildKey,
+        name: str,
+        foreign: bool,
+        checks: bool,
+        unread: Collection[str],
     ) -> tuple[CompiledProgram, ShownGraph]:
         """Returns the Program of a context, and its graph.
 
@@ -190,9 +196,9 @@ class CachedCompiler:
         try:
             graph, ties = context.graph(name)
         except ModelError as error:
-            raise with_message(error, f"{error}. The model was compiled for {context.made_for}") from error
+            raise with_message(error, f"{error}. The model was compiled for {context.build_key}") from error
         declared = frozenset(context.declared)
-        differs = context.made_for.differs(made_for)
+        differs = context.build_key.differs(build_key)
         if unread:
             graph.outputs[:] = [it for it in graph.outputs if it.name not in unread]
             differs = differs or f"a model that also reads the outputs {cut(sorted(unread))}"
@@ -213,7 +219,7 @@ class CachedCompiler:
             with self._stored.using_key(self._stored.key_of_context(context.digest, ties)):
                 return self.program(graph, name, declared), graph
         except UnsupportedError as error:
-            full = f"{message}, and cannot be compiled for this session: {error}. It was made for {context.made_for}"
+            full = f"{message}, and cannot be compiled for this session: {error}. It was made for {context.build_key}"
             raise with_message(error, full) from error
 
     def _later(

@@ -261,7 +261,7 @@ class Deciding:
             self._uses_body_entries = True
             it = self._ep_contexts
             self._compiler.use_entries_of_bodies(
-                it.body_entries, it.made_for, written=written, foreign=it.foreign, checks=it.checking
+                it.body_entries, it.build_key, written=written, foreign=it.foreign, checks=it.checking
             )
 
     def drops_constants(self, group: Sequence[Any]) -> bool:

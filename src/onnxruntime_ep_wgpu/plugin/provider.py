@@ -218,7 +218,7 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
     def get_compiled_model_compatibility_info(self, _graph: Any) -> Any:
         """Returns the adapter, options and version for which a model is being compiled; "" if the session compiles none."""
         contexts = None if self.state is None else self.state.ep_contexts
-        return self.ort.string(contexts.made_for.text() if contexts is not None and contexts.written else "")
+        return self.ort.string(contexts.build_key.text() if contexts is not None and contexts.written else "")
 
     @callback("OnSessionInitializationEnd", since=_TELLS_OF_INITIALISATION)
     def on_session_initialization_end(self) -> None:

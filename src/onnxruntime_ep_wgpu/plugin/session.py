@@ -248,7 +248,7 @@ class SessionState:
             made = self._record_group(graph, self._model.kept.nodes)
         source = self._weights(graph.in_files)
         if self.keeping is not None and opened is None:
-            self.keeping.compiled(graph, answer, name, (inputs, outputs), source, self.ep_contexts.made_for)
+            self.keeping.compiled(graph, answer, name, (inputs, outputs), source, self.ep_contexts.build_key)
         weights = None if opened is None else self.ep_contexts.shared(program, graph.in_files)
         shared = nothing_shared if weights is None else weights.found_in_others(_sharing)
         group = self._group(program, specialise, source, shared, checked=answer.foreign)

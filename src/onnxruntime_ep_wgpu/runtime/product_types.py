@@ -21,7 +21,7 @@ _PACKED = (b"MatMulNBits", b"MatMulNBitsMlp", b"MatMulNBitsQkv", b"QMoE", b"Gath
 """Operators with weights of a few bits each. Their products are bound by memory reads, not by arithmetic."""
 _METADATA, _KEY, _VALUE = 14, 1, 2
 _MADE_FOR = {f"ep_compatibility_info.{name}".encode() for name in NAMES}
-"""The metadata of a compiled model in which ONNX Runtime stores its target: `plugin/context/made_for.py` as JSON, with the name
+"""The metadata of a compiled model in which ONNX Runtime stores its target: `plugin/context/build_key.py` as JSON, with the name
 of the library."""
 
 
@@ -60,8 +60,8 @@ def _made_by_dawn(data: Data, start: int, end: int) -> bool:
     texts = {field: data[a:b] for field, a, b in fields(data, start, end)}
     if texts.get(_KEY) not in _MADE_FOR:
         return False
-    made_for = json.loads(texts.get(_VALUE, b""))
-    return isinstance(made_for, dict) and made_for.get("library") == dawn.NAME
+    build_key = json.loads(texts.get(_VALUE, b""))
+    return isinstance(build_key, dict) and build_key.get("library") == dawn.NAME
 
 
 def _type_of_matrix(data: Data, start: int, end: int) -> set[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...device.choice import checked_matrices
 from ...errors import WgpuEpError
 from ...program.settings import DEFAULT
-from .made_for import BuildKey
+from .build_key import BuildKey
 
 if TYPE_CHECKING:
     from ...device import Adapter
@@ -29,7 +29,7 @@ def compatibility(info: str, adapters: Iterable[Adapter]) -> int:
     It is UNSUPPORTED if this package did not write `info`.
     """
     try:
-        made_for = BuildKey.read(info)
+        build_key = BuildKey.read(info)
     except ValueError:
         return UNSUPPORTED
     found = list(adapters)
@@ -37,8 +37,8 @@ def compatibility(info: str, adapters: Iterable[Adapter]) -> int:
         return NOT_APPLICABLE
     for adapter in found:
         with suppress(WgpuEpError):  # a library that is unknown, cannot be opened, or does not find the adapter
-            seen = adapter.through("", made_for.library)
+            seen = adapter.through("", build_key.library)
             now = BuildKey.of(seen.target(matrices=checked_matrices(seen)), DEFAULT)
-            if now.suits(made_for):
+            if now.suits(build_key):
                 return OPTIMAL
     return PREFER_RECOMPILATION

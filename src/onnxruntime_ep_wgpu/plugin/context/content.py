@@ -20,8 +20,8 @@ from ...program.weights import Permuted
 from ...records import dataclass
 from ..assign.shown import STRING, ShownGraph, ShownNode, TiedConstant
 from ..store import programs
+from .build_key import BuildKey
 from .graphs import graph_from_json, graph_to_json
-from .made_for import BuildKey
 from .references import ReferenceReader, ReferenceWriter
 
 KIND = "context"
@@ -49,12 +49,12 @@ class WrittenGroup:
     body_entries: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def bytes_of(group: WrittenGroup, made_for: BuildKey, referring: ReferenceWriter) -> bytes:
+def bytes_of(group: WrittenGroup, build_key: BuildKey, referring: ReferenceWriter) -> bytes:
     """Returns the context of a group."""
-    return written(KIND, entry_of(group, made_for, referring))
+    return written(KIND, entry_of(group, build_key, referring))
 
 
-def entry_of(group: WrittenGroup, made_for: BuildKey, referring: ReferenceWriter) -> Entry:
+def entry_of(group: WrittenGroup, build_key: BuildKey, referring: ReferenceWriter) -> Entry:
     """Returns the context as an entry, without references to memory of the group's constants."""
     graph = graph_to_json(group.graph, lambda name, it: [] if name in group.ties else referring.keep(name, it))
     found = programs.content_of(group.stored, group.names, whole=True)
@@ -62,7 +62,7 @@ def entry_of(group: WrittenGroup, made_for: BuildKey, referring: ReferenceWriter
     program, data = found
     at = referring.append(memoryview(data))
     content = {
-        "made_for": made_for.as_json(),
+        "made_for": build_key.as_json(),
         "graph": graph,
         "program": program,
         "calculated": [at, len(data)],
@@ -74,7 +74,7 @@ def entry_of(group: WrittenGroup, made_for: BuildKey, referring: ReferenceWriter
         "carried": {key: [referring.append(memoryview(it)), len(it)] for key, it in group.body_entries.items()},
         "files": referring.files,
     }
-    about = {"graph": group.graph.name, "adapter": made_for.adapter}
+    about = {"graph": group.graph.name, "adapter": build_key.adapter}
     return Entry(KIND, {}, content, about, memoryview(referring.data))
 
 
@@ -96,7 +96,7 @@ class GroupContext:
         self._compiled, self._apart = compiled, apart
         found = self._entry.content
         with understood():
-            self.made_for = BuildKey.read(found["made_for"])
+            self.build_key = BuildKey.read(found["made_for"])
             self.inputs, self.outputs, self.declared = (_texts(found[it]) for it in ("inputs", "outputs", "declared"))
             self.elsewhere: dict[str, str] = {
                 str(name): reason

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from ..assign.shown import ShownGraph, ShownNode
     from ..cached_compiler import CachedCompiler, CompiledProgram
     from .bodies import WrittenBodies
+    from .build_key import BuildKey
     from .content import GroupContext
-    from .made_for import BuildKey
     from .shared import SharedWeights
 
 # ONNX Runtime keeps only the contexts of the last part, and its own error wrongly describes the model as already compiled.
@@ -89,9 +89,9 @@ class EPContexts:
         self._read_in_bodies: list[str] = []  # names of initializers of the main graph
 
     @cached_property
-    def made_for(self) -> BuildKey:
+    def build_key(self) -> BuildKey:
         """The adapter, options and version for which the session compiles."""
-        from .made_for import BuildKey
+        from .build_key import BuildKey
 
         return BuildKey.of(self._target, self._settings)
 
@@ -187,7 +187,7 @@ class EPContexts:
             named = zip(context.outputs, node.outputs, strict=True)
             # ONNX Runtime's optimiser may have removed the readers of the others.
             unread = {name for name, it in named if it.name not in outputs}
-            return compiler.of_context(context, self.made_for, node.name, foreign, self.checking, unread)
+            return compiler.of_context(context, self.build_key, node.name, foreign, self.checking, unread)
         except EntryError as error:
             raise damage_error(node, error) from error
 
@@ -281,7 +281,7 @@ class EPContexts:
         group = WrittenGroup(graph, answer.stored, answer.names, ties, inputs, outputs, declared, self.elsewhere)
         if not self._made:
             group = replace(group, body_entries=self.body_entries.entries)
-        data = bytes_of(group, self.made_for, ReferenceWriter(folder, FromModel(path, source, graph.in_files)))
+        data = bytes_of(group, self.build_key, ReferenceWriter(folder, FromModel(path, source, graph.in_files)))
         content: bytes | str = data
         if not self._options.embedded:
             assert folder is not None
@@ -291,11 +291,11 @@ class EPContexts:
             content,
             name=name,
             digest=digest_of(data),
-            adapter=self.made_for.adapter,
+            adapter=self.build_key.adapter,
             model=path,
             embedded=self._options.embedded,
         )
-        made_here.record(digest_of(data), graph.name, self.made_for.adapter)
+        made_here.record(digest_of(data), graph.name, self.build_key.adapter)
         self._made.append((name, inputs, outputs, attributes))
 
     def record_in_body(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...program.program import Program
     from ...runtime.weight_sources import Array, FromModel
     from ..cached_compiler import CompiledProgram
-    from .made_for import BuildKey
+    from .build_key import BuildKey
 
 
 NOT_WHOLE = "not all nodes of the model run here in one group, or one of them has a body"
@@ -71,7 +71,7 @@ class Keeping:
         name: str,
         ends: tuple[Sequence[str], Sequence[str]],
         model: FromModel,
-        made_for: BuildKey,
+        build_key: BuildKey,
     ) -> None:
         """Records a compiled group. `name`, `ends`: the name of its node, and the names of the node's inputs and outputs."""
         self._groups += 1
@@ -86,7 +86,7 @@ class Keeping:
         root = os.path.abspath(os.sep)  # all files are below it
         referring = ReferenceWriter(root, model, lasting=False, most=MOST_ENTRY_BYTES, most_apart=MOST_APART_BYTES)
         try:
-            entry = entry_of(group, made_for, referring)
+            entry = entry_of(group, build_key, referring)
         except UnsettledError:
             self.reason = ""
         except EntryError as error:

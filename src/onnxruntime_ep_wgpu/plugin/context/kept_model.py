@@ -31,9 +31,9 @@ from ...threads import begin_behind, wait_behind
 from ..device_choice import context_for, library_for
 from ..settings import fields_set, settings_of
 from ..store.identity import code_identity
+from .build_key import BuildKey
 from .content import KIND as CONTEXT
 from .content import GroupContext
-from .made_for import BuildKey
 from .one_node import model_of_one
 from .references import parts_apart
 
@@ -124,8 +124,8 @@ class KeptModels:
         content = entry.content
         matrices = None if content["matrices"] is None else frozenset(content["matrices"])
         if entry.kind == REFUSED:
-            made_for = BuildKey.read(content["made_for"])
-            if _are_current(content["files"]) and not made_for.differs(self._made_for(matrices)):
+            build_key = BuildKey.read(content["made_for"])
+            if _are_current(content["files"]) and not build_key.differs(self._build_key(matrices)):
                 self.refused = str(content["why"])
             return None
         at = content["context"]
@@ -140,10 +140,10 @@ class KeptModels:
             content["says"],
             content["files"],
         )
-        differs = not found.is_current() or context.made_for.differs(self._made_for(matrices))
+        differs = not found.is_current() or context.build_key.differs(self._build_key(matrices))
         return None if differs else found
 
-    def _made_for(self, matrices: frozenset[str] | None) -> BuildKey:
+    def _build_key(self, matrices: frozenset[str] | None) -> BuildKey:
         """Returns adapter, options and version for which a session would compile. Raises WgpuEpError."""
         options = self._options
         types = partial(matrix_types, self.path) if matrices is None else lambda: matrices
@@ -194,12 +194,12 @@ class KeptModels:
         }
         self._write(KIND, content, description["meta"]["graph_name"], model + written(CONTEXT, made.context))
 
-    def refuse(self, why: str, made_for: BuildKey, matrices: frozenset[str] | None) -> None:
+    def refuse(self, why: str, build_key: BuildKey, matrices: frozenset[str] | None) -> None:
         """Records that the files at `find` give no compiled model, and why, so that later sessions do not try again."""
         content = {
             "why": why,
             "apart": False,
-            "made_for": made_for.as_json(),
+            "made_for": build_key.as_json(),
             "matrices": None if matrices is None else sorted(matrices),
             "files": self._before,
         }
