@@ -707,7 +707,7 @@ def test_a_tensor_that_comes_to_lie_elsewhere_while_it_is_left_to_c_code_is_not(
     def moved(self: pool.Range, ends: int) -> int:
         buffer = device_of(0).caches.storage.take(256, "a test")
         with allocation._lock:
-            allocation._lie_in(allocation._pieces[0]._replace(buffer=buffer))
+            allocation._place_in(allocation._pieces[0]._replace(buffer=buffer))
         return lend(self, ends)
 
     monkeypatch.setattr(pool.Range, "lend", moved)
