@@ -14,6 +14,7 @@ from ..ir import Constant, Variant
 from .base import KERNELS, Parameters, constants
 
 MOST_TOGETHER = 64  # packed weights: four words with elements of two bits
+_WIDEST_SUBGROUP = 128  # invocations, of any adapter of WebGPU
 MOST_SPLITS = 16  # of k; each is one more operand of the map that adds the results
 
 
@@ -299,6 +300,7 @@ class RowProduct(FewRows):
             COLUMNS4=self.columns4,
             ALONE=shape.batch == 1,
             STEPS=self.steps,
+            SHUFFLES=max(0, (_WIDEST_SUBGROUP // self.columns4).bit_length() - 1),
             K_WHOLE=quotient(shape.k, 4 * self.steps * (self.threads // self.columns4)) is not None,
             K_FOURS=shape.fours,
         )

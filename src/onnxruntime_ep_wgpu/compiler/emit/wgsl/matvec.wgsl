@@ -2,6 +2,9 @@
 // invocations split k between them, four of k at a time, with neighbours in the memory order of b. With TRANSPOSED that is along
 // k, and b_at4(batch, n, k) loads four of k. For several PRODUCTS of one a, with weights b, b1 and so on, a workgroup computes
 // the same columns.
+//
+// With subgroups the order of invocations is that of the subgroups, whatever the adapter's is. So invocations of a subgroup that
+// have the same columns exchange their sums, and two barriers add up those of all subgroups.
 #default PRODUCTS 1
 const PARTS = $WG / $COLUMNS4;
 
@@ -15,6 +18,17 @@ var<workgroup> totals: array<vec4<$y_t>, $PRODUCTS * $ROWS * $COLUMNS4>;
 
 #include a_part
 #include a_scale
+
+#if SUBGROUPS and not TRANSPOSED and y_t == "f32"
+// The sum over the invocations of a subgroup with the same column.
+fn column_sum(v: vec4<$y_t>) -> vec4<$y_t> {
+  var sum = v;
+#for s SHUFFLES
+  sum += select(vec4<$y_t>(), subgroupShuffleXor(sum, #(COLUMNS4 * 2**#s)u), subgroup_width > #(COLUMNS4 * 2**#s)u);
+#end
+  return sum;
+}
+#end
 
 #for q PRODUCTS
 // Row k + e of b from column n on, or with TRANSPOSED column n + e from row k on. Zeros past the end of k, whatever the memory
@@ -36,8 +50,13 @@ fn kernel(w: u32, lane: u32) {
   let batch = w / $tiles_n;
   let first = w % $tiles_n * (4u * $COLUMNS4);
 #end
-  let column4 = select(lane % $COLUMNS4, lane / PARTS, $TRANSPOSED);
-  let part = select(lane / $COLUMNS4, lane % PARTS, $TRANSPOSED);
+#if SUBGROUPS
+  let place = subgroup_number * subgroup_width + subgroup_lane;
+#else
+  let place = lane;
+#end
+  let column4 = select(place % $COLUMNS4, place / PARTS, $TRANSPOSED);
+  let part = select(place / $COLUMNS4, place % PARTS, $TRANSPOSED);
   let column = min(first + column4 * 4u, ($n - 1u) / 4u * 4u);
 #for r ROWS
 #for q PRODUCTS
@@ -81,6 +100,25 @@ fn kernel(w: u32, lane: u32) {
 #end
 #end
 #else
+#if SUBGROUPS and not TRANSPOSED and y_t == "f32"
+  // Of a subgroup, one invocation per column stores a sum, at the place of the first ones.
+  let width = max(subgroup_width, $COLUMNS4);
+#for r ROWS
+#for q PRODUCTS
+  {
+    let sum = column_sum(sum#q_#r);
+    workgroupBarrier();
+    if (subgroup_lane < $COLUMNS4) { parts[place % $WG] = sum; }
+    workgroupBarrier();
+    if (place < $COLUMNS4) {
+      var all = vec4<$y_t>();
+      for (var k = place; k < $WG; k += width) { all += parts[k]; }
+      totals[(#qu * $ROWS + #ru) * $COLUMNS4 + place] = all;
+    }
+  }
+#end
+#end
+#else
   // The bounds only serve the proofs of browsers.
   let mine = min(column4 * PARTS + part, $WG - 1u);
 #for r ROWS
@@ -92,6 +130,7 @@ fn kernel(w: u32, lane: u32) {
     if (part < half) { parts[mine] += parts[(mine + half) % $WG]; }
   }
   if (part == 0u) { totals[(#qu * $ROWS + #ru) * $COLUMNS4 + column4] = parts[mine]; }
+#end
 #end
 #end
 #end
