@@ -273,7 +273,7 @@ def test_what_is_noted_while_a_session_ends_is_not_begun(monkeypatch: pytest.Mon
     for length in range(1, FEW):
         step(session, length)
     assert seen
-    assert seen[0].noted == 0
+    assert seen[0].live_memos == 0
 
 
 def test_a_session_that_is_closed_meanwhile_leaves_the_other_one_alone() -> None:

@@ -334,7 +334,7 @@ def test_what_onnx_runtime_allocates_for_a_run_is_noted_where_it_stays_however_m
     for sizes, noted in (([most + k for k in (3, 5, 3, 5, 5)], False), ([3, 5, 3, 5, 5] * 6, True)):
         with ThreadPoolExecutor(4) as executor:
             list(executor.map(work, [sizes] * 4))
-        assert (node.memos.noted > 0) == noted
+        assert (node.memos.live_memos > 0) == noted
 
 
 def test_threads_lose_and_regain_memos_at_once(session: Any) -> None:

@@ -55,15 +55,15 @@ class CompiledProgram:
 class CachedCompiler:
     """The claims and Programs of one session.
 
-    `source` returns the file name or the bytes of the model. `tell` reports problems with the store.
+    `source` returns the file name or the bytes of the model. `report` reports problems with the store.
     """
 
     def __init__(
-        self, target: Target, settings: CompileSettings, source: Source, tell: ReportProblem, stored: bool = True
+        self, target: Target, settings: CompileSettings, source: Source, report: ReportProblem, stored: bool = True
     ) -> None:
         """Without `stored`, nothing is read from the store and nothing is written to it."""
-        self._target, self._settings, self._source, self._tell = target, settings, source, tell
-        self._stored = self._at = on_disk(target, settings, source, tell, stored)
+        self._target, self._settings, self._source, self._report = target, settings, source, report
+        self._stored = self._at = on_disk(target, settings, source, report, stored)
         self._body_store: BodyStore | None = None
         self._compiling: Compiling | None = None
         # Graphs with claims from the store; the compiler needs them later.
@@ -174,7 +174,7 @@ class CachedCompiler:
         `foreign`: another user made them. `checks`: kernels can then check every index.
         """
         identity = build_key.text()
-        stored = Stored(self._target.name, self._source, self._tell, entries, lambda: identity)
+        stored = Stored(self._target.name, self._source, self._report, entries, lambda: identity)
         self._body_store = BodyStore(stored, entries, written, foreign, written or checks or not foreign)
 
     def of_context(
@@ -213,7 +213,7 @@ class CachedCompiler:
                 return CompiledProgram(known, self._later(graph, ties, name, declared), {}, ties, foreign), graph
             differs = f"another adapter: it {lacking}"
         message = f"the context of {name!r} was made for {differs}"
-        self._tell(f"{message}: this session compiles it again; compile the model again for faster starts", True)
+        self._report(f"{message}: this session compiles it again; compile the model again for faster starts", True)
         try:
             self._at = self._stored
             with self._stored.using_key(self._stored.key_of_context(context.digest, ties)):

@@ -123,7 +123,7 @@ class Memos:
         return int(self._node.hits)
 
     @property
-    def noted(self) -> int:
+    def live_memos(self) -> int:
         """The number of memos that C code may use now."""
         return sum(bool(it.live) for it in self._node.memos)
 

@@ -119,7 +119,9 @@ class SessionState:
 
             self.keeping = Keeping()
         stored = not contexts.enabled and model.kept is None
-        compiler = self._compiler = CachedCompiler(self.target, self._compiling, model.source, self._tell, stored)
+        compiler = self._compiler = CachedCompiler(
+            self.target, self._compiling, model.source, self._report_problem, stored
+        )
         self.copy_guard = CopyGuard(
             name,
             copies,
@@ -176,7 +178,7 @@ class SessionState:
                 self.keeping.decided(graph, len(groups) == 1 and len(groups[0]) == len(graph))
             return groups, kernels
 
-    def _tell(self, line: str, aloud: bool) -> None:
+    def _report_problem(self, line: str, aloud: bool) -> None:
         self.logger.log(WARNING if aloud else INFO, line)
 
     def initialised(self) -> None:

@@ -15,14 +15,14 @@ import numpy as np
 from ..assign.forced import loaded
 from ..assign.shown import Constant, ShownGraph, ShownNode
 
-_WAYS_OUT = (
+_ADVICE = (
     "compile with ort.ModelCompiler, which skips the optimiser, or set SessionOptions.graph_optimization_level to"
     " ORT_DISABLE_ALL"
 )
 CHANGED = (
     "the compiled model would be wrong: for the body of {node}, ONNX Runtime writes the nodes from before its optimiser and"
     " the constant {constant} from afterwards; "
-) + _WAYS_OUT
+) + _ADVICE
 UNKNOWN = (
     "the compiled model may be wrong: for the body of {node}, ONNX Runtime writes the nodes from before its optimiser and the"
     " constant {constant} from afterwards, and its earlier value is unknown: compile the model from a file, or, for a node of"

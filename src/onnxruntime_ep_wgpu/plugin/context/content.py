@@ -49,18 +49,18 @@ class WrittenGroup:
     body_entries: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def bytes_of(group: WrittenGroup, build_key: BuildKey, referring: ReferenceWriter) -> bytes:
+def bytes_of(group: WrittenGroup, build_key: BuildKey, writer: ReferenceWriter) -> bytes:
     """Returns the context of a group."""
-    return written(KIND, entry_of(group, build_key, referring))
+    return written(KIND, entry_of(group, build_key, writer))
 
 
-def entry_of(group: WrittenGroup, build_key: BuildKey, referring: ReferenceWriter) -> Entry:
+def entry_of(group: WrittenGroup, build_key: BuildKey, writer: ReferenceWriter) -> Entry:
     """Returns the context as an entry, without references to memory of the group's constants."""
-    graph = graph_to_json(group.graph, lambda name, it: [] if name in group.ties else referring.keep(name, it))
+    graph = graph_to_json(group.graph, lambda name, it: [] if name in group.ties else writer.keep(name, it))
     found = programs.content_of(group.stored, group.names, whole=True)
     assert found is not None
     program, data = found
-    at = referring.append(memoryview(data))
+    at = writer.append(memoryview(data))
     content = {
         "made_for": build_key.as_json(),
         "graph": graph,
@@ -71,11 +71,11 @@ def entry_of(group: WrittenGroup, build_key: BuildKey, referring: ReferenceWrite
         "outputs": list(group.outputs),
         "declared": sorted(group.declared.intersection(it.name for it in group.graph.inputs)),
         "left": dict(group.elsewhere),
-        "carried": {key: [referring.append(memoryview(it)), len(it)] for key, it in group.body_entries.items()},
-        "files": referring.files,
+        "carried": {key: [writer.append(memoryview(it)), len(it)] for key, it in group.body_entries.items()},
+        "files": writer.files,
     }
     about = {"graph": group.graph.name, "adapter": build_key.adapter}
-    return Entry(KIND, {}, content, about, memoryview(referring.data))
+    return Entry(KIND, {}, content, about, memoryview(writer.data))
 
 
 def digest_of(data: bytes) -> str:
@@ -116,9 +116,9 @@ class GroupContext:
         """Returns the group's graph with its constants, and its ties. Raises EntryError; ModelError for a changed weight."""
         found = self._entry.content
         with understood():
-            referred = ReferenceReader(found["files"], memoryview(self._entry.data), self._compiled, self._apart)
-            graph = graph_from_json(found["graph"], name, referred.find)
-            graph.in_files = referred.in_files
+            reader = ReferenceReader(found["files"], memoryview(self._entry.data), self._compiled, self._apart)
+            graph = graph_from_json(found["graph"], name, reader.find)
+            graph.in_files = reader.in_files
             ties = {tied: _tie(graph, tied, of, permutation) for tied, of, permutation in found["ties"]}
             _check_elements(graph, ties)
         inputs, outputs = ({it.name for it in them} for them in (graph.inputs, graph.outputs))

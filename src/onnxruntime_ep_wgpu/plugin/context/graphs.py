@@ -100,7 +100,7 @@ class _Reader:
             value = self._at(number)
             value.constant = self._constant(value.name, *constant)
             initializers[value.name] = value
-        opsets = {_text(domain): _whole(number) for domain, number in found["opsets"].items()}
+        opsets = {_text(domain): _integer(number) for domain, number in found["opsets"].items()}
         inputs, outputs = ([self._at(it) for it in found[which]] for which in ("inputs", "outputs"))
         if any(it.maker is not None or it.constant is not None for it in inputs):
             raise EntryError("an input of the graph is also a constant or an output of a node")
@@ -123,7 +123,7 @@ class _Reader:
         attributes: Any,
     ) -> ShownNode:
         made = ShownNode(
-            *(_text(domain), _text(op_type), _whole(version), _text(name)),
+            *(_text(domain), _text(op_type), _integer(version), _text(name)),
             [None if it == -1 else self._at(it) for it in inputs],
             [self._at(it) for it in outputs],
             [self._attribute(*it) for it in attributes],
@@ -155,7 +155,7 @@ class _Reader:
             return None
         if kind != "int":
             raise EntryError("the kind of an attribute is invalid")
-        return _whole(value)
+        return _integer(value)
 
     def _constant(self, name: str, code: Any, shape: Any, place: Any) -> Constant:
         extents = tuple(_size(it) for it in shape)
@@ -179,13 +179,13 @@ def _text(it: Any) -> str:
     return it
 
 
-def _whole(it: Any) -> int:
+def _integer(it: Any) -> int:
     if type(it) is not int or not -MOST < it < MOST:
         raise EntryError("an integer is expected")
     return it
 
 
 def _size(it: Any) -> int:
-    if _whole(it) < 0:
+    if _integer(it) < 0:
         raise EntryError("an integer that is not negative is expected")
     return int(it)

@@ -84,16 +84,16 @@ class Keeping:
         names = answer.names or _names(answer.stored.program, graph)
         group = WrittenGroup(graph, answer.stored, names, ties, inputs, outputs, declared, {})
         root = os.path.abspath(os.sep)  # all files are below it
-        referring = ReferenceWriter(root, model, lasting=False, most=MOST_ENTRY_BYTES, most_apart=MOST_APART_BYTES)
+        writer = ReferenceWriter(root, model, lasting=False, most=MOST_ENTRY_BYTES, most_apart=MOST_APART_BYTES)
         try:
-            entry = entry_of(group, build_key, referring)
+            entry = entry_of(group, build_key, writer)
         except UnsettledError:
             self.reason = ""
         except EntryError as error:
             self.reason = str(error)
         else:
             nodes = [it.name for it in whole]
-            self.made = MadeModel(entry, referring.apart, name, inputs, outputs, whole.inputs, whole.outputs, nodes)
+            self.made = MadeModel(entry, writer.apart, name, inputs, outputs, whole.inputs, whole.outputs, nodes)
 
 
 def _names(program: Program, graph: ShownGraph) -> dict[int, str]:

@@ -26,7 +26,7 @@ DOMAIN, OPERATOR = "com.microsoft", "EPContext"
 SUFFIX = ".wgpucontext"
 _INT, _STRING = 1, 5  # OrtOpAttrType
 _MOST_EMBEDDED = (1 << 31) - (64 << 20)  # bytes: the limit of protobuf, less some space for the rest of the model
-_WAY_OUT = "compile the model again, or copy all of its files"
+_ADVICE = "compile the model again, or copy all of its files"
 
 
 def is_context(node: ShownNode) -> bool:
@@ -106,7 +106,7 @@ def data_of(node: ShownNode, compiled: str) -> tuple[bytes, str]:
         try:
             return base64.b64decode(raw, validate=True), digest
         except binascii.Error as error:
-            raise ModelError(f"the context in the node {node.name!r} is damaged ({error}): {_WAY_OUT}") from error
+            raise ModelError(f"the context in the node {node.name!r} is damaged ({error}): {_ADVICE}") from error
     if not compiled:
         raise ModelError(
             f"the context of the node {node.name!r} is in {cut(content)}, and the compiled model is in memory: set"
@@ -118,7 +118,7 @@ def data_of(node: ShownNode, compiled: str) -> tuple[bytes, str]:
     except OSError as error:
         raise ModelError(
             f"{compiled}: the context of {node.name!r} is in {cut(content)}, which cannot be read"
-            f" ({error.strerror or error}): {_WAY_OUT}"
+            f" ({error.strerror or error}): {_ADVICE}"
         ) from error
 
 

@@ -32,7 +32,7 @@ _ALIGNED = 16
 _UNSETTLED = -1  # the time of an unsettled file
 _APART = ""  # the name of the file of constants in no other file
 LEAST_APART = 1 << 16  # bytes of such a constant; smaller ones are in the context
-_WAY_OUT = "compile the model again, or restore the file that it was compiled with"
+_ADVICE = "compile the model again, or restore the file that it was compiled with"
 
 
 class UnsettledError(EntryError):
@@ -170,7 +170,7 @@ class ReferenceReader:
         except OSError as error:
             raise ModelError(
                 f"{self._compiled}: its weights are in {cut(location)}, which cannot be read"
-                f" ({error.strerror or error}): {_WAY_OUT}"
+                f" ({error.strerror or error}): {_ADVICE}"
             ) from error
         same = identity is not None and (now.nbytes, now.modified) == (nbytes, modified)
         return _File(path, identity, same and identity == now)
@@ -180,11 +180,11 @@ class ReferenceReader:
             raw = np.asarray(span.map()) if span.nbytes else np.empty(0, np.uint8)
         except (OSError, ValueError) as error:
             raise ModelError(
-                f"{self._compiled}: {self._where(name, span)} cannot be read ({error}): {_WAY_OUT}"
+                f"{self._compiled}: {self._where(name, span)} cannot be read ({error}): {_ADVICE}"
             ) from error
         if not file.trusted and not (digest and hashlib.sha256(raw.data).hexdigest() == digest):
             raise ModelError(
-                f"{self._compiled}: {self._where(name, span)} differs from the one at compilation: {_WAY_OUT}"
+                f"{self._compiled}: {self._where(name, span)} differs from the one at compilation: {_ADVICE}"
             )
         if span.nbytes:
             # The cache may remove its file while sessions use it, if the system permits that.

@@ -74,9 +74,9 @@ class Iterations:
         self.step, self.memory, self.captured = step, memory, captured
         self.states, self.trips, self.number = list(states), trips, 0
         self._live, self._remaining = live, remaining
-        all_come = not (step.body.condition or step.body.once)
+        all_run = not (step.body.condition or step.body.once)
         self.rows = [
-            JoinedOutput(memory, f"joined result {k} of {step.name!r}", trips, all_come)
+            JoinedOutput(memory, f"joined result {k} of {step.name!r}", trips, all_run)
             for k in range(len(step.body.rows))
         ]
 
@@ -119,7 +119,7 @@ class Iterations:
         for k, shape in shapes.items():
             name = step.outputs[k]
             made[name] = made[name]._replace(shape=tuple(self.read(shape).tolist()))
-        self._done(made)
+        self._finish_iteration(made)
         return not step.body.condition or bool(self.read(made[step.body.condition]).reshape(-1)[0])
 
     def _given(self, name: str, valued: bool, values: dict[str, Array]) -> DeviceTensor:
@@ -148,7 +148,7 @@ class Iterations:
         grows = known is not None and known.shape != shape
         return self.memory.kept(key, dtype, shape, f"a result of {self.step.name!r}", grows)
 
-    def _done(self, made: Mapping[str, DeviceTensor]) -> None:
+    def _finish_iteration(self, made: Mapping[str, DeviceTensor]) -> None:
         body = self.step.body
         before = dict(zip(body.states, self.states, strict=True))
         copies = [

@@ -27,11 +27,11 @@ _WORD = 4  # bytes
 class JoinedOutput:
     """One output, which messages call `what`.
 
-    `rows` is the largest number of rows, None if it is unlimited. `all_come` states that all of them will be made.
+    `rows` is the largest number of rows, None if it is unlimited. `all_run` states that all of them will be made.
     """
 
-    def __init__(self, memory: StepMemory, what: str, rows: int | None, all_come: bool) -> None:
-        self._memory, self._what, self._rows, self._all_come = memory, what, rows, all_come
+    def __init__(self, memory: StepMemory, what: str, rows: int | None, all_run: bool) -> None:
+        self._memory, self._what, self._rows, self._all_run = memory, what, rows, all_run
         self._row: tuple[DType, tuple[int, ...]] | None = None
         self._buffer: Buffer | None = None
         self._room = 0
@@ -47,7 +47,7 @@ class JoinedOutput:
         nbytes = dtype.nbytes(math.prod(shape))
         if rows <= self._room or not nbytes:
             return
-        room = max(rows, self._wanted(nbytes))
+        room = max(rows, self._next_capacity(nbytes))
         grown = self._memory.tensor(dtype, (room, *shape), f"{self._what}, {room} rows of {list(shape)},")
         old, self._buffer, self._room = self._buffer, grown.buffer, room
         if old is not None and grown.buffer is not None:
@@ -55,14 +55,14 @@ class JoinedOutput:
                 self._memory.device.copy(old, 0, grown.buffer, 0, done * nbytes)
             self._memory.give([DeviceTensor(dtype, shape, old)])
 
-    def _wanted(self, nbytes: int) -> int:
+    def _next_capacity(self, nbytes: int) -> int:
         """Returns for how many rows of `nbytes` bytes there should be room next."""
-        if self._all_come and self._rows is not None:
+        if self._all_run and self._rows is not None:
             return self._rows
-        room = min(2 * self._room or min(FIRST_ROOM, FIRST_BYTES // nbytes), self._most(nbytes))
+        room = min(2 * self._room or min(FIRST_ROOM, FIRST_BYTES // nbytes), self._rows_per_buffer(nbytes))
         return room if self._rows is None else min(room, self._rows)
 
-    def _most(self, nbytes: int) -> int:
+    def _rows_per_buffer(self, nbytes: int) -> int:
         """Returns how many rows of `nbytes` bytes one buffer holds."""
         return self._memory.device.target.max_buffer_bytes // nbytes
 
@@ -72,7 +72,7 @@ class JoinedOutput:
         It returns at least 1: if that row has no room, the allocation raises the error.
         """
         nbytes = dtype.nbytes(math.prod(shape))
-        return max(1, min(wanted, self._most(nbytes) - done)) if nbytes else wanted
+        return max(1, min(wanted, self._rows_per_buffer(nbytes) - done)) if nbytes else wanted
 
     def add(self, number: int, row: DeviceTensor) -> list[Copy]:
         """Returns the copy that puts a row in its place; none for a row that goes through the host.

@@ -115,17 +115,17 @@ class Steady:
         more = True
         while more and iterations.trips_left != 0:
             left = ENCODED if iterations.trips_left is None else iterations.trips_left
-            more = self._until(min(left, ENCODED)) if not self._body.condition else self._batched(left)
+            more = self._run_unconditionally(min(left, ENCODED)) if not self._body.condition else self._run_batch(left)
             turn = iterations.number & 1
             iterations.states = [self._state(turn, at) for at in range(len(iterations.states))]
         return more
 
-    def _until(self, count: int) -> bool:
+    def _run_unconditionally(self, count: int) -> bool:
         self._submit(count)
         self._iterations.number += count
         return True
 
-    def _batched(self, left: int) -> bool:
+    def _run_batch(self, left: int) -> bool:
         """Runs a batch of iterations, until the condition ends them. Returns whether another one follows."""
         iterations, device = self._iterations, self._memory.device
         count = 1 if self._run.executable.has_states else min(self._batch, left)
@@ -166,7 +166,7 @@ class Steady:
     def _submit(self, count: int, flags: Buffer | None = None) -> None:
         """Queues `count` iterations. Their conditions are copied to `flags`."""
         iterations, executable = self._iterations, self._run.executable
-        before = [*self._numbered(count)]
+        before = [*self._number_copies(count)]
         for joined, row in self._joined():
             joined.reserve(row.dtype, row.shape, iterations.number, iterations.number + count)
         two = []
@@ -201,7 +201,7 @@ class Steady:
         assert numbers.buffer is not None
         return SteppedCopies(self._memory.device, numbers.buffer, count)
 
-    def _numbered(self, count: int) -> Iterator[SteppedCopy]:
+    def _number_copies(self, count: int) -> Iterator[SteppedCopy]:
         """Yields the copies that give iterations their numbers."""
         if self._body.number not in self._step.inputs:
             return

@@ -187,7 +187,7 @@ class Allocation:
         small = self.owner is not None and self.capacity <= pool.MOST_BYTES
         return self.capacity if whole and small and _keeps_sizes(device) else nbytes
 
-    def _rest_of_rows(self, offset: int, nbytes: int) -> tuple[int, int] | None:
+    def _place_after_rows(self, offset: int, nbytes: int) -> tuple[int, int] | None:
         """Returns where the rest of a tensor lies if its rows are written one after another, as by a Scan; else None.
 
         If each of many rows had a buffer of its own, the time would grow with the square of their number.
@@ -235,7 +235,10 @@ class Allocation:
             self._check_not_lent(offset, nbytes, "written")
         self.range.take_back(pool.USED)
         device = self._opened()
-        low, high = self._rest_of_rows(offset, nbytes) or (offset, offset + self._bytes_to_take(device, offset, nbytes))
+        low, high = self._place_after_rows(offset, nbytes) or (
+            offset,
+            offset + self._bytes_to_take(device, offset, nbytes),
+        )
         buffer = device.caches.storage.take(high - low, f"{what} of {nbytes} bytes")
         with self._lock:
             left = [part for piece in self._pieces for part in _parts_outside(piece, low, max(high, end))]

@@ -131,7 +131,7 @@ class Batch:
             self._space.set_mirror(to_address, data)
         else:
             device.upload(buffer, offset, host_bytes(source, nbytes))
-        self._space.filled(to_address)
+        self._space.record_upload(to_address)
 
     def _download(self, from_address: int, destination: Any, nbytes: int) -> None:
         start = self._space.start_of(from_address)

@@ -48,11 +48,11 @@ class AddressSpace:
         self.start, self.end = start, start + size
         self._next = start + GRAIN
         self._allocations: dict[int, Allocation] = {}
-        # The starts of all ranges that were ever made, vacant ones too. They are sorted, because `_cut` makes them in order.
+        # The starts of all ranges that were ever made, vacant ones too. Sorted, because `_reserve_new` makes them in order.
         self._starts: list[int] = []
         self._vacant: dict[int, deque[int]] = {}
         self._marks: dict[int, array[int]] = {}  # by start
-        self._lock = threading.Lock()  # for `_cut`
+        self._lock = threading.Lock()  # for `_reserve_new`
         self._forgotten = int(pool.ranges.gone)
         self._admission = pool.Admission()
 
@@ -84,7 +84,7 @@ class AddressSpace:
         `owner` is the allocator if C code may reuse the range. A range that is not passed to `begin` costs only addresses.
         """
         capacity = size_class(nbytes)
-        start = self._vacant_start(capacity) or self._cut(capacity)
+        start = self._vacant_start(capacity) or self._reserve_new(capacity)
         if not start:
             return None
         marks = self._marks.get(start)
@@ -112,7 +112,7 @@ class AddressSpace:
                 return vacant.popleft()
         return 0
 
-    def _cut(self, capacity: int) -> int:
+    def _reserve_new(self, capacity: int) -> int:
         with self._lock:
             start = self._next
             # Because of the gap, the end of one range is not the start of the next.
@@ -158,7 +158,7 @@ class AddressSpace:
                 break
             self._drop(start)
 
-    def filled(self, address: int) -> None:
+    def record_upload(self, address: int) -> None:
         """Records an upload to an address. If uploads to it are repeated, they are left to C code (`pool.py`)."""
         allocation, offset = self._find(address, 0)
         fills = allocation.fills = allocation.fills + 1

@@ -103,17 +103,17 @@ def search_of(node: ShownNode) -> Search:
         raise UnsupportedError(f"its input {others[0]} is not supported")
     attributes = {it.name: it.value for it in node.attributes}
 
-    def whole(name: str, default: int) -> int:
+    def integer(name: str, default: int) -> int:
         return int(attributes.get(name, default))
 
     def token(name: str) -> int:
         """Returns an id as the CPU provider stores it: the lower 32 bits."""
-        return (whole(name, -1) + 2**31) % 2**32 - 2**31
+        return (integer(name, -1) + 2**31) % 2**32 - 2**31
 
     def real(name: str, default: float) -> float:
         return float(attributes.get(name, default))
 
-    model = whole("model_type", WHISPER if kind == "WhisperBeamSearch" else GPT)
+    model = integer("model_type", WHISPER if kind == "WhisperBeamSearch" else GPT)
     if model not in _MODELS[kind]:
         raise UnsupportedError(f"{kind} with model_type {model}")
     return Search(
@@ -124,14 +124,14 @@ def search_of(node: ShownNode) -> Search:
         eos_token_id=token("eos_token_id"),
         pad_token_id=token("pad_token_id"),
         decoder_start_token_id=token("decoder_start_token_id"),
-        vocab_size=whole("vocab_size", -1),
-        no_repeat_ngram_size=whole("no_repeat_ngram_size", 0),
-        early_stopping=whole("early_stopping", 0) == 1,
+        vocab_size=integer("vocab_size", -1),
+        no_repeat_ngram_size=integer("no_repeat_ngram_size", 0),
+        early_stopping=integer("early_stopping", 0) == 1,
         temperature=real("temperature", 1.0),
         top_p=real("top_p", 0.0),
         filter_value=real("filter_value", -1e20),
-        min_tokens_to_keep=whole("min_tokens_to_keep", 0),
-        custom=whole("custom", 0) == 1,
+        min_tokens_to_keep=integer("min_tokens_to_keep", 0),
+        custom=integer("custom", 0) == 1,
         presence_penalty=real("presence_penalty", 0.0),
         translate_token_id=token("translate_token_id"),
         transcribe_token_id=token("transcribe_token_id"),

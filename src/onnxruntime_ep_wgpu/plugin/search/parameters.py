@@ -68,24 +68,24 @@ def parameters_of(
         raise InputError(f"input_ids has the shape {list(shape)}: no extent may be 0")
     prompt = _prompt(search, given, batch, vocabulary)
     length = int(prompt.shape[1])
-    most = given.whole("max_length", LONGEST)
+    most = given.integer("max_length", LONGEST)
     if not length < most <= LONGEST:
         raise InputError(
             f"max_length is {most}; it must be larger than {length}, the number of ids at the start of a sequence, and at most"
             f" {LONGEST}"
         )
-    beams = given.whole("num_beams", 1)
+    beams = given.integer("num_beams", 1)
     if not 1 <= beams <= MOST_BEAMS:
         raise InputError(f"num_beams is {beams}; it must be from 1 to {MOST_BEAMS}")
     if 2 * beams > beams * vocabulary:
         raise InputError(f"a vocabulary of {vocabulary} has too few tokens for {beams} beams")
-    returned = given.whole("num_return_sequences", 1)
+    returned = given.integer("num_return_sequences", 1)
     if not 1 <= returned <= beams:
         raise InputError(f"num_return_sequences is {returned}; it must be from 1 to num_beams, which is {beams}")
     repetition = given.real("repetition_penalty", 1.0)
     if not repetition > 0:
         raise InputError(f"repetition_penalty is {repetition}; it must be larger than 0")
-    seed = given.whole("seed", secrets.randbelow(2**31))
+    seed = given.integer("seed", secrets.randbelow(2**31))
     if seed < 0:
         raise InputError(f"seed is {seed}; it must not be negative")
     mask = values.get("attention_mask") if search.model != WHISPER else None
@@ -98,7 +98,7 @@ def parameters_of(
         prompt=prompt,
         attention_mask=mask,
         max_length=most,
-        min_length=given.whole("min_length", 0),
+        min_length=given.integer("min_length", 0),
         beams=beams,
         returned=returned,
         length_penalty=given.real("length_penalty", 1.0),
@@ -107,7 +107,7 @@ def parameters_of(
         vocab_mask=given.mask("vocab_mask", (vocabulary,)),
         prefix_mask=given.mask("prefix_vocab_mask", (batch, vocabulary)),
         presence_mask=given.mask("presence_mask", (batch, vocabulary)),
-        has_timestamps=search.model == WHISPER and given.whole("logits_processor", 0) == 1,
+        has_timestamps=search.model == WHISPER and given.integer("logits_processor", 0) == 1,
         seed=seed,
     )
 
@@ -133,7 +133,7 @@ class _Inputs:
     def __init__(self, values: Mapping[str, Array], shape: tuple[int, ...]) -> None:
         self.values, self._shape = values, shape
 
-    def whole(self, name: str, default: int) -> int:
+    def integer(self, name: str, default: int) -> int:
         return int(self._scalar(name, default))
 
     def real(self, name: str, default: float) -> float:

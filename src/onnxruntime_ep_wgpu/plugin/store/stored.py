@@ -66,12 +66,12 @@ class Entries(Protocol):
 
 
 def on_disk(
-    target: Target, settings: CompileSettings, source: Source, tell: ReportProblem, used: bool = True
+    target: Target, settings: CompileSettings, source: Source, report: ReportProblem, used: bool = True
 ) -> Stored:
     """Returns the cache of this user; without `used`, a cache that finds and stores nothing."""
     path = folder_path() if used else None
     folder = None if path is None else Folder(path)
-    return Stored(target.name, source, tell, folder, partial(identity_of, target, settings))
+    return Stored(target.name, source, report, folder, partial(identity_of, target, settings))
 
 
 class Stored:
@@ -81,7 +81,7 @@ class Stored:
         self,
         adapter: str,
         source: Source,
-        tell: ReportProblem,
+        report: ReportProblem,
         folder: Entries | None,
         identity: Callable[[], str | None],
     ) -> None:
@@ -90,11 +90,11 @@ class Stored:
         `identity`: returns the identity of code, Target and settings, None if it is uncertain. `source`: returns the file name
         or the bytes of the model.
         """
-        self._adapter, self._source, self._tell, self._identity_now = adapter, source, tell, identity
+        self._adapter, self._source, self._report, self._identity_now = adapter, source, report, identity
         self._folder = folder
         self._identity = None if folder is None else identity()
         if self._folder is not None and self._identity is None:
-            tell("nothing is cached: files of this package are newer than the process, or cannot be examined", False)
+            report("nothing is cached: files of this package are newer than the process, or cannot be examined", False)
         self.place = ProgramKey("", {})  # of the graph of the last decision
         self._before: str | None = ""  # identifies all claims so far; None if one is not stored
         self._described: Mapping[str, str] = {}
@@ -249,7 +249,7 @@ class Stored:
         assert self._folder is not None
         data = self._folder.read(key)
         if data is None:
-            self._tell_problem()
+            self._report_folder_problem()
             return None
         try:
             entry = read(data, key, kind)
@@ -257,18 +257,18 @@ class Stored:
                 return None
             return entry, of(entry)
         except EntryError as error:
-            self._tell(f"the cache's entry {key} is damaged ({error}) and will be made again", True)
+            self._report(f"the cache's entry {key} is damaged ({error}) and will be made again", True)
             self._folder.remove(key)
             return None
 
     def _write(self, key: str, entry: Entry) -> bool:
         assert self._folder is not None
         done = self._folder.write(key, written(key, entry))
-        self._tell_problem()
+        self._report_folder_problem()
         return done
 
-    def _tell_problem(self) -> None:
+    def _report_folder_problem(self) -> None:
         assert self._folder is not None
         if self._folder.problem:
-            self._tell(f"nothing is cached: {self._folder.problem}", False)
+            self._report(f"nothing is cached: {self._folder.problem}", False)
             self._identity = None  # no further attempt in this session
