@@ -7,8 +7,8 @@
 * `deciding` (which nodes run where) with `assign/` (which nodes form which groups).
 * `cached_compiler` (claims and Programs): from `store/` (results of earlier processes), from `context/` (compiled models), or
   from `compiling` (the compiler). The compiler receives graphs that are `prepared`.
-* `group` (a compiled group on any device) with `specialise` (compiles again for sizes beyond a limit) and `recompiling` (the same
-  for a stored group).
+* `group` (a compiled group on any device) with `specialise` (compiles again for sizes beyond a limit) and `recompiling` (the
+  same for a stored group).
 * `node` (one per compiled group), `data_sized` (for results with sizes that data decides), `node_choice` (selects one of
   these two).
 * `tensors` (places of a run's tensors), `known_tensors` (tensors of earlier runs), `memo` (runs that C code repeats),

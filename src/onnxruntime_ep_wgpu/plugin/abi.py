@@ -179,14 +179,14 @@ class Logger:
         """A number that is equal for the objects of one session, and differs between sessions that exist at the same time."""
         return address(self._pointer)
 
-    def wants(self, severity: int) -> bool:
+    def is_enabled(self, severity: int) -> bool:
         """Returns whether messages of this severity are shown."""
         return bool(self._pointer) and severity >= self._ort.get(
             self._ort.api.Logger_GetLoggingSeverityLevel, self._pointer, "int"
         )
 
     def log(self, severity: int, message: str) -> None:
-        if self.wants(severity):
+        if self.is_enabled(severity):
             line = ffi.new("char[]", message.encode("utf-8", "replace").replace(b"\0", b"?"))
             self._ort.check_status(
                 self._ort.api.Logger_LogMessage(

@@ -63,7 +63,7 @@ class CachedCompiler:
     ) -> None:
         """Without `stored`, nothing is read from the store and nothing is written to it."""
         self._target, self._settings, self._source, self._report = target, settings, source, report
-        self._stored = self._at = on_disk(target, settings, source, report, stored)
+        self._stored = self._store_in_use = on_disk(target, settings, source, report, stored)
         self._body_store: BodyStore | None = None
         self._compiling: Compiling | None = None
         # Graphs with claims from the store; the compiler needs them later.
@@ -88,18 +88,18 @@ class CachedCompiler:
         refusal = None if parent is None else refusal_within(parent)
         single, ties = single or {}, ties_in(graph)
         around = None if parent is None else described_node(parent)
-        asked = list(assigned), sorted(forced), refusal, around, sorted(map(str, single.items()))
+        dependencies = list(assigned), sorted(forced), refusal, around, sorted(map(str, single.items()))
         body = (
             None
             if self._body_store is None or parent is None
-            else BodyClaim(self._body_store, graph, ties, asked, single)
+            else BodyClaim(self._body_store, graph, ties, dependencies, single)
         )
         known = None if body is None else body.claim()
-        self._at = self._stored if body is None or (known is None and not body.written) else body.stored
-        if self._at is self._stored:
-            known = self._stored.claim(graph, ties, asked, assigned, single)
+        self._store_in_use = self._stored if body is None or (known is None and not body.written) else body.stored
+        if self._store_in_use is self._stored:
+            known = self._stored.claim(graph, ties, dependencies, assigned, single)
         elif known is not None:
-            self._stored.continue_from(self._at.place)
+            self._stored.continue_from(self._store_in_use.place)
         if known is not None:
             claim, inferred = known
             self._found.append((GraphPlace.of(graph, parent), inferred))
@@ -107,12 +107,12 @@ class CachedCompiler:
             self.compiled.append("")
             found = self._compile().decide(graph, ties, parent, assigned, forced, refusal, single)
             claim, inferred = found.claim, found.inferred
-            if body is not None and self._at is body.stored:
+            if body is not None and self._store_in_use is body.stored:
                 body.keep(claim, inferred, found.constants_read)
             else:
-                self._stored.keep_claim(graph, asked, claim, inferred, found.constants_read)
+                self._stored.keep_claim(graph, dependencies, claim, inferred, found.constants_read)
         if body is not None and parent is not None:
-            body.record(parent, self._at is body.stored)
+            body.record(parent, self._store_in_use is body.stored)
         self.found = inferred.values
         for places in claim.groups if inferred.values else ():
             self._inferred[made_by(graph.nodes[place] for place in places)] = inferred.values
@@ -136,7 +136,7 @@ class CachedCompiler:
         self, place: ProgramKey, graph: ShownGraph, name: str, declared: frozenset[str], prepare: Prepare
     ) -> CompiledProgram:
         """Returns the Program of a group. `place`: where the Programs of its graph are stored."""
-        self._at = self._stored
+        self._store_in_use = self._stored
         with self._stored.using_key(place):
             return self.program(graph, name, declared, prepare)
 
@@ -146,11 +146,13 @@ class CachedCompiler:
         """Returns the Program of a group. `declared`: the inputs of the model. `prepare` changes the graph for the compiler."""
         # Only the inputs: a run may give an input another rank than the inferred one. Lowering infers what the nodes make.
         fill_in(graph.inputs, self._inferred.get(made_by(graph), {}))
-        ties = self._at.ties(graph)
-        body = self._body_store if self._body_store is not None and self._at is self._body_store.stored else None
+        ties = self._store_in_use.ties(graph)
+        body = (
+            self._body_store if self._body_store is not None and self._store_in_use is self._body_store.stored else None
+        )
         usable = ties is not None and (body is None or body.usable)
         in_order = graph if body is None else body.in_order(graph)
-        known = self._at.program(in_order, name) if usable else None
+        known = self._store_in_use.program(in_order, name) if usable else None
         if known is not None and ties is not None:
             _reorder(graph.inputs, known.inputs)
             _reorder(graph.outputs, known.outputs)
@@ -161,7 +163,7 @@ class CachedCompiler:
             found = self._compile().compile(graph, name, declared, ties, prepare)
         made = StoredProgram(found.program, found.inputs, found.outputs)
         if body is None or body.written:
-            kept = self._at.keep_program(in_order, made, found.names, found.constants_read)
+            kept = self._store_in_use.keep_program(in_order, made, found.names, found.constants_read)
             if body is not None and not kept:
                 body.entries.missed = True
         return CompiledProgram(made, found.specialise, found.names, ties)
@@ -203,7 +205,10 @@ class CachedCompiler:
             graph.outputs[:] = [it for it in graph.outputs if it.name not in unread]
             differs = differs or f"a model that also reads the outputs {cut(sorted(unread))}"
         if not differs and foreign and not checks:
-            differs = "another user, and this WebGPU library cannot check the kernels of one group (enableRobustness=0 trusts it)"
+            differs = (
+                "another user, and this WebGPU library cannot check the kernels of one group (enableRobustness=0 trusts the"
+                " context)"
+            )
         if not differs:
             known = context.program(graph)
             lacking = lack(known.program.target, self._target)
@@ -215,7 +220,7 @@ class CachedCompiler:
         message = f"the context of {name!r} was made for {differs}"
         self._report(f"{message}: this session compiles it again; compile the model again for faster starts", True)
         try:
-            self._at = self._stored
+            self._store_in_use = self._stored
             with self._stored.using_key(self._stored.key_of_context(context.digest, ties)):
                 return self.program(graph, name, declared), graph
         except UnsupportedError as error:

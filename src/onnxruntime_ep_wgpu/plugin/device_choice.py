@@ -41,17 +41,17 @@ def library_for(adapter: Adapter, options: Options, types: Callable[[], Set[str]
     of the model's products. Raises OptionError.
     """
     given = "webgpuLibrary" in options.given
-    asked = options["webgpuLibrary"] if given else libraries.asked()
+    requested = options["webgpuLibrary"] if given else libraries.asked()
     if options["webgpuInstance"] or options["webgpuDevice"]:
         base = libraries.base().name
-        if given and asked not in (libraries.AUTO, base):
+        if given and requested not in (libraries.AUTO, base):
             raise OptionError(
-                f"option 'webgpuLibrary': {asked!r} contradicts webgpuDevice, which is a device of {base}"
+                f"option 'webgpuLibrary': {requested!r} contradicts webgpuDevice, which is a device of {base}"
             )
         return LibraryChoice(base, "webgpuDevice")
-    if asked == libraries.AUTO:
+    if requested == libraries.AUTO:
         return automatic(adapter, types)
-    return LibraryChoice(asked, "webgpuLibrary" if given else libraries.VARIABLE)
+    return LibraryChoice(requested, "webgpuLibrary" if given else libraries.VARIABLE)
 
 
 def context_for(adapter: Adapter, options: Options, library: str, checked: bool) -> Context:

@@ -49,8 +49,8 @@ SHOWN_LIMITS = (
 
 def library_of(adapter: Adapter) -> str:
     """Returns the WebGPU library of sessions that request none, and the reason. The model may change it."""
-    asked = libraries.asked()
-    name, why = automatic(adapter) if asked == libraries.AUTO else (asked, libraries.VARIABLE)
+    requested = libraries.asked()
+    name, why = automatic(adapter) if requested == libraries.AUTO else (requested, libraries.VARIABLE)
     return f"{name} ({why})"
 
 

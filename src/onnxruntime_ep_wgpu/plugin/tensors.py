@@ -41,7 +41,7 @@ class Tensors:
         self._space = memory.space()
         self.known = signature.take_known(device)
         self._temporary: list[Buffer] = []
-        self._deliveries: list[tuple[Located, Any, int]] = []
+        self._output_copies: list[tuple[Located, Any, int]] = []
         self._given: Any = None  # the inputs from ONNX Runtime
         self.reads_values = False
 
@@ -152,12 +152,12 @@ class Tensors:
             self._node.warn_of_copies(what, found.device, self._device)
         # Host memory, or memory of another device: `copy_outputs` copies the output there.
         here = self.scratch(nbytes, what)
-        self._deliveries.append((here, pointer, nbytes))
+        self._output_copies.append((here, pointer, nbytes))
         return here.place
 
     def copy_outputs(self) -> None:
         """Copies outputs to the host memory, or the other device, where ONNX Runtime requires them."""
-        for here, pointer, nbytes in self._deliveries:
+        for here, pointer, nbytes in self._output_copies:
             if self._space.owns(address(pointer)):
                 allocation.copy(here, self._space.write(address(pointer), nbytes), nbytes)
             else:

@@ -5,6 +5,7 @@
 - `build_key`: adapter, options and version of a context; `compatible`: whether an adapter suits them.
 - `made_here`: whether this user made a context; `shared`: weights that several sessions share.
 - `nodes`: the EPContext node, to and from ONNX Runtime; `in_file`: the same node in a model's file.
-- `bodies`: whether ONNX Runtime can write a body; `body_entries`: claims and Programs for bodies, with nodes in `canonical_order`.
+- `bodies`: whether ONNX Runtime can write a body; `body_entries`: claims and Programs for bodies, with nodes in
+  `canonical_order`.
 - Compiled models that `session()` caches: `keeping` makes one, `one_node` is its file, `kept_model` its cache entry.
 """

@@ -2,8 +2,8 @@
 
 In: entries that a session stores while it decides on bodies and compiles them. Out: the same entries, from the context of a
 group of the main graph. ONNX Runtime accepts contexts of nodes in bodies, but writes the bodies without them.
-Invariant: the key of an entry includes all its dependencies, as in the cache, but with the context's `BuildKey` in place of this
-machine's code.
+Invariant: the key of an entry includes all its dependencies, as in the cache, but with the context's `BuildKey` in place of
+this machine's code.
 """
 
 from __future__ import annotations
@@ -66,20 +66,22 @@ class BodyStore:
 
 
 class BodyClaim:
-    """The decision on one body. `asked` begins with the providers of its nodes, and ends with outcomes by position."""
+    """The decision on one body. `dependencies` begins with the providers of its nodes, and ends with outcomes by position."""
 
-    def __init__(self, of: BodyStore, graph: ShownGraph, ties: Ties, asked: tuple[Any, ...], single: Single) -> None:
+    def __init__(
+        self, of: BodyStore, graph: ShownGraph, ties: Ties, dependencies: tuple[Any, ...], single: Single
+    ) -> None:
         self._of, self._ties, self._order = of, ties, CanonicalOrder(graph)
         self.stored, self.written = of.stored, of.written
-        self._assigned, self._single = self._order.of(asked[0]), self._order.at(single)
-        self._asked = self._assigned, *asked[1:-1], sorted(map(str, self._single.items()))
+        self._assigned, self._single = self._order.of(dependencies[0]), self._order.at(single)
+        self._dependencies = self._assigned, *dependencies[1:-1], sorted(map(str, self._single.items()))
         found = sorted({claim for node in graph for claim in of.claims.get(made_by([node]), ())})
         # The decision depends on these alone, in whichever order ONNX Runtime presents bodies.
         self.stored.depend_only_on(None if "" in found else found)
 
     def claim(self) -> tuple[Claim, InferredTypes] | None:
         """Returns the decision, or None if it is not stored."""
-        known = self.stored.claim(self._order.graph, self._ties, self._asked, self._assigned, self._single)
+        known = self.stored.claim(self._order.graph, self._ties, self._dependencies, self._assigned, self._single)
         return None if known is None else (self._order.restore(known[0]), known[1])
 
     def keep(self, claim: Claim, inferred: InferredTypes, constants_read: Iterable[str]) -> None:
@@ -87,7 +89,7 @@ class BodyClaim:
         made = self._order.claim(claim)
         if inferred.of_model:
             self.stored.depend_only_on(None)
-        if not self.stored.keep_claim(self._order.graph, self._asked, made, inferred, constants_read):
+        if not self.stored.keep_claim(self._order.graph, self._dependencies, made, inferred, constants_read):
             self._of.entries.missed = True
 
     def record(self, parent: ShownNode, here: bool) -> None:

@@ -72,7 +72,7 @@ class EPContexts:
         kept: GroupContext | None = None,
     ) -> None:
         self._ort, self._options, self._target, self._settings = ort, options, target, settings
-        self._trusting, self.checking, self._kept = trusting or kept is not None, checking, kept
+        self._trusted, self.checking, self._kept = trusting or kept is not None, checking, kept
         self._read: dict[frozenset[str], GroupContext] = {}
         self.elsewhere: dict[str, str] = {}  # nodes that run elsewhere: the reasons, by first output
         self._made: list[_Row] = []
@@ -82,7 +82,7 @@ class EPContexts:
         )  # addresses of the OrtNodes that are contexts, in the graph of the last decision
         self.written = 0
         self.sharing: list[SharedWeights] = []
-        self._opened = self._looked_around = False
+        self._opened = self._main_graph_opened = False
         self.body_entries = BodyEntries()  # for bodies
         self.foreign = False  # whether `body_entries` is of a context that this user did not make
         self._bodies: WrittenBodies | None = None
@@ -158,9 +158,9 @@ class EPContexts:
         `source`: the file name or the bytes of the model.
         Returns True at the first call if there are entries. Raises ModelError.
         """
-        if self._looked_around or self.enabled:
+        if self._main_graph_opened or self.enabled:
             return False
-        self._looked_around = True
+        self._main_graph_opened = True
         from .in_file import context_nodes
 
         for node in filter(nodes.is_context, context_nodes(source)):
@@ -192,7 +192,7 @@ class EPContexts:
             raise damage_error(node, error) from error
 
     def _is_foreign(self, context: GroupContext) -> bool:
-        return not self._trusting and not made_here.is_made_here(context.digest)
+        return not self._trusted and not made_here.is_made_here(context.digest)
 
     def shared(self, program: Program, in_files: Mapping[int, FilePlace]) -> SharedWeights | None:
         """Returns the weights of a Program, to share them with other sessions; None if this session does not share."""

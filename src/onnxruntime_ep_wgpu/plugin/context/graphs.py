@@ -97,16 +97,16 @@ class _Reader:
         nodes = [self._node(*row) for row in found["nodes"]]
         initializers = {}
         for number, *constant in found["constants"]:
-            value = self._at(number)
+            value = self._value_at(number)
             value.constant = self._constant(value.name, *constant)
             initializers[value.name] = value
         opsets = {_text(domain): _integer(number) for domain, number in found["opsets"].items()}
-        inputs, outputs = ([self._at(it) for it in found[which]] for which in ("inputs", "outputs"))
+        inputs, outputs = ([self._value_at(it) for it in found[which]] for which in ("inputs", "outputs"))
         if any(it.maker is not None or it.constant is not None for it in inputs):
             raise EntryError("an input of the graph is also a constant or an output of a node")
         return ShownGraph(name, inputs, outputs, nodes, initializers, opsets)
 
-    def _at(self, number: Any) -> ShownValue:
+    def _value_at(self, number: Any) -> ShownValue:
         if type(number) is not int or number < 0:
             raise EntryError("the number of a value is invalid")
         return self._values[number]
@@ -124,10 +124,10 @@ class _Reader:
     ) -> ShownNode:
         made = ShownNode(
             *(_text(domain), _text(op_type), _integer(version), _text(name)),
-            [None if it == -1 else self._at(it) for it in inputs],
-            [self._at(it) for it in outputs],
+            [None if it == -1 else self._value_at(it) for it in inputs],
+            [self._value_at(it) for it in outputs],
             [self._attribute(*it) for it in attributes],
-            [self._at(it) for it in implicit],
+            [self._value_at(it) for it in implicit],
         )
         for value in made.outputs:
             if value.maker is not None:

@@ -1,7 +1,7 @@
 """Adds kernels to the registry of a session: their definitions, and the functions that create them.
 
-In: an operator, the types of its values and the memory that they lie in. Out: an entry of an `OrtKernelRegistry`. Invariant: the
-state that ONNX Runtime passes to `CreateKernel` lives as long as its `KernelMaker`.
+In: an operator, the types of its values and the memory that they lie in. Out: an entry of an `OrtKernelRegistry`. Invariant:
+the state that ONNX Runtime passes to `CreateKernel` lives as long as its `KernelMaker`.
 """
 
 from __future__ import annotations

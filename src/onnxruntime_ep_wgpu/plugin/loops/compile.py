@@ -1,7 +1,7 @@
 """Compiles a Loop: the Program of its body, in a node that runs its iterations.
 
-In: a node as ONNX Runtime shows it, its body, and the compiled Program of the body. Out: a `LoopNode`. Invariant: a claimed Loop
-compiles, because its body was lowered for the decision.
+In: a node as ONNX Runtime shows it, its body, and the compiled Program of the body. Out: a `LoopNode`. Invariant: a claimed
+Loop compiles, because its body was lowered for the decision.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decides which Loops run here with all of their iterations, and stores where the Programs of their bodies are kept.
 
-In: first the body of a Loop, later its node. Out: whether the node runs its body itself. Invariants: a body that its node runs is
-one group when it is lowered alone. The answer for a node is the earlier answer for its body.
+In: first the body of a Loop, later its node. Out: whether the node runs its body itself. Invariants: a body that its node runs
+is one group when it is lowered alone. The answer for a node is the earlier answer for its body.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Loops:
             body = self._body_of(node, apart, found)
         except UnsupportedError:
             return False
-        if not len(apart) or (body.condition and not _made_here(body.condition, graph, claim)):
+        if not len(apart) or (body.condition and not _is_made_in_body(body.condition, graph, claim)):
             return False
         whole, place = self._compiler.whole(apart, unchanged)
         if any(reason is not None for reason in whole.reasons):
@@ -123,7 +123,7 @@ def fill(graph: ShownGraph, found: Mapping[str, PlainInfo]) -> None:
     fill_in([*graph.inputs, *(it for node in graph for it in node.outputs)], found)
 
 
-def _made_here(name: str, graph: ShownGraph, claim: Claim) -> bool:
+def _is_made_in_body(name: str, graph: ShownGraph, claim: Claim) -> bool:
     """Returns whether a kernel makes a value. A value calculated from sizes is available earlier on the CPU."""
     outcomes = zip(graph, claim.outcomes, strict=True)
     return any(isinstance(it, Fused) and any(made.name == name for made in node.outputs) for node, it in outcomes)

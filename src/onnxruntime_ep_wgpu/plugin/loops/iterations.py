@@ -1,8 +1,8 @@
 """The iterations of one run of a Loop on the device.
 
 In: a compiled body, the tensors that the Loop begins with. Out: its states and joined outputs, on the device. States alternate
-between two places: an iteration reads them from one and writes them to the other. If iterations are alike, `steady` submits many
-of them at once. Otherwise each is planned here, and a condition that the device makes is read back after it.
+between two places: an iteration reads them from one and writes them to the other. If iterations are alike, `steady` submits
+many of them at once. Otherwise each is planned here, and a condition that the device makes is read back after it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The node of a Loop with a body of one group, as ONNX Runtime calls it. Its iterations run here.
 
-In: a kernel context with the operator's inputs, and the values that its body reads from the surrounding graph. Out: its outputs.
-Invariants: thread safe. Only compiled parts are kept between runs. An interrupt ends a Loop at once, because it may have no other
-end. A run of a group, in contrast, finishes first.
+In: a kernel context with the operator's inputs, and the values that its body reads from the surrounding graph. Out: its
+outputs. Invariants: thread safe. Only compiled parts are kept between runs. An interrupt ends a Loop at once, because it may
+have no other end. A run of a group, in contrast, finishes first.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Array = np.ndarray[Any, Any]
 class LoopNode(ComputeInfo, struct="OrtNodeComputeInfo", kind="Node"):
     """A compiled Loop.
 
-    `read` has the names of its inputs: trip count, condition, states. The name is "" for an omitted one. `constants` has the values
-    of constant inputs. `made` has the indices of the outputs that are read, among states and joined outputs.
+    `read` has the names of its inputs: trip count, condition, states. The name is "" for an omitted one. `constants` has the
+    values of constant inputs. `made` has the indices of the outputs that are read, among states and joined outputs.
     """
 
     def __init__(

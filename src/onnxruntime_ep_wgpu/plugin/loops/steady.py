@@ -2,10 +2,10 @@
 
 In: the iterations of a run, from one on after which no shape changes. Out: all remaining iterations, submitted.
 
-A condition that the device makes is read back after a batch of iterations. The batch grows while it takes a short time (`SHORT`).
-If an iteration within the batch ends the Loop, those after it were useless. The batch then runs again from the states at its
-beginning, up to and including that iteration. Nothing outside of the Loop has read the discarded results. If a run leaves state
-for the next run, as random numbers do, each batch is one iteration.
+A condition that the device makes is read back after a batch of iterations. The batch grows while it takes a short time
+(`SHORT`). If an iteration within the batch ends the Loop, those after it were useless. The batch then runs again from the
+states at its beginning, up to and including that iteration. Nothing outside of the Loop has read the discarded results. If a
+run leaves state for the next run, as random numbers do, each batch is one iteration.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Steady:
         self._places = [{name: iterations.place(name, turn, *it) for name, it in results.items()} for turn in (0, 1)]
         self._number = memory.kept("number", DType.INT64, self._body.number_shape, "the number of an iteration", False)
         self._works: list[Submission] = []
-        self._batch, self._behind = 1, 0
+        self._batch, self._unfinished = 1, 0
 
     def bind(self) -> bool:
         """Binds even and odd iterations. Returns whether they can be submitted together."""
@@ -146,7 +146,7 @@ class Steady:
         self._submit(count, flags.buffer)
         found = np.zeros(count, np.uint32)
         device.download(flags.buffer, 0, found)
-        self._behind = 0
+        self._unfinished = 0
         continues = (found.view(np.uint8)[::_WORD] != 0).tolist()
         done = continues.index(False) + 1 if False in continues else count
         if done < count:
@@ -188,10 +188,10 @@ class Steady:
         run_rounds(device.queue, executable.turn, two, iterations.number & 1, count, longest)
         if stepping:
             stepping.give()
-        self._behind += count * max(1, len(self._works[0].recording))
-        if self._behind > UNFINISHED:
+        self._unfinished += count * max(1, len(self._works[0].recording))
+        if self._unfinished > UNFINISHED:
             device.queue.wait()
-            self._behind = 0
+            self._unfinished = 0
 
     def _stepping(self, count: int) -> SteppedCopies | None:
         """Returns what turns the copies of `count` iterations into dispatches; None if these are too few for that."""

@@ -1,8 +1,8 @@
 """A Loop as nodes of the surrounding graph: one copy of its body's nodes for each iteration.
 
 In: a graph, a Loop in it with a constant trip count, and its body. Out: the same graph with other nodes in place of the Loop.
-Invariants: the graph is changed, so nothing else may read it. Equal graphs stay equal. All new nodes have the Loop's name, so that
-messages and reports name it.
+Invariants: the graph is changed, so nothing else may read it. Equal graphs stay equal. All new nodes have the Loop's name, so
+that messages and reports name it.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 In: offsets and byte counts within the range. Out: (device, buffer, offset).
 
 A buffer is made when a tensor is first used, one per tensor. Two tensors in one allocation have two buffers, because WebGPU
-requires that if a dispatch reads one and writes the other. If a buffer cannot be made, the error is raised at that first use, where
-it can be reported. It is not raised in `Alloc`, because ONNX Runtime does not check whether that fails.
+requires that if a dispatch reads one and writes the other. If a buffer cannot be made, the error is raised at that first use,
+where it can be reported. It is not raised in `Alloc`, because ONNX Runtime does not check whether that fails.
 
 Invariants: reading a range gives the bytes that were last written to it, however it is divided into tensors. A host copy exists
-only while it equals the bytes on the device. Contents on a lost device are gone. Reading them is an error until they are written
-again, on a new device.
+only while it equals the bytes on the device. Contents on a lost device are gone. Reading them is an error until they are
+written again, on a new device.
 """
 
 from __future__ import annotations
@@ -84,16 +84,16 @@ class Allocation:
 
     New buffers are made on `device`, or on another device after a loss.
 
-    `_pieces` and `_mirrors` are replaced, never changed in place. C code reads `marks` (csrc/runs.c). They belong to the addresses,
-    and later allocations there use them too. One number grows when the pieces are replaced, the other when the mirrors are. Each
-    grows both before and after the change, because an interrupt or a read by another thread may come between.
+    `_pieces` and `_mirrors` are replaced, never changed in place. C code reads `marks` (csrc/runs.c). They belong to the
+    addresses, and later allocations there use them too. One number grows when the pieces are replaced, the other when the
+    mirrors are. Each grows both before and after the change, because an interrupt or a read by another thread may come between.
 
     If a part of the range is lent, code outside this package has its buffer. That part stays in place, and an operation that
     would move it is an error. The allocation then keeps no host copies.
 
-    A range with an `owner` may stay in its buffer when it is freed (`pool.py`). C code then allocates and fills it, and does not
-    update host copies. So the host copies here are valid only while the mark of the value is `_mirrored_at`. Before the range
-    moves elsewhere, it is taken back from C code.
+    A range with an `owner` may stay in its buffer when it is freed (`pool.py`). C code then allocates and fills it, and does
+    not update host copies. So the host copies here are valid only while the mark of the value is `_mirrored_at`. Before the
+    range moves elsewhere, it is taken back from C code.
     """
 
     __slots__ = (
@@ -179,8 +179,8 @@ class Allocation:
         """Returns how many bytes to take for a tensor that is written where nothing lies.
 
         This is the whole range if no other tensor can lie after it, so that the buffer also fits later tensors. Another tensor
-        would begin at a multiple of GRAIN. A tensor with a part of a word, such as a Loop's condition of one byte, must fill all
-        that was allocated, because the rest could be written separately.
+        would begin at a multiple of GRAIN. A tensor with a part of a word, such as a Loop's condition of one byte, must fill
+        all that was allocated, because the rest could be written separately.
         """
         last = nbytes == self.range.size or (nbytes > self.range.size - GRAIN and nbytes % 4 == 0)
         whole = offset == 0 and last and not self._pieces
@@ -305,7 +305,8 @@ class Allocation:
     def note_read(self, offset: int) -> None:
         """Records that the host reads the value at an offset.
 
-        If the host also wrote it, Python keeps a host copy from now on. C code keeps none, so it leaves these uploads to Python.
+        If the host also wrote it, Python keeps a host copy from now on. C code keeps none, so it leaves these uploads to
+        Python.
         """
         if offset in self._mirrored() or self.range.filled == self.marks[VALUE]:
             self.range.words.copied = 1
@@ -369,8 +370,8 @@ class Allocation:
     def _check_not_lent(self, offset: int, nbytes: int, done: str) -> None:
         """Raises DeviceError if an operation would move a lent piece.
 
-        Call it for a range that is not in a single piece, where the operation moves all pieces that it touches. `done` is the name
-        of the operation in the message.
+        Call it for a range that is not in a single piece, where the operation moves all pieces that it touches. `done` is the
+        name of the operation in the message.
         """
         if any(it.buffer.lent and it.start < offset + nbytes and offset < it.end for it in self._pieces):
             raise DeviceError(
@@ -382,7 +383,8 @@ class Allocation:
     def _within(self, offset: int, nbytes: int, whole_words: bool = False) -> Located | None:
         """Returns the place of a range that lies in one piece, else None.
 
-        With `whole_words`, also returns None if a write could change bytes beside it: GPU memory is written in words of 4 bytes.
+        With `whole_words`, also returns None if a write could change bytes beside it: GPU memory is written in words of 4
+        bytes.
         """
         end = offset + nbytes
         for piece in self._pieces:

@@ -1,8 +1,8 @@
 """Copies between pointers, each to host or to device memory.
 
-In: pointers and byte counts. Out: the same bytes at the destination. Many copies cost about as much as one. Small tensors from the
-host keep a host copy.
-Invariant: a copy to the host returns after the GPU work before it. A copy to the device may return earlier.
+In: pointers and byte counts. Out: the same bytes at the destination. Many copies cost about as much as one. Small tensors from
+the host keep a host copy. Invariant: a copy to the host returns after the GPU work before it. A copy to the device may return
+earlier.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def copy(source: Any, destination: Any, nbytes: int) -> None:
 class Batch:
     """Copies in order, used as `with Batch() as batch`.
 
-    Copies between two places on one device share one submission, and so do copies from one device to the host. All are submitted
-    or done at the end of the `with`. A copy that depends on a pending one submits the pending ones first.
+    Copies between two places on one device share one submission, and so do copies from one device to the host. All are
+    submitted or done at the end of the `with`. A copy that depends on a pending one submits the pending ones first.
     """
 
     def __init__(self) -> None:

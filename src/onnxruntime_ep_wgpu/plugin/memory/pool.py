@@ -1,7 +1,7 @@
 """Ranges that ONNX Runtime has allocated, in the form that C code uses.
 
-A range in the pool stays in its buffer when it is freed. So the next run gets the same ranges for its inputs and results, without
-Python. csrc/memory.c documents the states of a range.
+A range in the pool stays in its buffer when it is freed. So the next run gets the same ranges for its inputs and results,
+without Python. csrc/memory.c documents the states of a range.
 
 In: allocations that are freed, or filled repeatedly. Out: their owners, and those that must be dropped.
 
@@ -57,8 +57,8 @@ def _word(name: str) -> Any:
 class Range:
     """The state of an allocation, which Python and C code share.
 
-    C code reads it while it is USED or FREE, so this object and the marks are kept as long. `words.copied` states that Python keeps
-    host copies of its contents, `words.barred` that it never enters the pool. Each method changes the state in one step.
+    C code reads it while it is USED or FREE, so this object and the marks are kept as long. `words.copied` states that Python
+    keeps host copies of its contents, `words.barred` that it never enters the pool. Each method changes the state in one step.
     """
 
     __slots__ = ("words",)
@@ -73,7 +73,7 @@ class Range:
         words.marks = ffi.cast("uint64_t *", marks.buffer_info()[0])
 
     def set_buffer(self, owner: Owner, buffer: int, queue: int) -> None:
-        """Stores the buffer that begins with the range, and the queue that writes it. Call it before the range enters the pool."""
+        """Stores the buffer that begins with the range, and its queue. Call it before the range enters the pool."""
         words = self.words
         words.owner, words.buffer, words.queue = ffi.cast("void *", owner.number), buffer, queue
 

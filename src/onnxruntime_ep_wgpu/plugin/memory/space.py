@@ -3,8 +3,8 @@
 In: sizes from ONNX Runtime's allocator calls, later addresses with byte counts. Out: (device, buffer, offset).
 
 A GPU buffer has no address, but ONNX Runtime adds offsets to what `Alloc` returns: from a session's second run on, many tensors
-share one allocation. So an allocation is a range of reserved address space without memory. `allocation.py` manages the contents of
-a range.
+share one allocation. So an allocation is a range of reserved address space without memory. `allocation.py` manages the contents
+of a range.
 
 A process has one address space. For ONNX Runtime all adapters are one kind of memory (vendor 0, device 0), so only the address
 distinguishes them.
@@ -178,7 +178,8 @@ class AddressSpace:
     def end_pooling(self, owner: pool.Owner | None = None, context: Context | None = None) -> None:
         """Ends pooling for an allocator, or for a context after its last session.
 
-        Ranges that wait in the pool are dropped now, the others when they are freed. Call it after `Owner.pools` has become false.
+        Ranges that wait in the pool are dropped now, the others when they are freed. Call it after `Owner.pools` has become
+        false.
         """
         lib.end_some()
         device = None if context is None else context.current()
@@ -217,14 +218,14 @@ class AddressSpace:
         return self._find(address, 0)[0].start
 
     def number(self, address: int) -> int:
-        """Returns the number of the allocation at an address, in the order they were made. Raises DeviceError if there is none."""
+        """Returns the number of the allocation at an address: they are numbered in order. Raises DeviceError if there is none."""
         return self._find(address, 0)[0].range.number
 
     def read(self, address: int, nbytes: int, what: str = "a tensor") -> Located:
         """Returns where a range lies, to read it.
 
-        Raises DeviceError if it is not allocated here, LimitError if it is too large, and DeviceLostError if its device was lost
-        after it was written.
+        Raises DeviceError if it is not allocated here, LimitError if it is too large, and DeviceLostError if its device was
+        lost after it was written.
         """
         allocation, offset = self._find(address, nbytes)
         return allocation.read(offset, nbytes, what)
@@ -265,7 +266,7 @@ class AddressSpace:
         return allocation.marked(offset, nbytes)
 
     def lend(self, address: int, nbytes: int) -> Located:
-        """Returns where a range lies, and keeps it there until it is freed, for use outside this package. Raises like `read`."""
+        """Returns the place of a range, and keeps it there until it is freed, for use outside this package. Raises like `read`."""
         allocation, offset = self._find(address, nbytes)
         return allocation.lend(offset, nbytes)
 

@@ -5,8 +5,8 @@ The compiler is not needed for that. Only `cut_rows` uses it, to calculate what 
 
 Two operations are added to a graph. If the search did them around the graph, it would have to store their results:
 
-* A step of a decoder reads the rows of its caches in the order of an input, `ROWS`. A beam that continues another one reads the row
-  of that one. All beams of a prompt read the one row that the first step made. A row is copied once, when the longer cache is
+* A step of a decoder reads the rows of its caches in the order of an input, `ROWS`. A beam that continues another one reads that
+  one's row. All beams of a prompt read the one row that the first step made. A row is copied once, when the longer cache is
   stored.
 * Of the logits, only those of the last token are returned, as float32. For beams they are logarithms of probabilities.
 

@@ -1,7 +1,7 @@
 """The steps of one generation: the inputs of a decoder in each step, from the choices of the search.
 
-In: compiled bodies and the parameters of a run. Out: scores of next tokens, step by step. Caches stay on the device. A step reads
-those of the previous step, and later steps reuse their memory.
+In: compiled bodies and the parameters of a run. Out: scores of next tokens, step by step. Caches stay on the device. A step
+reads those of the previous step, and later steps reuse their memory.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class CachedDecoder(Protocol):
 class _Caches:
     """Runs a decoder with the caches of its previous run, `held`, in the order of a step's inputs.
 
-    Caches alternate between two places: a run reads them from one and writes them to the other. If they have room for all tokens,
-    and no step reads rows in another order (`ROWS`), they stay in place.
+    Caches alternate between two places: a run reads them from one and writes them to the other. If they have room for all
+    tokens, and no step reads rows in another order (`ROWS`), they stay in place.
 
     A decoder that receives the beam in which each token of a cache was made has rows for all beams from the beginning.
     """
@@ -64,7 +64,7 @@ class _Caches:
         self._live, self._memory, self._parameters, self._captured = live, memory, parameters, captured
         self.held: Sequence[DeviceTensor] = ()
         self.room = parameters.max_length if body.extra else 0
-        self.of_each = parameters.beams if len(body.extra) == 3 else 1  # rows per prompt in `held`
+        self.rows_per_prompt = parameters.beams if len(body.extra) == 3 else 1  # rows per prompt in `held`
         shape = (parameters.batch, parameters.beams, parameters.max_length)
         self._made_in = np.zeros(shape, np.int32)
         self._made_in += np.arange(parameters.beams, dtype=np.int32)[:, None]
@@ -72,7 +72,7 @@ class _Caches:
 
     def spread(self) -> bool:
         """Returns whether a prompt has more rows in the next run than in the previous one."""
-        return self.of_each != self._parameters.beams
+        return self.rows_per_prompt != self._parameters.beams
 
     def rows_to_read(self, rows: Array, length: int) -> Array:
         """Returns the rows of `held` that the beams continue.
@@ -83,8 +83,8 @@ class _Caches:
         batch, beams = self._parameters.batch, self._parameters.beams
         if beams == 1:
             return np.arange(batch, dtype=np.int32)
-        if self.of_each != beams:
-            self.of_each = beams
+        if self.rows_per_prompt != beams:
+            self.rows_per_prompt = beams
             return rows // beams
         before = np.take_along_axis(self._made_in, (rows % beams).reshape(batch, beams, 1), axis=1)
         self._made_in[:, :, :length] = before[:, :, :length]
@@ -92,7 +92,7 @@ class _Caches:
 
     def empty(self, leading: tuple[int, ...]) -> None:
         """Makes caches without tokens. `leading` has the extents before that of rows."""
-        rows = self._parameters.batch * self.of_each
+        rows = self._parameters.batch * self.rows_per_prompt
         self.held = [
             self._memory.tensor(dtype, (*leading, rows, heads, self.room, size), "a cache")
             for dtype, heads, size in self._live.steps[DECODER].body.sizes
@@ -181,7 +181,7 @@ class EncoderDecoder:
     ) -> None:
         self._live, self._memory, self._parameters, self._captured = live, memory, parameters, captured
         self._source, self._caches = source, _Caches(live, memory, parameters, captured)
-        self._wide = False  # whether the results of the encoder have a row for each beam
+        self._is_repeated = False  # whether the results of the encoder have a row for each beam
         self._more: dict[str, DeviceTensor] = {}
         self.continues = bool(live.steps[ENCODER].body.vocabulary)
 
@@ -199,30 +199,30 @@ class EncoderDecoder:
             self._more["encoder_hidden_states"] = found[0]
             caches, found = found[1 : 1 + len(decoder.body.caches)], found[1 + len(decoder.body.caches) :]
             if room := self._caches.room:
-                caches = [self._memory.with_room(it, self._caches.of_each, room, "a cache") for it in caches]
+                caches = [self._memory.with_room(it, self._caches.rows_per_prompt, room, "a cache") for it in caches]
             self._caches.held = caches
         self._more |= zip(decoder.body.fixed, found, strict=True)
         if scores is not None:
             return scores
         self._caches.empty(leading=())
-        of_each = self._caches.of_each
-        if of_each > 1:
-            self._widen()
-        prompt = np.repeat(self._parameters.prompt, of_each, axis=0)
+        rows_per_prompt = self._caches.rows_per_prompt
+        if rows_per_prompt > 1:
+            self._repeat_per_beam()
+        prompt = np.repeat(self._parameters.prompt, rows_per_prompt, axis=0)
         values = {"input_ids": prompt, ROWS: np.arange(len(prompt), dtype=np.int32)}
-        return self._caches.run(DECODER, values, 0, self._more)[::of_each]
+        return self._caches.run(DECODER, values, 0, self._more)[::rows_per_prompt]
 
     def next(self, tokens: Array, rows: Array, sequences: Array) -> Array:
-        self._widen()
+        self._repeat_per_beam()
         length = sequences.shape[1] - 1
         ids = sequences if self._live.steps[DECODER].body.takes_sequences else tokens[:, None]
         values = {"input_ids": ids, ROWS: self._caches.rows_to_read(rows, length)}
         return self._caches.run(DECODER, values, length, self._more)
 
-    def _widen(self) -> None:
+    def _repeat_per_beam(self) -> None:
         """Repeats the rows of the encoder's results, once for each beam."""
-        if not self._wide:
-            self._wide = True
+        if not self._is_repeated:
+            self._is_repeated = True
             for name, tensor in self._more.items():
                 if name in self._live.steps[DECODER].inputs:
                     self._more[name] = self._memory.spread(tensor, self._parameters.beams, f"{name} of every beam")

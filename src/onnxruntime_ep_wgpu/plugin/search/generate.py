@@ -1,7 +1,7 @@
 """The loop of a search: runs the decoder, changes its scores and chooses tokens, until all sequences end or are long enough.
 
-In: a decoder and the parameters of a run. Out: the operator's outputs by name. Invariant: the steps, and the conditions that end
-them, are those of the CPU provider.
+In: a decoder and the parameters of a run. Out: the operator's outputs by name. Invariant: the steps, and the conditions that
+end them, are those of the CPU provider.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def generate(decoder: CachedDecoder, parameters: SearchParameters) -> dict[str, 
 def interrupted_outputs(parameters: SearchParameters) -> dict[str, Array]:
     """Returns the outputs of a search that was interrupted."""
     search, batch = parameters.search, parameters.batch
-    of_each = (batch, parameters.returned) if search.has_beams else (batch,)
+    leading = (batch, parameters.returned) if search.has_beams else (batch,)
     steps = parameters.max_length - parameters.length
     return {
-        "sequences": np.full((*of_each, parameters.max_length), search.pad_token_id, np.int32),
-        "sequences_scores": np.zeros(of_each, np.float32),
+        "sequences": np.full((*leading, parameters.max_length), search.pad_token_id, np.int32),
+        "sequences_scores": np.zeros(leading, np.float32),
         "scores": np.zeros((steps, batch, parameters.beams, parameters.vocabulary), np.float32),
     }
 

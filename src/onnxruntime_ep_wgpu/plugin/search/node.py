@@ -1,8 +1,8 @@
 """A node that generates text, as ONNX Runtime calls it. Its bodies run here, with one readback of scores per step.
 
-In: a kernel context with the operator's inputs, and the values that its bodies read from the surrounding graph. Out: its outputs.
-Invariants: thread safe. Only compiled parts are kept between runs. An interrupt ends a generation at once, because it may take
-long, and its outputs are then padding and zeros. A run of a group, in contrast, finishes first.
+In: a kernel context with the operator's inputs, and the values that its bodies read from the surrounding graph. Out: its
+outputs. Invariants: thread safe. Only compiled parts are kept between runs. An interrupt ends a generation at once, because it
+may take long, and its outputs are then padding and zeros. A run of a group, in contrast, finishes first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The operators of com.microsoft that generate text with decoders as their bodies, and the contents of their nodes.
 
-In: a node. Out: a `Search`, which is all that other modules read of it. Invariant: other modules use inputs and outputs by their
-names in the schema, so that only this module contains their order.
+In: a node. Out: a `Search`, which is all that other modules read of it. Invariant: other modules use inputs and outputs by
+their names in the schema, so that only this module contains their order.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _MODELS = {
 class Search:
     """The contents of a node.
 
-    `inputs` and `outputs` map names in the schema to names of values, without omitted ones. The schema documents the attributes.
-    Ids are -1 if a node has none.
+    `inputs` and `outputs` map names in the schema to names of values, without omitted ones. The schema documents the
+    attributes. Ids are -1 if a node has none.
     """
 
     operator: str

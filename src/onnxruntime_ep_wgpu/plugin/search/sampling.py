@@ -1,7 +1,7 @@
 """Chooses the next token at random.
 
-In: scores of next tokens. Out: a token per prompt. Invariant: the distribution is that of the CPU provider. With a seed, the tokens
-are those of a CPU provider that is built with GNU's C++ library, because the random number generator is the same.
+In: scores of next tokens. Out: a token per prompt. Invariant: the distribution is that of the CPU provider. With a seed, the
+tokens are those of a CPU provider that is built with GNU's C++ library, because the random number generator is the same.
 """
 
 from __future__ import annotations

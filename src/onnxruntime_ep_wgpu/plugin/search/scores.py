@@ -1,7 +1,7 @@
 """Changes the scores of the next tokens before one is chosen: penalties and masks.
 
-In: scores (rows, vocabulary) and the sequences so far. Out: the scores, changed in place. Invariant: the changes are those of the
-CPU provider, in its order and in float32. A forbidden token has the lowest finite score, not minus infinity.
+In: scores (rows, vocabulary) and the sequences so far. Out: the scores, changed in place. Invariant: the changes are those of
+the CPU provider, in its order and in float32. A forbidden token has the lowest finite score, not minus infinity.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def apply_penalties(scores: Array, sequences: Array, parameters: SearchParameter
 
 
 def _penalise_repetitions(scores: Array, sequences: Array, penalty: np.float32) -> None:
-    """Changes the scores of tokens that are in the sequence: multiplies negative ones by the penalty, divides the others by it."""
+    """Changes the scores of tokens in the sequence: multiplies negative ones by the penalty, divides the others by it."""
     there = np.take_along_axis(scores, sequences, axis=1)
     np.put_along_axis(scores, sequences, np.where(there < 0, there * penalty, there / penalty), axis=1)
 

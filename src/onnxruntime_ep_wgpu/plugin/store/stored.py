@@ -102,13 +102,18 @@ class Stored:
     # ---- claims
 
     def claim(
-        self, graph: ShownGraph, ties: Ties, asked: Sequence[object], assigned: Sequence[str], single: claims.Single
+        self,
+        graph: ShownGraph,
+        ties: Ties,
+        dependencies: Sequence[object],
+        assigned: Sequence[str],
+        single: claims.Single,
     ) -> tuple[Claim, InferredTypes] | None:
-        """Returns the decision on a graph, or None. `asked`: its other dependencies."""
+        """Returns the decision on a graph, or None. `dependencies`: its other dependencies."""
         self.place = ProgramKey("", ties)
         if self._identity is None or self._before is None:
             return None
-        key = self._key_of_claim(graph, asked)
+        key = self._key_of_claim(graph, dependencies)
         found = self._read(key, claims.KIND, graph, lambda it: claims.claim_of(it.content, assigned, single))
         if found is None:
             return None
@@ -119,7 +124,7 @@ class Stored:
     def keep_claim(
         self,
         graph: ShownGraph,
-        asked: Sequence[object],
+        dependencies: Sequence[object],
         claim: Claim,
         inferred: InferredTypes,
         constants_read: Iterable[str],
@@ -130,7 +135,7 @@ class Stored:
         """
         facts = None if self._before is None else self._facts(graph, constants_read, inferred.of_model)
         if facts is not None and claims.can_be_kept(claim, inferred):
-            key = self._key_of_claim(graph, asked)
+            key = self._key_of_claim(graph, dependencies)
             self._described = {"graph": graph.name, "adapter": self._adapter}
             if self._write(key, Entry(claims.KIND, facts, claims.content_of(claim, inferred), self._described)):
                 self._begin(key, facts)
@@ -138,9 +143,9 @@ class Stored:
         self._before = None
         return False
 
-    def _key_of_claim(self, graph: ShownGraph, asked: Sequence[object]) -> str:
+    def _key_of_claim(self, graph: ShownGraph, dependencies: Sequence[object]) -> str:
         ties = sorted((name, tie.of, tie.permutation) for name, tie in self.place.ties.items())
-        return key_of(graph, claims.KIND, self._identity, self._before, ties, *asked)
+        return key_of(graph, claims.KIND, self._identity, self._before, ties, *dependencies)
 
     def _begin(self, key: str, facts: Mapping[str, str]) -> None:
         found = repr((key, sorted(facts.items()))).encode("utf-8", "backslashreplace")
