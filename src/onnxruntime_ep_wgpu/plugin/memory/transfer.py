@@ -26,7 +26,7 @@ export("RunDeferred", _run_deferred)  # C code that reads tensors calls it befor
 
 
 class DataTransfer(CallbackTable, struct="OrtDataTransferImpl"):
-    """Copies for `copy_tensors`, `OrtValue.numpy()` and inputs without a Memcpy node. csrc/memory.c does most of them."""
+    """Copies for `copy_tensors`, `OrtValue.numpy()` and inputs without a Memcpy node. csrc/memory.c does those that it can."""
 
     @callback("Release")
     def released(self) -> None:
