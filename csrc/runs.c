@@ -1,8 +1,8 @@
 /* Runs of a compiled node, without Python: detects which of its tensors are at the same places, and repeats equal runs.
  *
  * In: a Node, which ONNX Runtime calls as its OrtNodeComputeInfo, with memos of earlier runs from plugin/memo.py; and tensors
- * from plugin/known_tensors.py. Out: the same work is submitted again, or the Python function is called, which does everything else and
- * reports every error. If a work was submitted in part, the Python function receives the memo in place of the node's state.
+ * from plugin/known_tensors.py. Out: the same work is submitted again, or the Python function is called, which does everything
+ * else and reports every error. If a work was submitted in part, the Python function receives the memo in place of the node's state.
  *
  * Invariants: a memo is used only while everything that it depends on is unchanged: addresses, types, shapes, and the marks of
  * the memory. `users` is incremented before `live` is read, and Python ends a memo by clearing `live` before it reads `users`,
