@@ -133,7 +133,7 @@ def test_an_input_that_is_none_is_named(stock):
     session = ort.InferenceSession(model, providers=[webgpu_ep.PROVIDER]) if stock else webgpu_ep.session(model)
     for feed in ({"a": np.ones((1, 4), F), "b": None}, {"b": np.ones((1, 4), F), "a": None}):
         (name,) = (name for name, value in feed.items() if value is None)
-        with pytest.raises(Exception, match=f"input '{name}' is None; the model requires a tensor"):
+        with pytest.raises(Exception, match=f"input '{name}' is None; the model needs a tensor"):
             session.run(None, feed)
     assert session.run(None, {"a": np.ones((1, 4), F), "b": np.ones((1, 4), F)})[0].sum() == 8
 

@@ -75,7 +75,7 @@ class Tensors:
             self._ort.api.ReleaseStatus(status)
             empty = next((i for i in range(count) if tensors[i].type == -1), None)
             if empty is not None:
-                raise InputError(f"input {self._node.input_names[empty]!r} is None; the model requires a tensor")
+                raise InputError(f"input {self._node.input_names[empty]!r} is None; the model needs a tensor")
 
     def _input(self, number: int, valued: bool) -> DeviceTensor:
         tensor, what = self._given[number], self._node.input_labels[number]

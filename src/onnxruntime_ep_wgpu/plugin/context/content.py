@@ -151,7 +151,7 @@ def renamed(
 
 def _texts(it: Any) -> tuple[str, ...]:
     if type(it) is not list or any(type(text) is not str for text in it):
-        raise EntryError("strings are expected")
+        raise EntryError("expected strings")
     return tuple(it)
 
 

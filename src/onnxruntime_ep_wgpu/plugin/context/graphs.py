@@ -175,17 +175,17 @@ def _value(name: Any, code: Any, shape: Any) -> ShownValue:
 
 def _text(it: Any) -> str:
     if type(it) is not str:
-        raise EntryError("a string is expected")
+        raise EntryError("expected a string")
     return it
 
 
 def _integer(it: Any) -> int:
     if type(it) is not int or not -MOST < it < MOST:
-        raise EntryError("an integer is expected")
+        raise EntryError("expected an integer")
     return it
 
 
 def _size(it: Any) -> int:
     if _integer(it) < 0:
-        raise EntryError("an integer that is not negative is expected")
+        raise EntryError("expected an integer that is not negative")
     return int(it)

@@ -76,5 +76,5 @@ def _plain(code: Any, shape: Any) -> PlainInfo:
 
 def _text(it: Any) -> str:
     if type(it) is not str:
-        raise EntryError("a name is expected")
+        raise EntryError("expected a name")
     return it
