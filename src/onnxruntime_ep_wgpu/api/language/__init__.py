@@ -4,7 +4,8 @@
 - Graph changes: `last_row` removes unused logits. `kept_rows` keeps KV caches at a constant length if the mask covers the
   padding, which `mask_reach` derives from the nodes and `mask_trial` tests.
 - Text: `text` tokenizes, and formats chats with a `template` within a `template_budget`.
-- Runs: `memory` allocates tensors on the model's adapter and binds runs to them. `decoder` is the model, `state` its KV caches.
+- Runs: `memory` allocates tensors on the model's adapter and binds runs to them. `decoder` is the model, `state` its KV caches,
+  and `spare_caches` keeps those of an ended text for the next one.
 - Sampling: `sampler` is a small model that picks the next ids, and `picker` runs it after each step.
 - `arguments` validates the caller's arguments, and `generate` is the public API.
 """
