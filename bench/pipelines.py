@@ -51,6 +51,7 @@ def _rows(path: Path, device: int, library: str, folder: Path) -> list[tuple[flo
     found = webgpu_ep.explain(path, webgpuLibrary=library, adapterIndex=device)
     kernels = {kernel[0]: kernel for program in found.programs for kernel in _kernels(program)}
     caches = {"MESA_SHADER_CACHE_DIR": str(folder), "__GL_SHADER_DISK_CACHE_PATH": str(folder)}
+    caches["WGPU_EP_LIBRARY"] = library  # of the device that compiles
     command = [
         sys.executable,
         "-m",
@@ -88,7 +89,7 @@ def _kernels(program: Program) -> Iterator[tuple[str, tuple[str, ...], str]]:
 
 def _times(kernels: list[tuple[str, list[str], str]], device: int, library: str) -> list[float]:
     """Returns the milliseconds of each compilation."""
-    opened, found = open_device(adapters()[device].through("", library)), []
+    opened, found = open_device(adapters()[device]), []
     for text, bindings, label in kernels:
         before = time.perf_counter()
         opened.pipeline(text, tuple(bindings), label)
