@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from onnxruntime_ep_wgpu.live import Known, LiveMap, LiveSet
+from onnxruntime_ep_wgpu.live import LiveMap, LiveSet, WeakAttributes
 
 
 class Thing:
@@ -63,7 +63,7 @@ def test_a_set_that_changes_while_it_is_used(use: str) -> None:
 
 
 def test_what_is_known_while_it_changes() -> None:
-    known: Known[Thing, int] = Known()
+    known: WeakAttributes[Thing, int] = WeakAttributes()
     kept = [Thing() for _ in range(300)]
     late: list[Thing] = []
 

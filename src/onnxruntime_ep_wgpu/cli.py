@@ -31,7 +31,7 @@ from . import tools
 from .tabular import printable
 from .tools._waits import reporting_waits
 from .version import VERSION
-from .writing import naming
+from .writing import errors_about
 
 FAILURE = 2
 INTERRUPTED = 130
@@ -150,7 +150,7 @@ def _main(argv: Sequence[str], interrupts: list[int]) -> int:
     try:
         code = int(args.main(args))
         try:
-            with naming("standard output"):
+            with errors_about("standard output"):
                 sys.stdout.flush()
         except OSError:  # otherwise Python would flush again at exit, and fail again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -23,7 +23,7 @@ OF_ONNX_IR = (
 
 
 @contextmanager
-def executed_when_used(*names: str) -> Iterator[None]:
+def lazy_imports(*names: str) -> Iterator[None]:
     """Makes modules of these names lazy if they are first imported during the `with`.
 
     Such a module is executed on the first access to an attribute, inside or outside the block. Modules imported earlier do not

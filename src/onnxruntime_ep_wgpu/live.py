@@ -85,7 +85,7 @@ class LiveSet(Generic[_Object]):
         return any(True for _ in self)
 
 
-class Known(Generic[_Object, _Value]):
+class WeakAttributes(Generic[_Object, _Value]):
     """Values attached to objects that are referenced weakly. Entries of dead objects are removed when others are added."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 _deferred: list[SimpleQueue[None]] = []  # one per deferred thread; receives an item when the thread is done
 
 
-def begin_ahead(function: Callable[[], None]) -> bool:
+def start_ahead(function: Callable[[], None]) -> bool:
     """Calls the function on a new thread. Returns False, without a call, while the import lock is held, perhaps for ever."""
     if _imp.lock_held():
         return False
@@ -26,7 +26,7 @@ def begin_ahead(function: Callable[[], None]) -> bool:
     return True
 
 
-def begin_behind(function: Callable[[], None]) -> None:
+def start_deferred(function: Callable[[], None]) -> None:
     """Calls the function on a new thread, or here if no thread can be started. The function must not import."""
     done = SimpleQueue[None]()
 
@@ -37,7 +37,7 @@ def begin_behind(function: Callable[[], None]) -> None:
             done.put(None)
 
     try:
-        begun = begin_ahead(work)
+        begun = start_ahead(work)
     except RuntimeError:  # the system has no more threads, or Python is shutting down
         begun = False
     if begun:
@@ -46,7 +46,7 @@ def begin_behind(function: Callable[[], None]) -> None:
         function()
 
 
-def wait_behind() -> None:
+def wait_deferred() -> None:
     """Waits for all deferred work that was started before.
 
     Each thread is waited for once. After an interrupted wait, the thread is not waited for again. If Python exits then, its work
@@ -59,6 +59,6 @@ def wait_behind() -> None:
         done.get()
 
 
-atexit.register(wait_behind)
+atexit.register(wait_deferred)
 if hasattr(os, "register_at_fork"):  # the child has none of these threads
     os.register_at_fork(after_in_child=_deferred.clear)

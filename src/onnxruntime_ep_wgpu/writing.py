@@ -27,7 +27,7 @@ class OutputFile:
 
     def write(self, data: Any) -> int:
         """Writes a whole buffer and returns its bytes."""
-        with naming(self._named):
+        with errors_about(self._named):
             return self._file.write(data)
 
     def tell(self) -> int:
@@ -36,14 +36,14 @@ class OutputFile:
 
     def finish(self, *, sync: bool) -> None:
         """Flushes to the system and, with `sync`, to the disk."""
-        with naming(self._named):
+        with errors_about(self._named):
             self._file.flush()
             if sync:
                 os.fsync(self._file.fileno())
 
 
 @contextmanager
-def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+def errors_about(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turns the OSErrors and ValueErrors of the block into WriteErrors about `path`."""
     try:
         yield
@@ -58,26 +58,26 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str], *, lasting: bool = True, private: bool = False) -> Iterator[OutputFile]:
+def atomic_file(path: str | os.PathLike[str], *, durable: bool = True, private: bool = False) -> Iterator[OutputFile]:
     """Yields a file that replaces `path` when the block ends, with the old file's permissions; not if the block raises.
 
-    A link stays a link, and its target is replaced. Devices and pipes are written directly. Without `lasting`, a system crash
+    A link stays a link, and its target is replaced. Devices and pipes are written directly. Without `durable`, a system crash
     may lose the file or parts of it: for files that are verified when read. With `private`, only this user has access, and an
     existing entry is replaced itself: a link, not its target. Raises WriteError.
     """
-    with naming(path):
+    with errors_about(path):
         real = os.path.abspath(path) if private else os.path.realpath(path)
         before = os.stat(real) if not private and os.path.lexists(real) else None
     if before is not None and not stat.S_ISREG(before.st_mode):
-        with creating(path) as output:
+        with new_file(path) as output:
             yield output
         return
     folder, name = os.path.split(real)
     partial = os.path.join(folder, f".{name[:_SHOWN]}.{os.urandom(4).hex()}.partial")
     try:
-        with creating(partial, path, sync=lasting, private=private) as output:
+        with new_file(partial, path, sync=durable, private=private) as output:
             yield output
-        with naming(path):
+        with errors_about(path):
             if before is not None:
                 with suppress(OSError):  # another user's file, or a file system without permissions
                     os.chmod(partial, stat.S_IMODE(before.st_mode))
@@ -86,28 +86,28 @@ def replacing(path: str | os.PathLike[str], *, lasting: bool = True, private: bo
         with suppress(OSError, ValueError):
             os.unlink(partial)
         raise
-    if lasting:
+    if durable:
         _sync_folder(folder)
 
 
 @contextmanager
-def creating(
+def new_file(
     path: str | os.PathLike[str],
     named: str | os.PathLike[str] | None = None,
     *,
     sync: bool = False,
     private: bool = False,
 ) -> Iterator[OutputFile]:
-    """Yields the new file `path`, written in place: for files in a folder from `appearing`. Raises WriteError about `named`."""
+    """Yields the new file `path`, written in place: for files in a folder from `atomic_folder`. Raises WriteError about `named`."""
     named = path if named is None else named
-    with naming(named):
+    with errors_about(named):
         file = open(path, "wb", opener=_open_private if private else None)  # noqa: SIM115  closed below
     try:
         output = OutputFile(file, named)
         yield output
         output.finish(sync=sync)
     finally:
-        with naming(named):
+        with errors_about(named):
             file.close()
 
 
@@ -117,14 +117,14 @@ def _open_private(path: str, flags: int) -> int:
 
 def write_file(path: str | os.PathLike[str], data: bytes | str) -> None:
     """Replaces a file by these bytes, or by this text in UTF-8. Raises WriteError."""
-    with replacing(path) as output:
+    with atomic_file(path) as output:
         # A lone surrogate has no encoding in UTF-8; it becomes an escape, which JSON and JavaScript understand.
         output.write(data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data)
 
 
 def copy_file(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
     """Copies the bytes of a file to `path`. Raises WriteError, and OSError if `source` cannot be read."""
-    with open(source, "rb") as file, replacing(path) as output:
+    with open(source, "rb") as file, atomic_file(path) as output:
         append_file(file, output)
 
 
@@ -135,13 +135,13 @@ def append_file(file: BinaryIO, output: OutputFile) -> None:
     shutil.copyfileobj(file, output, 1 << 20)
 
 
-def taken(place: Path) -> None:
+def refuse_existing(place: Path) -> None:
     """Raises PlaceTakenError for a place."""
     raise PlaceTakenError(f"{place} exists already")
 
 
 @contextmanager
-def appearing(place: str | os.PathLike[str], check: Callable[[Path], None] = taken) -> Iterator[Path]:
+def atomic_folder(place: str | os.PathLike[str], check: Callable[[Path], None] = refuse_existing) -> Iterator[Path]:
     """Yields a temporary folder beside `place`. At the end of the block, its entry with the name of `place` moves to `place`.
 
     So `place` appears completely, and on the disk, or not at all. An existing entry is replaced if `check(place)` does not
@@ -162,13 +162,13 @@ def appearing(place: str | os.PathLike[str], check: Callable[[Path], None] = tak
     try:
         yield temporary
         made = temporary / place.name
-        with naming(place):
+        with errors_about(place):
             _sync_all(made)
         before = None
         if os.path.lexists(place):
             check(place)
             before = temporary / f"{os.urandom(4).hex()}.before"
-        with naming(place):
+        with errors_about(place):
             if before is not None:
                 os.rename(place, before)
             try:

@@ -37,8 +37,8 @@ class Rule(NamedTuple):
 
 # Vocabulary: files of the root that any part may use.
 WORDS = (
-    "attempts errors fields lazily live names options platform process records registration rehearsal tabular telling threads trace"
-    " writing"
+    "attempts errors fields lazily live names options platform process progress_line records registration rehearsal tabular"
+    " threads trace writing"
 )
 RULES = {
     "errors": Rule(),
@@ -53,8 +53,8 @@ RULES = {
     "rehearsal": Rule(),
     "platform": Rule(),
     "process": Rule("errors"),
+    "progress_line": Rule(),
     "tabular": Rule("", "rich"),
-    "telling": Rule(),
     "threads": Rule(),
     "trace": Rule("errors"),
     "version": Rule(),

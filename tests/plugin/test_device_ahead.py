@@ -52,7 +52,7 @@ def test_a_session_without_a_group_keeps_no_device(opened: list[int]) -> None:
 
 def test_a_thread_that_begins_late_opens_no_device(opened: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     late: list[Callable[[], None]] = []
-    monkeypatch.setattr(contexts, "begin_ahead", late.append)
+    monkeypatch.setattr(contexts, "start_ahead", late.append)
     session = webgpu_ep.session(models.doubles(), deviceId=NUMBERS + 4, forceCpuNodeNames="double")
     for begin in late:
         begin()

@@ -12,7 +12,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu import telling
+from onnxruntime_ep_wgpu import progress_line
 from onnxruntime_ep_wgpu.runtime.progress import PARTS
 from tests import patience, provider
 
@@ -84,9 +84,13 @@ def test_a_report_has_the_milliseconds_of_each_part(made_by: str) -> None:
 def told(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[str]:
     """What is told, where people read and every piece of work takes long."""
     lines: SimpleQueue[str] = SimpleQueue()
-    monkeypatch.setattr(telling, "SECONDS", float("-inf"))
+    monkeypatch.setattr(progress_line, "SECONDS", float("-inf"))
     defaults = {"wanted": lambda: True, "waits": lambda _ended, seconds: seconds > 0, "out": lines.put}
-    monkeypatch.setattr(telling.Telling.__init__, "__kwdefaults__", telling.Telling.__init__.__kwdefaults__ | defaults)
+    monkeypatch.setattr(
+        progress_line.ProgressLine.__init__,
+        "__kwdefaults__",
+        progress_line.ProgressLine.__init__.__kwdefaults__ | defaults,
+    )
     return lines
 
 

@@ -24,7 +24,7 @@ from onnxruntime_ep_wgpu.api.reports import state_of
 from onnxruntime_ep_wgpu.kept import entry, folder
 from onnxruntime_ep_wgpu.kept.folder import Folder
 from onnxruntime_ep_wgpu.plugin.context.kept_model import KIND, REFUSED
-from onnxruntime_ep_wgpu.threads import wait_behind
+from onnxruntime_ep_wgpu.threads import wait_deferred
 from tests import patience
 from tests.context.compiling import WIDE, wide, wide_reference
 from tests.plugin import models
@@ -63,7 +63,7 @@ def kept(model: Path, **options: Any) -> Any:
 
 def entries(place: Folder) -> list[str]:
     """The names of all compiled models, and of models that are known to have none."""
-    wait_behind()
+    wait_deferred()
     kinds = {it.name: entry.read(place.read(it.name, used=False) or b"", None).kind for it in place.entries()}
     return [name for name, kind in kinds.items() if kind in (KIND, REFUSED)]
 
@@ -561,7 +561,7 @@ BEHIND = """
 import _imp, os, sys, threading
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.kept.folder import Folder
-from onnxruntime_ep_wgpu.threads import wait_behind
+from onnxruntime_ep_wgpu.threads import wait_deferred
 write, open_gate, events = Folder.write_apart, threading.Event(), []
 def gated(*given):
     if threading.current_thread() is not threading.main_thread():
@@ -577,7 +577,7 @@ if not child and hasattr(os, "fork"):
     sys.exit()
 _imp.acquire_lock()  # as an interrupt may leave it
 open_gate.set()
-wait_behind()
+wait_deferred()
 _imp.release_lock()
 print(*events, os.waitpid(child, 0)[1] if child else 0)
 """
@@ -596,7 +596,7 @@ def test_an_entry_is_written_before_the_session_where_no_thread_can_be_begun(
     def none(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threads, "begin_ahead", none)
+    monkeypatch.setattr(threads, "start_ahead", none)
     monkeypatch.setattr(threads, "_deferred", [])
     webgpu_ep.session(joined)
     assert not threads._deferred and len(entries(place)) == 1

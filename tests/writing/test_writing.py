@@ -25,7 +25,7 @@ from onnxruntime_ep_wgpu.errors import WgpuEpError, WriteError
 from onnxruntime_ep_wgpu.program.file import load, save
 from onnxruntime_ep_wgpu.program.target import WEB_BASELINE
 from onnxruntime_ep_wgpu.program.tuning import Choice, write_choices
-from onnxruntime_ep_wgpu.writing import appearing, copy_file, creating, replacing, write_file
+from onnxruntime_ep_wgpu.writing import atomic_file, atomic_folder, copy_file, new_file, write_file
 from tests import patience
 from tests.support import compile_model
 
@@ -69,7 +69,7 @@ def test_a_program_saved_where_it_was_loaded_from_keeps_its_weights(tmp_path: Pa
 
 def test_an_error_of_the_caller_leaves_the_file_and_nothing_beside_it(place: Path) -> None:
     for error in (ValueError, KeyboardInterrupt):
-        with pytest.raises(error), replacing(place) as file:
+        with pytest.raises(error), atomic_file(place) as file:
             file.write(b"half")
             raise error
         assert place.read_text() == "old" and only(place)
@@ -131,17 +131,17 @@ def test_a_pipe_gets_what_is_written(tmp_path: Path) -> None:
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     place = tmp_path / "made"
-    with pytest.raises(KeyboardInterrupt), appearing(place) as folder:
+    with pytest.raises(KeyboardInterrupt), atomic_folder(place) as folder:
         (folder / "made").mkdir()
         raise KeyboardInterrupt
     assert not list(tmp_path.iterdir())
-    with appearing(place) as folder:
+    with atomic_folder(place) as folder:
         (folder / "made").mkdir()
-        with creating(folder / "made" / "file") as file:
+        with new_file(folder / "made" / "file") as file:
             file.write(b"text")
         (folder / "scrap").touch()
     assert (place / "file").read_text() == "text" and only(place)
-    with pytest.raises(FileExistsError), appearing(place) as folder:
+    with pytest.raises(FileExistsError), atomic_folder(place) as folder:
         (folder / "made").touch()
     assert (place / "file").read_text() == "text" and only(place)
 
@@ -159,11 +159,11 @@ def test_what_was_there_stays_when_the_new_one_cannot_take_its_name(
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", refused)
-    with pytest.raises(WriteError, match="No space left"), appearing(place, lambda _place: None) as folder:
+    with pytest.raises(WriteError, match="No space left"), atomic_folder(place, lambda _place: None) as folder:
         (folder / "made").write_text("after")
     assert place.read_text() == "before" and only(place)
     monkeypatch.setattr(os, "rename", rename)
-    with appearing(place, lambda _place: None) as folder:
+    with atomic_folder(place, lambda _place: None) as folder:
         (folder / "made").write_text("after")
     assert place.read_text() == "after" and only(place)
 
@@ -258,15 +258,15 @@ def test_a_folder_that_goes_away_meanwhile_is_an_error(tmp_path: Path) -> None:
     place.parent.mkdir()
     with (
         pytest.raises(WriteError, match=f"{place} cannot be written: No such file or directory"),
-        replacing(place) as file,
+        atomic_file(place) as file,
     ):
         file.write(b"text")
         shutil.rmtree(place.parent)
     with pytest.raises(WriteError, match=f"{place} cannot be written"):
         place.parent.mkdir()
-        with appearing(place) as folder:
+        with atomic_folder(place) as folder:
             shutil.rmtree(place.parent)
-            with creating(folder / "file") as file:
+            with new_file(folder / "file") as file:
                 file.write(b"text")
 
 
@@ -372,7 +372,7 @@ def test_nothing_else_writes_files() -> None:
         "cli.py: os.open(os.devnull, os.O_WRONLY)",
         # To read what is no link.
         "kept/folder.py: os.open(path, flags)",
-        # Into a file of `replacing`, and into temporary folders.
+        # Into a file of `atomic_file`, and into temporary folders.
         "tools/run.py: np.save(file, value.astype(str) if text else value, allow_pickle=False)",
         "api/stand_in.py: onnx.save(model, made)",
         "api/verify.py: ir.save(ir.Model(graph, ir_version=10), path, external_data='weights')",

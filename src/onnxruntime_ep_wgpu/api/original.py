@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import OptionError, PlaceTakenError
-from ..writing import appearing, copy_file, write_file
+from ..writing import atomic_folder, copy_file, write_file
 
 _MOST = (1 << 31) - 1  # limit of a protobuf message in bytes
 
@@ -43,7 +43,7 @@ def kept(source: Path, place: Path) -> Iterator[Path]:
         if not (there.is_file() and filecmp.cmp(there, made, shallow=False)):
             raise PlaceTakenError(f"{target} exists already, where the ONNX model is to be kept, and is another file")
 
-    with appearing(target, check) as temporary:
+    with atomic_folder(target, check) as temporary:
         made = temporary / target.name
         _write(source, made)
         if os.path.lexists(target):

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import ModelError, OptionError, ProgramError
 from ..records import dataclass
-from ..writing import naming
+from ..writing import errors_about
 from .external_data import check_external_data, follow_links
 from .halves import LARGEST, Halved, halved
 from .model_file import plain_settings
@@ -97,7 +97,7 @@ def reduce(model: Path, precision: Precision, samples: Mapping[str, Any], folder
     if precision.halves:
         changed, kept, found = _with_halves(changed, names, samples)
     path = folder / model.name
-    with naming(path):
+    with errors_about(path):
         onnx.save(changed, path, save_as_external_data=True, location=f"{model.name}.data", size_threshold=1024)
     if not precision.halves:
         found = _run(path, names, samples)

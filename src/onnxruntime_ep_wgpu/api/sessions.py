@@ -15,7 +15,7 @@ import onnxruntime as ort
 
 from ..device import adapters
 from ..errors import DeviceError, FreeSizeError, OptionError, UnsupportedError, WgpuEpError, cut
-from ..live import Known
+from ..live import WeakAttributes
 from ..names import VENDOR
 from ..options import as_text, parse
 from ..options.types import ProviderOptions
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..plugin.watch import Watch
 
 # The device and the free dimensions that earlier sessions added to each SessionOptions.
-_added: Known[Any, tuple[Any, dict[str, int]]] = Known()
+_added: WeakAttributes[Any, tuple[Any, dict[str, int]]] = WeakAttributes()
 
 
 class Session(ort.InferenceSession):  # type: ignore[misc,unused-ignore]

@@ -16,7 +16,7 @@ import numpy as np
 from ..device import Place
 from ..program.axes import model_name
 from ..program.dtypes import DType, packed, unpacked
-from ..writing import naming
+from ..writing import errors_about
 from .exact import LARGEST, NoReference, Reference
 from .model_file import plain_settings
 
@@ -133,7 +133,7 @@ def _with_inputs(path: Path, values: frozenset[str], outputs: Sequence[str]) -> 
     del model.graph.output[:]
     model.graph.output.extend(types[name] for name in outputs if name not in values)
     made = path.with_name(f"without_{'_'.join(str(list(types).index(it)) for it in sorted(values))}.onnx")
-    with naming(made):
+    with errors_about(made):
         onnx.save(model, made)
     return made
 

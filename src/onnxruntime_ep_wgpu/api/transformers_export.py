@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..errors import OptionError, ProgramError
 from ..records import dataclass
-from ..writing import appearing, copy_file, naming, taken, write_file
+from ..writing import atomic_folder, copy_file, errors_about, refuse_existing, write_file
 from .folder_files import fields_inside, file_inside
 from .overwriting import check_place, is_folder_of_exports
 from .web_export import CHUNK_BYTES, Exported, export
@@ -61,11 +61,11 @@ def export_transformers(
     source = Path(folder)
     chosen = _models(source, dtypes)
     place = Path(output) if output is not None else source.resolve().with_name(f"{source.resolve().name}.wgpu")
-    check = is_folder_of_exports([it.name for it in _copied(source)]) if overwrite else taken
+    check = is_folder_of_exports([it.name for it in _copied(source)]) if overwrite else refuse_existing
     check_place(place, check)
-    with appearing(place, check) as temporary:
+    with atomic_folder(place, check) as temporary:
         partial = temporary / place.name
-        with naming(place):
+        with errors_about(place):
             (partial / "onnx").mkdir(parents=True)
         made = [
             export(

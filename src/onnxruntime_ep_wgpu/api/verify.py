@@ -29,7 +29,7 @@ from ..program.dtypes import packed
 from ..program.program import Storage
 from ..records import dataclass
 from ..tabular import html_table, text_lines
-from ..writing import naming
+from ..writing import errors_about
 from .differences import above, errors, tolerance_of
 from .exact import NoReference, Reference
 from .outputs import Output, Suspect, Suspects, outputs_of
@@ -325,7 +325,7 @@ def _with_every_value(graph: Any, given: Collection[str], folder: Path) -> Path:
         node.name = None if node.name in seen else node.name
         seen.add(node.name)
     path = folder / "group.onnx"
-    with naming(path):
+    with errors_about(path):
         folder.mkdir()
         ir.save(ir.Model(graph, ir_version=10), path, external_data="weights")
     return path

@@ -38,7 +38,7 @@ from ..program.target import (
     lack,
 )
 from ..records import dataclass
-from ..writing import appearing, naming, taken
+from ..writing import atomic_folder, errors_about, refuse_existing
 from .arguments import model_argument
 from .constants import calculate_constants
 from .free_dimensions import hindered, in_python, keys_of
@@ -123,7 +123,7 @@ def export(
     if chunk_bytes < GRAIN:
         raise OptionError(f"chunk_bytes is {chunk_bytes}, a chunk has at least {GRAIN} bytes")
     place = Path(output) if output is not None else _place(source, single_file)
-    check = is_one_export if overwrite else taken
+    check = is_one_export if overwrite else refuse_existing
     check_place(place, check)
     if precision is not None and not isinstance(precision, Precision):
         raise TypeError(
@@ -141,7 +141,7 @@ def export(
         )
     sources = _sources(source)
     wanted = sum(Path(it).stat().st_size for it in sources)
-    with appearing(place, check) as temporary, kept(source, place) if with_onnx else nullcontext() as whole:
+    with atomic_folder(place, check) as temporary, kept(source, place) if with_onnx else nullcontext() as whole:
         reduced = None
         if precision and samples is not None:
             made = reduce(source, precision, samples, _folder(temporary))
@@ -168,7 +168,7 @@ def export(
 
 def _folder(temporary: Path, name: str = "") -> Path:
     """Creates a folder in the temporary one, with a unique name if `name` is empty."""
-    with naming(temporary):
+    with errors_about(temporary):
         if not name:
             return Path(tempfile.mkdtemp(dir=temporary))
         (temporary / name).mkdir()

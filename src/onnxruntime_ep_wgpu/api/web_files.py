@@ -30,7 +30,7 @@ from ..program.program import Program
 from ..program.reading import parsed
 from ..program.target import WEB_BASELINE
 from ..program.weights import weight_bytes
-from ..writing import OutputFile, append_file, creating
+from ..writing import OutputFile, append_file, new_file
 from .web_programs import decode, encode, stored_array
 
 MANIFEST_VERSION = 5
@@ -98,7 +98,7 @@ def write_folder(
         inflated = entry["bytes"]
         path.unlink()
         path = path.with_name(f"{path.name}.deflated")
-        with creating(path) as file:
+        with new_file(path) as file:
             file.write(data)
         entry.update(_entry(path), inflated=inflated)
     _write_manifest(folder, manifest)
@@ -106,7 +106,7 @@ def write_folder(
 
 
 def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    with creating(folder / "manifest.json") as file:
+    with new_file(folder / "manifest.json") as file:
         file.write(json.dumps(manifest, separators=(",", ":")).encode() + b"\n")
 
 
@@ -129,7 +129,7 @@ def _deflated(chunks: Sequence[Path], excess: int) -> list[tuple[Path, bytes]]:
 def pack(path: Path, folder: Path, manifest: dict[str, Any]) -> None:
     """Concatenates the files of a folder in manifest order, aligned to GRAIN."""
     text = (folder / "manifest.json").read_bytes()
-    with creating(path) as output:
+    with new_file(path) as output:
         head = _PACK + struct.pack("<II", MANIFEST_VERSION, len(text)) + hashlib.sha256(text).digest()
         assert len(head) == _HEAD
         output.write(head + text)
@@ -183,7 +183,7 @@ def _programs(
         if not chosen:
             continue
         path = folder / f"programs{'-software' * software}.json.deflated"
-        with creating(path) as file:
+        with new_file(path) as file:
             file.write(encode([programs[k] for k in chosen], lambda leaf: offsets[id(leaf)]))
         # Only the fields that differ from the Target for all adapters.
         all_of = [programs[k].target.as_json() for k in chosen]
@@ -246,4 +246,4 @@ class _Chunks:
         self._opened.close()
         self._end += self._size if self.paths else min(self._size, FIRST_BYTES)
         self.paths.append(self._folder / f"weights-{len(self.paths):03}.bin")
-        self._file = self._opened.enter_context(creating(self.paths[-1]))
+        self._file = self._opened.enter_context(new_file(self.paths[-1]))

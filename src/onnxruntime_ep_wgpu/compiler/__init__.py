@@ -13,7 +13,7 @@ Imports point one way: `compile`, `emit/`, `lower/`, `kernels`, `rewrite/`, `pas
 `dims/`, `templates/` (reads the declarations of WGSL files).
 """
 
-from ..lazily import OF_ONNX_IR, executed_when_used
+from ..lazily import OF_ONNX_IR, lazy_imports
 
-with executed_when_used(*OF_ONNX_IR):
+with lazy_imports(*OF_ONNX_IR):
     import onnx_ir as onnx_ir  # before all modules of this folder

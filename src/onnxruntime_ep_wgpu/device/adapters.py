@@ -20,7 +20,7 @@ from .. import process
 from ..errors import DeviceError, OptionError
 from ..program.target import COMPONENT_STORES, INTEGER_DOTS, SUBGROUP_MATRIX, MatrixUnit, Target
 from ..records import dataclass
-from ..threads import begin_ahead
+from ..threads import start_ahead
 from .display import quiet_display_probe
 from .matrix_refusals import recall
 from .settings import DEFAULT, Settings
@@ -222,7 +222,7 @@ _looking = threading.RLock()
 
 def adapters() -> tuple[Adapter, ...]:
     """Returns the chips of this machine in order of preference; empty if there are none (see `adapters_problem`)."""
-    with nullcontext() if process.forked else _looking:  # the thread that holds the lock may not exist in a fork
+    with nullcontext() if process.is_forked else _looking:  # the thread that holds the lock may not exist in a fork
         return _adapters()
 
 
@@ -236,7 +236,7 @@ def looked_for() -> Iterator[None]:
 
     process.check_not_forked()
     with quiet_display_probe():  # here, because it changes the environment of the process
-        begin_ahead(look)
+        start_ahead(look)
         try:
             yield
         finally:

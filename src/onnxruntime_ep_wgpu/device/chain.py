@@ -40,7 +40,7 @@ class DeviceChain:
 
     def wait(self) -> None:
         """Returns when `into` has the bytes that the submission read. Raises DeviceError, DeviceLostError."""
-        if process.forked:
+        if process.is_forked:
             process.check_not_forked()
         self._device.queue.run_deferred()
         if not native.lib.read_chain(self._words):

@@ -26,7 +26,7 @@ from ..errors import DeviceError, OptionError
 from ..fields import option_names
 from ..live import LiveSet
 from ..program.target import Target
-from ..threads import begin_ahead
+from ..threads import start_ahead
 from .adapters import Adapter
 from .choice import checked_matrices
 from .settings import DEFAULT, Settings
@@ -132,7 +132,7 @@ class Context:
         opening = Opening(self)
         if self.current() is None:
             _openings.add(opening)
-            begin_ahead(opening.open)
+            start_ahead(opening.open)
         return opening
 
     def _open(self) -> Device:
@@ -201,7 +201,7 @@ _openings: LiveSet[Opening] = LiveSet()
 
 @atexit.register
 def _end_openings() -> None:
-    for opening in () if process.forked else _openings:
+    for opening in () if process.is_forked else _openings:
         opening.end()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ..live import Known
+from ..live import WeakAttributes
 from ..records import dataclass
 from .buffers import BufferBinding
 from .device import Device
@@ -55,7 +55,7 @@ class Peak:
     bytes: float
 
 
-_known: Known[Device, Peak] = Known()
+_known: WeakAttributes[Device, Peak] = WeakAttributes()
 
 
 def peak(device: Device) -> Peak:

@@ -30,7 +30,7 @@ from wgpu.backends.wgpu_native import (  # type: ignore[import-untyped,unused-ig
 from wgpu.backends.wgpu_native._mappings import enum_int2str  # type: ignore[import-untyped,unused-ignore]
 
 from ..errors import DeviceError, LimitError
-from ..live import Known, LiveMap
+from ..live import LiveMap, WeakAttributes
 from ..program.target import WEB_BASELINE, Target
 from .adapters import Adapter, adapters
 from .buffers import Buffer
@@ -157,7 +157,7 @@ def borrow(gpu_device: Any, adapter: Adapter, target: Target, settings: Settings
     return Device(adapter, target, acquire, settings)
 
 
-_wrappers: Known[Device, weakref.ref[Any]] = Known()
+_wrappers: WeakAttributes[Device, weakref.ref[Any]] = WeakAttributes()
 _wrappers_lock = threading.Lock()
 
 

@@ -23,7 +23,7 @@ from contextlib import suppress
 
 from ..errors import WriteError
 from ..records import dataclass
-from ..writing import replacing
+from ..writing import atomic_file
 
 VARIABLE = "WGPU_EP_CACHE"
 OFF = "off"
@@ -105,7 +105,7 @@ class Folder:
         if len(data) > MOST_ENTRY_BYTES or not self._is_ours(make=True):
             return False
         try:
-            with replacing(self._path(name), lasting=False, private=True) as file:
+            with atomic_file(self._path(name), durable=False, private=True) as file:
                 file.write(data)
         except (WriteError, OSError) as error:
             self.problem = str(error)
@@ -124,7 +124,7 @@ class Folder:
         if not self._is_ours(make=True):
             return False
         try:
-            with replacing(self.apart(name), private=True) as file:
+            with atomic_file(self.apart(name), private=True) as file:
                 for it in parts:
                     file.write(it)
         except (WriteError, OSError) as error:

@@ -241,7 +241,7 @@ def export(
             if again:
                 _record_or_print(_ort.error(), name)
             # An object that is no longer held was released by the interrupted call.
-            if (again and int(ffi.cast("uintptr_t", this)) not in held) or (device and process.forked):
+            if (again and int(ffi.cast("uintptr_t", this)) not in held) or (device and process.is_forked):
                 lib.wgpu_answer(0)
             else:
                 next(map(answer, map(plain, starmap(find(this), (arguments,)))))

@@ -17,7 +17,7 @@ from .. import process
 
 def _keep_sessions() -> None:
     onnxruntime = sys.modules.get("onnxruntime")
-    if not process.forked or onnxruntime is None:
+    if not process.is_forked or onnxruntime is None:
         return
     keep = ctypes.pythonapi.Py_IncRef
     keep.argtypes, keep.restype = [ctypes.py_object], None

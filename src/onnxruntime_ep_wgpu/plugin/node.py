@@ -22,7 +22,7 @@ from .tensors import Tensors
 
 if TYPE_CHECKING:
     from ..device import Device
-    from ..telling import Telling
+    from ..progress_line import ProgressLine
     from .captures import CapturedNode
     from .group import GivenInputs
 
@@ -66,7 +66,7 @@ class ComputeInfo(CallbackTable, struct="OrtNodeComputeInfo", kind="Node"):
         self.group, self._signature = group, signature
         self.captured = captured
         self.memos: memo.Memos | None = None
-        self.first_run: Telling | None = None  # reports a slow first run; None after that run
+        self.first_run: ProgressLine | None = None  # reports a slow first run; None after that run
         self._noted: Runnable | None = None  # the group that the memos belong to
 
     def repeat_in_c(self, in_a_body: bool) -> None:

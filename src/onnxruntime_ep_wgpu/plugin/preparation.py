@@ -16,7 +16,7 @@ from ..kept.folder import Folder, folder_path
 from ..options import Options, parse, program_defaults
 from ..runtime.product_types import matrix_types
 from ..runtime.settings import RunSettings
-from ..threads import begin_ahead
+from ..threads import start_ahead
 from .context.in_file import context_nodes
 from .device_choice import context_for, library_for
 from .settings import fields_set, settings_of
@@ -43,7 +43,7 @@ class SessionPreparation:
         self.matrices_found: frozenset[str] | None = None if opened is None else opened.matrices
 
     def __enter__(self) -> SessionPreparation:
-        if not begin_ahead(self._work):
+        if not start_ahead(self._work):
             self._chosen.put(None)
             self._ended.put(None)
         return self

@@ -18,12 +18,12 @@ from ..errors import OptionError, UnsupportedError
 from ..fields import settings_from
 from ..options import Options
 from ..program.settings import CompileSettings
+from ..progress_line import ProgressLine
 from ..runtime.making import Making
 from ..runtime.progress import CLAIMING, COMPILING
 from ..runtime.read_ahead import ReadAhead
 from ..runtime.settings import RunSettings
 from ..runtime.weight_sources import FilePlace, FromModel
-from ..telling import Telling
 from . import watch
 from .abi import INFO, WARNING, Logger, Ort, text
 from .assign import graph as ort_graph
@@ -83,8 +83,8 @@ class SessionState:
         self.making = watch.making() or Making()
         # A caller with `on_progress` displays the progress itself.
         watched = self.making.is_watched
-        self._telling = None if watched else Telling(self.making.line)
-        self._first_run = None if watched else Telling(self.making.first_run_line)
+        self._slow_work = None if watched else ProgressLine(self.making.line)
+        self._first_run = None if watched else ProgressLine(self.making.first_run_line)
         self._check_debugger()
         self._running = settings_from(RunSettings, options.values)
         if (ahead := watch.preparation()) is not None:
@@ -205,7 +205,7 @@ class SessionState:
 
     def _working(self) -> AbstractContextManager[None]:
         """Returns a context manager around work that makes the session. It prints a line if the work takes long."""
-        return nullcontext() if self._telling is None else self._telling.working(self.making.spent)
+        return nullcontext() if self._slow_work is None else self._slow_work.working(self.making.spent)
 
     def settle(self) -> None:
         """Waits for the pipelines of the compiled groups. Raises ShaderError, DeviceLostError."""

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ProgramError, cause_of, cut
-from ..writing import OutputFile, replacing
+from ..writing import OutputFile, atomic_file
 from .dtypes import DType
 from .program import FORMAT_VERSION, Assertion, Check, Declined, Dispatch, Kernel, Program, Storage, Symbol, Value
 from .reading import MOST, MOST_AXES, items, parsed, program_of
@@ -46,7 +46,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 def save(program: Program, path: str | Path) -> None:
     """Writes the program and its weights to one file. It may be the file that they were loaded from. Raises WriteError."""
-    with replacing(path) as file:
+    with atomic_file(path) as file:
         write(program, file)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..live import Known
+from ..live import WeakAttributes
 from ..program.postfix import compile_dims
 from ..program.program import REPETITION, Program
 from ..trace import Described
@@ -23,7 +23,7 @@ class Descriptions:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._evaluate: Callable[[Sequence[int]], list[int]] | None = None
-        self._known: Known[Plan, list[Described]] = Known()
+        self._known: WeakAttributes[Plan, list[Described]] = WeakAttributes()
 
     def of(self, plan: Plan) -> list[Described]:
         """Returns (name, arguments) of every step: nodes, operators, kernel, shapes, operations and bytes."""

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..progress_line import is_wanted
 from ..tabular import cells, printable, rich_table, text_lines, words
-from ..telling import is_wanted
-from ..writing import naming
+from ..writing import errors_about
 
 if TYPE_CHECKING:
     from ..api.session import Progress
@@ -60,7 +60,7 @@ def _named(columns: Sequence[str], row: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _print(*lines: str) -> None:
-    with naming("standard output"):
+    with errors_about("standard output"):
         for line in lines:
             print(line)
 

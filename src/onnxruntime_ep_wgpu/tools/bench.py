@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..writing import naming
+from ..writing import errors_about
 from ._model import (
     add_input_arguments,
     add_model_arguments,
@@ -134,7 +134,7 @@ def _show(args: argparse.Namespace, rows: list[Measured], shapes: dict[str, list
             {"model": str(args.model), "inputs": shapes, "runs": args.runs, "providers": [asdict(it) for it in rows]}
         )
         return
-    with naming("standard output"):
+    with errors_about("standard output"):
         print(
             f"{args.model}: {', '.join(f'{name} {shape}' for name, shape in shapes.items())}, {args.runs} runs in turns\n"
         )

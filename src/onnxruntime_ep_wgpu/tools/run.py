@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..writing import naming, replacing
+from ..writing import atomic_file, errors_about
 from ._model import add_input_arguments, add_model_arguments, make_feeds, open_session, whole
 from ._output import progress, show_json, show_pairs, show_table
 from ._places import check_folder, file_names
@@ -64,12 +64,12 @@ def main(args: argparse.Namespace) -> int:
             row["file"] = files[row["name"]]
     _show(args, data)
     if args.output is not None:
-        with naming(args.output):
+        with errors_about(args.output):
             args.output.mkdir(exist_ok=True)
         for name, value in zip(names, results, strict=True):
             if name in files:
                 text = value.dtype.kind == "O"
-                with replacing(args.output / files[name]) as file:
+                with atomic_file(args.output / files[name]) as file:
                     np.save(file, value.astype(str) if text else value, allow_pickle=False)
     return 0
 

@@ -55,7 +55,7 @@ class _Inference:
             return None
 
         def control(
-            node: ir.Node, operands: Sequence[ValueInfo], known: bodies.Known, branch: str | None
+            node: ir.Node, operands: Sequence[ValueInfo], known: bodies.InfoOf, branch: str | None
         ) -> Sequence[ValueInfo] | None:
             def run(name: str, inputs: Sequence[ValueInfo]) -> list[ValueInfo] | None:
                 attribute = node.attributes.get(name)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...live import Known
+from ...live import WeakAttributes
 from ...program.weights import weight_array
 from ...records import dataclass
 from ..ir import Factor, Tensor, View, coalesce
@@ -36,7 +36,7 @@ class Band:
 
 
 _Found = tuple[Band, float] | None
-_known: Known[Tensor, dict[Hashable, _Found]] = Known()
+_known: WeakAttributes[Tensor, dict[Hashable, _Found]] = WeakAttributes()
 
 
 def band_of(constant: View, seen: float | bool) -> _Found:

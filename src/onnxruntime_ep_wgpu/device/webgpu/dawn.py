@@ -108,7 +108,7 @@ class Dawn:
         """The process-wide instance. Raises ForkError, DeviceError."""
         process.check_not_forked()
         if self._instance is None:
-            process.uses_gpu()
+            process.mark_gpu_used()
             kept: list[Any] = []
             names = (
                 self._dawn.WGPUInstanceFeatureName_TimedWaitAny,

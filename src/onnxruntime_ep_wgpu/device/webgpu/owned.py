@@ -93,6 +93,6 @@ def depend(dependent: Dependent) -> None:
 
 def let_go() -> None:
     """Releases the dead objects of all libraries. Takes no lock; any thread and any finaliser may call it."""
-    if not process.forked:
+    if not process.is_forked:
         for owner in _owners:
             owner.let_go()

@@ -194,7 +194,7 @@ def instance(backends: int) -> Any:
     process.check_not_forked()
     known = _instances.get(backends)
     if known is None:
-        process.uses_gpu()
+        process.mark_gpu_used()
         extras = new("WGPUInstanceExtras *")
         extras.chain.sType = _INSTANCE_EXTRAS
         extras.backends = backends

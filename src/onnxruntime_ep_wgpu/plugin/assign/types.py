@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
-from ...compiler.graph.inference.bodies import Known, has_body, solved
+from ...compiler.graph.inference.bodies import InfoOf, has_body, solved
 from ...compiler.graph.inference.value_info import ValueInfo, fill, joined, merged, of_value
 from ...compiler.lower.lower import attempt
 from ...compiler.lower.model_types import types_of
@@ -60,7 +60,7 @@ class Types:
             self._filled |= fill(graph, {it.name or "": info for it, info in zip(inputs, found.inputs, strict=False)})
 
     def control(
-        self, node: ir.Node, operands: Sequence[ValueInfo], _known: Known, branch: str | None = None
+        self, node: ir.Node, operands: Sequence[ValueInfo], _known: InfoOf, branch: str | None = None
     ) -> Sequence[ValueInfo] | None:
         """Returns the results of a node with bodies, None before all of them have decisions.
 

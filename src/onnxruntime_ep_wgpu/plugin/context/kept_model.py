@@ -27,7 +27,7 @@ from ...runtime.model_files import model_files
 from ...runtime.product_types import matrix_types
 from ...runtime.settings import RunSettings
 from ...runtime.weight_file import FileIdentity
-from ...threads import begin_behind, wait_behind
+from ...threads import start_deferred, wait_deferred
 from ..device_choice import context_for, library_for
 from ..settings import fields_set, settings_of
 from ..store.identity import code_identity
@@ -106,7 +106,7 @@ class KeptModels:
 
         Waits first until this process has written its entries. With None, records the identities of the files for `keep`.
         """
-        wait_behind()
+        wait_deferred()
         data = self._folder.read(self._key)
         with suppress(EntryError, OSError, WgpuEpError):
             entry = read(data or b"", self._key, KIND, REFUSED)
@@ -166,7 +166,7 @@ class KeptModels:
             return
         if self._before is not None:
             model = model_of_one(description["meta"], made.name, made.inputs, made.outputs, made.given, made.results)
-            begin_behind(partial(self._write_made, self._before, made, matrices, description, model))
+            start_deferred(partial(self._write_made, self._before, made, matrices, description, model))
 
     def _write_made(
         self,

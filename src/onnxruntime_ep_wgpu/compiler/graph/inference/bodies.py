@@ -19,8 +19,8 @@ from .value_info import UNKNOWN, ValueInfo, joined
 Run = Callable[[str, Sequence[ValueInfo]], Sequence[ValueInfo] | None]
 """Infers the results of the body in an attribute from its inputs. None if unknown."""
 
-Known = Callable[[ir.Value], ValueInfo]
-Control = Callable[[ir.Node, Sequence[ValueInfo], Known, str | None], Sequence[ValueInfo] | None]
+InfoOf = Callable[[ir.Value], ValueInfo]
+Control = Callable[[ir.Node, Sequence[ValueInfo], InfoOf, str | None], Sequence[ValueInfo] | None]
 """Infers the results of a node with bodies from its operands and the values of its graph. None if unknown. The last argument
 names the branch that an If takes in every run."""
 

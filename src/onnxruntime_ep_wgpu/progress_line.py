@@ -42,7 +42,7 @@ def write(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-class Telling:
+class ProgressLine:
     """Prints the line for one piece of work, which may consist of several parts. One thread at a time does the work."""
 
     def __init__(

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from onnxruntime_ep_wgpu import telling
-from onnxruntime_ep_wgpu.telling import SECONDS, Telling
+from onnxruntime_ep_wgpu import progress_line
+from onnxruntime_ep_wgpu.progress_line import SECONDS, ProgressLine
 from tests import patience
 
 
@@ -24,7 +24,7 @@ class World:
         self.asked: list[float] = []  # for how long each wait was to be
         self.lines: SimpleQueue[str] = SimpleQueue()
         self.waiting, self.over, self.answered = (threading.Semaphore(0) for _ in range(3))
-        self.work = Telling(
+        self.work = ProgressLine(
             lambda: f"at {self.now}",
             wanted=lambda: self.wanted,
             clock=lambda: self.now,
@@ -92,15 +92,15 @@ def test_where_nobody_reads_there_is_no_thread() -> None:
 
 
 def test_the_wait_ends_with_the_work() -> None:
-    ended = telling.Ended()
-    assert not telling.ends_within(ended, -1)
+    ended = progress_line.Ended()
+    assert not progress_line.ends_within(ended, -1)
     ended.put(None)
-    assert telling.ends_within(ended, patience.SECONDS)
+    assert progress_line.ends_within(ended, patience.SECONDS)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no pseudo terminal")
 def test_a_terminal_and_the_environment_decide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(telling.SWITCH, raising=False)
+    monkeypatch.delenv(progress_line.SWITCH, raising=False)
     first, second = pty.openpty()
     with (
         os.fdopen(first, "rb", buffering=0) as reader,
@@ -108,14 +108,14 @@ def test_a_terminal_and_the_environment_decide(monkeypatch: pytest.MonkeyPatch) 
         open(os.devnull, "w") as file,
     ):
         monkeypatch.setattr(sys, "stderr", file)
-        assert not telling.is_wanted()
+        assert not progress_line.is_wanted()
         monkeypatch.setattr(sys, "stderr", terminal)
-        assert telling.is_wanted()
-        telling.write("a line")
+        assert progress_line.is_wanted()
+        progress_line.write("a line")
         assert reader.read(100) == b"a line\r\n"
-        monkeypatch.setenv(telling.SWITCH, "0")
-        assert not telling.is_wanted()
-        monkeypatch.setenv(telling.SWITCH, "1")
+        monkeypatch.setenv(progress_line.SWITCH, "0")
+        assert not progress_line.is_wanted()
+        monkeypatch.setenv(progress_line.SWITCH, "1")
         monkeypatch.setattr(sys, "stderr", None)
-        assert not telling.is_wanted()
-        telling.write("nobody reads this")
+        assert not progress_line.is_wanted()
+        progress_line.write("nobody reads this")
