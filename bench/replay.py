@@ -18,7 +18,7 @@ import onnxruntime as ort
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from bench.device_layer import KERNEL
-from onnxruntime_ep_wgpu.device import Device, Recording, adapters, let_go, open_device
+from onnxruntime_ep_wgpu.device import Device, Recording, adapters, open_device, release_dead
 from onnxruntime_ep_wgpu.plugin import watch
 from onnxruntime_ep_wgpu.tools._output import show_pairs
 from tests import zoo
@@ -50,7 +50,7 @@ def phases(device: Device, recording: Recording) -> dict[str, str]:
         commands = encoder.finish(encoding)
         alone.append((recorded - start, time.perf_counter() - recorded))
         del commands
-        let_go()
+        release_dead()
     count = len(recording)
     record, finish, submit = (statistics.median(column) * 1e6 / count for column in zip(*ran, strict=True))
     record_alone, finish_alone = (statistics.median(column) * 1e6 / count for column in zip(*alone, strict=True))

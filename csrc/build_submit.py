@@ -57,7 +57,7 @@ ffibuilder.cdef(
     void wgpu_interrupt_later(void);
     void wgpu_answer(int64_t answer);
     int wgpu_add_functions(const char *module);
-    void wgpu_complain(void);
+    void wgpu_count_error(void);
     typedef struct Tickets Tickets;
     struct Tickets {
       uint64_t (*submit)(Tickets *its, size_t count, void *const *commands);
@@ -78,7 +78,7 @@ ffibuilder.cdef(
       const uint64_t *functions;
       uint64_t device, queue, nothing, staging, staging_bytes;
       Tickets *tickets;
-      int64_t lost, submits, dispatches, runs, runs_ahead, looked, uploads, downloads;
+      int64_t lost, submits, dispatches, runs, runs_ahead, runs_seen, uploads, downloads;
       int64_t most_unflushed, reused, free_ranges, free_bytes, last[...];
       size_t copiers;
       ...;
@@ -151,8 +151,10 @@ ffibuilder.set_source(
             "encode.c",
             "outcomes.h",
             "platform.h",
+            "python_call.h",
             "queue.h",
             "readback.c",
+            "reported_errors.h",
             "rounds.c",
             "submit.c",
             "tickets.c",

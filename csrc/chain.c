@@ -58,8 +58,8 @@ static int submit_chain(void *its, void *const *of_memos, const size_t *numbers,
   if (chain->answer != NULL || platform_read(&queue->lost)) return REFUSED;
   const Part *first = &chain->written;
   if (first->bytes && !upload((uint64_t)(uintptr_t)queue, first->buffer, 0, (const void *)(uintptr_t)first->to, first->bytes)) return REFUSED;
-  uint64_t complaints = complaints_of_thread(), ticket;
-  uint64_t commands = unless_refused(queue, complaints, commands_of_chain(chain, works, count), RELEASE_COMMANDS);
+  uint64_t before = errors_of_thread(), ticket;
+  uint64_t commands = unless_refused(queue, before, commands_of_chain(chain, works, count), RELEASE_COMMANDS);
   if (!commands) return REFUSED;
   size_t held = take_turns(works, count, turns);
   int good = 1;

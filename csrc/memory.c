@@ -335,7 +335,7 @@ static int download_all(const OrtApi *api, const OrtValue **sources, OrtValue **
   }
   PyThreadState *python = without_its_lock();
   void *answer = queue != NULL ? download(queue, parts, count) : NULL;
-  if (answer != NULL && platform_read(&queue->runs) != platform_read(&queue->looked))
+  if (answer != NULL && platform_read(&queue->runs) != platform_read(&queue->runs_seen))
     c_RunDeferred(queue);
   int done = answer != NULL && downloaded(queue, answer, parts, count);
   python_again(python);

@@ -14,7 +14,7 @@ typedef struct {
   int64_t lost;              /* whether the device is known to be lost */
   int64_t submits, dispatches; /* by `run` */
   int64_t runs, runs_ahead;    /* by `run`, and those that were recorded in advance */
-  int64_t looked;              /* the value of `runs` at the last call of `run_deferred` (device/queue.py) */
+  int64_t runs_seen;              /* the value of `runs` at the last call of `run_deferred` (device/queue.py) */
   int64_t uploads, downloads;  /* by `upload`, by `downloaded` */
   int64_t most_unflushed;      /* bytes of writes after which they are submitted (device/queue.py) */
   int64_t unflushed;           /* bytes that were written since the last submit */

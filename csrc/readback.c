@@ -90,7 +90,7 @@ static size_t whole_words(uint64_t bytes) { return ((size_t)bytes + 3) & ~(size_
  * or in use, or if the library reported an error. */
 static Answer *download(Queue *queue, const Part *parts, size_t count) {
   if (platform_read(&queue->lost) || platform_exchange(&queue->reading, 1)) return NULL;
-  uint64_t rows[MOST_PARTS * COPY_WORDS], place = 0, ticket, complaints = complaints_of_thread();
+  uint64_t rows[MOST_PARTS * COPY_WORDS], place = 0, ticket, before = errors_of_thread();
   for (size_t i = 0; i < count; place += whole_words(parts[i++].bytes)) {
     const uint64_t row[COPY_WORDS] = {parts[i].buffer, 0, queue->staging, place, whole_words(parts[i].bytes)};
     memcpy(rows + i * COPY_WORDS, row, sizeof row);
@@ -98,7 +98,7 @@ static Answer *download(Queue *queue, const Part *parts, size_t count) {
   Answer *answer = NULL;
   if (place <= queue->staging_bytes) {
     uint64_t commands = encode(queue->functions, queue->device, rows, count, 0, NULL, 0);
-    commands = unless_refused(queue, complaints, commands, RELEASE_COMMANDS);
+    commands = unless_refused(queue, before, commands, RELEASE_COMMANDS);
     if (commands && submit(queue, NULL, &commands, 1, &ticket)) answer = map_buffer(queue, queue->staging, MAP_READ, place, ticket);
     if (commands) POINTER(use, queue->functions[RELEASE_COMMANDS])(POINTER(handle, commands));
   }

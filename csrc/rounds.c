@@ -23,10 +23,10 @@ static void encode_stepped(Encoder *to, const uint64_t *rows, size_t count, uint
   }
 }
 
-/* Encodes iterations from number `*next` to `end`, until there are `most` dispatches. The command buffer, or 0 when the library
- * complained. */
+/* Encodes iterations from number `*next` to `end`, until there are `most` dispatches. The command buffer, or 0 if the library
+ * reported an error. */
 static uint64_t encode_rounds(const Queue *queue, const Round *two, uint64_t first, uint64_t *next, uint64_t end, size_t most) {
-  uint64_t complaints = complaints_of_thread();
+  uint64_t before = errors_of_thread();
   Encoder to = begin_encoder(queue->functions, queue->device);
   for (size_t encoded = 0; *next < end && encoded < most; ++*next) {
     const Round *it = &two[(first + *next) & 1];
@@ -35,7 +35,7 @@ static uint64_t encode_rounds(const Queue *queue, const Round *two, uint64_t fir
     encode_stepped(&to, it->after, it->afters, *next);
     encoded += it->count + it->befores + it->afters + 1;
   }
-  return unless_refused(queue, complaints, end_encoder(&to), RELEASE_COMMANDS);
+  return unless_refused(queue, before, end_encoder(&to), RELEASE_COMMANDS);
 }
 
 /* Submits `count` iterations, the first of which is of the kind `first` in turn. Parts grow, as those of a run do, to about `longest`

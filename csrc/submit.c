@@ -12,7 +12,7 @@
  *
  * Included after encode.c.
  */
-#include "complaints.h"
+#include "reported_errors.h"
 #include "outcomes.h"
 #include "queue.h"
 
@@ -75,11 +75,11 @@ static void turn_give(Turn *turn) {
 /* Returns whether the device can be used. Detects a loss before its report, because writing zero bytes only reports an error. */
 static int usable(Queue *queue) {
   if (platform_read(&queue->lost)) return 0;
-  uint64_t before = complaints_of_thread();
+  uint64_t before = errors_of_thread();
   char none = 0;
   handle to = POINTER(handle, queue->queue), nothing = POINTER(handle, queue->nothing);
   POINTER(write_buffer, queue->functions[WRITE_BUFFER])(to, nothing, 0, &none, 0);
-  return complaints_of_thread() == before && !platform_read(&queue->lost);
+  return errors_of_thread() == before && !platform_read(&queue->lost);
 }
 
 /* Submits a command buffer, or the uploads so far for 0. Returns the ticket. Call it under the lock, with a usable device. */
@@ -109,16 +109,16 @@ static int64_t wrote(Queue *queue, int64_t bytes) { return platform_add(&queue->
 static int upload(uint64_t to, uint64_t buffer, uint64_t offset, const void *data, size_t bytes) {
   Queue *queue = POINTER(Queue *, to);
   if (platform_read(&queue->lost)) return 0;
-  uint64_t complaints = complaints_of_thread(), ticket;
+  uint64_t before = errors_of_thread(), ticket;
   POINTER(write_buffer, queue->functions[WRITE_BUFFER])(POINTER(handle, queue->queue), POINTER(handle, buffer), offset, data, bytes);
-  if (complaints_of_thread() != complaints) return 0;
+  if (errors_of_thread() != before) return 0;
   platform_add(&queue->uploads, 1);
   return wrote(queue, (int64_t)bytes) < queue->most_unflushed || submit(queue, NULL, NULL, 0, &ticket);
 }
 
-/* Returns a new object. If the library has reported an error since `complaints`, releases the object and returns 0. */
-static uint64_t unless_refused(const Queue *queue, uint64_t complaints, uint64_t made, int release) {
-  if (complaints_of_thread() == complaints) return made;
+/* Returns a new object. If the thread has more errors than `before`, releases the object and returns 0. */
+static uint64_t unless_refused(const Queue *queue, uint64_t before, uint64_t made, int release) {
+  if (errors_of_thread() == before) return made;
   POINTER(use, queue->functions[release])(POINTER(handle, made));
   return 0;
 }
@@ -148,11 +148,11 @@ static size_t parts(const Work *work) {
 static uint64_t record_ahead(const Work *work, size_t *first) {
   const Queue *queue = work->queue;
   if (platform_read(&queue->lost)) return 0;
-  uint64_t complaints = complaints_of_thread();
+  uint64_t before = errors_of_thread();
   size_t end = part_end(work, *first);
   uint64_t encoder = record(PART(work, *first, end));
   *first = end;
-  return unless_refused(queue, complaints, encoder, RELEASE_ENCODER);
+  return unless_refused(queue, before, encoder, RELEASE_ENCODER);
 }
 
 /* Sets the encoders with the next run of `work`. */
@@ -168,9 +168,9 @@ static int is_behind(const Work *work) { return platform_read(&work->ahead) == 0
  * reported an error, because submitting an invalid command buffer may abort the process. */
 static uint64_t commands_of(const Work *work, size_t first, size_t end, uint64_t encoder) {
   const Queue *queue = work->queue;
-  uint64_t complaints = complaints_of_thread();
+  uint64_t before = errors_of_thread();
   uint64_t made = encoder ? finish(queue->functions, encoder) : encode(PART(work, first, end));
-  return unless_refused(queue, complaints, made, RELEASE_COMMANDS);
+  return unless_refused(queue, before, made, RELEASE_COMMANDS);
 }
 
 /* Submits a part, recorded in `encoder` or encoded now. Returns whether it did. */
@@ -190,13 +190,13 @@ static int run_part(Work *work, size_t first, size_t end, uint64_t encoder) {
 static int write_numbers(const Work *work, size_t number) {
   Queue *queue = work->queue;
   if (platform_read(&queue->lost)) return 0;
-  uint64_t complaints = complaints_of_thread();
+  uint64_t before = errors_of_thread();
   for (size_t i = 0; i < work->numbered; i++) {
     const Numbers *it = &work->numbers[i];
     write_buffer write = POINTER(write_buffer, queue->functions[WRITE_BUFFER]);
     write(POINTER(handle, queue->queue), POINTER(handle, it->buffer), 0, it->rows + number * it->bytes, it->bytes);
   }
-  return complaints_of_thread() == complaints;
+  return errors_of_thread() == before;
 }
 
 /* Submits the recorded parts, and encodes and submits the others. `number`: that of the run in a series. Returns the outcome. */

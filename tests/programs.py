@@ -13,7 +13,7 @@ from typing import Any
 import onnxruntime as ort
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.device import let_go
+from onnxruntime_ep_wgpu.device import release_dead
 from onnxruntime_ep_wgpu.device.contexts import contexts
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 
@@ -22,7 +22,7 @@ def left() -> tuple[int, int]:
     """Bytes of tensors, and devices that are open."""
     while gc.collect():
         pass
-    let_go()
+    release_dead()
     return memory.space().bytes_in_use, sum(it.current() is not None for it in contexts())
 
 

@@ -69,7 +69,7 @@ class Wide(Context):
 @cache
 def device() -> Device:
     context = claim(Wide(adapters()[0], 9016))
-    context.agree(Settings(storage_buffers=16))
+    context.apply_settings(Settings(storage_buffers=16))
     return open_device(context.adapter, context.number)
 
 

@@ -128,7 +128,7 @@ def test_an_unknown_library_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) 
         webgpu_ep.session(models.square(), webgpuLibrary="tint")
     monkeypatch.setenv(libraries.VARIABLE, "tint")
     with pytest.raises(OptionError, match=r"WGPU_EP_LIBRARY='tint': .*valid: auto, wgpu-native, dawn"):
-        libraries.asked()
+        libraries.requested()
 
 
 def test_the_option_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ def test_sizes_that_do_not_come_again_are_let_go_of(make: Callable[[str], Buffer
         growing.give(growing.take(4096 * (1 + step // 4), "x"))
         growing.end_of_run()
         held.append(growing.counters.held_buffers)
-    assert max(held[200:]) <= (cache.KEPT_FOR + cache.LOOK_EVERY) // 4 + 1
+    assert max(held[200:]) <= (cache.KEPT_FOR + cache.EVICT_EVERY) // 4 + 1
     counters = growing.counters
     assert counters.released >= counters.misses - max(held) and len(growing._free) <= max(held)
 
@@ -147,10 +147,10 @@ def test_runs_that_ended_elsewhere_count_too(device: Device) -> None:
 
 
 def test_a_bucket_is_never_larger_than_the_adapter_allows(device: Device) -> None:
-    asked = []
-    small = BufferCache("bucket", lambda nbytes, label: asked.append(nbytes) or device.buffer(nbytes), 700)
+    requests = []
+    small = BufferCache("bucket", lambda nbytes, label: requests.append(nbytes) or device.buffer(nbytes), 700)
     small.take(600, "x")
-    assert asked == [688]  # whole words of sixteen bytes within 700
+    assert requests == [688]  # whole words of sixteen bytes within 700
 
 
 def test_a_buffer_above_the_limit_is_refused_by_its_name(make: Callable[[str], BufferCache], device: Device) -> None:

@@ -98,11 +98,11 @@ def test_tensors_alone_hold_a_context_to_its_settings(context: Context) -> None:
 
 def test_a_session_that_does_not_ask_takes_the_context_as_it_is(context: Context) -> None:
     one = context.join(NINE)
-    other = context.join(Settings(), asked=())
+    other = context.join(Settings(), fields_set=())
     assert context.settings == NINE
     one.leave()
     other.leave()
-    third = context.join(Settings(), asked=())
+    third = context.join(Settings(), fields_set=())
     assert context.settings == Settings()
     third.leave()
 

@@ -21,7 +21,7 @@ import onnxruntime as ort
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.api.language.state import State
-from onnxruntime_ep_wgpu.device import let_go
+from onnxruntime_ep_wgpu.device import release_dead
 from onnxruntime_ep_wgpu.plugin import watch
 from onnxruntime_ep_wgpu.plugin.memory import space as memory
 from tests.language.models import Decoder, write
@@ -174,7 +174,7 @@ def held() -> tuple[int, int]:
     """Bytes on the device, and bytes of tensors that ONNX Runtime holds."""
     while gc.collect():  # finalisers may leave what the next collection finds
         pass
-    let_go()
+    release_dead()
     return device_of(0).counters["buffer_bytes"], memory.space().bytes_in_use
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.device import let_go
+from onnxruntime_ep_wgpu.device import release_dead
 from tests import patience
 
 from . import models
@@ -82,7 +82,7 @@ def test_what_was_recorded_keeps_no_memory_of_tensors_or_sessions() -> None:
         session = webgpu_ep.session(models.chain(), deviceId=44, storageBufferCacheMode="disabled")
         device = device_of(44)
         gc.collect()
-        let_go()
+        release_dead()
         before = device.counters["buffer_bytes"]
         x = RANDOM.standard_normal((500, 8)).astype(np.float32)
         bound = Bound(session, 500, made_by(session, x), made_by(session, x))
@@ -93,11 +93,11 @@ def test_what_was_recorded_keeps_no_memory_of_tensors_or_sessions() -> None:
         assert ahead(44) == taken + 1
         del bound
         gc.collect()
-        let_go()
+        release_dead()
         assert device.counters["buffer_bytes"] <= before + (1 << 16)  # of the plan, which stays with the session
         del session
         gc.collect()
-    let_go()
+    release_dead()
     assert device is not None
     assert device.counters["buffer_bytes"] <= 1 << 14  # a readback's
 

@@ -12,7 +12,7 @@ import onnxruntime as ort
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.device import let_go
+from onnxruntime_ep_wgpu.device import release_dead
 from onnxruntime_ep_wgpu.plugin import memo
 from onnxruntime_ep_wgpu.program.series import LONGEST
 
@@ -246,7 +246,7 @@ def test_what_was_prepared_ends_with_the_session() -> None:
         grows(session)
         del session
         gc.collect()
-        let_go()
+        release_dead()
     assert device_of(46).counters["buffer_bytes"] <= 1 << 14  # a readback's
 
 

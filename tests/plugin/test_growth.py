@@ -39,7 +39,7 @@ import gc
 from pathlib import Path
 import numpy as np
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.device import let_go
+from onnxruntime_ep_wgpu.device import release_dead
 from tests.plugin import models
 
 weights = np.random.default_rng(0).standard_normal((1024, 4096)).astype(np.float32)  # 16 MiB
@@ -55,7 +55,7 @@ for _ in range(12):
         session.run(None, {"x": np.ones((rows, 1024), np.float32)})
     del session
     gc.collect()
-    let_go()
+    release_dead()
     print(int(Path("/proc/self/statm").read_text().split()[1]) * 4096)
 """
 

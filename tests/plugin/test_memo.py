@@ -17,7 +17,7 @@ import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import trace
-from onnxruntime_ep_wgpu.device import let_go
+from onnxruntime_ep_wgpu.device import release_dead
 from onnxruntime_ep_wgpu.plugin import memo
 from onnxruntime_ep_wgpu.plugin.callbacks import held
 from onnxruntime_ep_wgpu.plugin.memory import pool
@@ -156,7 +156,7 @@ def test_memory_of_tensors_is_not_kept() -> None:
     x = RANDOM.standard_normal((64, 1024), np.float32)
     session.run(None, {"x": x})
     gc.collect()
-    let_go()
+    release_dead()
     before = device.counters["buffer_bytes"]
     for _ in range(3):
         binding = session.io_binding()
@@ -167,7 +167,7 @@ def test_memory_of_tensors_is_not_kept() -> None:
         np.testing.assert_allclose(made.numpy(), x**4, rtol=1e-5)
         del binding, given, made
         gc.collect()
-        let_go()
+        release_dead()
     assert device.counters["buffer_bytes"] <= before
 
 

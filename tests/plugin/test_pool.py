@@ -22,7 +22,7 @@ from onnx import TensorProto
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import trace
 from onnxruntime_ep_wgpu._ort import ffi
-from onnxruntime_ep_wgpu.device import Place, let_go
+from onnxruntime_ep_wgpu.device import Place, release_dead
 from onnxruntime_ep_wgpu.device.sizes import size_class
 from onnxruntime_ep_wgpu.errors import DeviceError
 from onnxruntime_ep_wgpu.plugin.abi import address
@@ -278,7 +278,7 @@ def test_the_last_session_takes_them_with_it() -> None:
     assert any(it.device is device() for it in freed())
     del session
     gc.collect()
-    let_go()
+    release_dead()
     gc.collect()
     assert device() is None
 
@@ -298,7 +298,7 @@ def test_tensors_that_outlive_the_session_are_not_kept_when_they_go() -> None:
     np.testing.assert_allclose(value.numpy(), models.chain_reference(x), rtol=1e-4)
     del value
     gc.collect()
-    let_go()
+    release_dead()
     gc.collect()
     assert device() is None
 

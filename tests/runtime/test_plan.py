@@ -12,7 +12,7 @@ import pytest
 from onnx.helper import make_node as node
 
 from onnxruntime_ep_wgpu.compiler.ir import Storage
-from onnxruntime_ep_wgpu.device import Device, Place, Settings, adapters, let_go, open_device
+from onnxruntime_ep_wgpu.device import Device, Place, Settings, adapters, open_device, release_dead
 from onnxruntime_ep_wgpu.device import device as device_module
 from onnxruntime_ep_wgpu.errors import InputError, LimitError
 from onnxruntime_ep_wgpu.program.dtypes import DType
@@ -164,10 +164,10 @@ def test_what_is_bound_ends_with_the_first_of_its_buffers_and_not_before():
     assert device().counters["bind_groups"] == groups
     gone = ys.pop(0)
     del gone, y
-    let_go()
+    release_dead()
     assert [it.recording is not None for it in bound] == [False, True, True]
     del x
-    let_go()
+    release_dead()
     assert not any(it.recording for it in bound)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import onnxruntime as ort
 
-from ..device.adapters import looked_for
+from ..device.adapters import enumerated_in_background
 from ..options.types import ProviderOptions
 from ..runtime.progress import Progress as Progress
 
@@ -46,7 +46,7 @@ def session(
 
     Raises OptionError for a wrong option, DeviceError if there is no such device, and the error of the provider or of ONNX
     Runtime if the session cannot be created."""
-    with looked_for():
+    with enumerated_in_background():
         from ..plugin import provider as provider  # imported now, as ONNX Runtime will call it
         from .sessions import make
     return make(model, device, wgpu_device, sess_options, free_dimensions, allow_cpu_only, on_progress, options)

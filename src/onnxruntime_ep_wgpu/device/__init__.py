@@ -32,7 +32,7 @@ from .contexts import Context, context_of, open_device
 from .settings import Settings
 from .webgpu.libraries import named as library_named
 from .webgpu.messages import forget_errors
-from .webgpu.owned import depend, let_go
+from .webgpu.owned import depend, release_dead
 
 if TYPE_CHECKING:
     from .cache import BufferCache, CacheCounters
@@ -91,7 +91,7 @@ __all__ = [
     "context_of",
     "depend",
     "forget_errors",
-    "let_go",
     "library_named",
     "open_device",
+    "release_dead",
 ]

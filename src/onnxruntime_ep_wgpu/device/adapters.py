@@ -217,30 +217,30 @@ def _enumerate(library: Library, last_resort: bool = False) -> list[Adapter]:
     return [_describe(library, handle) for handle in handles]
 
 
-_looking = threading.RLock()
+_enumeration = threading.RLock()
 
 
 def adapters() -> tuple[Adapter, ...]:
     """Returns the chips of this machine in order of preference; empty if there are none (see `adapters_problem`)."""
-    with nullcontext() if process.is_forked else _looking:  # the thread that holds the lock may not exist in a fork
+    with nullcontext() if process.is_forked else _enumeration:  # the thread that holds the lock may not exist in a fork
         return _adapters()
 
 
 @contextmanager
-def looked_for() -> Iterator[None]:
+def enumerated_in_background() -> Iterator[None]:
     """Enumerates the adapters on a thread during the `with`, which waits for it at its end. `adapters()` raises the errors."""
 
-    def look() -> None:
+    def enumerate_all() -> None:
         with suppress(Exception):
             adapters()
 
     process.check_not_forked()
     with quiet_display_probe():  # here, because it changes the environment of the process
-        start_ahead(look)
+        start_ahead(enumerate_all)
         try:
             yield
         finally:
-            look()
+            enumerate_all()
 
 
 @cache

@@ -46,13 +46,13 @@ class BorrowedContext(Context):
             )
         return wgpu_py.borrow(device, self.adapter, self.target, self.settings)
 
-    def agree(self, settings: Settings, asked: Collection[str] = ALL) -> None:
-        if "storage_buffers" in asked:
+    def apply_settings(self, settings: Settings, fields_set: Collection[str] = ALL) -> None:
+        if "storage_buffers" in fields_set:
             wgpu_py.need_storage_buffers(self.gpu_device, settings.storage_buffers)
-        super().agree(settings, asked)
+        super().apply_settings(settings, fields_set)
 
-    def join(self, settings: Settings = DEFAULT, asked: Collection[str] = ALL, preserve: bool = False) -> Member:
-        member = super().join(settings, asked, preserve)
+    def join(self, settings: Settings = DEFAULT, fields_set: Collection[str] = ALL, preserve: bool = False) -> Member:
+        member = super().join(settings, fields_set, preserve)
         member.held = self.gpu_device
         if preserve:
             self._held = member.held

@@ -36,8 +36,8 @@ MODES = ("disabled", "lazyRelease", "simple", "bucket")
 KEPT_BYTES = 256 << 20
 # Runs for which a free buffer is kept (first and largest value), runs between two evictions, and evicted sizes that are recorded.
 KEPT_FOR, MOST_KEPT_FOR = 64, 1024
-LOOK_EVERY = 16
-MOST_GONE = 256
+EVICT_EVERY = 16
+MOST_EVICTED = 256
 # The number of runs doubles if more than one of this many requests is for a size that was evicted too early.
 EARLY = 8
 
@@ -82,10 +82,10 @@ class BufferCache:
         # By size, most recent last: (number of runs when it was returned, buffer).
         self._free: dict[int, deque[tuple[int, Buffer]]] = {}
         self._repeated, self._ended, self._kept_for = repeated, 0, KEPT_FOR
-        self._gone: dict[int, int] = {}  # by size: when the evicted buffer had been returned
+        self._evicted: dict[int, int] = {}  # by size: when the evicted buffer had been returned
         # The run and the number of requests at the last eviction, and the sizes that were evicted too early since.
-        self._looked = self._asked = self._early = 0
-        self._leaving: deque[Buffer] = deque()
+        self._checked_at = self._requests_then = self._evicted_early = 0
+        self._until_end_of_run: deque[Buffer] = deque()
         self._hits = self._misses = self._released = 0
         self._held = 0  # bytes; never less than the true number
         self._elsewhere = elsewhere
@@ -112,7 +112,7 @@ class BufferCache:
                 buffer.label = label
                 return buffer
         self._misses += 1
-        if self._gone:
+        if self._evicted:
             self._note_early(size)
         return self._create(size if size <= self._limit else nbytes, label)
 
@@ -123,7 +123,7 @@ class BufferCache:
             return
         self._held += buffer.size
         if self.mode == "lazyRelease":
-            self._leaving.append(buffer)
+            self._until_end_of_run.append(buffer)
             return
         free = self._free.get(buffer.size)
         if free is None:
@@ -137,11 +137,11 @@ class BufferCache:
         while nbytes <= KEPT_BYTES < self._held + nbytes:
             waiting = self._free.copy()
             size = min(waiting, key=lambda size: _since(waiting[size]), default=0)
-            if not size or not self._let_go_of(size):
+            if not size or not self._evict(size):
                 break
         return self._held + nbytes <= KEPT_BYTES
 
-    def _let_go_of(self, size: int) -> bool:
+    def _evict(self, size: int) -> bool:
         """Evicts the buffer of this size that has been unused longest. Returns whether there was one."""
         try:
             since, _ = self._free[size].popleft()
@@ -149,24 +149,24 @@ class BufferCache:
             return False
         self._held -= size
         self._released += 1
-        if len(self._gone) >= MOST_GONE:
-            self._gone = {}
-        self._gone[size] = since
+        if len(self._evicted) >= MOST_EVICTED:
+            self._evicted = {}
+        self._evicted[size] = since
         return True
 
     def _note_early(self, size: int) -> None:
         """Records a miss of this size. An eviction was early if its buffer had been returned at most MOST_KEPT_FOR runs ago."""
-        since = self._gone.pop(size, None)
-        self._early += since is not None and self._runs - since <= MOST_KEPT_FOR
+        since = self._evicted.pop(size, None)
+        self._evicted_early += since is not None and self._runs - since <= MOST_KEPT_FOR
 
-    def _look(self, now: int) -> None:
+    def _evict_unused(self, now: int) -> None:
         """Evicts buffers that have been unused for long."""
-        asked = self._hits + self._misses + self._elsewhere()[0]
-        if self._early * EARLY > asked - self._asked:
+        requests = self._hits + self._misses + self._elsewhere()[0]
+        if self._evicted_early * EARLY > requests - self._requests_then:
             self._kept_for = min(2 * self._kept_for, MOST_KEPT_FOR)
-        self._looked, self._asked, self._early = now, asked, 0
+        self._checked_at, self._requests_then, self._evicted_early = now, requests, 0
         for size, free in self._free.copy().items():
-            while _since(free) < now - self._kept_for and self._let_go_of(size):
+            while _since(free) < now - self._kept_for and self._evict(size):
                 pass
             if not free:
                 self._free.pop(size, None)
@@ -174,18 +174,18 @@ class BufferCache:
     def _count(self) -> tuple[int, int]:
         """The number of held buffers, and their bytes."""
         lists = [(size, len(free)) for size, free in list(self._free.items())]
-        lists += [(buffer.size, 1) for buffer in list(self._leaving)]
+        lists += [(buffer.size, 1) for buffer in list(self._until_end_of_run)]
         return sum(number for _, number in lists), sum(size * number for size, number in lists)
 
     def end_of_run(self) -> None:
-        """Ends a run. In mode `lazyRelease`, releases the returned buffers. Evicts unused buffers every LOOK_EVERY runs."""
+        """Ends a run. In mode `lazyRelease`, releases the returned buffers. Evicts unused buffers every EVICT_EVERY runs."""
         self._ended += 1
         now = self._runs
-        if now - self._looked >= LOOK_EVERY:
-            self._look(now)
-        for _ in range(len(self._leaving)):
+        if now - self._checked_at >= EVICT_EVERY:
+            self._evict_unused(now)
+        for _ in range(len(self._until_end_of_run)):
             try:
-                self._held -= self._leaving.popleft().size
+                self._held -= self._until_end_of_run.popleft().size
             except IndexError:
                 return
             self._released += 1

@@ -44,5 +44,5 @@ class DeviceChain:
             process.check_not_forked()
         self._device.queue.run_deferred()
         if not native.lib.read_chain(self._words):
-            self._device.queue.look()
+            self._device.queue.check_loss()
             raise DeviceError(f"{self._buffer!r} cannot be read")

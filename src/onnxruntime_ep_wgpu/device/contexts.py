@@ -72,7 +72,7 @@ class Context:
         # The reference by which the context itself keeps the device, and a weak one for the lifetime of the device.
         self._kept: Device | None = None
         self._device: weakref.ref[Device] | None = None
-        self._lock = threading.RLock()  # `join` calls `agree`
+        self._lock = threading.RLock()  # `join` calls `apply_settings`
 
     @property
     def key(self) -> ContextKey:
@@ -141,11 +141,11 @@ class Context:
 
         return Device(self.view, self.target, partial(request_device, checked=self.checked), self.settings)
 
-    def agree(self, settings: Settings, asked: Collection[str] = ALL) -> None:
+    def apply_settings(self, settings: Settings, fields_set: Collection[str] = ALL) -> None:
         """Gives the context these settings, or checks that a context in use has them.
 
-        `asked` are the fields that matter. A context in use keeps its values of the others. Raises OptionError if they differ,
-        or if the graphics API does not reach the adapter.
+        `fields_set` are the fields that matter. A context in use keeps its values of the others. Raises OptionError if they
+        differ, or if the graphics API does not reach the adapter.
         """
         with self._lock:
             self.adapter.through(settings.backend, self.library)
@@ -155,20 +155,20 @@ class Context:
                 return
             for field in dataclasses.fields(Settings):
                 has, wants = getattr(self.settings, field.name), getattr(settings, field.name)
-                if field.name in asked and has != wants:
+                if field.name in fields_set and has != wants:
                     raise OptionError(
                         f"option {option_names(field)[0]!r}: {wants!r} contradicts {has!r}, with which {users} the device"
                         f" (deviceId {self.number} of {self.adapter.name!r}) already;"
                         " another deviceId gives a device of its own"
                     )
 
-    def join(self, settings: Settings = DEFAULT, asked: Collection[str] = ALL, preserve: bool = False) -> Member:
+    def join(self, settings: Settings = DEFAULT, fields_set: Collection[str] = ALL, preserve: bool = False) -> Member:
         """Registers a session. The device stays open while the result is referenced, and with `preserve` for ever.
 
-        Raises the errors of `agree`.
+        Raises the errors of `apply_settings`.
         """
         with self._lock:
-            self.agree(settings, asked)
+            self.apply_settings(settings, fields_set)
             member = Member(self._members.discard)
             member.device = self.current()
             self._members.add(member)
@@ -261,9 +261,10 @@ def release(context: Context) -> None:
 def open_device(adapter: Adapter, context: int = 0, settings: Settings | None = None) -> Device:
     """Returns a context's device for work outside sessions. The reference, or sessions, keep it open.
 
-    `settings` defaults to those of the context. Raises OptionError like `Context.agree`, and DeviceError if the adapter refuses.
+    `settings` defaults to those of the context. Raises OptionError like `Context.apply_settings`, and DeviceError
+    if the adapter refuses.
     """
     here = context_of(adapter, context)
     if settings is not None:
-        here.agree(settings)
+        here.apply_settings(settings)
     return here.device()

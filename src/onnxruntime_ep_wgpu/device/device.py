@@ -35,7 +35,7 @@ from .scopes import in_error_scope
 from .settings import DEFAULT, Settings
 from .timing import TimedSubmission, Timer
 from .turn import Turn
-from .webgpu.owned import let_go
+from .webgpu.owned import release_dead
 from .work import Submission, Work
 
 # Created `pipelines` and `bind_groups`, and numbers of calls. `counters` adds the live objects: `buffers`, `buffer_bytes` and
@@ -66,7 +66,7 @@ class Device:
         self._counts = dict.fromkeys(COUNTERS, 0)
         self._count_lock = threading.Lock()
         self._compile_locks = tuple(threading.Lock() for _ in range(COMPILE_LOCKS))
-        self._compiler = Compiler(adapter.library, self.handle, self.queue.problem)
+        self._compiler = Compiler(adapter.library, self.handle, self.queue.take_problem)
         self._encoder = Encoder(adapter.library, self.handle)
         # Strong references: the users of a pipeline, and the device for the last ones that were requested.
         self._pipelines: LiveMap[tuple[str, tuple[str, ...], bool], Pipeline] = LiveMap()
@@ -90,7 +90,7 @@ class Device:
     @property
     def counters(self) -> dict[str, int]:
         """The counters of the device; see COUNTERS."""
-        let_go()
+        release_dead()
         with self._count_lock:
             counts = dict(self._counts)
         for name in ("submits", "dispatches", "uploads", "downloads"):

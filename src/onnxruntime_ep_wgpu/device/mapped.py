@@ -36,10 +36,10 @@ class Mapping:
         """Returns when the memory is mapped. Raises DeviceError that names `what`."""
         while not (status := native.lib.wait_for(self._queue.shared, self._answer)):
             # The callback may still run, on another thread that waited at the same time.
-            self._queue.look()
+            self._queue.check_loss()
         if status != _SUCCESS:
             message = native.ffi.string(self._answer.text).decode(errors="replace")
-            self._queue.refused(message)
+            self._queue.raise_if_lost(message)
             raise DeviceError(f"{what} cannot be mapped: {self._queue.library.readable(message)}")
 
 

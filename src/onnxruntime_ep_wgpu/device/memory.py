@@ -64,7 +64,7 @@ class Memory:
         descriptor.usage = usage
         descriptor.size = size
         handle = self._queue.owner.own("Buffer", self._queue.lib.wgpuDeviceCreateBuffer, self._queue.device, descriptor)
-        problem = self._queue.problem()
+        problem = self._queue.take_problem()
         if problem:
             raise OutOfMemoryError(
                 f"the device {self._name!r} has no memory for {label or 'a tensor'}, {size} bytes: {problem};"

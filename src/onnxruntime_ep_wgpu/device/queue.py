@@ -21,7 +21,7 @@ from .turn import Turn
 from .webgpu.api import Library
 from .webgpu.header import USAGE_COPY_DST, address, new
 from .webgpu.messages import errors, forget_errors
-from .webgpu.owned import let_go
+from .webgpu.owned import release_dead
 
 # The library keeps writes in its own staging memory until the next submit. Past this many bytes we submit them. The library never
 # shrinks that memory, so a tensor is written in parts. Weights are uploaded by `uploads`.
@@ -49,7 +49,7 @@ class Queue:
         self.shared: Any = None  # a Queue of csrc/submit.c, once there is a device
         this = weakref.ref(self)  # weak: the objects of the device do not refer back to it
         self._acquire = acquire
-        let_go()  # frees memory of an earlier device
+        release_dead()  # frees memory of an earlier device
         self.device = acquire(lambda _reason, message: _note_loss(this, message))
         self.handle = self.owner.own("Queue", self.lib.wgpuDeviceGetQueue, self.device)
         self.tickets = library.tickets(self.device, self.handle)
@@ -70,7 +70,7 @@ class Queue:
         words.lost = self._loss is not None
         return native.ffi.gc(words, native.lib.queue_end)
 
-    def lose(self, why: str) -> None:
+    def mark_lost(self, why: str) -> None:
         """Marks the device as lost."""
         self.lost = self.lost or why
         if self.shared is not None:
@@ -94,7 +94,7 @@ class Queue:
         for at in range(0, nbytes, FLUSH_BYTES):
             part = min(FLUSH_BYTES, nbytes - at)
             self.lib.wgpuQueueWriteBuffer(self.handle, buffer, offset + at, source + at, part)
-            self.complain("the upload")
+            self.raise_if_refused("the upload")
             if native.lib.wrote(self.shared, part) >= FLUSH_BYTES:
                 self.submit()
 
@@ -117,14 +117,14 @@ class Queue:
         """
         if errors.messages and commands:
             # Submitting an invalid command buffer may abort the process.
-            self.complain(what)
-        let_go()
+            self.raise_if_refused(what)
+        release_dead()
         ticket = native.ffi.new("uint64_t *")
         words = [address(it) for it in commands]
         self.check_not_lost()
         turn_words = native.ffi.NULL if turn is None else turn.words
         if not native.lib.submit(self.shared, turn_words, words, len(words), ticket):
-            self.was_refused(what or "the work")
+            self.raise_refusal(what or "the work")
         return int(ticket[0])
 
     def encoder(self) -> Any:
@@ -143,17 +143,17 @@ class Queue:
     def run_deferred(self) -> None:
         """Call this before a wait for the GPU. Records the next run of each work that C code repeated since the last call."""
         words = self.shared
-        runs, looked = words.runs, words.looked
-        if runs == looked:
+        runs, seen = words.runs, words.runs_seen
+        if runs == seen:
             return
-        words.looked, new_ones = runs, min(runs - looked, len(words.last))
-        let_go()
+        words.runs_seen, new_ones = runs, min(runs - seen, len(words.last))
+        release_dead()
         for number in {words.last[(runs - k) % len(words.last)] for k in range(new_ones)}:
             work = self.works.get(number)
             if work is not None:
                 work.record_ahead()
 
-    def look(self) -> None:
+    def check_loss(self) -> None:
         """Raises DeviceLostError if the device is lost, also if the loss was not reported yet.
 
         For use before calls that abort the process on a lost device. Writing zero bytes is the cheapest call (1.2 us) that only
@@ -162,31 +162,31 @@ class Queue:
         self.check_not_lost()
         self.lib.wgpuQueueWriteBuffer(self.handle, self._nothing, 0, _NO_BYTES, 0)
         if errors.messages:
-            self.complain("the work")
+            self.raise_if_refused("the work")
 
-    def problem(self) -> str:
+    def take_problem(self) -> str:
         """Returns the library's messages about the previous calls, "" without an error. Raises DeviceLostError after a loss."""
         problem = errors.take(self.device)
         if not problem:
             return ""
-        self.refused(problem)
+        self.raise_if_lost(problem)
         return self.library.readable(problem)
 
-    def refused(self, problem: str) -> None:
+    def raise_if_lost(self, problem: str) -> None:
         """Raises DeviceLostError if the message reports a loss of the device, or if a loss caused it."""
         if self.library.means_loss(problem):  # the message comes before the callback
-            self.lose(self.library.readable(problem))
+            self.mark_lost(self.library.readable(problem))
         self.check_not_lost()
 
-    def complain(self, what: str) -> None:
+    def raise_if_refused(self, what: str) -> None:
         """Raises DeviceError if the library refused `what`."""
-        problem = self.problem()
+        problem = self.take_problem()
         if problem:
             self._raise(what, problem)
 
-    def was_refused(self, what: str, then: str = "") -> NoReturn:
+    def raise_refusal(self, what: str, then: str = "") -> NoReturn:
         """Call this if C code reports a refusal. Raises DeviceLostError, or DeviceError with `then` after the message."""
-        problem = self.problem()
+        problem = self.take_problem()
         self.check_not_lost()
         self._raise(what, (problem or "no reason given") + then)
 

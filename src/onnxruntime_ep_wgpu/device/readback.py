@@ -74,7 +74,7 @@ class Reader:
         spans = [(it.place + it.skip, it.destination, it.nbytes) for it in piece.spans]
         piece.mapping.wait(piece.spans[0].buffer)
         with self.mapping:
-            self._queue.look()
+            self._queue.check_loss()
             copy_out(self._queue, piece.staging, piece.length, spans)
         if not self._leave(piece.staging):
             self._staging.give(piece.staging)

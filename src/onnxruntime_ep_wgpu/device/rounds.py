@@ -66,7 +66,7 @@ def run_rounds(queue: Queue, turn: Turn, two: Sequence[Round], first: int, count
         kept.append(words)
     longest = min(longest or LONGEST, LONGEST)
     if not native.lib.run_rounds(queue.shared, turn.words, rows, first, count, longest):
-        queue.was_refused("the iterations of a loop")
+        queue.raise_refusal("the iterations of a loop")
 
 
 def _words(copies: Iterable[SteppedCopy]) -> array[int]:

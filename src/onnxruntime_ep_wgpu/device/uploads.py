@@ -19,7 +19,7 @@ from .mapped import Mapping, copy_bytes
 from .queue import Queue
 from .readback import Reader
 from .webgpu.header import MAP_WRITE, USAGE_COPY_SRC, USAGE_MAP_WRITE, address, ffi, new
-from .webgpu.owned import let_go
+from .webgpu.owned import release_dead
 
 PIECE_BYTES = 8 << 20
 LEAST_BYTES = 1 << 20  # of a tensor; smaller ones are written by `Queue.write`
@@ -37,7 +37,7 @@ class Uploads:
 
     def __exit__(self, *_error: object) -> None:
         self._pieces.clear()
-        let_go()
+        release_dead()
 
     def write(self, buffer: Buffer, source: Any, nbytes: int, offset: int = 0) -> None:
         """Queues a write of `nbytes` bytes at the pointer `source` to a buffer, at `offset`, which is a multiple of 4.
@@ -50,7 +50,7 @@ class Uploads:
             count = min(nbytes - done, PIECE_BYTES)
             words = (count + 3) & ~3
             with self._mapping:
-                self._queue.look()
+                self._queue.check_loss()
                 place = self._queue.lib.wgpuBufferGetMappedRange(piece.staging.handle, 0, PIECE_BYTES)
                 there = int(ffi.cast("uintptr_t", place))
                 copy_bytes(there, begin + done, count)
@@ -75,7 +75,7 @@ class Uploads:
         usage = USAGE_MAP_WRITE | USAGE_COPY_SRC
         descriptor = new("WGPUBufferDescriptor *", {"size": PIECE_BYTES, "usage": usage, "mappedAtCreation": True})
         handle = self._queue.owner.own("Buffer", self._queue.lib.wgpuDeviceCreateBuffer, self._queue.device, descriptor)
-        problem = self._queue.problem()
+        problem = self._queue.take_problem()
         if problem:
             raise OutOfMemoryError(f"there is no memory for uploads, {PIECE_BYTES} bytes of the host: {problem}")
         return Buffer(handle, PIECE_BYTES, usage, "an upload")

@@ -92,7 +92,7 @@ class Work:
 
     def raise_refusal(self) -> NoReturn:
         """Call this if C code has submitted a part and the library refused a later one. Raises DeviceError, DeviceLostError."""
-        self._queue.was_refused(
+        self._queue.raise_refusal(
             "the rest of a run that had begun",
             "; what the run writes is not to be used, and a tensor that it updates in place, as a KV cache, is to be set anew",
         )

@@ -41,11 +41,11 @@ _PARTIAL = re.compile(r"\.[0-9a-f]{40}\.[0-9a-f]{8}\.partial")
 
 def folder_path() -> str | None:
     """Returns the folder of entries, from WGPU_EP_CACHE or the system's conventions; None if the cache is turned off."""
-    asked = os.environ.get(VARIABLE, "").strip()
-    if asked.lower() in (OFF, "0"):  # 0 turns it off, as for other variables; `./0` is a folder
+    setting = os.environ.get(VARIABLE, "").strip()
+    if setting.lower() in (OFF, "0"):  # 0 turns it off, as for other variables; `./0` is a folder
         return None
-    if asked:
-        place = os.path.expanduser(asked)
+    if setting:
+        place = os.path.expanduser(setting)
         with suppress(OSError):  # the current folder may have been deleted
             place = os.path.abspath(place)
         return os.path.join(place, "programs")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .._ort import ffi, lib
-from ..device import let_go
+from ..device import release_dead
 from .abi import Ort, address
 from .callbacks import CallbackTable, callback
 from .memory import pool
@@ -64,7 +64,7 @@ class Allocator(CallbackTable, struct="OrtAllocator"):
     @callback("Free", device=True, first="free_range")
     def free(self, pointer: Any) -> None:
         if pointer:
-            let_go()  # releases what ended before; the buffers of this range may be used again
+            release_dead()  # releases what ended before; the buffers of this range may be used again
             memory.space().free(address(pointer), lib.wgpu_answer)
 
     @callback("Info")

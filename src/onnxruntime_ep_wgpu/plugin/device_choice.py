@@ -41,7 +41,7 @@ def library_for(adapter: Adapter, options: Options, types: Callable[[], Set[str]
     of the model's products. Raises OptionError.
     """
     given = "webgpuLibrary" in options.given
-    requested = options["webgpuLibrary"] if given else libraries.asked()
+    requested = options["webgpuLibrary"] if given else libraries.requested()
     if options["webgpuInstance"] or options["webgpuDevice"]:
         base = libraries.base().name
         if given and requested not in (libraries.AUTO, base):

@@ -49,7 +49,7 @@ SHOWN_LIMITS = (
 
 def library_of(adapter: Adapter) -> str:
     """Returns the WebGPU library of sessions that request none, and the reason. The model may change it."""
-    requested = libraries.asked()
+    requested = libraries.requested()
     name, why = automatic(adapter) if requested == libraries.AUTO else (requested, libraries.VARIABLE)
     return f"{name} ({why})"
 
@@ -251,7 +251,7 @@ class Factory(CallbackTable, struct="OrtEpFactory"):
 
         So no session needs to copy it. A context with a deviceId has no effect, and WGPU_EP_LIBRARY takes precedence.
         """
-        if context.number or libraries.asked() != libraries.AUTO:
+        if context.number or libraries.requested() != libraries.AUTO:
             return
         number = context.adapter.index
         self._followed[number] = context

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .._ort import ffi
-from ..device import let_go
+from ..device import release_dead
 from ..program.target import TIMESTAMPS
 from . import collector, watch
 from .abi import ERROR, INFO, WARNING, Logger, message_of, text
@@ -252,4 +252,4 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
             self._kernels.close()
         self.factory.remove_user(self)
         super().release()
-        let_go()
+        release_dead()

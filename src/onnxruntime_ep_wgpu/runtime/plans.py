@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import rehearsal
-from ..device import Buffer, Device, Turn, let_go
+from ..device import Buffer, Device, Turn, release_dead
 from ..live import LiveSet
 from ..program.layout import Layout
 from ..program.program import Program, Storage, Value
@@ -273,7 +273,7 @@ class Plans:
             run.plan.runs.discard(run)
             self.of_graph.ran(run.plan)
         self._device.caches.end_of_run()
-        let_go()
+        release_dead()
 
     def forget(self, gone: Collection[Buffer]) -> None:
         """Releases the plans with buffers that are `gone`. After `leave`, releases all that no run uses."""

@@ -174,8 +174,8 @@ class Dawn:
         # The callback must run during the wait or never, because `userdata1` lives no longer. So other threads' events do not
         # run it, and the request and the wait are one call, which no interrupt can divide.
         info.mode = constant("WGPUCallbackMode_WaitAnyOnly")
-        asked = starmap(self.lib.wgpuAdapterRequestDevice, ((adapter, descriptor, info[0]),))
-        waits = map(ffi.new, ("WGPUFutureWaitInfo *",), zip(asked, strict=True))
+        requests = starmap(self.lib.wgpuAdapterRequestDevice, ((adapter, descriptor, info[0]),))
+        waits = map(ffi.new, ("WGPUFutureWaitInfo *",), zip(requests, strict=True))
         next(map(self._wait_any, (self.instance,), (1,), waits, (_FOREVER,)))
 
     def module(self, device: Any, descriptor: Any, checked: bool) -> Any:

@@ -1,7 +1,7 @@
 """A WebGPU library by its name, and the default library of a process.
 
-In: WGPU_EP_LIBRARY. Out: `named()`, `asked()`. Invariants: `wgpu-native` is always installed. Nothing of Dawn is loaded before it
-is requested.
+In: WGPU_EP_LIBRARY. Out: `named()`, `requested()`. Invariants: `wgpu-native` is always installed. Nothing of Dawn is loaded
+before it is requested.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def beside(library: Library | None) -> str:
     return "" if library is None or library.name == wgpu_native.NAME else f", {library.name}"
 
 
-def asked() -> str:
+def requested() -> str:
     """Returns the value of WGPU_EP_LIBRARY: a name, or `auto`. Raises OptionError for any other text."""
     text = os.environ.get(VARIABLE, "").strip() or AUTO
     if text not in (AUTO, *NAMES):
@@ -46,4 +46,4 @@ def asked() -> str:
 
 def usual() -> str:
     """Returns the library for work outside sessions, such as memory that ONNX Runtime requests before the first one."""
-    return wgpu_native.NAME if asked() == AUTO else asked()
+    return wgpu_native.NAME if requested() == AUTO else requested()

@@ -28,7 +28,7 @@ class Errors(threading.local):
 
     def file(self, device: int, text: str) -> None:
         """Records the refusal of a call of ours on this thread. `device` is an address, or 0. C code detects it by the count."""
-        _submit.lib.wgpu_complain()
+        _submit.lib.wgpu_count_error()
         self.messages.append((device, text))
 
     def take(self, device: Any) -> str:

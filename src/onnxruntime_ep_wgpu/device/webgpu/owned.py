@@ -1,7 +1,7 @@
 """Native objects that Python owns. They are released exactly once, after nothing refers to them.
 
-In: functions of a library that make objects. Out: their handles. A dead handle is queued, and `let_go` releases the queued ones.
-It is called before every submit, when a run, a tensor or a session ends, and when a device is opened.
+In: functions of a library that make objects. Out: their handles. A dead handle is queued, and `release_dead` releases the
+queued ones. It is called before every submit, when a run, a tensor or a session ends, and when a device is opened.
 
 Invariants, for which every step is a call from C to C, without Python code in between:
 
@@ -63,7 +63,7 @@ class ObjectOwner:
         both = map(_second, zip(map(add, (handle,)), (handle,), strict=True))
         return next(map(ffi.gc, both, (self._queues[kind].append,)))
 
-    def let_go(self) -> None:
+    def release_dead(self) -> None:
         """Releases the dead objects."""
         if self._buffers:
             for dependent in _dependents:
@@ -91,8 +91,8 @@ def depend(dependent: Dependent) -> None:
     _dependents.add(dependent)
 
 
-def let_go() -> None:
+def release_dead() -> None:
     """Releases the dead objects of all libraries. Takes no lock; any thread and any finaliser may call it."""
     if not process.is_forked:
         for owner in _owners:
-            owner.let_go()
+            owner.release_dead()

@@ -3,5 +3,5 @@
  * regardless of other threads. Included after platform.h.
  */
 static PLATFORM_THREAD_LOCAL uint64_t wgpu_reported;
-PLATFORM_MAYBE_UNUSED static void wgpu_complain(void) { wgpu_reported++; }
-static uint64_t complaints_of_thread(void) { return wgpu_reported; }
+PLATFORM_MAYBE_UNUSED static void wgpu_count_error(void) { wgpu_reported++; }
+static uint64_t errors_of_thread(void) { return wgpu_reported; }
