@@ -70,12 +70,12 @@ class Layout:
         """Returns the dispatches that differ from those in another layout of the Program. Objects of all others can be reused.
 
         A dispatch differs if its steps do, if one of its values has another number of bytes, or if it uses one of `moved`,
-        values that the caller has moved. Only this method decides that. It is cheap for the layout that this one was made like.
+        values that the caller has moved. Only this method decides that. It is cheap for the base of this layout.
         """
         here, there = self.basis, other.basis
         if other is self:
             found: frozenset[int] = frozenset()
-        elif here.like is not None and here.like() is other:
+        elif here.base is not None and here.base() is other:
             found = here.changed
         else:
             resized = [v for v, (now, then) in enumerate(zip(self.nbytes, other.nbytes, strict=True)) if now != then]
@@ -102,7 +102,7 @@ class Basis:
     steps: list[tuple[Step, ...]]  # by dispatch
     ends: list[int]  # by dispatch: the number of steps up to its end
     users: Sequence[Sequence[int]]  # by value: the dispatches that use it
-    like: weakref.ref[Layout] | None = None  # the layout that this one was made like
+    base: weakref.ref[Layout] | None = None  # the layout that this one was derived from
     changed: frozenset[int] = frozenset()  # the dispatches that differ from that one
 
 
@@ -170,24 +170,24 @@ class Layouts:
             for arg in set(it.args):
                 self._users[arg].append(number)
 
-    def layout(self, symbols: Sequence[int], like: Layout | None = None) -> Layout:
+    def layout(self, symbols: Sequence[int], base: Layout | None = None) -> Layout:
         """Returns the layout for `symbols`, a value for each of the Program's.
 
-        `like` is another layout of the Program. It does not affect the result, but saves work. Parts that depend only on equal
+        `base` is another layout of the Program. It does not affect the result, but saves work. Parts that depend only on equal
         numbers are taken from it: `slots` and `slot_of` as a whole, and the steps of each dispatch. So a sequence that is
         longer by one costs little. Raises InputError, or LimitError for a limit of the target, if a check of the Program fails.
         """
-        program, before = self.program, like.basis if like else None
+        program, before = self.program, base.basis if base else None
         numbers = [*map(int, self._evaluate([*symbols, 0]))]  # a comparison is a bool
         values: Iterable[int] = range(len(program.values))
         dispatches: Iterable[int] = range(len(program.dispatches))
-        if like is None or before is None:
+        if base is None or before is None:
             shapes: list[tuple[int, ...]] = [()] * len(program.values)
             nbytes = [0] * len(program.values)
             by_dispatch: list[tuple[Step, ...]] = [()] * len(program.dispatches)
         else:
             changed = [*itertools.compress(itertools.count(), map(operator.ne, numbers, before.numbers))]
-            shapes, nbytes, by_dispatch = list(like.shapes), list(like.nbytes), list(before.steps)
+            shapes, nbytes, by_dispatch = list(base.shapes), list(base.nbytes), list(before.steps)
             values = {v for k in changed for v in self._values_with[k]}
         for number in values:
             shapes[number] = tuple([numbers[k] for k in self.shape_places[number]])
@@ -200,9 +200,9 @@ class Layouts:
         self._check_shapes([numbers[k] for k in self.condition_places], shapes, values, symbols)
         same_slots = False
         resized: frozenset[int] = frozenset()
-        if like is not None and before is not None:
-            resized = frozenset([v for v in values if nbytes[v] != like.nbytes[v]])
-            if all(nbytes[v] and like.nbytes[v] for v in resized):  # otherwise other dispatches may become empty
+        if base is not None and before is not None:
+            resized = frozenset([v for v in values if nbytes[v] != base.nbytes[v]])
+            if all(nbytes[v] and base.nbytes[v] for v in resized):  # otherwise other dispatches may become empty
                 dispatches = self.repeated.union(*(self._dispatches_with[k] for k in changed))
             same_slots = not any(program.values[v].storage is Storage.TEMP for v in resized)
         ends = None if before is None else before.ends
@@ -218,9 +218,9 @@ class Layouts:
         since: frozenset[int] = frozenset()
         if before is not None:
             since = _changed(self._users, by_dispatch, before.steps, dispatches, resized)
-        basis = Basis(numbers, by_dispatch, ends, self._users, None if like is None else weakref.ref(like), since)
-        if like is not None and same_slots:
-            slots, slot_of = like.slots, like.slot_of
+        basis = Basis(numbers, by_dispatch, ends, self._users, None if base is None else weakref.ref(base), since)
+        if base is not None and same_slots:
+            slots, slot_of = base.slots, base.slot_of
         else:
             slots, slot_of = slots_of(program, nbytes, [k for k, steps in enumerate(by_dispatch) if steps])
         return Layout(
@@ -232,7 +232,7 @@ class Layouts:
             slot_of,
             tuple(itertools.chain.from_iterable(by_dispatch)),
             tuple([(numbers[low], numbers[high]) for low, high in self._bounds]),
-            like.aliases if like is not None and self._aliased.isdisjoint(values) else self._aliases(shapes, nbytes),
+            base.aliases if base is not None and self._aliased.isdisjoint(values) else self._aliases(shapes, nbytes),
             basis,
         )
 

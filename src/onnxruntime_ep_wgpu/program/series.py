@@ -58,10 +58,10 @@ class AllSeries:
         self._layouts = layouts
         self._changing: dict[frozenset[str], _Changing | None] = {}  # by the symbols that grow
 
-    def series(self, symbols: Sequence[int], more: Sequence[int], like: Layout, most: int = LONGEST) -> Series | None:
+    def series(self, symbols: Sequence[int], more: Sequence[int], base: Layout, most: int = LONGEST) -> Series | None:
         """Returns the series that begins with these values of the symbols and grows by `more`: `most` sets of sizes at most.
 
-        `like` is another layout of the Program, of any sizes. Returns None if the series would have a single element.
+        `base` is another layout of the Program, of any sizes. Returns None if the series would have a single element.
         """
         names = frozenset(it.name for it, by in zip(self._layouts.program.symbols, more, strict=True) if by)
         if names not in self._changing:
@@ -70,17 +70,17 @@ class AllSeries:
         found = None if changing is None else changing.numbers(symbols, more, most)
         if changing is None or found is None:
             return None
-        if any(a != b for a, b, by in zip(symbols, like.symbols, more, strict=True) if not by):
+        if any(a != b for a, b, by in zip(symbols, base.symbols, more, strict=True) if not by):
             try:
-                like = self._layouts.layout(symbols, like)  # with the sizes that do not grow
+                base = self._layouts.layout(symbols, base)  # with the sizes that do not grow
             except (InputError, LimitError):
                 return None
-        alike = _Alike(changing, found, like.basis.numbers)
-        count, memory = alike.count(), sum(like.slots)
+        alike = _Alike(changing, found, base.basis.numbers)
+        count, memory = alike.count(), sum(base.slots)
         while count > 1:
             last = [it + by * (count - 1) for it, by in zip(symbols, more, strict=True)]
             try:
-                layout = self._layouts.layout(last, like)
+                layout = self._layouts.layout(last, base)
             except (InputError, LimitError):
                 return None
             if sum(layout.slots) <= memory + max(memory // _QUARTER, _LEAST):

@@ -52,8 +52,8 @@ class Plan:
 
     - `pipelines` has all variants that the layout uses, by kernel and variant. `plan_checks`: sizes and aliasing are checked (see
       `checks`).
-    - `like` is another plan. Parts that are equal (`Layout.changed_since`) are taken from it. So dispatches, also bound ones, are
-      identical objects exactly if they are equal.
+    - `base_plan` is another plan. Parts that are equal (`Layout.changed_since`) are taken from it. So dispatches, also bound ones,
+      are identical objects exactly if they are equal.
     - The Executable and its callers use the following. `runs`: the runs that use the plan. `last_run`: the number of the last
       one. `captures`: the captures that replay it. `repeaters`: the code that submits its work without it. `submits`: the
       number of submissions by the Executable.
@@ -75,7 +75,7 @@ class Plan:
         pipelines: Mapping[Variant, Pipeline],
         groups: BindGroups,
         plan_checks: bool = True,
-        like: Plan | None = None,
+        base_plan: Plan | None = None,
         series: Series | None = None,
     ) -> None:
         self.program, self.device, self.plan_checks, self.layout = program, device, plan_checks, layout
@@ -89,34 +89,34 @@ class Plan:
         self.shapes, self.nbytes = layout.shapes, layout.nbytes
         self.output_shapes = tuple(layout.shapes[v] for v in program.outputs)
         self._lock = threading.Lock()
-        self.recordings: Recordings = Recordings(None if like is None else like.recordings.last)
+        self.recordings: Recordings = Recordings(None if base_plan is None else base_plan.recordings.last)
         self._scratch: dict[int, Buffer] = {}
         self._groups = groups
         self._host_values: list[Buffer] = []
-        if like is not None and layout.slots is like.layout.slots:
+        if base_plan is not None and layout.slots is base_plan.layout.slots:
             # From a plan that may still run, so these buffers were not returned.
-            buffers, self.temps, moved = like.buffers.copy(), like.temps, list[int]()
+            buffers, self.temps, moved = base_plan.buffers.copy(), base_plan.temps, list[int]()
         else:
             buffers = self._temps(temps)
             self.temps = frozenset(buffer for buffer in buffers.values() if buffer is not None)
             buffers |= {v: weights[it.weight] for v, it in enumerate(program.values) if it.storage is Storage.WEIGHT}
             buffers |= states
-            moved = [v for v, buffer in buffers.items() if like is None or like.buffers.get(v) is not buffer]
+            moved = [v for v, buffer in buffers.items() if base_plan is None or base_plan.buffers.get(v) is not buffer]
         for index, elements in layout.elements.items():
             buffers[index] = self._host_value(program.values[index].dtype, elements)
         self.buffers = buffers
         self.dispatches: list[PlannedDispatch]
-        if like is None:
+        if base_plan is None:
             self.dispatches, uniforms = self._planned_steps(layout.steps, pipelines)
         else:
-            since = layout.changed_since(like.layout, (*moved, *layout.elements))
+            since = layout.changed_since(base_plan.layout, (*moved, *layout.elements))
             changed = sorted(since.union(self._blocks), reverse=True)
             steps = [layout.steps[layout.places(number)] for number in changed]
             new, uniforms = self._planned_steps([*chain.from_iterable(steps)], pipelines)
             made = iter(new)
-            self.dispatches = like.dispatches.copy()
+            self.dispatches = base_plan.dispatches.copy()
             for number, own in zip(changed, steps, strict=True):  # in reverse order, so that earlier places stay valid
-                self.dispatches[like.layout.places(number)] = islice(made, len(own))
+                self.dispatches[base_plan.layout.places(number)] = islice(made, len(own))
         self.rows = [] if series is None else [*uniforms.rows(series.count), *self._element_rows(series)]
         # From the device's caches. They are kept while a plan with such dispatches lives.
         self._uniforms = {uniforms, *filter(None, map(_uniforms, self.dispatches))}

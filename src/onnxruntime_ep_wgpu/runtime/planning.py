@@ -70,8 +70,8 @@ class Planning:
     def _made(self, key: Key, dtypes: Sequence[DType]) -> PlannedRun:
         with span("plan", self._program.name, inputs=_shapes(dtypes, key[0]) if listeners() else ""):
             latest = self._plans.latest()
-            like = None if latest is None else latest.layout
-            layout = self._layouts.layout(self.inputs.symbols(dtypes, *key), like)
+            base = None if latest is None else latest.layout
+            layout = self._layouts.layout(self.inputs.symbols(dtypes, *key), base)
             checks.limits(self._device, self._program, layout)
             return self._plans.made(key, layout)
 

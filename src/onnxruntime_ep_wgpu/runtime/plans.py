@@ -80,7 +80,7 @@ class PlannedRun:
         return self.plan
 
     def __exit__(self, *_: object) -> None:
-        self._plans.ran(self)
+        self._plans.end_run(self)
 
 
 class GraphPlans:
@@ -116,7 +116,7 @@ class GraphPlans:
         self._device.upload(buffer, 0, data)
         return buffer
 
-    def ran(self, plan: Plan) -> None:
+    def end_run(self, plan: Plan) -> None:
         """Call this under the lock when a run was submitted.
 
         Releases intermediate buffers that no run has used lately, and the plans with these buffers. The plans go first, because
@@ -249,7 +249,7 @@ class Plans:
             pipelines=self.pipelines.made,
             groups=self._groups,
             plan_checks=self._settings.plan_checks,
-            like=next(reversed(self.kept.values()), None),
+            base_plan=next(reversed(self.kept.values()), None),
             series=series,
         )
         plan.last_run = self.of_graph.runs
@@ -267,11 +267,11 @@ class Plans:
                 del plans[old]
                 it.retire()
 
-    def ran(self, run: PlannedRun) -> None:
+    def end_run(self, run: PlannedRun) -> None:
         """Call this when the work of a run is submitted. After an interrupt, the next run releases what is not needed."""
         with self.of_graph.lock:
             run.plan.runs.discard(run)
-            self.of_graph.ran(run.plan)
+            self.of_graph.end_run(run.plan)
         self._device.caches.end_of_run()
         release_dead()
 

@@ -21,19 +21,19 @@ Result = TypeVar("Result")
 class Limits:
     """The ONNX nodes that are exempt from the limits of memory.
 
-    `free`: the names of nodes with results that no kernel stores; None exempts all nodes, until this is known. `met`: the
-    names of exempt nodes that exceeded a limit.
+    `exempt`: the names of nodes with results that no kernel stores; None exempts all nodes, until this is known.
+    `exceeded`: the names of exempt nodes that exceeded a limit.
     """
 
-    def __init__(self, free: frozenset[str] | None = frozenset()) -> None:
-        self.free = free
-        self.met: set[str] = set()
+    def __init__(self, exempt: frozenset[str] | None = frozenset()) -> None:
+        self.exempt = exempt
+        self.exceeded: set[str] = set()
 
-    def hold(self, origin: tuple[str, ...]) -> bool:
+    def applies(self, origin: tuple[str, ...]) -> bool:
         """Whether the limit applies to a node that exceeds it now."""
-        if self.free is not None and not self.free.issuperset(origin):
+        if self.exempt is not None and not self.exempt.issuperset(origin):
             return True
-        self.met.update(origin)
+        self.exceeded.update(origin)
         return False
 
 
@@ -44,11 +44,11 @@ def within_limits(lowered: Callable[[Limits], tuple[Result, LoweredGraph | None]
     """
     limits = Limits(None)
     result, graph = lowered(limits)
-    free = frozenset(limits.met)
-    while free and graph is not None:
+    exempt = frozenset(limits.exceeded)
+    while exempt and graph is not None:
         stored = beyond_limits(kernels_of(graph, target)[1], target)  # this consumes the graph
-        if limits.free is not None and free.isdisjoint(stored):
+        if limits.exempt is not None and exempt.isdisjoint(stored):
             return lowered(limits)[0]
-        limits = Limits(free := free - stored)
+        limits = Limits(exempt := exempt - stored)
         result, graph = lowered(limits)
     return result

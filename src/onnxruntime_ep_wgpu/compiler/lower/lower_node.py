@@ -171,7 +171,7 @@ class Lowering:
         if node not in self.may_wait or maker not in self.may_wait or value in self.waits.get(node, ()):
             return False
         known = self._waited_inputs.get(value) or self.inputs.operand(value, self.known(value))
-        if for_elements and not known.may_tell:
+        if for_elements and not known.may_be_known:
             return False
         self._waited_inputs[value] = known
         self.waits.setdefault(node, set()).add(value)
@@ -244,7 +244,7 @@ class Lowering:
             return self._function_results(node, body, tensors)
         for operand in tensors:
             if operand is not None:
-                operand.asked = False
+                operand.host_value_used = False
         try:
             while operands and operands[-1] is None:
                 operands.pop()
@@ -275,7 +275,7 @@ class Lowering:
     def _require_conditions(self, node: ir.Node, operands: Sequence[Operand | None]) -> None:
         """Requires the conditions of the host values that a node used."""
         for operand in operands:
-            if operand is not None and operand.asked:
+            if operand is not None and operand.host_value_used:
                 for condition, what in operand.conditions.items():
                     message = f"{node.op_type} depends on a host value that is invalid in this run: {what}"
                     self.builder.require(condition, message)

@@ -57,7 +57,7 @@ class Operand:
         assert are_dims(self.shape), f"the shape {self.shape} holds what is no dim"
         self.conditions = conditions or {}
         self.sized = sized
-        self.asked = False  # whether something relies on the host value
+        self.host_value_used = False  # whether something relies on the host value
         self._view, self._host, self._bits, self._listed = view, host, bits, listed
         self._array: HostArray | None = None
 
@@ -76,7 +76,7 @@ class Operand:
     def view(self) -> View:
         """The elements on the device. A value known only on the host is written to the device when a plan is made."""
         if self._view is None:
-            self.asked = True
+            self.host_value_used = True
             elements = tuple(self.host.reshape(-1).tolist())
             self._view = View.of(Tensor(self.dtype, self.shape, Storage.HOST, elements=elements))
         return self._view
@@ -92,7 +92,7 @@ class Operand:
             self._view.tensor.name = name
 
     @property
-    def may_tell(self) -> bool:
+    def may_be_known(self) -> bool:
         """Whether the elements may be known before kernels run."""
         return any(it is not None for it in (self._host, self._bits, self._listed))
 
@@ -136,12 +136,12 @@ class Operand:
         """Returns the elements as dims. If a run decides the length, `count` elements are assumed. Raises UnsupportedError if
         the elements are known on the device alone."""
         if not self.has_host and self._listed is not None and count:
-            self.asked = True
+            self.host_value_used = True
             self.conditions = {**self.conditions, equal(self.shape[0], count): f"{what} is {count} numbers"}
             return list(self._listed(count))
         if not self.has_host:
             raise OnDeviceError(f"{what} is computed on the device, so the shape depends on data", self)
-        self.asked = True
+        self.host_value_used = True
         return [int(d) if isinstance(d, (bool, np.integer)) else d for d in self.host.reshape(-1).tolist()]
 
     def ints(self, what: str) -> list[int]:

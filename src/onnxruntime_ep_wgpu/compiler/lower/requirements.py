@@ -142,12 +142,12 @@ class Requirements:
             )
 
     def _is_held(self, tensor: Tensor) -> bool:
-        return tensor.storage is not Storage.TEMP or self.limits.hold(self.origin)
+        return tensor.storage is not Storage.TEMP or self.limits.applies(self.origin)
 
     def check_bindings(self, node: Node) -> None:
         """Raises BindingsError if a node's kernel needs more bindings than there are, and the limit applies to it."""
         try:
             check_bindings(node, self.target)
         except BindingsError:
-            if self.limits.hold(self.origin):
+            if self.limits.applies(self.origin):
                 raise

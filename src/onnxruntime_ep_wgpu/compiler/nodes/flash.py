@@ -59,7 +59,7 @@ class Attention:
     - Rows are `steps` queries of one head after those of another.
     - Query i stands at position `starts[batch]` + i, or `start` + i. If `start` is None, the last query stands at the last key.
     - A query sees keys from `left` before it to `right` after it, None for all of them. It sees only keys below `ends[batch]`,
-      and below `starts[batch]` + `behind`. `starts` and `ends` are i32.
+      and below `starts[batch]` + `length_from_start`. `starts` and `ends` are i32.
     - `sink` (batch, row) is a score of a key without a value.
     - With `masked`, a row without visible keys becomes zeros instead of NaN.
     """
@@ -78,7 +78,7 @@ class Attention:
     starts: Read | None = None
     start: Dim | None = 0
     ends: Read | None = None
-    behind: Dim | None = None
+    length_from_start: Dim | None = None
     left: int | None = None
     right: int | None = None
     sink: Read | None = None
@@ -172,7 +172,7 @@ class Attention:
                 "rows": self.rows,
                 "keys": self.keys,
                 "steps": maximum(1, self.steps),
-                **({} if self.behind is None else {"behind": self.behind}),
+                **({} if self.length_from_start is None else {"behind": self.length_from_start}),
                 **({} if self.starts is not None or self.start is None else {"start": self.start}),
                 **_window(self.left, self.right),
                 "splits": splits,

@@ -78,7 +78,7 @@ class Found:
     numbers: Mapping[str, float] = field(default_factory=dict)
     nodes: tuple[Node, ...] = ()
 
-    def behind(self, *nodes: Node) -> Found:
+    def with_nodes(self, *nodes: Node) -> Found:
         return replace(self, nodes=tuple(dict.fromkeys((*self.nodes, *nodes))))
 
 
@@ -140,7 +140,7 @@ class _Search:
         known = name in found.tensors or name not in self.pattern.parts
         candidates = [[found]] if known else [self._tensor(it, narrow, found) for it in self._alternatives(name)]
         for extended in chain.from_iterable(candidates):
-            yield replace(extended, tensors={**extended.tensors, name: narrow}).behind(*casts)
+            yield replace(extended, tensors={**extended.tensors, name: narrow}).with_nodes(*casts)
 
     def _fail(self, name: str) -> None:
         self.failed = self.failed or name
@@ -163,9 +163,11 @@ class _Search:
         elif isinstance(it, ast.Call) and ast.unparse(it.func).startswith("row_"):
             of = RowReduction.of(node)
             if of is not None and (of.kind, of.kept) == (ast.unparse(it.func), self.rows.kept):
-                yield from (extended.behind(of.call) for extended in self._tensor(it.args[0], of.source, found))
+                yield from (extended.with_nodes(of.call) for extended in self._tensor(it.args[0], of.source, found))
         elif isinstance(node, Map) and node.is_pointwise and node.expression:
-            yield from (extended.behind(node) for extended in self._expression(it, node, parse(node.expression), found))
+            yield from (
+                extended.with_nodes(node) for extended in self._expression(it, node, parse(node.expression), found)
+            )
 
     def _expression(self, it: ast.expr, node: Map, of: ast.expr, found: Found) -> Iterator[Found]:
         """Yields matches of `it` with a part `of` the expression of a map."""

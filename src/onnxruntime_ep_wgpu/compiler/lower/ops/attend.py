@@ -8,11 +8,11 @@ Accumulation is in f32.
 
 Visible keys are given by position, not by a mask, so that keys which no query of a workgroup sees are not loaded:
 
-    causal, `past` keys before the first query           visible=VisibleKeys(starts=past, right=0)
-    a cache with `used` tokens, then `steps` new ones    visible=VisibleKeys(starts=used, behind=steps, right=0)
-    the last 4096 of these                               visible=VisibleKeys(starts=used, behind=steps, left=4095, right=0)
-    sequences of several lengths                         visible=VisibleKeys(ends=lengths)
-    everything                                           visible=VisibleKeys()
+    causal, `past` keys before the first query        visible=VisibleKeys(starts=past, right=0)
+    a cache with `used` tokens, then `steps` new ones visible=VisibleKeys(starts=used, length_from_start=steps, right=0)
+    the last 4096 of these                            visible=VisibleKeys(starts=used, length_from_start=steps, left=4095, right=0)
+    sequences of several lengths                      visible=VisibleKeys(ends=lengths)
+    everything                                        visible=VisibleKeys()
 
 `starts` and `ends` may be tensors, which are read on the device, so that one program serves every length of a sequence.
 Memory after the end may have any content: it is not loaded. For few queries and long sequences, the keys are split between as
@@ -49,26 +49,26 @@ class VisibleKeys:
 
     * `starts`: a number, one per sequence (batch), or None if the queries are the last ones of each sequence.
     * `ends` (batch): the number of keys of each sequence. Without it, a sequence has all keys.
-    * `behind`: a sequence has only the keys below `starts` + `behind`.
+    * `length_from_start`: a sequence has only the keys below `starts` + `length_from_start`.
 
     Tensors are i32.
     """
 
     starts: Operand | Dim | None = 0
     ends: Operand | None = None
-    behind: Dim | None = None
+    length_from_start: Dim | None = None
     left: int | None = None
     right: int | None = None
 
     @property
     def hides(self) -> bool:
         """Whether there may be keys that a query does not see."""
-        return any(it is not None for it in (self.ends, self.behind, self.left, self.right))
+        return any(it is not None for it in (self.ends, self.length_from_start, self.left, self.right))
 
     @property
     def cached(self) -> bool:
         """Whether the keys are rows of a cache, in which many rows may be unused."""
-        return self.ends is not None or self.behind is not None
+        return self.ends is not None or self.length_from_start is not None
 
 
 _ALL = VisibleKeys()
@@ -134,7 +134,7 @@ def flash_attention(
         starts=_per_sequence(b, visible.starts if isinstance(visible.starts, Operand) else None, batch, groups),
         start=None if isinstance(visible.starts, Operand) else visible.starts,
         ends=_per_sequence(b, visible.ends, batch, groups),
-        behind=visible.behind,
+        length_from_start=visible.length_from_start,
         left=visible.left,
         right=visible.right,
         sink=_per_head(b, sink, rows),

@@ -33,10 +33,10 @@ def kernel_of(row: OneRowProduct) -> FusedGroup:
         operands["squares"] = Read(View.of(row.before.squares), (1, 1), vector=True)
         constants["EPSILON"] = row.before.norm.call.constants["EPSILON"]
         origin = (*row.before.norm.group.origin, *origin)
-    if row.behind is not None:
-        nodes += row.behind.maps
-        stores += [row.behind.scaled, row.behind.squares]
-        write = replace(write, squares=(row.behind.norm.x, row.behind.squares))
+    if row.after is not None:
+        nodes += row.after.maps
+        stores += [row.after.scaled, row.after.squares]
+        write = replace(write, squares=(row.after.norm.x, row.after.squares))
     made = replace(
         call,
         operands=operands,

@@ -46,9 +46,9 @@ def add_one_row_kernels(groups: list[FusedGroup], target: Target) -> tuple[list[
     skipped_if: dict[FusedGroup, Dim] = {}
     for group, row in changed.items():
         skipped_if |= dict.fromkeys((group, *row.others), row.one)
-        if row.behind is not None:
-            row.behind.squares.producer = replacements[group].anchor
-            skipped_if[row.behind.norm.group] = row.one
+        if row.after is not None:
+            row.after.squares.producer = replacements[group].anchor
+            skipped_if[row.after.norm.group] = row.one
     out: list[FusedGroup] = []
     for group in groups:
         if group in replacements:
@@ -139,7 +139,7 @@ class _Search:
         first = self.rows.get(self.dependencies.stored_by.get(norm.x, group))
         if first is None or not self.dependencies.is_ready(group, norm.x):
             return "the input of the norm is no product of one row, or a factor is computed later"
-        if first.behind is not None or first.group in self.taken:
+        if first.after is not None or first.group in self.taken:
             return "the product before the norm is part of another kernel"
         if len(row_products) < len(readers):
             return "the norm has readers other than products of one row"
@@ -147,7 +147,7 @@ class _Search:
         if reason is not None:
             return reason
         between = between_of(norm)
-        return Change((replace(first, behind=between), *(replace(it, before=between) for it in row_products)))
+        return Change((replace(first, after=between), *(replace(it, before=between) for it in row_products)))
 
 
 def _not_fused_with(group: FusedGroup) -> str:

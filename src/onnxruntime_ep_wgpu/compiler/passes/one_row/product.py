@@ -41,7 +41,7 @@ class OneRowProduct:
     - `one` is 1 in runs with one row.
     - `others`: the products merged into this kernel; `stores`: their results that it stores.
     - `before`: replaces the norm of its operand.
-    - `behind`: replaces the norm of its result.
+    - `after`: replaces the norm of its result.
     """
 
     group: FusedGroup
@@ -50,7 +50,7 @@ class OneRowProduct:
     others: tuple[FusedGroup, ...] = ()
     stores: tuple[Tensor, ...] = ()
     before: Between | None = None
-    behind: Between | None = None
+    after: Between | None = None
 
     @property
     def one(self) -> Dim:
@@ -59,7 +59,7 @@ class OneRowProduct:
     @property
     def is_alone(self) -> bool:
         """Whether the kernel would contain only the product itself."""
-        return not (self.others or self.before or self.behind)
+        return not (self.others or self.before or self.after)
 
 
 def row_product_of(group: FusedGroup) -> OneRowProduct | None:
