@@ -59,7 +59,7 @@ def test_work_of_more_than_three_seconds_is_told_once() -> None:
         line = world.lines.get(timeout=patience.SECONDS)
     with world.work.working():
         world.passes(100)
-    assert line == f"onnxruntime-ep-wgpu: at {50.0 + SECONDS} (WGPU_EP_PROGRESS=0 leaves this line out)"
+    assert line == f"onnxruntime-ep-wgpu: at {50.0 + SECONDS} (WGPU_EP_PROGRESS=0 turns this line off)"
     assert world.asked == [SECONDS] and world.lines.empty()
 
 

@@ -150,7 +150,7 @@ if not TYPE_CHECKING:  # type checkers use the imports above, and report any oth
 
         if _PLACES[name].startswith("api.") and is_browser():
             raise ImportError(
-                f"{__name__}.{name} needs ONNX Runtime, which is not there in Pyodide: {__name__}.web runs what was exported, as"
+                f"{__name__}.{name} needs ONNX Runtime, which Pyodide lacks: {__name__}.web runs what was exported, as"
                 ' `await InferenceSession.create("model.onnx.wgpu/")`'
             )
         value = globals()[name] = getattr(import_module(f".{_PLACES[name]}", __name__), name)

@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             names = [str(it) for it in action.choices]
             raise argparse.ArgumentError(
-                action, f"{value!r} is none of {', '.join(names)}{_nearest(str(value), names)}"
+                action, f"{value!r} is not one of {', '.join(names)}{_nearest(str(value), names)}"
             )
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:

@@ -76,4 +76,4 @@ class ProgressLine:
     def _show(self, ended: Ended, seconds: float) -> None:
         if not self._waits(ended, seconds) and not self._shown:
             self._shown = True
-            self._out(f"onnxruntime-ep-wgpu: {self._line()} ({SWITCH}=0 leaves this line out)")
+            self._out(f"onnxruntime-ep-wgpu: {self._line()} ({SWITCH}=0 turns this line off)")

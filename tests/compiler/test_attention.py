@@ -172,7 +172,7 @@ DECLINED = {
     "the scores have another reader": [*X, node("Softmax", ["s"], ["w"]), LAST, node("Exp", ["s"], ["z"])],
     "the weights have another reader": [*X, node("Softmax", ["s"], ["w"]), LAST, node("ReduceSum", ["w"], ["z"])],
     OTHERWISE: [*X, node("Softmax", ["s"], ["w"], axis=1), LAST],
-    "the scores are no matrix product": [node("Relu", ["q"], ["s"]), node("Softmax", ["s"], ["w"]), LAST],
+    "the scores are not a matrix product": [node("Relu", ["q"], ["s"]), node("Softmax", ["s"], ["w"]), LAST],
     "the weights pass through exp(x) before they are used": [
         *X, node("Softmax", ["s"], ["e"]), node("Exp", ["e"], ["w"]), LAST,
     ],

@@ -94,8 +94,8 @@ def test_chained_comparisons_of_64_bit_integers(int64: str, operator) -> None:
         ("x > 0", "gives bool, its output is f32"),
         ("-(x > 0)", "bool has no sign"),
         ("f32((x > 0) + (x < 0))", "bool has no +"),
-        ("f32(i32(x) + 0.5)", "0.5 is no i32"),
-        ("'x'", "'x' is no number"),
+        ("f32(i32(x) + 0.5)", "0.5 is not a value of i32"),
+        ("'x'", "'x' is not a number"),
     ],
 )
 def test_what_has_no_meaning_is_a_reason_and_not_a_shader_error(expression: str, message: str, operator) -> None:

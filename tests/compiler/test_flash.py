@@ -377,7 +377,7 @@ def test_what_it_does_not_do_is_said():
         views = [View.of(Tensor(DType.FLOAT32, it, Storage.INPUT)) for it in (shapes | changed).values()]
         return flash_attention(b, *(Operand(it.dtype, it.shape, it) for it in views), scale=1.0)
 
-    with pytest.raises(UnsupportedError, match="4 query heads are no multiple of 3 key heads"):
+    with pytest.raises(UnsupportedError, match="4 query heads are not a multiple of 3 key heads"):
         call(hardware())
     fitting = {"k": (1, 2, 5, 300), "v": (1, 2, 5, 32)}
     assert "300 elements" in str(call(hardware(), **fitting, q=(1, 4, 3, 300)))

@@ -68,7 +68,7 @@ def test_mistakes_name_the_directive() -> None:
         ("#else\n#end", "#else without a block"),
         ("#for i 2\n#else\n#end", "'#for i 2' has an #else"),
         ("#for 2\n#end", "'#for 2' is not"),
-        ("#for i FLOAT\n#end", "FLOAT is 0.5, no number of repetitions"),
+        ("#for i FLOAT\n#end", "FLOAT is 0.5, not a number of repetitions"),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
             lines(text, FLOAT=0.5)

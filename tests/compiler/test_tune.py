@@ -223,11 +223,11 @@ def spoilt(change: Callable[[dict], object], tmp_path: Path) -> Path:
         (lambda t: t["choices"][0].update(wehre={}), "wehre"),
         (lambda t: t["choices"][0].update(dtype="f17"), "'f17'"),
         (lambda t: t["choices"][0]["where"].update(m={"atleast": 3}), "atleast"),
-        (lambda t: t["choices"][0]["use"].update(m="64"), "'64' is no whole number"),
-        (lambda t: t["choices"][0]["use"].update(m=True), "True is no whole number"),
-        (lambda t: t["choices"][0]["use"].update(m=None), "None is no whole number"),
-        (lambda t: t["choices"][0]["where"].update(m={"least": None}), "None is no whole number"),
-        (lambda t: t["choices"][0]["where"].update(m={"least": False}), "False is no whole number"),
+        (lambda t: t["choices"][0]["use"].update(m="64"), "'64' is not an integer"),
+        (lambda t: t["choices"][0]["use"].update(m=True), "True is not an integer"),
+        (lambda t: t["choices"][0]["use"].update(m=None), "None is not an integer"),
+        (lambda t: t["choices"][0]["where"].update(m={"least": None}), "None is not an integer"),
+        (lambda t: t["choices"][0]["where"].update(m={"least": False}), "False is not an integer"),
         (lambda t: t["choices"][0]["where"].update(m={"known": "no"}), "known is 'no'"),
     ],
 )  # fmt: skip
@@ -240,7 +240,7 @@ def test_a_damaged_table_says_where(change: Callable[[dict], object], said: str,
 
 def test_what_no_json_is_is_said_too(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\xff{")
-    with pytest.raises(ValueError, match="is no table of choices"):
+    with pytest.raises(ValueError, match="is not a table of choices"):
         read_choices(tmp_path / "x")
 
 

@@ -18,7 +18,7 @@ from .cases import Data
 from .compare import difference, to_value
 
 UNKNOWN_UNTIL_A_RUN = re.compile(
-    "depends on the input|depends on an input|depends on data|is not a constant|in a run, and it has to be known before"
+    "depends on the input|depends on an input|depends on data|is not a constant|in a run, but it must be known before"
 )
 """Reasons for which models hold a value as an initializer where the suite's cases have an input."""
 

@@ -98,7 +98,7 @@ def test_caches_whose_size_has_a_name(kind: str, tmp_path: Path) -> None:
             sizes.pop("hidden_size")
         configuration.write_text(json.dumps(described))
         message = (
-            "kv_cache_dim.*head_size" if wrong is None else r"head_(size|dim) is .*; expected a whole number from 1 on"
+            "kv_cache_dim.*head_size" if wrong is None else r"head_(size|dim) is .*; expected an integer of at least 1"
         )
         with pytest.raises(ModelError, match=message):
             webgpu_ep.LanguageModel(folder)
@@ -362,8 +362,8 @@ def test_wrong_input_is_named(model: webgpu_ep.LanguageModel) -> None:
     settings: list[tuple[dict[str, Any], str]] = [
         ({"top_p": 1.5}, r"top_p is 1.5; expected a value from 1e-09 to 1"), ({"temperature": float("nan")}, "temperature is nan"),
         ({"temperature": "hot"}, "temperature is 'hot'; expected a number from 0"),
-        ({"top_k": 2.5}, "top_k is 2.5; expected a whole number"),
-        ({"seed": -1}, "seed is -1; expected a whole number from 0 on"), ({"seed": "x"}, "seed is 'x'"),
+        ({"top_k": 2.5}, "top_k is 2.5; expected an integer"),
+        ({"seed": -1}, "seed is -1; expected an integer of at least 0"), ({"seed": "x"}, "seed is 'x'"),
         ({"max_new_tokens": -1}, r"max_new_tokens=-1: it is 0 or more"), ({"max_new_tokens": 2.5}, r"max_new_tokens=2.5: it is"),
         ({"temprature": 3}, r"temprature=3 is not an argument of this method \(did you mean temperature\?\): it takes"),
     ]  # fmt: skip
@@ -430,7 +430,7 @@ def test_weights_that_are_missing_are_named(left: int | None, tmp_path: Path) ->
     if left is not None:
         data.write_bytes(content[:left])
     problem = (
-        r"which is not there \('embeddings' is the first\)"
+        r"which is missing \('embeddings' is the first\)"
         if left is None
         else "has 100 bytes, and the weight 'embeddings'"
     )
@@ -441,9 +441,9 @@ def test_weights_that_are_missing_are_named(left: int | None, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
-        ("offset", "-4", "makes no sense"),
-        ("offset", "abc", "makes no sense"),
-        ("length", "-1", "makes no sense"),
+        ("offset", "-4", "the location of the weight .* is invalid"),
+        ("offset", "abc", "the location of the weight .* is invalid"),
+        ("length", "-1", "the location of the weight .* is invalid"),
         ("length", "1024", "with 1024 bytes, while its type and shape take"),
     ],
 )

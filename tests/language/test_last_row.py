@@ -212,7 +212,7 @@ def test_weights_stay_where_they_are(
 
 def test_what_is_no_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"\xff\xff no model")
-    with pytest.raises(webgpu_ep.ModelError, match=r"model\.onnx is no ONNX model"):
+    with pytest.raises(webgpu_ep.ModelError, match=r"model\.onnx is not an ONNX model"):
         model_file.read(tmp_path / "model.onnx")
 
 

@@ -38,7 +38,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 RAISED = {
-    "{{ 1/0 }}": "division by zero", "{{ 1+'a' }}": "TypeError", "{% include 'x' %}": "asks for another template, 'x'",
+    "{{ 1/0 }}": "division by zero", "{{ 1+'a' }}": "TypeError", "{% include 'x' %}": "requests another template, 'x'",
     "{% import 'x' as y %}": "another template", "{% extends 'x' %}": "another template", "{{ nothing.at.all }}": "undefined",
     "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}": "too deep", "{% block b %}{{ self.b() }}{% endblock %}": "too deep",
     "{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}": "too deep", "{{ range(10**9) }}": "Range too big",

@@ -193,7 +193,7 @@ def test_a_scale_of_nothing_saturates(scale: float) -> None:
 @pytest.mark.parametrize("value", [2, -1, 2**40])
 def test_a_flag_is_0_or_1(value: int) -> None:
     """Kernels of the CPU provider take other numbers for the one or the other, each as it was written."""
-    with pytest.raises(UnsupportedError, match=f"attribute keepdims={value} is none of 0, 1"):
+    with pytest.raises(UnsupportedError, match=f"attribute keepdims={value} is not one of 0, 1"):
         support.compile_model(model("ReduceSum", [random(3, 4)], keepdims=value))
 
 

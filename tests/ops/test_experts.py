@@ -232,7 +232,7 @@ def test_expert_weights_stay_packed() -> None:
     ("change", "message"),
     [
         ({"k": 5}, "k 5 must be from 1 to the number of experts, 4"),
-        ({"activation_type": "tanh"}, "activation_type='tanh' is none of 'relu'"),
+        ({"activation_type": "tanh"}, "activation_type='tanh' is not one of 'relu'"),
         ({"quant_type": "fp4"}, "quant_type='fp4'"),
         ({"block_size": 24}, "block_size 24: a power of two"),
         ({"expert_weight_bits": 3}, "expert_weight_bits 3 of fc1"),

@@ -177,7 +177,7 @@ def test_a_long_sequence_is_that_of_its_parts() -> None:
 @pytest.mark.parametrize(
     ("op", "change", "message"),
     [
-        ("LinearAttention", {"update_rule": "other"}, "update_rule='other' is none of 'linear'"),
+        ("LinearAttention", {"update_rule": "other"}, "update_rule='other' is not one of 'linear'"),
         ("LinearAttention", {"kv_num_heads": 3}, r"2 heads of queries and 3 of keys"),
         ("LinearAttention", {"state_window": 9}, "state_window 9: 0 to 8"),
         ("CausalConvWithState", {"ndim": 2}, "ndim 2"),

@@ -90,7 +90,7 @@ def taken(example: Example, name: str, text: str) -> str | None:
     try:
         return str(registry.arguments(entry, example.opset, given, [True])[name])
     except UnsupportedError as error:
-        assert f"attribute {name}={text!r} is none of" in str(error)
+        assert f"attribute {name}={text!r} is not one of" in str(error)
         return None
 
 

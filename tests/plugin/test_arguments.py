@@ -94,7 +94,7 @@ def test_an_input_of_another_type_is_named() -> None:
         binding.bind_output("y")
         session.run_with_iobinding(binding)
 
-    message = r"Unexpected input data type.*input 'x' has the type float64, the model wants float32: pass array.astype\('float32'"
+    message = r"Unexpected input data type.*input 'x' has the type float64, the model needs float32: pass array.astype\('float32'"
     for run in (
         lambda: session.run(None, {"x": wrong}),
         lambda: session.run_with_ort_values(None, {"x": ort.OrtValue.ortvalue_from_numpy(wrong)}),

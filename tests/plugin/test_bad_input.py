@@ -207,7 +207,7 @@ def test_a_dimension_of_zero_gives_the_empty_result(session):
 def test_shapes_that_disagree_with_each_other_are_named():
     model = make_model([node("Add", ["a", "b"], ["y"])], {"a": (F, ["n", "m"]), "b": (F, ["n", "m"])})
     session = webgpu_ep.session(model.SerializeToString())
-    message = r"cannot broadcast \[2, 2\] to \[3, 2\].*; input 'b' has 3 elements along axis 0, the model wants 2 \(n\)"
+    message = r"cannot broadcast \[2, 2\] to \[3, 2\].*; input 'b' has 3 elements along axis 0, the model needs 2 \(n\)"
     with pytest.raises(Exception, match=message):
         session.run(None, {"a": np.ones((2, 2), F), "b": np.ones((3, 2), F)})
 

@@ -192,7 +192,7 @@ def test_threads_on_two_devices_read_a_tensor_while_it_moves(open_session: OpenS
 
 @pytest.mark.parametrize("part", range(3))
 def test_a_part_of_a_tensor_moves_with_the_rest_of_it(devices: list[Any], part: int) -> None:
-    """ONNX Runtime puts several tensors into one allocation, some of which lie in one buffer."""
+    """ONNX Runtime puts several tensors into one allocation, some of which are in one buffer."""
     whole = np.arange(3 * X.size, dtype=X.dtype)
     value = on_device(whole)
     at, nbytes = value.data_ptr() + part * X.nbytes, X.nbytes

@@ -101,7 +101,7 @@ def test_device_tensors_fed_to_a_run_are_captured_in_place() -> None:
     for factor in (1, 2, 3):
         x.update_inplace(X * factor)
         close(session.run_with_ort_values(None, {"x": x})[0].numpy(), X * factor)
-    with pytest.raises(Exception, match="input 'x' lies in other memory"):
+    with pytest.raises(Exception, match="input 'x' is in other memory"):
         session.run_with_ort_values(None, {"x": ort.OrtValue.ortvalue_from_numpy(X, "webgpu", 0)})
 
 
@@ -196,7 +196,7 @@ def test_another_binding_under_the_same_id_raises_and_says_what_to_do() -> None:
     session = captured()
     first, second = Bound(session, X), Bound(session, X * 2)
     first.run(4)
-    with pytest.raises(Exception, match=r"graph 4 .*input 'x' lies in other memory.*gpu_graph_id=-1"):
+    with pytest.raises(Exception, match=r"graph 4 .*input 'x' is in other memory.*gpu_graph_id=-1"):
         second.run(4)
     close(second.run(5), X * 2)
     close(second.run(-1), X * 2)
@@ -209,7 +209,7 @@ def test_a_value_that_was_rebound_raises() -> None:
     bound.run()
     other = ort.OrtValue.ortvalue_from_shape_and_type(X.shape, np.float32, "webgpu", 0)
     bound.binding.bind_ortvalue_output("y", other)
-    with pytest.raises(Exception, match="output 'y' lies in other memory"):
+    with pytest.raises(Exception, match="output 'y' is in other memory"):
         session.run_with_iobinding(bound.binding)
 
 

@@ -124,7 +124,7 @@ def test_what_does_not_compile_without_a_shape_is_tried_once_and_once_per_sizes(
     model = onnx.parser.parse_model(COMPRESSED).SerializeToString()
     session = open_session(model, {"forceCpuNodeNames": "one"}, log_severity_level=4)
     for count in (5, 6, 5):
-        with pytest.raises(Exception, match=rf"has ({count}|3) elements along axis 0, the model wants ({count}|3)"):
+        with pytest.raises(Exception, match=rf"has ({count}|3) elements along axis 0, the model needs ({count}|3)"):
             session.run(None, compressed(count))
     assert len(tried) == 1 + len({5, 6})
 

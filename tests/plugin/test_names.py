@@ -140,7 +140,7 @@ def test_check_tries_the_causes_in_turn(on_the_cpu: ort.InferenceSession, monkey
     monkeypatch.setattr(noted, "knows_the_name", True)
     assert "did not reach InferenceSession" in why() and "chooses providers itself" in why()
     monkeypatch.setattr(ort, "__version__", "1.24.4")
-    assert "onnxruntime 1.24.4 does not know the names of providers in libraries; install 1.25" in why()
+    assert "onnxruntime 1.24.4 does not support the names of providers in libraries; install 1.25" in why()
     monkeypatch.setattr(ort, "get_ep_devices", list)
     assert "not registered: call onnxruntime_ep_wgpu.register()" in why()
     monkeypatch.setattr("onnxruntime_ep_wgpu.device.adapters_problem", lambda: "no WebGPU adapter: install a driver")

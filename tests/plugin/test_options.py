@@ -113,8 +113,8 @@ def test_only_options_whose_operator_does_not_run_here_have_no_effect() -> None:
 @pytest.mark.parametrize(
     ("key", "text", "reason"),
     [
-        ("dawnProcTable", "140737353977856", "is refused: this provider is built on wgpu"),
-        ("weightLoadAcceleration", "required", "is refused: WebGPU accesses GPU memory only through the host"),
+        ("dawnProcTable", "140737353977856", "is rejected: this provider is built on wgpu"),
+        ("weightLoadAcceleration", "required", "is rejected: WebGPU accesses GPU memory only through the host"),
     ],
 )
 def test_what_cannot_be_granted_is_refused_with_the_reason(key: str, text: str, reason: str) -> None:

@@ -171,7 +171,7 @@ def test_inputs_that_do_not_fit_together_change_nothing(compiled: list[dict[str,
     run = opened(model_of("broadcast"), "run")
     for rows in (3, 5, 7):
         with pytest.raises(
-            Exception, match=rf"node 'Mul_\d': cannot broadcast.*'b' has 4 elements .*the model wants {rows} \(n"
+            Exception, match=rf"node 'Mul_\d': cannot broadcast.*'b' has 4 elements .*the model needs {rows} \(n"
         ):
             run(added(rows, 4))
     assert compiled == [{}]
@@ -226,7 +226,7 @@ def test_what_compiles_with_no_sizes_names_the_inputs(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("onnxruntime_ep_wgpu.plugin.specialise.compile_graph", refuse)
     run = opened(model_of("broadcast"), "run")
-    with pytest.raises(Exception, match=r"input 'b' has 1 elements along axis 0, the model wants 3 \(n\)"):
+    with pytest.raises(Exception, match=r"input 'b' has 1 elements along axis 0, the model needs 3 \(n\)"):
         run(added(3, 1))
     run(added(3, 3))
 

@@ -91,14 +91,14 @@ def test_inputs_whose_values_decide_are_given() -> None:
     ("sizes", "message"),
     [
         ({}, r"axis 0 of input 'x' is free: pass \{'N': SIZE\} or the input's shape"),
-        ({"M": 3}, r"no dimension or input is called 'M'; there are N, x\.shape\[0\], x"),
+        ({"M": 3}, r"there is no dimension or input 'M'; there are N, x\.shape\[0\], x"),
         ({"N": "3"}, "'N': '3' is not a size"),
         ({"N": -1}, "'N': -1 is not a size"),
         ({"N": True}, "'N': True is not a size"),
         ({"x": (3, 9)}, r"input 'x' has the shape \[N, 8\], not \[3, 9\]"),
         ({"x": (3,)}, r"input 'x' has the shape \[N, 8\], not \[3\]"),
         ({"x": "3,8"}, "input 'x': '3,8' is neither a shape, which is a tuple of sizes, nor an array"),
-        ({"x.shape[1]": 3}, r"no dimension or input is called 'x\.shape\[1\]'"),
+        ({"x.shape[1]": 3}, r"there is no dimension or input 'x\.shape\[1\]'"),
         ([3], "3 is not a dict of sizes"),
     ],
 )  # fmt: skip

@@ -72,7 +72,7 @@ def test_what_is_not_kept_may_lie_anywhere_each_time(executable: Executable) -> 
 def test_what_is_kept_must_not_move_and_is_named(executable: Executable) -> None:
     x, y = place(), place()
     made = executable.capture(plan(executable), [x, y], (True, True))
-    assert made.difference(plan(executable), [place(), y]) == "input 'x' lies in other memory than when it was captured"
+    assert made.difference(plan(executable), [place(), y]) == "input 'x' is in other memory than when it was captured"
     assert "output 'y'" in str(made.difference(plan(executable), [x, (y[0], 16)]))
     assert "output 'y'" in str(made.difference(plan(executable), [x, None]))
 

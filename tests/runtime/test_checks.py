@@ -84,7 +84,7 @@ def test_aliasing_is_about_bytes_for_results_and_about_buffers_for_operands() ->
     names, written = ("x", "y"), (False, True)
     checks.aliasing("kernel", names, [(one, 0, 256), (other, 0, 256)], written)
     checks.aliasing("kernel", names, [(one, 0, 256), (one, 256, 256)], (True, True))
-    with pytest.raises(InputError, match="writes 'y' and uses 'x', which lie in one buffer"):
+    with pytest.raises(InputError, match="writes 'y' and uses 'x', which are in one buffer"):
         checks.aliasing("kernel", names, [(one, 0, 256), (one, 256, 256)], written)
     with pytest.raises(InputError, match="which overlap"):
         checks.aliasing("kernel", names, [(one, 0, 256), (one, 240, 256)], (True, True))

@@ -325,9 +325,9 @@ def test_wrong_inputs_are_named():
     run = Runner(compile_model(chain(1)))
     with pytest.raises(InputError, match="'v0' has rank 3"):
         run(np.zeros((1, 2, 8), F))
-    with pytest.raises(InputError, match="'v0' is float16, the model wants float32"):
+    with pytest.raises(InputError, match="'v0' is float16, the model needs float32"):
         run(np.zeros((2, 8), np.float16))
-    with pytest.raises(InputError, match="'v0' has 7 elements along axis 1, the model wants 8"):
+    with pytest.raises(InputError, match="'v0' has 7 elements along axis 1, the model needs 8"):
         run(np.zeros((2, 7), F))
     with pytest.raises(InputError, match="2 inputs are given"):
         run(np.zeros((2, 8), F), np.zeros(1, F))

@@ -24,9 +24,9 @@ OUT = [("scores", ["batch", 3])]
         (
             [("x", [4, 2])],
             OUT,
-            r"input 'x' of shape \[4, 2\] cannot be batched: its first axis is no symbolic dimension",
+            r"input 'x' of shape \[4, 2\] cannot be batched: its first axis is not a symbolic dimension",
         ),
-        ([("x", [None, 2])], OUT, r"input 'x' .* no symbolic dimension"),
+        ([("x", [None, 2])], OUT, r"input 'x' .* not a symbolic dimension"),
         ([*TWO, ("scale", [])], OUT, r"input 'scale' of shape \[\] cannot be batched"),
         (
             [*TWO, ("past", ["layers", "batch"])],
@@ -87,8 +87,8 @@ def test_requests_of_other_types_or_sizes_are_of_another_kind() -> None:
     ("request_feeds", "message"),
     [
         ({"ids": np.zeros((1, 2))}, "lacks 'mask'; the inputs are 'ids', 'mask'"),
-        (feeds(1) | {"token": 0}, "has 'token', which no input is called"),
-        ({"ids": np.zeros((1, 2)), "masks": 0}, "lacks 'mask' and has 'masks', which no input is called"),
+        (feeds(1) | {"token": 0}, "has 'token', which is not an input"),
+        ({"ids": np.zeros((1, 2)), "masks": 0}, "lacks 'mask' and has 'masks', which is not an input"),
         (
             {"ids": np.zeros((1, 2)), "mask": np.zeros((2, 2))},
             "differ in the size of 'batch': 'ids' has 1, 'mask' has 2",

@@ -456,9 +456,9 @@ def test_statistics_add_up(pool_of: Make) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"max_batch": 0}, "max_batch: 0 is not a whole number from 1 on"),
+        ({"max_batch": 0}, "max_batch: 0 is not an integer of at least 1"),
         ({"max_batch": True}, "max_batch: True"),
-        ({"queue_size": 2.5}, "queue_size: 2.5 is not a whole number"),
+        ({"queue_size": 2.5}, "queue_size: 2.5 is not an integer"),
         ({"max_wait": -1}, "max_wait: -1 is not a number of seconds from 0 on"),
         ({"max_wait": float("inf")}, "max_wait: inf"),
         ({"max_wait": float("nan")}, "max_wait: nan"),

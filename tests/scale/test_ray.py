@@ -216,7 +216,7 @@ def test_a_deployment_answers_http(serve: Any) -> None:
     for send, message in (
         (lambda: asked(z=X), "lacks 'x' and has 'z'"),
         (lambda: asked(x=X[:, :5]), "Got invalid dimensions for input: x"),
-        (lambda: posted(b"not a file"), "the body is no file of numpy.savez"),
+        (lambda: posted(b"not a file"), "the body is not a file of numpy.savez"),
     ):
         with pytest.raises(urllib.error.HTTPError) as error:
             send()

@@ -61,5 +61,5 @@ def test_what_is_no_tensor_is_told(tmp_path: Path, capsys: pytest.CaptureFixture
         y = Relu (x)  s = SequenceConstruct (y, y) }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
     assert cli.main(["run", str(tmp_path / "m.onnx"), "--runs", "0", "--output", str(tmp_path / "out")]) == 0
-    assert "note: output 's' is no tensor and is not written" in capsys.readouterr().err
+    assert "note: output 's' is not a tensor and is not written" in capsys.readouterr().err
     assert [it.name for it in (tmp_path / "out").iterdir()] == ["y.npy"]

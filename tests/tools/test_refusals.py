@@ -69,12 +69,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("export dir", "dir is a folder"),
         ("export model.onnx --dim n=3", "--dim n=3 sets inputs that measure the error of --fp16, --int4 or --int8"),
         ("export bare.onnx", "bare.onnx is not an ONNX model: it names no version of the operators"),
-        ("run model.onnx --seed -3", "argument --seed: '-3' is not a whole number from 0 on"),
-        ("run model.onnx --runs -1", "argument --runs: '-1' is not a whole number from 0 on"),
-        ("profile model.onnx --runs -1", "argument --runs: '-1' is not a whole number from 0 on"),
+        ("run model.onnx --seed -3", "argument --seed: '-3' is not an integer of at least 0"),
+        ("run model.onnx --runs -1", "argument --runs: '-1' is not an integer of at least 0"),
+        ("profile model.onnx --runs -1", "argument --runs: '-1' is not an integer of at least 0"),
         ("verify model.onnx --tolerance -1", "argument --tolerance: '-1' is not a number from 0 on"),
         ("verify model.onnx --tolerance nan", "argument --tolerance: 'nan' is not a number from 0 on"),
-        ("info --adapter -1", "argument --adapter: '-1' is not a whole number from 0 on"),
+        ("info --adapter -1", "argument --adapter: '-1' is not an integer of at least 0"),
         ("run model.onnx --input two.npz", "two.npz has 2 arrays (a, b)"),
         ("run model.onnx --input model.onnx", "model.onnx is not a .npy file, which numpy.save writes"),
         ("run model.onnx --input whole.npy", "input 'x' is tensor(float), whole.npy has int64: save it as float32"),
@@ -88,36 +88,36 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("profile model.onnx --output none/p", "--output none/p.html: there is no folder none to write p.html in"),
         ("tune --output none/t.json", "--output none/t.json: there is no folder none to write t.json in"),
         ("tune --out dir", "--output dir: that is a folder; name a file"),
-        ("run short.onnx", "short.data has 100 bytes, and the weight 'w' of short.onnx is the bytes 0 to 16384"),
+        ("run short.onnx", "short.data has 100 bytes, and the weight 'w' of short.onnx has the bytes 0 to 16384"),
         (
             "explain short.onnx",
-            "short.data has 100 bytes, and the weight 'w' of short.onnx is the bytes 0 to 16384 of it",
+            "short.data has 100 bytes, and the weight 'w' of short.onnx has the bytes 0 to 16384",
         ),
         (
             "verify short.onnx",
-            "short.data has 100 bytes, and the weight 'w' of short.onnx is the bytes 0 to 16384 of it",
+            "short.data has 100 bytes, and the weight 'w' of short.onnx has the bytes 0 to 16384",
         ),
         (
             "export short.onnx",
-            "short.data has 100 bytes, and the weight 'w' of short.onnx is the bytes 0 to 16384 of it",
+            "short.data has 100 bytes, and the weight 'w' of short.onnx has the bytes 0 to 16384",
         ),
         (
             "export short.onnx --single-file",
-            "short.data has 100 bytes, and the weight 'w' of short.onnx is the bytes 0 to 16384 of it",
+            "short.data has 100 bytes, and the weight 'w' of short.onnx has the bytes 0 to 16384",
         ),
         (
             "export short.onnx --int8",
-            "short.data has 100 bytes, and the weight 'w' of short.onnx is the bytes 0 to 16384 of it",
+            "short.data has 100 bytes, and the weight 'w' of short.onnx has the bytes 0 to 16384",
         ),
-        ("run gone.onnx", "gone.onnx keeps its weights in gone.data, which is not there ('w' is the first)"),
-        ("verify gone.onnx", "gone.onnx keeps its weights in gone.data, which is not there ('w' is the first)"),
-        ("export gone.onnx", "gone.onnx keeps its weights in gone.data, which is not there ('w' is the first)"),
-        ("export gone.onnx --fp16", "gone.onnx keeps its weights in gone.data, which is not there ('w' is the first)"),
+        ("run gone.onnx", "gone.onnx keeps its weights in gone.data, which is missing ('w' is the first)"),
+        ("verify gone.onnx", "gone.onnx keeps its weights in gone.data, which is missing ('w' is the first)"),
+        ("export gone.onnx", "gone.onnx keeps its weights in gone.data, which is missing ('w' is the first)"),
+        ("export gone.onnx --fp16", "gone.onnx keeps its weights in gone.data, which is missing ('w' is the first)"),
         ("export model.onnx --override n", "--override n: write it as NAME=SIZE"),
-        ("export model.onnx --override n=x", "--override n=x: a size is a whole number from 0 on"),
+        ("export model.onnx --override n=x", "--override n=x: a size is an integer of at least 0"),
         (
             "export model.onnx --override n=-1",
-            "--override n=-1: a size is a whole number from 0 on; a dimension that is not named",
+            "--override n=-1: a size is an integer of at least 0; unnamed dimensions",
         ),
         ("export model.onnx --chunk 0", "--chunk 0: a chunk has at least 16 bytes"),
         ("export model.onnx --chunk big", "--chunk big: write a size such as 16MB"),
@@ -135,8 +135,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("export model.onnx --override m=3", "--override: no input has a free dimension 'm'; the model has n"),
         ("export model.onnx --override n=0", "--override: 'n': 0 is not a size"),
         ("export model.onnx --override n=2 --override n=3", "--override n=3: n is 2 already; give it once"),
-        ("chat dir --device 99", "no device 99; there are 0: "),
-        ("chat dir --device nonesuch", "no device is called 'nonesuch'; there are 0: "),
+        ("chat dir --device 99", "there is no device 99; there are 0: "),
+        ("chat dir --device nonesuch", "there is no device 'nonesuch'; there are 0: "),
         ("chat dir --option validationMode", "--option validationMode: write it as KEY=VALUE"),
         (
             "chat dir --device 0 --option adapterIndex=7",
@@ -146,7 +146,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("profile list.json", "list.json is not a profile of ONNX Runtime, which is a list of events"),
         ("profile events.json", "events.json has no run in it"),
         ("profile no_time.json", "no_time.json is not a profile of ONNX Runtime: an event has no 'tid'"),
-        ("profile cut.json", "cut.json is not a profile of ONNX Runtime: no JSON, or cut off"),
+        ("profile cut.json", "cut.json is not a profile of ONNX Runtime: it is not JSON, or truncated"),
         ("profile result.trace.json", "result.trace.json is a trace for Perfetto"),
     ],
 )
@@ -198,7 +198,7 @@ def test_the_place_is_tried_before_the_run(
 
 
 @pytest.mark.parametrize(
-    ("name", "cause"), [("missing.json", "cannot be read (No such file"), ("code.py", "is no table")]
+    ("name", "cause"), [("missing.json", "cannot be read (No such file"), ("code.py", "is not a table")]
 )
 def test_a_tuning_table_that_is_none_is_named_with_the_way_to_one(
     name: str, cause: str, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -240,7 +240,7 @@ def test_nodes_behind_one_without_shape_inference_name_it_and_the_way_out(
 def test_made_up_values_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for line in ("run", "verify", "profile --output p"):
         assert cli.main([*line.split(), "model.onnx"]) == 0
-        assert "note: made-up values (seed 0) for x: --input NAME=FILE.npy gives real ones" in capsys.readouterr().err
+        assert "note: made-up values (seed 0) for x: --input NAME=FILE.npy sets real ones" in capsys.readouterr().err
         assert cli.main([*line.split(), "model.onnx", "--input", "one.npz"]) == 0
         assert "made-up" not in capsys.readouterr().err
 

@@ -113,7 +113,7 @@ def test_what_a_decoder_has_cached_and_what_is_new_make_the_total(inputs):
 
 
 def test_a_total_that_its_parts_exceed_is_refused():
-    with pytest.raises(InputError, match=r"total_sequence_length is 5, and is made of past_sequence_length=9 \+ new"):
+    with pytest.raises(InputError, match=r"total_sequence_length is 5, and consists of past_sequence_length=9 \+ new"):
         sizes(DECODERS["a total"], {"total_sequence_length": 5, P: 9}, {})
 
 
@@ -171,6 +171,6 @@ def test_every_tool_that_makes_inputs_up_says_what_it_chose(tool, tmp_path, caps
         == 0
     )
     told = capsys.readouterr().err.splitlines()
-    assert told == ["note: made-up values (seed 0) for x, z: --input NAME=FILE.npy gives real ones"]
+    assert told == ["note: made-up values (seed 0) for x, z: --input NAME=FILE.npy sets real ones"]
     assert cli.main([tool, str(path), "--dim", "seq=x"]) == 2
-    assert "--dim seq=x: a size is a whole number" in capsys.readouterr().err
+    assert "--dim seq=x: a size is an integer" in capsys.readouterr().err

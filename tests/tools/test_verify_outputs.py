@@ -85,7 +85,7 @@ def test_without_float64_the_reason_is_there(
     _, found = verify(capsys, str(tmp_path / "model.onnx"), "--tolerance", "0")
     (y,) = found["outputs"]
     assert y["contributions"][0]["value"] == "y"  # which is all that the group makes
-    assert y["error"] > 0 and y["to_f64"] is None and y["judge"].startswith("no judge in float64: ")
+    assert y["error"] > 0 and y["to_f64"] is None and y["judge"].startswith("no reference in float64: ")
     assert "QuickGelu" in y["judge"]
 
 

@@ -127,14 +127,17 @@ WHERE = next(k for k, it in enumerate(HEADERS) if any(row[0] == "loop" for row i
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda it: it["parts"].append(["walk", [], [], [], 0]), "no part of a flow"),
+        (lambda it: it["parts"].append(["walk", [], [], [], 0]), "not a part of a flow"),
         (lambda it: it["parts"].append(["if", [0], [0], [1], 0]), "has 1 programs"),
         (lambda it: it["parts"].append(["run", [99], [0], [1], 0]), r"has the programs \(99,\)"),
         (lambda it: it["parts"].append(["same", [], [99], [1], 0]), "has the value 99"),
-        (lambda it: it["parts"].insert(0, ["same", [], [len(it["values"]) - 1], [2], 0]), "is read before it is made"),
-        (lambda it: it["parts"].append(it["parts"][-1]), "is made twice"),
-        (lambda it: it["parts"].pop(), "an output of a flow is not made"),
-        (lambda it: it["programs"].__setitem__(0, 0), "within itself"),
+        (
+            lambda it: it["parts"].insert(0, ["same", [], [len(it["values"]) - 1], [2], 0]),
+            "is read before it is written",
+        ),
+        (lambda it: it["parts"].append(it["parts"][-1]), "is written twice"),
+        (lambda it: it["parts"].pop(), "an output of a flow is not written"),
+        (lambda it: it["programs"].__setitem__(0, 0), "contains itself"),
         (lambda it: it["programs"].__setitem__(0, "x"), "has the programs"),
         (lambda it: next(row for row in it["parts"] if row[0] == "loop").__setitem__(4, 7), "7 states"),
         (lambda it: next(row for row in it["parts"] if row[0] == "loop")[2].append(0), "does not fit"),

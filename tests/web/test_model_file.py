@@ -147,12 +147,12 @@ def test_a_number_that_a_kernel_needs_is_named_by_what_decides_it(tmp_path: Path
         (
             "int64[1] a",
             UnsupportedError,
-            "the elements of 'a' decide the list of axes in a run, and it has to be known before",
+            "the elements of 'a' decide the list of axes in a run, but it must be known before",
         ),
         (
             "float[N] s",
             FreeSizeError,
-            "sizes that are free (N) decide the list of axes, and it has to be known before a run",
+            "sizes that are free (N) decide the list of axes, but it must be known before a run",
         ),
     ):
         axes = "a = Shape (s)" if "s" in text else ""

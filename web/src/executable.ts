@@ -219,7 +219,7 @@ export class Executable {
         if (dims[axis] === wanted) return;
         const said = typeof dim === 'object' ? ` (${dim.join(' ').replaceAll('$', '')})` : '';
         throw new InputError(
-          `input '${name}' has ${dims[axis]} elements along axis ${axis}, the model wants ${wanted}${said}`,
+          `input '${name}' has ${dims[axis]} elements along axis ${axis}, the model needs ${wanted}${said}`,
         );
       });
     });

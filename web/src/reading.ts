@@ -77,28 +77,28 @@ function wrong(it: unknown, what: string): Error {
 }
 
 export function text(it: unknown): string {
-  if (typeof it !== 'string') throw wrong(it, 'is no text');
+  if (typeof it !== 'string') throw wrong(it, 'is not a string');
   return it;
 }
 
 export function flag(it: unknown): boolean {
-  if (typeof it !== 'boolean') throw wrong(it, 'is no flag');
+  if (typeof it !== 'boolean') throw wrong(it, 'is not a boolean');
   return it;
 }
 
 function whole(it: unknown): Int {
   if (typeof it === 'bigint' ? it > -MOST && it < MOST : Number.isSafeInteger(it)) return it as Int;
-  throw wrong(it, 'is no whole number');
+  throw wrong(it, 'is not an integer');
 }
 
 export function count(it: unknown): number {
-  if (!Number.isSafeInteger(it) || (it as number) < 0) throw wrong(it, 'is no count');
+  if (!Number.isSafeInteger(it) || (it as number) < 0) throw wrong(it, 'is not a count');
   return it as number;
 }
 
 /** Returns a limit of an adapter. The largest 64-bit number is rounded. */
 export function limit(it: unknown): number {
-  if (whole(it) < 0) throw wrong(it, 'is no limit');
+  if (whole(it) < 0) throw wrong(it, 'is not a limit');
   return Number(it);
 }
 
@@ -109,7 +109,7 @@ export function matrixUnit(it: unknown): MatrixUnit {
 }
 
 function items(it: unknown): readonly unknown[] {
-  if (!Array.isArray(it)) throw wrong(it, 'is no list');
+  if (!Array.isArray(it)) throw wrong(it, 'is not an array');
   return it;
 }
 
@@ -123,7 +123,7 @@ export function list<T>(of: Cell<T>, most = Infinity): Cell<T[]> {
 
 function pair<T>(of: Cell<T>): Cell<readonly [T, T]> {
   return (it) => {
-    if (items(it).length !== 2) throw wrong(it, 'is no pair');
+    if (items(it).length !== 2) throw wrong(it, 'is not a pair');
     const [first, second] = items(it);
     return [of(first), of(second)];
   };
@@ -131,7 +131,7 @@ function pair<T>(of: Cell<T>): Cell<readonly [T, T]> {
 
 function oneOf<T>(all: readonly T[]): Cell<T> {
   return (it) => {
-    if (!all.includes(it as T)) throw wrong(it, `is none of ${all.join(', ')}`);
+    if (!all.includes(it as T)) throw wrong(it, `is not one of ${all.join(', ')}`);
     return it as T;
   };
 }
@@ -158,7 +158,7 @@ class Expressions {
   /** Reads named expressions, each over names that are known before it, and adds their names. */
   definitions(rows: unknown): Definition[] {
     return items(rows).map((row) => {
-      if (items(row).length !== 2) throw wrong(row, 'is no definition');
+      if (items(row).length !== 2) throw wrong(row, 'is not a definition');
       const [name, expression] = items(row);
       const found = [text(name), this.read(expression)] as const;
       this.know(found[0]);
@@ -176,12 +176,12 @@ class Expressions {
       } else if (this.known.has(token)) depth++;
       else {
         const operands = ARITY.get(token);
-        if (!operands) throw wrong(token, token.startsWith('$') ? 'is not known' : 'is no operation');
+        if (!operands) throw wrong(token, token.startsWith('$') ? 'is not known' : 'is not an operation');
         depth -= operands - 1;
         if (depth < 1) throw wrong(tokens, 'lacks an operand');
       }
     }
-    if (depth !== 1) throw wrong(tokens, 'has no one result');
+    if (depth !== 1) throw wrong(tokens, 'is not one value');
   }
 }
 
@@ -197,13 +197,13 @@ function check(program: Program): void {
   const { values, kernels, inputs, outputs } = program;
   const value = (k: number, ...storages: Storage[]): Value => {
     const found = values[k];
-    if (!found || (storages.length && !storages.includes(found.storage))) throw wrong(k, `is no value of ${storages.join(', ')}`);
+    if (!found || (storages.length && !storages.includes(found.storage))) throw wrong(k, `is not a value of ${storages.join(', ')}`);
     return found;
   };
   for (const [place, numbers, known] of [['INPUT', inputs, []], ['OUTPUT', outputs, ['HOST']]] as const) {
     const found = numbers.filter((k) => value(k, place, ...known).storage === place).length;
     const own = values.filter((it) => it.storage === place).length;
-    if (new Set(numbers).size !== numbers.length || own !== found) throw wrong(numbers, `are not every ${place}`);
+    if (new Set(numbers).size !== numbers.length || own !== found) throw wrong(numbers, `are not all ${place}`);
   }
   for (const { name, dtype: type, shape, storage, weight: k, elements } of values) {
     const weight = program.weights[k];
@@ -213,30 +213,30 @@ function check(program: Program): void {
     const fits = (storage === 'WEIGHT') === k >= 0 && (k < 0) === !weight && (type.bits || storage === 'INPUT') && numbers && state === (storage === 'STATE');
     // A weight has a known size, equal to its bytes.
     if (!fits || (weight && nbytes(type, shape.reduce<number>((product, it) => product * Number(it), 1)) !== weight.bytes)) {
-      throw wrong(name, `is no value of ${storage} and ${type.name}`);
+      throw wrong(name, `is not a value of ${storage} and ${type.name}`);
     }
   }
   for (const { name, input, index, isElement } of program.symbols) {
     const source = value(inputs[input]!, 'INPUT');
-    if (isElement ? !/^(u?int|float(32|16)$|bool)/.test(source.dtype.name) : index >= source.shape.length) throw wrong(name, 'is of no axis');
+    if (isElement ? !/^(u?int|float(32|16)$|bool)/.test(source.dtype.name) : index >= source.shape.length) throw wrong(name, 'has no axis');
   }
   for (const it of program.dispatches) {
     const kernel = kernels[it.kernel];
-    if (!kernel) throw wrong(it.kernel, 'is no kernel');
+    if (!kernel) throw wrong(it.kernel, 'is not a kernel');
     const variants = kernel.wgsl.length;
     const fits = variants && it.guards.length === variants && it.workgroups.length === variants && it.uniforms.length === kernel.uniforms;
     const bound = it.args.length === kernel.bindings.length && [0, it.args.length].includes(it.ranges.length);
     if (!fits || !bound) throw wrong(kernel.label, 'does not fit its dispatch');
     it.args.forEach((arg, k) => {
       const { dtype: type } = value(arg, ...(kernel.bindings[k] === 'read' ? STORAGES : (['OUTPUT', 'TEMP', 'STATE'] as const)));
-      if (!type.bits) throw wrong(kernel.label, 'reads texts');
+      if (!type.bits) throw wrong(kernel.label, 'reads strings');
     });
   }
   for (const it of program.checks) {
     const places = it.text.replace(/\{\{|\}\}/g, '').match(/\{\}|[{}]/g) ?? [];
-    if (places.length !== it.dims.length || places.some((place) => place !== '{}')) throw wrong(it.text, 'has not a place for each number');
+    if (places.length !== it.dims.length || places.some((place) => place !== '{}')) throw wrong(it.text, 'has wrong placeholders');
   }
   for (const [output, input] of program.aliases) {
-    if (value(output, 'OUTPUT').dtype.name !== value(input, 'INPUT').dtype.name) throw wrong(output, 'has another type than its alias');
+    if (value(output, 'OUTPUT').dtype.name !== value(input, 'INPUT').dtype.name) throw wrong(output, 'and its alias differ in type');
   }
 }

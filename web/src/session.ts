@@ -132,11 +132,11 @@ export class Session implements InferenceSessionHandler {
     }
     if (tensor.type !== dtype.tensor) {
       const carried = dtype.tensor === dtype.name ? '' : `, as the bits of ${dtype.tensor}`;
-      throw new InputError(`input '${name}' is ${tensor.type}, the model wants ${dtype.name}${carried}`);
+      throw new InputError(`input '${name}' is ${tensor.type}, the model needs ${dtype.name}${carried}`);
     }
     const { dims } = tensor;
     if (dims.length !== shape.length) {
-      throw new InputError(`input '${name}' has rank ${dims.length} [${dims.join(', ')}], the model wants rank ${shape.length}`);
+      throw new InputError(`input '${name}' has rank ${dims.length} [${dims.join(', ')}], the model needs rank ${shape.length}`);
     }
     if (tensor.location === 'gpu-buffer') return { dims, buffer: tensor.gpuBuffer as GPUBuffer };
     if (!liesInMemory(tensor)) throw unreachable(`input '${name}'`, tensor.location);
@@ -157,7 +157,7 @@ export class Session implements InferenceSessionHandler {
       for (let axis = 0; axis < it.shape.length; axis++) {
         const [extent, found] = [it.shape[axis], feeds[k]!.dims[axis]];
         if (typeof extent === 'number' && extent !== found) {
-          throw new InputError(`input '${it.name}' has ${found} elements along axis ${axis}, the model wants ${extent}`);
+          throw new InputError(`input '${it.name}' has ${found} elements along axis ${axis}, the model needs ${extent}`);
         }
       }
     }

@@ -41,7 +41,7 @@ export async function warm(
       throw new InputError(`warmup: input '${value.name}' ${given ? `cannot have the shape [${dims.join(', ')}]` : 'has free dimensions: give its shape'}`);
     }
     if (dims.length !== value.shape.length) {
-      throw new InputError(`warmup: input '${value.name}' has rank ${dims.length}, the model wants rank ${value.shape.length}`);
+      throw new InputError(`warmup: input '${value.name}' has rank ${dims.length}, the model needs rank ${value.shape.length}`);
     }
     const needed = executable.program.symbols.some((it) => it.isElement && it.input === k);
     if (needed) throw new InputError(`warmup: the values of input '${value.name}' set shapes: pass a tensor`);

@@ -208,9 +208,9 @@ describe('inputs', () => {
   after(() => session.release());
   const x = (dims, type = 'float32') => new Tensor(type, type === 'float32' ? new Float32Array(dims.reduce((a, b) => a * b)) : new Int32Array(dims.reduce((a, b) => a * b)), dims);
   for (const [what, feeds, message] of [
-    ['of another type', () => ({ x: x([1, 3, 8, 8], 'int32') }), /'x' is int32, the model wants float32/],
-    ['of another rank', () => ({ x: x([3, 8, 8]) }), /'x' has rank 3 \[3, 8, 8\], the model wants rank 4/],
-    ['of another shape', () => ({ x: x([1, 4, 8, 8]) }), /'x' has 4 elements along axis 1, the model wants 3/],
+    ['of another type', () => ({ x: x([1, 3, 8, 8], 'int32') }), /'x' is int32, the model needs float32/],
+    ['of another rank', () => ({ x: x([3, 8, 8]) }), /'x' has rank 3 \[3, 8, 8\], the model needs rank 4/],
+    ['of another shape', () => ({ x: x([1, 4, 8, 8]) }), /'x' has 4 elements along axis 1, the model needs 3/],
     ['that is missing', () => ({}), /'x' is missing/],
     ['that there is not', () => ({ x: x([1, 3, 8, 8]), z: x([1]) }), /no input 'z'; the inputs are x/],
     ['that is no tensor', () => ({ x: [1, 2] }), /'x' is not a tensor/],
@@ -224,7 +224,7 @@ describe('inputs', () => {
 
   test('a dimension that was fixed otherwise', async () => {
     const fixed = await InferenceSession.create(bytesOf('tiny.wgpu'), options({ freeDimensionOverrides: { batch: 2 } }));
-    await assert.rejects(fixed.run({ x: x([1, 3, 8, 8]) }), /'x' has 1 elements along axis 0, the model wants 2/);
+    await assert.rejects(fixed.run({ x: x([1, 3, 8, 8]) }), /'x' has 1 elements along axis 0, the model needs 2/);
     await fixed.release();
   });
 
@@ -486,7 +486,7 @@ test('a device of env.webgpu that is none', () => {
 test('what is no session is said', async () => {
   const calls = [(it) => ort.generate(it, [1]).next(), (it) => ort.warmup(it), (it) => ort.benchmark(it, {})];
   for (const session of [undefined, null, 'model.onnx', Promise.resolve(), {}]) {
-    for (const call of calls) await assert.rejects(call(session), { name: 'InputError', message: /is no session: await InferenceSession\.create/ });
+    for (const call of calls) await assert.rejects(call(session), { name: 'InputError', message: /is not a session: await InferenceSession\.create/ });
   }
 });
 

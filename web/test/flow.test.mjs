@@ -143,7 +143,7 @@ test('warmup prepares what the inputs decide', async () => {
 test('inputs of another shape are named', async () => {
   const session = await open('rounds');
   const wrong = { ...rounds[0].feeds, x: new Tensor('float32', new Float32Array(8), [2, 4]) };
-  await assert.rejects(session.run(wrong), /InputError: input 'x' has 4 elements along axis 1, the model wants 3/);
+  await assert.rejects(session.run(wrong), /InputError: input 'x' has 4 elements along axis 1, the model needs 3/);
   await session.release();
 });
 
@@ -165,21 +165,21 @@ describe('damaged parts', () => {
     assert.equal(leaves(flowOf(named(0))).size, 1);
   });
   for (const [what, parts, message, programs, named] of [
-    ['no list', 7, /is no list/],
-    ['of another kind', [['walk', [0], [0], [1], 0]], /is no part/],
-    ['with too few programs', [['if', [0], [0], [1], 0]], /is no part/],
-    ['that read what is not made', [['run', [0], [2], [1], 0]], /value 2 is read before it is made/],
-    ['that make a value twice', [run, run], /value 1 is made twice/],
-    ['that make no value', [['run', [0], [0], [9], 0]], /value 9 is made twice/],
-    ['that make no output', [['run', [0], [0], [2], 0]], /an output of 'flow' is not made/],
+    ['no list', 7, /is not an array/],
+    ['of another kind', [['walk', [0], [0], [1], 0]], /is not a part/],
+    ['with too few programs', [['if', [0], [0], [1], 0]], /is not a part/],
+    ['that read what is not made', [['run', [0], [2], [1], 0]], /value 2 is read before it is written/],
+    ['that make a value twice', [run, run], /value 1 is written twice/],
+    ['that make no value', [['run', [0], [0], [9], 0]], /value 9 is written twice/],
+    ['that make no output', [['run', [0], [0], [2], 0]], /an output of 'flow' is not written/],
     ['with other arguments than their program takes', [['run', [0], [0, 0], [1], 0]], /does not fit its programs/],
     ['with more states than there are', [['loop', [0], [-1, -1, 0], [1], 2]], /does not fit its programs/, [0], () => leaf(3, 2)],
     ['with a number of states that is none', [['loop', [0], [-1, -1, 0], [1], '1']], /does not fit its programs/, [0], () => leaf(3, 2)],
-    ['with a state that is not given', [['loop', [0], [-1, -1, -1], [1], 1]], /value -1 is read before it is made/, [0], () => leaf(3, 2)],
+    ['with a state that is not given', [['loop', [0], [-1, -1, -1], [1], 1]], /value -1 is read before it is written/, [0], () => leaf(3, 2)],
     ['with values of another type', [run], /does not fit its programs/, [0], () => ({ ...leaf(), values: [{ dtype: { name: 'int8' } }, { dtype: { name: 'float32' } }] })],
     ['with a condition that is no bool', [['if', [0, 0], [0], [1], 0]], /does not fit its programs/, [0], () => leaf(0)],
-    ['with a size that is no list', [run], /0,1 are no list and its shape/, [0], () => leaf(1, 2, { header: { sized: [[0, 1]] } })],
-    ['within themselves', [run], /within itself/, [0], () => flow([run], [0])],
+    ['with a size that is no list', [run], /0,1 are not a list and its shape/, [0], () => leaf(1, 2, { header: { sized: [[0, 1]] } })],
+    ['within themselves', [run], /contains itself/, [0], () => flow([run], [0])],
   ]) {
     test(what, () => {
       const made = flow(parts, programs, named);

@@ -37,7 +37,7 @@ test('what is wrong is said by name', async () => {
   const session = await InferenceSession.create(bytes(find('TopK')));
   const x = new Tensor('float32', new Float32Array(3), find('TopK').inputs.x.dims.map((_, k) => (k ? 1 : 3)));
   await assert.rejects(session.run({ x, k: new Tensor('int64', [99n], [1]) }), /TopK: k is 99, the axis has \d elements/);
-  await assert.rejects(session.run({ x: new Tensor('int32', [1], [1]), k: x }), /'x' is int32, the model wants float32/);
+  await assert.rejects(session.run({ x: new Tensor('int32', [1], [1]), k: x }), /'x' is int32, the model needs float32/);
   // The same bytes with another name of the operator, as long as the old one.
   const other = (operator, name) => new Uint8Array(Buffer.from(Buffer.from(bytes(find(operator))).toString('latin1').replace(operator, name), 'latin1'));
   await assert.rejects(InferenceSession.create(other('TopK', 'Relu')), /the operator Relu is only implemented for the GPU/);

@@ -155,7 +155,7 @@ describe('types that few libraries have', () => {
       const x_int4 = new Tensor('int4', new Uint8Array(5), [5]);
       await assert.rejects(session.run({ ...feeds, ...unread(), x_int4 }), { name: 'InputError', message: /'x_int4' has 5 bytes, 5 elements of int4 take 3: two share a byte/ });
       const x_bfloat16 = new Tensor('float32', new Float32Array(5), [5]);
-      await assert.rejects(session.run({ ...feeds, ...unread(), x_bfloat16 }), /'x_bfloat16' is float32, the model wants bfloat16, as the bits of uint16/);
+      await assert.rejects(session.run({ ...feeds, ...unread(), x_bfloat16 }), /'x_bfloat16' is float32, the model needs bfloat16, as the bits of uint16/);
     }));
 
   test('what no tensor carries, or none on the GPU, is said by name when the session is made', async () => {
@@ -316,7 +316,7 @@ describe('tensors on the GPU', () => {
       const [{ feeds }] = samples(ort, 'types');
       const small = Tensor.fromGpuBuffer((await onGpu(feeds.a)).gpuBuffer, { dataType: 'int64', dims: [9] });
       await assert.rejects(session.run({ a: small }), /'a' takes 72 bytes, its buffer has 48/);
-      await assert.rejects(session.run({ a: Tensor.fromGpuBuffer(small.gpuBuffer, { dims: [5] }) }), /'a' is float32, the model wants int64/);
+      await assert.rejects(session.run({ a: Tensor.fromGpuBuffer(small.gpuBuffer, { dims: [5] }) }), /'a' is float32, the model needs int64/);
     }));
 
   test('a destroyed buffer is told whenever results are read, also one that was bound before', () =>

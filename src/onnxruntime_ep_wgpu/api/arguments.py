@@ -114,7 +114,7 @@ def explain_types(error: Exception, session: Any, feeds: Mapping[str, Any] | Non
         wanted = _numpy_name(it.type.removeprefix("tensor(").removesuffix(")"))
         if given not in ("", "object", wanted):
             problems.append(
-                f"input {it.name!r} has the type {given}, the model wants {wanted}: pass array.astype({wanted!r})"
+                f"input {it.name!r} has the type {given}, the model needs {wanted}: pass array.astype({wanted!r})"
             )
     if problems:
         error.args = (f"{error}; {' or '.join(problems) if feeds is None else '; '.join(problems)}",)

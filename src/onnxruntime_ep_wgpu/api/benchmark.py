@@ -28,7 +28,7 @@ def benchmark(session: ort.InferenceSession, feeds: Mapping[str, Any], iteration
     `feeds` maps input names to arrays. Returns milliseconds. Raises OptionError for `iterations` below 1, and what `run` raises.
     """
     if not isinstance(iterations, int) or iterations < 1:
-        raise OptionError(f"iterations is {iterations!r}, it takes a whole number from 1 on")
+        raise OptionError(f"iterations is {iterations!r}, it must be an integer of at least 1")
     times = []
     for _ in range(iterations + 1):
         start = time.perf_counter()

@@ -121,17 +121,17 @@ def check_external_data(source: Path, model: onnx.ModelProto | None = None) -> N
         shown = source.parent / _location(tensor)
         if sizes[path] < 0:
             raise ModelError(
-                f"{source} keeps its weights in {shown}, which is not there ({tensor.name!r} is the first): put the file"
+                f"{source} keeps its weights in {shown}, which is missing ({tensor.name!r} is the first): put the file"
                 " beside the model, under that name"
             )
         if sizes[path] < end:
             raise ModelError(
-                f"{shown} has {sizes[path]} bytes, and the weight {tensor.name!r} of {source} is the bytes {start} to"
-                f" {end} of it: the file is truncated or belongs to another model; fetch it again"
+                f"{shown} has {sizes[path]} bytes, and the weight {tensor.name!r} of {source} has the bytes {start} to"
+                f" {end}: the file is truncated or belongs to another model; fetch it again"
             )
         if place.length not in (None, nbytes):
             raise ModelError(
-                f"{source}: the weight {tensor.name!r} lies in {shown} with {place.length} bytes, while its type and shape take"
+                f"{source}: the weight {tensor.name!r} has {place.length} bytes in {shown}, but its type and shape need"
                 f" {nbytes}: {_REMEDY}"
             )
 

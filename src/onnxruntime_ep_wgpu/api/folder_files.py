@@ -48,7 +48,7 @@ def text_inside(folder: Path, name: str) -> str | None:
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error}") from error
     except ValueError as error:
-        raise ModelError(f"{path} is no text in UTF-8 ({error}): copy or export the model again") from error
+        raise ModelError(f"{path} is not text in UTF-8 ({error}): copy or export the model again") from error
 
 
 def fields_inside(folder: Path, name: str) -> Fields | None:
@@ -59,11 +59,9 @@ def fields_inside(folder: Path, name: str) -> Fields | None:
     try:
         found = json.loads(text)
     except RecursionError as error:
-        raise ModelError(
-            f"{folder / name} is no JSON that can be read: objects or lists are nested too deeply"
-        ) from error
+        raise ModelError(f"{folder / name} cannot be parsed as JSON: objects or lists are nested too deeply") from error
     except ValueError as error:
-        raise ModelError(f"{folder / name} is no JSON: {error}") from error
+        raise ModelError(f"{folder / name} is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise ModelError(f"{folder / name}: the content is {cut(found)}; expected an object with names")
     return Fields(folder / name, found)
@@ -113,7 +111,9 @@ class Fields:
         except ModelError as error:
             raise ModelError(f"{self.path}: {self.within}{name}: {error}") from error
         if found is None and given is not None:
-            raise self.wrong(name, f"the name of a file in the folder {self.path.parent}, which has none of that name")
+            raise self.wrong(
+                name, f"the name of a file in the folder {self.path.parent}, which has no file of that name"
+            )
         if found is None:
             raise ModelError(f"{self.path.parent / usual} is missing")
         return found
@@ -122,7 +122,7 @@ class Fields:
         """Returns an integer of at least `least`, or None if absent."""
         value: int | None = self.values.get(name)
         if value is not None and not _is_count(value, least):
-            raise self.wrong(name, f"a whole number from {least} on")
+            raise self.wrong(name, f"an integer of at least {least}")
         return value
 
     def ids(self, name: str) -> tuple[int, ...] | None:

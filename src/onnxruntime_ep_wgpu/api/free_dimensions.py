@@ -126,7 +126,7 @@ def sizes_of(known: Sequence[Free], sizes: Mapping[str, int], argument: str) -> 
     fixed: dict[tuple[str, int], int] = {}
     for key, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise OptionError(f"{argument}: {cut(key)}: {cut(size)} is not a size, which is a whole number from 1 on")
+            raise OptionError(f"{argument}: {cut(key)}: {cut(size)} is not a size, which is an integer of at least 1")
         meant = [it for it in known if key in (it.name, it.denotation)] or [it for it in known if key == it.place]
         if not meant:
             place = isinstance(key, str) and _PLACE.fullmatch(key)

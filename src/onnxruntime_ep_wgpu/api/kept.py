@@ -57,7 +57,7 @@ def keep(kept: KeptModels, session: Any, state: Any) -> None:
     made, why = keeping.made, keeping.reason
     keeping.made = None
     if made is not None and says is None:
-        why = "an input or output is no tensor, or an initializer is an input"
+        why = "an input or output is not a tensor, or an initializer is an input"
     elif made is not None and says is not None:
         here = [it.name for it in state.assignment.placements() if it.on_webgpu and not it.within]
         if here == list(made.nodes) and len(here) == len(state.assignment.placements()):

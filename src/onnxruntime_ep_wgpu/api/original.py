@@ -41,7 +41,7 @@ def kept(source: Path, place: Path) -> Iterator[Path]:
 
     def check(there: Path) -> None:
         if not (there.is_file() and filecmp.cmp(there, made, shallow=False)):
-            raise PlaceTakenError(f"{target} exists already, where the ONNX model is to be kept, and is another file")
+            raise PlaceTakenError(f"{target}, the place for the ONNX model, exists already and is another file")
 
     with atomic_folder(target, check) as temporary:
         made = temporary / target.name

@@ -137,7 +137,7 @@ def outputs_of(
             shown.sort(key=lambda it: -it.moves)
             found[name] = replace(found[name], contributions=tuple(shown))
             if isinstance(exact, str):
-                found[name] = replace(found[name], judge=f"no judge in float64: {exact}")
+                found[name] = replace(found[name], judge=f"no reference in float64: {exact}")
             else:
                 ours_far, cpu_far = (_distance(it[k], exact[k]) for it in (ours, cpu))
                 found[name] = replace(found[name], to_f64=ours_far, cpu_to_f64=cpu_far)

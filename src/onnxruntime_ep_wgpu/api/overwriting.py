@@ -49,7 +49,7 @@ def is_folder_of_exports(copied: Collection[str]) -> Check:
 
 
 def _refuse(place: Path) -> None:
-    raise PlaceTakenError(f"{place} exists already and is no export, so that it is not replaced")
+    raise PlaceTakenError(f"{place} exists already and is not replaced, because it is not an export")
 
 
 def _refuse_others(place: Path, files: Iterable[Path]) -> None:

@@ -104,8 +104,8 @@ def reduce(model: Path, precision: Precision, samples: Mapping[str, Any], folder
     for name, a, b in zip(names, exact, found, strict=True):
         if _became_nonfinite(a, b):
             raise ProgramError(
-                f"the output {name!r} is finite in float32, and with smaller numbers it is not: export the model without them, or"
-                " give inputs as they are in use (--input of the command, `samples` in Python)"
+                f"the output {name!r} is finite in float32, but not with smaller numbers: export the model without them, or"
+                " give realistic inputs (--input of the command, `samples` in Python)"
             )
     errors = tuple(_error(name, a, b) for name, a, b in zip(names, exact, found, strict=True) if _is_number(a))
     return ReducedModel(errors, kept, quantised, path)
@@ -206,7 +206,7 @@ def _run(model: Any, names: list[str], samples: Mapping[str, Any]) -> list[Any]:
         found: list[Any] = session.run(names, dict(samples))
     except Exception as error:
         raise ProgramError(
-            f"smaller numbers are judged by a run on the CPU provider, and it failed: {error}; give inputs that the model takes"
+            f"the run on the CPU provider that checks smaller numbers failed: {error}; give inputs that the model accepts"
             " (--input, --dim and --shape of the command, `samples` in Python), or export it without smaller numbers"
         ) from error
     return found

@@ -115,7 +115,7 @@ def profile(
     from .session import session
 
     if not isinstance(runs, int) or runs < 0:
-        raise OptionError(f"runs is {runs!r}, it takes a whole number from 0 on")
+        raise OptionError(f"runs is {runs!r}, it must be an integer of at least 0")
     settings = settings_argument(arguments.pop("sess_options", None))
 
     def opened(attributes: Mapping[str, Any]) -> Any:

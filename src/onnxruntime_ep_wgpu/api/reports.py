@@ -214,7 +214,7 @@ def _why_elsewhere(session: Any, kind: type[_Error]) -> _Error | DeviceError:
         return kind(f"{runs}, which is not registered: call onnxruntime_ep_wgpu.register() before the session is made")
     if version(ort.__version__) < NAMES_SINCE:
         return kind(
-            f"{runs}: onnxruntime {ort.__version__} does not know the names of providers in libraries; install"
+            f"{runs}: onnxruntime {ort.__version__} does not support the names of providers in libraries; install"
             f" {'.'.join(map(str, NAMES_SINCE))} or later, pass devices (SessionOptions.add_provider_for_devices), or make"
             " it with onnxruntime_ep_wgpu.session()"
         )

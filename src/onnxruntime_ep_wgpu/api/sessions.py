@@ -224,7 +224,7 @@ def _from_compiled_model(
         making.end()
     refused = provider.state is None or provider.refusal is not None
     if refused or description_of(made) != kept.description or not kept.is_current():
-        raise WgpuEpError(f"the compiled model that is kept of {kept.path} is not the same")
+        raise WgpuEpError(f"the cached compiled model of {kept.path} is not the same")
     made._model_path, made._model_bytes = kept.path, None  # ONNX Runtime re-creates the session from these
     remember(made, provider.state)
     return made
@@ -264,7 +264,7 @@ def _add_to(settings: Any, model: str | bytes, device: Any, sizes: Mapping[str, 
     ):
         if was != now:
             raise OptionError(
-                f"sess_options: {what} {was!r} of an earlier session is in this object and cannot be taken out for {now!r};"
+                f"sess_options: {what} {was!r} of an earlier session is in this object and cannot be removed out for {now!r};"
                 " give this session SessionOptions of its own"
             )
     return fix(model, sizes, settings, again=True)
@@ -278,13 +278,13 @@ def _pick(device: Any) -> Any:
         return found[0]
     if isinstance(device, int) and not isinstance(device, bool):
         if not 0 <= device < len(found):
-            raise DeviceError(f"no device {device}; there are {shown}")
+            raise DeviceError(f"there is no device {device}; there are {shown}")
         return found[device]
     if isinstance(device, str):
         for entry, name in zip(found, names, strict=True):
             if device.lower() in name.lower() or (device == "software" and "software" in entry.ep_metadata):
                 return entry
-        raise DeviceError(f"no device is called {cut(device)}; there are {shown}")
+        raise DeviceError(f"there is no device {cut(device)}; there are {shown}")
     if getattr(device, "ep_name", None) is None:
         raise OptionError(f"device: {cut(device)} is not an OrtEpDevice, a number or a name; there are {shown}")
     if device.ep_vendor != VENDOR:

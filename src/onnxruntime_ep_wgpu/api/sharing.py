@@ -75,7 +75,7 @@ def buffer_of(value: Any) -> DeviceBuffer:
         raise DeviceError(f"a tensor of shape {list(value.shape())} has no elements and no memory")
     if not memory.space().owns(address):
         raise DeviceError(
-            f"the tensor lies in memory of {value.device_name()!r}, not on a device of this provider;"
+            f"the tensor is in memory of {value.device_name()!r}, not on a device of this provider;"
             " make it with device type 'webgpu'"
         )
     owner, (buffer, offset) = memory.space().lend(address, nbytes)

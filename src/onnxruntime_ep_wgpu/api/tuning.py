@@ -173,7 +173,7 @@ def _measured(
             continue
         problem = _difference(run.results, default.results)
         if problem:
-            refused.append(f"{shown(parameters)} gives other results for {graph.name}: {problem}")
+            refused.append(f"{shown(parameters)} computes other results for {graph.name}: {problem}")
         else:
             runs[parameters] = run
     return _interleaved(runs, seconds), refused

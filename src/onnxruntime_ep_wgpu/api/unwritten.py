@@ -21,6 +21,6 @@ def unwritten(error: BaseException, enabled: bool) -> UnsupportedError | None:
     if found is None:
         return None
     return UnsupportedError(
-        f"the compiled model cannot be written: ONNX Runtime {ort.__version__} writes no constant of more than 127 bytes that lies"
+        f"the compiled model cannot be written: ONNX Runtime {ort.__version__} writes no constant of more than 127 bytes"
         f" in the body of a node, as {cut(found['name'])} does; move it into the graph around the node, as an initializer"
     )

@@ -206,7 +206,7 @@ def verify(
     from .session import session
 
     if tolerance is not None and not (isinstance(tolerance, int | float) and 0 <= tolerance < math.inf):
-        raise OptionError(f"tolerance is {tolerance!r}, it takes a number from 0 on")
+        raise OptionError(f"tolerance is {tolerance!r}, it must be a number of at least 0")
     return compared(lambda: session(model, **arguments), lambda _session: dict(feeds), lambda _step: None, tolerance)
 
 
@@ -288,9 +288,9 @@ class _ComparedGroup(StandIn):
                 self.reference = Reference(self.path)
             exact = self.reference.value(compared.value, truth, read)
             if exact.value.size != want.size:
-                raise NoReference(f"the reference gives the shape {list(exact.value.shape)}")
+                raise NoReference(f"the reference result has the shape {list(exact.value.shape)}")
         except NoReference as error:
-            return replace(compared, judge=f"no judge in float64: {error}")
+            return replace(compared, judge=f"no reference in float64: {error}")
         value, slack = (_by_axes(it, axes).reshape(-1) for it in (exact.value, ROUNDING * exact.moves))
         ours, cpu = (float(errors(it.reshape(-1), value, slack)[0].max()) for it in (got, want))
         return replace(compared, to_f64=ours, cpu_to_f64=cpu)

@@ -100,9 +100,9 @@ def _feeds(inputs: Sequence[_Input], given: Sizes) -> dict[str, Any]:
             continue
         if key not in names | axes:
             known = ", ".join([*sorted(names), *sorted(axes), *by_name])
-            raise OptionError(f"warmup: no dimension or input is called {cut(key)}; there are {known}")
+            raise OptionError(f"warmup: there is no dimension or input {cut(key)}; there are {known}")
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise OptionError(f"warmup: {key!r}: {cut(value)} is not a size, which is a whole number from 0 on")
+            raise OptionError(f"warmup: {key!r}: {cut(value)} is not a size, which is an integer of at least 0")
         sizes[key] = value
     wholes = {name: given[name] for name in by_name if name in given and name not in sizes}
     for name, whole in wholes.items():

@@ -109,7 +109,7 @@ def decode(data: bytes) -> list[dict[str, Any]]:
         inflating = zlib.decompressobj()
         text = inflating.decompress(data, MOST_TEXT)
         if not inflating.eof:
-            raise ValueError("it is cut off, or longer than any export")
+            raise ValueError("it is truncated, or longer than any export")
         return list(_headers(parsed(text)))
     except (zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ProgramError(f"the programs of an export are damaged: {cause_of(error)}") from error

@@ -285,7 +285,7 @@ def adapters_problem() -> str | None:
                 " for Intel, AMD and software rendering)"
             )
         return (
-            "no WebGPU adapter: the Vulkan loader is present but no Vulkan driver answers; install the GPU vendor's"
+            "no WebGPU adapter: the Vulkan loader is present but no Vulkan driver is found; install the GPU vendor's"
             " driver, or `apt-get install mesa-vulkan-drivers` for Intel, AMD and software rendering"
         )
     api = "Metal" if sys.platform == "darwin" else "Direct3D 12 or Vulkan"

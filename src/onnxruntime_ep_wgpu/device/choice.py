@@ -51,7 +51,9 @@ def automatic(adapter: Adapter, types: Callable[[], Set[str]] | None = None) -> 
     if not units:
         return LibraryChoice(base, f"the adapter has no matrix units for {about}")
     if not right:
-        return LibraryChoice(base, f"a probe refused the adapter's matrix units for {about}; wgpu-ep info says why")
+        return LibraryChoice(
+            base, f"a probe refused the adapter's matrix units for {about}; wgpu-ep info shows the reason"
+        )
     return LibraryChoice(dawn.NAME, f"the adapter has matrix units and the model has products of {about}")
 
 

@@ -159,7 +159,7 @@ class Context:
                     raise OptionError(
                         f"option {option_names(field)[0]!r}: {wants!r} contradicts {has!r}, with which {users} the device"
                         f" (deviceId {self.number} of {self.adapter.name!r}) already;"
-                        " another deviceId gives a device of its own"
+                        " another deviceId selects a separate device"
                     )
 
     def join(self, settings: Settings = DEFAULT, fields_set: Collection[str] = ALL, preserve: bool = False) -> Member:

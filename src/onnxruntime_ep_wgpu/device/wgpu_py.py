@@ -136,7 +136,7 @@ def _need(device: Any, limit: str, least: int) -> None:
     has = device.limits[limit]
     if has < least:
         raise LimitError(
-            f"the wgpu device has {limit} = {has}, {least} is needed; ask for it with"
+            f"the wgpu device has {limit} = {has}, {least} is needed; request it with"
             f" adapter.request_device_sync(required_limits={{{limit!r}: {least}}})"
         )
 
@@ -169,7 +169,7 @@ def gpu_device(device: Device) -> Any:
     if device.queue.library is not wgpu_native.library():
         raise DeviceError(
             f"the device {device.adapter.name!r} is of the library {device.queue.library.name!r}, whose objects wgpu-py does not"
-            f" know: give the session webgpuLibrary={wgpu_native.NAME}"
+            f" support: give the session webgpuLibrary={wgpu_native.NAME}"
         )
     share_errors()
     with _wrappers_lock:

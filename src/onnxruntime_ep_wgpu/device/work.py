@@ -94,7 +94,7 @@ class Work:
         """Call this if C code has submitted a part and the library refused a later one. Raises DeviceError, DeviceLostError."""
         self._queue.raise_refusal(
             "the rest of a run that had begun",
-            "; what the run writes is not to be used, and a tensor that it updates in place, as a KV cache, is to be set anew",
+            "; do not use what the run writes, and set tensors anew that it updates in place, such as a KV cache",
         )
 
     def record_ahead(self) -> None:

@@ -65,7 +65,7 @@ def written(key: str, entry: Entry) -> bytes:
 def read(data: bytes, key: str | None, *kinds: str) -> Entry:
     """Reads an entry of this key and one of these kinds; a key of None accepts any. Raises EntryError."""
     if data[:8] != _MAGIC:
-        raise EntryError("it is no entry of a cache")
+        raise EntryError("it is not an entry of a cache")
     rest = memoryview(data)[40:]
     if hashlib.sha256(rest).digest() != data[8:40]:
         raise EntryError("its digest does not match")
@@ -89,11 +89,11 @@ def read(data: bytes, key: str | None, *kinds: str) -> Entry:
 
 def _checked(kind: type, it: Any) -> Any:
     if type(it) is not kind:
-        raise EntryError(f"{kind.__name__} is expected")
+        raise EntryError(f"expected {kind.__name__}")
     return it
 
 
 def _texts(it: Any) -> dict[str, str]:
     if not all(type(text) is str for text in _checked(dict, it).values()):
-        raise EntryError("texts are expected")
+        raise EntryError("expected strings")
     return dict(it)

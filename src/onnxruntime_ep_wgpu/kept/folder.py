@@ -217,7 +217,7 @@ class Folder:
             self.problem = f"{self.path} cannot be used: {getattr(error, 'strerror', None) or error}"
             return False
         if not stat.S_ISDIR(found.st_mode):
-            self.problem = f"{self.path} is no folder"
+            self.problem = f"{self.path} is not a folder"
         elif not _is_private(found):
             self.problem = f"{self.path} belongs to another user, or others can write to it"
         else:

@@ -80,7 +80,7 @@ def _value(key: str, text: str, source: str) -> Any:
         return option.parse(text)
     except RefusedValue as refused:
         raise OptionError(
-            f"option {key!r}{source}: {cut(text)} is refused: {refused}; valid: {option.domain}"
+            f"option {key!r}{source}: {cut(text)} is rejected: {refused}; valid: {option.domain}"
         ) from None
     except ValueError:
         near = _nearest(text, option.domain.split(", ")) if ", " in option.domain else ""

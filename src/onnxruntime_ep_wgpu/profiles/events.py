@@ -85,9 +85,9 @@ def from_ort(path: Path) -> list[Event]:
             raise InputError(f"{path} is not a profile of ONNX Runtime, which is a list of events")
         events = _from_zero(_event(it) for it in found if it.get("ph") == "X")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not a profile of ONNX Runtime: no text ({error})") from error
+        raise InputError(f"{path} is not a profile of ONNX Runtime: it is not text ({error})") from error
     except json.JSONDecodeError as error:
-        raise InputError(f"{path} is not a profile of ONNX Runtime: no JSON, or cut off ({error})") from error
+        raise InputError(f"{path} is not a profile of ONNX Runtime: it is not JSON, or truncated ({error})") from error
     except KeyError as error:
         raise InputError(f"{path} is not a profile of ONNX Runtime: an event has no {error}") from error
     except (ValueError, TypeError, AttributeError) as error:

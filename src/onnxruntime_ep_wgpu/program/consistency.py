@@ -23,7 +23,7 @@ def check_consistent(program: Program) -> None:
 
     def value(number: int, of: str, *storages: Storage) -> Value:
         if number >= len(values):
-            raise ValueError(f"{of} is the value {number} of {len(values)}")
+            raise ValueError(f"{of} is value {number}, but there are {len(values)}")
         if storages and values[number].storage not in storages:
             raise ValueError(f"{of} is a value of storage {values[number].storage.name}")
         return values[number]
@@ -41,7 +41,7 @@ def check_consistent(program: Program) -> None:
         if (it.storage is Storage.WEIGHT) != (it.weight >= 0):
             raise ValueError(f"the value {it.name!r} of storage {it.storage.name} has the weight {it.weight}")
         if it.dtype is DType.STRING and it.storage is not Storage.INPUT:  # an unused input
-            raise ValueError(f"the value {it.name!r} of storage {it.storage.name} is of texts")
+            raise ValueError(f"the value {it.name!r} of storage {it.storage.name} contains strings")
         if it.storage is Storage.HOST and it.dtype.bits < 8:
             raise ValueError(f"the value {it.name!r} of storage HOST is {it.dtype.label}")
         if it.storage is Storage.STATE:
@@ -50,35 +50,39 @@ def check_consistent(program: Program) -> None:
             raise ValueError(f"the value {it.name!r} of storage {it.storage.name} has elements")
     for symbol in program.symbols:
         if symbol.input >= len(program.inputs):
-            raise ValueError(f"the dimension {symbol.name!r} is of the input {symbol.input} of {len(program.inputs)}")
+            raise ValueError(
+                f"the dimension {symbol.name!r} refers to input {symbol.input}, but there are {len(program.inputs)}"
+            )
         source = values[program.inputs[symbol.input]]
         if not symbol.is_element and symbol.index >= len(source.shape):
-            raise ValueError(f"the dimension {symbol.name!r} is the axis {symbol.index} of {len(source.shape)}")
+            raise ValueError(
+                f"the dimension {symbol.name!r} refers to axis {symbol.index}, but there are {len(source.shape)}"
+            )
         if symbol.is_element and not (source.dtype.is_integer or source.dtype in _ELEMENTS):
             raise ValueError(f"the dimension {symbol.name!r} is an element of {source.dtype.label}")
     for dispatch in program.dispatches:
         if dispatch.kernel >= len(program.kernels):
-            raise ValueError(f"a dispatch is of the kernel {dispatch.kernel} of {len(program.kernels)}")
+            raise ValueError(f"a dispatch refers to kernel {dispatch.kernel}, but there are {len(program.kernels)}")
         _check_dispatch(dispatch, program.kernels[dispatch.kernel], value)
     for check in program.checks:
         _check_text(check)
     for assertion in program.assertions:
-        value(assertion.value, "what an assertion is about")
+        value(assertion.value, "the value of an assertion")
     for output, shape in program.sized:
-        _check_sized(program, output, value(output, "a result whose size data decides", Storage.OUTPUT), shape)
+        _check_sized(program, output, value(output, "a result with a data-dependent size", Storage.OUTPUT), shape)
     for output, source_of in program.aliases:
         a, b = value(output, "an alias", Storage.OUTPUT), value(source_of, "an alias's source", Storage.INPUT)
         if a.dtype is not b.dtype:
-            raise ValueError(f"{a.name!r}, {a.dtype.label}, begins as {b.name!r}, {b.dtype.label}")
+            raise ValueError(f"{a.name!r} is {a.dtype.label}, its alias {b.name!r} is {b.dtype.label}")
 
 
 def _check_sized(program: Program, output: int, most: Value, shape: int) -> None:
     """Raises ValueError unless a result and its shape are two outputs, both one-dimensional."""
     if not {output, shape} <= set(program.outputs) or output == shape:
-        raise ValueError(f"{most.name!r} or its shape is no output")
+        raise ValueError(f"{most.name!r} or its shape is not an output")
     extents = program.values[shape]
     if len(most.shape) != 1 or len(extents.shape) != 1 or extents.dtype is not DType.INT64:
-        raise ValueError(f"{most.name!r} or its shape is no list")
+        raise ValueError(f"{most.name!r} or its shape is not one-dimensional")
 
 
 def _check_state(it: Value) -> None:
@@ -99,7 +103,7 @@ def _check_dispatch(it: Dispatch, kernel: Kernel, value: Callable[..., Value]) -
         what = f"an argument of the kernel {kernel.label!r}"
         found = value(number, f"{what} that it writes", *_WRITTEN) if access == "read_write" else value(number, what)
         if found.dtype is DType.STRING:
-            raise ValueError(f"{what} is of texts")
+            raise ValueError(f"{what} contains strings")
 
 
 def _check_text(check: Check) -> None:
@@ -109,6 +113,6 @@ def _check_text(check: Check) -> None:
         if name is not None:
             places += 1
             if name or form or conversion:
-                raise ValueError(f"the text {cut(check.text)} has a place for more than a number")
+                raise ValueError(f"the text {cut(check.text)} has a placeholder that is not {{}}")
     if places != len(check.dims):
-        raise ValueError(f"the text {cut(check.text)} has {places} places for {len(check.dims)} numbers")
+        raise ValueError(f"the text {cut(check.text)} has {places} placeholders for {len(check.dims)} numbers")

@@ -76,7 +76,7 @@ def load(path: str | Path, target: Target | None = None) -> Program:
                 )
             text = file.read(length)
             if len(text) < length:
-                raise ValueError(f"it is cut off in its header of {length} bytes")
+                raise ValueError(f"it is truncated in its header of {length} bytes")
             found = parsed(text)
             start = file.tell()
         program = from_header(found)

@@ -113,7 +113,7 @@ def _read(headers: Sequence[Mapping[str, Any]], number: int, known: dict[int, Pr
     if number in known:
         whole = known[number]
         if whole is None:
-            raise ValueError("a flow is within itself")
+            raise ValueError("a flow contains itself")
         return whole
     found = dict(headers[number])
     if "parts" not in found:
@@ -123,12 +123,12 @@ def _read(headers: Sequence[Mapping[str, Any]], number: int, known: dict[int, Pr
     numbers = items(found.pop("programs"))
     rows = [items(it) for it in items(found.pop("parts"))]
     if any(type(it) is not int or not 0 <= it < len(headers) for it in numbers):
-        raise ValueError(f"a flow has the programs {cut(numbers)} of {len(headers)}")
+        raise ValueError(f"a flow has the programs {cut(numbers)}, but there are {len(headers)}")
     programs = tuple(_read(headers, it, known) for it in numbers)
     parts = []
     for row in rows:
         if len(row) != len(PART_COLUMNS) or row[0] not in KINDS:
-            raise ValueError(f"{cut(row)} is no part of a flow")
+            raise ValueError(f"{cut(row)} is not a part of a flow")
         kind, within, args, results, states = row
         parts.append(Part(kind, tuple(items(within)), tuple(items(args)), tuple(items(results)), states))
     signature = program_of(found, COLUMNS)
@@ -147,28 +147,30 @@ def _check(flow: Flow) -> None:
 
     def value(number: Any) -> Value:
         if type(number) is not int or not 0 <= number < len(flow.values):
-            raise ValueError(f"a part of a flow has the value {cut(number)} of {len(flow.values)}")
+            raise ValueError(f"a part of a flow has the value {cut(number)}, but there are {len(flow.values)}")
         return flow.values[number]
 
     for part in flow.parts:
         if len(part.programs) != KINDS[part.kind]:
             raise ValueError(f"a part {part.kind!r} has {len(part.programs)} programs")
         if any(type(it) is not int or not 0 <= it < len(flow.programs) for it in part.programs):
-            raise ValueError(f"a part of a flow has the programs {cut(part.programs)} of {len(flow.programs)}")
+            raise ValueError(
+                f"a part of a flow has the programs {cut(part.programs)}, but there are {len(flow.programs)}"
+            )
         missing = part.kind == "loop"
         for place, it in enumerate(part.args):
             if missing and place < 2 and it == UNKNOWN:
                 continue
             value(it)
             if it not in made:
-                raise ValueError(f"{flow.values[it].name!r} is read before it is made")
+                raise ValueError(f"{flow.values[it].name!r} is read before it is written")
         for it in part.results:
             if value(it).storage not in (Storage.TEMP, Storage.OUTPUT) or it in made:
-                raise ValueError(f"{flow.values[it].name!r} is made twice")
+                raise ValueError(f"{flow.values[it].name!r} is written twice")
             made.add(it)
         _CHECKS[part.kind](flow, part)
     if not made.issuperset(flow.outputs):
-        raise ValueError("an output of a flow is not made")
+        raise ValueError("an output of a flow is not written")
 
 
 def _types(flow: Flow, numbers: Sequence[int]) -> list[Any]:
@@ -195,7 +197,7 @@ def _check_same(flow: Flow, part: Part) -> None:
 
 def _check_if(flow: Flow, part: Part) -> None:
     if _types(flow, part.args[:1]) != [DType.BOOL]:
-        raise ValueError("a condition is no bool")
+        raise ValueError("a condition is not a bool")
     for it in part.programs:
         _fits(flow, _types(flow, part.args[1:]), it, _types(flow, part.results))
 
@@ -207,7 +209,7 @@ def _check_loop(flow: Flow, part: Part) -> None:
         raise ValueError(f"a loop has {cut(part.states)} states")
     decides, captured = [DType.INT64, DType.BOOL], _types(flow, part.args[2:])
     if any(it != UNKNOWN and flow.values[it].dtype is not of for it, of in zip(part.args, decides, strict=False)):
-        raise ValueError("a number of rounds is no int64, or a condition no bool")
+        raise ValueError("a trip count is not an int64, or a condition is not a bool")
     _fits(flow, [*decides, *captured], part.programs[0], [DType.BOOL, *_types(flow, part.results)])
 
 

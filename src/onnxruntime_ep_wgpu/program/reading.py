@@ -53,7 +53,7 @@ def parsed(text: bytes | bytearray | str) -> Any:
 def _number(kind: Callable[[str], T]) -> Callable[[str], T]:
     def read(text: str) -> T:
         if len(text) > _MOST_DIGITS:
-            raise ValueError(f"a number has {len(text)} digits")
+            raise ValueError(f"a number has {len(text)} digits, the maximum is {_MOST_DIGITS}")
         return kind(text)
 
     return read
@@ -61,13 +61,13 @@ def _number(kind: Callable[[str], T]) -> Callable[[str], T]:
 
 def _no_number(text: str) -> None:
     """Refuses NaN and Infinity, which Python's parser accepts but JSON does not have."""
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")
 
 
 def program_of(found: Any, columns: Mapping[str, Sequence[str]]) -> Program:
     """Returns the Program of a header with these columns in its tables. Raises ValueError, KeyError or TypeError."""
     if type(found) is not dict:
-        raise ValueError(f"{cut(found)} is no header")
+        raise ValueError(f"{cut(found)} is not a header")
     if found["format_version"] != FORMAT_VERSION:
         raise ValueError(f"its format version is {cut(found['format_version'])}, this package reads {FORMAT_VERSION}")
     expressions = _Expressions()
@@ -126,7 +126,7 @@ def target_of(found: Any) -> Target:
     }
     least, known = Target(), set(Target().as_json())
     if type(found) is not dict or set(found) - {"matrices"} != known:
-        raise ValueError(f"{cut(found)} is no target; one has {', '.join(sorted(known))}")
+        raise ValueError(f"{cut(found)} is not a target, which has {', '.join(sorted(known))}")
     assert not known & {*UNSTORED}
     target = Target(**{name: kinds[type(getattr(least, name))](value) for name, value in found.items()})
     if not target.offset_alignment:
@@ -144,44 +144,44 @@ def _matrix_unit(it: Any) -> MatrixUnit:
 
 def _text(it: Any) -> str:
     if type(it) is not str:
-        raise ValueError(f"{cut(it)} is no text")
+        raise ValueError(f"{cut(it)} is not a string")
     return it
 
 
 def _flag(it: Any) -> bool:
     if type(it) is not bool:
-        raise ValueError(f"{cut(it)} is neither true nor false")
+        raise ValueError(f"{cut(it)} is not a boolean")
     return it
 
 
 def _whole(it: Any) -> int:
     if type(it) is not int or not -MOST < it < MOST:  # true is an int
-        raise ValueError(f"{cut(it)} is no whole number of at most 64 bits")
+        raise ValueError(f"{cut(it)} is not an integer of at most 64 bits")
     return it
 
 
 def _count(it: Any) -> int:
     if not 0 <= _whole(it) <= _MOST_COUNT:
-        raise ValueError(f"{cut(it)} counts nothing")
+        raise ValueError(f"{cut(it)} is not a valid count")
     return int(it)
 
 
 def _limit(it: Any) -> int:
     if _whole(it) < 0:
-        raise ValueError(f"{cut(it)} is no limit of an adapter")
+        raise ValueError(f"{cut(it)} is not a valid limit of an adapter")
     return int(it)
 
 
 def items(it: Any) -> list[Any]:
     if type(it) is not list:
-        raise ValueError(f"{cut(it)} is no list")
+        raise ValueError(f"{cut(it)} is not a list")
     return it
 
 
 def _list(of: Cell, most: float = float("inf")) -> Cell:
     def read(it: Any) -> tuple[Any, ...]:
         if len(items(it)) > most:
-            raise ValueError(f"a list has {len(it)} items where at most {most} can be")
+            raise ValueError(f"a list has {len(it)} items, the maximum is {most}")
         return tuple([of(part) for part in it])
 
     return read
@@ -204,7 +204,7 @@ def _named(kind: type[Any]) -> Cell:
 
     def read(it: Any) -> Any:
         if _text(it) not in kind.__members__:
-            raise ValueError(f"no {kind.__name__} is called {cut(it)}")
+            raise ValueError(f"there is no {kind.__name__} {cut(it)}")
         return kind[it]
 
     return read
@@ -212,14 +212,14 @@ def _named(kind: type[Any]) -> Cell:
 
 def _access(it: Any) -> str:
     if it not in ("read", "read_write"):
-        raise ValueError(f"a binding is {cut(it)}")
+        raise ValueError(f"the access of a binding is {cut(it)}, it must be read or read_write")
     return str(it)
 
 
 def _row(table: str, kind: type[T], row: Any, columns: Sequence[str], readers: Mapping[str, Cell]) -> T:
     cells = items(row)
     if len(cells) != len(columns):
-        raise ValueError(f"a row of {table} has {len(cells)} cells of {len(columns)}")
+        raise ValueError(f"a row of {table} has {len(cells)} cells instead of {len(columns)}")
     try:
         return kind(**{name: readers[name](cell) for name, cell in zip(columns, cells, strict=True)})
     except ValueError as error:
@@ -266,7 +266,7 @@ class _Expressions:
         try:
             found = self._read.get(tuple(it))
         except TypeError as error:  # a nested list
-            raise ValueError(f"{cut(it)} is no expression") from error
+            raise ValueError(f"{cut(it)} is not an expression") from error
         if found is None:
             found = self._read[tuple(it)] = self._checked(it)
         return found
@@ -301,7 +301,7 @@ class _Expressions:
                     raise ValueError(f"the expression {cut(tokens)} lacks an operand")
             else:
                 what = "operation" if not token.startswith("$") else "dimension"
-                raise ValueError(f"no {what} is called {cut(token.removeprefix('$'))}")
+                raise ValueError(f"there is no {what} {cut(token.removeprefix('$'))}")
         if depth != 1:
-            raise ValueError(f"the expression {cut(tokens)} has {depth} results")
+            raise ValueError(f"the expression {cut(tokens)} has {depth} results instead of one")
         return tuple(tokens)

@@ -75,9 +75,9 @@ class MatrixUnit:
         for name in ("m", "n", "k", "subgroup"):
             value = getattr(self, name)
             if type(value) is not int or not 1 <= value <= 256:
-                raise ValueError(f"a matrix unit has the {name} {cut(value)}, which is no number from 1 to 256")
+                raise ValueError(f"a matrix unit has the {name} {cut(value)}, which is not an integer from 1 to 256")
         if self.subgroup & (self.subgroup - 1):
-            raise ValueError(f"a matrix unit has subgroups of {self.subgroup}, which is no power of two")
+            raise ValueError(f"a matrix unit has subgroups of {self.subgroup}, which is not a power of two")
         if not isinstance(self.operand, str) or self.result not in MATRIX_SUMS.get(self.operand, ()):
             raise ValueError(f"no matrix unit sums {cut(self.operand)} in {cut(self.result)}")
 

@@ -93,10 +93,10 @@ def read_choices(path: str | os.PathLike[str]) -> tuple[str, Choices]:
         if type(found["format"]) is not int or found["format"] != FORMAT:
             raise ValueError(f"its format is {cut(found['format'])}, this package reads {FORMAT}")
         if type(found["adapter"]) is not str or type(found["choices"]) is not list:
-            raise ValueError("the adapter is a text and the choices are a list")
+            raise ValueError("the adapter must be a string, and the choices a list")
         return found["adapter"], tuple(_choice(row) for row in found["choices"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path} is no table of choices: {cause_of(error)}") from error
+        raise ValueError(f"{path} is not a table of choices: {cause_of(error)}") from error
 
 
 def _limits(bound: Bound) -> dict[str, int | bool]:
@@ -112,16 +112,16 @@ def _choice(row: Mapping[str, Any]) -> Choice:
     _only(row, {"kernel", "dtype", "where", "use"})
     dtype = row.get("dtype", "")
     if dtype not in ("", *(it.label for it in DType)):
-        raise ValueError(f"no type is called {cut(dtype)}")
+        raise ValueError(f"there is no type {cut(dtype)}")
     if type(row["kernel"]) is not str:
-        raise ValueError(f"no kernel is called {cut(row['kernel'])}")
+        raise ValueError(f"there is no kernel {cut(row['kernel'])}")
     bounds = []
     for quantity, limits in row.get("where", {}).items():
         _only(limits, {"least", "most", "known"})
         least, most = (_whole(limits[it]) if it in limits else None for it in ("least", "most"))
         known = limits.get("known", False)
         if not isinstance(known, bool):
-            raise ValueError(f"known is {cut(known)}: it is true or false")
+            raise ValueError(f"known is {cut(known)}, it must be true or false")
         bounds.append(Bound(quantity, least, most, known))
     parameters = tuple((name, _whole(value)) for name, value in row["use"].items())
     return Choice(row["kernel"], parameters, tuple(bounds), dtype)
@@ -134,5 +134,5 @@ def _only(row: Mapping[str, Any], names: set[str]) -> None:
 
 def _whole(value: Any) -> int:
     if type(value) is not int or not 0 <= value < _MOST:  # true is an int
-        raise ValueError(f"{cut(value)} is no whole number below {_MOST}")
+        raise ValueError(f"{cut(value)} is not an integer from 0 to {_MOST - 1}")
     return value

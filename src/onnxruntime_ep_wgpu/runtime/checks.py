@@ -75,5 +75,5 @@ def aliasing(label: str, names: Sequence[str], entries: Sequence[BufferBinding],
             if other != place and beside is buffer and (overlap or not written[other]):
                 raise InputError(
                     f"the kernel {label!r} writes {names[place]!r} and uses {names[other]!r}, which"
-                    f" {'overlap' if overlap else 'lie in one buffer'}: give them buffers of their own"
+                    f" {'overlap' if overlap else 'are in one buffer'}: give them separate buffers"
                 )

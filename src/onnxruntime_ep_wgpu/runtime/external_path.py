@@ -41,7 +41,7 @@ def external_place(model: Path, weight: str, entries: Mapping[str, str]) -> Exte
         text = entries.get(key, "")
         if text and not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) < _MOST):
             raise ModelError(
-                f"{model}: where the weight {weight!r} lies makes no sense ({key} {cut(text)}): {_WAY_OUT}"
+                f"{model}: the location of the weight {weight!r} is invalid ({key} {cut(text)}): {_WAY_OUT}"
             )
         numbers[key] = int(text) if text else None
     return ExternalPlace(path, numbers["offset"] or 0, numbers["length"])
@@ -57,9 +57,9 @@ def file_beside(model: Path, what: str, location: str) -> Path:
     folder = Path(os.path.realpath(model.parent))
     problem = ""
     if not location or "\0" in location:
-        problem = "which is no name of a file"
+        problem = "which is not the name of a file"
     elif os.path.isabs(location) or Path(location).drive or Path(location).root:
-        problem = "which is no path from the folder of the model"
+        problem = "which is not a relative path"
     else:
         path = Path(os.path.realpath(folder / location))
         if not any(path.is_relative_to(it) for it in (folder, Path(os.path.realpath(model)).parent)):
@@ -68,7 +68,7 @@ def file_beside(model: Path, what: str, location: str) -> Path:
             problem = _why_no_file(path)
         if not problem:
             return path
-    raise ModelError(f"{model}: {what} lies in {cut(location)}, {problem}: {_WAY_OUT}")
+    raise ModelError(f"{model}: {what} is in {cut(location)}, {problem}: {_WAY_OUT}")
 
 
 def _why_no_file(path: Path) -> str:
@@ -79,4 +79,4 @@ def _why_no_file(path: Path) -> str:
         return ""
     except OSError as error:  # too long, a cycle of links, no permission
         return f"which cannot be opened ({error.strerror})"
-    return "" if stat.S_ISREG(mode) else "which is no file but a folder, a device or a pipe"
+    return "" if stat.S_ISREG(mode) else "which is not a regular file"

@@ -74,10 +74,10 @@ class InputChecks:
         for value, shape, dtype in zip(self._values, shapes, dtypes, strict=True):
             if len(shape) != len(value.shape):
                 raise ExtentError(
-                    f"input {value.name!r} has rank {len(shape)} {list(shape)}, the model wants rank {len(value.shape)}"
+                    f"input {value.name!r} has rank {len(shape)} {list(shape)}, the model needs rank {len(value.shape)}"
                 )
             if dtype is not value.dtype:
-                raise InputError(f"input {value.name!r} is {dtype.label}, the model wants {value.dtype.label}")
+                raise InputError(f"input {value.name!r} is {dtype.label}, the model needs {value.dtype.label}")
 
     def _check_extents(self, shapes: Sequence[tuple[int, ...]], symbols: Sequence[int]) -> None:
         extents = self._evaluate(symbols)
@@ -88,7 +88,7 @@ class InputChecks:
                 name = dim if isinstance(dim, int) else " ".join(map(str, dim)).replace("$", "")
                 raise ExtentError(
                     f"input {self._values[k].name!r} has {shapes[k][axis]} elements along axis {axis}, "
-                    f"the model wants {wanted} ({name})"
+                    f"the model needs {wanted} ({name})"
                 )
 
 
@@ -96,6 +96,8 @@ def _element(tensor: DeviceTensor, index: int) -> int:
     if tensor.value is None:
         raise InputError("an input that sets a shape has no value on the host")
     if index >= tensor.value.size:
-        raise InputError(f"the element {index} of an input that sets a shape is not there: it has {tensor.value.size}")
+        raise InputError(
+            f"the element {index} of an input that sets a shape does not exist: it has {tensor.value.size}"
+        )
     values = tensor.value.reshape(-1)
     return int(values[index] if tensor.dtype.is_integer else values.view(f"u{values.itemsize}")[index])

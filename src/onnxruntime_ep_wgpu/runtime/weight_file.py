@@ -81,7 +81,7 @@ class FileRange:
         try:
             return np.memmap(self.path, np.uint8, "r", self.offset, (self.nbytes,))
         except OverflowError as error:  # beyond the largest offset of a file
-            raise ValueError(f"{self.path} has no byte {self.offset}") from error
+            raise ValueError(f"{self.path} ends before byte {self.offset}") from error
 
 
 class MappedFiles:

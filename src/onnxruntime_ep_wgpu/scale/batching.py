@@ -28,13 +28,13 @@ class BatchAxis:
         inputs = session.get_inputs()
         outputs = [it for it in session.get_outputs() if output_names is None or it.name in output_names]
         if not inputs:
-            raise BatchError(f"the model has no inputs, so that there is nothing to make a batch of; {WAY}")
+            raise BatchError(f"the model has no inputs, so nothing can be batched; {WAY}")
         first, self.name = inputs[0].name, _first(inputs[0])
         for what, value in (*(("input", it) for it in inputs), *(("output", it) for it in outputs)):
             found = _first(value)
             if not found:
                 raise BatchError(
-                    f"{what} {value.name!r} of shape {value.shape} cannot be batched: its first axis is no symbolic dimension;"
+                    f"{what} {value.name!r} of shape {value.shape} cannot be batched: its first axis is not a symbolic dimension;"
                     f" {WAY}"
                 )
             if found != self.name:
@@ -52,7 +52,7 @@ class BatchAxis:
         if set(feeds) != set(self._inputs):
             missing = ", ".join(map(repr, sorted(set(self._inputs) - set(feeds))))
             unknown = ", ".join(map(repr, sorted(set(feeds) - set(self._inputs))))
-            parts = [f"lacks {missing}"] * bool(missing) + [f"has {unknown}, which no input is called"] * bool(unknown)
+            parts = [f"lacks {missing}"] * bool(missing) + [f"has {unknown}, which is not an input"] * bool(unknown)
             raise InputError(f"a request {' and '.join(parts)}; the inputs are {', '.join(map(repr, self._inputs))}")
         arrays = {name: np.asarray(feeds[name]) for name in self._inputs}
         for name, array in arrays.items():

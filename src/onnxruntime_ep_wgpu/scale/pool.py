@@ -185,7 +185,7 @@ def _close_all() -> None:
 def _check(max_batch: Any, max_wait: Any, queue_size: Any, overflow: Any) -> None:
     for name, value in (("max_batch", max_batch), ("queue_size", queue_size)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise OptionError(f"{name}: {cut(value)} is not a whole number from 1 on")
+            raise OptionError(f"{name}: {cut(value)} is not an integer of at least 1")
     number = isinstance(max_wait, int | float) and not isinstance(max_wait, bool)
     if not number or not 0 <= max_wait < math.inf:
         raise OptionError(f"max_wait: {cut(max_wait)} is not a number of seconds from 0 on")

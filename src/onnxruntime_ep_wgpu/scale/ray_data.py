@@ -55,7 +55,7 @@ class Predictor:
         self._runner = runner_of(model, device, output_names, True, more)
         names = [it.name for it in self._runner.session.get_inputs()]
         if unknown := set(columns or {}) - set(names):
-            raise InputError(f"columns: no input is called {sorted(unknown)[0]!r}; the inputs are {', '.join(names)}")
+            raise InputError(f"columns: there is no input {sorted(unknown)[0]!r}; the inputs are {', '.join(names)}")
         self._columns = {name: (columns or {}).get(name, name) for name in names}
         self._outputs = list(output_names or (it.name for it in self._runner.session.get_outputs()))
         self._keep = keep

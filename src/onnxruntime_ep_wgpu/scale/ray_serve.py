@@ -97,7 +97,7 @@ class Server:
             with np.load(io.BytesIO(await request.body()), allow_pickle=False) as arrays:
                 feeds = dict(arrays)
         except Exception as error:  # numpy raises many types for invalid bytes
-            return Response(f"the body is no file of numpy.savez: {error}", 400, media_type="text/plain")
+            return Response(f"the body is not a file of numpy.savez: {error}", 400, media_type="text/plain")
         try:
             outputs = await self.infer(feeds)
         except (ValueError, InvalidArgument) as error:
@@ -118,13 +118,11 @@ class Server:
             try:
                 found = self._runner.run([it.feeds for it in batch], [it.rows for it in batch])
             except Exception as error:  # the session cannot be reopened
-                self._failure = DeviceError(f"no session can be made again: {error}")
+                self._failure = DeviceError(f"no session can be created again: {error}")
                 found = [self._failure] * len(batch)
             outcomes |= {id(request): outcome for request, outcome in zip(batch, found, strict=True)}
         if self._runner.reopened and self._failure is None:
-            self._failure = DeviceLostError(
-                "the device was lost; this replica goes on until another one takes its place"
-            )
+            self._failure = DeviceLostError("the device was lost; this replica continues until another one replaces it")
         return [outcomes[id(request)] for request in requests]
 
     def check_health(self) -> None:

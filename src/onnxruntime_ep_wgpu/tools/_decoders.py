@@ -142,7 +142,7 @@ def _divide(it: _Sum, sizes: dict[Free, int]) -> None:
     left = total - it.fixed - sum(sizes[part] for part in it.parts if part in sizes)
     if left < 0:
         parts = " + ".join([*(f"{_shown(part)}={sizes[part]}" for part in it.parts if part in sizes), *(["new"])])
-        raise InputError(f"{_shown(it.total)} is {total}, and is made of {parts}: give sizes that fit together")
+        raise InputError(f"{_shown(it.total)} is {total}, and consists of {parts}: give sizes that fit together")
     for k, part in enumerate(missing):
         sizes[part] = left * (k + 1) // len(missing) - left * k // len(missing)
 

@@ -41,7 +41,7 @@ def whole(least: int) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
+            raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least {least}")
         return int(text)
 
     return parse
@@ -233,7 +233,7 @@ def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
     made_up = [name for name in wanted if name not in read]
     if made_up:
         print(
-            f"note: made-up values (seed {seed}) for {', '.join(made_up)}: --input NAME=FILE.npy gives real ones",
+            f"note: made-up values (seed {seed}) for {', '.join(made_up)}: --input NAME=FILE.npy sets real ones",
             file=sys.stderr,
         )
     rng = np.random.default_rng(seed)
@@ -262,9 +262,7 @@ def dimension(text: str, option: str) -> tuple[str, int]:
     """Parses NAME=SIZE. `option` is the command-line option, for messages."""
     name, size = _pair(text, option, "NAME=SIZE")
     if not size.isdecimal():
-        raise OptionError(
-            f"{option} {text}: a size is a whole number from 0 on; a dimension that is not named stays free"
-        )
+        raise OptionError(f"{option} {text}: a size is an integer of at least 0; unnamed dimensions stay free")
     return name, int(size)
 
 
@@ -325,7 +323,7 @@ def _shape(name: str, text: str) -> tuple[int, ...]:
     except ValueError:
         shape = (-1,)
     if any(d < 0 for d in shape):
-        raise OptionError(f"--shape {name}={text}: dimensions are whole numbers separated by commas")
+        raise OptionError(f"--shape {name}={text}: dimensions are integers separated by commas")
     return shape
 
 

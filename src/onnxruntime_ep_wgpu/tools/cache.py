@@ -26,7 +26,7 @@ def main(args: argparse.Namespace) -> int:
 
     path = folder_path()
     if path is None:
-        raise OptionError(f"there is no cache: {VARIABLE}=off; take it out of the environment, or name a folder by it")
+        raise OptionError(f"there is no cache: {VARIABLE}=off; unset it, or set it to a folder")
     kept = Folder(path)
     if args.action == "clear":
         removed = kept.clear()

@@ -60,7 +60,7 @@ def _checks() -> Iterator[Finding]:
     software = all(it.software for it in found)
     yield Finding(
         "adapters", WARNING if software else OK, ", ".join(it.name for it in found),
-        "only software adapters answer: a GPU needs the driver of its vendor" + _hidden() if software else "",
+        "only software adapters are found: a GPU needs the driver of its vendor" + _hidden() if software else "",
     )  # fmt: skip
     yield _guarded("provider", _registration, "reinstall the package: pip install --force-reinstall . in a checkout")
     for adapter in found:

@@ -79,7 +79,7 @@ def _files(names: Sequence[str], results: Sequence[Any]) -> dict[str, str]:
     tensors = [name for name, value in zip(names, results, strict=True) if isinstance(value, np.ndarray)]
     for name in names:
         if name not in tensors:
-            print(f"note: output {name!r} is no tensor and is not written", file=sys.stderr)
+            print(f"note: output {name!r} is not a tensor and is not written", file=sys.stderr)
     return file_names(tensors, ".npy")
 
 

@@ -22,7 +22,7 @@ def _importing() -> Any:
             "onnxruntime_ep_wgpu.web runs in Pyodide; in Python itself, use onnxruntime_ep_wgpu.session"
         ) from None
     if not BUNDLE.exists():
-        raise DeviceError(f"{BUNDLE.name} is not there: install the wheel py3-none-any, made by scripts/pyodide_wheel")
+        raise DeviceError(f"{BUNDLE.name} is missing: install the wheel py3-none-any, made by scripts/pyodide_wheel")
     # A file in the wheel has no URL, so the module's text becomes a data URL.
     text = base64.b64encode(BUNDLE.read_bytes()).decode()
     return run_js(f"import('data:text/javascript;base64,{text}')")

@@ -35,7 +35,7 @@ class Tensor:
         if type not in FORMATS:
             raise InputError(f"there is no type {type!r}; there are {', '.join(FORMATS)}")
         if math.prod(dims) != len(numbers):
-            raise InputError(f"{len(numbers)} elements are no tensor of shape {list(dims)}")
+            raise InputError(f"{len(numbers)} elements do not fit a tensor of shape {list(dims)}")
         return cls(type, dims, struct.pack(f"<{len(numbers)}{FORMATS[type][0]}", *numbers))
 
     def elements(self) -> tuple[Any, ...]:

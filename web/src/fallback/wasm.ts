@@ -113,7 +113,7 @@ async function loaded({ errors }: Ours, from: unknown, reason: Error | undefined
     );
   }
   const library = [module, module?.default].find((it) => it?.InferenceSession) as Library | undefined;
-  if (!library) throw new errors.OptionError("useWasm: this is no module of onnxruntime-web, which has InferenceSession: give it () => import('onnxruntime-web/wasm')");
+  if (!library) throw new errors.OptionError("useWasm: this is not a module of onnxruntime-web, which has InferenceSession: give it () => import('onnxruntime-web/wasm')");
   return library;
 }
 

@@ -41,7 +41,7 @@ export function flowOf(program: Program): Flow {
   const within = (number: number): Flow => {
     if (known.has(number)) {
       const found = known.get(number);
-      if (!found) throw new Error('a flow is within itself');
+      if (!found) throw new Error('a flow contains itself');
       return found;
     }
     known.set(number, undefined);
@@ -68,7 +68,7 @@ function read(program: Program, within: (number: number) => Flow): Flow {
     const [result, shape] = list(it).map((value) => outputs.indexOf(value as number));
     const [most, extents] = [values[outputs[result!]!], values[outputs[shape!]!]];
     if (most?.shape.length !== 1 || extents?.shape.length !== 1 || !isType(extents, 'int64') || most === extents) {
-      throw new Error(`${String(it)} are no list and its shape`);
+      throw new Error(`${String(it)} are not a list and its shape`);
     }
     return [result!, shape!] as const;
   });
@@ -79,14 +79,14 @@ function read(program: Program, within: (number: number) => Flow): Flow {
   const made = new Set(program.inputs);
   const parts = list(rows).map((row, place): Part => {
     const [kind, numbers, args, results, states] = list(row) as [Kind, number[], number[], number[], number];
-    if (KINDS[kind] !== list(numbers).length) throw new Error(`${String(row)} is no part`);
+    if (KINDS[kind] !== list(numbers).length) throw new Error(`${String(row)} is not a part`);
     for (const [k, it] of (list(args) as number[]).entries()) {
       if (it === NONE && kind === 'loop' && k < 2) continue;
-      if (!made.has(it)) throw new Error(`value ${it} is read before it is made`);
+      if (!made.has(it)) throw new Error(`value ${it} is read before it is written`);
       last.set(it, place);
     }
     for (const it of list(results) as number[]) {
-      if (!Number.isInteger(it) || !values[it] || made.has(it)) throw new Error(`value ${it} is made twice`);
+      if (!Number.isInteger(it) || !values[it] || made.has(it)) throw new Error(`value ${it} is written twice`);
       made.add(it);
       if (!last.has(it)) last.set(it, place);
     }
@@ -94,7 +94,7 @@ function read(program: Program, within: (number: number) => Flow): Flow {
     if (!fits(part, values)) throw new Error(`a part '${kind}' of '${program.name}' does not fit its programs`);
     return part;
   });
-  if (!outputs.every((it) => made.has(it))) throw new Error(`an output of '${program.name}' is not made`);
+  if (!outputs.every((it) => made.has(it))) throw new Error(`an output of '${program.name}' is not written`);
   const kept = new Set(outputs);
   for (const it of program.inputs) if (!last.has(it)) last.set(it, NONE);
   return {
@@ -123,6 +123,6 @@ function isType(value: Value | undefined, type: string): boolean {
 }
 
 function list(it: unknown): readonly unknown[] {
-  if (!Array.isArray(it)) throw new Error(`${String(it).slice(0, 80)} is no list`);
+  if (!Array.isArray(it)) throw new Error(`${String(it).slice(0, 80)} is not an array`);
   return it;
 }

@@ -65,7 +65,7 @@ class HostSession implements InferenceSessionHandler {
     const { Tensor, errors } = this.library;
     const wanted = TYPES[inputs.find((it) => it.name === name)!.type];
     if (!(tensor instanceof Tensor)) throw new errors.InputError(`input '${name}' is not a tensor`);
-    if (tensor.type !== wanted) throw new errors.InputError(`input '${name}' is ${tensor.type}, the model wants ${wanted}`);
+    if (tensor.type !== wanted) throw new errors.InputError(`input '${name}' is ${tensor.type}, the model needs ${wanted}`);
     return { dims: tensor.dims, data: (await tensor.getData()) as Operand['data'] };
   }
 

@@ -79,7 +79,7 @@ for (const [bundler, build] of Object.entries(BUNDLERS)) {
         return { tokens: tokens.length, held: bytes > 0, wasm };
       }, name === 'worker');
       assert.deepEqual([found.tokens, found.held], [2, true]);
-      assert.match(found.wasm, /^OptionError: useWasm: this is no module of onnxruntime-web/);
+      assert.match(found.wasm, /^OptionError: useWasm: this is not a module of onnxruntime-web/);
       assert.deepEqual(page.problems, []);
     });
   }

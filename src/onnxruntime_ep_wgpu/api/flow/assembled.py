@@ -104,7 +104,7 @@ def _symbols(given: Sequence[KnownValue]) -> tuple[Symbol, ...]:
 
 def _input(it: KnownValue, known: set[str]) -> Value:
     if it.info.dtype is None or it.info.shape is None:
-        raise UnsupportedError(f"the type or rank of {it.name!r} is unknown, or it is no tensor")
+        raise UnsupportedError(f"the type or rank of {it.name!r} is unknown, or it is not a tensor")
     return Value(it.name, DType.of(int(it.info.dtype)), _shape(it.name, it.info, known), Storage.INPUT)
 
 

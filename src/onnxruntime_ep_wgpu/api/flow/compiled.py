@@ -98,7 +98,7 @@ class _Flows:
         results = [it.name or "" for it in node.outputs]
         bodies = bodies_of(node)
         if any(len(it.outputs) != len(results) + (node.op_type == "Loop") for it in bodies):
-            raise NotDivided([(node, "a body of it makes another number of results")])
+            raise NotDivided([(node, "one of its bodies has another number of results")])
         label = f"{name}: {node.name or node.op_type}" if name else node.name or node.op_type
         rest = tuple(it.name or "" for it in unit.captured)
         if node.op_type == "If":

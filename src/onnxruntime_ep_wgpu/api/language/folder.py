@@ -59,7 +59,7 @@ def open_folder(path: str | Path) -> ModelFolder:
         raise InputError(f"folder={cut(path)}: pass the path of a folder with a model")
     path = Path(path)
     if not path.is_dir():
-        raise ModelError(f"{path} is no folder: pass the folder with model.onnx, tokenizer.json and a configuration")
+        raise ModelError(f"{path} is not a folder: pass the folder with model.onnx, tokenizer.json and a configuration")
     genai = fields_inside(path, _GENAI)
     if genai is not None:
         described = genai.object("model")
@@ -70,7 +70,7 @@ def open_folder(path: str | Path) -> ModelFolder:
     else:
         found = fields_inside(path, _CONFIG)
         if found is None:
-            raise ModelError(f"{path} has neither {_GENAI} nor {_CONFIG}, which say when a text ends")
+            raise ModelError(f"{path} has neither {_GENAI} nor {_CONFIG}, which specify the end of a text")
         model = _model(path)
         end, more = found.ids("eos_token_id"), fields_inside(path, "generation_config.json")
         if more is not None:
@@ -95,7 +95,7 @@ def _head_size(config: Fields) -> int | None:
     if hidden is None or heads is None:
         return None
     if hidden < heads:
-        raise config.wrong("hidden_size", f"a whole number from num_attention_heads, {heads}, on")
+        raise config.wrong("hidden_size", f"an integer of at least num_attention_heads, {heads}")
     return hidden // heads
 
 

@@ -31,7 +31,7 @@ def read(path: Path) -> onnx.ModelProto:
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error}") from error
     except Exception as error:  # protobuf's own errors, which its implementations do not share
-        raise ModelError(f"{path} is no ONNX model ({error}): copy or export it again") from error
+        raise ModelError(f"{path} is not an ONNX model ({error}): copy or export it again") from error
     check_external_data(path, model)
     take_in(model, path, _SMALL)
     return model

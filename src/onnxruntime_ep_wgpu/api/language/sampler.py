@@ -62,13 +62,13 @@ class Sampling:
             value: Any = getattr(self, name)
             whole = name == "top_k"
             if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
-                words = "a whole number" if whole else "a number"
+                words = "an integer" if whole else "a number"
                 raise InputError(f"{name} is {cut(value)}; expected {words} from {low:g} to {high:g}")
             if not low <= value <= high:
                 raise InputError(f"{name} is {value}; expected a value from {low:g} to {high:g}")
         seed: Any = self.seed
         if seed is not None and (not isinstance(seed, Integral) or seed < 0):
-            raise InputError(f"seed is {cut(seed)}; expected a whole number from 0 on, or None for a new one")
+            raise InputError(f"seed is {cut(seed)}; expected an integer of at least 0, or None for a new one")
 
     @property
     def is_greedy(self) -> bool:

@@ -224,7 +224,7 @@ class _Generation(Extension):
 
 class _NoLoader(BaseLoader):
     def get_source(self, environment: Environment, template: str) -> NoReturn:
-        raise TemplateNotFound(template, f"it asks for another template, {cut(template)}: a chat template is one file")
+        raise TemplateNotFound(template, f"it requests another template, {cut(template)}: a chat template is one file")
 
 
 class _Namespace(Namespace):

@@ -25,7 +25,7 @@ class Tokenizer:
         except ImportError as error:
             raise ModelError(f"text needs the package tokenizers (pip install tokenizers): {error}") from error
         self._folder, self._path = folder, folder.tokenizer
-        wrong = "is no tokenizer that the package tokenizers can read"
+        wrong = "is not a tokenizer that the package tokenizers can read"
         self._tokenizer: Any = self._call(wrong, lambda: Tokenizer.from_file(str(self._path)))
         # Settings for training: a file may request padding to a length that no memory holds, or silent truncation.
         self._call(wrong, self._tokenizer.no_padding)

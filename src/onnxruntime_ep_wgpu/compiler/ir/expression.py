@@ -158,7 +158,7 @@ class _Evaluation(Generic[V]):
         if isinstance(value, bool):
             return self.operations.boolean(value)
         if not isinstance(value, (int, float)):
-            raise TypeError(f"{value!r} is no number")
+            raise TypeError(f"{value!r} is not a number")
         return _Literal(value)
 
     def _name(self, name: str) -> V | _Literal:

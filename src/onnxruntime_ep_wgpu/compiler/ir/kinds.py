@@ -64,7 +64,7 @@ class Kinds:
     def check_literal(self, value: float | int | bool, kind: str) -> None:
         """Raises TypeError for an integer with a fraction."""
         if kind not in ("bool", "f32", DOUBLE) and isinstance(value, float) and not value.is_integer():
-            raise TypeError(f"{value} is no {kind}")
+            raise TypeError(f"{value} is not a value of {kind}")
 
     def check_operator(self, operator: str, kind: str) -> None:
         if operator not in _ALLOWED.get(kind, "".join(OPERATORS)):
@@ -97,7 +97,7 @@ class Kinds:
         elif WIDEST in (source, kind):
             other = kind if source == WIDEST else source
             if other not in ("i32", "u32", *LONG):
-                raise TypeError(f"{source} is no {kind}")
+                raise TypeError(f"{source} is not a value of {kind}")
 
     def called(self, name: str, kind: str, count: int) -> Called:
         """Returns the function of this name for `count` arguments of a kind: a WGSL builtin or `<name>_<kind>` of the prelude."""

@@ -38,7 +38,7 @@ class Tensor:
     place: View | None = None  # the elements of another tensor that are its memory
 
     def __post_init__(self) -> None:
-        assert are_dims(self.shape), f"the shape {self.shape} of {self.name!r} holds what is no dim"
+        assert are_dims(self.shape), f"the shape {self.shape} of {self.name!r} contains a value that is not a dim"
 
     @property
     def memory(self) -> Tensor:

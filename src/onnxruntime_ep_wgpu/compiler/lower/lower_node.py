@@ -368,9 +368,9 @@ def _check_declared(value: ir.Value, result: Operand, sure: bool) -> None:
     known = [d if sure and isinstance(d, int) else None for d in result.shape]
     if len(declared) != len(known) or any(None not in (a, b) and a != b for a, b in zip(declared, known, strict=True)):
         raise UnsupportedError(
-            f"{value.name!r} is declared as [{', '.join(map(_dim_text, value.shape))}] and would be calculated as {result}, and"
-            " what reads it may rely on either, so it is left to the CPU; with the right declaration in the model, or none, it"
-            " runs here"
+            f"{value.name!r} is declared as [{', '.join(map(_dim_text, value.shape))}] but would be calculated as {result};"
+            " its readers may rely on either shape, so the node runs on the CPU; with the right declaration in the model, or"
+            " none, it runs here"
         )
 
 

@@ -54,7 +54,7 @@ class Operand:
         it has the given length, which a run decides. `sized`: the shape of a result with a data-dependent size, where `view`
         has the maximum number of elements."""
         self.dtype, self.shape, self.known = dtype, tuple(shape), known
-        assert are_dims(self.shape), f"the shape {self.shape} holds what is no dim"
+        assert are_dims(self.shape), f"the shape {self.shape} contains a value that is not a dim"
         self.conditions = conditions or {}
         self.sized = sized
         self.host_value_used = False  # whether something relies on the host value
@@ -183,10 +183,10 @@ def decided_in_a_run(what: str, values: Iterable[Dim]) -> UnsupportedError | Non
     read = dict.fromkeys(name.removeprefix(NO_EXTENT).rpartition("[")[0] for name in free if name.startswith(NO_EXTENT))
     if read:
         return UnsupportedError(
-            f"the elements of {', '.join(map(repr, read))} decide {what} in a run, and it has to be known before; make them"
+            f"the elements of {', '.join(map(repr, read))} decide {what} in a run, but it must be known before; make them"
             " constants of the model"
         )
-    return FreeSizeError(f"sizes that are free ({', '.join(free)}) decide {what}, and it has to be known before a run")
+    return FreeSizeError(f"sizes that are free ({', '.join(free)}) decide {what}, but it must be known before a run")
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def attention(soft: Call, target: Target) -> MatchResult:
     in_memory = reason_to_store_scores(soft.operands["x"].view.tensor, target)
     if in_memory is not None:
         return in_memory
-    result: str | None = "the scores are no matrix product"
+    result: str | None = "the scores are not a matrix product"
     for chain in chains_back(soft.operands["x"].view.tensor, PRODUCTS):
         found = _Attention(soft, chain, reader)
         result = found.reason(target)

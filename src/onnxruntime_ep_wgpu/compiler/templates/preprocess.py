@@ -186,7 +186,7 @@ def _with_expressions(text: str, constants: Mapping[str, Constant]) -> str:
 def _count(text: str, constants: Mapping[str, Constant]) -> int:
     count = _evaluated(text, constants)
     if not isinstance(count, int):
-        raise ValueError(f"{text} is {count!r}, no number of repetitions")
+        raise ValueError(f"{text} is {count!r}, not a number of repetitions")
     if count > MOST_REPETITIONS:
         raise UnsupportedError(
             f"a part of the kernel would be repeated {count} times ({text}), and {MOST_REPETITIONS} is the most"

@@ -122,7 +122,7 @@ class Dawn:
             }
             made = self.lib.wgpuCreateInstance(new("WGPUInstanceDescriptor *", given))
             if not made:
-                raise DeviceError(f"{PACKAGE} {self.version} makes no WebGPU instance: {INSTALL}")
+                raise DeviceError(f"{PACKAGE} {self.version} creates no WebGPU instance: {INSTALL}")
             self._instance = self._instance or made  # another thread may have been first
         return self._instance
 
@@ -215,7 +215,7 @@ def library() -> Dawn:
     except (Exception, SystemExit) as error:  # a broken installation raises anything
         missing = isinstance(error, ModuleNotFoundError) and error.name == PACKAGE
         why = "is not installed" if missing else f"cannot be loaded ({type(error).__name__}: {error})"
-        raise DeviceError(f"Dawn is asked for, and the package {PACKAGE} {why}: {INSTALL}") from error
+        raise DeviceError(f"Dawn is requested, but the package {PACKAGE} {why}: {INSTALL}") from error
     version = installed_version()
     try:
         lacking = next((it for it in (*FUNCTIONS, *_OWN_FUNCTIONS) if not hasattr(module.lib, it)), "")
@@ -223,7 +223,7 @@ def library() -> Dawn:
     except Exception as error:
         differs = f"interface ({type(error).__name__}: {error})"
     if differs:
-        raise DeviceError(f"{PACKAGE} {version} has another {differs} than this package relies on: {INSTALL}")
+        raise DeviceError(f"{PACKAGE} {version} has another {differs} than this package needs: {INSTALL}")
     return Dawn(module, version)
 
 

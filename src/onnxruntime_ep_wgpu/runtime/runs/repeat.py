@@ -51,5 +51,5 @@ class CapturedRun:
             if self.kept[number] and place != known:
                 value = (*program.inputs, *program.outputs)[number]
                 kind = "input" if number < len(program.inputs) else "output"
-                return f"{kind} {program.values[value].name!r} lies in other memory than when it was captured"
+                return f"{kind} {program.values[value].name!r} is in other memory than when it was captured"
         return None

@@ -90,7 +90,7 @@ def _bounds(proto: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> None:
     """Raises ValueError for values that onnx (1.23.2) uses as an index or a loop end before it checks them."""
     for it in proto.attribute:
         if proto.op_type == "Einsum" and it.name == "equation" and not _TERMS.fullmatch(it.s):
-            raise ValueError(f"the equation {cut(it.s.decode(errors='replace'))} is none")
+            raise ValueError(f"the equation {cut(it.s.decode(errors='replace'))} is invalid")
     ints = {it.name: it.i for it in proto.attribute if it.type == onnx.AttributeProto.INT}
     shapes = [[d.dim_value for d in types[n].tensor_type.shape.dim] if n in types else [] for n in proto.input]
     if proto.op_type == "LayerNormalization" and shapes:
@@ -101,7 +101,7 @@ def _bounds(proto: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> None:
         raise ValueError(f"num_outputs is {ints['num_outputs']} and the node has {len(proto.output)} outputs")
     if proto.op_type == "GatherND":
         if ints.get("batch_dims", 0) < 0:
-            raise ValueError(f"batch_dims is {ints['batch_dims']}, and is at least 0")
+            raise ValueError(f"batch_dims is {ints['batch_dims']}, and must be at least 0")
         if any(dim < 0 for shape in shapes for dim in shape):
             raise ValueError(f"dimensions are at least 0: {shapes}")
 

@@ -101,7 +101,7 @@ def flash_attention(
     groups, keys, value_size = key.shape[1], key.shape[2], value.shape[3]
     shared = quotient(heads, groups)
     if shared is None:
-        raise UnsupportedError(f"{heads} query heads are no multiple of {groups} key heads")
+        raise UnsupportedError(f"{heads} query heads are not a multiple of {groups} key heads")
     scores = Tensor(DType.FLOAT32, (batch, heads, queries, keys))
     # Unused rows of a cache are not loaded.
     stored = None if visible.cached else reason_to_store_scores(scores, b.target)

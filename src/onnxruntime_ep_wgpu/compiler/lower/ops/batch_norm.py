@@ -105,7 +105,9 @@ def _with_own_statistics(
 ) -> tuple[Operand, Operand, Operand]:
     """Returns x normalised with the mean and variance of each channel, and these, (channels) in float32."""
     if x.rank < 2:
-        raise UnsupportedError(f"statistics of {x}, which has no channels: its axes are batch, channels and more")
+        raise UnsupportedError(
+            f"statistics of {x}, which has no channels: at least the axes batch and channels are needed"
+        )
     mean, centre, variance = moments(b, x, [k for k in range(x.rank) if k != 1])
     y = b.pointwise(
         "x * (s / sqrt(v + epsilon)) + o",

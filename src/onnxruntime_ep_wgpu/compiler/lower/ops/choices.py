@@ -39,7 +39,7 @@ class Choices:
         for value in self.values:
             if given == value or (self.spelled.any_case and given.lower() == value.lower()):
                 return value
-        raise UnsupportedError(f"attribute {name}={cut(text)} is none of {', '.join(map(repr, self.values))}")
+        raise UnsupportedError(f"attribute {name}={cut(text)} is not one of {', '.join(map(repr, self.values))}")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Numbers:
     def of(self, name: str, number: int) -> int:
         """Returns the number. Raises UnsupportedError, which names the attribute, for any other number."""
         if number not in self.values:
-            raise UnsupportedError(f"attribute {name}={number} is none of {', '.join(map(str, self.values))}")
+            raise UnsupportedError(f"attribute {name}={number} is not one of {', '.join(map(str, self.values))}")
         return number
 
 

@@ -43,7 +43,7 @@ def tf_idf_vectorizer(
         raise UnsupportedError("n-grams of strings, which cannot be stored on a device")
     pool, indexes = np.asarray(pool_int64s, np.int64), np.asarray(ngram_indexes, np.int64)
     if max_skip_count < 0 or not 1 <= min_gram_length <= max_gram_length <= len(ngram_counts):
-        lengths = f"{min_gram_length} to {max_gram_length}, of the lengths that {len(ngram_counts)} ngram_counts tell"
+        lengths = f"{min_gram_length} to {max_gram_length}, of the lengths for which {len(ngram_counts)} ngram_counts are given"
         raise UnsupportedError(f"n-grams of the lengths {lengths}, with {max_skip_count} tokens between them")
     if np.abs(pool).max(initial=0) > LARGEST:
         raise UnsupportedError(f"n-grams of tokens beyond {LARGEST} are not supported")

@@ -140,7 +140,7 @@ def op(
             needed |= shared.__required_keys__
         attributes = frozenset(annotations)
         always = sum(p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty for p in parameters)
-        assert (ranks or {}).keys() <= allowed.keys(), f"{names}: ranks of what is no operand"
+        assert (ranks or {}).keys() <= allowed.keys(), f"{names}: ranks of names that are not operands"
         choices = {name: found for name, it in annotations.items() if (found := choices_of(it, function))}
         kinds = {name: kind for name, it in annotations.items() if (kind := _kind(it)) in _KINDS}
         kinds |= {name: "str" if isinstance(it, Choices) else "int" for name, it in choices.items()}
@@ -290,7 +290,7 @@ def arguments(
         raise UnsupportedError(f"attribute {name} is missing")
     for name, value in out.items():
         if not _has_kind(entry.kinds.get(name), value):
-            raise UnsupportedError(f"attribute {name}={cut(value)} is no {entry.kinds[name]}")
+            raise UnsupportedError(f"attribute {name}={cut(value)} is not of type {entry.kinds[name]}")
     out |= {name: it.of(name, out[name]) for name, it in entry.choices.items() if name in out}
     about: dict[str, Any] = {"op_type": entry.name, "outputs": len(outputs), "wanted": list(outputs)}
     about |= {"with_channels_last": with_channels_last, "result_shapes": shapes}

@@ -55,7 +55,7 @@ def tree_ensemble(
     count, leaves = len(nodes_featureids), len(leaf_targetids)
     mode = whole(nodes_modes, count, "nodes_modes")
     if mode.size and not 0 <= int(mode.min()) <= int(mode.max()) <= MEMBER:
-        raise UnsupportedError(f"attribute nodes_modes has a number that is none of 0 to {MEMBER}")
+        raise UnsupportedError(f"attribute nodes_modes has a number that is not from 0 to {MEMBER}")
     yes, no = (
         np.where(whole(leafs, count, "flags of leaves") != 0, ~natural(ids, count, name), natural(ids, count, name))
         for ids, leafs, name in (

@@ -138,7 +138,7 @@ class _Search:
             return norm
         first = self.rows.get(self.dependencies.stored_by.get(norm.x, group))
         if first is None or not self.dependencies.is_ready(group, norm.x):
-            return "the input of the norm is no product of one row, or a factor is computed later"
+            return "the input of the norm is not a product of one row, or a factor is computed later"
         if first.after is not None or first.group in self.taken:
             return "the product before the norm is part of another kernel"
         if len(row_products) < len(readers):

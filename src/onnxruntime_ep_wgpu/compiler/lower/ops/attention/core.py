@@ -131,7 +131,7 @@ def attend(
     total = key.shape[2]
     shared = floordiv(heads, key.shape[1])
     if quotient(heads, key.shape[1]) is None:
-        raise UnsupportedError(f"{heads} query heads are no multiple of {key.shape[1]} key heads")
+        raise UnsupportedError(f"{heads} query heads are not a multiple of {key.shape[1]} key heads")
     grouped = (batch, key.shape[1], shared)
 
     def spread(x: Operand) -> Operand:
