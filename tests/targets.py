@@ -147,7 +147,7 @@ class StandIn(Context):
     """A context on an adapter that is taken for another one."""
 
     def __init__(self, adapter: Adapter, number: int, way: Way) -> None:
-        super().__init__(adapter, number, libraries.usual())
+        super().__init__(adapter, number, libraries.default_name())
         self.way = way
 
     @property
@@ -177,7 +177,7 @@ def suited(target: Target) -> Way:
 
     Raises ValueError when the adapter lacks something in every way.
     """
-    full = adapters()[0].through("", libraries.usual()).target()
+    full = adapters()[0].through("", libraries.default_name()).target()
     offered = {way: has for way in WAYS if (has := way.of(full)).int64 == target.int64}
     exact = [way for way, has in offered.items() if has == target]
     enough = [way for way, has in offered.items() if lack(target, has) is None]

@@ -220,8 +220,8 @@ def test_the_next_step_runs_while_an_id_is_on_its_way(
     model: webgpu_ep.LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    ahead, wait = Picker.ahead, ChainedRuns.wait
-    monkeypatch.setattr(Picker, "ahead", lambda self: (order.append("ahead"), ahead(self))[1])
+    ahead, wait = Picker.start_next, ChainedRuns.wait
+    monkeypatch.setattr(Picker, "start_next", lambda self: (order.append("ahead"), ahead(self))[1])
     monkeypatch.setattr(ChainedRuns, "wait", lambda self: (order.append("read"), wait(self))[1])
     list(model.tokens([PROMPTS[0]], max_new_tokens=12, ends=()))
     assert order == ["read", *["ahead", "read"] * 10, "read"], "the first id waits for none, the last has none"

@@ -9,7 +9,8 @@ from onnxruntime_ep_wgpu.device.webgpu import libraries
 from onnxruntime_ep_wgpu.device.webgpu.header import address
 
 WITH_WGPU_PY = pytest.mark.skipif(
-    libraries.usual() != "wgpu-native", reason="wgpu-py knows no objects of the library that WGPU_EP_LIBRARY names"
+    libraries.default_name() != "wgpu-native",
+    reason="wgpu-py knows no objects of the library that WGPU_EP_LIBRARY names",
 )
 """For tests of what is shared with wgpu-py."""
 

@@ -20,7 +20,7 @@ from tests.support import make_model
 
 F = np.float32
 SAYS = "Not enough memory left.\n"
-if libraries.usual() == "wgpu-native":
+if libraries.default_name() == "wgpu-native":
     SAYS = f"Validation Error\n\nCaused by:\n  {SAYS}"
 
 
@@ -43,7 +43,7 @@ class SmallDevice:
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallDevice]:
     gc.collect()  # the device of an earlier test would have free buffers
-    library = libraries.named(libraries.usual())
+    library = libraries.named(libraries.default_name())
     small = SmallDevice(library.lib)
     monkeypatch.setattr(library, "lib", small)  # of devices that are made from here on
     yield small

@@ -103,7 +103,7 @@ def test_a_truncated_or_mutated_model_never_raises(tmp_path: Path) -> None:
             data[place] = int(random.integers(256))
         (tmp_path / "bad.onnx").write_bytes(data)
         for span in ModelFile(tmp_path / "bad.onnx").spans("w"):
-            MappedFiles().hold(span, None, W.view(np.uint8).reshape(-1))
+            MappedFiles().has_bytes(span, None, W.view(np.uint8).reshape(-1))
 
 
 def test_external_data_of_a_model_that_is_bytes_is_found(tmp_path: Path) -> None:
@@ -204,8 +204,10 @@ def test_no_byte_is_looked_at_of_memory_that_is_known_to_be_of_a_file(
     place = FilePlace(span, FileIdentity.settled(span.path))
     memory = view(W.copy())
     constants_read: list[int] = []
-    hold = MappedFiles.hold
-    monkeypatch.setattr(MappedFiles, "hold", lambda self, *of: constants_read.append(len(of[-1])) or hold(self, *of))
+    hold = MappedFiles.has_bytes
+    monkeypatch.setattr(
+        MappedFiles, "has_bytes", lambda self, *of: constants_read.append(len(of[-1])) or hold(self, *of)
+    )
     find = FromModel(path, lent={memory.ctypes.data: place})
     for array in (memory, memory.reshape(-1), memory.view(np.uint8)):
         source = find("w", array)

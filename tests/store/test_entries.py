@@ -215,7 +215,7 @@ def test_second_files_count_and_go_with_their_entries(tmp_path: Path) -> None:
     kept = Folder(str(tmp_path / "programs"), most=1000)
     for number in range(6):
         name = f"{number:064}"
-        assert kept.write_apart(name, [b"y" * 150, b"z" * 50]) and kept.write(name, b"x" * 100)
+        assert kept.write_second(name, [b"y" * 150, b"z" * 50]) and kept.write(name, b"x" * 100)
         os.utime(tmp_path / "programs" / f"{name}{SUFFIX}", (number, number))
     assert [(int(it.name), it.nbytes) for it in kept.entries()] == [(4, 300), (5, 300)]
     assert sorted(it.name for it in (tmp_path / "programs").iterdir() if it.name.endswith(APART_SUFFIX)) == [
@@ -227,10 +227,10 @@ def test_second_files_count_and_go_with_their_entries(tmp_path: Path) -> None:
 def test_a_second_file_of_a_process_that_was_killed_goes(tmp_path: Path) -> None:
     kept = Folder(str(tmp_path / "programs"))
     for name in ("a", "b"):
-        kept.write_apart(name * 64, [b"y"])
-    os.utime(kept.apart("a" * 64), (1, 1))
+        kept.write_second(name * 64, [b"y"])
+    os.utime(kept.second_path("a" * 64), (1, 1))
     kept.write("c" * 64, b"x")
-    assert not os.path.exists(kept.apart("a" * 64)) and os.path.exists(kept.apart("b" * 64))
+    assert not os.path.exists(kept.second_path("a" * 64)) and os.path.exists(kept.second_path("b" * 64))
 
 
 def test_files_of_processes_that_were_killed_go(tmp_path: Path) -> None:

@@ -359,7 +359,7 @@ def joined(path: Path) -> Path:
 
 def second_file(place: Folder) -> Path:
     (name,) = entries(place)
-    return Path(place.apart(name))
+    return Path(place.second_path(name))
 
 
 def test_constants_that_no_file_has_are_mapped_from_a_second_file(place: Folder, joined: Path) -> None:
@@ -462,7 +462,7 @@ def test_a_table_that_is_transposed_is_kept_nowhere(place: Folder, path: Path) -
     session = kept_now(path, deviceId=DEVICE)
     np.testing.assert_array_equal(session.run(None, feeds)[0], want)
     (name,) = entries(place)
-    assert len(place.read(name) or b"") < 300 * 64 * 4 and not Path(place.apart(name)).exists()
+    assert len(place.read(name) or b"") < 300 * 64 * 4 and not Path(place.second_path(name)).exists()
     lose_the_device(lambda: session.run(None, feeds))
     np.testing.assert_array_equal(session.run(None, feeds)[0], want)
 
@@ -562,14 +562,14 @@ import _imp, os, sys, threading
 import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu.kept.folder import Folder
 from onnxruntime_ep_wgpu.threads import wait_deferred
-write, open_gate, events = Folder.write_apart, threading.Event(), []
+write, open_gate, events = Folder.write_second, threading.Event(), []
 def gated(*given):
     if threading.current_thread() is not threading.main_thread():
         open_gate.wait()
     done = write(*given)
     events.append("written")
     return done
-Folder.write_apart = gated
+Folder.write_second = gated
 webgpu_ep.session(sys.argv[1])
 events.append("made")
 child = os.fork() if hasattr(os, "fork") else 0

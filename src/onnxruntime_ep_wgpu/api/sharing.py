@@ -90,7 +90,7 @@ def ort_value_from(buffer: Any, dtype: Any, shape: Sequence[int], offset: int = 
     buffer is too small, mapped, or lacks a usage.
     """
     from ..device import Place, wgpu_py
-    from ..device.borrowed import context_around
+    from ..device.borrowed import context_of_wgpu_device
     from ..plugin.memory import space as memory
     from ..plugin.memory.allocation import Located
     from .devices import devices
@@ -100,7 +100,7 @@ def ort_value_from(buffer: Any, dtype: Any, shape: Sequence[int], offset: int = 
     owner_device = getattr(buffer, "_device", None)
     if not wgpu_py.is_device(owner_device):
         raise DeviceError(f"{kind_of(buffer)} is not a wgpu.GPUBuffer of wgpu-native")
-    context = context_around(owner_device)
+    context = context_of_wgpu_device(owner_device)
     device = context.device()
     value = ort.OrtValue.ortvalue_from_shape_and_type(list(shape), dtype, "webgpu", context.adapter.index)
     nbytes = _nbytes(value)

@@ -60,7 +60,7 @@ class Adapter:
         Raises OptionError with the available APIs, and DeviceError if the library does not list the chip or cannot be opened.
         """
         if library and library != self.library.name:
-            return replace(self._seen_by(library).through(backend), index=self.index, name=self.name)
+            return replace(self._in_library(library).through(backend), index=self.index, name=self.name)
         views = {self.backend: self, **{other.backend: other for other in self.others}}
         if backend and backend not in views:
             raise OptionError(
@@ -69,12 +69,12 @@ class Adapter:
             )
         return replace(views[backend or self.backend], index=self.index)
 
-    def _seen_by(self, library: str) -> Adapter:
+    def _in_library(self, library: str) -> Adapter:
         """Returns the same chip as another library lists it. Equal chips are matched by their order."""
         place = [it.index for it in adapters() if _same_chip(it, self)].index(self.index)
-        found = [it for it in _seen_through(library) if _same_chip(it, self)]
+        found = [it for it in _adapters_of(library) if _same_chip(it, self)]
         if place >= len(found):
-            names = ", ".join(repr(it.name) for it in _seen_through(library)) or "none"
+            names = ", ".join(repr(it.name) for it in _adapters_of(library)) or "none"
             raise DeviceError(
                 f"the library {library!r} cannot use the adapter {self.name!r}: its driver ({self.driver or self.backend}) lacks"
                 f" what that library needs; it can use {names}. Set webgpuLibrary={libraries.base().name}, or update the driver"
@@ -108,7 +108,7 @@ class Adapter:
         own = limits["max-storage-buffer-binding-size"]
         ours = {COMPONENT_STORES, INTEGER_DOTS} - ({INTEGER_DOTS} if self.software else set())
         return Target(
-            name=f"{self.name} ({self.backend}{libraries.beside(self.library)})",
+            name=f"{self.name} ({self.backend}{libraries.name_suffix(self.library)})",
             library=self.library.name,
             features=(self.features & self.library.used) | (ours if self.backend == "Vulkan" else set()),
             max_storage_buffers=min(limits["max-storage-buffers-per-shader-stage"], settings.storage_buffers),
@@ -266,7 +266,7 @@ def has_compute_shaders(adapter: Adapter) -> bool:
 
 
 @cache
-def _seen_through(name: str) -> tuple[Adapter, ...]:
+def _adapters_of(name: str) -> tuple[Adapter, ...]:
     """Returns the chips that a library lists. Opens the library."""
     return unique(_enumerate(libraries.named(name)))
 

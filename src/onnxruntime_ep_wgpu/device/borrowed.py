@@ -59,7 +59,7 @@ class BorrowedContext(Context):
         return member
 
 
-def context_around(gpu_device: Any, number: int | None = None) -> Context:
+def context_of_wgpu_device(gpu_device: Any, number: int | None = None) -> Context:
     """Returns the context of a GPUDevice with the deviceId `number`, or with any deviceId if `number` is None.
 
     Raises OptionError if the number or the device is already paired with another one. Raises the errors of `wgpu_py.adapter_of`.
@@ -104,4 +104,4 @@ def context_at(instance: int, device: int, number: int | None = None) -> Context
     expected = wgpu_py.pointers(found)[1]
     if instance != expected:
         raise OptionError(f"option 'webgpuInstance': {instance} is not the instance of the device, which is {expected}")
-    return context_around(found, number)
+    return context_of_wgpu_device(found, number)

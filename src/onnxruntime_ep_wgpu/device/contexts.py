@@ -217,7 +217,7 @@ def context_of(adapter: Adapter, number: int = 0, library: str = "", checked: bo
     library cannot be opened or does not list the adapter.
     """
     process.check_not_forked()
-    name = library or libraries.usual()
+    name = library or libraries.default_name()
     adapter.through("", name)
     made = Context(adapter, number, name, checked and not libraries.named(name).module_checks)
     with _contexts_lock:

@@ -113,18 +113,18 @@ class Folder:
         self._make_room()
         return True
 
-    def apart(self, name: str) -> str:
+    def second_path(self, name: str) -> str:
         """Returns the path of an entry's second file, which may not exist."""
         return os.path.join(self.path, name + APART_SUFFIX)
 
-    def write_apart(self, name: str, parts: Iterable[bytes | memoryview]) -> bool:
+    def write_second(self, name: str, parts: Iterable[bytes | memoryview]) -> bool:
         """Writes an entry's second file, before the entry. Returns whether it was written.
 
         The file is flushed to the disk, because readers do not verify it."""
         if not self._is_ours(make=True):
             return False
         try:
-            with atomic_file(self.apart(name), private=True) as file:
+            with atomic_file(self.second_path(name), private=True) as file:
                 for it in parts:
                     file.write(it)
         except (WriteError, OSError) as error:
@@ -134,11 +134,11 @@ class Folder:
 
     def remove(self, name: str) -> bool:
         """Removes an entry. Returns whether it is gone."""
-        return self._unlink(self._path(name)) and self.remove_apart(name)
+        return self._unlink(self._path(name)) and self.remove_second(name)
 
-    def remove_apart(self, name: str) -> bool:
+    def remove_second(self, name: str) -> bool:
         """Removes the second file of an entry. Returns whether it is gone."""
-        return self._unlink(self.apart(name))
+        return self._unlink(self.second_path(name))
 
     def _unlink(self, path: str) -> bool:
         try:
@@ -195,7 +195,7 @@ class Folder:
         entries, apart = self._files()
         for name, (_, written) in apart.items():
             if name not in entries and written <= time.time() - age:
-                self.remove_apart(name)
+                self.remove_second(name)
         with suppress(OSError, ValueError), os.scandir(self.path) as items:
             for it in items:
                 if _PARTIAL.fullmatch(it.name):

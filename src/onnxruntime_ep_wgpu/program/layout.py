@@ -245,18 +245,18 @@ class Layouts:
         """Returns the runs of a dispatch, `most` at most; none if all its results are empty."""
         variant = next((k for k, place in enumerate(self.guard_places[number]) if numbers[place]), None)
         if variant is None:
-            raise self._no_way(number, "has no variant", symbols)
+            raise self._dispatch_error(number, "has no variant", symbols)
         count = numbers[self.workgroup_places[number][variant]]
         if not count or not any(map(nbytes.__getitem__, self._written[number])):
             return ()
         if not 0 < count <= MAX_GROUPS * MAX_GROUPS:
-            raise self._no_way(number, f"would be {count} workgroups", symbols)
+            raise self._dispatch_error(number, f"would be {count} workgroups", symbols)
         grid = fold_grid(count)
         if number in self.repeated:
             return tuple(self._repetitions(number, variant, grid, nbytes, symbols, most))
         return (Step(number, variant, grid, _words([numbers[place] for place in self.uniform_places[number]])),)
 
-    def _no_way(self, number: int, problem: str, symbols: Sequence[int]) -> LimitError:
+    def _dispatch_error(self, number: int, problem: str, symbols: Sequence[int]) -> LimitError:
         """Returns the error of a dispatch. Programs of our compiler have a check that fails before."""
         label = self.program.kernels[self.program.dispatches[number].kernel].label
         return LimitError(f"the kernel {label!r} {problem}; {self._given(symbols)}", self.program.sizes(symbols))
@@ -275,7 +275,7 @@ class Layouts:
         first = evaluate([*symbols, 0])
         repeats, steps = max(first[0], 1), []
         if repeats > most:
-            raise self._no_way(
+            raise self._dispatch_error(
                 number, f"would run {repeats} times, in a run of {MOST_STEPS} dispatches at most", symbols
             )
         for k in range(repeats):
@@ -285,7 +285,9 @@ class Layouts:
             for arg, it in zip(dispatch.args, ranges, strict=False):
                 if it is not None and nbytes[arg] and not 0 <= it[0] <= it[0] + it[1] <= nbytes[arg] + _PADDED:
                     name = self.program.values[arg].name
-                    raise self._no_way(number, f"would bind the bytes {it} of the {nbytes[arg]} of {name!r}", symbols)
+                    raise self._dispatch_error(
+                        number, f"would bind the bytes {it} of the {nbytes[arg]} of {name!r}", symbols
+                    )
             steps.append(Step(number, variant, grid, _words(values[:own]), ranges if any(ranges) else (), k, repeats))
         return steps
 

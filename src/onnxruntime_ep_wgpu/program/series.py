@@ -155,20 +155,20 @@ class _Alike:
             extents = self._of(layouts.shape_places[value])
             good &= (extents == extents[0] + np.arange(len(extents))[:, None] * (extents[1] - extents[0])).all(1)
         for value in layouts.element_places:
-            good &= _stay(self._of(layouts.shape_places[value]))
+            good &= _equal_first(self._of(layouts.shape_places[value]))
         for a, b in program.aliases:
             here, there = layouts.shape_places[a], layouts.shape_places[b]
             if len(here) == len(there) and self._change((*here, *there)):
-                good &= _stay((self._of(here) == self._of(there)).all(1, keepdims=True))
+                good &= _equal_first((self._of(here) == self._of(there)).all(1, keepdims=True))
         reads = map(self._change, layouts.uniform_places)
         for guards, workgroups, reads_it in set(
             zip(layouts.guard_places, layouts.workgroup_places, reads, strict=True)
         ):
             if self._change((*guards, *workgroups)):
-                good &= self._one_way(guards, workgroups, reads_it)
+                good &= self._same_variant(guards, workgroups, reads_it)
         return len(good) if good.all() else int(good.argmin())
 
-    def _one_way(self, guards: Sequence[int], workgroups: Sequence[int], reads_it: bool) -> Numbers:
+    def _same_variant(self, guards: Sequence[int], workgroups: Sequence[int], reads_it: bool) -> Numbers:
         """Returns for which sizes a dispatch runs as for the first: the same variant with no fewer workgroups, or not at all.
 
         More workgroups are allowed only if the kernel reads their number.
@@ -177,7 +177,7 @@ class _Alike:
         variant = true.argmax(1)
         groups = self._of(workgroups[variant[0] : variant[0] + 1])
         count = groups[:, 0]
-        good: Numbers = true.any(1) & (variant == variant[0]) & (_grow(groups) if reads_it else _stay(groups))
+        good: Numbers = true.any(1) & (variant == variant[0]) & (_grow(groups) if reads_it else _equal_first(groups))
         good &= ((count > 0) == (count[0] > 0)) & (count <= MAX_GROUPS * MAX_GROUPS)
         return good
 
@@ -204,7 +204,7 @@ def _grow(numbers: Numbers) -> Numbers:
     return np.concatenate([[True], (np.diff(numbers, axis=0) >= 0).all(1)])
 
 
-def _stay(numbers: Numbers) -> Numbers:
+def _equal_first(numbers: Numbers) -> Numbers:
     """Whether each row equals the first one."""
     same: Numbers = (numbers == numbers[0]).all(1)
     return same

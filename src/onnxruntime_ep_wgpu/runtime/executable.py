@@ -57,7 +57,7 @@ class Run:
     def plan(self) -> Plan:
         """The plan for these sizes alone."""
         if self._planned.in_series is not None:
-            self._planned = self.executable.planning.alone(self._planned.key)
+            self._planned = self.executable.planning.single(self._planned.key)
         return self._planned.plan
 
     @property
@@ -186,7 +186,7 @@ class Executable:
 
         It keeps its buffers during a `with`, in which a run is submitted. Raises like `plan`.
         """
-        return self.planning.alone(self.key(inputs), [tensor.dtype for tensor in inputs])
+        return self.planning.single(self.key(inputs), [tensor.dtype for tensor in inputs])
 
     def planned_in_series(self, inputs: Sequence[DeviceTensor]) -> PlannedRun | None:
         """Returns the plan of a series that contains these inputs; None if there is none, or if each run does more than submit

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from functools import partial
 
-from .protobuf import Data, fields, seen_in
+from .protobuf import Data, fields, read_model
 
 # Field numbers of onnx.proto: ModelProto, GraphProto, TensorProto and StringStringEntryProto.
 _GRAPH, _TRAINING, _FUNCTION = 7, 20, 25
@@ -21,7 +21,7 @@ _LOCATION = b"location"
 def model_files(model: str) -> list[str] | None:
     """Returns the absolute paths of a model and of its external data; None if there may be others."""
     path = os.path.abspath(model)
-    return seen_in(path, partial(_found, path))
+    return read_model(path, partial(_found, path))
 
 
 def _found(path: str, data: Data) -> list[str] | None:

@@ -38,7 +38,7 @@ class Planning:
         """The key that is equal for inputs with the same plan."""
         return tuple([tensor.shape for tensor in inputs]), self.inputs.elements(inputs)
 
-    def alone(self, key: Key, dtypes: Sequence[DType] | None = None) -> PlannedRun:
+    def single(self, key: Key, dtypes: Sequence[DType] | None = None) -> PlannedRun:
         """Returns the plan for inputs with this key. Makes it if it is new. `dtypes` defaults to the types of the program."""
         return self._plans.known(key) or self._made(key, self.inputs.dtypes if dtypes is None else dtypes)
 

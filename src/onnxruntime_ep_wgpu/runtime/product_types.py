@@ -10,7 +10,7 @@ import re
 
 from ..device.webgpu import dawn
 from ..names import NAMES
-from .protobuf import VARINT, Data, fields, last_number, seen_in, varint
+from .protobuf import VARINT, Data, fields, last_number, read_model, varint
 
 # Field numbers of onnx.proto, and the numbers of data types.
 _GRAPH, _NODE, _INITIALIZER, _OP_TYPE, _DIMS, _DATA_TYPE = 7, 1, 5, 4, 1, 2
@@ -32,10 +32,10 @@ def matrix_types(model: str | bytes | None) -> frozenset[str]:
     Returns neither for a model with weights of a few bits. Returns both for a compiled model, if its target is the library that
     such models use.
     """
-    return seen_in(model, _looked_through) or frozenset()
+    return read_model(model, _product_types) or frozenset()
 
 
-def _looked_through(data: Data) -> frozenset[str]:
+def _product_types(data: Data) -> frozenset[str]:
     found, of_bytes, compiled = set[str](), False, False
     for number, start, end in fields(data, 0, len(data)):
         if number == _METADATA:

@@ -16,7 +16,7 @@ Data = bytes | mmap.mmap
 Seen = TypeVar("Seen")
 
 
-def seen_in(model: str | bytes | None, look: Callable[[Data], Seen]) -> Seen | None:
+def read_model(model: str | bytes | None, look: Callable[[Data], Seen]) -> Seen | None:
     """Returns the result of `look` for a model, given by path or as bytes; None if it is not a file or not a protobuf message."""
     try:
         if isinstance(model, bytes):

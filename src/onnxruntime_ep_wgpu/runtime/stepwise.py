@@ -62,7 +62,7 @@ class Stepwise:
             self._device.submit((), before)
             finite = self._weights_of(plan)
             for value in self._program.inputs:
-                finite[value] = self._look(plan, value, callers[value]) is None
+                finite[value] = self._nonfinite(plan, value, callers[value]) is None
                 self._check_numbers(plan, value, callers[value])
             makers: dict[int, list[PlannedDispatch]] = {}  # the dispatches that wrote a value, or parts of it
             done = finished(self._program, plan.layout.steps)
@@ -78,7 +78,7 @@ class Stepwise:
         for number, value in enumerate(self._program.values):
             if value.storage is Storage.WEIGHT and number not in self._weights:
                 buffer = self._weight_buffers[value.weight]
-                self._weights[number] = buffer is None or self._look(plan, number, Place(buffer, 0)) is None
+                self._weights[number] = buffer is None or self._nonfinite(plan, number, Place(buffer, 0)) is None
         return dict(self._weights)
 
     def _check_value(
@@ -99,7 +99,7 @@ class Stepwise:
             own = plan.buffers[value]
             assert own is not None
             where = Place(own, 0)
-        found = self._look(plan, value, where)
+        found = self._nonfinite(plan, value, where)
         self._check_numbers(plan, value, where)
         finite[value] = found is None
         if found is not None and clean and (found.nans or not masks):
@@ -123,7 +123,7 @@ class Stepwise:
                     f" {high}; {len(wrong)} of {numbers.size} indices are. Look at what makes the indices"
                 )
 
-    def _look(self, plan: Plan, value: int, where: Place) -> _Found | None:
+    def _nonfinite(self, plan: Plan, value: int, where: Place) -> _Found | None:
         """Returns the values of a tensor that are not finite; None if all are finite, or the type has no others."""
         dtype, shape = self._program.values[value].dtype, plan.shapes[value]
         count = int(np.prod(shape, dtype=np.int64))
@@ -132,13 +132,15 @@ class Stepwise:
         nbytes, step = dtype.nbytes(count), self._range_bytes
         first, infinities, nans = count, 0, 0
         for start in range(0, nbytes, step):
-            index, *more = self._look_into(dtype, min(step, nbytes - start), Place(where.buffer, where.offset + start))
+            index, *more = self._count_nonfinite(
+                dtype, min(step, nbytes - start), Place(where.buffer, where.offset + start)
+            )
             if any(more):
                 first = min(first, index + start * 8 // dtype.bits)
             infinities, nans = infinities + more[0], nans + more[1]
         return _Found(first, infinities, nans) if infinities or nans else None
 
-    def _look_into(self, dtype: DType, nbytes: int, where: Place) -> tuple[int, int, int]:
+    def _count_nonfinite(self, dtype: DType, nbytes: int, where: Place) -> tuple[int, int, int]:
         """Returns the first such index in a range of a tensor, and the numbers of infinities and NaN."""
         device, (buffer, offset) = self._device, where
         count, words = nbytes * 8 // dtype.bits, -(-nbytes // 4)

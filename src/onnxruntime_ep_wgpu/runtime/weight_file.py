@@ -90,7 +90,9 @@ class MappedFiles:
     def __init__(self) -> None:
         self._files: dict[Path, tuple[FileIdentity | None, np.ndarray[Any, np.dtype[np.uint8]]]] = {}
 
-    def hold(self, span: FileRange, identity: FileIdentity | None, data: np.ndarray[Any, np.dtype[np.uint8]]) -> bool:
+    def has_bytes(
+        self, span: FileRange, identity: FileIdentity | None, data: np.ndarray[Any, np.dtype[np.uint8]]
+    ) -> bool:
         """Whether a range of a file has these bytes. The caller took the file's `identity` before."""
         if len(data) != span.nbytes:
             return False

@@ -180,6 +180,6 @@ class FromModel:
         for span in self._file.spans(name) if self._file is not None else ():
             with suppress(OSError):
                 identity = FileIdentity.settled(span.path)  # before its bytes are compared
-                if self._mapped.hold(span, identity, data):
+                if self._mapped.has_bytes(span, identity, data):
                     return FilePlace(span, identity)
         return None

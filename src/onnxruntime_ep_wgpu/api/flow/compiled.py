@@ -54,7 +54,7 @@ class _Flows:
     ) -> _Made:
         """Compiles a graph with its inputs and captured values. `wanted` are the results that are needed on the host."""
         if graph not in self._units:
-            self._units[graph] = units_of(graph, self._pieces.ask)
+            self._units[graph] = units_of(graph, self._pieces.try_lower)
         given = [it for it in graph.inputs if it.const_value is None] + list(captured)
         of_model = frozenset() if inner else frozenset(it.name or "" for it in given)
         wants, steps = set(wanted), list[NamedPart]()

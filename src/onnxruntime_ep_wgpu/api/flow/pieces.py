@@ -41,7 +41,7 @@ class Pieces:
         self.targets = targets
         self._opsets, self._known = opsets, known
 
-    def ask(
+    def try_lower(
         self, graph: ir.Graph, unread: frozenset[str] = frozenset(), on_host: frozenset[str] = frozenset()
     ) -> Attempt:
         """Asks the compiler whether and how it can lower a graph."""
@@ -54,7 +54,7 @@ class Pieces:
 
         `wanted` are results that the host needs. `given` are inputs of the model, which are usually in host memory. Elements of
         other inputs are not read if kernels can do without."""
-        hosted = [it for it in graph.outputs if it.name in wanted & self.ask(graph).hosted]
+        hosted = [it for it in graph.outputs if it.name in wanted & self.try_lower(graph).hosted]
         rest = [it for it in graph.outputs if it not in hosted]
         found = []
         if hosted:
@@ -65,7 +65,7 @@ class Pieces:
 
     def _made(self, graph: ir.Graph, name: str, given: frozenset[str], on_host: bool = False) -> Leaf:
         hosts = frozenset(it.name or "" for it in graph.outputs) if on_host else frozenset[str]()
-        piece = self._piece(graph, self.ask(graph, on_host=hosts), name)
+        piece = self._piece(graph, self.try_lower(graph, on_host=hosts), name)
         avoidable = piece.reads - given
         if on_host or not avoidable:
             return piece
@@ -73,7 +73,7 @@ class Pieces:
         for names in (
             (avoidable, *(frozenset({it}) for it in sorted(avoidable))) if len(avoidable) > 1 else (avoidable,)
         ):
-            tried = self.ask(graph, unread | names)
+            tried = self.try_lower(graph, unread | names)
             if tried.lowered is not None:
                 unread |= names
                 piece = self._piece(graph, tried, name)

@@ -165,7 +165,7 @@ class LanguageModel:
             # The next step needs only tensors on the device. So it runs while the ids are downloaded, and is used if the text
             # continues. The first step is slow to submit, so the first id is downloaded before it.
             if step and not last:
-                picker.ahead()
+                picker.start_next()
             picked = picking()
             for row, token in enumerate(picked):
                 if done[row]:

@@ -77,7 +77,7 @@ class Picker:
         found: list[int] = self._memory.read(self.ids)[:, 0].tolist()
         return lambda: found
 
-    def ahead(self) -> None:
+    def start_next(self) -> None:
         """Starts the next step before the last ids reach the host, if the caches have room."""
         steps = self._state.next_step(self.ids, self.positions, self.mask)
         if steps is None:

@@ -227,7 +227,7 @@ class State:
         used = self._kept.most
         if used >= self.decoder.rows:
             raise LimitError(f"the caches have room for {self.decoder.rows} ids: {self._remedy()}")
-        logits = self.ahead(ids, positions, mask)
+        logits = self.run_next(ids, positions, mask)
         if logits is not None:
             self.accept(tokens)
             return logits
@@ -245,7 +245,7 @@ class State:
             steps = self._steps = self._bind_steps(given)
         return steps
 
-    def ahead(self, ids: Any, positions: Any, mask: Any) -> Any:
+    def run_next(self, ids: Any, positions: Any, mask: Any) -> Any:
         """Runs a step before its ids are known, and returns its logits as `step` does; None if the caches have no room.
 
         Its rows become valid only when `accept` is called."""
@@ -256,7 +256,7 @@ class State:
         return steps.logits
 
     def accept(self, tokens: Sequence[int]) -> None:
-        """Accepts the step that `ahead` ran, with these ids."""
+        """Accepts the step that `run_next` ran, with these ids."""
         kept, steps = self._kept, self._steps
         assert steps is not None
         self._record_ids([(it,) for it in tokens])

@@ -118,7 +118,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         """Measures a value and returns it. An iterator is wrapped to count its elements."""
         if isinstance(value, Iterator) and not hasattr(value, "__len__"):
             return self._counted(value)
-        self.budget.look(value)
+        self.budget.count_values(value)
         return value
 
     def _counted(self, values: Iterator[Any]) -> Iterator[Any]:
@@ -131,7 +131,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         return True
 
     def _joined(self, parts: Sequence[Any]) -> str:
-        self.budget.look(parts)
+        self.budget.count_values(parts)
         return "".join(map(str, parts))
 
     def _to_json(
@@ -239,7 +239,7 @@ def _finalize(context: Context, value: Any) -> Any:
     """Measures an output value. Due to the context argument, jinja2 calls it at each rendering, and not at compilation."""
     environment = context.environment
     assert isinstance(environment, _Environment)
-    environment.budget.look(value)
+    environment.budget.count_values(value)
     return value
 
 

@@ -57,7 +57,7 @@ class Budget:
         if size > LARGEST:
             raise TooMuch(f"it makes a value of more than {LARGEST:,} characters")
 
-    def look(self, *values: Any) -> None:
+    def count_values(self, *values: Any) -> None:
         """Counts values that were created or are read completely."""
         total = 0
         for value in values:
@@ -102,7 +102,7 @@ class Budget:
 
     def binary(self, operator: str, left: Any, right: Any) -> None:
         """Checks and counts `left operator right` before it is calculated."""
-        self.look(left, right)
+        self.count_values(left, right)
         if isinstance(left, int) and isinstance(right, int):
             bits = left.bit_length() + right.bit_length()
             if operator == "**":
@@ -118,7 +118,7 @@ class Budget:
 
     def call(self, name: str, values: Sequence[Any]) -> None:
         """Checks and counts a call of a method or filter. The first value is the object that it is called on."""
-        self.look(*values)
+        self.count_values(*values)
         if name in _GROWS:
             self.fits(_GROWS[name](values))
         if name in _TAKES:

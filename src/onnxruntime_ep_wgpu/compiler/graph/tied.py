@@ -38,7 +38,7 @@ def places_of(ties: Ties, graph: ir.Graph) -> dict[str, int]:
     return {name: _elements(it).ctypes.data for name, it in found.items() if it is not None}
 
 
-def hold(ties: Ties, graph: ir.Graph, places: Mapping[str, int]) -> bool:
+def ties_hold(ties: Ties, graph: ir.Graph, places: Mapping[str, int]) -> bool:
     """Returns whether these ties hold in a graph that has all of their constants. Equal `places` imply this."""
     if places == places_of(ties, graph):
         return True

@@ -224,7 +224,7 @@ class Builder(Requirements):
         output = self._tensor(dtype, memory.by_axis(shape), not inline or not of_weights(reads.values()))
         made = Map(output, reads, expression, dict(constants), cost=cost, inline=inline)
         made.parameters = dict(parameters or {})
-        return memory.seen(self._append(made))
+        return memory.in_result_order(self._append(made))
 
     def map(
         self,
@@ -279,7 +279,7 @@ class Builder(Requirements):
                 cost=cost,
             )
         )
-        return memory.seen(result)
+        return memory.in_result_order(result)
 
     def call(
         self,
@@ -352,7 +352,7 @@ class Builder(Requirements):
         """Returns the operands concatenated along an axis. `shape` is the shape of the result."""
         formats = {self.formats.of([x.view]) for x in xs}
         if len(formats) == 1 and (memory := formats.pop()).permutation:
-            return memory.seen(
+            return memory.in_result_order(
                 self._joined(
                     [self.view(x, memory.permuted(x.view)) for x in xs], memory.place(axis), memory.by_axis(shape)
                 )
@@ -366,7 +366,7 @@ class Builder(Requirements):
             return self._append(join)
         steps = list(picked(join, self.target))
         if elements_per_word(output.dtype, self.target) == 1 and not all(is_bindable(it, self.target) for it in steps):
-            return self.beside(xs, axis)
+            return self.joined(xs, axis)
         return [self._append(step) for step in steps][-1]  # a kernel with a moving binding range
 
     def pad(self, x: Operand, fill: Operand, begins: Sequence[Dim], shape: Shape) -> Operand:
@@ -376,7 +376,7 @@ class Builder(Requirements):
         """
         memory = self.formats.of([x.view])
         if memory.permutation:
-            return memory.seen(
+            return memory.in_result_order(
                 self.pad(
                     self.view(x, memory.permuted(x.view)), fill, memory.by_axis(tuple(begins)), memory.by_axis(shape)
                 )
@@ -391,7 +391,7 @@ class Builder(Requirements):
             return self._append(padding(pad))
         return self._append(pad)
 
-    def beside(self, xs: Sequence[Operand], axis: int) -> Operand:
+    def joined(self, xs: Sequence[Operand], axis: int) -> Operand:
         """Returns the results of kernels that compute parts of a large tensor, concatenated along an axis. Each is stored in
         place."""
         extent = sum((x.shape[axis] for x in xs), start=0)

@@ -80,7 +80,7 @@ class MemoryFormat:
         """The position of an axis of the result in memory order."""
         return self.permutation.index(axis) if self.permutation else axis
 
-    def seen(self, made: Operand) -> Operand:
+    def in_result_order(self, made: Operand) -> Operand:
         """Returns a tensor that was created in memory order as a value of the result's shape."""
         if not self.permutation:
             return made

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 
-def apart(rank: int, axes: Collection[int]) -> tuple[list[int], dict[int, int]]:
+def separate_coordinates(rank: int, axes: Collection[int]) -> tuple[list[int], dict[int, int]]:
     """Returns how many axes each coordinate counts over, and the number of the coordinate of each axis in `axes`."""
     groups: list[int] = []
     numbers: dict[int, int] = {}

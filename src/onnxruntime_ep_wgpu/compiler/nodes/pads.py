@@ -13,7 +13,7 @@ from ...program.target import Target
 from ...records import dataclass
 from ..dims import Dim, ceildiv
 from ..ir import Body, Call, Constant, Map, Pad, Read, Tensor, Variant, View, Write
-from .coordinates import apart, named
+from .coordinates import named, separate_coordinates
 
 _WORKGROUP = 64
 _MOST_STRIPS = 32  # per kernel; the text has a function for each
@@ -23,7 +23,7 @@ def padding(pad: Pad) -> Map:
     """Returns the map that computes the result."""
     x, shape = pad.operands["x"].view, pad.output.shape
     axes = [a for a in range(x.rank) if x.shape[a] != shape[a] or pad.begins[a] != 0]
-    groups, numbers = apart(x.rank, axes)
+    groups, numbers = separate_coordinates(x.rank, axes)
     parameters = {f"begin{numbers[a]}": pad.begins[a] for a in axes} | {f"extent{numbers[a]}": x.shape[a] for a in axes}
     constants: dict[str, Constant] = {"RANK": len(groups), "MODE": "constant"}
     constants |= {f"PADDED{k}": k in numbers.values() for k in range(len(groups))}

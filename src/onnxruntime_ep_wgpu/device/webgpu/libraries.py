@@ -29,7 +29,7 @@ def base() -> Library:
     return wgpu_native.library()
 
 
-def beside(library: Library | None) -> str:
+def name_suffix(library: Library | None) -> str:
     """Returns the suffix with a library's name for the name of a graphics API; "" for the base library."""
     return "" if library is None or library.name == wgpu_native.NAME else f", {library.name}"
 
@@ -44,6 +44,6 @@ def requested() -> str:
     return text
 
 
-def usual() -> str:
+def default_name() -> str:
     """Returns the library for work outside sessions, such as memory that ONNX Runtime requests before the first one."""
     return wgpu_native.NAME if requested() == AUTO else requested()

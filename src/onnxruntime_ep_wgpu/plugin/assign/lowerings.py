@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...compiler.graph.facts import digests, read_unrecorded
-from ...compiler.graph.tied import hold, pass_ties, places_of, ties_of
+from ...compiler.graph.tied import pass_ties, places_of, ties_hold, ties_of
 from ...compiler.ir import LoweredGraph
 from ...program.ties import Ties
 from ...program.weights import Permuted
@@ -44,7 +44,7 @@ class _KeptLowering:
 
     def fits(self, group: ir.Graph) -> bool:
         """Whether this is also a lowering of `group`, which has the same structure."""
-        return digests(group, self.facts) == self.facts and hold(self.ties, group, self.places)
+        return digests(group, self.facts) == self.facts and ties_hold(self.ties, group, self.places)
 
 
 class Lowerings:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...runtime.protobuf import Data, fields, last_number, seen_in
+from ...runtime.protobuf import Data, fields, last_number, read_model
 from ..assign.shown import ShownAttribute, ShownNode, ShownValue
 from .nodes import DOMAIN, OPERATOR
 
@@ -21,7 +21,7 @@ _IS_INTEGER, _IS_TEXT = 2, 3
 
 def context_nodes(model: str | bytes | None) -> list[ShownNode]:
     """Returns the EPContext nodes of the main graph, in its order."""
-    return seen_in(model, lambda data: list(_nodes(data))) or []
+    return read_model(model, lambda data: list(_nodes(data))) or []
 
 
 def _nodes(data: Data) -> Iterator[ShownNode]:

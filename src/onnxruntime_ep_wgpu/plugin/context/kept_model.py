@@ -129,7 +129,7 @@ class KeptModels:
                 self.refused = str(content["why"])
             return None
         at = content["context"]
-        apart = Path(self._folder.apart(self._key)) if content["apart"] else None
+        apart = Path(self._folder.second_path(self._key)) if content["apart"] else None
         context = GroupContext(bytes(entry.data[at:]), os.path.abspath(os.sep) + "model", apart)
         found = KeptModel(
             self.path,
@@ -177,9 +177,9 @@ class KeptModels:
         model: bytes,
     ) -> None:
         if made.apart:
-            if not self._folder.write_apart(self._key, parts_apart(made.apart)):
+            if not self._folder.write_second(self._key, parts_apart(made.apart)):
                 return
-            path = self._folder.apart(self._key)
+            path = self._folder.second_path(self._key)
             try:
                 files = [*files, [path, *_identity(path)]]
             except OSError:  # another process removed it
@@ -214,7 +214,7 @@ class KeptModels:
                 about = {"graph": graph, "adapter": self._adapter.name}
                 done = self._folder.write(self._key, written(self._key, Entry(kind, {}, content, about, data)))
         if not done or not content["apart"]:
-            self._folder.remove_apart(self._key)
+            self._folder.remove_second(self._key)
 
 
 def _are_current(files: _Files) -> bool:

@@ -57,4 +57,4 @@ def convolved(
         vectors=True,
         **(constants | plane.block(rows, columns)),
     )
-    return b.formats.channels_last(len(shape)).seen(y)
+    return b.formats.channels_last(len(shape)).in_result_order(y)

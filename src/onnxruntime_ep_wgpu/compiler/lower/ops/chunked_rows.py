@@ -66,7 +66,7 @@ def by_rows(
             b.undo(mark)
             return None
         blocks.append(block)
-    return [b.beside(each, axis) for each in zip(*blocks, strict=True)]
+    return [b.joined(each, axis) for each in zip(*blocks, strict=True)]
 
 
 def cut(b: Builder, x: Operand, kept: int, fill: str, chunks: int = 0) -> Operand:
@@ -103,7 +103,7 @@ def in_blocks(b: Builder, extent: Dim, results: Callable[[int, int], Sequence[Op
         step = -(-extent // count)
         try:
             found = [results(start, min(step, extent - start)) for start in range(0, extent, step)]
-            return [b.beside(blocks, axis) for blocks in zip(*found, strict=True)]
+            return [b.joined(blocks, axis) for blocks in zip(*found, strict=True)]
         except BindingsError:
             if step == 1 or count >= MOST_BLOCKS:
                 raise

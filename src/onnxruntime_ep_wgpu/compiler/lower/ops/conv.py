@@ -197,7 +197,7 @@ def _in_halves(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> O
     ]
     if of_y is None:
         return b.pointwise("x + y", {"x": halves[0], "y": halves[1]}, halves[0].dtype)
-    return b.beside(halves, of_y)
+    return b.joined(halves, of_y)
 
 
 def _in_halves_of_groups(b: Builder, x: Operand, w: Operand, win: Window, group: int) -> Operand:
@@ -206,7 +206,7 @@ def _in_halves_of_groups(b: Builder, x: Operand, w: Operand, win: Window, group:
     for start, count in ((0, group // 2), (group // 2, group - group // 2)):
         own = b.slice(x, 1, start * channels, 1, count * channels)
         halves.append(convolved(b, own, b.slice(w, 0, start * features, 1, count * features), win, count))
-    return b.beside(halves, 1)
+    return b.joined(halves, 1)
 
 
 def _convolution_at_once(

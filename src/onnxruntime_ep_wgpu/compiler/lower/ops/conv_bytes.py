@@ -42,7 +42,7 @@ def sums_by_units(b: Builder, x: Operand, x_zero: Operand | None, w: Operand, wi
     shape: tuple[Dim, ...] = (x.shape[0], *win.outputs, w.shape[0])
     groups = (0, 1 + rank, 1)
     made = matrix_product(b, windows, (0, 1 + rank, 1 + rank), right, (0, 1 + rank, 1), shape, groups, DType.INT32)
-    result = b.formats.channels_last(len(shape)).seen(made)
+    result = b.formats.channels_last(len(shape)).in_result_order(made)
     if p is None:
         return result
     return plus(b, result, p, b.reshape(sums_of(b, features, None, 1), (w.shape[0], *(1,) * rank)))
@@ -64,7 +64,7 @@ def _in_fours(b: Builder, x: Operand, zero: int) -> Operand:
         parameters={"channels": x.shape[1]},
         ZERO=zero,
     )
-    return b.formats.channels_last(x.rank).seen(made)
+    return b.formats.channels_last(x.rank).in_result_order(made)
 
 
 def _with_zeros(weights: np.ndarray) -> np.ndarray:

@@ -34,7 +34,7 @@ def convolution_of_rows(b: Builder, x: Operand, w: Operand, win: Window) -> Oper
     result = matrix_product(
         b, rows, (0, 1 + rank, 1 + rank), right, (0, 1 + rank, 1), shape, (0, 1 + rank, 1), x.dtype.accumulated
     )
-    return b.formats.channels_last(len(shape)).seen(result)
+    return b.formats.channels_last(len(shape)).in_result_order(result)
 
 
 def rows_of_windows(

@@ -162,7 +162,7 @@ def _table_keys(values: np.ndarray, floats: bool, nan: bool) -> np.ndarray:
     return np.where(np.isnan(numbers), _ANY_NAN if nan else np.int32(_ANY_NAN + 1), bits)
 
 
-def looked_up(b: Builder, x: Operand, keys: np.ndarray, values: np.ndarray, nan: bool = True) -> Operand:
+def table_lookup(b: Builder, x: Operand, keys: np.ndarray, values: np.ndarray, nan: bool = True) -> Operand:
     """Returns values[k] where x equals keys[k], the first of equal keys, and values[-1] where it equals none."""
     found, first = np.unique(_table_keys(keys, x.dtype.is_float, nan), return_index=True)
     ordered = np.append(values[first], values[-1:])
@@ -247,7 +247,7 @@ def _encoded(b: Builder, x: Operand, keys: np.ndarray, values: np.ndarray, defau
         raise UnsupportedError(f"keys of {keys.dtype} do not match {x}")
     if values.dtype == np.float64:
         raise UnsupportedError("values of type float64 are not supported")
-    return looked_up(b, x, keys, np.append(values, default), nan)
+    return table_lookup(b, x, keys, np.append(values, default), nan)
 
 
 @op("OneHotEncoder", domain=LEARNT, types=SINGLES)
@@ -269,7 +269,7 @@ def one_hot_encoder(b: Builder, x: Operand, *, cats_int64s: list[int] | None = N
         whole = narrowed(b, x)
     if not zeros and b.settings.with_assertions:
         places = np.append(np.arange(keys.size), -1).astype(np.int32)
-        b.expect(looked_up(b, whole, keys, places), 0, keys.size - 1, "the categories")
+        b.expect(table_lookup(b, whole, keys, places), 0, keys.size - 1, "the categories")
     operands = {"x": b.reshape(whole, (*x.shape, 1)), "c": b.constant(keys)}
     return b.pointwise("where(x == c, 1.0, 0.0)", operands, DType.FLOAT32, (*x.shape, keys.size))
 

@@ -65,7 +65,7 @@ def _column(b: Builder, indices: Operand, k: int) -> Operand:
     return Operand(indices.dtype, view.shape, view.view, host=host, known=indices.known)
 
 
-def evenly_apart(indices: Operand, extent: Dim) -> tuple[Dim, int] | None:
+def evenly_spaced(indices: Operand, extent: Dim) -> tuple[Dim, int] | None:
     """Returns the first of known, evenly spaced indices of an axis, counted from its beginning, and their step; None for
     others."""
     if indices.rank > 1 or not (indices.known and indices.has_host):

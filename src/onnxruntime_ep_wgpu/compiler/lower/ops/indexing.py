@@ -10,11 +10,11 @@ import numpy as np
 from ....errors import UnsupportedError
 from ....program.dtypes import DType
 from ...dims import LARGEST, Dim, equal, less_equal, maximum, may_be
-from ...nodes.coordinates import apart, named
+from ...nodes.coordinates import named, separate_coordinates
 from ..builder import Builder, Operand
 from ..operand import fixed
 from .choices import Flag
-from .index import INDICES, Allowed, along, check_indices, evenly_apart, index32, narrowed
+from .index import INDICES, Allowed, along, check_indices, evenly_spaced, index32, narrowed
 from .named_axes import axes_of, axis_of
 from .pointwise import type_of
 from .registry import ANY, INTEGERS, MICROSOFT, SINGLES, KnownShape, at_least, op
@@ -28,7 +28,7 @@ def gather(b: Builder, x: Operand, indices: Operand, *, axis: int = 0) -> Operan
     axis = axis_of(axis, x.rank)
     shape = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
     check_indices(b, indices, along(x, axis))
-    if (row := evenly_apart(indices, x.shape[axis])) is not None:
+    if (row := evenly_spaced(indices, x.shape[axis])) is not None:
         view = x.view.slice(axis, *row, indices.size)
         view = None if view is None else view.reshape(shape)
         if view is not None:
@@ -55,7 +55,7 @@ def gather_along(b: Builder, x: Operand, indices: Operand, axis: int, *allowed: 
 
     Without `allowed`, the indices are known to be valid.
     """
-    groups, at, _ = beside(b, x, indices, axis)
+    groups, at, _ = shared_coordinates(b, x, indices, axis)
     return b.map(
         "gather_along",
         x.dtype,
@@ -71,7 +71,7 @@ def gather_along(b: Builder, x: Operand, indices: Operand, axis: int, *allowed: 
     )
 
 
-def beside(b: Builder, x: Operand, y: Operand, axis: int) -> tuple[list[int], int, tuple[int, ...]]:
+def shared_coordinates(b: Builder, x: Operand, y: Operand, axis: int) -> tuple[list[int], int, tuple[int, ...]]:
     """Returns three values: the number of axes per coordinate that x and indices y share, the coordinate of `axis`, and the
     coordinates along which y may be shorter than x.
 
@@ -148,7 +148,7 @@ def reverse_sequence(b: Builder, x: Operand, lengths: Operand, *, batch_axis: in
     batch_axis, time_axis = axis_of(batch_axis, x.rank), axis_of(time_axis, x.rank)
     if batch_axis == time_axis:
         raise UnsupportedError(f"batch_axis and time_axis are both {time_axis}")
-    groups, numbers = apart(x.rank, {batch_axis, time_axis})
+    groups, numbers = separate_coordinates(x.rank, {batch_axis, time_axis})
     b.require(equal(lengths.size, x.shape[batch_axis]), f"{{}} lengths for axis {batch_axis} of {{}}", lengths, x)
     allowed = Allowed(0, x.shape[time_axis], f"the lengths of axis {time_axis} of {x}")
     return b.map(
@@ -265,7 +265,7 @@ def pad(
     if mode == "constant":
         fill = fill if fill is not None else b.constant(np.array([value], x.dtype.numpy))
         return b.pad(x, fill, [begins.get(a, 0) for a in range(x.rank)], shape)
-    groups, numbers = apart(x.rank, padded)
+    groups, numbers = separate_coordinates(x.rank, padded)
     parameters = {f"begin{numbers[a]}": begins[a] for a in padded} | {f"extent{numbers[a]}": x.shape[a] for a in padded}
     is_padded: dict[str, Any] = {f"PADDED{k}": k in numbers.values() for k in range(len(groups))}
     return b.map(

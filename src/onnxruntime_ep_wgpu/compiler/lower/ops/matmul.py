@@ -192,7 +192,7 @@ def _divided(b: Builder, it: _Product) -> Operand:
     parts = [part(0, half), part(half, extent - half)]
     if out is None:
         return b.pointwise("x + y", {"x": parts[0], "y": parts[1]}, it.dtype)
-    return b.cast(b.beside(parts, out), it.dtype)
+    return b.cast(b.joined(parts, out), it.dtype)
 
 
 def _first_axis(shape: Shape, span: tuple[int, int] | None) -> int | None:

@@ -166,7 +166,7 @@ class _Step:
     reads_words: bool = False
     gives_words: bool = False
 
-    def apart(self) -> tuple[_Step, _Step]:
+    def in_two(self) -> tuple[_Step, _Step]:
         """Returns two steps: one that reduces parts, and one that combines their results."""
         kind = self.reduction.kind
         part = Function((("x", kind), ("n", "u32")), "x", kind)
@@ -279,7 +279,7 @@ def _of_chunks(
     b: Builder, x: Operand, kept: int, step: _Step, count: Dim, across: bool = False
 ) -> tuple[Operand, _Step]:
     """Returns the results of chunks, x without its last axis, and the step that combines them."""
-    first, second = step.apart()
+    first, second = step.in_two()
     return _reduced(b, x, kept + 1, first, count, across), second
 
 

@@ -19,7 +19,7 @@ from ....program.dtypes import DType
 from ....records import dataclass
 from ...dims import Dim, floordiv, maximum
 from ...dims import scaled as extent_scaled
-from ...nodes.coordinates import apart, named
+from ...nodes.coordinates import named, separate_coordinates
 from ..builder import Builder, Operand
 from .choices import Flag
 from .named_axes import axis_of
@@ -238,7 +238,9 @@ def _resized(
     x, scaled = b.view(x, memory.permuted(x.view)), [replace(s, axis=memory.place(s.axis)) for s in scaled]
     if not interpolation.antialias:
         taps = {"nearest": 1, "linear": 2, "cubic": 4}[interpolation.mode] ** len(scaled)
-        return memory.seen(_mapped(b, x, x.dtype, scaled, scaled, interpolation, transform, min(64, 4 + 4 * taps)))
+        return memory.in_result_order(
+            _mapped(b, x, x.dtype, scaled, scaled, interpolation, transform, min(64, 4 + 4 * taps))
+        )
     # One axis after another, the last one first, as on the CPU provider, which rounds integers in between.
     result = x
     between = DType.FLOAT32 if x.dtype.is_float else x.dtype
@@ -246,7 +248,7 @@ def _resized(
         # An element outside the region along one axis stays outside after the next axis is resized.
         placed = scaled[k:] if transform.mode == "tf_crop_and_resize" else scaled[k : k + 1]
         result = _mapped(b, result, between if k else x.dtype, scaled[k : k + 1], placed, interpolation, transform, 48)
-    return memory.seen(result)
+    return memory.in_result_order(result)
 
 
 def _mapped(
@@ -263,7 +265,7 @@ def _mapped(
     shape = list(x.shape)
     for s in scaled:
         shape[s.axis] = s.outputs
-    groups, numbers = apart(x.rank, {s.axis for s in placed})
+    groups, numbers = separate_coordinates(x.rank, {s.axis for s in placed})
     by_number, places = ({numbers[s.axis]: s for s in some} for some in (scaled, placed))
     constants: dict[str, Any] = {"RANK": len(groups), "MODE": transform.mode}
     constants |= {"A": interpolation.coefficient, "EXCLUDE_OUTSIDE": interpolation.exclude_outside}

@@ -19,7 +19,7 @@ from ...dims import Dim, ceildiv, maximum, product
 from ...ir import Function, Read, Variant
 from ...nodes.coordinates import named
 from ..builder import Builder, Operand
-from .indexing import beside
+from .indexing import shared_coordinates
 from .sorting import sorted_places
 
 FEW = 64  # updates of a line: comparing all of them is not slower than sorting
@@ -46,7 +46,7 @@ def scattered_along(b: Builder, x: Operand, keys: Operand, updates: Operand, axi
     """Returns x after updates along an axis, at the positions `keys`. Other axes of `keys` may have an extent of 1 for all
     lines. Raises BindingsError."""
     count = updates.shape[axis]
-    groups, at, limited = beside(b, x, updates, axis)
+    groups, at, limited = shared_coordinates(b, x, updates, axis)
     parameters = {"extent": x.shape[axis], "count": count} | {f"limit{k}": updates.shape[k] for k in limited}
     operands = {"x": (x, groups), "updates": (updates, groups)}
     shape_of_all = tuple(of if extent == 1 else extent for extent, of in zip(keys.shape, updates.shape, strict=True))

@@ -216,15 +216,15 @@ def _projections(
     """Returns queries, keys and values, each as (tokens, heads, size); values are None if there are keys alone. `sizes` are
     the row sizes of keys and of values, `counts` the numbers of query and key heads."""
 
-    def apart(x: Operand, heads: int, size: Dim) -> Operand:
+    def split_heads(x: Operand, heads: int, size: Dim) -> Operand:
         b.require(equal(x.shape[1], heads * size), "columns of {} for {} heads of {} elements", x, heads, size)
         return b.reshape(b.assumed(x, (x.shape[0], heads * size)), (x.shape[0], heads, size))
 
     (heads, groups), (size, value_size) = counts, sizes
     if key is not None:
-        values = None if value is None else apart(value, groups, value_size)
-        return apart(query, heads, size), apart(key, groups, size), values
-    whole = apart(query, heads + 2 * groups, size)
+        values = None if value is None else split_heads(value, groups, value_size)
+        return split_heads(query, heads, size), split_heads(key, groups, size), values
+    whole = split_heads(query, heads + 2 * groups, size)
     q, k, v = (
         b.slice(whole, 1, start, 1, count) for start, count in ((0, heads), (heads, groups), (heads + groups, groups))
     )
