@@ -190,8 +190,8 @@ def test_a_step_that_runs_before_its_id_is_read_changes_no_text(
         return ids, caches.ids, caches.used.tolist()
 
     ahead = found()
-    for kind in (Picker, State):
-        monkeypatch.setattr(kind, "ahead", lambda *_: None)
+    monkeypatch.setattr(Picker, "start_next", lambda *_: None)
+    monkeypatch.setattr(State, "run_next", lambda *_: None)
     if model.decoder.in_place:  # which has no other way to step
         monkeypatch.setattr(State, "step", _step_without_ahead)
     assert ahead == found()

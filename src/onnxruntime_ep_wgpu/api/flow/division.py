@@ -17,7 +17,7 @@ from ...plugin.assign.subgraph import extract
 from ...records import dataclass
 from .rewritten import take_branches
 
-Ask = Callable[[ir.Graph], Attempt]
+TryLower = Callable[[ir.Graph], Attempt]
 _CONTROL = ("If", "Loop")
 
 
@@ -58,11 +58,11 @@ def bodies_of(node: ir.Node) -> list[ir.Graph]:
         raise NotDivided([(node, f"it has no {' or '.join(names)}")]) from None
 
 
-def units_of(graph: ir.Graph, ask: Ask) -> list[Group | Control]:
+def units_of(graph: ir.Graph, try_lower: TryLower) -> list[Group | Control]:
     """Returns the units of a graph. Branches that every run takes are inlined first."""
-    whole = ask(graph)
+    whole = try_lower(graph)
     while take_branches(graph, whole.taken):
-        whole = ask(graph)
+        whole = try_lower(graph)
     nodes = list(graph)
     controls = {place: node for place, node in enumerate(nodes) if is_control(node)}
     for node in controls.values():
@@ -78,7 +78,7 @@ def units_of(graph: ir.Graph, ask: Ask) -> list[Group | Control]:
         graphs, more = [], set[tuple[int, int]]()
         for group in found:
             alone = extract(graph, [nodes[place] for place in group])
-            tried = ask(alone)
+            tried = try_lower(alone)
             wrong = [(nodes[k], it) for k, it in zip(group, tried.reasons, strict=True) if it is not None]
             if wrong:
                 raise NotDivided(wrong)
