@@ -162,7 +162,7 @@ def test_a_software_adapter_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
         (["--device", "Voodoo"], "Voodoo"),
         (["--device", "0", "--adapter", "0"], "not allowed with argument"),
         (["--output", "nowhere/at/all.json"], "--output nowhere/at/all.json"),
-        (["--seconds", "soon"], "'soon' is not a whole number"),
+        (["--seconds", "soon"], "'soon' is not an integer"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
