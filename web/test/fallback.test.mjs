@@ -92,7 +92,7 @@ test('a module by function, path or URL', async () => {
   }
   for (const it of [() => undefined, async () => ({}), async () => ({ default: 3 })]) {
     ort.useWasm(it);
-    await assert.rejects(create(path), { name: 'OptionError', message: /no module of onnxruntime-web/ });
+    await assert.rejects(create(path), { name: 'OptionError', message: /not a module of onnxruntime-web/ });
   }
   ort.useWasm(`${scratch}/none.mjs`);
   await assert.rejects(create(path), { name: 'ProgramError', message: /there is no WebAssembly.*none\.mjs/ });
