@@ -112,7 +112,7 @@ def test_what_gives_other_results_is_named_and_not_chosen(monkeypatch: pytest.Mo
     monkeypatch.setattr(tuning, "_Run", Wrong)
     (outcome,) = tuning.tuned(tuning.opened(adapters()[0]), ["vectors"], 0)
     assert outcome.chosen is None
-    assert "width 1 gives other results" in outcome.refused[0]
+    assert "width 1 computes other results" in outcome.refused[0]
 
 
 def test_a_table_is_written_that_sessions_load(

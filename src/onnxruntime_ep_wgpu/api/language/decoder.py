@@ -54,7 +54,7 @@ class Decoder:
                 f"lacks {', '.join(missing)}" if missing else f"has the unknown inputs {', '.join(sorted(unknown))}"
             )
             raise ModelError(
-                f"{path} is no decoder with caches: it {problem if self.caches else 'has no past_key_values'}"
+                f"{path} is not a decoder with caches: it {problem if self.caches else 'has no past_key_values'}"
             )
         if head_size is not None:
             _set_head_size(structure.graph, self.caches, head_size)
