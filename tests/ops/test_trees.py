@@ -210,7 +210,7 @@ LIES: dict[str, tuple[dict[str, Any], str]] = {
     "feature": ({"nodes_featureids": [0, -1, 2, 1]}, "negative"),
     "far feature": ({"nodes_featureids": [0, 1 << 40, 2, 1]}, "too large"),
     "more features": ({"nodes_featureids": [0, 7, 2, 1]}, "5 features"),
-    "target": ({"leaf_targetids": [1, 0, 5, 0, 1, 0]}, "none of 2"),
+    "target": ({"leaf_targetids": [1, 0, 5, 0, 1, 0]}, "a target is not from 0 to 1"),
     "targets": ({"n_targets": 1 << 40}, "targets"),
     "short": ({"nodes_falsenodeids": [2]}, "are needed"),
     "mode": ({"nodes_modes": tensor(TensorProto.UINT8, [9, 6, 0, 4])}, "nodes_modes"),

@@ -62,7 +62,7 @@ def checked(it: Trees) -> Trees:
     for which in (it.yes, it.no, it.roots):
         _require(bool(np.all((which < nodes) & (~which < it.leaves))), "a node or leaf does not exist")
     _require(bool(np.all((it.feature >= 0) & (it.feature < MOST_FEATURES))), "a feature is negative, or too large")
-    _require(bool(np.all((it.target >= 0) & (it.target < it.targets))), f"a target is not one of {it.targets}")
+    _require(bool(np.all((it.target >= 0) & (it.target < it.targets))), f"a target is not from 0 to {it.targets - 1}")
     _require(not np.isnan(it.split).any(), "a split is NaN")
     both = it.leaf * it.targets + it.target
     _require(np.unique(both).size == both.size, "a leaf has two weights for one target")
