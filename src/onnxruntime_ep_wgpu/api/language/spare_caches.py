@@ -13,15 +13,17 @@ from .memory import AdapterMemory
 
 
 class SpareCaches:
-    """At most one set of caches. Thread safe: each change is one assignment or one `pop`."""
+    """At most one set of caches. Thread safe: no set is returned twice, because `pop` is atomic."""
 
     def __init__(self, memory: AdapterMemory) -> None:
         self._memory = memory
         self._kept: dict[int, dict[str, Any]] = {}  # by batch size
 
     def take(self, batch: int) -> dict[str, Any] | None:
-        """Returns caches for so many sequences, with any content; None if there are none."""
-        found = self._kept.pop(batch, None)
+        """Returns caches for so many sequences, with any content; None if there are none. Frees those for other numbers."""
+        kept = self._kept
+        found = kept.pop(batch, None)
+        kept.clear()
         usable = found is not None and all(map(self._memory.has, found.values()))
         return found if usable else None
 
