@@ -88,10 +88,11 @@ def _best(name: str, columns: int, last: int) -> Made:
     return make_model([make(name, ["x"], ["y"], axis=1, select_last_index=last)], {"x": (F, ["n", columns])}), (x,)
 
 
-def _few_rows(rows: int, k: int, n: int) -> Made:
-    """A product of few rows by weights that lie transposed."""
-    nodes = [make("Gemm", ["x", "w"], ["y"], transB=1)]
-    model = make_model(nodes, {"x": (F, [rows, k])}, {"w": RNG.normal(size=(n, k)).astype(F) / 16})
+def _few_rows(rows: int, k: int, n: int, transposed: int) -> Made:
+    """A product of few rows by weights, which may lie transposed."""
+    nodes = [make("Gemm", ["x", "w"], ["y"], transB=transposed)]
+    weights = RNG.normal(size=(n, k) if transposed else (k, n)).astype(F) / 16
+    model = make_model(nodes, {"x": (F, [rows, k])}, {"w": weights})
     return model, (RNG.normal(size=(rows, k)).astype(F),)
 
 
@@ -116,7 +117,8 @@ CASES: dict[str, Callable[[], Made]] = {
         for name in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")
         for n in (33, 2050)
     },
-    **{f"few_rows_{m}": lambda m=m: _few_rows(m, 520, 70) for m in (1, 2, 4)},  # type: ignore[misc]
+    **{f"few_rows_{m}": lambda m=m: _few_rows(m, 520, 70, 1) for m in (1, 2, 4)},  # type: ignore[misc]
+    **{f"few_rows_along_{m}": lambda m=m: _few_rows(m, 520, 70, 0) for m in (1, 2, 4)},  # type: ignore[misc]
 }
 FIRST = (
     "softmax_100",
@@ -126,6 +128,7 @@ FIRST = (
     "ReduceMax_33",
     "ArgMax_100_0",
     "few_rows_1",
+    "few_rows_along_1",
     "zeros_ReduceMin_33",
     "zeros_ReduceSum_33",
 )

@@ -112,7 +112,7 @@ OPTIONS: dict[str, Option] = {
             "1",
             "Runs after which an unused buffer is released.",
             "counted per group of nodes; a buffer for intermediate values that so many runs did not use returns to the"
-            " storage buffer cache; with 0, all return after each run",
+            " storage buffer cache; runs that C code repeats count with the one before; with 0, all return after each run",
         ),
         number(
             "multiRotaryCacheConcatOffset",

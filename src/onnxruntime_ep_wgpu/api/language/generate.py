@@ -25,7 +25,9 @@ from .state import State
 from .text import Stream, Tokenizer
 
 CHUNK = 1024  # prompt ids per run: an H200 takes 62 ms for 1,024 of them, and 81 ms in two runs
-GENERATIONS = 8  # runs that keep the intermediate buffers of a prompt: the next prompt needs them again
+# Runs that keep the intermediate buffers of a prompt, because the next prompt needs them again. Steps of decoding that C code
+# repeats do not count, so a text has two to four. Without such repeats, as with validationMode=full, each step is one.
+BUFFER_POOL_GENERATIONS = 8
 _PROBLEMS = {NAN: "have NaN", NOTHING: "are all -infinity"}
 
 
@@ -48,8 +50,8 @@ class LanguageModel:
                 f"max_length={cut(rows)}: it is from 1 to {self.folder.context}, the longest sequence that the model was made for"
                 f" according to {self.folder.path}"
             )
-        kept: ProviderOptions = {"sessionBufferPoolGenerations": GENERATIONS}
-        self.decoder = Decoder(self.folder.model, rows, self.folder.context, kept | options, self.folder.head_size)
+        defaults: ProviderOptions = {"sessionBufferPoolGenerations": BUFFER_POOL_GENERATIONS}
+        self.decoder = Decoder(self.folder.model, rows, self.folder.context, defaults | options, self.folder.head_size)
         self.decoder.keeps_rows = self.decoder.takes_rows and leaves_out_rows(self.decoder)
         self.picked = 0
         self._samplers: dict[Sampling, Any] = {}

@@ -262,9 +262,8 @@ class State:
         self._record_ids([(it,) for it in tokens])
         turn = (steps.turn + 1) % len(steps.every)
         self._kept = _Kept(steps.caches[turn], kept.rows, kept.used + 1, kept.most + 1)
-        steps.turn = (
-            turn  # if an interrupt skips this, the turn does not match the caches, and the steps are bound again
-        )
+        # If an interrupt skips this, the turn does not match the caches, and the steps are bound again.
+        steps.turn = turn
 
     def _bind_steps(self, given: tuple[Any, Any, Any]) -> BoundSteps:
         decoder, (ids, positions, mask) = self.decoder, given

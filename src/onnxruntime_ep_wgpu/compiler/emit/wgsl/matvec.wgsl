@@ -4,7 +4,8 @@
 // the same columns.
 //
 // With subgroups the order of invocations is that of the subgroups, whatever the adapter's is. So invocations of a subgroup that
-// have the same columns exchange their sums, and two barriers add up those of all subgroups.
+// have the same columns exchange their sums. Those of all subgroups are then added with two barriers for each row and product,
+// instead of one per halving.
 #default PRODUCTS 1
 const PARTS = $WG / $COLUMNS4;
 
@@ -19,7 +20,7 @@ var<workgroup> totals: array<vec4<$y_t>, $PRODUCTS * $ROWS * $COLUMNS4>;
 #include a_part
 #include a_scale
 
-#if SUBGROUPS and not TRANSPOSED and y_t == "f32"
+#if SUBGROUPS and not TRANSPOSED and COLUMNS4 > 1 and y_t == "f32"
 // The sum over the invocations of a subgroup with the same column.
 fn column_sum(v: vec4<$y_t>) -> vec4<$y_t> {
   var sum = v;
@@ -100,7 +101,7 @@ fn kernel(w: u32, lane: u32) {
 #end
 #end
 #else
-#if SUBGROUPS and not TRANSPOSED and y_t == "f32"
+#if SUBGROUPS and not TRANSPOSED and COLUMNS4 > 1 and y_t == "f32"
   // Of a subgroup, one invocation per column stores a sum, at the place of the first ones.
   let width = max(subgroup_width, $COLUMNS4);
 #for r ROWS
