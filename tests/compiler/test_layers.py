@@ -215,6 +215,13 @@ def test_every_part_has_its_rule() -> None:
     assert {part_of(path) for path in OWN} == set(RULES)
 
 
+def test_only_the_list_of_libraries_imports_an_implementation() -> None:
+    folder = PACKAGE / "device" / "webgpu"
+    hidden = {folder / "wgpu_native.py", folder / "dawn.py"}
+    importers = {path for path in OWN for it in imports_of(path, path.read_text()) if it.file in hidden}
+    assert importers == {folder / "libraries.py"}
+
+
 def test_every_right_is_used() -> None:
     """A rule says what is, not what might be."""
     for part, rule in RULES.items():

@@ -66,7 +66,7 @@ def without_dawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == dawn.PACKAGE else find(name))
-    monkeypatch.setattr(dawn, "library", dawn.library.__wrapped__)
+    monkeypatch.setitem(libraries._OPENERS, dawn.NAME, dawn.library.__wrapped__)
 
 
 @pytest.mark.skipif(os.environ.get(libraries.VARIABLE) == dawn.NAME, reason="this process has begun with Dawn")

@@ -24,7 +24,7 @@ from ..threads import start_ahead
 from .display import quiet_display_probe
 from .matrix_refusals import recall
 from .settings import DEFAULT, Settings
-from .webgpu import dawn, libraries
+from .webgpu import libraries
 from .webgpu.api import Library
 from .webgpu.header import LIMITS, constant, ffi, new, spec_name, text_of
 
@@ -89,7 +89,7 @@ class Adapter:
     @property
     def refused_matrices(self) -> str:
         """The matrix units that gave wrong products, with reasons; "" if none is known. Probes nothing and loads no library."""
-        known = {} if self.software or not dawn.installed() else recall(self.probed_by)
+        known = {} if self.software or not libraries.matrix_library_installed() else recall(self.probed_by)
         return "; ".join(f"{unit}: {why}" for unit, why in (known or {}).items())
 
     @property
@@ -98,7 +98,7 @@ class Adapter:
         seen = adapters()
         base = seen[self.index] if self.index < len(seen) else self
         chip = (base.name, str(base.vendor_id), str(base.device_id), base.backend, base.driver)
-        return (*chip, dawn.NAME, dawn.installed_version(), libraries.base().version)
+        return (*chip, libraries.MATRIX_LIBRARY, libraries.matrix_library_version(), libraries.base().version)
 
     def target(self, settings: Settings = DEFAULT, matrices: tuple[MatrixUnit, ...] = ()) -> Target:
         """Returns what lowering may rely on: the limits and features of a device with `settings`, and `matrices`.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ..errors import WgpuEpError
 from ..program.target import MatrixUnit
 from .adapters import Adapter
-from .webgpu import dawn, libraries
+from .webgpu import libraries
 
 
 class LibraryChoice(NamedTuple):
@@ -27,23 +27,26 @@ _ANY = " or ".join(_NAMES.values())
 
 
 def automatic(adapter: Adapter, types: Callable[[], Set[str]] | None = None) -> LibraryChoice:
-    """Chooses Dawn if it is installed and the adapter has matrix units for the model's products, otherwise wgpu-native.
+    """Chooses the library with matrix units if it is installed and the adapter has units for the model's products, otherwise the
+    base library.
 
-    `types` returns the operand types of these products: f16, i8. Dawn is loaded for no other model. Without `types`, no model is
-    loaded yet.
+    `types` returns the operand types of these products: f16, i8. The first library is loaded for no other model. Without
+    `types`, no model is loaded yet.
     """
     base = libraries.base().name
-    if not dawn.installed():
-        return LibraryChoice(base, f"{dawn.PACKAGE} is not installed")
+    if not libraries.matrix_library_installed():
+        return LibraryChoice(base, f"{libraries.MATRIX_PACKAGE} is not installed")
     if adapter.software:
         return LibraryChoice(base, "a software adapter has no matrix units")
     if types is None:
-        return LibraryChoice(base, f"dawn for models of {_ANY}, where the adapter has matrix units")
+        return LibraryChoice(
+            base, f"{libraries.MATRIX_LIBRARY} for models of {_ANY}, where the adapter has matrix units"
+        )
     if not (wanted := types()):
         return LibraryChoice(base, f"the model has no products of {_ANY}")
     about = " or ".join(name for it, name in _NAMES.items() if it in wanted)
     try:
-        view = adapter.through("", dawn.NAME)
+        view = adapter.through("", libraries.MATRIX_LIBRARY)
         units = [it for it in view.matrices if it.is_used and it.operand in wanted]
         right = [it for it in checked_matrices(view) if it in units] if units else []
     except WgpuEpError as error:
@@ -54,7 +57,9 @@ def automatic(adapter: Adapter, types: Callable[[], Set[str]] | None = None) -> 
         return LibraryChoice(
             base, f"a probe refused the adapter's matrix units for {about}; wgpu-ep info shows the reason"
         )
-    return LibraryChoice(dawn.NAME, f"the adapter has matrix units and the model has products of {about}")
+    return LibraryChoice(
+        libraries.MATRIX_LIBRARY, f"the adapter has matrix units and the model has products of {about}"
+    )
 
 
 def checked_matrices(adapter: Adapter) -> tuple[MatrixUnit, ...]:

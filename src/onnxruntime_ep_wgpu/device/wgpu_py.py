@@ -36,7 +36,7 @@ from .adapters import Adapter, adapters
 from .buffers import Buffer
 from .device import Device
 from .settings import Settings
-from .webgpu import wgpu_native
+from .webgpu import libraries
 from .webgpu.header import USAGE_COPY_DST, USAGE_COPY_SRC, USAGE_STORAGE, address, ffi
 from .webgpu.messages import Errors, errors
 
@@ -152,7 +152,7 @@ def borrow(gpu_device: Any, adapter: Adapter, target: Target, settings: Settings
     theirs = gpu_device  # keeps the GPUDevice alive in the closure
 
     def acquire(*_: Any) -> Any:
-        return wgpu_native.library().owner.shared("Device", _ours("WGPUDevice", theirs._internal))
+        return libraries.base().owner.shared("Device", _ours("WGPUDevice", theirs._internal))
 
     return Device(adapter, target, acquire, settings)
 
@@ -166,10 +166,10 @@ def gpu_device(device: Device) -> Any:
 
     Raises DeviceError for a device of another library.
     """
-    if device.queue.library is not wgpu_native.library():
+    if device.queue.library is not libraries.base():
         raise DeviceError(
             f"the device {device.adapter.name!r} is of the library {device.queue.library.name!r}, whose objects wgpu-py does not"
-            f" support: give the session webgpuLibrary={wgpu_native.NAME}"
+            f" support: give the session webgpuLibrary={libraries.BASE}"
         )
     share_errors()
     with _wrappers_lock:
@@ -194,8 +194,8 @@ def _wrap(device: Device) -> Any:
         "backend_type": adapter.backend,
     }
     # wgpu-py releases these references.
-    wgpu_native.library().lib.wgpuAdapterAddRef(adapter.handle)
-    wgpu_native.library().lib.wgpuDeviceAddRef(device.handle)
+    libraries.base().lib.wgpuAdapterAddRef(adapter.handle)
+    libraries.base().lib.wgpuDeviceAddRef(device.handle)
     handle = _theirs("WGPUDevice", device.handle)
     chip = _theirs("WGPUAdapter", adapter.handle)
     wrapper = _api.GPUDevice(
@@ -204,7 +204,7 @@ def _wrap(device: Device) -> Any:
         _api.GPUAdapter(chip, set(adapter.features), dict(adapter.limits), _api.GPUAdapterInfo(info)),
         _api._get_features(handle, device=True),
         _api._get_limits(handle, device=True),
-        _api.GPUQueue("", _theirs("WGPUQueue", wgpu_native.library().lib.wgpuDeviceGetQueue(device.handle)), None),
+        _api.GPUQueue("", _theirs("WGPUQueue", libraries.base().lib.wgpuDeviceGetQueue(device.handle)), None),
     )
     wrapper._onnxruntime_ep_wgpu_device = device
     return wrapper
@@ -241,7 +241,7 @@ def adopt(gpu_buffer: Any, device: Device) -> Buffer:
 
 def gpu_buffer(buffer: Buffer, device: Any) -> Any:
     """Returns a Buffer as a GPUBuffer of the GPUDevice `device`."""
-    wgpu_native.library().lib.wgpuBufferAddRef(buffer.handle)
+    libraries.base().lib.wgpuBufferAddRef(buffer.handle)
     # So that `adopt` returns the same Buffer.
     _buffers.set(address(buffer.handle), buffer)
     handle = _theirs("WGPUBuffer", buffer.handle)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 
-from ..device.webgpu import dawn
+from ..device.webgpu import libraries
 from ..names import NAMES
 from .protobuf import VARINT, Data, fields, last_number, read_model, varint
 
@@ -39,7 +39,7 @@ def _product_types(data: Data) -> frozenset[str]:
     found, of_bytes, compiled = set[str](), False, False
     for number, start, end in fields(data, 0, len(data)):
         if number == _METADATA:
-            compiled = compiled or _made_by_dawn(data, start, end)
+            compiled = compiled or _for_matrix_library(data, start, end)
         if number != _GRAPH:
             continue
         for inner, at, until in fields(data, start, end):
@@ -55,13 +55,13 @@ def _product_types(data: Data) -> frozenset[str]:
     return frozenset(found if of_bytes else found - {"i8"})
 
 
-def _made_by_dawn(data: Data, start: int, end: int) -> bool:
-    """Whether an entry of the metadata says that a session through Dawn compiled the model."""
+def _for_matrix_library(data: Data, start: int, end: int) -> bool:
+    """Whether an entry of the metadata says that a session through the library with matrix units compiled the model."""
     texts = {field: data[a:b] for field, a, b in fields(data, start, end)}
     if texts.get(_KEY) not in _MADE_FOR:
         return False
     build_key = json.loads(texts.get(_VALUE, b""))
-    return isinstance(build_key, dict) and build_key.get("library") == dawn.NAME
+    return isinstance(build_key, dict) and build_key.get("library") == libraries.MATRIX_LIBRARY
 
 
 def _type_of_matrix(data: Data, start: int, end: int) -> set[str]:

@@ -5,5 +5,5 @@
 - `callbacks`: Python functions that libraries call.
 - `owned`: native objects that Python owns.
 - `api`: the protocol; `wgpu_native` and `dawn`: its two implementations.
-- `libraries`: a library by its name, and the default library of sessions.
+- `libraries`: a library by its name, and the default library of sessions. No other module imports an implementation.
 """

@@ -50,10 +50,13 @@ class Library(Protocol):
         """
 
     def module(self, device: Any, descriptor: Any, checked: bool) -> Any:
-        """The functions that submit and wait: a `Tickets` of csrc/tickets.h, in the declarations of `_submit`."""
+        """Makes a shader module, and returns its handle, which `owner` owns.
+
+        `checked`: its kernels check every index, if that is a property of modules.
+        """
 
     def tickets(self, device: Any, queue: Any) -> Any:
-        """The functions that submit to a queue and wait for it: a `Tickets` of csrc/tickets.h, as `_submit` has it."""
+        """The functions that submit to a queue and wait for it: a `Tickets` of csrc/tickets.h, as `_submit` declares it."""
 
     def xcode_capture(self, device: Any) -> Calls | None:
         """The functions that capture for Xcode; None if the library has none."""
