@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 
 from onnxruntime_ep_wgpu.kept import entry
-from onnxruntime_ep_wgpu.plugin.context.content import KIND, digest_of
+from onnxruntime_ep_wgpu.plugin.context.content import KIND
 
 
 def rewritten(data: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
@@ -29,5 +29,5 @@ def rewrite(compiled: Path, change: Callable[[dict[str, Any]], None]) -> None:
     model = onnx.load(compiled)
     for it in model.graph.node[0].attribute:
         if it.name == "notes":
-            it.s = digest_of(data).encode()
+            it.s = entry.digest_of(data).encode()
     onnx.save(model, compiled)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import stat
-import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def test_a_byte_that_was_changed_anywhere(place: Path, monkeypatch: pytest.Monke
     answer(ASKED)
     path = files(place)[which]
     whole = path.read_bytes()
-    for at in [*range(48), len(whole) - 1, *RNG.integers(48, len(whole), 30).tolist()]:
+    for at in [*range(entry.HEADER_START), len(whole) - 1, *RNG.integers(entry.HEADER_START, len(whole), 30).tolist()]:
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << int(RNG.integers(8))]) + whole[at + 1 :])
         check_made_again(place, want)
 
@@ -71,7 +71,8 @@ def test_an_entry_that_was_cut_off_or_goes_on(place: Path, monkeypatch: pytest.M
     answer(ASKED)
     path = files(place)[which]
     whole = path.read_bytes()
-    for data in (b"", whole[:7], whole[:8], whole[:40], whole[:60], whole[:-1], whole + b"\0", b"\0" * len(whole)):
+    places = (0, entry.DIGEST.start - 1, entry.DIGEST.start, entry.DIGEST.stop, entry.HEADER_START + 12)
+    for data in (*(whole[:it] for it in places), whole[:-1], whole + b"\0", b"\0" * len(whole)):
         path.write_bytes(data)
         check_made_again(place, want)
 
@@ -110,8 +111,7 @@ def test_what_only_its_writer_could_have_written(place: Path, monkeypatch: pytes
     answer(asked)
     path = files(place)[which]
     whole = path.read_bytes()
-    length = struct.unpack("<I", whole[44:48])[0]
-    header = json.loads(whole[48 : 48 + length])
+    header, data = json.loads(entry.header_of(whole)), bytes(entry.read(whole, None).data)
     places = parts(header)
     refused, chance = 0, np.random.default_rng(which)
     for number in chance.choice(len(places), min(60, len(places)), replace=False):
@@ -120,10 +120,7 @@ def test_what_only_its_writer_could_have_written(place: Path, monkeypatch: pytes
         for key in places[number]:
             inner, last = inner[last], key
         inner[last] = value
-        text = json.dumps(changed[0]).encode()
-        rest = struct.pack("<II", entry.FORMAT, len(text)) + text
-        rest += b"\0" * (-(40 + len(rest)) % 16) + whole[48 + length + -(48 + length) % 16 :]
-        path.write_bytes(whole[:8] + hashlib.sha256(rest).digest() + rest)
+        path.write_bytes(entry.packed(json.dumps(changed[0]).encode(), data))
         got = answer(asked)  # raises nothing
         refused += bool(got.compiled)
         another_size = type(value) is int and not got.compiled
@@ -132,11 +129,46 @@ def test_what_only_its_writer_could_have_written(place: Path, monkeypatch: pytes
     assert refused
 
 
-def test_a_newer_format_is_left_alone_by_the_key(place: Path) -> None:
+@pytest.fixture
+def newer(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], bytes]:
+    """Returns the bytes of an entry as a newer version of the format would have them."""
+
+    def changed(whole: bytes) -> bytes:
+        header, data = entry.header_of(whole), entry.read(whole, None).data
+        with monkeypatch.context() as patch:
+            patch.setattr(entry, "FORMAT", entry.FORMAT + 1)
+            return entry.packed(header, data)
+
+    return changed
+
+
+def test_a_newer_format_is_not_read(newer: Callable[[bytes], bytes]) -> None:
     data = entry.written("key", entry.Entry("claim", {}, {}, {}))
-    newer = struct.pack("<I", entry.FORMAT + 1) + data[44:]
-    with pytest.raises(entry.EntryError, match="its format is"):
-        entry.read(data[:8] + hashlib.sha256(newer).digest() + newer, "key", "claim")
+    with pytest.raises(entry.FormatError, match="its format is"):
+        entry.read(newer(data), "key", "claim")
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_entry_of_a_newer_format_is_made_again_without_a_warning(
+    place: Path, newer: Callable[[bytes], bytes], which: int
+) -> None:
+    want = answer(ASKED)
+    path = files(place)[which]
+    path.write_bytes(newer(path.read_bytes()))
+    got = answer(ASKED)
+    assert got.plain == want.plain and got.compiled
+    ((line, aloud),) = got.told
+    assert "is from another version of this package (its format is 2" in line and not aloud
+    again = answer(ASKED)
+    assert again.plain == want.plain and not again.compiled and not again.told
+
+
+def test_the_bytes_of_an_entry_do_not_change() -> None:
+    """Compiled models of users have this format."""
+    made = entry.Entry("context", {"a": "b"}, {"place": [0, 2]}, {"graph": "g", "adapter": "x"}, b"\1\2")
+    data = entry.written("key", made)
+    assert hashlib.sha256(data).hexdigest() == "91ebb62fdeee903a5e1f3b2e944eebf7626d27b29a40e7c913cf4d824cf65639"
+    assert entry.read(data, "key", "context") == made
 
 
 # ---- the folder

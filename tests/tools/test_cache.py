@@ -36,7 +36,7 @@ def test_entries_are_listed_counted_and_removed(place: Path, capsys: pytest.Capt
     assert (size["entries"], size["bytes"]) == (2, sum(it["bytes"] for it in rows))
     (place / f"{'d' * 64}{SUFFIX}").write_bytes(b"x")
     assert main(["cache"]) == 0
-    assert "damaged: it is not an entry of a cache" in capsys.readouterr().out
+    assert "damaged: its first bytes are not those of this format" in capsys.readouterr().out
     assert said(capsys, "clear") == {"folder": str(place), "removed": 3}
     assert said(capsys, "list") == []
 

@@ -1,7 +1,8 @@
 """The byte format of an entry: a JSON header followed by data, under a digest of both.
 
-In: the content and its key. Out: bytes, and the same content from them. Invariants: changed or truncated bytes, or an entry of
-another key, raise EntryError and are never misread. Nothing in an entry is executed.
+Entries are the files of the cache, and the contexts of compiled models, which users keep. In: the content and its key. Out:
+bytes, and the same content from them. Invariants: changed or truncated bytes, or an entry of another key, raise EntryError and
+are never misread. Nothing in an entry is executed.
 """
 
 from __future__ import annotations
@@ -18,11 +19,19 @@ from ..records import dataclass
 
 _MAGIC = b"wgpucach"
 FORMAT = 1
+DIGEST = slice(len(_MAGIC), len(_MAGIC) + hashlib.sha256().digest_size)
+"""The place of the digest in an entry. It is the digest of all bytes behind it."""
+_SIZES = struct.Struct("<II")  # the format, and the number of bytes of the header, which follows
+HEADER_START = DIGEST.stop + _SIZES.size
 _ALIGNED = 16
 
 
 class EntryError(ValueError):
     """An entry is damaged, or belongs to another key."""
+
+
+class FormatError(EntryError):
+    """An entry has another version of the format."""
 
 
 _MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError, struct.error)
@@ -41,7 +50,7 @@ def understood() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry of the cache.
+    """An entry of the cache or a context.
 
     `facts` maps constants to digests that must match. `about` describes the entry to users. `content` has offsets into
     `data`."""
@@ -56,31 +65,45 @@ class Entry:
 def written(key: str, entry: Entry) -> bytes:
     """Returns the bytes of an entry."""
     header = {"key": key, "kind": entry.kind, "facts": entry.facts, "content": entry.content, "about": entry.about}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    rest = struct.pack("<II", FORMAT, len(text)) + text
-    rest += b"\0" * (-(len(_MAGIC) + 32 + len(rest)) % _ALIGNED) + entry.data
+    return packed(json.dumps(header, separators=(",", ":")).encode(), entry.data)
+
+
+def packed(header: bytes, data: bytes | memoryview) -> bytes:
+    """Returns the bytes of an entry with this header as JSON."""
+    rest = _SIZES.pack(FORMAT, len(header)) + header
+    rest += b"\0" * (-(DIGEST.stop + len(rest)) % _ALIGNED) + data
     return _MAGIC + hashlib.sha256(rest).digest() + rest
+
+
+def digest_of(data: bytes) -> str:
+    """Returns the digest in the bytes of an entry, which identifies them. `read` verifies it."""
+    return data[DIGEST].hex()
+
+
+def header_of(data: bytes) -> bytes:
+    """Returns the header in the bytes of an entry, as JSON. Raises struct.error, FormatError."""
+    version, length = _SIZES.unpack_from(data, DIGEST.stop)
+    if version != FORMAT:
+        raise FormatError(f"its format is {version}, this package reads {FORMAT}")
+    return data[HEADER_START : HEADER_START + length]
 
 
 def read(data: bytes, key: str | None, *kinds: str) -> Entry:
     """Reads an entry of this key and one of these kinds; a key of None accepts any. Raises EntryError."""
-    if data[:8] != _MAGIC:
-        raise EntryError("it is not an entry of a cache")
-    rest = memoryview(data)[40:]
-    if hashlib.sha256(rest).digest() != data[8:40]:
+    if not data.startswith(_MAGIC):
+        raise EntryError("its first bytes are not those of this format")
+    if hashlib.sha256(memoryview(data)[DIGEST.stop :]).digest() != data[DIGEST]:
         raise EntryError("its digest does not match")
     with understood():
-        version, length = struct.unpack("<II", rest[:8])
-        if version != FORMAT:
-            raise EntryError(f"its format is {version}, this package reads {FORMAT}")
-        header = parsed(bytes(rest[8 : 8 + length]))
-        start = 8 + length
+        text = header_of(data)
+        header = parsed(text)
+        end = HEADER_START + len(text)
         found = Entry(
             _checked(str, header["kind"]),
             _texts(header["facts"]),
             _checked(dict, header["content"]),
             _texts(header["about"]),
-            rest[start + -(40 + start) % _ALIGNED :],
+            memoryview(data)[end + -end % _ALIGNED :],
         )
         if key is not None and (header["key"] != key or found.kind not in kinds):
             raise EntryError("it belongs to another key or kind")

@@ -266,8 +266,7 @@ class SessionState:
             warn=partial(self.logger.log, WARNING),
         )
         optional = partial(ort_graph.optional_inputs, self.ort, handle)
-        in_a_body = not self.deciding.decided  # bodies are compiled before the main graph is decided on
-        return node_of(self.ort, group, tool, signature, program, self.captures, optional, in_a_body)
+        return node_of(self.ort, group, tool, signature, program, self.captures, optional, self.deciding.in_a_body)
 
     def _weights(self, in_files: Mapping[int, FilePlace]) -> FromModel:
         """Returns the sources of a graph's weights in the model. `in_files`: those with a known place."""

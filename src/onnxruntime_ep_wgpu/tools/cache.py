@@ -60,5 +60,6 @@ def _row(kept: Folder, it: Kept) -> dict[str, Any]:
         named = {it: " ".join(str(found.about.get(it, "")).split())[:80] for it in ("graph", "adapter")}
         about = {"kind": found.kind, **named}
     except entry.EntryError as error:
-        about = {"kind": f"damaged: {error}", "graph": "", "adapter": ""}
+        fault = "of another version" if isinstance(error, entry.FormatError) else "damaged"
+        about = {"kind": f"{fault}: {error}", "graph": "", "adapter": ""}
     return {"name": it.name, "used": used, **about, "bytes": it.nbytes}

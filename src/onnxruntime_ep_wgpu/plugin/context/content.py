@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ModelError
-from ...kept.entry import Entry, EntryError, read, understood, written
+from ...kept.entry import Entry, EntryError, digest_of, read, understood, written
 from ...program.ties import Ties
 from ...program.weights import Permuted
 from ...records import dataclass
@@ -76,11 +76,6 @@ def entry_of(group: WrittenGroup, build_key: BuildKey, writer: ReferenceWriter) 
     }
     about = {"graph": group.graph.name, "adapter": build_key.adapter}
     return Entry(KIND, {}, content, about, memoryview(writer.data))
-
-
-def digest_of(data: bytes) -> str:
-    """Returns the digest in the bytes of a context, which identifies them."""
-    return data[8:40].hex()
 
 
 class GroupContext:

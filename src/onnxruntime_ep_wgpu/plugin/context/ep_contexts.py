@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelError, OptionError, UnsupportedError, cut
-from ...kept.entry import EntryError
+from ...kept.entry import EntryError, FormatError, digest_of
 from ...runtime.weight_sources import FromModel
 from ...writing import write_file
 from ..abi import address
@@ -129,7 +129,7 @@ class EPContexts:
         return made
 
     def _open(self, node: ShownNode, path: str) -> None:
-        from .content import GroupContext, digest_of  # other sessions do not need it
+        from .content import GroupContext  # other sessions do not need it
 
         key = frozenset(it.name for it in node.outputs)
         if key in self._read:
@@ -264,7 +264,7 @@ class EPContexts:
         """
         if self.written:
             raise UnsupportedError(EXPANDED)
-        from .content import WrittenGroup, bytes_of, digest_of
+        from .content import WrittenGroup, bytes_of
         from .references import ReferenceWriter
 
         # ONNX Runtime writes initializers that are inputs of nodes in the compiled model, but not those that only bodies read.
@@ -324,6 +324,8 @@ class EPContexts:
 def damage_error(node: ShownNode, error: EntryError) -> ModelError:
     """Returns the error for a context of this node that cannot be read."""
     again = f"compile {model} again" if (model := nodes.original_model_name(node)) else "compile the model again"
+    if isinstance(error, FormatError):
+        return ModelError(f"the context of {node.name!r} is from another version of this package: {error}; {again}")
     return ModelError(
         f"the context of {node.name!r} is damaged: {error}; {again}, or copy all files of the compiled model"
     )

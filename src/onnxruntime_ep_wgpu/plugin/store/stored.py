@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from ...kept.entry import Entry, EntryError, read, written
+from ...kept.entry import Entry, EntryError, FormatError, read, written
 from ...kept.folder import Folder, folder_path
 from ...program.ties import Ties
 from ...trace import span
@@ -262,7 +262,9 @@ class Stored:
                 return None
             return entry, of(entry)
         except EntryError as error:
-            self._report(f"the cache's entry {key} is damaged ({error}) and will be made again", True)
+            other = isinstance(error, FormatError)
+            fault = "is from another version of this package" if other else "is damaged"
+            self._report(f"the cache's entry {key} {fault} ({error}) and will be made again", not other)
             self._folder.remove(key)
             return None
 
