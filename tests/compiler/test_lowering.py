@@ -14,6 +14,7 @@ from onnx.helper import make_tensor_value_info
 from onnxruntime_ep_wgpu.compiler.ir import Tensor
 from onnxruntime_ep_wgpu.compiler.lower.lower import attempt
 from onnxruntime_ep_wgpu.compiler.lower.operand import Operand
+from onnxruntime_ep_wgpu.compiler.lower.ops import registry
 from onnxruntime_ep_wgpu.errors import InputError, UnsupportedError
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from tests.support import Runner, compile_model, make_model, run_model, target
@@ -114,6 +115,14 @@ def test_dimensions_of_any_name_broadcast_by_what_they_are():
         run(np.ones((2, 3), F), np.ones((2, 2), F))
 
 
+def test_a_reason_begins_with_what_the_data_decides(monkeypatch):
+    model = make_model([node("NonZero", ["x"], ["y"])], {"x": (F, ["n"])})
+    assert str(reasons(model)[0]).startswith("the number of elements that are not zero is known only from the data")
+    found = registry.find("NonZero", "", 13)
+    monkeypatch.setattr(registry, "find", lambda *_: dataclasses.replace(found, sized=""))
+    assert str(reasons(model)[0]).startswith("the size of a result is known only from the data")
+
+
 def test_every_refusal_has_a_reason_that_names_the_cause():
     nodes = [
         node("Relu", ["x"], ["a"]),
@@ -123,7 +132,10 @@ def test_every_refusal_has_a_reason_that_names_the_cause():
     ]
     model = make_model(nodes, {"x": (F, ["n"]), "d": (np.float64, ["n"]), "i2": (I64, ["k"])})
     assert reasons(model)[0] is None
-    assert "depends on data" in reasons(model)[1]
+    assert reasons(model)[1] == (
+        "the number of elements that are not zero is known only from the data, so the shape of the result depends on data,"
+        " which a single Program does not support"
+    )
     assert "float64" in reasons(model)[2]
     assert "depends on data" in reasons(model)[3]
 

@@ -21,7 +21,7 @@ import onnxruntime_ep_wgpu as webgpu_ep
 from onnxruntime_ep_wgpu import version
 from onnxruntime_ep_wgpu.device import adapters
 from onnxruntime_ep_wgpu.errors import ModelError, UnsupportedError
-from onnxruntime_ep_wgpu.kept import folder
+from onnxruntime_ep_wgpu.kept import entry, folder
 from onnxruntime_ep_wgpu.plugin.callbacks import held
 from onnxruntime_ep_wgpu.plugin.context.build_key import BuildKey
 from onnxruntime_ep_wgpu.plugin.context.compatible import (
@@ -177,7 +177,9 @@ def test_a_session_takes_the_library_that_its_model_was_compiled_for(tmp_path: P
     (info,) = [it for it in model.metadata_props if it.key.startswith("ep_compatibility_info.")]
     info.value = replace(BuildKey.read(info.value), library="dawn").text()
     assert matrix_types(model.SerializeToString()) == {"f16", "i8"}
-    for text in ("[]", "", "[" * 200_000):
+    info.value = '{"version": "9.0", "library": "dawn", "more": 1}'  # of another version of this package
+    assert matrix_types(model.SerializeToString()) == {"f16", "i8"}
+    for text in ("[]", "", "[" * 200_000, '{"version": "9.0"}', '{"library": ["dawn"]}'):
         info.value = text
         assert not matrix_types(model.SerializeToString())
 
@@ -258,6 +260,17 @@ def test_a_context_of_another_group_is_refused(tmp_path: Path) -> None:
     first.write_bytes(second.read_bytes())
     second.write_bytes(content)
     with pytest.raises(ModelError, match="it differs from the one at compilation"):
+        webgpu_ep.session(compiled)
+
+
+def test_a_context_of_another_format_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as newer:
+        newer.setenv(folder.VARIABLE, "off")
+        newer.setattr(entry, "FORMAT", entry.FORMAT + 1)
+        compiled = compiled_beside(tmp_path, models.chain())
+    with pytest.raises(
+        ModelError, match=r"is from another version of this package: its format is 2, .*; compile .* again$"
+    ):
         webgpu_ep.session(compiled)
 
 

@@ -38,5 +38,5 @@ def test_there_are_eight_classes_per_power_of_two(exponent: int) -> None:
 def test_an_intermediate_buffer_has_its_size_class_when_the_cache_has_given_it() -> None:
     device = open_device(adapters()[0], next(_contexts))
     for nbytes in (600_000, 1 << 20, 5_000_001, 300):
-        (buffer,) = Temps(device.caches.storage, 1).take([nbytes], [""])
+        (buffer,) = Temps(device.caches.storage).take([nbytes], [""])
         assert buffer.size == size_class(nbytes)

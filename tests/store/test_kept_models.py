@@ -23,6 +23,7 @@ from onnxruntime_ep_wgpu.api.kept import description_of
 from onnxruntime_ep_wgpu.api.reports import state_of
 from onnxruntime_ep_wgpu.kept import entry, folder
 from onnxruntime_ep_wgpu.kept.folder import Folder
+from onnxruntime_ep_wgpu.options import OPTIONS
 from onnxruntime_ep_wgpu.plugin.context.kept_model import KIND, REFUSED
 from onnxruntime_ep_wgpu.threads import wait_deferred
 from tests import patience
@@ -465,6 +466,17 @@ def test_a_table_that_is_transposed_is_kept_nowhere(place: Folder, path: Path) -
     assert len(place.read(name) or b"") < 300 * 64 * 4 and not Path(place.second_path(name)).exists()
     lose_the_device(lambda: session.run(None, feeds))
     np.testing.assert_array_equal(session.run(None, feeds)[0], want)
+
+
+def test_options_with_nodes_or_objects_of_the_caller_need_the_original_model() -> None:
+    assert {key for key, it in OPTIONS.items() if it.needs_original} == {
+        "dawnProcTable",
+        "enableGraphCapture",
+        "enablePIXCapture",
+        "forceCpuNodeNames",
+        "webgpuDevice",
+        "webgpuInstance",
+    }
 
 
 def test_what_a_caller_has_in_memory_is_not_kept(place: Folder, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

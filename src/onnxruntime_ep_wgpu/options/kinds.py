@@ -49,7 +49,8 @@ class Option:
 
     `parse` turns text into a value or raises ValueError. `text` turns a Python value into text, or raises TypeError for a wrong
     type. `inert` are values without effect; the log has a line when one is set. If the option itself has no effect, that is
-    every value but the default.
+    every value but the default. `needs_original`: sessions with this option open no compiled model from the cache, because the
+    option needs the nodes of the model, or objects in the caller's memory.
     """
 
     key: str
@@ -60,6 +61,7 @@ class Option:
     effect: str = NO_EFFECT
     inert: tuple[str, ...] = ()
     text: Callable[[Any], str] = integer_text
+    needs_original: bool = False
 
     def changes_nothing(self, text: str) -> bool:
         """Returns whether setting this value has no effect."""
@@ -70,10 +72,18 @@ class RefusedValue(ValueError):
     """A well-formed value that this provider cannot support; the message is the reason."""
 
 
-def flag(key: str, default: str, help: str, effect: str = NO_EFFECT, inert: tuple[str, ...] = ()) -> Option:
-    return Option(
-        key, "0, 1", default, help, lambda text: bool(_member(text, ("0", "1")) == "1"), effect, inert, flag_text
-    )
+def flag(
+    key: str,
+    default: str,
+    help: str,
+    effect: str = NO_EFFECT,
+    inert: tuple[str, ...] = (),
+    needs_original: bool = False,
+) -> Option:
+    def parse(text: str) -> bool:
+        return _member(text, ("0", "1")) == "1"
+
+    return Option(key, "0, 1", default, help, parse, effect, inert, flag_text, needs_original)
 
 
 def choice(
@@ -129,13 +139,14 @@ def foreign(key: str, what: str, lacks: str) -> Option:
         return 0
 
     effect = f"refused unless 0: this provider is built on wgpu, which {lacks}"
-    return Option(key, "0", "0", f"Accepted for compatibility: {what}.", parse, effect)
+    return Option(key, "0", "0", f"Accepted for compatibility: {what}.", parse, effect, needs_original=True)
 
 
 def address(key: str, help: str) -> Option:
     """An option with the address of an object of the loaded wgpu-native library."""
     effect = "both addresses come from `device_options()`; an unknown address, or one without the other, is an error"
-    return replace(number(key, 0, 2**64 - 1, "0", help, effect), domain="an address as a decimal number; 0 is none")
+    domain = "an address as a decimal number; 0 is none"
+    return replace(number(key, 0, 2**64 - 1, "0", help, effect), domain=domain, needs_original=True)
 
 
 def _member(text: str, values: tuple[str, ...]) -> str:

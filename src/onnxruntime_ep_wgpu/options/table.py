@@ -23,6 +23,7 @@ OPTIONS: dict[str, Option] = {
             "0",
             "Record the GPU work of a run and replay it in later runs.",
             "one recording per gpu_graph_id and set of bound tensors; refused if a node runs elsewhere",
+            needs_original=True,
         ),
         flag(
             "enableInt64",
@@ -39,6 +40,7 @@ OPTIONS: dict[str, Option] = {
             "the named nodes stay on the CPU, with the bodies of control-flow nodes and the expansions of functions; a name"
             " that no node has is an error",
             text=lines_text,
+            needs_original=True,
         ),
         choice(
             "powerPreference",
@@ -90,6 +92,7 @@ OPTIONS: dict[str, Option] = {
             "0",
             "Every run of a group is a capture for PIX, RenderDoc or Xcode.",
             "captures with the debugger that started this process; an error without one",
+            needs_original=True,
         ),
         flag(
             "enableRobustness",

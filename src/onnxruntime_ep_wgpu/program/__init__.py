@@ -7,6 +7,7 @@
 - `layout`: everything that depends on shapes, as numbers; `slots`: intermediate memory; `series`: sizes that grow.
 - `dtypes`: element types and their memory layout.
 - `target`: the adapter that a Program is made for; `tuning`: its choices for kernels; `settings`: other settings of the compiler.
+- `compiled_for`: the fields of a compiled model's metadata.
 - `ties`: constants that share memory; `drawing`: operators of random numbers.
 
 Imports of this package only `errors`, `fields`, `records` and `writing`, and numpy.

@@ -90,7 +90,9 @@ class GraphPlans:
     """
 
     def __init__(self, device: Device, settings: RunSettings) -> None:
-        self.temps = Temps(device.caches.storage, settings.temp_generations)
+        self.temps = Temps(device.caches.storage)
+        # After so many runs without a use, a buffer is returned. With 0, all are returned when a run ends.
+        self._generations = settings.temp_generations
         self.lock, self.turn = threading.Lock(), Turn()
         self.runs = 0
         self.members: LiveSet[Plans] = LiveSet()
@@ -127,9 +129,9 @@ class GraphPlans:
             return
         self.runs += 1
         plan.last_run = self.runs
-        if len(plan.temps) == len(self.temps) and self.temps.generations:
+        if len(plan.temps) == len(self.temps) and self._generations:
             return
-        oldest = self.runs - self.temps.generations
+        oldest = self.runs - self._generations
         plans = [it for member in self.members for it in member.all]
         for it in plans:
             it.note_repeats(self.runs)

@@ -5,11 +5,11 @@ In: an ONNX file or its bytes. Out: names of types, none if the file cannot be r
 
 from __future__ import annotations
 
-import json
 import re
 
 from ..device.webgpu import libraries
 from ..names import NAMES
+from ..program.compiled_for import LIBRARY, compiled_for
 from .protobuf import VARINT, Data, fields, last_number, read_model, varint
 
 # Field numbers of onnx.proto, and the numbers of data types.
@@ -21,8 +21,7 @@ _PACKED = (b"MatMulNBits", b"MatMulNBitsMlp", b"MatMulNBitsQkv", b"QMoE", b"Gath
 """Operators with weights of a few bits each. Their products are bound by memory reads, not by arithmetic."""
 _METADATA, _KEY, _VALUE = 14, 1, 2
 _MADE_FOR = {f"ep_compatibility_info.{name}".encode() for name in NAMES}
-"""The metadata of a compiled model in which ONNX Runtime stores its target: `plugin/context/build_key.py` as JSON, with the name
-of the library."""
+"""The metadata of a compiled model in which ONNX Runtime stores for what it was compiled (`program/compiled_for.py`)."""
 
 
 def matrix_types(model: str | bytes | None) -> frozenset[str]:
@@ -60,8 +59,8 @@ def _for_matrix_library(data: Data, start: int, end: int) -> bool:
     texts = {field: data[a:b] for field, a, b in fields(data, start, end)}
     if texts.get(_KEY) not in _MADE_FOR:
         return False
-    build_key = json.loads(texts.get(_VALUE, b""))
-    return isinstance(build_key, dict) and build_key.get("library") == libraries.MATRIX_LIBRARY
+    found: str = compiled_for(texts.get(_VALUE, b""))[LIBRARY]
+    return found == libraries.MATRIX_LIBRARY
 
 
 def _type_of_matrix(data: Data, start: int, end: int) -> set[str]:

@@ -1,8 +1,7 @@
 """Buffers for intermediate values, shared by all plans of a graph, because the queue runs the plans one after another.
 
-In: the sizes that a plan needs, and which plans ran. Out: buffers, and which of them no plan may use any longer. Invariant: a
-buffer stays here until it was unused for `generations` runs. Then it returns to the device's cache, and every plan with it is
-released.
+In: the sizes that a plan needs. Out: buffers. A buffer stays here until it is given back to the device's cache.
+`GraphPlans.end_run` decides when, and releases every plan with it first.
 """
 
 from __future__ import annotations
@@ -19,9 +18,7 @@ SMALL = 1 << 20  # bytes; up to this size any buffer is reused
 class Temps:
     """Not thread safe. Its owner calls it under a lock."""
 
-    def __init__(self, cache: BufferCache, generations: int) -> None:
-        """`generations`: runs after which an unused buffer is returned; 0 returns all when a run ends."""
-        self.generations = generations
+    def __init__(self, cache: BufferCache) -> None:
         self._cache = cache
         self._buffers: list[Buffer] = []
 

@@ -269,7 +269,8 @@ class Lowering:
             return
         if any(isinstance(it, Operand) and it.sized is not None for it in results):
             raise UnsupportedError(
-                f"{entry.sized} is known only from the data, so the shape of the result depends on data; it runs on the CPU"
+                f"{entry.sized or 'the size of a result'} is known only from the data, so the shape of the result depends on data,"
+                " which a single Program does not support"
             )
 
     def _require_conditions(self, node: ir.Node, operands: Sequence[Operand | None]) -> None:

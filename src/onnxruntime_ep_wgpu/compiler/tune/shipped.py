@@ -2,6 +2,9 @@
 
 They are for any GPU, and measured on an H200 or H100 where a comment states it. Software adapters have their own table, which
 also limits loops to what their drivers support. There the choices of users are ignored.
+
+Sizes in comments: a product is m x k x n, for an m x k matrix times a k x n matrix. Its weights are k x n, and tiles are m x n.
+Attention is heads x queries x keys, and the size of a head may follow.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from typing import Any
 from ... import version
 from ...fields import option_names
 from ...kept import entry
+from ...program.compiled_for import compiled_for, with_library
 from ...program.program import FORMAT_VERSION
-from ...program.reading import parsed
 from ...program.settings import CompileSettings
 from ...program.target import Target
 from ...records import dataclass
@@ -56,12 +56,9 @@ class BuildKey:
     @classmethod
     def read(cls, found: Any) -> BuildKey:
         """Reads untrusted JSON, parsed or as text. Raises ValueError."""
-        if isinstance(found, str):
-            found = parsed(found)
+        found = compiled_for(found) if isinstance(found, str) else with_library(found)
         names = [it.name for it in fields(cls)]
-        if type(found) is dict and "library" not in found:  # a context of format 1, which is always compiled again
-            found = {**found, "library": ""}
-        if type(found) is not dict or sorted(found) != sorted(names) or type(found["options"]) is not dict:
+        if sorted(found) != sorted(names) or type(found["options"]) is not dict:
             raise ValueError("it has no valid adapter, version and options")
         texts = [*(found[it] for it in names if it != "options"), *found["options"].values()]
         if any(type(it) is not str for it in texts):

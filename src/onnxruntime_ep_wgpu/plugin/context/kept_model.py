@@ -20,7 +20,7 @@ from ...errors import WgpuEpError
 from ...fields import settings_from
 from ...kept.entry import Entry, EntryError, read, understood, written
 from ...kept.folder import Folder, folder_path
-from ...options import Options
+from ...options import OPTIONS, Options
 from ...program.settings import CompileSettings
 from ...records import dataclass
 from ...runtime.model_files import model_files
@@ -42,11 +42,6 @@ if TYPE_CHECKING:
     from .keeping import MadeModel
 
 KIND, REFUSED = "compiled model", "no compiled model"
-_DOUBTFUL = frozenset(
-    {"forceCpuNodeNames", "enableGraphCapture", "enablePIXCapture", "webgpuDevice", "webgpuInstance", "dawnProcTable"}
-)
-"""Options of sessions that need the model's nodes, or objects in the caller's memory."""
-
 _ELSEWHERE = "data other than initializers of the main graph are in another file"
 
 _Files = list[list[Any]]
@@ -94,7 +89,7 @@ class KeptModels:
     def of(cls, path: str, adapter: Adapter, options: Options, *more: object) -> KeptModels | None:
         """Returns the entry, or None if nothing may be stored. `more`: other values that a session depends on."""
         place, code = folder_path(), code_identity()
-        if place is None or code is None or not _DOUBTFUL.isdisjoint(options.given):
+        if place is None or code is None or any(OPTIONS[key].needs_original for key in options.given):
             return None
         given = sorted(options.values.items(), key=lambda it: it[0]), sorted(options.given)
         known = KIND, os.path.abspath(path), code, adapter.index, adapter.name, given, more

@@ -109,7 +109,7 @@ def squeeze(
             if not isinstance(d, int) and may_be(d, 1):
                 raise FreeSizeError(
                     f"the rank of the result depends on whether axis {k} of {x} has 1 element in a run, because the node has"
-                    " no axes; it runs on the CPU (give it axes, or fix the dimension)"
+                    " no axes; give it axes, or fix the dimension"
                 )
     drop = {k for k, d in enumerate(x.shape) if d == 1} if given is None else {axis_of(a, x.rank) for a in given}
     for k in drop:
