@@ -247,7 +247,7 @@ def test_what_lies_beside_the_model_is_taken_at_onnx_runtimes_word(
     external = {it.name for it in onnx.load(path, load_external_data=False).graph.initializer if it.external_data}
     assert 0 < len(external) < len(want)
     compared: list[str] = []
-    monkeypatch.setattr(MappedFiles, "hold", lambda _files, span, *_: compared.append(span.path.name) or False)
+    monkeypatch.setattr(MappedFiles, "has_bytes", lambda _files, span, *_: compared.append(span.path.name) or False)
     sources: dict[str, WeightSource] = {}
     finders: list[FromModel] = []
     known = FromModel.__call__

@@ -18,6 +18,8 @@ from onnxruntime_ep_wgpu.device.webgpu.messages import errors
 from tests import patience
 from tests.support import make_model
 
+from .loss import device_of
+
 F = np.float32
 SAYS = "Not enough memory left.\n"
 if libraries.default_name() == "wgpu-native":
@@ -25,16 +27,18 @@ if libraries.default_name() == "wgpu-native":
 
 
 class SmallDevice:
-    """The functions of the library, with buffers of at most `most` bytes; above it says what it says when memory runs out."""
+    """The functions of the library, with buffers of at most `most` bytes; above it says what it says when memory runs out. It
+    says so for the next `refusals` buffers, too."""
 
     def __init__(self, lib: Any) -> None:
-        self.most, self._lib = 1 << 62, lib
+        self.most, self.refusals, self._lib = 1 << 62, 0, lib
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._lib, name)
 
     def wgpuDeviceCreateBuffer(self, device: Any, descriptor: Any) -> Any:
-        if descriptor.size > self.most:
+        if descriptor.size > self.most or self.refusals:
+            self.refusals = max(0, self.refusals - 1)
             errors.messages.append((address(device), SAYS))
             descriptor = ffi.new("WGPUBufferDescriptor *", {"size": 16, "usage": descriptor.usage})
         return self._lib.wgpuDeviceCreateBuffer(device, descriptor)
@@ -47,7 +51,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallDevice]:
     small = SmallDevice(library.lib)
     monkeypatch.setattr(library, "lib", small)  # of devices that are made from here on
     yield small
-    small.most = 1 << 62
+    small.most, small.refusals = 1 << 62, 0
 
 
 def model(columns: int) -> bytes:
@@ -93,6 +97,25 @@ def test_a_weight_that_does_not_fit_is_named_when_the_session_is_made(memory: Sm
         webgpu_ep.session(model(1000), deviceId=41)
     found = webgpu_ep.session(model(10), deviceId=41).run(None, {"x": np.ones((1, 4), F)})[0]
     np.testing.assert_allclose(found, [[1]], rtol=1e-6)
+
+
+def test_free_buffers_are_released_before_it_is_an_error(memory: SmallDevice) -> None:
+    session = webgpu_ep.session(model(10), deviceId=41)
+    device = device_of(41)
+    cache, before = device.caches.storage, device.counters["buffer_bytes"]
+    taken = [cache.take(1 << 20, "a test") for _ in range(3)]
+    while taken:
+        cache.give(taken.pop())
+    assert device.counters["buffer_bytes"] >= before + (3 << 20)
+    memory.refusals = 1
+    kept = cache.take(5 << 20, "a test")
+    assert cache.counters.held_buffers == 0 and kept.size >= 5 << 20
+    assert device.counters["buffer_bytes"] <= before + kept.size
+    memory.refusals = 1  # with nothing to release, at once
+    with pytest.raises(webgpu_ep.OutOfMemoryError, match="a test"):
+        cache.take(9 << 20, "a test")
+    assert not memory.refusals
+    np.testing.assert_allclose(session.run(None, {"x": np.ones((1, 4), F)})[0], [[1]], rtol=1e-6)
 
 
 REAL = """

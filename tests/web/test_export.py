@@ -464,7 +464,9 @@ def test_the_model_is_kept_beside_the_export(model: Path, hub: Path, tmp_path: P
     }  # fmt: skip
     (tmp_path / "public" / "d.onnx").write_bytes(b"another")
     for overwrite in (False, True):
-        with pytest.raises(PlaceTakenError, match=r"d\.onnx exists already, where the ONNX model is to be kept"):
+        with pytest.raises(
+            PlaceTakenError, match=r"d\.onnx, the place for the ONNX model, exists already and is another file"
+        ):
             webgpu_ep.export(
                 model, tmp_path / "public" / "d.wgpu", single_file=True, with_onnx=True, overwrite=overwrite
             )

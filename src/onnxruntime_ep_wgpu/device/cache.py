@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from ..records import dataclass
 from .buffers import Buffer
@@ -190,6 +191,18 @@ class BufferCache:
                 return
             self._released += 1
 
+    def release_all(self) -> int:
+        """Releases all free buffers, because the device has no memory left. Returns their bytes."""
+        nbytes = self._count()[1]
+        for size in [*self._free]:
+            while self._evict(size):
+                pass
+        for _ in range(len(self._until_end_of_run)):
+            with suppress(IndexError):  # another thread was faster
+                self._held -= self._until_end_of_run.popleft().size
+                self._released += 1
+        return nbytes
+
     @property
     def counters(self) -> CacheCounters:
         buffers, nbytes = self._count()
@@ -242,6 +255,10 @@ class Caches:
             "query_resolve": self.query_resolve,
             "default": self.default,
         }
+
+    def release_all(self) -> int:
+        """Releases all free buffers. Returns their bytes."""
+        return sum([cache.release_all() for cache in self._all])
 
     def end_of_run(self) -> None:
         """Call this when a run is submitted."""

@@ -24,6 +24,7 @@ from .sizes import padded
 from .timing import RESOLVE_USAGE
 from .uploads import LEAST_BYTES, Uploads
 from .webgpu.header import USAGE_COPY_DST, USAGE_COPY_SRC, USAGE_MAP_READ, USAGE_STORAGE, USAGE_UNIFORM, ffi, new
+from .webgpu.owned import release_dead
 
 # The usage of buffers in each kind of cache.
 _USAGE = {
@@ -63,8 +64,12 @@ class Memory:
         descriptor = new("WGPUBufferDescriptor *")
         descriptor.usage = usage
         descriptor.size = size
-        handle = self._queue.owner.own("Buffer", self._queue.lib.wgpuDeviceCreateBuffer, self._queue.device, descriptor)
-        problem = self._queue.take_problem()
+        handle, problem = self._created(descriptor)
+        if problem and self.caches.release_all():
+            # The library frees a buffer when the work that uses it is done.
+            release_dead()
+            self._queue.wait()
+            handle, problem = self._created(descriptor)
         if problem:
             raise OutOfMemoryError(
                 f"the device {self._name!r} has no memory for {label or 'a tensor'}, {size} bytes: {problem};"
@@ -73,6 +78,11 @@ class Memory:
         buffer = Buffer(handle, size, usage, label)
         self._buffers.add(buffer)
         return buffer
+
+    def _created(self, descriptor: Any) -> tuple[Any, str]:
+        """Returns the handle of a buffer, and the library's message if it has no memory for it."""
+        create, device = self._queue.lib.wgpuDeviceCreateBuffer, self._queue.device
+        return self._queue.owner.own("Buffer", create, device, descriptor), self._queue.take_problem()
 
     def _of_kind(self, kind: str, nbytes: int, label: str) -> Buffer:
         """Creates a buffer for the cache of a kind."""

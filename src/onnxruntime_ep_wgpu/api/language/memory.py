@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnxruntime as ort
 
-from ...errors import DeviceError
 from ...options.types import ProviderOptions
 from ...records import dataclass
 from ..devices import devices
@@ -41,15 +40,11 @@ class AdapterMemory:
         with RaisingProviderErrors() as watch, watch.active:
             return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), DEVICE, self.number)
 
-    def has(self, value: Any) -> bool:
-        """Returns whether the device of a tensor, of 4 bytes or more, still exists. The content is lost with the device."""
+    def is_lost(self, value: Any) -> bool:
+        """Returns whether the device that a tensor lay on was lost."""
         from ...plugin.memory import space
 
-        try:
-            space.space().read(value.data_ptr(), 4)
-        except DeviceError:
-            return False
-        return True
+        return space.space().is_lost(value.data_ptr())
 
     def write(self, value: Any, array: np.ndarray[Any, Any]) -> None:
         """Overwrites a tensor of this memory."""

@@ -24,7 +24,7 @@ class SpareCaches:
         kept = self._kept
         found = kept.pop(batch, None)
         kept.clear()
-        usable = found is not None and all(map(self._memory.has, found.values()))
+        usable = found is not None and not any(map(self._memory.is_lost, found.values()))
         return found if usable else None
 
     def give(self, batch: int, caches: dict[str, Any]) -> None:

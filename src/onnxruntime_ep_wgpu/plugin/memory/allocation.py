@@ -140,6 +140,11 @@ class Allocation:
         """Whether it has no owner."""
         return bool(self.range.state >= pool.FREE)
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether some of it lay on a device that was lost."""
+        return any(piece.device.lost for piece in self._pieces)
+
     def may_be_pooled(self) -> bool:
         """Returns whether the range may stay in its buffer when it is freed, and may be left to C code.
 

@@ -213,6 +213,10 @@ class AddressSpace:
             self._forgotten += 1
             vacant += (start,)
 
+    def is_lost(self, address: int) -> bool:
+        """Returns whether some of the allocation at an address lay on a device that was lost. Raises like `number`."""
+        return self._find(address, 0)[0].is_lost
+
     def start_of(self, address: int) -> int:
         """Returns the start of the range that an address lies in. Raises like `read`."""
         return self._find(address, 0)[0].start
