@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
+from onnxruntime_ep_wgpu.api.language import decoder
 from onnxruntime_ep_wgpu.errors import DeviceLostError
 from onnxruntime_ep_wgpu.runtime import plans, temps
 from tests.plugin import models
@@ -102,4 +103,15 @@ def test_a_prompt_of_a_known_length_needs_no_new_plan(folder: Path, monkeypatch:
         return len(made)
 
     assert of_the_third_text() == 0
-    assert of_the_third_text(sessionBufferPoolGenerations=1) > 0
+    assert of_the_third_text(sessionBufferPoolGenerations=0) > 0
+
+
+def test_buffers_stay_for_eight_runs_unless_an_option_says_otherwise(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+    opened = decoder.session_of
+    monkeypatch.setattr(decoder, "session_of", lambda *them: given.append(them[-1]) or opened(*them))
+    webgpu_ep.LanguageModel(folder)
+    webgpu_ep.LanguageModel(folder, sessionBufferPoolGenerations=3)
+    assert [it["sessionBufferPoolGenerations"] for it in given] == [8, 3]
