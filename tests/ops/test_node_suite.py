@@ -24,7 +24,7 @@ REFUSED = {
     "sizes that depend on data": r"so the shape (of the result )?depends on data",
     "random numbers": r"dropout in training mode|attribute ratio=",
     "training": r"batch normalisation in training mode",
-    "values that models hold as initializers": r"which this kernel does not support|is not a constant|in a run, and it has to",
+    "values that models hold as initializers": r"which this kernel does not support|is not a constant|must be known before",
     "no kernel": r"no kernel for [\w.]+$",
 }
 
