@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.compile:
-        print(json.dumps(_times(json.load(sys.stdin), given.device, given.library)))
+        print(json.dumps(_times(json.load(sys.stdin), given.device)))
         return
     for path in given.models:
         with tempfile.TemporaryDirectory() as folder:
@@ -59,8 +59,6 @@ def _rows(path: Path, device: int, library: str, folder: Path) -> list[tuple[flo
         "--compile",
         "--device",
         str(device),
-        "--library",
-        library,
         str(path),
     ]
     done = subprocess.run(
@@ -87,7 +85,7 @@ def _kernels(program: Program) -> Iterator[tuple[str, tuple[str, ...], str]]:
             yield kernel.wgsl[variant], kernel.all_bindings, f"{kernel.label}: {nodes}"
 
 
-def _times(kernels: list[tuple[str, list[str], str]], device: int, library: str) -> list[float]:
+def _times(kernels: list[tuple[str, list[str], str]], device: int) -> list[float]:
     """Returns the milliseconds of each compilation."""
     opened, found = open_device(adapters()[device]), []
     for text, bindings, label in kernels:

@@ -25,7 +25,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 
 from ..records import dataclass
 from .buffers import Buffer
@@ -184,12 +183,7 @@ class BufferCache:
         now = self._runs
         if now - self._checked_at >= EVICT_EVERY:
             self._evict_unused(now)
-        for _ in range(len(self._until_end_of_run)):
-            try:
-                self._held -= self._until_end_of_run.popleft().size
-            except IndexError:
-                return
-            self._released += 1
+        self._release_returned()
 
     def release_all(self) -> int:
         """Releases all free buffers, because the device has no memory left. Returns their bytes."""
@@ -197,11 +191,17 @@ class BufferCache:
         for size in [*self._free]:
             while self._evict(size):
                 pass
-        for _ in range(len(self._until_end_of_run)):
-            with suppress(IndexError):  # another thread was faster
-                self._held -= self._until_end_of_run.popleft().size
-                self._released += 1
+        self._release_returned()
         return nbytes
+
+    def _release_returned(self) -> None:
+        """Releases the buffers that were returned in mode `lazyRelease`."""
+        for _ in range(len(self._until_end_of_run)):
+            try:
+                self._held -= self._until_end_of_run.popleft().size
+            except IndexError:  # another thread was faster
+                return
+            self._released += 1
 
     @property
     def counters(self) -> CacheCounters:

@@ -133,16 +133,15 @@ class LanguageModel:
         prompts = ids_argument(prompts)
         max_new_tokens = count_argument("max_new_tokens", max_new_tokens, 0, "as many as there is room for")
         settings = sampling_argument(sampling)
-        if state is not None:
-            if len(prompts) != state.batch:
-                raise InputError(f"{len(prompts)} prompts for caches of {state.batch}: pass as many, or no state")
-            yield from self._continued(prompts, state, max_new_tokens, stopped, ends, settings)
-            return
-        state = State(self.decoder, len(prompts))
+        is_own = state is None
+        state = state or State(self.decoder, len(prompts))
+        if len(prompts) != state.batch:
+            raise InputError(f"{len(prompts)} prompts for caches of {state.batch}: pass as many, or no state")
         try:
             yield from self._continued(prompts, state, max_new_tokens, stopped, ends, settings)
         finally:
-            state.end()
+            if is_own:
+                state.end()
 
     def _continued(
         self,

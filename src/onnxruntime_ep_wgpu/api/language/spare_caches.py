@@ -1,8 +1,8 @@
 """The KV caches of a text that has ended, for the next text.
 
-In: caches in place that no text uses any longer. Out: the same for a text of the same batch size. Their allocation and the search
-for their memory are most of the host's work before the first kernel of a short prompt. Invariant: at most one set is kept. A
-device may be lost while it is kept; `take` returns no caches of such a device.
+In: caches in place that no text uses any longer. Out: the same for a text of the same batch size. It allocates no caches then, and
+its tensors are where those of the last text were. Invariant: at most one set is kept. A device may be lost while it is kept; `take`
+returns no caches of such a device.
 """
 
 from __future__ import annotations
