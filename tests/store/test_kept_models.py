@@ -112,6 +112,38 @@ def test_the_session_says_what_one_of_the_model_says(place: Folder, path: Path, 
         np.testing.assert_array_equal(got, want)
 
 
+def test_the_device_is_opened_before_the_session_is_made(
+    place: Folder, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an adapter by number. ONNX Runtime's list has the names, and fixed sizes need the model."""
+    from onnxruntime_ep_wgpu.api import sessions
+
+    for options in ({}, {"adapterIndex": 0}, {"device": 0}):
+        webgpu_ep.session(path, **options)
+    looked: list[Any] = []
+
+    def look(*arguments: Any) -> Any:
+        looked.append(arguments)
+        return kept_models(*arguments)
+
+    kept_models = sessions.kept_models
+    monkeypatch.setattr(sessions, "kept_models", look)
+    for options in ({}, {"adapterIndex": 0}, {"device": 0}):
+        check(session := webgpu_ep.session(path, **options))
+        assert is_kept(session) and not looked
+    webgpu_ep.session(path, device=webgpu_ep.devices()[0])
+    assert len(looked) == 1
+    for wrong in (
+        {"device": 99},
+        {"adapterIndex": 99},
+        {"validationMode": "none"},
+        {"unknown": 1},
+        {"device": "other"},
+    ):
+        with pytest.raises((webgpu_ep.OptionError, webgpu_ep.DeviceError, TypeError), match=next(iter(wrong))):
+            webgpu_ep.session(path, **wrong)
+
+
 def test_a_session_made_again_is_of_the_model(place: Folder, path: Path) -> None:
     session = kept(path)
     session.set_providers(["CPUExecutionProvider"])

@@ -1,6 +1,7 @@
 """The Python API.
 
-- Sessions: `session` calls `sessions`, on `devices`, with their `binding`. `kept` uses compiled models from the cache.
+- Sessions: `session` calls `sessions`, on `devices`, with their `binding`. `kept` uses compiled models from the cache;
+  `ahead` opens the device for them first.
   `arguments` validates arguments. `free_dimensions` fixes input dimensions. `smoke` checks a small run.
 - Errors of ONNX Runtime made clear: `nowhere` (nodes that no provider runs), `unwritten` (compiled models that ONNX Runtime
   cannot write).

@@ -1,16 +1,19 @@
-"""`session()`. The modules that create and run sessions are imported while the driver enumerates its adapters."""
+"""`session()`. ONNX Runtime and the modules that make sessions are imported while the driver works.
+
+The driver first enumerates its adapters. If the cache has a compiled model, the driver then opens the device."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Unpack
-
-import onnxruntime as ort
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..device.adapters import enumerated_in_background
 from ..options.types import ProviderOptions
 from ..runtime.progress import Progress as Progress
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 
 def session(
@@ -47,6 +50,12 @@ def session(
     Raises OptionError for a wrong option, DeviceError if there is no such device, and the error of the provider or of ONNX
     Runtime if the session cannot be created."""
     with enumerated_in_background():
+        from .ahead import begun_ahead
+    owned = wgpu_device is not None or sess_options is not None
+    with begun_ahead(model, device, free_dimensions, options, owned) as ahead:
         from ..plugin import provider as provider  # imported now, as ONNX Runtime will call it
         from .sessions import make
-    return make(model, device, wgpu_device, sess_options, free_dimensions, allow_cpu_only, on_progress, options)
+
+        return make(
+            model, device, wgpu_device, sess_options, free_dimensions, allow_cpu_only, on_progress, options, ahead
+        )

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ..device import Adapter
     from ..plugin.context.kept_model import KeptModel
     from ..plugin.watch import Watch
+    from .ahead import SessionAhead
 
 # The device and the free dimensions that earlier sessions added to each SessionOptions.
 _added: WeakAttributes[Any, tuple[Any, dict[str, int]]] = WeakAttributes()
@@ -134,8 +135,9 @@ def make(
     allow_cpu_only: bool,
     on_progress: Callable[[Progress], None] | None,
     options: ProviderOptions,
+    ahead: SessionAhead | None,
 ) -> ort.InferenceSession:
-    """Creates a session. See `session.session`."""
+    """Creates a session. See `session.session`. `ahead`: what was done before, which may be for another session."""
     check_options(options)
     making = Making(on_progress)
     path_or_bytes, settings = model_argument(model), settings_argument(sess_options)
@@ -156,13 +158,17 @@ def make(
     fixed = _add_to(settings, path_or_bytes, chosen, sizes)
     making.step(0, 0)
     adapter = adapters()[int(chosen.ep_metadata[ADAPTER_KEY])]
-    kept = kept_models(fixed.model, adapter, given, sizes, sess_options)
-    opened = None if kept is None else kept.find()
+    if ahead is not None and not ahead.is_for(adapter, given, sizes):
+        ahead = None
+    kept = ahead.kept if ahead is not None else kept_models(fixed.model, adapter, given, sizes, sess_options)
+    opened = ahead.opened if ahead is not None else None if kept is None else kept.find()
     if kept is not None and kept.refused:
         kept = None
     if opened is not None:
+        preparation = SessionPreparation(adapter, given, opened.path, opened) if ahead is None else ahead.preparation
         try:
-            return _from_compiled_model(opened, adapter, chosen, given, making)
+            with preparation if ahead is None else nullcontext():
+                return _from_compiled_model(opened, chosen, given, making, preparation)
         except Exception:
             if making.stopped:
                 raise
@@ -206,17 +212,13 @@ def make(
 
 
 def _from_compiled_model(
-    kept: KeptModel, adapter: Adapter, device: Any, given: Mapping[str, str], making: Making
+    kept: KeptModel, device: Any, given: Mapping[str, str], making: Making, preparation: SessionPreparation
 ) -> ort.InferenceSession:
     """Creates a session of a compiled model from the cache instead of the model. Raises if the two differ in any way."""
     settings = ort.SessionOptions()
     settings.add_provider_for_devices([device], {})
-    with (
-        RaisingProviderErrors(kept.path, given, making=making) as watch,
-        watch.active,
-        SessionPreparation(adapter, given, kept.path, kept) as watch.preparation,
-    ):
-        watch.opened = kept
+    with RaisingProviderErrors(kept.path, given, making=making) as watch, watch.active:
+        watch.preparation, watch.opened = preparation, kept
         made = Session(kept.model, settings, enable_fallback=0)
         (provider,) = watch.providers
         if provider.state is not None:
