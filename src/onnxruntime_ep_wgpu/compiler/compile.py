@@ -84,7 +84,7 @@ def _assemble(name: str, target: Target, lowered: LoweredGraph, groups: list[Fus
     generated = Kernels(target)
     for group in groups:
         source = generated.of(group)
-        runs = _runs_at_all(group)
+        runs = group.runs * _runs_at_all(group)
         kernel = _kernel(source)
         key = (kernel.label, kernel.wgsl, kernel.bindings)
         if key not in kernels:

@@ -18,6 +18,7 @@ from .passes.fuse import FusedGroup, fuse
 from .passes.one_row import add_one_row_kernels, append_within
 from .passes.place import place_joins
 from .passes.share import share
+from .passes.unsplit import store_unsplit_directly
 from .rewrite import rewrite
 
 
@@ -29,6 +30,7 @@ def kernels_of(lowered: LoweredGraph, target: Target) -> tuple[LoweredGraph, lis
     lowered = alias_updates(lowered)
     groups, of_products = add_one_row_kernels(fuse(lowered, target), target)
     groups, of_caches = append_within(groups, target)
+    groups = store_unsplit_directly(groups, target)
     return replace(lowered, declined=[*lowered.declined, *of_products, *of_caches]), groups
 
 

@@ -1,7 +1,7 @@
 """A decoder's KV caches and the runs on them: ids in, logits of the last id out. Keys and values stay on the device.
 
-Caches in place have room for the longest sequence, and the mask always has that length. Other caches have their rows at the
-end, after padding up to a round number if the model allows it. Until it is full, steps have the same shapes; they read one set
+Caches in place have room for the longest sequence. The mask of a step has the length of the caches, or a shorter one as long as
+the sequences fit into that. Kernels are chosen for the length of the mask. Other caches have their rows at the end, after padding up to a round number if the model allows it. Until it is full, steps have the same shapes; they read one set
 of caches and write another one, alternately.
 
 Invariant: caches and the number of their valid rows change together, by one assignment after a step has run. So an interrupt
@@ -26,6 +26,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Caches = dict[str, Any]
 
 _FEW, _ROUND = 64, 256  # rows
+_SHORT = 512  # length of the mask of short sequences; attention of so many keys may need no second dispatch
 
 
 def round_rows(used: int) -> int:
@@ -87,11 +88,16 @@ class State:
         """The column numbers from which the next step's mask is made, on the device.
 
         The mask is 1 where these are below the number of rows used then. The object is the same as long as the shapes are."""
-        number = self._rows if self.decoder.in_place else self._rows + 1
+        number = self._mask_length if self.decoder.in_place else self._rows + 1
         if self._columns is None or self._columns.shape() != [number]:
             order = np.arange(number) if self.decoder.in_place else np.arange(number)[::-1]
             self._columns = self.decoder.memory.put(order)
         return self._columns
+
+    @property
+    def _mask_length(self) -> int:
+        """The length of the next step's mask for caches in place."""
+        return min(_SHORT, self._rows) if self._kept.most < _SHORT else self._rows
 
     @property
     def ids(self) -> list[list[int]]:
@@ -238,7 +244,10 @@ class State:
     def next_step(self, ids: Any, positions: Any, mask: Any) -> BoundSteps | None:
         """Returns the next bound step that reads these tensors; None if the caches have no room."""
         decoder, kept, steps, given = self.decoder, self._kept, self._steps, (ids, positions, mask)
-        if kept.most >= (decoder.rows if decoder.in_place else kept.rows if decoder.keeps_rows else 0):
+        room = kept.rows if decoder.in_place or decoder.keeps_rows else 0
+        if decoder.in_place and (length := mask.shape()[1]) < room:
+            room = length - 1  # the mask of the step after it has one key more
+        if kept.most >= room:
             return None
         # These objects compare by identity.
         if steps is None or steps.given != given or steps.caches[steps.turn] is not kept.caches:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from ...program.dtypes import DType
 from ...program.target import Target
-from ..dims import Dim, ceildiv, maximum
+from ..dims import Dim, ceildiv, maximum, minimum
 from ..ir import MAX_COST, Body, Call, Constant, Inner, Map, Node, Read, Tensor, View, Write
 from ..ir.binding_ranges import is_storable
 from ..tune import WIDEST_HEAD, flash_splits, flash_variants
@@ -59,7 +59,7 @@ class Attention:
     - Rows are `steps` queries of one head after those of another.
     - Query i stands at position `starts[batch]` + i, or `start` + i. If `start` is None, the last query stands at the last key.
     - A query sees keys from `left` before it to `right` after it, None for all of them. It sees only keys below `ends[batch]`,
-      and below `starts[batch]` + `length_from_start`. `starts` and `ends` are i32.
+      and below `starts[batch]` + `length_from_start`. `starts` and `ends` are i32. No query sees more than `longest` keys.
     - `sink` (batch, row) is a score of a key without a value.
     - With `masked`, a row without visible keys becomes zeros instead of NaN.
     """
@@ -79,6 +79,7 @@ class Attention:
     start: Dim | None = 0
     ends: Read | None = None
     length_from_start: Dim | None = None
+    longest: Dim | None = None
     left: int | None = None
     right: int | None = None
     sink: Read | None = None
@@ -94,7 +95,8 @@ class Attention:
         If rows and keys are unknown, the run decides, provided that keys may outnumber rows: after a past, or in another
         sequence.
         """
-        found = flash_splits(self.batch, self.rows, self.keys, self.size, self.value_size, target)
+        keys = self.keys if self.longest is None else minimum(self.keys, self.longest)
+        found = flash_splits(self.batch, self.rows, keys, self.size, self.value_size, target)
         few = self.keys == self.steps or (isinstance(self.keys, int) and self.keys <= _FEW_KEYS)
         return 1 if few and not isinstance(found, int) else found
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ...program.target import Target, elements_per_word
+from ..dims import Dim
 from ..ir import MAX_COST, MAX_INLINED_COST, Call, Join, LoweredGraph, Map, Node, Read, Tensor, View, is_read_again
 from ..ir.binding_ranges import KernelBindings, is_large, is_storable, only_decodes_weights, placed
 from ..ir.signed_bytes import are_multiplied
@@ -23,12 +24,16 @@ MOST_BETWEEN = 256  # groups visited by one search for a cycle; keeps the work l
 
 @dataclass(eq=False)
 class FusedGroup:
-    """The nodes of one kernel. `stores` lists the results that must be in memory; it is set when fusion is finished."""
+    """The nodes of one kernel. `stores` lists the results that must be in memory; it is set when fusion is finished.
+
+    `runs` is 0 in runs in which another kernel stores them, else 1.
+    """
 
     nodes: list[Node]
     anchor: Call | None = None
     inlined: set[Node] = field(default_factory=set)  # computed where they are read, never stored
     stores: list[Tensor] = field(default_factory=list)
+    runs: Dim = 1
     first: int = 0
     last: int = 0
 

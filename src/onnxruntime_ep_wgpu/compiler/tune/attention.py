@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 from ...program.tuning import Bound
 from ...records import dataclass
-from ..dims import Dim, ceildiv, floordiv, maximum, minimum, quotient
+from ..dims import Dim, ceildiv, floordiv, less_equal, maximum, minimum, quotient, select
 from ..ir import Variant
 from .base import Parameters, constants
 
@@ -176,10 +176,12 @@ class FlashRows(FlashForm):
     template: ClassVar[str] = "flash_rows"
     rows: int
     widest: int
+    threads: int = 256
 
     def __post_init__(self) -> None:
         self._require(self.rows in (1, 2, 4, 8, 16), "rows is a power of two up to 16")
-        self._require(0 < self.widest <= self.invocations, f"widest is from 1 to {self.invocations}")
+        self._require(self.threads in (256, 512, 1024), "threads is 256, 512 or 1024")
+        self._require(0 < self.widest <= self.threads, f"widest is from 1 to {self.threads}")
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
@@ -204,7 +206,7 @@ class FlashRows(FlashForm):
 
     @property
     def invocations(self) -> int:
-        return 256
+        return self.threads
 
     @property
     def workgroup_bytes(self) -> int:
@@ -239,13 +241,14 @@ class FlashRows(FlashForm):
 @dataclass(frozen=True)
 class SplitKeys(Parameters):
     """Splits the keys of an attention into parts of at least `keys`, so that `workgroups` workgroups with `rows` rows each are
-    busy."""
+    busy. Up to `whole` keys are one part, which saves the dispatch that combines parts."""
 
     kernel: ClassVar[str] = "flash_parts"
     about: ClassVar[Mapping[str, str]] = {it: FlashForm.about[it] for it in ("batch", "rows", "keys")}
     workgroups: int
     rows: int
     keys: int
+    whole: int = 1
 
     def __post_init__(self) -> None:
         self._require_positive()
@@ -258,7 +261,7 @@ class SplitKeys(Parameters):
         """Returns the number of parts."""
         workgroups = maximum(1, batch * ceildiv(rows, self.rows))
         parts = minimum(floordiv(self.workgroups, workgroups), ceildiv(keys, self.keys))
-        return maximum(1, parts)
+        return select(less_equal(keys, self.whole), 1, maximum(1, parts))
 
 
 @dataclass(frozen=True)

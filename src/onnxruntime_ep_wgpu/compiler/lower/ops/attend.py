@@ -50,6 +50,7 @@ class VisibleKeys:
     * `starts`: a number, one per sequence (batch), or None if the queries are the last ones of each sequence.
     * `ends` (batch): the number of keys of each sequence. Without it, a sequence has all keys.
     * `length_from_start`: a sequence has only the keys below `starts` + `length_from_start`.
+    * `longest`: no sequence has more keys, None if the host does not know. Only speed depends on it.
 
     Tensors are i32.
     """
@@ -57,6 +58,7 @@ class VisibleKeys:
     starts: Operand | Dim | None = 0
     ends: Operand | None = None
     length_from_start: Dim | None = None
+    longest: Dim | None = None
     left: int | None = None
     right: int | None = None
 
@@ -135,6 +137,7 @@ def flash_attention(
         start=None if isinstance(visible.starts, Operand) else visible.starts,
         ends=_per_sequence(b, visible.ends, batch, groups),
         length_from_start=visible.length_from_start,
+        longest=visible.longest,
         left=visible.left,
         right=visible.right,
         sink=_per_head(b, sink, rows),

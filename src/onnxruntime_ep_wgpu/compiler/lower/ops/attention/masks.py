@@ -42,7 +42,8 @@ class Past:
         right, left = (0 if causal else None), (window - 1 if window > 0 else None)
         if self.used is None:
             return VisibleKeys(starts=self.count, left=left, right=right)
-        return VisibleKeys(starts=self.used, length_from_start=self.steps, left=left, right=right)
+        longest = None if self.total == 0 else self.total
+        return VisibleKeys(starts=self.used, length_from_start=self.steps, longest=longest, left=left, right=right)
 
 
 def hidden(b: Builder, scores: Operand, past: Past, *, causal: bool, window: int = 0) -> Operand:
