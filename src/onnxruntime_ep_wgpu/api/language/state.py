@@ -1,8 +1,9 @@
 """A decoder's KV caches and the runs on them: ids in, logits of the last id out. Keys and values stay on the device.
 
 Caches in place have room for the longest sequence. The mask of a step has the length of the caches, or a shorter one as long as
-the sequences fit into that. Kernels are chosen for the length of the mask. Other caches have their rows at the end, after padding up to a round number if the model allows it. Until it is full, steps have the same shapes; they read one set
-of caches and write another one, alternately.
+the sequences fit into that. Kernels are chosen for the length of the mask. Other caches have their rows at the end, after padding
+up to a round number if the model allows it. Until it is full, steps have the same shapes; they read one set of caches and write
+another one, alternately.
 
 Invariant: caches and the number of their valid rows change together, by one assignment after a step has run. So an interrupt
 leaves a usable state.
@@ -26,7 +27,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Caches = dict[str, Any]
 
 _FEW, _ROUND = 64, 256  # rows
-_SHORT = 512  # length of the mask of short sequences; attention of so many keys may need no second dispatch
+_SHORT = 256  # length of the mask of short sequences; attention of so many keys may need no second dispatch
 
 
 def round_rows(used: int) -> int:

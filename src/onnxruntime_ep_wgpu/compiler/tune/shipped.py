@@ -271,13 +271,13 @@ GPU: Choices = (
     use(AttentionForm(1)),
     # Attention. Few rows have little work per key, and need as many workgroups as can load concurrently. The map that combines
     # the parts takes as long for 64 of them as the attention itself: with 8 heads of 4,000 keys 26 us (32).
-    use(SplitKeys(256, 8, 128, 512), Bound("rows", None, 8), Bound("batch", None, 15)),
+    use(SplitKeys(256, 8, 128, 256), Bound("rows", None, 8), Bound("batch", None, 15)),
     use(SplitKeys(512, 8, 64), Bound("rows", None, 8)),
     use(SplitKeys(512, 8, 1024)),
-    use(FlashRows(1, 256, 1024), Bound("splits", None, 1)),
-    use(FlashRows(2, 256, 1024), Bound("splits", None, 1), Bound("per", 2)),
-    use(FlashRows(4, 256, 1024), Bound("splits", None, 1), Bound("per", 3)),
-    use(FlashRows(8, 256, 1024), Bound("splits", None, 1)),
+    use(FlashRows(1, 256, 512), Bound("splits", None, 1)),
+    use(FlashRows(2, 256, 512), Bound("splits", None, 1), Bound("per", 2)),
+    use(FlashRows(4, 256, 512), Bound("splits", None, 1), Bound("per", 3)),
+    use(FlashRows(8, 256, 512), Bound("splits", None, 1)),
     use(FlashRows(1, 256)),
     use(FlashRows(2, 256), Bound("per", 2)),
     use(FlashRows(4, 256), Bound("per", 3)),

@@ -16,8 +16,10 @@ Differences from wgpu-native:
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import starmap
 from types import SimpleNamespace
@@ -246,10 +248,17 @@ def _missing(declared: Any) -> str:
 
 
 def installed_version() -> str:
-    """Returns the version of the package. Does not load it."""
-    import importlib.metadata
+    """Returns the version of the package, from the name of the folder with its metadata. Does not load it."""
+    found = importlib.util.find_spec(PACKAGE) if installed() else None
+    prefix, suffix = f"{PACKAGE}-", ".dist-info"
+    for place in (found.submodule_search_locations or []) if found is not None else []:
+        with suppress(OSError):
+            names = [it for it in os.listdir(os.path.dirname(place)) if it.startswith(prefix) and it.endswith(suffix)]
+            if len(names) == 1:
+                return names[0].removeprefix(prefix).removesuffix(suffix)
+    from importlib.metadata import PackageNotFoundError, version  # 20 ms, in a session of 330
 
     try:
-        return importlib.metadata.version(PACKAGE)
-    except importlib.metadata.PackageNotFoundError:
+        return version(PACKAGE)
+    except PackageNotFoundError:
         return "of an unknown version"
