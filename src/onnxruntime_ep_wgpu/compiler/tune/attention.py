@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import gcd
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from ...program.tuning import Bound
 from ...records import dataclass
@@ -64,6 +64,11 @@ class FlashForm(Parameters):
         raise NotImplementedError
 
 
+def loads(operand: str, vectors: int, invocations: int) -> Mapping[str, int]:
+    """Returns the loads of each invocation for the vectors of a tile, and whether all invocations load equally many."""
+    return {f"{operand}_LOADS": -(-vectors // invocations), f"{operand}_EVENLY": vectors % invocations == 0}
+
+
 @dataclass(frozen=True)
 class FlashTile(FlashForm):
     """Attention by workgroups of `slices` groups of `threads_x` x `threads_y` invocations. Each invocation accumulates 4 `rows4`
@@ -72,6 +77,7 @@ class FlashTile(FlashForm):
 
     kernel: ClassVar[str] = "flash_attention"
     about: ClassVar[Mapping[str, str]] = {**FlashForm.about, "workgroups": "of all tiles and splits"}
+    others: ClassVar = ((8, 8, 2, 1, 2, 2, 8, 16), (16, 8, 2, 1, 1, 2, 8, 16))
     threads_x: int
     threads_y: int
     rows4: int
@@ -82,16 +88,12 @@ class FlashTile(FlashForm):
     keys: int
 
     def __post_init__(self) -> None:
-        self._require_positive()
+        super().__post_init__()
         self._require(self.depth % 4 == 0, "depth is a multiple of 4, since an invocation loads four elements together")
         self._require(self.tile_k % self.keys == 0, f"keys divide the {self.tile_k} of a tile")
         threads = self.threads_x * self.threads_y
         shared = f"the {threads} invocations of a slice share {self.queries} queries in fours evenly"
         self._require(4 * threads % self.queries == 0, shared)
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return cls(8, 8, 2, 1, 2, 2, 8, 16), cls(16, 8, 2, 1, 1, 2, 8, 16)
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
@@ -157,15 +159,10 @@ class FlashTile(FlashForm):
             "LANES": gcd(8, self.depth // 4),
             "Q_BLOCK": gcd(8, self.queries // 4),
             "K_BLOCK": gcd(8, self.tile_k // 4),
-            **self._loads("Q", self.queries * self.depth // 4),
-            **self._loads("K", self.tile_k * self.depth // 4),
-            **self._loads("V", self.keys * self.threads_x * self.values4),
+            **loads("Q", self.queries * self.depth // 4, self.threads_x * self.threads_y),
+            **loads("K", self.tile_k * self.depth // 4, self.threads_x * self.threads_y),
+            **loads("V", self.keys * self.threads_x * self.values4, self.threads_x * self.threads_y),
         }
-
-    def _loads(self, operand: str, fours: int) -> Mapping[str, int]:
-        """Returns the loads of each invocation for `fours` vectors of a tile, and whether all invocations load equally many."""
-        threads = self.threads_x * self.threads_y
-        return {f"{operand}_LOADS": -(-fours // threads), f"{operand}_EVENLY": fours % threads == 0}
 
 
 @dataclass(frozen=True)
@@ -174,26 +171,19 @@ class FlashRows(FlashForm):
 
     kernel: ClassVar[str] = "flash_rows"
     template: ClassVar[str] = "flash_rows"
+    allowed: ClassVar = {"rows": (1, 2, 4, 8, 16), "threads": (256, 512, 1024)}
     rows: int
     widest: int
     threads: int = 256
 
     def __post_init__(self) -> None:
-        self._require(self.rows in (1, 2, 4, 8, 16), "rows is a power of two up to 16")
-        self._require(self.threads in (256, 512, 1024), "threads is 256, 512 or 1024")
-        self._require(0 < self.widest <= self.threads, f"widest is from 1 to {self.threads}")
+        super().__post_init__()
+        self._require(self.widest <= self.threads, f"widest is from 1 to {self.threads}")
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
-        return tuple(
-            Bound(name, None, most)
-            for name, most in (
-                ("rows", self.rows),
-                ("per", self.rows),
-                ("size", self.widest),
-                ("value_size", self.widest),
-            )
-        )
+        most = {"rows": self.rows, "per": self.rows, "size": self.widest, "value_size": self.widest}
+        return tuple(Bound(quantity, None, number) for quantity, number in most.items())
 
     @property
     def queries(self) -> int:
@@ -245,17 +235,11 @@ class SplitKeys(Parameters):
 
     kernel: ClassVar[str] = "flash_parts"
     about: ClassVar[Mapping[str, str]] = {it: FlashForm.about[it] for it in ("batch", "rows", "keys")}
+    others: ClassVar = ((256, 8, 64), (1024, 8, 64), (512, 8, 256))
     workgroups: int
     rows: int
     keys: int
     whole: int = 1
-
-    def __post_init__(self) -> None:
-        self._require_positive()
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return cls(256, 8, 64), cls(1024, 8, 64), cls(512, 8, 256)
 
     def splits(self, batch: Dim, rows: Dim, keys: Dim) -> Dim:
         """Returns the number of parts."""
@@ -278,11 +262,6 @@ class AttentionForm(Parameters):
         "value_size": "elements of a value",
         "scores_per_binding": "how many times the scores, as f32, fit into the largest binding",
     }
+    allowed: ClassVar = {"fused": (0, 1)}
+    others: ClassVar = ((0,),)
     fused: int
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return (cls(0),)
-
-    def __post_init__(self) -> None:
-        self._require(self.fused in (0, 1), "fused is 0 or 1")

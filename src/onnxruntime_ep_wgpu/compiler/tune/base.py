@@ -6,8 +6,8 @@ that defines `kernel` registers itself in `KERNELS`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, astuple
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import cache
 from typing import ClassVar, Self
 
@@ -26,10 +26,15 @@ class Parameters:
 
     The bounds in a table are about quantities of shapes. `about` explains these; "" marks a self-explanatory name. The docstring
     of a class is its row of `docs/tuning.md` (`scripts/document_tuning.py`).
+
+    Every number is at least 1, unless `allowed` lists its values. `others` are numbers worth measuring on an adapter, besides the
+    shipped choices.
     """
 
     kernel: ClassVar[str] = ""
     about: ClassVar[Mapping[str, str]] = {}
+    allowed: ClassVar[Mapping[str, Sequence[int]]] = {}
+    others: ClassVar[tuple[tuple[int, ...], ...]] = ()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -40,10 +45,15 @@ class Parameters:
                 )
             KERNELS[cls.kernel] = cls
 
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            allowed = self.allowed.get(name, range(1, value + 1))
+            self._require(value in allowed, f"{name} is {_shown(allowed)}")
+
     @classmethod
     def candidates(cls) -> tuple[Self, ...]:
-        """Returns what is worth measuring on an adapter, besides the shipped choices."""
-        return ()
+        """Returns the parameters of `others`."""
+        return tuple(cls(*it) for it in cls.others)
 
     @property
     def invocations(self) -> int:
@@ -68,8 +78,11 @@ class Parameters:
         if not holds:
             raise ValueError(f"{self}: {requirement}")
 
-    def _require_positive(self) -> None:
-        self._require(min(astuple(self)) > 0, "every number is at least 1")
+
+def _shown(allowed: Sequence[int]) -> str:
+    if not isinstance(allowed, range):
+        return " or ".join(map(str, allowed))
+    return f"from {allowed[0]} to {allowed[-1]}" if allowed else "at least 1"
 
 
 @dataclass(frozen=True)

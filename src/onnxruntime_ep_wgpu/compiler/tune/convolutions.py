@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from ...records import dataclass
 from ..dims import Dim, ceildiv
@@ -30,9 +30,6 @@ class ConvolutionForm(Parameters):
     about: ClassVar[Mapping[str, str]] = {"pixels": "of a result"}
     in_fours: ClassVar[bool] = False
     pixels: int
-
-    def __post_init__(self) -> None:
-        self._require_positive()
 
     @property
     def output_channels(self) -> int:
@@ -87,14 +84,9 @@ class Depthwise(Workgroups):
     loads its weights once; otherwise `shared` is 0."""
 
     kernel: ClassVar[str] = "depthwise"
+    allowed: ClassVar = {"shared": (0, 1)}
+    others: ClassVar = ((128, 0), (256, 0), (64, 1))
     shared: int
-
-    def __post_init__(self) -> None:
-        self._require(self.workgroup > 0 and self.shared in (0, 1), "the workgroup is at least 1, shared is 0 or 1")
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return cls(128, 0), cls(256, 0), cls(64, 1)
 
 
 @dataclass(frozen=True)
@@ -103,13 +95,7 @@ class DepthwiseLast(Workgroups):
     channels of some positions."""
 
     kernel: ClassVar[str] = "depthwise_last"
-
-    def __post_init__(self) -> None:
-        self._require_positive()
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return cls(32), cls(128), cls(256)
+    others: ClassVar = ((32,), (128,), (256,))
 
 
 @dataclass(frozen=True)
@@ -118,14 +104,9 @@ class GroupedLast(Workgroups):
     channels of at most `columns` positions, or fewer with strides."""
 
     kernel: ClassVar[str] = "grouped_last"
+    allowed: ClassVar = {"columns": range(1, 17)}
+    others: ClassVar = ((64, 8), (64, 2))
     columns: int
-
-    def __post_init__(self) -> None:
-        self._require(self.workgroup > 0 and 0 < self.columns <= 16, "the workgroup is at least 1, columns are 1 to 16")
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return cls(64, 8), cls(64, 2)
 
     def columns_of(self, width: Dim, stride: int) -> int:
         """Returns the positions per invocation in rows of `width`. A known width is shared evenly."""
@@ -140,11 +121,6 @@ class ChannelsLast(Parameters):
 
     kernel: ClassVar[str] = "channels_last"
     about: ClassVar[Mapping[str, str]] = {"discrete": "1 for a GPU with its own memory"}
+    allowed: ClassVar = {"convolutions": (0, 1, 2)}
+    others: ClassVar = ((0,),)
     convolutions: int
-
-    def __post_init__(self) -> None:
-        self._require(self.convolutions in (0, 1, 2), "convolutions are 0, 1 or 2")
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return (cls(0),)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from ...program.target import MatrixUnit
 from ...program.tuning import Bound
 from ...records import dataclass
 from ..dims import Dim, ceildiv
-from .attention import FlashForm, FlashShape
+from .attention import FlashForm, FlashShape, loads
 
 PAD = 8  # halves after each row of a tile in workgroup memory, so that rows begin in different banks
 RISE = 8  # the base of a row rises when a score exceeds it by this; exp(8) fits in a half
@@ -27,6 +27,18 @@ class FlashMatrices(FlashForm):
     kernel: ClassVar[str] = "flash_matrices"
     template: ClassVar[str] = "flash_matrices"
     about: ClassVar[Mapping[str, str]] = {**FlashForm.about, "workgroups": "of all tiles and splits"}
+    allowed: ClassVar = {"held": (0, 1)}
+    others: ClassVar = (
+        (128, 64, 4, 64),
+        *((128, 32, subgroups, 128) for subgroups in (4, 8)),
+        *((64, 64, 4, widest) for widest in (64, 128)),
+        *((tile_q, 16, 4, 64) for tile_q in (64, 128)),
+        *((32, keys, 2, 128) for keys in (32, 64)),
+        # Units of other vendors: Apple, AMD and Intel.
+        *((64, 32, 4, widest, 1, 8, 8, 8, 32) for widest in (64, 128)),
+        (64, 32, 4, 128, 1, 16, 16, 16, 64),
+        *((64, 32, 4, 128, 1, 8, 16, 16, lanes) for lanes in (16, 32)),
+    )
     tile_q: int
     tile_k: int
     subgroups: int
@@ -38,9 +50,7 @@ class FlashMatrices(FlashForm):
     subgroup: int = 32
 
     def __post_init__(self) -> None:
-        numbers = (self.tile_q, self.tile_k, self.subgroups, self.widest)
-        self._require(min(numbers) > 0, "every number is at least 1")
-        self._require(self.held in (0, 1), "held is 0 or 1")
+        super().__post_init__()
         MatrixUnit(self.unit_m, self.unit_n, self.unit_k, "f16", "f32", self.subgroup)
         eights = all(it % 8 == 0 for it in (self.unit_m, self.unit_n, self.unit_k, self.widest))
         self._require(eights, "units and the widest head are multiples of 8")
@@ -53,20 +63,6 @@ class FlashMatrices(FlashForm):
         )
         shared = self.unit_m * self.unit_n % self.subgroup == 0
         self._require(shared, f"{self.subgroup} invocations do not share a matrix of sums evenly")
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return (
-            cls(128, 64, 4, 64),
-            *(cls(128, 32, subgroups, 128) for subgroups in (4, 8)),
-            *(cls(64, 64, 4, widest) for widest in (64, 128)),
-            *(cls(tile_q, 16, 4, 64) for tile_q in (64, 128)),
-            *(cls(32, keys, 2, 128) for keys in (32, 64)),
-            # Units of other vendors: Apple, AMD and Intel.
-            *(cls(64, 32, 4, widest, 1, 8, 8, 8, 32) for widest in (64, 128)),
-            cls(64, 32, 4, 128, 1, 16, 16, 16, 64),
-            *(cls(64, 32, 4, 128, 1, 8, 16, 16, lanes) for lanes in (16, 32)),
-        )
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
@@ -133,12 +129,7 @@ class FlashMatrices(FlashForm):
             "PAD": PAD,
             "RISE": RISE,
             "QUERIES_HELD": self.held,
-            **self._loads("Q", self.tile_q * wide // 8),
-            **self._loads("K", self.tile_k * wide // 8),
-            **self._loads("V", self.tile_k * tall // 8),
+            **loads("Q", self.tile_q * wide // 8, self.invocations),
+            **loads("K", self.tile_k * wide // 8, self.invocations),
+            **loads("V", self.tile_k * tall // 8, self.invocations),
         }
-
-    def _loads(self, operand: str, eights: int) -> Mapping[str, int]:
-        """Returns the loads of each invocation for `eights` runs of a tile, and whether all invocations load equally many."""
-        evenly = eights % self.invocations == 0
-        return {f"{operand}_LOADS": -(-eights // self.invocations), f"{operand}_EVENLY": evenly}

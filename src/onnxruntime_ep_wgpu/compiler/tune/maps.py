@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from ...records import dataclass
 from ..dims import Dim
@@ -27,18 +27,11 @@ class Grid(Workgroups):
 
     kernel: ClassVar[str] = "map"
     about: ClassVar[Mapping[str, str]] = {"size": "elements of the result"}
+    # Steps are unrolled.
+    allowed: ClassVar = {"steps": range(1, MOST_STEPS + 1), "elements": range(MOST_STEPS + 1)}
+    others: ClassVar = ((128,), (64, 4), (256, 2), (256, 4))
     steps: int = 1
     elements: int = 0
-
-    def __post_init__(self) -> None:
-        self._require(self.workgroup > 0 < self.steps, "workgroup and steps are at least 1")
-        self._require(
-            max(self.steps, self.elements) <= MOST_STEPS, f"steps, which are unrolled, are at most {MOST_STEPS}"
-        )
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return cls(128), cls(64, 4), cls(256, 2), cls(256, 4)
 
     def shape(self, width: int, guard: Dim) -> MapShape:
         """Returns the grid of a kernel with invocations that compute `width` elements per step."""
@@ -50,11 +43,6 @@ class Vectors(Parameters):
     """Maps load, calculate and store `width` elements at a time, 4 or 1."""
 
     kernel: ClassVar[str] = "vectors"
+    allowed: ClassVar = {"width": (1, 4)}
+    others: ClassVar = ((1,),)
     width: int
-
-    def __post_init__(self) -> None:
-        self._require(self.width in (1, 4), "the width is 1 or 4")
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return (cls(1),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from ...program.dtypes import DType
 from ...program.target import MatrixUnit, Target
@@ -33,6 +33,20 @@ class MatrixTile(TiledProduct):
         **TiledProduct.about,
         "filled": "percent of the columns of its tiles that are results",
     }
+    allowed: ClassVar = {"buffers": (1, 2)}
+    others: ClassVar = (
+        (128, 128, 32, 1, 4),
+        (64, 256, 32, 1, 4),
+        (96, 64, 64, 2, 2),
+        (96, 128, 32, 1, 4),
+        (128, 64, 32, 2, 2),
+        (128, 64, 64, 4, 2),
+        (16, 64, 128, 1, 2),
+        # Units of other vendors: Apple, AMD and Intel.
+        *((64, 64, 32, 2, 2, 1, 8, 8, 8, 32), (32, 32, 32, 1, 2, 1, 8, 8, 8, 32)),
+        (64, 64, 32, 2, 2, 1, 16, 16, 16, 64),
+        *((64, 64, 32, 2, 2, 1, 8, 16, 16, lanes) for lanes in (16, 32)),
+    )
     k: int
     rows: int
     columns: int
@@ -43,8 +57,7 @@ class MatrixTile(TiledProduct):
     subgroup: int = 32
 
     def __post_init__(self) -> None:
-        self._require_positive()
-        self._require(self.buffers in (1, 2), "buffers are 1 or 2")
+        super().__post_init__()
         self._require(self.m % (self.rows * self.unit_m) == 0, "m is a multiple of rows * unit_m")
         self._require(self.n % (self.columns * self.unit_n) == 0, "n is a multiple of columns * unit_n")
         self._require(self.k % self.unit_k == 0, "k is a multiple of unit_k")
@@ -58,22 +71,6 @@ class MatrixTile(TiledProduct):
         )
         shared = self.unit_m * self.unit_n % self.subgroup == 0
         self._require(shared, f"{self.subgroup} invocations do not share a matrix of sums evenly")
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return (
-            cls(128, 128, 32, 1, 4),
-            cls(64, 256, 32, 1, 4),
-            cls(96, 64, 64, 2, 2),
-            cls(96, 128, 32, 1, 4),
-            cls(128, 64, 32, 2, 2),
-            cls(128, 64, 64, 4, 2),
-            cls(16, 64, 128, 1, 2),
-            # Units of other vendors: Apple, AMD and Intel.
-            *(cls(64, 64, 32, 2, 2, 1, 8, 8, 8, 32), cls(32, 32, 32, 1, 2, 1, 8, 8, 8, 32)),
-            cls(64, 64, 32, 2, 2, 1, 16, 16, 16, 64),
-            *(cls(64, 64, 32, 2, 2, 1, 8, 16, 16, lanes) for lanes in (16, 32)),
-        )
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
@@ -174,20 +171,17 @@ class ByteTile(MatrixTile):
     kernel: ClassVar[str] = "matmul_bytes"
     operand: ClassVar[str] = "i8"
     result: ClassVar[str] = "i32"
+    others: ClassVar = (
+        (128, 128, 64, 1, 4),
+        (128, 128, 64, 2, 2),
+        (128, 128, 128, 2, 2),
+        (128, 64, 128, 2, 2),
+        (32, 64, 128, 1, 2),
+        # Units of other vendors.
+        *((64, 64, 64, 2, 2, 1, 8, 16, 32, lanes) for lanes in (16, 32)),
+        (64, 64, 64, 2, 2, 1, 16, 16, 16, 64),
+    )
     unit_k: int = 32
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return (
-            cls(128, 128, 64, 1, 4),
-            cls(128, 128, 64, 2, 2),
-            cls(128, 128, 128, 2, 2),
-            cls(128, 64, 128, 2, 2),
-            cls(32, 64, 128, 1, 2),
-            # Units of other vendors.
-            *(cls(64, 64, 64, 2, 2, 1, 8, 16, 32, lanes) for lanes in (16, 32)),
-            cls(64, 64, 64, 2, 2, 1, 16, 16, 16, 64),
-        )
 
     def run(self, shape: ProductShape) -> int:
         return 0

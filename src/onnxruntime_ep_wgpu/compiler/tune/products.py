@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple
 from math import gcd
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from ...program.tuning import Bound
 from ...records import dataclass
@@ -109,6 +108,12 @@ class Tile(TiledProduct):
 
     kernel: ClassVar[str] = "matmul"
     general: ClassVar[bool] = True
+    others: ClassVar = (
+        (128, 64, 8, 8, 8, 1, 8),
+        (64, 64, 16, 4, 8, 1, 16),
+        (64, 64, 16, 4, 4, 1),
+        (32, 32, 16, 4, 4, 4),
+    )
     k: int
     rows: int
     columns: int
@@ -116,22 +121,14 @@ class Tile(TiledProduct):
     unrolled: int = 4
 
     def __post_init__(self) -> None:
-        fours = all(it > 0 and it % 4 == 0 for it in (self.m, self.n, self.k, self.rows, self.columns))
+        super().__post_init__()
+        fours = all(it % 4 == 0 for it in (self.m, self.n, self.k, self.rows, self.columns))
         self._require(fours, "m, n, k, rows and columns are multiples of 4")
         self._require(self.m % self.rows == 0 == self.n % self.columns, "rows divide m, and columns n")
-        self._require(self.slices > 0 and self.unrolled > 0 and self.k % self.unrolled == 0, "unrolled divides k")
+        self._require(self.k % self.unrolled == 0, "unrolled divides k")
         loaded = 4 * self.per_slice
         evenly = self.m * self.k % loaded == 0 == self.n * self.k % loaded
         self._require(evenly, f"its {self.per_slice} invocations do not load {self.k} columns in fours evenly")
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return (
-            cls(128, 64, 8, 8, 8, 1, 8),
-            cls(64, 64, 16, 4, 8, 1, 16),
-            cls(64, 64, 16, 4, 4, 1),
-            cls(32, 32, 16, 4, 4, 4),
-        )
 
     @property
     def per_slice(self) -> int:
@@ -181,11 +178,13 @@ class DotTile(TiledProduct):
 
     kernel: ClassVar[str] = "matmul_dots"
     group: ClassVar[int] = 32  # the block size of most weights
+    others: ClassVar = ((128, 128, 8, 8), (128, 64, 8, 8), (32, 32, 4, 4))
     rows: int
     columns: int
 
     def __post_init__(self) -> None:
-        fours = all(it > 0 and it % 4 == 0 for it in (self.m, self.n, self.rows, self.columns))
+        super().__post_init__()
+        fours = all(it % 4 == 0 for it in (self.m, self.n, self.rows, self.columns))
         self._require(fours, "m, n, rows and columns are multiples of 4")
         self._require(self.m % self.rows == 0 == self.n % self.columns, "rows divide m, and columns n")
         whole = self.invocations == self.lanes * self.m
@@ -194,10 +193,6 @@ class DotTile(TiledProduct):
         self._require(
             self.n * self.group // 16 % self.invocations == 0, "invocations load runs of 16 columns of k evenly"
         )
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return cls(128, 128, 8, 8), cls(128, 64, 8, 8), cls(32, 32, 4, 4)
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
@@ -263,23 +258,18 @@ class RowProduct(FewRows):
     split k, and read `steps` rows of the other operand at a time."""
 
     kernel: ClassVar[str] = "matvec"
+    others: ClassVar = ((1, 2, 1), (1, 16, 1, 1024), (1, 4, 1, 1024))
     rows: int
     columns4: int
     steps: int
     threads: int = 256
 
     def __post_init__(self) -> None:
-        self._require(self.rows > 0 < self.steps, "rows and steps are at least 1")
+        super().__post_init__()
         # The first four invocations of a subgroup receive its sums of four columns.
-        self._require(
-            self.threads > 3 and self.threads & (self.threads - 1) == 0, "threads are a power of two from 4 on"
-        )
-        halves = self.columns4 > 0 and self.columns4 & (self.columns4 - 1) == 0
-        self._require(halves and self.columns4 <= self.threads, "columns4 is a power of two up to the threads")
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return cls(1, 2, 1), cls(1, 16, 1, 1024), cls(1, 4, 1, 1024)
+        self._require(self.threads > 3 and self.threads.bit_count() == 1, "threads are a power of two from 4 on")
+        halves = self.columns4 <= self.threads and self.columns4.bit_count() == 1
+        self._require(halves, "columns4 is a power of two up to the threads")
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
@@ -316,6 +306,8 @@ class PackedRows(FewRows):
     multiplies bytes."""
 
     kernel: ClassVar[str] = "packed_rows"
+    allowed: ClassVar = {"dots": (0, 1)}
+    others: ClassVar = ((1, 64, 1, 2, 1), (1, 32, 2, 2, 1))
     rows: int
     parts: int
     columns: int
@@ -325,16 +317,11 @@ class PackedRows(FewRows):
     dots: int = 0
 
     def __post_init__(self) -> None:
-        self._require(min(astuple(self)[:-1]) > 0, "every number but dots is at least 1")
-        self._require(self.dots in (0, 1), "dots is 0 or 1")
-        self._require(self.parts & (self.parts - 1) == 0, "parts are a power of two")
+        super().__post_init__()
+        self._require(self.parts.bit_count() == 1, "parts are a power of two")
         self._require(self.parts > 3 or self.columns > 1, "one column of invocations has at least 4 parts")
         # Like the longest run with one scale, which contains them.
-        self._require(self.words & (self.words - 1) == 0, "words are a power of two")
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return cls(1, 64, 1, 2, 1), cls(1, 32, 2, 2, 1)
+        self._require(self.words.bit_count() == 1, "words are a power of two")
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
@@ -378,9 +365,6 @@ class DirectProduct(ProductForm):
     general: ClassVar[bool] = True
     rows: int
 
-    def __post_init__(self) -> None:
-        self._require_positive()
-
     @property
     def invocations(self) -> int:
         return 8
@@ -400,9 +384,6 @@ class RegisterProduct(ProductForm):
     rows: int
     columns: int
     lanes: int
-
-    def __post_init__(self) -> None:
-        self._require_positive()
 
     @property
     def invocations(self) -> int:
@@ -430,15 +411,9 @@ class SplitK(Parameters):
         "matrices": "1 for matrix units, 2 for those of bytes, else 0",
         "tiles": "of 64 x 64 results",
     }
+    others: ClassVar = ((1, 256), (600, 256), (3000, 256))
     tiles: int
     columns: int
-
-    def __post_init__(self) -> None:
-        self._require(self.tiles > 0 < self.columns, "both are at least 1")
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return cls(1, 256), cls(600, 256), cls(3000, 256)
 
     def quantities(self, sizes: Mapping[str, Dim]) -> Mapping[str, Dim]:
         return {"tiles": sizes["batch"] * ceildiv(sizes["m"], 64) * ceildiv(sizes["n"], 64)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from ...records import dataclass
 from ..dims import Dim, ceildiv
@@ -20,8 +20,8 @@ class RowForm(Parameters):
     rows: int
 
     def __post_init__(self) -> None:
-        self._require(self.lanes > 0 and self.lanes & (self.lanes - 1) == 0, "lanes are a power of two")
-        self._require(self.rows > 0, "rows are at least 1")
+        super().__post_init__()
+        self._require(self.lanes.bit_count() == 1, "lanes are a power of two")
 
     @property
     def invocations(self) -> int:
@@ -42,10 +42,7 @@ class Rows(RowForm):
     """Normalisations, reductions, softmax: `lanes` invocations share a row, and a workgroup has `rows` rows."""
 
     kernel: ClassVar[str] = "rows"
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return cls(16, 4), cls(32, 2), cls(32, 8), cls(128, 1)
+    others: ClassVar = ((16, 4), (32, 2), (32, 8), (128, 1))
 
 
 @dataclass(frozen=True)
@@ -54,10 +51,7 @@ class RowsAcross(RowForm):
     row, and a workgroup has `rows` rows. With one invocation per row, those of a workgroup load together."""
 
     kernel: ClassVar[str] = "rows_across"
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return cls(1, 64), cls(1, 128), cls(2, 128)
+    others: ClassVar = ((1, 64), (1, 128), (2, 128))
 
 
 @dataclass(frozen=True)
@@ -67,15 +61,9 @@ class ColumnSplits(Parameters):
 
     kernel: ClassVar[str] = "parts_across"
     about: ClassVar[Mapping[str, str]] = {"elements": "of all rows", "columns": "elements of a row"}
+    others: ClassVar = ((1 << 16, 64), (1 << 17, 64), (1 << 19, 64))
     busy: int
     columns: int
-
-    def __post_init__(self) -> None:
-        self._require(self.busy > 0 < self.columns, "both are at least 1")
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return cls(1 << 16, 64), cls(1 << 17, 64), cls(1 << 19, 64)
 
     def splits(self, rows: int, columns: int) -> int:
         """Returns the number of parts of each row, which have equal sizes."""

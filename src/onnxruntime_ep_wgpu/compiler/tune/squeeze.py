@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from ...program.tuning import Bound
 from ...records import dataclass
@@ -46,17 +46,11 @@ class SqueezeExcite(Parameters):
         "image": "elements summed per row, if neighbours in memory are channels and the sums have one reader",
         "storage": "bytes of workgroup memory that rows leave free",
     }
+    allowed: ClassVar = {"fused": (0, 2, 3)}
+    others: ClassVar = ((0, 1, 1), (2, 1024, 1), (2, 512, 4), (3, 1024, 1), (3, 512, 4))
     fused: int
     threads: int
     splits: int
-
-    def __post_init__(self) -> None:
-        self._require(self.fused in (0, 2, 3), "fused is 0, 2 or 3")
-        self._require(self.threads > 0 < self.splits, "threads and splits are at least 1")
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return cls(0, 1, 1), cls(2, 1024, 1), cls(2, 512, 4), cls(3, 1024, 1), cls(3, 512, 4)
 
     @property
     def invocations(self) -> int:
@@ -80,11 +74,6 @@ class GatedRows(Parameters):
 
     kernel: ClassVar[str] = "gated_rows"
     about: ClassVar[Mapping[str, str]] = {"batch": "", "m": "", "n": "", "k": ""}
+    allowed: ClassVar = {"inlined": (0, 1)}
+    others: ClassVar = ((0,),)
     inlined: int
-
-    def __post_init__(self) -> None:
-        self._require(self.inlined in (0, 1), "inlined is 0 or 1")
-
-    @classmethod
-    def candidates(cls) -> tuple[Self, ...]:
-        return (cls(0),)
