@@ -34,9 +34,8 @@ class FlashShape:
 
 @dataclass(frozen=True)
 class FlashForm(Parameters):
-    """A kernel that never stores its scores. `template`: its file, if it is not that of the Call."""
+    """A kernel that never stores its scores."""
 
-    template: ClassVar[str] = ""
     about: ClassVar[Mapping[str, str]] = {
         "batch": "batches times heads of keys",
         "rows": "queries of all heads that share keys",
@@ -58,7 +57,7 @@ class FlashForm(Parameters):
         chosen = constants(**self._constants(shape), SIZE_WHOLE=quotient(shape.size, 4) is not None)
         count = shape.batch * tiles_q * shape.splits
         sizes = (("tiles_q", tiles_q), ("batches", shape.batch))
-        return Variant(count, self.invocations, guard, chosen, sizes, self.template)
+        return Variant(count, self.invocations, guard, chosen, sizes, self.kernel)
 
     def _constants(self, shape: FlashShape) -> Mapping[str, int]:
         raise NotImplementedError
@@ -170,7 +169,6 @@ class FlashRows(FlashForm):
     """Attention of at most `rows` rows, of heads of at most `widest` elements, bound by reading keys and values."""
 
     kernel: ClassVar[str] = "flash_rows"
-    template: ClassVar[str] = "flash_rows"
     allowed: ClassVar = {"rows": (1, 2, 4, 8, 16), "threads": (256, 512, 1024)}
     rows: int
     widest: int

@@ -18,6 +18,7 @@ from ..dims import Dim
 from ..ir import Constant
 
 KERNELS: dict[str, type[Parameters]] = {}
+PRODUCT_SIZES: Mapping[str, str] = dict.fromkeys(("batch", "m", "n", "k"), "")  # an `about`
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,13 @@ class Parameters:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            allowed = self.allowed.get(name, range(1, value + 1))
-            self._require(value in allowed, f"{name} is {_shown(allowed)}")
+            allowed = self.allowed.get(name)
+            if allowed is None:
+                self._require(value > 0, f"{name} is at least 1")
+            elif isinstance(allowed, range):
+                self._require(value in allowed, f"{name} is from {allowed[0]} to {allowed[-1]}")
+            else:
+                self._require(value in allowed, f"{name} is {' or '.join(map(str, allowed))}")
 
     @classmethod
     def candidates(cls) -> tuple[Self, ...]:
@@ -77,12 +83,6 @@ class Parameters:
     def _require(self, holds: bool, requirement: str) -> None:
         if not holds:
             raise ValueError(f"{self}: {requirement}")
-
-
-def _shown(allowed: Sequence[int]) -> str:
-    if not isinstance(allowed, range):
-        return " or ".join(map(str, allowed))
-    return f"from {allowed[0]} to {allowed[-1]}" if allowed else "at least 1"
 
 
 @dataclass(frozen=True)

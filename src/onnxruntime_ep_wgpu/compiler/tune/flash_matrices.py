@@ -25,7 +25,6 @@ class FlashMatrices(FlashForm):
     """
 
     kernel: ClassVar[str] = "flash_matrices"
-    template: ClassVar[str] = "flash_matrices"
     about: ClassVar[Mapping[str, str]] = {**FlashForm.about, "workgroups": "of all tiles and splits"}
     allowed: ClassVar = {"held": (0, 1)}
     others: ClassVar = (

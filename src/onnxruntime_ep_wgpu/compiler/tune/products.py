@@ -10,7 +10,7 @@ from ...program.tuning import Bound
 from ...records import dataclass
 from ..dims import Dim, ceildiv, quotient
 from ..ir import Constant, Variant
-from .base import KERNELS, Parameters, constants
+from .base import KERNELS, PRODUCT_SIZES, Parameters, constants
 
 MOST_TOGETHER = 64  # packed weights: four words with elements of two bits
 _WIDEST_SUBGROUP = 128  # invocations, of any adapter of WebGPU
@@ -50,10 +50,7 @@ class ProductForm(Parameters):
     general: ClassVar[bool] = False
     call: ClassVar[str] = ""
     about: ClassVar[Mapping[str, str]] = {
-        "batch": "",
-        "m": "",
-        "n": "",
-        "k": "",
+        **PRODUCT_SIZES,
         "transposed": "1 if neighbours in k of the other operand are adjacent in memory",
         "bits": "bits of its elements",
         "packed": "words of packed weights that can be unpacked together, else 0",
@@ -403,10 +400,7 @@ class SplitK(Parameters):
 
     kernel: ClassVar[str] = "matmul_parts"
     about: ClassVar[Mapping[str, str]] = {
-        "batch": "",
-        "m": "",
-        "n": "",
-        "k": "",
+        **PRODUCT_SIZES,
         "discrete": "1 for a GPU with its own memory",
         "matrices": "1 for matrix units, 2 for those of bytes, else 0",
         "tiles": "of 64 x 64 results",

@@ -9,7 +9,7 @@ from ...program.tuning import Bound
 from ...records import dataclass
 from ..dims import Dim
 from ..ir import Variant
-from .base import Parameters, constants
+from .base import PRODUCT_SIZES, Parameters, constants
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class GatedRows(Parameters):
     0 if a map does so first."""
 
     kernel: ClassVar[str] = "gated_rows"
-    about: ClassVar[Mapping[str, str]] = {"batch": "", "m": "", "n": "", "k": ""}
+    about: ClassVar[Mapping[str, str]] = PRODUCT_SIZES
     allowed: ClassVar = {"inlined": (0, 1)}
     others: ClassVar = ((0,),)
     inlined: int

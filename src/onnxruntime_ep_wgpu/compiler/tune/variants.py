@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from functools import lru_cache
 from math import gcd
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ...program.dtypes import DType
 from ...program.target import INTEGER_DOTS, Target
@@ -40,22 +40,31 @@ _ORDER = {kernel: at for at, kernel in enumerate(dict.fromkeys(it.kernel for it 
 """The order in which kernels are tried: those for some shapes come before those for all shapes."""
 
 
+class _Kernels(NamedTuple):
+    """The kernels of a form for elements of a type, and what they depend on of a Target."""
+
+    form: type[Parameters]
+    dtype: str
+    choices: Choices
+    software: bool
+    invocations: int
+    workgroup_bytes: int
+
+
 @lru_cache(256)
-def _candidates(
-    choices: Choices, software: bool, invocations: int, workgroup_bytes: int, form: type[Form], dtype: str
-) -> tuple[tuple[Choice, Form], ...]:
-    """Returns the choices for kernels of this form and elements of this type that fit the workgroup limits.
+def _candidates(of: _Kernels) -> tuple[tuple[Choice, Parameters], ...]:
+    """Returns the choices for these kernels that fit the workgroup limits.
 
     The choices of a Target come before the shipped ones of the same kernel.
     """
-    found = [(it, parameters_of(it)) for it in (*choices, *(SOFTWARE if software else GPU))]
+    found = [(it, parameters_of(it)) for it in (*of.choices, *(SOFTWARE if of.software else GPU))]
     return tuple(
         (choice, it)
         for choice, it in sorted(found, key=lambda both: _ORDER[both[0].kernel])
-        if isinstance(it, form)
-        and choice.dtype in ("", dtype)
-        and it.invocations <= invocations
-        and it.workgroup_bytes <= workgroup_bytes
+        if isinstance(it, of.form)
+        and choice.dtype in ("", of.dtype)
+        and it.invocations <= of.invocations
+        and it.workgroup_bytes <= of.workgroup_bytes
     )
 
 
@@ -75,8 +84,8 @@ def _chosen(
 ) -> tuple[tuple[Dim, Form], ...]:
     """Returns guards and parameters for kernels of this form, up to the first that always applies."""
     most = target.max_invocations, target.max_workgroup_storage
-    label, shape = dtype.label if dtype else "", tuple(sizes.items())
-    found = _guarded(target.tuning, target.software, *most, form, label, shape)  # type: ignore[arg-type]  # types are hashable
+    of = _Kernels(form, dtype.label if dtype else "", target.tuning, target.software, *most)
+    found = _guarded(of, tuple(sizes.items()))
     recorder = _recorder.get()
     if recorder is not None:
         recorder.update(it.kernel for _, it in found)
@@ -84,21 +93,12 @@ def _chosen(
 
 
 @lru_cache(512)
-def _guarded(
-    choices: Choices,
-    software: bool,
-    invocations: int,
-    workgroup_bytes: int,
-    form: type[Form],
-    dtype: str,
-    shape: tuple[tuple[str, Dim], ...],
-) -> tuple[tuple[Dim, Form], ...]:
+def _guarded(of: _Kernels, shape: tuple[tuple[str, Dim], ...]) -> tuple[tuple[Dim, Any], ...]:
     """`_chosen`, cached, since the layers of a network have equal shapes. Conditions on sizes that runs decide are as expensive
     as the rest of lowering a product."""
     sizes = dict(shape)
-    found: list[tuple[Dim, Form]] = []
-    candidates = _candidates(choices, software, invocations, workgroup_bytes, form, dtype)  # type: ignore[arg-type]  # as above
-    for choice, parameters in candidates:
+    found: list[tuple[Dim, Any]] = []
+    for choice, parameters in _candidates(of):
         guard = _guard((*parameters.bounds, *choice.bounds), {**sizes, **parameters.quantities(sizes)})
         if guard == 0 or any(guard == earlier for earlier, _ in found):
             continue
