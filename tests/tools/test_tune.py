@@ -58,8 +58,8 @@ def test_every_kernel_that_can_be_chosen_is_measured() -> None:
 @pytest.mark.parametrize("shapes", CLASSES, ids=lambda it: f"{it.kernel} {tuning.shown_bounds(it.bounds)} {it.dtype}")
 def test_graphs_lie_within_the_bounds_of_their_class(shapes: ShapeClass) -> None:
     """A choice with the bounds changes the same kernels as one without."""
-    for graph in shapes.graphs():
-        module = ir.from_proto(graph.model)
+    for model in shapes.graphs():
+        module = ir.from_proto(model)
 
         def compiled(*choices: Choice) -> tuple:
             card = MATRICES if shapes.kernel in ("matmul_matrices", "matmul_bytes", "flash_matrices") else CARD
@@ -68,7 +68,7 @@ def test_graphs_lie_within_the_bounds_of_their_class(shapes: ShapeClass) -> None
 
         shipped = compiled()
         changed = {it: text for it in candidates(shapes.kernel) if (text := compiled(tune.use(it))) != shipped}
-        assert changed, f"nothing to choose for {graph.name}"
+        assert changed, f"nothing to choose for {model.graph.name}"
         for parameters, text in changed.items():
             assert compiled(tune.use(parameters, *shapes.bounds, dtype=shapes.dtype)) == text
 
@@ -113,6 +113,13 @@ def test_what_gives_other_results_is_named_and_not_chosen(monkeypatch: pytest.Mo
     (outcome,) = tuning.tuned(tuning.opened(adapters()[0]), ["vectors"], 0)
     assert outcome.chosen is None
     assert "width 1 computes other results" in outcome.refused[0]
+
+
+def test_integers_are_compared_exactly() -> None:
+    """The products of bytes that matrix units calculate."""
+    found, other = np.array([1 << 24], np.int32), np.array([(1 << 24) + 1], np.int32)
+    assert tuning._difference([found], [found]) == ""
+    assert "they differ by 1," in tuning._difference([found], [other])
 
 
 def test_a_table_is_written_that_sessions_load(

@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from ..compiler import tune
@@ -29,7 +30,7 @@ from ..program.tuning import Bound, Choice, Choices
 from ..records import dataclass
 from ..runtime.executable import Executable
 from ..runtime.inputs import DeviceTensor
-from .tuning_classes import CLASSES, KERNELS, Graph, ShapeClass, candidates
+from .tuning_classes import CLASSES, KERNELS, ShapeClass, arrays, candidates
 
 # Required speed-up over the shipped choice, as the geometric mean over a class's graphs. Less is within measurement noise.
 CLEARLY = 1.03
@@ -38,7 +39,7 @@ HOPELESS = 1.5  # candidates slower than this multiple of the best are dropped a
 FIRST_ROUNDS = 3
 MOST_ROUNDS = 200
 WARM_SECONDS = 0.3  # an idle GPU is slow at first
-TOLERANCE = {DType.FLOAT32: 1e-4, DType.FLOAT16: 5e-3}  # relative to the largest element
+TOLERANCE = {DType.FLOAT32: 1e-4, DType.FLOAT16: 5e-3}  # relative to the largest element; integers are equal
 
 
 @dataclass(frozen=True)
@@ -129,10 +130,10 @@ def _outcome(device: Device, shapes: ShapeClass, seconds: float) -> Outcome:
     times: dict[Parameters | None, list[float]] = {}
     refused: list[str] = []
     shipped: dict[str, float] = {}
-    for graph in graphs:
-        found, problems = _measured(device, target, shapes, graph, seconds / len(graphs))
+    for model in graphs:
+        found, problems = _measured(device, target, shapes, model, seconds / len(graphs))
         refused += problems
-        shipped[graph.name] = 1e3 * found[None]
+        shipped[model.graph.name] = 1e3 * found[None]
         for parameters, taken in found.items():
             times.setdefault(parameters, []).append(found[None] / taken)
     ratios = {it: math.prod(faster) ** (1 / len(faster)) for it, faster in times.items() if len(faster) == len(graphs)}
@@ -143,17 +144,17 @@ def _outcome(device: Device, shapes: ShapeClass, seconds: float) -> Outcome:
 
 
 def _measured(
-    device: Device, target: Target, shapes: ShapeClass, graph: Graph, seconds: float
+    device: Device, target: Target, shapes: ShapeClass, model: onnx.ModelProto, seconds: float
 ) -> tuple[dict[Parameters | None, float], list[str]]:
     """Returns GPU seconds by parameters, None for the shipped choice, of the correct and promising candidates; and the
     refusals."""
-    module = ir.from_proto(graph.model)
+    module = ir.from_proto(model)
 
     def compiled(*choices: Choice) -> Program:
         return compile_graph(module.graph, module.opset_imports, replace(target, tuning=(*choices, *shapes.beside)))
 
     inputs = []
-    for array in graph.arrays():
+    for array in arrays(model):
         buffer = device.buffer(array.nbytes)
         device.upload(buffer, 0, array.reshape(-1).view(np.uint8).data)
         inputs.append(DeviceTensor(DType.of_numpy(array.dtype), array.shape, buffer))
@@ -173,7 +174,7 @@ def _measured(
             continue
         problem = _difference(run.results, default.results)
         if problem:
-            refused.append(f"{shown(parameters)} computes other results for {graph.name}: {problem}")
+            refused.append(f"{shown(parameters)} computes other results for {model.graph.name}: {problem}")
         else:
             runs[parameters] = run
     return _interleaved(runs, seconds), refused
@@ -219,7 +220,7 @@ def _difference(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> 
     for got, want in zip(found, expected, strict=True):
         largest = float(np.abs(want.astype(np.float64)).max(initial=0.0))
         error = float(np.abs(got.astype(np.float64) - want.astype(np.float64)).max(initial=0.0))
-        if not error <= TOLERANCE[DType.of_numpy(want.dtype)] * max(largest, 1e-30):
+        if not error <= TOLERANCE.get(DType.of_numpy(want.dtype), 0.0) * largest:
             return f"they differ by {error:.3g}, the largest is {largest:.3g}"
     return ""
 

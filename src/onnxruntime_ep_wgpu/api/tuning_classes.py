@@ -24,32 +24,20 @@ LAST = tune.use(tune.convolutions.ChannelsLast(2))
 
 
 @dataclass(frozen=True)
-class Graph:
-    """A model that consists mainly of the kernel in question. `inputs` are types and shapes. `name` is the display name."""
-
-    name: str
-    model: onnx.ModelProto
-    inputs: tuple[tuple[type, tuple[int, ...]], ...]
-
-    def arrays(self) -> list[np.ndarray]:
-        """Returns random inputs."""
-        return [_random(shape, dtype) for dtype, shape in self.inputs]
-
-
-@dataclass(frozen=True)
 class ShapeClass:
-    """A class of shapes with one choice. `graph(*size)` makes a representative model for each of `sizes`.
+    """A class of shapes with one choice. `graph(*size)` makes a representative model for each of `sizes`: one that consists
+    mainly of the kernel.
 
     `beside` are further choices that the kernel requires."""
 
     kernel: str
     bounds: tuple[Bound, ...]
-    graph: Callable[..., Graph]
+    graph: Callable[..., onnx.ModelProto]
     sizes: Sequence[tuple[int, ...]]
     dtype: DType | None = None
     beside: tuple[Choice, ...] = ()
 
-    def graphs(self) -> list[Graph]:
+    def graphs(self) -> list[onnx.ModelProto]:
         return [self.graph(*it) for it in self.sizes]
 
 
@@ -59,46 +47,39 @@ def candidates(kernel: str) -> list[Parameters]:
     return list(dict.fromkeys([*shipped, *tune.KERNELS[kernel].candidates()]))
 
 
+def arrays(model: onnx.ModelProto) -> list[np.ndarray]:
+    """Returns random inputs of a model."""
+    types = [it.type.tensor_type for it in model.graph.input]
+    return [_random([d.dim_value for d in it.shape.dim], helper.tensor_dtype_to_np_dtype(it.elem_type)) for it in types]
+
+
 # ---- graphs
 
 
-def _random(shape: Sequence[int], dtype: type = np.float32) -> np.ndarray:
+def _random(shape: Sequence[int], dtype: np.dtype | type = np.float32) -> np.ndarray:
     return np.random.default_rng(sum(shape)).standard_normal(shape, np.float32).astype(dtype)
 
 
-def _graph(
-    name: str,
-    nodes: str,
-    inputs: Mapping[str, tuple[int, ...]],
-    weights: Mapping[str, np.ndarray] | None = None,
-    dtype: type = np.float32,
-) -> Graph:
-    """Makes a graph of `nodes`, one per line in the syntax of `onnx.parser`. The last node makes the output."""
-    made = [onnx.parser.parse_node(it) for it in nodes.strip().splitlines()]
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    graph = helper.make_graph(
-        made,
-        name,
-        [helper.make_tensor_value_info(n, kind, shape) for n, shape in inputs.items()],
-        [onnx.ValueInfoProto(name=made[-1].output[0])],
-        [numpy_helper.from_array(a, n) for n, a in (weights or {}).items()],
-    )
-    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    return Graph(name, model, tuple((dtype, shape) for shape in inputs.values()))
+def _graph(name: str, inputs: str, nodes: str, weights: Mapping[str, np.ndarray] | None = None) -> onnx.ModelProto:
+    """Makes a model with the output y. Inputs and nodes are in the syntax of `onnx.parser`. `name` is the display name."""
+    opsets = '["": 20, "com.microsoft": 1]'
+    model = onnx.parser.parse_model(f"<ir_version: 10, opset_import: {opsets}> graph ({inputs}) => (y) {{ {nodes} }}")
+    model.graph.name = name
+    model.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in (weights or {}).items())
+    return model
 
 
-def _product(batch: int, m: int, k: int, n: int, *, dtype: type = np.float32) -> Graph:
-    inputs = {"a": (batch, m, k), "b": (batch, k, n)}
-    return _graph(f"{batch} x {m} x {k} x {n}", "y = MatMul(a, b)", inputs, dtype=dtype)
+def _product(batch: int, m: int, k: int, n: int, *, dtype: str = "float") -> onnx.ModelProto:
+    inputs = f"{dtype}[{batch}, {m}, {k}] a, {dtype}[{batch}, {k}, {n}] b"
+    return _graph(f"{batch} x {m} x {k} x {n}", inputs, "y = MatMul(a, b)")
 
 
-def _bytes(_: int, m: int, k: int, n: int) -> Graph:
+def _bytes(_: int, m: int, k: int, n: int) -> onnx.ModelProto:
     weights = {"b": np.random.default_rng(k).integers(-128, 128, (k, n)).astype(np.int8)}
-    return _graph(f"{m} x {k} x {n}, 8 bits", "y = MatMulInteger(a, b)", {"a": (m, k)}, weights, np.int8)
+    return _graph(f"{m} x {k} x {n}, 8 bits", f"int8[{m}, {k}] a", "y = MatMulInteger(a, b)", weights)
 
 
-def _packed(m: int, k: int, n: int, *, level: int = 0) -> Graph:
+def _packed(m: int, k: int, n: int, *, level: int = 0) -> onnx.ModelProto:
     """A product with weights of 4 bits. `level` is the `accuracy_level`."""
     rng = np.random.default_rng(k)
     weights = {
@@ -107,47 +88,48 @@ def _packed(m: int, k: int, n: int, *, level: int = 0) -> Graph:
     }
     attributes = f"K={k}, N={n}, bits=4, block_size=32, accuracy_level={level}"
     name = f"{m} x {k} x {n}, 4 bits{', rounded' if level else ''}"
-    return _graph(name, f"y = com.microsoft.MatMulNBits <{attributes}> (a, w, scales)", {"a": (m, k)}, weights)
+    return _graph(name, f"float[{m}, {k}] a", f"y = com.microsoft.MatMulNBits <{attributes}> (a, w, scales)", weights)
 
 
-def _rows(rows: int, columns: int) -> Graph:
+def _rows(rows: int, columns: int) -> onnx.ModelProto:
     """A softmax and a reduction along rows."""
     nodes = """s = Softmax(x)
                y = ReduceL2(s, axes)"""
-    return _graph(f"{rows} x {columns}", nodes, {"x": (rows, columns)}, {"axes": np.array([-1])})
+    return _graph(f"{rows} x {columns}", f"float[{rows}, {columns}] x", nodes, {"axes": np.array([-1])})
 
 
-def _across(rows: int, columns: int) -> Graph:
+def _across(rows: int, columns: int) -> onnx.ModelProto:
     name = f"first axis of {rows} x {columns}"
-    return _graph(name, "y = ReduceSum(x, axes)", {"x": (rows, columns)}, {"axes": np.array([0])})
+    return _graph(name, f"float[{rows}, {columns}] x", "y = ReduceSum(x, axes)", {"axes": np.array([0])})
 
 
-def _maps(size: int) -> Graph:
+def _maps(size: int) -> onnx.ModelProto:
     nodes = """c = Add(a, b)
                y = Sigmoid(c)"""
-    return _graph(f"{size}", nodes, {"a": (size,), "b": (size,)})
+    return _graph(f"{size}", f"float[{size}] a, float[{size}] b", nodes)
 
 
-def _grouped(channels: int, side: int, *, each: int = 1, behind: int = 0) -> Graph:
+def _grouped(channels: int, side: int, *, each: int = 1, behind: int = 0) -> onnx.ModelProto:
     """A grouped convolution with `each` channels per group.
 
     If `behind` is not 0, a convolution of `behind` channels makes the image; else the image is an input."""
     nodes = f"y = Conv <group={channels // each}, pads=[1, 1, 1, 1]> (x, w)"
-    inputs, weights = {"x": (1, channels, side, side)}, {"w": _random((channels, each, 3, 3))}
+    inputs, weights = f"float[1, {channels}, {side}, {side}] x", {"w": _random((channels, each, 3, 3))}
     if behind:
         nodes = f"x = Conv(few, spread)\n{nodes}"
-        inputs, weights["spread"] = {"few": (1, behind, side, side)}, _random((channels, behind, 1, 1))
-    return _graph(f"{channels} x {side} x {side}", nodes, inputs, weights)
+        inputs, weights["spread"] = f"float[1, {behind}, {side}, {side}] few", _random((channels, behind, 1, 1))
+    return _graph(f"{channels} x {side} x {side}", inputs, nodes, weights)
 
 
-def _images(batch: int, channels: int, side: int) -> Graph:
+def _images(batch: int, channels: int, side: int) -> onnx.ModelProto:
     """A chain of convolutions."""
-    nodes = "\n".join(f"y{k} = Conv <pads=[1, 1, 1, 1]> (x{k}, w)\nx{k + 1} = Relu(y{k})" for k in range(6))
-    inputs, weights = {"x0": (batch, channels, side, side)}, {"w": _random((channels, channels, 3, 3))}
-    return _graph(f"{batch} x {channels} x {side} x {side}", nodes, inputs, weights)
+    relus = [f"y{k} = Conv <pads=[1, 1, 1, 1]> (x{k}, w)\nx{k + 1} = Relu(y{k})" for k in range(6)]
+    nodes = "\n".join([*relus, "y = Identity(x6)"])
+    inputs, weights = f"float[{batch}, {channels}, {side}, {side}] x0", {"w": _random((channels, channels, 3, 3))}
+    return _graph(f"{batch} x {channels} x {side} x {side}", inputs, nodes, weights)
 
 
-def _excited(batch: int, channels: int, hidden: int, side: int) -> Graph:
+def _excited(batch: int, channels: int, hidden: int, side: int) -> onnx.ModelProto:
     """A squeeze-and-excite block between two convolutions: the image is scaled by gates from its mean, via `hidden`
     channels."""
     nodes = """x = Conv(few, spread)
@@ -160,18 +142,21 @@ def _excited(batch: int, channels: int, hidden: int, side: int) -> Graph:
                y = Conv(scaled, w2)"""
     sizes = {"spread": (channels, 4), "w0": (hidden, channels), "w1": (channels, hidden), "w2": (channels, channels)}
     weights = {name: _random((*them, 1, 1)) for name, them in sizes.items()}
-    return _graph(f"{batch} x {channels} x {side} x {side}, {hidden}", nodes, {"few": (batch, 4, side, side)}, weights)
+    name = f"{batch} x {channels} x {side} x {side}, {hidden}"
+    return _graph(name, f"float[{batch}, 4, {side}, {side}] few", nodes, weights)
 
 
-def _attention(heads: int, queries: int, keys: int, size: int, *, dtype: type = np.float32) -> Graph:
+def _attention(heads: int, queries: int, keys: int, size: int, *, dtype: str = "float") -> onnx.ModelProto:
     nodes = """scaled = Mul(q, scale)
                kt = Transpose <perm=[0, 1, 3, 2]> (k)
                s = MatMul(scaled, kt)
                w = Softmax <axis=-1> (s)
                y = MatMul(w, v)"""
-    inputs = {"q": (1, heads, queries, size), "k": (1, heads, keys, size), "v": (1, heads, keys, size)}
-    name = f"{heads} x {queries} x {keys} x {size}"
-    return _graph(name, nodes, inputs, {"scale": np.array(size**-0.5, dtype)}, dtype)
+    q, k, v = (
+        f"{dtype}[1, {heads}, {rows}, {size}] {name}" for name, rows in (("q", queries), ("k", keys), ("v", keys))
+    )
+    scale = np.array(size**-0.5, {"float": np.float32, "float16": np.float16}[dtype])
+    return _graph(f"{heads} x {queries} x {keys} x {size}", f"{q}, {k}, {v}", nodes, {"scale": scale})
 
 
 # ---- the classes
@@ -184,7 +169,6 @@ def _between(quantity: str, least: int | None, most: int | None = None) -> Bound
 _LONG = ((16, 2048, 2048, 64), (12, 512, 512, 64))
 _LONG_WIDE = ((32, 1024, 1024, 128), (16, 2048, 2048, 128))
 _ONE = ((32, 1, 4096, 128), (32, 1, 1024, 64))
-_F16 = np.float16
 _PRODUCTS: tuple[tuple[tuple[Bound, ...], Sequence[tuple[int, int, int, int]]], ...] = (
     ((Bound("m", 1024), Bound("n", 1024)), ((1, 4096, 4096, 4096), (1, 1024, 1024, 1024))),
     ((Bound("m", 128, 1023), Bound("n", 256), Bound("batch", None, 4)), ((1, 512, 384, 1536), (1, 197, 768, 3072))),
@@ -197,7 +181,7 @@ _WORDS = {"large": Bound("words", 256), "small": Bound("words", None, 256)}
 
 
 def _classes() -> Iterator[ShapeClass]:
-    halves, rounded = partial(_product, dtype=_F16), partial(_packed, level=4)
+    halves, rounded = partial(_product, dtype="float16"), partial(_packed, level=4)
     for bounds, sizes in _PRODUCTS:
         yield ShapeClass("matmul", bounds, _product, sizes, DType.FLOAT32)
         yield ShapeClass("matmul", bounds, halves, sizes, DType.FLOAT16)
@@ -242,7 +226,7 @@ def _classes() -> Iterator[ShapeClass]:
         ((512, 1023), ((8, 888, 222, 7), (16, 672, 28, 14))),
     ):
         yield ShapeClass("gated_rows", (_between("n", *columns),), _excited, sizes, beside=(LAST,))
-    halves = partial(_attention, dtype=_F16)
+    halves = partial(_attention, dtype="float16")
     for sizes, least, most in ((_LONG, 33, 64), (_LONG_WIDE, 65, 128)):
         tiles = (Bound("rows", 17), Bound("value_size", least, most))
         yield ShapeClass("flash_attention", tiles, _attention, sizes, beside=(FUSED,))
