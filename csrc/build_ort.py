@@ -18,12 +18,9 @@ import cffi
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+import declared  # noqa: E402
 import ort_abi  # noqa: E402
 
-SOURCES = (
-    *("memory.c", "ort_abi.py", "outcomes.h", "platform.h", "python_call.h", "queue.h", "runs.c", "tickets.h"),
-    "without_python.h",
-)
 # File names are wide on Windows; only the logger takes one of ours.
 TYPES = """
 #ifdef _WIN32
@@ -40,88 +37,15 @@ void wgpu_answer_pointer(const void *answer);
 int wgpu_add_functions(const char *module);
 typedef struct { void *handle; const OrtApi *api; } WgpuKernels;
 """
-WITHOUT_PYTHON = """
-extern int64_t forked;
-void listen(int listens);
-
-typedef struct { void *data; const int64_t *dims; size_t rank; int type; } Given;
-OrtStatus *read_tensor(const OrtApi *api, const OrtValue *value, Given *out);
-OrtStatus *read_inputs(const OrtApi *api, OrtKernelContext *context, size_t count, Given *out);
-OrtStatus *make_outputs(const OrtApi *api, OrtKernelContext *context, size_t count, const size_t *numbers, const int64_t *dims,
-                        const size_t *ranks, void **data);
-enum { MOST_AXES, ... };
-typedef struct {
-  const void *data; const uint64_t *marks; uint64_t place, value; int valued, type; size_t rank; int64_t dims[...], more[...];
-} Tensor;
-size_t other_inputs(const Given *now, const Tensor *known, size_t count, size_t *others);
-size_t other_outputs(void *const *now, const Tensor *known, size_t count, size_t *others);
-typedef struct {
-  int64_t live, users, hits, last, begun, graph, count;
-  const Tensor *tensors;
-  int (*run)(void *work, size_t number);
-  void *work;
-} Memo;
-typedef struct {
-  OrtNodeComputeInfo table;
-  const OrtApi *api;
-  size_t inputs, outputs;
-  int captured;
-  int64_t every, runs, hits;
-  Memo memos[...];
-} Node;
-void begin_run(int64_t graph);
-void memo_begin(Memo *memo);
-int memo_end(Memo *memo);
-OrtStatus *compute(OrtNodeComputeInfo *this, void *state, OrtKernelContext *context);
-enum { MOST_CHAINED, ... };
-typedef struct { Node *node; Memo *memo; int64_t begun; size_t number; } PastRun;
-uint64_t past_runs(PastRun *out, size_t count);
-int are_all(const PastRun *runs, size_t count, void *const *addresses, size_t of_them, size_t results);
-typedef struct {
-  const PastRun *runs;
-  size_t count;
-  int (*submit)(void *chain, void *const *works, const size_t *numbers, size_t count);
-  void *chain;
-} ChainedRuns;
-int run_chained(const ChainedRuns *it);
-
-enum { POOLED, PYTHONS, USED, FREE, GONE, ... };
-typedef struct {
-  int64_t state;
-  uint64_t start, capacity;
-  const void *owner;
-  int64_t size, number;
-  uint64_t *marks;
-  uint64_t buffer, queue;
-  int64_t copied, barred;
-  uint64_t filled;
-  ...;
-} Range;
-typedef struct { int64_t made, begun, changed, at_most, reused, uploads, gone, ends; uint64_t start, end; ...; } Ranges;
-extern Ranges ranges;
-extern int64_t adapters;
-typedef ... Queue;
-typedef ... Part;
-extern int (*upload)(uint64_t queue, uint64_t buffer, uint64_t offset, const void *data, size_t bytes);
-extern void *(*download)(Queue *queue, const Part *parts, size_t count);
-extern int (*downloaded)(Queue *queue, void *answer, const Part *parts, size_t count);
-int64_t next_number(void);
-int64_t lend(Range *range, int64_t ends);
-int64_t give_free(Range *range, int64_t ends);
-int64_t take_back(Range *range, int64_t states);
-void end_some(void);
-uint64_t surplus(uint64_t capacity, uint64_t most);
-uint64_t lost_range(void);
-int64_t pooled(void);
-uint64_t size_class(uint64_t bytes);
-void *alloc(OrtAllocator *self, size_t bytes);
-void free_range(OrtAllocator *self, void *address);
-bool can_copy(const OrtDataTransferImpl *self, const OrtMemoryDevice *source, const OrtMemoryDevice *destination);
-OrtStatus *copy_tensors(OrtDataTransferImpl *self, const OrtValue **sources, OrtValue **destinations, OrtSyncStream **streams,
-                        size_t count_of_them);
-"""
 KEY = HERE.parent / "src/onnxruntime_ep_wgpu/runtime/runs/key.py"
 MEMOS = re.findall(r"^REMEMBERED_RUNS = (\d+)$", KEY.read_text("utf-8"), re.M)[0]
+WITHOUT_PYTHON = f"#define MEMOS {MEMOS}\ntypedef ... Queue;\ntypedef ... Part;\n" + declared.declared(
+    ("without_python.h", "queue.h", "runs.c", "memory.c"),
+    "forked listen Given read_tensor read_inputs make_outputs MOST_AXES Tensor other_inputs other_outputs Memo Node begin_run"
+    " memo_begin memo_end compute MOST_CHAINED PastRun past_runs are_all ChainedRuns run_chained"
+    " POOLED PYTHONS Range Ranges ranges adapters upload download downloaded next_number lend give_free take_back end_some"
+    " surplus lost_range pooled size_class alloc free_range can_copy copy_tensors",
+)
 
 # The result of a callback that Python could not answer: an error of its object's OrtApi.
 UNANSWERED = """
@@ -184,7 +108,7 @@ def make_builder() -> cffi.FFI:
         "onnxruntime_ep_wgpu._ort",
         preamble,
         include_dirs=[str(HERE)],
-        depends=[str(KEY), *(str(HERE / name) for name in SOURCES)],
+        depends=[str(KEY), ort_abi.__file__, *declared.FILES],
         libraries=["psapi"] if sys.platform == "win32" else [],
         py_limited_api=True,
     )

@@ -15,6 +15,8 @@ from pathlib import Path
 import cffi
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import declared  # noqa: E402
 
 CALLBACKS = {
     "on_error": "const void *device, int type, Text message",
@@ -42,99 +44,28 @@ def callbacks() -> tuple[str, str, str]:
 
 _c_side, _python_side, _source = callbacks()
 ffibuilder = cffi.FFI()
-_LISTS = (
-    "const uint64_t *functions, uint64_t device, const uint64_t *copies, size_t before, size_t after,"
-    " const uint64_t *dispatches, size_t dispatch_count"
-)
 ffibuilder.cdef(
-    f"""
-    uint64_t record({_LISTS});
-    uint64_t finish(const uint64_t *functions, uint64_t encoder);
-    uint64_t encode({_LISTS});
-    """
-    """
-    typedef struct { const char *data; size_t length; } Text;
-    void wgpu_interrupt_later(void);
-    void wgpu_answer(int64_t answer);
-    int wgpu_add_functions(const char *module);
-    void wgpu_count_error(void);
-    typedef struct Tickets Tickets;
-    struct Tickets {
-      uint64_t (*submit)(Tickets *its, size_t count, void *const *commands);
-      void (*wait)(Tickets *its, uint64_t ticket);
-      void (*look)(Tickets *its);
-      uint64_t device, queue, instance;
-      uint64_t functions[4];
-      int64_t submits;
-      int by_future;
-    };
-    uint64_t indexed_submit(Tickets *its, size_t count, void *const *commands);
-    void indexed_wait(Tickets *its, uint64_t ticket);
-    void indexed_look(Tickets *its);
-    uint64_t futures_submit(Tickets *its, size_t count, void *const *commands);
-    void futures_wait(Tickets *its, uint64_t ticket);
-    void futures_look(Tickets *its);
-    typedef struct {
-      const uint64_t *functions;
-      uint64_t device, queue, nothing, staging, staging_bytes;
-      Tickets *tickets;
-      int64_t lost, submits, dispatches, runs, runs_ahead, runs_seen, uploads, downloads;
-      int64_t most_unflushed, reused, free_ranges, free_bytes, last[...];
-      size_t copiers;
-      ...;
-    } Queue;
-    typedef struct { uint64_t buffer, to, bytes; } Part;
-    typedef struct { int64_t status; char text[...]; ...; } Answer;
-    Answer *map_buffer(Queue *queue, uint64_t buffer, uint64_t mode, size_t length, uint64_t submitted);
-    void answer_end(Answer *answer);
-    int64_t wait_for(Queue *queue, const Answer *answer);
-    int copy_out(Queue *queue, uint64_t buffer, size_t length, const uint64_t *rows, size_t count);
-    int leave_staging(Queue *queue, uint64_t buffer, uint64_t bytes);
-    Answer *download(Queue *queue, const Part *parts, size_t count);
-    int downloaded(Queue *queue, Answer *answer, const Part *parts, size_t count);
-    typedef struct { ...; } Turn;
-    typedef struct { uint64_t buffer; const char *rows; size_t bytes; } Numbers;
-    typedef struct {
-      Queue *queue;
-      Turn *turn;
-      const uint64_t *dispatches;
-      size_t count, per_submission;
-      const uint64_t *copies;
-      size_t before, after;
-      const Numbers *numbers;
-      size_t numbered;
-      int64_t ahead;
-      ...;
-    } Work;
-    enum { MOST_AHEAD, ... };
-    void queue_begin(Queue *queue);
-    void queue_end(Queue *queue);
-    void queue_hold(Queue *queue);
-    void queue_release(Queue *queue);
-    void turn_begin(Turn *turn);
-    void turn_end(Turn *turn);
-    int submit(Queue *queue, Turn *turn, const uint64_t *commands, size_t count, uint64_t *ticket);
-    int64_t wrote(Queue *queue, int64_t bytes);
-    int upload(uint64_t queue, uint64_t buffer, uint64_t offset, const void *data, size_t bytes);
-    size_t parts(const Work *work);
-    uint64_t record_ahead(const Work *work, size_t *first);
-    void set_ahead(Work *work, const uint64_t *encoders, size_t count);
-    int is_behind(const Work *work);
-    enum { REFUSED, DONE, BEGUN, ... };
-    int run(Work *work, size_t number);
-    typedef struct {
-      const uint64_t *dispatches, *before, *after;
-      size_t count, befores, afters;
-    } Round;
-    typedef struct { Queue *queue; Part written, read; uint64_t staging; Answer *answer; } Chain;
-    void chain_end(Chain *chain);
-    int submit_chain(void *chain, void *const *works, const size_t *numbers, size_t count);
-    int read_chain(Chain *chain);
-    int run_rounds(Queue *queue, Turn *turn, const Round *two, uint64_t first, uint64_t count, size_t longest);
-    void copy_bytes(uint64_t to, uint64_t from, size_t count, size_t threads);
-    void provide_bytes(uint64_t to, size_t count, size_t threads);
-    int same_bytes(uint64_t one, uint64_t other, size_t count, size_t threads);
-    """
+    "typedef struct { ...; } platform_lock_t;\n"
+    + declared.declared(
+        (
+            *(
+                "tickets.h",
+                "queue.h",
+                "reported_errors.h",
+                "outcomes.h",
+                "tickets.c",
+                "encode.c",
+                "submit.c",
+                "rounds.c",
+            ),
+            *("copy.c", "readback.c", "chain.c", "python_call.h"),
+        ),
+        "Text Tickets indexed_submit indexed_wait indexed_look futures_submit futures_wait futures_look LAST Queue Part encode"
+        " REFUSED Turn Numbers MOST_AHEAD Work queue_begin queue_end queue_hold queue_release turn_begin turn_end submit wrote"
+        " upload parts record_ahead set_ahead is_behind run Round run_rounds copy_bytes provide_bytes same_bytes MOST_TEXT Answer"
+        " map_buffer answer_end wait_for copy_out leave_staging download downloaded Chain chain_end submit_chain read_chain"
+        " wgpu_interrupt_later wgpu_answer wgpu_add_functions wgpu_count_error",
+    )
 )
 ffibuilder.cdef(_c_side)
 ffibuilder.cdef('extern "Python" {\n' + _python_side + "\n}")
@@ -143,24 +74,7 @@ ffibuilder.set_source(
     '#include "tickets.c"\n#include "encode.c"\n#include "submit.c"\n#include "rounds.c"\n#include "readback.c"\n'
     '#include "chain.c"\n#include "python_call.h"\n' + _source,
     include_dirs=[str(HERE)],
-    depends=[
-        str(HERE / name)
-        for name in (
-            "chain.c",
-            "copy.c",
-            "encode.c",
-            "outcomes.h",
-            "platform.h",
-            "python_call.h",
-            "queue.h",
-            "readback.c",
-            "reported_errors.h",
-            "rounds.c",
-            "submit.c",
-            "tickets.c",
-            "tickets.h",
-        )
-    ],
+    depends=declared.FILES,
     libraries=["psapi"] if sys.platform == "win32" else [],
     py_limited_api=True,
 )

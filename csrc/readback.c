@@ -99,8 +99,7 @@ static Answer *download(Queue *queue, const Part *parts, size_t count) {
   if (place <= queue->staging_bytes) {
     uint64_t commands = encode(queue->functions, queue->device, rows, count, 0, NULL, 0);
     commands = unless_refused(queue, before, commands, RELEASE_COMMANDS);
-    if (commands && submit(queue, NULL, &commands, 1, &ticket)) answer = map_buffer(queue, queue->staging, MAP_READ, place, ticket);
-    if (commands) POINTER(use, queue->functions[RELEASE_COMMANDS])(POINTER(handle, commands));
+    if (submit_last(queue, commands, &ticket)) answer = map_buffer(queue, queue->staging, MAP_READ, place, ticket);
   }
   if (answer == NULL) platform_write(&queue->reading, 0);
   return answer;

@@ -46,16 +46,8 @@ static int run_rounds(Queue *queue, Turn *turn, const Round *two, uint64_t first
   int good = !platform_read(&queue->lost);
   turn_take(turn);
   while (good && next < count) {
-    uint64_t from = next, commands = encode_rounds(queue, two, first, &next, count, most);
-    if (!commands) {
-      good = 0;
-      break;
-    }
-    queue_hold(queue);
-    good = usable(queue);
-    if (good) submit_one(queue, commands);
-    queue_release(queue);
-    POINTER(use, queue->functions[RELEASE_COMMANDS])(POINTER(handle, commands));
+    uint64_t from = next, ticket;
+    good = submit_last(queue, encode_rounds(queue, two, first, &next, count, most), &ticket);
     if (good) {
       platform_add(&queue->submits, 1);
       for (; from < next; from++) platform_add(&queue->dispatches, (int64_t)two[(first + from) & 1].count);

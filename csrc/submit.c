@@ -102,6 +102,14 @@ static int submit(Queue *queue, Turn *turn, const uint64_t *commands, size_t cou
   return good;
 }
 
+/* Submits a command buffer and releases it. 0 is none. Returns whether it was submitted. */
+static int submit_last(Queue *queue, uint64_t commands, uint64_t *ticket) {
+  if (!commands) return 0;
+  int good = submit(queue, NULL, &commands, 1, ticket);
+  POINTER(use, queue->functions[RELEASE_COMMANDS])(POINTER(handle, commands));
+  return good;
+}
+
 /* Counts written bytes, which wait in the library's own memory until the next submit. Returns how many wait. */
 static int64_t wrote(Queue *queue, int64_t bytes) { return platform_add(&queue->unflushed, bytes); }
 
@@ -175,15 +183,8 @@ static uint64_t commands_of(const Work *work, size_t first, size_t end, uint64_t
 
 /* Submits a part, recorded in `encoder` or encoded now. Returns whether it did. */
 static int run_part(Work *work, size_t first, size_t end, uint64_t encoder) {
-  Queue *queue = work->queue;
-  uint64_t commands = platform_read(&queue->lost) ? 0 : commands_of(work, first, end, encoder);
-  if (!commands) return 0;
-  queue_hold(queue);
-  int good = usable(queue);
-  if (good) submit_one(queue, commands);
-  queue_release(queue);
-  POINTER(use, queue->functions[RELEASE_COMMANDS])(POINTER(handle, commands));
-  return good;
+  uint64_t ticket, commands = platform_read(&work->queue->lost) ? 0 : commands_of(work, first, end, encoder);
+  return submit_last(work->queue, commands, &ticket);
 }
 
 /* Writes the numbers that dispatches read in this run of a series. Returns whether it did. */

@@ -130,20 +130,8 @@ class Encoder:
         """
         if count is None:
             count = len(recording) - first
-        lists = self._lists(recording, before, after, first, count)
-        return self._own_address("CommandBuffer", native.lib.encode, *lists)
-
-    def _lists(
-        self, recording: Recording, before: Sequence[Copy], after: Sequence[Copy], first: int, count: int
-    ) -> tuple[Any, ...]:
-        rows = copy_words((*before, *after))
         words = native.ffi.from_buffer
-        return (
-            words("uint64_t[]", self._functions),
-            self._address,
-            words("uint64_t[]", rows),
-            len(before),
-            len(after),
-            words("uint64_t[]", recording.words) + first * _WORDS,
-            count,
-        )
+        copies = words("uint64_t[]", copy_words((*before, *after))), len(before), len(after)
+        rows = words("uint64_t[]", recording.words) + first * _WORDS, count
+        functions = words("uint64_t[]", self._functions)
+        return self._own_address("CommandBuffer", native.lib.encode, functions, self._address, *copies, *rows)
