@@ -388,7 +388,8 @@ def test_splits_keep_a_gpu_busy_and_are_none_where_rows_do():
     on = hardware()
     assert tune.flash_splits(8, 4, 4096, 64, 64, on) == 32
     assert tune.flash_splits(32, 1, 4096, 64, 64, on) == 16
-    assert tune.flash_splits(8, 4, 200, 64, 64, on) == 2
+    assert tune.flash_splits(8, 4, 300, 64, 64, on) == 3
+    assert tune.flash_splits(8, 4, 256, 64, 64, on) == 1  # a second dispatch takes longer
     assert tune.flash_splits(32, 1, 100, 64, 64, on) == 2
     assert tune.flash_splits(32, 2048, 2048, 64, 64, on) == 1
     assert tune.flash_splits(12, 128, 128, 64, 64, on) == 1

@@ -60,7 +60,9 @@ def test_both_store_the_same(spelling: str, mask: str, dtype: type) -> None:
         np.testing.assert_allclose(y.astype(np.float64), want, rtol=tolerance, atol=4 * tolerance)
         found.setdefault(keys <= WHOLE, set()).add(steps(program, 2, queries, keys))
     (whole,) = found[True]
-    assert max(found[False]) == whole + (spelling != "merged heads")  # there the map that combines parts also moves them
+    assert max(found[False]) == whole + (
+        spelling != "merged heads"
+    )  # there the map that combines parts also moves them
 
 
 @pytest.mark.parametrize("keys", [20, WHOLE, WHOLE + 1, 800])
@@ -71,7 +73,10 @@ def test_what_follows_an_attention_is_in_both_kernels(also: str, keys: int) -> N
     after = {
         "gate": ([make_node("Sigmoid", ["y"], ["s"]), make_node("Mul", ["s", "y"], ["z"])], ["z"]),
         "other reader": ([make_node("Neg", ["y"], ["z"])], ["z", "y"]),
-        "moved": ([make_node("Transpose", ["y"], ["moved"], perm=[0, 2, 1, 3]), make_node("Exp", ["moved"], ["z"])], ["z"]),
+        "moved": (
+            [make_node("Transpose", ["y"], ["moved"], perm=[0, 2, 1, 3]), make_node("Exp", ["moved"], ["z"])],
+            ["z"],
+        ),
         "reduced": ([make_node("Exp", ["y"], ["e"]), make_node("ReduceSum", ["e"], ["z"], keepdims=0)], ["z"]),
     }
     program = compile_model(followed(model, *after[also], F), hardware(tuning=(SPLITS,)))

@@ -151,6 +151,20 @@ def test_a_mask_is_as_long_as_what_it_is_about(model: webgpu_ep.LanguageModel, m
     assert bool(seen) != model.decoder.in_place
 
 
+@pytest.mark.parametrize("short", [1, 6, 10, 13])
+def test_a_text_grows_beyond_the_mask_of_short_ones(
+    model: webgpu_ep.LanguageModel, short: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, in and behind a prompt; for some prompts of a batch sooner than for others."""
+    texts = [[PROMPTS[0]], [PROMPTS[2]], PROMPTS]
+    want = [list(model.tokens(it, max_new_tokens=12, ends=())) for it in texts]
+    monkeypatch.setattr(state, "_SHORT", short)
+    assert [list(model.tokens(it, max_new_tokens=12, ends=())) for it in texts] == want
+    drawn = [list(model.tokens(it, max_new_tokens=12, ends=(), temperature=1.0, seed=3)) for it in texts]
+    monkeypatch.setattr(state, "_SHORT", 10_000)
+    assert [list(model.tokens(it, max_new_tokens=12, ends=(), temperature=1.0, seed=3)) for it in texts] == drawn
+
+
 @pytest.mark.costly
 @pytest.mark.parametrize("length", [16, 17, 40])
 def test_caches_that_end_at_any_row(

@@ -55,6 +55,7 @@ class State:
         caches = (decoder.spare_caches.take(batch) if decoder.in_place else None) or self._new(rows)
         self._kept = _Kept(caches, rows, np.zeros(batch, np.int64), 0)
         self._columns: Any = None
+        self._length = 0  # of the columns
         self._steps: BoundSteps | None = None
 
     @property
@@ -90,9 +91,9 @@ class State:
 
         The mask is 1 where these are below the number of rows used then. The object is the same as long as the shapes are."""
         number = self._mask_length if self.decoder.in_place else self._rows + 1
-        if self._columns is None or self._columns.shape() != [number]:
+        if number != self._length:
             order = np.arange(number) if self.decoder.in_place else np.arange(number)[::-1]
-            self._columns = self.decoder.memory.put(order)
+            self._columns, self._length = self.decoder.memory.put(order), number
         return self._columns
 
     @property
@@ -246,8 +247,8 @@ class State:
         """Returns the next bound step that reads these tensors; None if the caches have no room."""
         decoder, kept, steps, given = self.decoder, self._kept, self._steps, (ids, positions, mask)
         room = kept.rows if decoder.in_place or decoder.keeps_rows else 0
-        if decoder.in_place and (length := mask.shape()[1]) < room:
-            room = length - 1  # the mask of the step after it has one key more
+        if decoder.in_place and self._length < room:
+            room = self._length - 1  # the mask of the step after it has one key more
         if kept.most >= room:
             return None
         # These objects compare by identity.

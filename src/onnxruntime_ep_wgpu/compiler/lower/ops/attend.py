@@ -58,9 +58,9 @@ class VisibleKeys:
     starts: Operand | Dim | None = 0
     ends: Operand | None = None
     length_from_start: Dim | None = None
-    longest: Dim | None = None
     left: int | None = None
     right: int | None = None
+    longest: Dim | None = None
 
     @property
     def hides(self) -> bool:
