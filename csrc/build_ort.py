@@ -21,34 +21,18 @@ sys.path.insert(0, str(HERE))
 import declared  # noqa: E402
 import ort_abi  # noqa: E402
 
-# File names are wide on Windows; only the logger takes one of ours.
-TYPES = """
-#ifdef _WIN32
-typedef wchar_t ORTCHAR_T;
-#else
-typedef char ORTCHAR_T;
-#endif
-"""
-GLUE = """
-void *reserve(size_t bytes);
-void wgpu_interrupt_later(void);
-void wgpu_answer(int64_t answer);
-void wgpu_answer_pointer(const void *answer);
-int wgpu_add_functions(const char *module);
-typedef struct { void *handle; const OrtApi *api; } WgpuKernels;
-"""
 KEY = HERE.parent / "src/onnxruntime_ep_wgpu/runtime/runs/key.py"
-MEMOS = re.findall(r"^REMEMBERED_RUNS = (\d+)$", KEY.read_text("utf-8"), re.M)[0]
-WITHOUT_PYTHON = f"#define MEMOS {MEMOS}\ntypedef ... Queue;\ntypedef ... Part;\n" + declared.declared(
-    ("without_python.h", "queue.h", "runs.c", "memory.c"),
-    "forked listen Given read_tensor read_inputs make_outputs MOST_AXES Tensor other_inputs other_outputs Memo Node begin_run"
-    " memo_begin memo_end compute MOST_CHAINED PastRun past_runs are_all ChainedRuns run_chained"
-    " POOLED PYTHONS Range Ranges ranges adapters upload download downloaded next_number lend give_free take_back end_some"
-    " surplus lost_range pooled size_class alloc free_range can_copy copy_tensors",
-)
-
+MEMOS = "#define MEMOS " + re.findall(r"^REMEMBERED_RUNS = (\d+)$", KEY.read_text("utf-8"), re.M)[0] + "\n"
+NAMES = """
+reserve wgpu_interrupt_later wgpu_answer wgpu_answer_pointer wgpu_add_functions WgpuKernels forked listen
+Given read_tensor read_inputs make_outputs MOST_AXES Tensor other_inputs other_outputs
+Memo Node begin_run memo_begin memo_end compute MOST_CHAINED PastRun past_runs are_all ChainedRuns run_chained
+POOLED PYTHONS Range Ranges ranges next_number lend give_free take_back end_some surplus lost_range pooled
+adapters upload download downloaded size_class alloc free_range can_copy copy_tensors
+"""
 # The result of a callback that Python could not answer: an error of its object's OrtApi.
 UNANSWERED = """
+typedef struct { void *handle; const OrtApi *api; } WgpuKernels;
 enum { WGPU_RUNTIME_EXCEPTION = 6 };
 static void *reserve(size_t bytes) { return platform_reserve(bytes); }
 static OrtStatus *wgpu_failed(const OrtApi *api, const char *name) {
@@ -70,43 +54,32 @@ def tables() -> str:
     return "".join(f"typedef struct {{ {name} table; const OrtApi *api; }} Wgpu{name};\n" for name in ort_abi.FILLED)
 
 
-def trampolines() -> tuple[str, str, str]:
-    """Returns (cdef of the C functions, cdef of the Python functions, C source) for all callbacks."""
-    c_side, python_side, source = [], [], []
+def callbacks() -> list[declared.Callback]:
+    """Returns the callbacks of all tables."""
+    made = []
     for name, slot in ort_abi.callbacks():
         assert slot.parameters is not None
-        arguments = [part.replace("*", " ").split()[-1] for part in slot.parameters.split(",")]
-        signature = f"{slot.result} c_{name}({slot.parameters})"
-        entry = f"void py_{name}(int again, {slot.parameters})"
-        c_side.append(signature + ";")
-        python_side.append(entry + ";")
-        value = slot.result != "void"
-        body = "WgpuCall call; "
-        body += f"if (!wgpu_enter(&call)) return{' 0' if value else ''}; "
-        body += f"do py_{name}(call.again, {', '.join(arguments)}); while (wgpu_unanswered(&call)); wgpu_leave(&call);"
-        if slot.result.startswith("OrtStatus"):
-            api = API_OF.get(name, f"((const Wgpu{name.split('_')[0]} *)self)->api")
-            body += f' if (!call.answered) return wgpu_failed({api}, "{name}");'
-        if value:
-            body += f" return ({slot.result})" + ("(intptr_t)" if "*" in slot.result else "") + "call.answer;"
-        source.append(f"static {entry};\nstatic {signature} {{ {body} }}")
-    return "\n".join(c_side), "\n".join(python_side), "\n".join(source)
+        api = API_OF.get(name, f"((const Wgpu{name.split('_')[0]} *)self)->api")
+        failed = f'wgpu_failed({api}, "{name}")' if slot.result.startswith("OrtStatus") else ""
+        made.append(declared.callback(name, slot.parameters, slot.result, failed))
+    return made
 
 
 def make_builder() -> cffi.FFI:
     """Returns the configured builder. Paths are absolute, because it is called from different folders."""
     builder = cffi.FFI()
-    c_side, python_side, source = trampolines()
-    declarations = ort_abi.declarations()
+    made = callbacks()
+    declarations = ort_abi.declarations() + tables()
     character = "wchar_t" if sys.platform == "win32" else "char"
-    builder.cdef(f"typedef {character} ORTCHAR_T;\n" + declarations + tables() + GLUE + WITHOUT_PYTHON + c_side)
-    builder.cdef('extern "Python" {\n' + python_side + "\n}")
-    preamble = f'#define MEMOS {MEMOS}\n#include "platform.h"\n#include <stdbool.h>\n' + ort_abi.CHARACTERS
-    preamble += declarations + tables() + "typedef struct { void *handle; const OrtApi *api; } WgpuKernels;\n"
-    preamble += '#include "python_call.h"\n' + UNANSWERED + source + '\n#include "runs.c"\n#include "memory.c"'
+    before = '#include "platform.h"\n#include <stdbool.h>\n' + ort_abi.CHARACTERS + declarations
+    begin, end = '#include "python_call.h"\n' + UNANSWERED, '#include "runs.c"\n#include "memory.c"\n'
+    ours = "typedef ... Queue;\ntypedef ... Part;\n" + declared.declared(begin + end, NAMES)
+    builder.cdef(f"typedef {character} ORTCHAR_T;\n" + declarations + MEMOS + ours)
+    builder.cdef("".join(it.declaration for it in made))
+    builder.cdef('extern "Python" {\n' + "".join(it.python for it in made) + "}")
     builder.set_source(
         "onnxruntime_ep_wgpu._ort",
-        preamble,
+        MEMOS + before + begin + "".join(it.source for it in made) + end,
         include_dirs=[str(HERE)],
         depends=[str(KEY), ort_abi.__file__, *declared.FILES],
         libraries=["psapi"] if sys.platform == "win32" else [],

@@ -130,8 +130,6 @@ class MatrixTile(TiledProduct):
             shape,
             guard,
             MatrixTile.kernel,
-            TILE_M=self.m,
-            TILE_N=self.n,
             TILE_K=self.k,
             GROUPS_N=self.columns,
             BLOCKS_M=units_m,

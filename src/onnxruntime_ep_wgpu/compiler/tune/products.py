@@ -88,11 +88,13 @@ class TiledProduct(ProductForm):
         return min(shape.longest, 32 // shape.bits)
 
     def _tiled(self, shape: ProductShape, guard: Dim, template: str, **chosen: Constant) -> Variant:
-        """Returns the variant with these constants. `template` is its file if that differs from the Call's name, else ""."""
+        """Returns the variant with the tile and these constants. `template` is its file if not that of the Call, else ""."""
         tiles_m, tiles_n = ceildiv(shape.m, self.m), ceildiv(shape.n, self.n)
         tiles = (("tiles_m", tiles_m), ("tiles_n", tiles_n))
         count = shape.batch * tiles_m * tiles_n
-        return Variant(count, self.invocations, guard, constants(**chosen), tiles, template)
+        return Variant(
+            count, self.invocations, guard, constants(TILE_M=self.m, TILE_N=self.n, **chosen), tiles, template
+        )
 
 
 @dataclass(frozen=True)
@@ -148,8 +150,6 @@ class Tile(TiledProduct):
             shape,
             guard,
             "",
-            TILE_M=self.m,
-            TILE_N=self.n,
             TILE_K=self.k,
             ROWS4=self.rows // 4,
             COLUMNS4=self.columns // 4,
@@ -218,8 +218,6 @@ class DotTile(TiledProduct):
             shape,
             guard,
             self.kernel,
-            TILE_M=self.m,
-            TILE_N=self.n,
             GROUP=self.group,
             ROWS4=self.rows // 4,
             COLUMNS4=self.columns // 4,
