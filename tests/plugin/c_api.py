@@ -15,6 +15,7 @@ import numpy as np
 import onnxruntime as ort
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "csrc"))
+import declared as declared
 import ort_abi
 
 # Slots that only a client calls.

@@ -10,7 +10,7 @@ import pytest
 
 from tests import patience
 
-from .c_api import ort_abi
+from .c_api import declared, ort_abi
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 COMPILERS = ["gcc", "x86_64-w64-mingw32-gcc"]
@@ -71,6 +71,20 @@ def test_the_system_is_called_in_one_file_of_c_and_one_of_python() -> None:
     for path in [*package.glob("*.py"), *(package / "plugin").glob("*.py"), *(package / "model").glob("*.py")]:
         if path.name != "platform.py":
             assert "sys.platform" not in path.read_text(), f"{path} asks which system this is: platform.py does"
+
+
+def test_what_cffi_needs_is_declared_as_in_the_sources() -> None:
+    found = declared.declared('#include "submit.c"\n', "Part MOST_CHAINED upload wgpu_count_error").splitlines()
+    assert found == [
+        "typedef struct { uint64_t buffer, to, bytes; } Part;",
+        "enum { MOST_CHAINED = 8 };",
+        "void wgpu_count_error(void);",
+        "int upload(uint64_t to, uint64_t buffer, uint64_t offset, const void *data, size_t bytes);",
+    ]
+    variable = "static int64_t forked = 0;\nstatic void *(*download)(int);\nstatic int forked_by(int download) {}\n"
+    assert declared.declared(variable, "forked download") == "extern int64_t forked;\nextern void *(*download)(int);\n"
+    with pytest.raises(SystemExit, match="C code does not declare nowhere"):
+        declared.declared(variable, "forked nowhere")
 
 
 def test_the_generated_module_is_declared_for_this_system() -> None:
