@@ -7,6 +7,7 @@
 - `alias`: finds outputs that begin as an input.
 - `fuse`: groups nodes into kernels.
 - `one_row/`: adds kernels for a single token.
+- `unsplit`: adds kernels of attention for runs that do not split its keys.
 
 `order` sorts nodes after the nodes they read. `cost` counts the work of a kernel.
 """

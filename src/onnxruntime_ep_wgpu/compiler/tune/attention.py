@@ -166,7 +166,8 @@ class FlashTile(FlashForm):
 
 @dataclass(frozen=True)
 class FlashRows(FlashForm):
-    """Attention of at most `rows` rows, of heads of at most `widest` elements, bound by reading keys and values."""
+    """Attention of at most `rows` rows, of heads of at most `widest` elements, bound by reading keys and values. `threads`
+    invocations process `threads` / `rows` keys at a time."""
 
     kernel: ClassVar[str] = "flash_rows"
     allowed: ClassVar = {"rows": (1, 2, 4, 8, 16), "threads": (256, 512, 1024)}
