@@ -18,6 +18,7 @@ from onnxruntime_ep_wgpu.api.language import generate, state
 from onnxruntime_ep_wgpu.api.language.picker import Picker
 from onnxruntime_ep_wgpu.api.language.state import State
 from onnxruntime_ep_wgpu.cli import main
+from onnxruntime_ep_wgpu.device import Context
 from onnxruntime_ep_wgpu.errors import InputError, LimitError, ModelError, NonFiniteError
 from onnxruntime_ep_wgpu.plugin.chained import ChainedRuns
 from onnxruntime_ep_wgpu.runtime.binder import Binder
@@ -149,6 +150,23 @@ def test_a_mask_is_as_long_as_what_it_is_about(model: webgpu_ep.LanguageModel, m
     assert all(mask == keys for mask, keys in seen), seen
     assert all(mask <= model.decoder.rows for mask, _ in seen), "models have tables for as many keys and no more"
     assert bool(seen) != model.decoder.in_place
+
+
+def test_tensors_are_on_the_device_of_the_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model with a device of its own opens no other one, which drivers take long for."""
+    opened = []
+
+    def note(self: Context) -> Any:
+        opened.append(self.key)
+        return opens(self)
+
+    opens = Context._open
+    monkeypatch.setattr(Context, "_open", note)
+    model = webgpu_ep.LanguageModel(folder, deviceId=83)
+    for prompt in PROMPTS:
+        list(model.tokens([prompt], max_new_tokens=4, ends=()))
+        list(model.tokens([prompt], max_new_tokens=4, ends=(), temperature=1.0, seed=1))
+    assert [number for _, number, *_ in opened] == [83]
 
 
 @pytest.mark.parametrize("short", [1, 6, 10, 13])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._ort import ffi, lib
 from ..device import release_dead
+from . import watch
 from .abi import Ort, address
 from .callbacks import CallbackTable, callback
 from .memory import pool
@@ -50,7 +51,11 @@ class Allocator(CallbackTable, struct="OrtAllocator"):
     @callback("Alloc", device=True, first="alloc")
     def alloc(self, nbytes: int) -> Any:
         space = memory.space()
-        allocation = space.reserve(nbytes, self._opener, self._owner)
+        other = watch.memory() if self.is_shared else None
+        if other is not None and other is not self.context and other.adapter.index == self.context.adapter.index:
+            allocation = space.reserve(nbytes, other.device)
+        else:
+            allocation = space.reserve(nbytes, self._opener, self._owner)
         if allocation is None:
             return ffi.NULL
         pointer = ffi.cast("void *", allocation.start)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..live import LiveSet
 
 if TYPE_CHECKING:
+    from ..device import Context
     from ..runtime.making import Making
     from .context.kept_model import KeptModel
     from .preparation import SessionPreparation
@@ -55,6 +56,7 @@ class Watch:
     - `making`: the record of a session's making; `preparation`: the work for the session in the meantime.
     - `opened`: the compiled model that ONNX Runtime gets instead of the source.
     - `keeps_model`: whether to keep a compiled model.
+    - `memory`: the context of memory that this thread allocates outside sessions; None for the usual one.
 
     It is in effect while `active` is held: `with watching(...) as watch, watch.active:`. C code releases the lock, even if an
     interrupt ends the block. A traceback may keep this object for a long time afterwards.
@@ -67,6 +69,7 @@ class Watch:
     preparation: SessionPreparation | None = None
     opened: KeptModel | None = None
     keeps_model: bool = False
+    memory: Context | None = None
     providers: list[Watched] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
     deferred: list[BaseException] = field(default_factory=list)
@@ -200,6 +203,12 @@ def keeps_model() -> bool:
     """Returns whether to keep a compiled model of the session that this thread is making."""
     watch = _current()
     return watch is not None and watch.keeps_model
+
+
+def memory() -> Context | None:
+    """Returns the context of memory that this thread allocates outside sessions; None for the usual one."""
+    watch = _current()
+    return None if watch is None else watch.memory
 
 
 def inputs_of_bytes(nbytes: int) -> str:

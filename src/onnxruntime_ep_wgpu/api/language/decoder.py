@@ -85,7 +85,7 @@ class Decoder:
             keep_rows(structure, self.caches)
         of_last_row(structure, LOGITS)
         self.session = session_of(structure, path, options)
-        self.memory = memory_of(options)
+        self.memory = memory_of(self.session)
         self.spare_caches = SpareCaches(self.memory)
         self.library = state_of(self.session).library.name  # the WebGPU library
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnxruntime as ort
 
-from ...options.types import ProviderOptions
 from ...records import dataclass
-from ..devices import devices
+from ..reports import state_of
 from ..sessions import RaisingProviderErrors
 
 if TYPE_CHECKING:
+    from ...device import Context
     from ...plugin.chained import ChainedRuns, PastRuns
 
 DEVICE = "webgpu"
@@ -26,18 +26,21 @@ DEVICE = "webgpu"
 
 @dataclass(frozen=True)
 class AdapterMemory:
-    """The memory of adapter `number`, in ONNX Runtime's numbering."""
+    """The memory of adapter `number`, in ONNX Runtime's numbering, on the device of `context` or on the shared one."""
 
     number: int
+    context: Context | None = None
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
         """Allocates an uninitialised tensor."""
         with RaisingProviderErrors() as watch, watch.active:
+            watch.memory = self.context
             return ort.OrtValue.ortvalue_from_shape_and_type(list(shape), dtype, DEVICE, self.number)
 
     def put(self, array: np.ndarray[Any, Any]) -> Any:
         """Allocates a tensor with the content of the array."""
         with RaisingProviderErrors() as watch, watch.active:
+            watch.memory = self.context
             return ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), DEVICE, self.number)
 
     def is_lost(self, value: Any) -> bool:
@@ -116,6 +119,7 @@ def chain(
     return chained.chained(known, results, others, read.data_ptr(), int(np.prod(read.shape())), first)
 
 
-def memory_of(options: ProviderOptions) -> AdapterMemory:
-    """Returns the memory for sessions with these options: of the adapter that they select, else of the first."""
-    return AdapterMemory(int(options.get("adapterIndex", devices()[0].ep_metadata["adapter"])))
+def memory_of(session: Any) -> AdapterMemory:
+    """Returns the memory of a session's device."""
+    context: Context = state_of(session).context
+    return AdapterMemory(context.adapter.index, context)
