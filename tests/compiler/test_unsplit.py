@@ -100,3 +100,28 @@ def test_sizes_that_are_known_have_one_of_the_two() -> None:
             attention_model("scores", "none", Sizes(1, 2, 1, keys, 32, 32)), hardware(tuning=(SPLITS,))
         )
         assert len(program.dispatches) == kernels
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("keys", [20, 800])
+def test_another_operand_of_what_follows_is_there(keys: int, first: bool) -> None:
+    """A gate of each head is calculated before the attention, or after it, where the kernel of the attention cannot read it."""
+    sizes = Sizes(1, 2, 4, keys, 32, 32)
+    model = attention_model("scores", "none", sizes, F, dynamic=True)
+    gate = [make_node("ReduceMax", ["q", "axes"], ["g"])]
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2, 3]), "axes"))
+    attention = [*model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(gate + attention if first else attention + gate)
+    program = compile_model(
+        followed(model, [make_node("Mul", ["y", "g"], ["z"])], ["z"], F), hardware(tuning=(SPLITS,))
+    )
+    arrays = feeds(attention_model("scores", "none", sizes), "none", sizes, np.random.default_rng(keys))
+    run = Runner(program)
+    for scale in (1, 3):  # what an earlier run has left in memory is not read
+        given = dict(zip("qkv", arrays, strict=True)) | {"q": arrays[0] * scale}
+        (z,) = run(*(given[it.name] for it in model.graph.input))
+        y = expected("scores", "none", sizes, [given["q"], *arrays[1:]])
+        np.testing.assert_allclose(z, y * given["q"].max((2, 3), keepdims=True), rtol=2e-5, atol=2e-5)
+    few, many = steps(program, 1, 4, 20), steps(program, 1, 4, 800)
+    assert many == few + first

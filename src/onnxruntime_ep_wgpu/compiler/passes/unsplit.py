@@ -4,7 +4,8 @@ In: groups in running order, finished. Out: the same groups, and before each att
 that runs if there is one part. The attention with parts, and the map that combines them, do not run then. In a prompt this saves
 a pass over the results, and in a decoder one of six dispatches of a layer, each of which waits for the one before it.
 
-Invariant: in every run exactly one of the two stores the results.
+Invariant: in every run exactly one of the two stores the results. What follows the attention in its kernel reads only what other
+kernels have stored before.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ def store_unsplit_directly(groups: list[FusedGroup], target: Target) -> list[Fus
     """Returns the groups with kernels for attention without parts."""
     loaded_by: dict[Tensor, list[FusedGroup]] = {}
     attentions: dict[Tensor, list[FusedGroup]] = {}
+    position = {group: at for at, group in enumerate(groups)}
+    stored_at = {tensor: at for group, at in position.items() for tensor in group.stores}  # the last time
     for group in groups:
         for tensor in group.loads:
             loaded_by.setdefault(tensor, []).append(group)
@@ -30,20 +33,22 @@ def store_unsplit_directly(groups: list[FusedGroup], target: Target) -> list[Fus
             attentions.setdefault(call.results["y"].tensor, []).append(group)
     before: dict[FusedGroup, FusedGroup] = {}
     for parts, split in attentions.items():
-        before |= _unsplit(split, loaded_by.get(parts, []), parts, target)
+        readers, begin = loaded_by.get(parts, []), position[split[0]]
+        own = {tensor for group in split for tensor in group.stores}
+        if len(readers) == 1 and all(stored_at.get(it, -1) < begin for it in readers[0].needs() if it not in own):
+            before |= _unsplit(split, readers[0], parts, target)
     return [it for group in groups for it in ((before[group], group) if group in before else (group,))]
 
 
 def _unsplit(
-    attentions: list[FusedGroup], readers: list[FusedGroup], parts: Tensor, target: Target
+    attentions: list[FusedGroup], reader: FusedGroup, parts: Tensor, target: Target
 ) -> Mapping[FusedGroup, FusedGroup]:
     """Returns for each attention that stores `parts` a group that runs instead of it. All run in the same runs, or none exists."""
     calls = {group: group.anchor for group in attentions if group.anchor is not None}
     found = {call.parameters["splits"] for call in calls.values()}
     splits = found.pop()
-    if isinstance(splits, int) or found or len(readers) != 1 or readers[0].anchor is not None:
+    if isinstance(splits, int) or found or reader.anchor is not None:
         return {}
-    (reader,) = readers
     combining = next(node for node in reader.nodes if parts in [view.tensor for view in node.reads])
     if not isinstance(combining, Map) or not _can_follow(reader, combining, target):
         return {}
