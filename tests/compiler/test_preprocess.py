@@ -35,6 +35,18 @@ def test_lines_are_chosen() -> None:
         "0", "last"]  # fmt: skip
 
 
+def test_a_condition_has_a_name() -> None:
+    text = "#let BOTH A and B == 2\n#if BOTH\na\n#else\nb\n#end\n#(BOTH)"
+    assert lines(text, A=True, B=2) == ["a", "True"]
+    assert lines(text, A=True, B=3) == ["b", "False"]
+    assert lines("#for k 2\n#let N #k + A\nx#(N)\n#end", A=3) == ["x3", "x4"]
+    with pytest.raises(KeyError, match="N"):
+        lines("#if A\n#let N 1\n#end\n#(N)", A=1)
+    for wrong in ("#let a 1", "#let A 1", "#let N"):
+        with pytest.raises(ValueError, match="with a new name"):
+            lines(wrong, A=1)
+
+
 def test_what_is_not_chosen_is_not_looked_at() -> None:
     assert lines("#if FLAG\n#for k UNKNOWN\n#(OTHER)\n#end\n#end\na", FLAG=0) == ["a"]
 

@@ -8,6 +8,7 @@ In: text and the constants of a kernel. Lines, or parts of them, may be directiv
     #[at#k for k COUNT]              at0, at1 and so on; with `by &&` that separates them instead of a comma
     #(EXPRESSION)                    a number, or a text; `#(EXPRESSION)f` is an f32, which may be infinite or NaN
     #inline f(a, b) TEXT             from here on `f(x, y)` is TEXT with x and y: see `inline`
+    #let NAME EXPRESSION             NAME is this number or text in the lines after it, up to the end of the block
     #default NAME EXPRESSION         the default of the constant NAME: see `declared`
 
 COUNT, TEST and EXPRESSION are Python over constants and numbers: `#if MODE == "linear"`, `v#(#c * STRIDE + 1)`, `x_at(#[#("i#k"
@@ -45,8 +46,9 @@ Constant = int | float | str | bool
 MOST_REPETITIONS = 4096
 MOST_LINES = 1 << 16
 
-_DIRECTIVE = re.compile(r"\s*#(?P<word>for|if|else|end)\b\s*(?P<rest>.*?)\s*")
+_DIRECTIVE = re.compile(r"\s*#(?P<word>for|if|else|end|let)\b\s*(?P<rest>.*?)\s*")
 _DEFAULT = re.compile(r"^#default (?P<name>[A-Z]\w*) (?P<value>.+)\n", re.MULTILINE)
+_LET = re.compile(r"(?P<name>[A-Z]\w*) (?P<value>.+)")
 _LOOP = re.compile(r"(?P<name>[a-z]) (?P<count>.+?)(?P<down> down)?")
 _LIST = re.compile(r"#\[(?P<item>.*?) for (?P<name>[a-z]) (?P<count>\w+)(?: by (?P<by>\S+))?\]")
 _EXPRESSION = re.compile(r"#\((?P<text>[^()]*(?:\([^()]*\)[^()]*)*)\)(?P<real>f\b)?")
@@ -98,6 +100,10 @@ def _expanded(lines: list[str], constants: Mapping[str, Constant]) -> list[str]:
             out.append(_evaluated_line(lines[at], constants))
             at += 1
             continue
+        if found["word"] == "let":
+            constants = _with_constant(found["rest"], constants)
+            at += 1
+            continue
         if found["word"] in ("else", "end"):
             raise ValueError(f"#{found['word']} without a block that it belongs to")
         otherwise, end = _block(lines, at)
@@ -111,6 +117,13 @@ def _expanded(lines: list[str], constants: Mapping[str, Constant]) -> list[str]:
             out += _expanded(lines[otherwise + 1 : end], constants)
         at = end + 1
     return out
+
+
+def _with_constant(text: str, constants: Mapping[str, Constant]) -> Mapping[str, Constant]:
+    found = _LET.fullmatch(text)
+    if found is None or found["name"] in constants:
+        raise ValueError(f"'#let {text}' is not '#let NAME EXPRESSION' with a new name")
+    return {**constants, found["name"]: _evaluated(found["value"], constants)}
 
 
 def _directive(line: str) -> re.Match[str] | None:

@@ -5,7 +5,8 @@
 // stored too, NaN for a row with a NaN. They result from `prepare`, `combine` (ALIKE over a workgroup) and `finish` of a
 // reduction.
 #default EXTREMES False
-#if SUBGROUPS and TOGETHER and LANES == INVOCATIONS
+#let EXCHANGED SUBGROUPS and TOGETHER and LANES == INVOCATIONS
+#if EXCHANGED
 #else
 var<workgroup> bests: array<$x_t, $WG>;
 var<workgroup> places: array<u32, $WG>;
@@ -32,7 +33,7 @@ fn kernel(w: u32, number: u32) {
 #end
     }
   }
-#if SUBGROUPS and TOGETHER and LANES == INVOCATIONS
+#if EXCHANGED
   // Reduces over the invocations with the best element. There are none if it is NaN, which is element 0 then.
   let mine = same(best, workgroup_#(TOGETHER)(lane, best));
   let least = workgroup_least(lane, select(0xffffffffu, select(place, ~place, $LAST), mine));

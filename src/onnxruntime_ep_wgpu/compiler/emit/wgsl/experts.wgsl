@@ -2,7 +2,8 @@
 // bias. A workgroup computes four columns of one row. Its PARTS invocations take turns along k, RUN elements at a time.
 const RUN = 4u * $RUN4;
 
-#if SUBGROUPS and PARTS == INVOCATIONS
+#let EXCHANGED SUBGROUPS and PARTS == INVOCATIONS
+#if EXCHANGED
 const SUMS = 1u;
 #include subgroup_sums
 #else
@@ -41,7 +42,7 @@ fn kernel(w: u32, lane: u32) {
 #end
     sum += vec4f(dot0 * b0.scale, dot1 * b1.scale, dot2 * b2.scale, dot3 * b3.scale);
   }
-#if SUBGROUPS and PARTS == INVOCATIONS
+#if EXCHANGED
   keep_sum(0u, sum);
 #else
   parts[lane] = sum;
@@ -52,7 +53,7 @@ fn kernel(w: u32, lane: u32) {
 #end
   workgroupBarrier();
   if (n < $n && part == 0u) {
-#if SUBGROUPS and PARTS == INVOCATIONS
+#if EXCHANGED
     let total = kept_sum(0u);
 #else
     let total = parts[lane];

@@ -9,7 +9,9 @@
 #default PRODUCTS 1
 const PARTS = $WG / $COLUMNS4;
 
-#if SUBGROUPS and COLUMNS4 == 1 and y_t == "f32"
+#let EXCHANGED SUBGROUPS and COLUMNS4 == 1 and y_t == "f32"
+#let BY_COLUMN SUBGROUPS and not TRANSPOSED and COLUMNS4 > 1 and y_t == "f32"
+#if EXCHANGED
 const SUMS = $PRODUCTS * $ROWS;
 #include subgroup_sums
 #else
@@ -20,7 +22,7 @@ var<workgroup> totals: array<vec4<$y_t>, $PRODUCTS * $ROWS * $COLUMNS4>;
 #include a_part
 #include a_scale
 
-#if SUBGROUPS and not TRANSPOSED and COLUMNS4 > 1 and y_t == "f32"
+#if BY_COLUMN
 // The sum over the invocations of a subgroup with the same column.
 fn column_sum(v: vec4<$y_t>) -> vec4<$y_t> {
   var sum = v;
@@ -94,14 +96,14 @@ fn kernel(w: u32, lane: u32) {
 #if SCALED
   let scale = a_scale(lanes_sum(lane, $WG, squares));
 #end
-#if SUBGROUPS and COLUMNS4 == 1 and y_t == "f32"
+#if EXCHANGED
 #for r ROWS
 #for q PRODUCTS
   keep_sum(#qu * $ROWS + #ru, sum#q_#r);
 #end
 #end
 #else
-#if SUBGROUPS and not TRANSPOSED and COLUMNS4 > 1 and y_t == "f32"
+#if BY_COLUMN
   // Of a subgroup, one invocation per column stores a sum, at the place of the first ones.
   let width = max(subgroup_width, $COLUMNS4);
 #for r ROWS
@@ -139,7 +141,7 @@ fn kernel(w: u32, lane: u32) {
   for (var e = lane; e < min($m, $ROWS) * $COLUMNS4; e += $WG) {
     let n = first + e % $COLUMNS4 * 4u;
 #for q PRODUCTS
-#if SUBGROUPS and COLUMNS4 == 1 and y_t == "f32"
+#if EXCHANGED
     var total#q = kept_sum(#qu * $ROWS + e);
 #else
     var total#q = totals[#qu * $ROWS * $COLUMNS4 + min(e, $ROWS * $COLUMNS4 - 1u)];

@@ -5,7 +5,8 @@
 #default PRODUCTS 1
 const RUN = 4u * $RUN4;
 
-#if SUBGROUPS and PARTS == INVOCATIONS
+#let EXCHANGED SUBGROUPS and PARTS == INVOCATIONS
+#if EXCHANGED
 const SUMS = $PRODUCTS * $ROWS;
 #include subgroup_sums
 #if SCALED
@@ -93,7 +94,7 @@ fn kernel(w: u32, lane: u32) {
     }
 #end
   }
-#if SUBGROUPS and PARTS == INVOCATIONS
+#if EXCHANGED
 #for q PRODUCTS
 #for r ROWS
   keep_sum(#qu * $ROWS + #ru, sum#q_#r);
@@ -126,7 +127,7 @@ fn kernel(w: u32, lane: u32) {
   workgroupBarrier();
   if (n < $n) {
     for (var r = part; r < min($m - row, $ROWS); r += $PARTS) {
-#if SUBGROUPS and PARTS == INVOCATIONS
+#if EXCHANGED
 #for q PRODUCTS
       var total#q = kept_sum(#qu * $ROWS + r);
 #end

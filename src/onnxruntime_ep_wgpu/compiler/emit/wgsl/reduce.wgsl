@@ -4,7 +4,8 @@
 //
 // TOGETHER is the workgroup reduction of the prelude that equals combine, if there is one. GIVES_WORDS: totals are stored as four
 // words for a kernel that combines parts of a row, which has READS_WORDS.
-#if SUBGROUPS and TOGETHER and LANES == INVOCATIONS
+#let EXCHANGED SUBGROUPS and TOGETHER and LANES == INVOCATIONS
+#if EXCHANGED
 #else
 var<workgroup> partial: array<$combine_t, $WG>;
 #end
@@ -30,7 +31,7 @@ fn kernel(w: u32, lane: u32) {
       total = combine(total, block);
     }
   }
-#if SUBGROUPS and TOGETHER and LANES == INVOCATIONS
+#if EXCHANGED
   total = workgroup_#(TOGETHER)(lane, total);
 #else
   if ($LANES > 1u) {
