@@ -49,7 +49,7 @@ def growing() -> Any:
     session = SimpleNamespace(io_binding=Binding, run_with_iobinding=lambda binding, options: None)
     return SimpleNamespace(
         in_place=False, keeps_rows=False, takes_rows=False, has_positions=False, rows=100, context=100, vocabulary=50, kind=1,
-        caches={CACHE: "present.0.key"}, inputs={CACHE: kind}, memory=Memory(), session=session,
+        caches={CACHE: "present.0.key"}, inputs={CACHE: kind}, memory=Memory(), session=session, binds_again=False,
     )  # fmt: skip
 
 

@@ -137,6 +137,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("export model.onnx --override n=2 --override n=3", "--override n=3: n is 2 already; give it once"),
         ("chat dir --device 99", "there is no device 99; there are 0: "),
         ("chat dir --device nonesuch", "there is no device 'nonesuch'; there are 0: "),
+        ("chat dir --device ''", "there is no device ''; there are 0: "),
         ("chat dir --option validationMode", "--option validationMode: write it as KEY=VALUE"),
         (
             "chat dir --device 0 --option adapterIndex=7",

@@ -284,7 +284,9 @@ def _pick(device: Any) -> Any:
         return found[device]
     if isinstance(device, str):
         for entry, name in zip(found, names, strict=True):
-            if device.lower() in name.lower() or (device == "software" and "software" in entry.ep_metadata):
+            if (device and device.lower() in name.lower()) or (
+                device == "software" and "software" in entry.ep_metadata
+            ):
                 return entry
         raise DeviceError(f"there is no device {cut(device)}; there are {shown}")
     if getattr(device, "ep_name", None) is None:

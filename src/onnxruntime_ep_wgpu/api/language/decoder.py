@@ -21,6 +21,7 @@ from ...options.types import ProviderOptions
 from ..reports import state_of
 from .kept_rows import keep_rows
 from .last_row import names_read, of_last_row
+from .mask_length import decides_by_length, only_gives_lengths
 from .mask_reach import reaches_scores
 from .memory import memory_of
 from .model_file import read, session_of
@@ -68,6 +69,8 @@ class Decoder:
                 )
         makers = {name: node.op_type for node in structure.graph.node for name in node.output}
         self.in_place = all(makers.get(it) == "GroupQueryAttention" for it in self.caches.values())
+        self.short_masks = self.in_place and only_gives_lengths(structure, MASK)
+        self.exact_masks = self.in_place and decides_by_length(structure, MASK)
         logits = next(it for it in structure.graph.output if it.name == LOGITS).type.tensor_type
         self.kind: int = logits.elem_type
         if len(logits.shape.dim) != 3:
@@ -85,9 +88,11 @@ class Decoder:
             keep_rows(structure, self.caches)
         of_last_row(structure, LOGITS)
         self.session = session_of(structure, path, options)
+        state = state_of(self.session)
+        self.binds_again = any(not it.on_webgpu for it in state.assignment.placements())
         self.memory = memory_of(self.session)
         self.spare_caches = SpareCaches(self.memory)
-        self.library = state_of(self.session).library.name  # the WebGPU library
+        self.library = state.library.name  # the WebGPU library
 
     @property
     def has_positions(self) -> bool:

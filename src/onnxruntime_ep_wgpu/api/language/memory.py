@@ -64,14 +64,21 @@ class AdapterMemory:
 
 
 class BoundRun:
-    """A repeatable run of a session with bound inputs. `outputs` are those that are bound to tensors."""
+    """A repeatable run of a session with bound inputs. `outputs` are those that are bound to tensors.
 
-    def __init__(self, session: Any, inputs: Mapping[str, Any]) -> None:
+    `binds_again`: bind the inputs before each run. If a node on the CPU reads an input, ONNX Runtime copies it when it is bound,
+    and later runs read that copy."""
+
+    def __init__(self, session: Any, inputs: Mapping[str, Any], binds_again: bool = False) -> None:
         self._session, self.binding = session, session.io_binding()
         self.inputs = inputs
         self.outputs: dict[str, Any] = {}
         self.known: PastRuns | None = None  # the last run's record, if C code executed it
-        for name, value in inputs.items():
+        self._binds_again = binds_again
+        self._bind()
+
+    def _bind(self) -> None:
+        for name, value in self.inputs.items():
             self.binding.bind_ortvalue_input(name, value)
 
     def write(self, name: str, value: Any) -> None:
@@ -82,6 +89,8 @@ class BoundRun:
     def run(self) -> None:
         from ...plugin import chained
 
+        if self._binds_again:
+            self._bind()
         before = chained.runs_done()
         self._session.run_with_iobinding(self.binding, _without_capture())
         self.known = chained.runs_since(before)

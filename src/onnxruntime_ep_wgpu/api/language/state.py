@@ -1,9 +1,9 @@
 """A decoder's KV caches and the runs on them: ids in, logits of the last id out. Keys and values stay on the device.
 
-Caches in place have room for the longest sequence. The mask of a step has the length of the caches, or a shorter one as long as
-the sequences fit into that. Kernels are chosen for the length of the mask. Other caches have their rows at the end, after padding
-up to a round number if the model allows it. Until it is full, steps have the same shapes; they read one set of caches and write
-another one, alternately.
+Caches in place have room for the longest sequence, and the mask of a step has their length. If nothing else depends on it
+(`mask_length`), it is shorter as long as the sequences fit into that, and kernels are chosen for its length. If the model decides
+by its length, it has that of the sequences. Other caches have their rows at the end, after padding up to a round number if the
+model allows it. Until it is full, steps have the same shapes; they read one set of caches and write another one, alternately.
 
 Invariant: caches and the number of their valid rows change together, by one assignment after a step has run. So an interrupt
 leaves a usable state.
@@ -99,7 +99,10 @@ class State:
     @property
     def _mask_length(self) -> int:
         """The length of the next step's mask for caches in place."""
-        return min(_SHORT, self._rows) if self._kept.most < _SHORT else self._rows
+        used = self._kept.most
+        if self.decoder.exact_masks:
+            return min(used + 1, self._rows)
+        return min(_SHORT, self._rows) if self.decoder.short_masks and used < _SHORT else self._rows
 
     @property
     def ids(self) -> list[list[int]]:
@@ -196,7 +199,7 @@ class State:
         steps, put = tokens.shape[1], self.decoder.memory.put
         after = self.used + lengths
         if self.decoder.in_place:
-            mask = np.arange(self._rows)[None] < after[:, None]
+            mask = np.arange(after.max() if self.decoder.exact_masks else self._rows)[None] < after[:, None]
             positions = self.used[:, None] + np.arange(steps)
         else:
             keys = self._rows + steps
@@ -298,7 +301,7 @@ class State:
             inputs[POSITIONS] = positions
         if decoder.takes_rows:
             inputs[KEPT] = decoder.memory.empty([rows], np.uint8)
-        return BoundRun(decoder.session, inputs | caches)
+        return BoundRun(decoder.session, inputs | caches, decoder.binds_again)
 
 
 @dataclass

@@ -1,0 +1,80 @@
+"""Decides from the nodes what depends on the length of a model's mask, for models that update their caches in place.
+
+In: an ONNX model. Out: whether masks of all lengths that fit a text certainly give the same results; whether the model looks at the
+length. Some models choose tables of angles by it. An unknown node on the way counts as such a use.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+import onnx
+
+from .last_row import names_read
+
+_COUNTS = {
+    "Add",
+    "Cast",
+    "Gather",
+    "Identity",
+    "ReduceMax",
+    "ReduceSum",
+    "Reshape",
+    "Shape",
+    "Squeeze",
+    "Sub",
+    "Unsqueeze",
+}
+"""Operators between a mask and the lengths of sequences."""
+_LENGTHS = (5, 6)
+"""The inputs seqlens_k and total_sequence_length of GroupQueryAttention."""
+
+_Readers = Mapping[str, list[onnx.NodeProto]]
+
+
+def only_gives_lengths(model: onnx.ModelProto, mask: str) -> bool:
+    """Returns whether the input `mask` reaches nothing but the lengths of GroupQueryAttention."""
+    return _reach_lengths_alone(model, [mask], _readers(model))
+
+
+def decides_by_length(model: onnx.ModelProto, mask: str) -> bool:
+    """Returns whether the shape of the input `mask` reaches anything but the lengths of GroupQueryAttention."""
+    readers, same, sizes = _readers(model), [mask], list[str]()
+    for name in same:
+        for node in readers.get(name, ()):
+            if node.op_type in ("Cast", "Identity"):
+                same += node.output
+            elif node.op_type in ("Shape", "Size"):
+                sizes += node.output
+    return not _reach_lengths_alone(model, sizes, readers)
+
+
+def _readers(model: onnx.ModelProto) -> _Readers:
+    found: dict[str, list[onnx.NodeProto]] = defaultdict(list)
+    for node in model.graph.node:
+        for name in set(names_read(node)):
+            found[name].append(node)
+    return found
+
+
+def _reach_lengths_alone(model: onnx.ModelProto, names: Iterable[str], readers: _Readers) -> bool:
+    """Returns whether values with these names reach nothing but the lengths of GroupQueryAttention."""
+    outputs, new = {it.name for it in model.graph.output}, [*names]
+    seen = set(new)
+    while new:
+        name = new.pop()
+        if name in outputs:
+            return False
+        for node in readers.get(name, ()):
+            places = [place for place, it in enumerate(node.input) if it == name]
+            if node.op_type == "GroupQueryAttention":
+                if any(place not in _LENGTHS for place in places):
+                    return False
+            elif node.op_type not in _COUNTS or not places:
+                return False
+            else:
+                made = set(node.output) - seen
+                seen |= made
+                new += made
+    return True
