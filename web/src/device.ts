@@ -304,12 +304,10 @@ export function hasDevice(): boolean {
 
 async function requestAdapter(): Promise<GPUAdapter> {
   const gpu = (globalThis.navigator as Navigator | undefined)?.gpu;
-  if (!gpu) {
-    throw new DeviceError(`there is no WebGPU here (navigator.gpu${(await reason((it) => it.withoutGpu())) ?? ')'}`);
-  }
+  if (!gpu) throw new DeviceError(`there is no WebGPU here${(await reason((it) => it.withoutGpu())) ?? ''}`);
   const { forceFallbackAdapter } = flags;
   const powerPreference = preferenceOf(flags);
   const adapter = await gpu.requestAdapter({ powerPreference, forceFallbackAdapter } as GPURequestAdapterOptions);
-  if (!adapter) throw new DeviceError('there is WebGPU here, but no adapter: no GPU has a driver that it supports');
+  if (!adapter) throw new DeviceError(`there is WebGPU here, but no adapter${(await reason((it) => it.withoutAdapter())) ?? ''}`);
   return adapter;
 }

@@ -26,12 +26,8 @@ export class ProgramError extends WgpuError {
   override name = 'ProgramError';
 }
 
-/** The source is not an export, perhaps an ONNX model for other libraries. `model` has its bytes. */
-export class NotExportedError extends ProgramError {
-  constructor(message: string, readonly model?: Uint8Array, options?: ErrorOptions) {
-    super(message, options);
-  }
-}
+/** The source is not an export, perhaps an ONNX model for other libraries. */
+export class NotExportedError extends ProgramError {}
 
 /** There is no usable adapter, the device is lost, or it refused a request. */
 export class DeviceError extends WgpuError {

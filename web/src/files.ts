@@ -21,12 +21,15 @@ export interface Way {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Requests a file, or its bytes after the first `from`. Raises ProgramError if there is no response. */
-export async function find(uri: string, { signal }: Way = {}, from = 0): Promise<Found> {
+/**
+ * Requests a file, or its bytes after the first `from`. The browser's own cache has the part of `cache`: without it the server is
+ * asked whether its file is the same. Raises ProgramError if there is no response.
+ */
+export async function find(uri: string, { signal }: Way = {}, from = 0, cache: RequestCache = 'no-cache'): Promise<Found> {
   const local = localPath(uri);
   if (local !== undefined) return (await import('./disk.js')).onDisk(local);
   try {
-    return ofResponse(await fetch(uri, { signal: signal ?? null, headers: from ? { range: `bytes=${from}-` } : {} }));
+    return ofResponse(await fetch(uri, { signal: signal ?? null, cache, headers: from ? { range: `bytes=${from}-` } : {} }));
   } catch (error) {
     signal?.throwIfAborted();
     const why = (await reason((it) => it.unfetched(uri))) ?? `no server answers (${messageOf(error)})`;
@@ -34,17 +37,19 @@ export async function find(uri: string, { signal }: Way = {}, from = 0): Promise
   }
 }
 
-export function notFound(uri: string, status: string): ProgramError {
-  const verb = localPath(uri) === undefined ? 'fetched' : 'read';
-  const way = BUSY.test(status) ? 'its server fails: try again later' : 'put there what `wgpu-ep export` wrote';
-  return new ProgramError(`${uri} cannot be ${verb}: ${status}; ${way}`);
+/** Places where no export is, each with the status of its response; an empty status is that of a page, which is no file. */
+export type Tried = [place: string, status: string][];
+
+/** Makes the error for places where no export is. */
+export async function notFound(tried: Tried): Promise<ProgramError> {
+  const why = await reason((it) => it.absent(tried, localPath(tried[0]![0]) !== undefined));
+  return new ProgramError(why ?? `there is no export: ${tried.join()}`);
 }
 
 /** Statuses that may change later. */
 export const BUSY = /^(408|429|5)/;
 /** Servers of single-page applications respond with a page if a file is missing. */
 const PAGE = /^\s*</;
-export const NO_FILE = 'the server answers with a page, so there is no such file';
 export const isPage = (bytes: Uint8Array): boolean => PAGE.test(new TextDecoder().decode(bytes.subarray(0, 99)));
 
 function ofResponse(response: Response, cached = false): Found {
@@ -52,9 +57,19 @@ function ofResponse(response: Response, cached = false): Found {
     ok: response.ok,
     status: `${response.status} ${response.statusText}`,
     cached,
-    bytes: (part) => {
+    bytes: async (part, begin) => {
       // The response does not continue from the end of the last one.
       if (part && response.status !== 206) part.end = 0;
+      if (begin && response.body) {
+        const head = response.clone().body!.getReader();
+        const { value } = await head.read();
+        const other = value && !begin.startsWith(new TextDecoder().decode(value.subarray(0, begin.length)));
+        void head.cancel();
+        if (other) {
+          void response.body.cancel();
+          return value;
+        }
+      }
       return bodyOf(response, part);
     },
     cancel: () => void response.body?.cancel().catch(() => undefined),
@@ -109,7 +124,7 @@ export function asking(address: Address, way: Way): (entry: FileEntry) => Promis
     const uri = address(entry.file);
     await before;
     const found = await (await openCache(uri))?.match(cacheKey(uri, `sha256=${entry.sha256}`));
-    return found ? ofResponse(found, true) : find(uri, way);
+    return found ? ofResponse(found, true) : find(uri, way, 0, 'default');
   };
 }
 
@@ -123,7 +138,7 @@ export async function verified(uri: string, entry: FileEntry, way: Way, asked: P
     const resumed = part.end > 0;
     let found: Found | undefined;
     try {
-      found = await (time ? find(uri, way, part.end) : asked);
+      found = await (time ? find(uri, way, part.end, 'reload') : asked);
       if (found.ok) {
         const bytes = await found.bytes(part);
         const right = bytes.byteLength === entry.bytes && (await sha256(bytes)) === entry.sha256;
@@ -134,8 +149,8 @@ export async function verified(uri: string, entry: FileEntry, way: Way, asked: P
         }
         part.end = 0;
         if (found.cached) await cache?.delete(cacheKey(uri, `sha256=${entry.sha256}`));
-        // Perhaps halves of two versions: try once more from the beginning.
-        else if (!resumed) throw isPage(bytes) ? notFound(uri, NO_FILE) : wrong(uri, bytes, entry);
+        // Perhaps halves of two versions, or an old file from the browser's own cache: ask the server once more, from the beginning.
+        else if (time && !resumed) throw isPage(bytes) ? await notFound([[uri, '']]) : wrong(uri, bytes, entry);
         continue;
       }
     } catch (error) {
@@ -146,7 +161,7 @@ export async function verified(uri: string, entry: FileEntry, way: Way, asked: P
         throw ended ? new ProgramError(`${uri} broke off after ${part.end} of ${entry.bytes} bytes: ${messageOf(error)}`, { cause: error }) : error;
       }
     }
-    if (found && !found.ok && (time >= BACK_OFF.length || !BUSY.test(found.status))) throw notFound(uri, found.status);
+    if (found && !found.ok && (time >= BACK_OFF.length || !BUSY.test(found.status))) throw await notFound([[uri, found.status]]);
     found?.cancel();
     await pause(BACK_OFF[time]!, way);
   }
@@ -156,7 +171,7 @@ function wrong(uri: string, bytes: Uint8Array, entry: FileEntry): ProgramError {
   return bytes.byteLength === entry.bytes ? tampered(uri) : wrongSize(uri, bytes.byteLength, entry.bytes);
 }
 
-function pause(milliseconds: number, { signal }: Way): Promise<void> {
+export function pause(milliseconds: number, { signal }: Way): Promise<void> {
   return new Promise((resolve, reject) => {
     setTimeout(resolve, milliseconds);
     signal?.addEventListener('abort', () => reject(signal.reason));

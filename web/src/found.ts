@@ -21,8 +21,11 @@ export interface Found {
   readonly status: string;
   /** Whether it comes from the cache. */
   readonly cached?: boolean;
-  /** Returns all bytes, or those of `part`. A longer array means that there were more. */
-  bytes(part?: Part): Promise<Uint8Array>;
+  /**
+   * Returns all bytes, or those of `part`. A longer array means that there were more. Of a response that does not start with the
+   * text `begin` only the first bytes are received and returned.
+   */
+  bytes(part?: Part, begin?: string): Promise<Uint8Array>;
   /** Releases the unread rest. */
   cancel(): void;
 }

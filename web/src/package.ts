@@ -4,11 +4,12 @@
 
 import { LimitError, NotExportedError, ProgramError, messageOf } from './errors.js';
 import {
-  type Address, BUSY, type FileEntry, NO_FILE, type Way, asking, filled, find, hex, isPage, keepManifest, lastManifest, localPath,
-  notFound, sha256, tampered, verified, wrongSize,
+  type Address, BUSY, type FileEntry, type Tried, type Way, asking, filled, find, hex, isPage, keepManifest, lastManifest, localPath,
+  notFound, pause, sha256, tampered, verified, wrongSize,
 } from './files.js';
 import type { Found, Tell } from './found.js';
 import { BASELINE, type MatrixUnit, type Program, type Target, damaged, lack, readExport, targetOf, wrongVersion } from './program.js';
+import { reason } from './reason.js';
 
 const PACK = 'wgpupack';
 const MANIFEST_VERSION = 5;
@@ -23,6 +24,9 @@ const MOST_TEXT = 2 ** 28;
 const AHEAD = 4;
 /** Chunks that are read and checked at once. The thread that uploads them waits for each of these. */
 const AT_ONCE = 2;
+
+/** Milliseconds that a kept manifest waits for that of the server. */
+const MOST_WAIT = 2000;
 
 /** Receives bytes of the weights, which begin at `offset`. Keeps no reference to them. */
 export type Take = (offset: number, bytes: Uint8Array) => void;
@@ -70,47 +74,51 @@ interface Manifest {
  */
 export async function openPackage(source: string | Uint8Array, has: Asked, way: Way = {}): Promise<Package> {
   if (typeof source !== 'string') return ofBytes(source, 'the model', has);
-  const tried: [place: string, status: string][] = [];
+  const tried: Tried = [];
   const places = placesOf(source);
+  // The manifest of the last visit is opened while the server is asked for the current one, which decides if it arrives in time.
+  let last: Uint8Array | false | undefined;
+  let begun: Promise<Package> | undefined;
+  for (const place of places) {
+    if (!last && (last = MANIFEST.test(place) && (await lastManifest(place)))) begun = ofFolder(place, last, has, way);
+  }
+  begun?.catch(() => undefined); // raised if it is used
+  const late = begun && pause(MOST_WAIT, way);
   for (const place of places) {
     const isManifest = MANIFEST.test(place);
-    // The manifest of the last visit is opened while the server is asked for the current one, which decides.
-    const last = isManifest ? await lastManifest(place) : undefined;
-    const begun = last && ofFolder(place, last, has, way);
-    begun?.catch(() => undefined); // raised if it is used
-    let found: Found;
-    let bytes: Uint8Array | false;
+    const asked = find(place, way).then(async (found) => [found, found.ok && isManifest && (await found.bytes())] as const);
+    let answer;
     try {
-      found = await find(place, way);
-      bytes = found.ok && (await found.bytes());
+      answer = await (late ? Promise.race([asked, late]) : asked);
     } catch (error) {
       way.signal?.throwIfAborted();
-      const opened = begun ?? (await ofLastVisit(places, has, way));
-      if (opened) return opened;
-      throw error;
+      if (!begun) throw error;
     }
-    if (begun && (BUSY.test(found.status) || (bytes && text(bytes) === text(last!)))) return begun;
-    void begun?.then((it) => it.cancel(), () => undefined);
+    if (!answer) {
+      // For the next visit.
+      void asked.then(([, json]) => void (json && parsed(json, place) && keepManifest(place, json))).catch(() => undefined);
+      return begun!;
+    }
+    const [found, json] = answer;
+    if (begun && (BUSY.test(found.status) || (json && text(json) === text(last as Uint8Array)))) return begun;
+    const bytes = json || (found.ok && (await found.bytes(undefined, PACK)));
     if (bytes && !isPage(bytes)) {
-      if (!isManifest) return ofBytes(bytes, source, has);
+      cancel(begun);
+      if (!isManifest) return ofBytes(bytes, source, has, tried);
       const opened = await ofFolder(place, bytes, has, way);
       void keepManifest(place, bytes);
       return opened;
     }
     found.cancel();
     // The requested place is reported first.
-    tried[place === source ? 'unshift' : 'push']([place, bytes ? NO_FILE : found.status]);
+    tried[place === source ? 'unshift' : 'push']([place, bytes ? '' : found.status]);
   }
-  throw notFound(tried[0]![0], tried.map(([place, status], k) => (k ? `nor can ${place}: ${status}` : status)).join('; '));
+  cancel(begun);
+  throw await notFound(tried);
 }
 
-/** Opens the export of the last visit, without a network. */
-async function ofLastVisit(places: readonly string[], has: Asked, way: Way): Promise<Package | undefined> {
-  for (const place of places) {
-    const last = MANIFEST.test(place) && (await lastManifest(place));
-    if (last) return ofFolder(place, last, has, way);
-  }
-  return undefined;
+function cancel(opened: Promise<Pick<Found, 'cancel'>> | undefined): void {
+  void opened?.then((it) => it.cancel(), () => undefined);
 }
 
 /** Returns the possible places of an export with this name, in the order of attempts: a file, or the manifest in a folder. */
@@ -129,10 +137,9 @@ function placesOf(uri: string): string[] {
 
 // ---- bytes
 
-async function ofBytes(bytes: Uint8Array, what: string, has: Asked): Promise<Package> {
+async function ofBytes(bytes: Uint8Array, what: string, has: Asked, tried: Tried = []): Promise<Package> {
   if (text(bytes.subarray(0, 8)) !== PACK) {
-    const name = what.match(/[^/?#]+\.onnx(?=$|[?#])/)?.[0] ?? 'model.onnx';
-    throw new NotExportedError(`${what} is not an exported model: make one with \`wgpu-ep export ${name}\``, bytes);
+    throw new NotExportedError(`${what} is not an exported model${(await reason((it) => it.unexported(what, tried))) ?? ''}`);
   }
   if (bytes.byteLength < 16) throw wrongSize(what, bytes.byteLength, 16);
   const words = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -244,9 +251,7 @@ function isSize(it: unknown): boolean {
 /** Passes on the chunks of a folder. Requests the first ones at once. */
 function chunksOf(uri: string, chunks: readonly Chunk[], ask: ReturnType<typeof asking>, read: Read): Chunks {
   const asked: Promise<Found>[] = [];
-  const cancel = (): void => {
-    for (const it of asked) void it.then((found) => found.cancel(), () => undefined);
-  };
+  const cancelAll = (): void => asked.forEach(cancel);
   let [next, offset, all] = [0, 0, 0];
   const askAhead = (): void => {
     for (let k = asked.length; k < Math.min(next + AHEAD, chunks.length); k++) {
@@ -275,12 +280,12 @@ function chunksOf(uri: string, chunks: readonly Chunk[], ask: ReturnType<typeof 
       await Promise.all(Array.from({ length: AT_ONCE }, some));
     } catch (error) {
       next = Infinity; // nothing more is passed on
-      cancel();
+      cancelAll();
       throw error;
     }
   };
   askAhead();
-  return { weights, cancel };
+  return { weights, cancel: cancelAll };
 }
 
 // ---- texts

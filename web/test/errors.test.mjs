@@ -68,7 +68,15 @@ describe('exports', () => {
   });
   test('an ONNX model that was not exported', async () => {
     server.intercept = (path) => (path.includes('.wgpu/') ? { status: 404, body: '' } : undefined);
+    await refuses(`${server.url}tiny.onnx`, /tiny\.onnx is not an exported model: make one .*, and serve the folder .*tiny\.onnx\.wgpu\/manifest\.json: 404/);
+  });
+  test('only the first bytes of such a model are fetched', async () => {
+    let end;
+    const broken = new Promise((done) => (end = done)); // its body ends only then
+    const body = Buffer.concat([bytesOf('tiny.onnx'), new Uint8Array(1 << 20)]);
+    server.intercept = (path) => (path.includes('.wgpu/') ? { status: 404, body: '' } : path.endsWith('tiny.onnx') ? { body, broken } : undefined);
     await refuses(`${server.url}tiny.onnx`, /tiny\.onnx is not an exported model/);
+    end();
   });
 
   for (const file of ['conv.onnx.wgpu/weights-001.bin', 'chunks.onnx.wgpu/weights-001.bin.deflated']) {

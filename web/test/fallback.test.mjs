@@ -95,7 +95,7 @@ test('a module by function, path or URL', async () => {
     await assert.rejects(create(path), { name: 'OptionError', message: /not a module of onnxruntime-web/ });
   }
   ort.useWasm(`${scratch}/none.mjs`);
-  await assert.rejects(create(path), { name: 'ProgramError', message: /there is no WebAssembly.*none\.mjs/ });
+  await assert.rejects(create(path), { name: 'ProgramError', message: /there is no WebAssembly.*none\.mjs.*`npm install onnxruntime-web`.*useWasm\('\/ort\/ort\.wasm\.bundle\.min\.mjs'\)/ });
   ort.useWasm(() => import('onnxruntime-web/wasm'));
 });
 

@@ -18,6 +18,8 @@ export type Ours = Pick<Library, 'Tensor' | 'env'> & { readonly errors: typeof e
 type Tensors = Readonly<Record<string, OnnxValue | null>>;
 
 const WHERE = "say where it is: executionProviders: ['webgpu', {name: 'wasm', model: 'model.onnx'}]";
+const REMEDY = "with a bundler, `npm install onnxruntime-web` and call useWasm(() => import('onnxruntime-web/wasm')); " +
+  "without one, copy the files of its dist/ and call useWasm('/ort/ort.wasm.bundle.min.mjs'), the address of that file";
 
 /**
  * Opens the ONNX model of `source` in WebAssembly, or on onnxruntime-web's WebGPU if that is available. `reason` is why our
@@ -33,7 +35,7 @@ export async function open(
     throw new OptionError(`executionProviders: wasm.model is ${JSON.stringify(given)}, it takes an address or the bytes of an ONNX model`);
   }
   const plain = reason instanceof ours.errors.NotExportedError;
-  const place = given ?? (plain ? reason.model : undefined) ?? (await modelOf(ours, source));
+  const place = given ?? (plain ? source : await modelOf(ours, source));
   const elsewhere = given === undefined ? `; WebAssembly runs the ONNX model, ${WHERE}` : '';
   const model = await inMemory(ours, place);
   const library = await loaded(ours, from, reason);
@@ -108,7 +110,7 @@ async function loaded({ errors }: Ours, from: unknown, reason: Error | undefined
   } catch (error) {
     throw new errors.ProgramError(
       `${reason ? `WebGPU cannot run the model: ${reason.message}; and ` : ''}there is no WebAssembly to run the model in: ` +
-        `${errors.messageOf(error)}; call useWasm(() => import('onnxruntime-web/wasm'))`,
+        `${errors.messageOf(error)}; ${REMEDY}`,
       { cause: error },
     );
   }

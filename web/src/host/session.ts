@@ -21,7 +21,7 @@ export function open(library: Library, bytes: Uint8Array): HostSession | undefin
   } catch (error) {
     const { NotExportedError, messageOf } = library.errors;
     const what = messageOf(error);
-    throw new NotExportedError(`${what} is only implemented for the GPU: make a program of the model with \`wgpu-ep export\``, bytes);
+    throw new NotExportedError(`${what} is only implemented for the GPU: make a program of the model with \`wgpu-ep export\``);
   }
 }
 

@@ -110,3 +110,53 @@ test('weights are fetched once, and again when the model is another one', async 
   right(await run());
   assert.equal(chunks(), 2 * length + 1);
 });
+
+test('another model under the same names arrives at once, whatever the browser has kept of the old one', async () => {
+  const page = await visit('page.html');
+  const immutable = { 'cache-control': 'max-age=31536000, immutable' };
+  for (const kept of [{ 'last-modified': 'Mon, 01 Jan 2001 00:00:00 GMT' }, immutable]) {
+    const at = `/again${kept === immutable}.onnx`;
+    for (const name of ['tiny', 'types', 'chunks']) {
+      server.intercept = (path) => {
+        if (FILES[path]) return { body: FILES[path] };
+        if (!path.startsWith(at)) return undefined;
+        return { body: readFileSync(folder + path.replace(at, `/${name}.onnx`)), headers: path.endsWith('manifest.json') ? { 'last-modified': 'Mon, 01 Jan 2001 00:00:00 GMT' } : kept };
+      };
+      right(await page.evaluate(([model, address]) => window.compare(window.ort, model, address), [name, at]));
+    }
+  }
+  server.intercept = (path) => FILES[path] && { body: FILES[path] };
+});
+
+test('a server that does not answer keeps nobody waiting who was here before, and a late answer is for the next visit', async () => {
+  const page = await visit('page.html');
+  let name = 'tiny';
+  let answered = Promise.resolve();
+  server.intercept = async (path) => {
+    if (FILES[path]) return { body: FILES[path] };
+    if (!path.startsWith('/late.onnx')) return undefined;
+    await answered;
+    return { body: readFileSync(folder + path.replace('/late.onnx', `/${name}.onnx`)) };
+  };
+  const run = (model) => page.evaluate((it) => window.compare(window.ort, it, '/late.onnx'), model);
+  const manifest = () => page.evaluate(async () => {
+    const cache = await caches.open('onnxruntime-ep-wgpu');
+    const key = (await cache.keys()).find((it) => it.url.includes('late.onnx.wgpu/manifest'));
+    return (await cache.match(key)).text();
+  });
+  right(await run('tiny'));
+  const old = await manifest();
+  let answer;
+  answered = new Promise((done) => (answer = done));
+  name = 'types';
+  right(await run('tiny'));
+  assert.equal(await manifest(), old);
+  answer();
+  const wanted = readFileSync(`${folder}/types.onnx.wgpu/manifest.json`, 'utf8');
+  for (let time = 0; (await manifest().catch(() => old)) !== wanted; time++) {
+    assert(time < 200, 'the late answer is not kept');
+    await new Promise((done) => setTimeout(done, 50));
+  }
+  right(await run('types'));
+  server.intercept = (path) => FILES[path] && { body: FILES[path] };
+});
