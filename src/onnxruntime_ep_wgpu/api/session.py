@@ -1,4 +1,4 @@
-"""`session()`. ONNX Runtime and the modules that make sessions are imported while the driver works.
+"""`session()`. The modules that make sessions are imported while the driver works.
 
 The driver first enumerates its adapters. If the cache has a compiled model, the driver then opens the device."""
 
@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
+
+import onnxruntime as ort
 
 from ..device.adapters import enumerated_in_background
 from ..options.types import ProviderOptions
 from ..runtime.progress import Progress as Progress
-
-if TYPE_CHECKING:
-    import onnxruntime as ort
 
 
 def session(
