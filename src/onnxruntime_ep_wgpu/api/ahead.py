@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
-import onnxruntime as onnxruntime  # takes long to load
-
 from ..device import adapters
 from ..device import device as device_module  # noqa: F401
 from ..device import request as request_module  # noqa: F401

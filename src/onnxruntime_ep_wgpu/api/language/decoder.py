@@ -70,7 +70,7 @@ class Decoder:
         makers = {name: node.op_type for node in structure.graph.node for name in node.output}
         self.in_place = all(makers.get(it) == "GroupQueryAttention" for it in self.caches.values())
         self.short_masks = self.in_place and only_gives_lengths(structure, MASK)
-        self.exact_masks = self.in_place and decides_by_length(structure, MASK)
+        self.exact_masks = self.in_place and not self.short_masks and decides_by_length(structure, MASK)
         logits = next(it for it in structure.graph.output if it.name == LOGITS).type.tensor_type
         self.kind: int = logits.elem_type
         if len(logits.shape.dim) != 3:

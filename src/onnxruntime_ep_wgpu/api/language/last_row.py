@@ -6,7 +6,8 @@ nodes that only this output needs are calculated for one row (`compiler/lower/la
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import onnx
@@ -51,6 +52,15 @@ def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.g
+
+
+def readers_of(model: onnx.ModelProto) -> Mapping[str, list[onnx.NodeProto]]:
+    """Returns the nodes of the main graph that read each name, also in their bodies."""
+    found: dict[str, list[onnx.NodeProto]] = defaultdict(list)
+    for node in model.graph.node:
+        for name in set(names_read(node)):
+            found[name].append(node)
+    return found
 
 
 def names_read(node: onnx.NodeProto) -> Iterator[str]:

@@ -6,41 +6,28 @@ length. Some models choose tables of angles by it. An unknown node on the way co
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 import onnx
 
-from .last_row import names_read
+from .last_row import readers_of
 
 _COUNTS = {
-    "Add",
-    "Cast",
-    "Gather",
-    "Identity",
-    "ReduceMax",
-    "ReduceSum",
-    "Reshape",
-    "Shape",
-    "Squeeze",
-    "Sub",
-    "Unsqueeze",
-}
+    "Add", "Cast", "Gather", "Identity", "ReduceMax", "ReduceSum", "Reshape", "Shape", "Squeeze", "Sub", "Unsqueeze",
+}  # fmt: skip
 """Operators between a mask and the lengths of sequences."""
 _LENGTHS = (5, 6)
 """The inputs seqlens_k and total_sequence_length of GroupQueryAttention."""
 
-_Readers = Mapping[str, list[onnx.NodeProto]]
-
 
 def only_gives_lengths(model: onnx.ModelProto, mask: str) -> bool:
     """Returns whether the input `mask` reaches nothing but the lengths of GroupQueryAttention."""
-    return _reach_lengths_alone(model, [mask], _readers(model))
+    return _reach_lengths_alone(model, [mask], readers_of(model))
 
 
 def decides_by_length(model: onnx.ModelProto, mask: str) -> bool:
     """Returns whether the shape of the input `mask` reaches anything but the lengths of GroupQueryAttention."""
-    readers, same, sizes = _readers(model), [mask], list[str]()
+    readers, same, sizes = readers_of(model), [mask], list[str]()
     for name in same:
         for node in readers.get(name, ()):
             if node.op_type in ("Cast", "Identity"):
@@ -50,15 +37,9 @@ def decides_by_length(model: onnx.ModelProto, mask: str) -> bool:
     return not _reach_lengths_alone(model, sizes, readers)
 
 
-def _readers(model: onnx.ModelProto) -> _Readers:
-    found: dict[str, list[onnx.NodeProto]] = defaultdict(list)
-    for node in model.graph.node:
-        for name in set(names_read(node)):
-            found[name].append(node)
-    return found
-
-
-def _reach_lengths_alone(model: onnx.ModelProto, names: Iterable[str], readers: _Readers) -> bool:
+def _reach_lengths_alone(
+    model: onnx.ModelProto, names: Iterable[str], readers: Mapping[str, list[onnx.NodeProto]]
+) -> bool:
     """Returns whether values with these names reach nothing but the lengths of GroupQueryAttention."""
     outputs, new = {it.name for it in model.graph.output}, [*names]
     seen = set(new)

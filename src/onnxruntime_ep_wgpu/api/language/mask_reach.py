@@ -7,12 +7,11 @@ a name alone does not make a mask.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 import onnx
 
-from .last_row import names_read
+from .last_row import readers_of
 
 _MOVES = {
     "Cast", "CastLike", "Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Reshape", "Slice",
@@ -38,10 +37,7 @@ _SCORES: Mapping[tuple[str, str], tuple[int, ...]] = {
 
 def reaches_scores(model: onnx.ModelProto, mask: str, keys: Iterable[str]) -> bool:
     """Returns whether the input `mask` applies to all attention scores of the inputs `keys`, one per layer."""
-    readers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
-    for node in model.graph.node:
-        for name in set(names_read(node)):
-            readers[name].append(node)
+    readers = readers_of(model)
     masked = _reached_from(mask, readers)
     return all(_are_masked(key, readers, masked) for key in keys)
 

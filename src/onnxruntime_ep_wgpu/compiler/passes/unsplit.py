@@ -17,34 +17,38 @@ from ...program.target import Target, elements_per_word
 from ..dims import Dim, less
 from ..ir import MAX_COST, Call, Map, Node, Tensor, Write
 from .fuse import FusedGroup
+from .one_row.assembled import misfit_of_bindings
+from .one_row.dependencies import Dependencies
+from .one_row.product import reads_elementwise
 
 
 def store_unsplit_directly(groups: list[FusedGroup], target: Target) -> list[FusedGroup]:
     """Returns the groups with kernels for attention without parts."""
-    loaded_by: dict[Tensor, list[FusedGroup]] = {}
-    attentions: dict[Tensor, list[FusedGroup]] = {}
-    position = {group: at for at, group in enumerate(groups)}
-    stored_at = {tensor: at for group, at in position.items() for tensor in group.stores}  # the last time
+    dependencies = Dependencies.of(groups)
+    attentions: dict[Tensor, dict[FusedGroup, Call]] = {}
     for group in groups:
-        for tensor in group.loads:
-            loaded_by.setdefault(tensor, []).append(group)
         call = group.anchor
         if call is not None and call.template == "flash_attention" and "levels" in call.results:
-            attentions.setdefault(call.results["y"].tensor, []).append(group)
+            attentions.setdefault(call.results["y"].tensor, {})[group] = call
     before: dict[FusedGroup, FusedGroup] = {}
-    for parts, split in attentions.items():
-        readers, begin = loaded_by.get(parts, []), position[split[0]]
-        own = {tensor for group in split for tensor in group.stores}
-        if len(readers) == 1 and all(stored_at.get(it, -1) < begin for it in readers[0].needs() if it not in own):
-            before |= _unsplit(split, readers[0], parts, target)
+    for parts, calls in attentions.items():
+        readers = dependencies.loaded_by.get(parts, [])
+        if len(readers) == 1 and _is_ready(readers[0], calls, dependencies):
+            before |= _unsplit(calls, readers[0], parts, target)
     return [it for group in groups for it in ((before[group], group) if group in before else (group,))]
 
 
+def _is_ready(reader: FusedGroup, calls: Mapping[FusedGroup, Call], dependencies: Dependencies) -> bool:
+    """Returns whether everything that a group needs besides the results of these attentions is stored before the first one."""
+    begin = min(map(dependencies.position.__getitem__, calls))
+    makers = [dependencies.stored_by[it] for it in reader.needs() if it in dependencies.stored_by]
+    return all(it in calls or dependencies.position[it] < begin for it in makers)
+
+
 def _unsplit(
-    attentions: list[FusedGroup], reader: FusedGroup, parts: Tensor, target: Target
+    calls: Mapping[FusedGroup, Call], reader: FusedGroup, parts: Tensor, target: Target
 ) -> Mapping[FusedGroup, FusedGroup]:
     """Returns for each attention that stores `parts` a group that runs instead of it. All run in the same runs, or none exists."""
-    calls = {group: group.anchor for group in attentions if group.anchor is not None}
     found = {call.parameters["splits"] for call in calls.values()}
     splits = found.pop()
     if isinstance(splits, int) or found or reader.anchor is not None:
@@ -54,11 +58,10 @@ def _unsplit(
         return {}
     has_parts = less(1, splits)
     made = {group: _whole(group, call, reader, combining, 1 - has_parts) for group, call in calls.items()}
-    if any(it.placement(it.stores, target).bindings > target.max_storage_buffers for it in made.values()):
+    if any(misfit_of_bindings(it, target) for it in made.values()):
         return {}
-    for call in calls.values():
-        call.variants = tuple(replace(it, workgroups=it.workgroups * has_parts) for it in call.variants)
-    reader.runs = has_parts
+    for group in (*calls, reader):
+        group.runs = has_parts
     return made
 
 
@@ -68,12 +71,10 @@ def _can_follow(reader: FusedGroup, combining: Map, target: Target) -> bool:
     for node in reader.nodes:
         if node is combining or node in reader.inlined:
             continue
-        if not isinstance(node, Map) or not node.is_pointwise:
+        own = [view.tensor for view in node.reads if view.tensor in inside]
+        if not own or not all(reads_elementwise(node, it) for it in own):
             return False
-        own = [view for view in node.reads if view.tensor in inside]
-        if not own or any(not view.is_whole or view.size != node.output.size for view in own):
-            return False
-        inside.add(node.output)
+        inside.update(node.outputs)
     others = reader.inlined - {combining}
     if any(view.tensor in inside for node in others for view in node.reads):
         return False
@@ -87,7 +88,6 @@ def _whole(group: FusedGroup, call: Call, reader: FusedGroup, combining: Map, ru
     made = replace(
         call,
         results={**results, "y": Write(combining.output, combining.groups, by_matrices=along)},
-        variants=tuple(replace(it, workgroups=it.workgroups * runs) for it in call.variants),
         parameters=call.parameters | {"splits": 1},
     )
     inlined = {*group.inlined, *(reader.inlined - {combining})}
@@ -96,4 +96,4 @@ def _whole(group: FusedGroup, call: Call, reader: FusedGroup, combining: Map, ru
     nodes = [*before, *(made if node is call else node for node in group.nodes), *after]
     replaced = {it.tensor for name, it in call.results.items() if name in ("y", "levels")}
     stores = [*(tensor for tensor in group.stores if tensor not in replaced), *reader.stores]
-    return FusedGroup(nodes, made, inlined, stores)
+    return FusedGroup(nodes, made, inlined, stores, runs)
