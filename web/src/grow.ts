@@ -128,27 +128,32 @@ function usable(program: Program): Variant[] {
 }
 
 /**
- * Returns the variants that later steps of a line use, nearest first. Guards compare sizes and test for multiples. So of the
- * steps with equal remainders it scans the first one and doubled distances, and bisects between two that differ.
+ * Returns the variants that later steps of a line use, nearest first. Guards compare sizes and test for multiples, and so does
+ * the number of workgroups of a dispatch that does not run now. So of the steps with equal remainders it scans the first one and
+ * doubled distances, and bisects between two that differ.
  */
 function variantsOf(
   program: Program, symbols: readonly Int[], growing: readonly boolean[], [mentioned, needed, defined, evaluate]: Calculating,
 ): Variant[] {
   const names = new Set(program.symbols.flatMap(({ name }, k) => (growing[k] ? name : [])));
   const changes = (it: Postfix): boolean => [...mentioned([it])].some((name) => names.has(name));
-  const definitions = needed(mentioned(program.dispatches.flatMap((it) => it.guards)), program.definitions);
+  const definitions = needed(mentioned(program.dispatches.flatMap((it) => [...it.guards, ...it.workgroups])), program.definitions);
   const changed = definitions.filter(([name, it]) => changes(it) && names.add(name));
-  const dispatches = program.dispatches.filter((it) => it.guards.some(changes));
-  const guards = [...new Set(dispatches.flatMap((it) => it.guards))];
   const known = defined(new Map(program.symbols.map(({ name }, k) => [name, symbols[k]!])), definitions);
-  const constant = guards.map((it) => (changes(it) ? undefined : Number(Boolean(evaluate(it, known)))));
+  const truth = (it: Postfix): boolean => Boolean(evaluate(it, known));
+  /** Dispatches without workgroups now, which later steps may run. */
+  const idle = new Set(program.dispatches.filter(({ guards, workgroups }) => !truth(workgroups[guards.findIndex(truth)]!)));
+  const conditions = (it: Dispatch): Postfix[] => [...it.guards, ...(idle.has(it) ? it.workgroups : [])];
+  const dispatches = program.dispatches.filter((it) => conditions(it).some(changes));
+  const tested = [...new Set(dispatches.flatMap(conditions))];
+  const constant = tested.map((it) => (changes(it) ? undefined : Number(truth(it))));
   const found = new Map<string, readonly [step: number, Variant]>();
   const seen = new Map<string, number>();
-  /** Returns which guards hold after this many steps. */
+  /** Returns which conditions hold after this many steps. */
   const holding = (step: number): string => {
     program.symbols.forEach(({ name }, k) => growing[k] && known.set(name, Number(symbols[k]) + step));
     for (const [name, it] of changed) known.set(name, evaluate(it, known));
-    const held = guards.map((it, k) => constant[k] ?? Number(Boolean(evaluate(it, known)))).join('');
+    const held = tested.map((it, k) => constant[k] ?? Number(truth(it))).join('');
     if (!(seen.get(held)! <= step)) seen.set(held, step);
     return held;
   };
@@ -167,12 +172,13 @@ function variantsOf(
       [step, held] = [like + far, there];
     }
   }
-  const place = new Map(guards.map((it, k) => [it, k]));
+  const place = new Map(tested.map((it, k) => [it, k]));
   for (const [held, step] of seen) {
     for (const it of dispatches) {
-      const variant = it.guards.findIndex((guard) => held[place.get(guard)!] === '1');
+      const holds = (at: Postfix): boolean => held[place.get(at)!] === '1';
+      const variant = it.guards.findIndex(holds);
       const key = `${it.kernel},${variant}`;
-      if (variant >= 0 && !(found.get(key)?.[0]! <= step)) found.set(key, [step, [it.kernel, variant]]);
+      if (variant >= 0 && (!idle.has(it) || holds(it.workgroups[variant]!)) && !(found.get(key)?.[0]! <= step)) found.set(key, [step, [it.kernel, variant]]);
     }
   }
   return [...found.values()].sort(([a], [b]) => a - b).map(([, it]) => it);

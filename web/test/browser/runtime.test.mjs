@@ -139,24 +139,21 @@ test('a server that does not answer keeps nobody waiting who was here before, an
     return { body: readFileSync(folder + path.replace('/late.onnx', `/${name}.onnx`)) };
   };
   const run = (model) => page.evaluate((it) => window.compare(window.ort, it, '/late.onnx'), model);
-  const manifest = () => page.evaluate(async () => {
+  /** Waits until the kept manifest is that of a model. */
+  const kept = (model) => page.waitForFunction(async (wanted) => {
     const cache = await caches.open('onnxruntime-ep-wgpu');
     const key = (await cache.keys()).find((it) => it.url.includes('late.onnx.wgpu/manifest'));
-    return (await cache.match(key)).text();
-  });
+    return (await (await cache.match(key))?.text()) === wanted;
+  }, readFileSync(`${folder}/${model}.onnx.wgpu/manifest.json`, 'utf8'));
   right(await run('tiny'));
-  const old = await manifest();
+  await kept('tiny');
   let answer;
   answered = new Promise((done) => (answer = done));
   name = 'types';
   right(await run('tiny'));
-  assert.equal(await manifest(), old);
+  await kept('tiny');
   answer();
-  const wanted = readFileSync(`${folder}/types.onnx.wgpu/manifest.json`, 'utf8');
-  for (let time = 0; (await manifest().catch(() => old)) !== wanted; time++) {
-    assert(time < 200, 'the late answer is not kept');
-    await new Promise((done) => setTimeout(done, 50));
-  }
+  await kept('types');
   right(await run('types'));
   server.intercept = (path) => FILES[path] && { body: FILES[path] };
 });
