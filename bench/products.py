@@ -1,14 +1,15 @@
 """GPU time of matrix products by type: `python -m bench.products [--shapes 4096x4096x4096 ...] [--types f16 int8]`.
 
-In: shapes m x k x n. Out, per shape and type: the best GPU time from timestamp queries, and 10^12 operations per second, with a
-GPU kept busy before. Products of `int8` are MatMulInteger with sums of 32 bits. If torch has a GPU, its rate is beside it: cuBLAS
-with tensor cores, and for f32 without TF32. Every result is checked against numpy. On NVIDIA, WGPU_EP_LIBRARY=dawn gives matrix
-units.
+In: shapes m x k x n. Out, per shape and type: the microseconds of one product among many in a row, and 10^12 operations per
+second, with a GPU kept busy before. `alone` are the microseconds of timestamps around one product. Products of `int8` are
+MatMulInteger with sums of 32 bits. If torch has a GPU, its rate in a row is beside it: cuBLAS with tensor cores, and for f32
+without TF32. Every result is checked against numpy. On NVIDIA, WGPU_EP_LIBRARY=dawn gives matrix units.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,7 @@ from onnxruntime_ep_wgpu.tools._output import show_table
 
 from . import single
 
-SHAPES = ("4096x4096x4096", "4096x768x3072", "1536x3072x768", "1024x1024x1024")
+SHAPES = ("4096x4096x4096", "4096x3072x768", "1536x768x3072", "1024x1024x1024")
 CHECKED = 64  # rows
 
 
@@ -32,8 +33,8 @@ def arrays_of(shape: tuple[int, int, int], kind: str) -> list[np.ndarray]:
     return [rng.standard_normal(it).astype(dtype) for it in ((m, k), (k, n))]
 
 
-def seconds(shape: tuple[int, int, int], kind: str, device: Any, repeats: int) -> float:
-    """Returns the GPU time of a product. Raises AssertionError if its first rows are wrong."""
+def seconds(shape: tuple[int, int, int], kind: str, device: Any, repeats: int) -> tuple[float, float]:
+    """Returns the times of a product, in a row of them and alone. Raises AssertionError if its first rows are wrong."""
     a, b = arrays_of(shape, kind)
     operator = "MatMulInteger" if kind == "int8" else "MatMul"
     made = single.model([helper.make_node(operator, ["a", "b"], ["y"])], {"a": a}, ["y"], {"b": b})
@@ -48,11 +49,11 @@ def seconds(shape: tuple[int, int, int], kind: str, device: Any, repeats: int) -
             y[:CHECKED].astype(np.float64), want, rtol=tolerance, atol=tolerance * shape[1] ** 0.5
         )
     run.warm()
-    return run.seconds(repeats)
+    return run.seconds_together(repeats), run.seconds(repeats)
 
 
 def torch_seconds(shape: tuple[int, int, int], kind: str, repeats: int) -> float | None:
-    """Returns the time of a product in torch, or None without a GPU or without such a product."""
+    """Returns the time of a product in a row of them in torch, or None without a GPU or without such a product."""
     try:
         import torch
     except ImportError:
@@ -72,11 +73,12 @@ def torch_seconds(shape: tuple[int, int, int], kind: str, repeats: int) -> float
     for _ in range(repeats):
         first, last = torch.cuda.Event(True), torch.cuda.Event(True)
         first.record()
-        once()
+        for _ in range(single.MANY):
+            once()
         last.record()
         last.synchronize()
-        times.append(first.elapsed_time(last) / 1e3)
-    return min(times)
+        times.append(first.elapsed_time(last) / 1e3 / single.MANY)
+    return statistics.median(times)
 
 
 def main() -> None:
@@ -91,10 +93,11 @@ def main() -> None:
     for text in args.shapes:
         m, k, n = shape = tuple(map(int, text.split("x")))
         for kind in args.types:
-            took, beside = seconds(shape, kind, device, args.repeats), torch_seconds(shape, kind, args.repeats)
+            took, alone = seconds(shape, kind, device, args.repeats)
+            beside = torch_seconds(shape, kind, args.repeats)
             rate = [f"{2e-12 * m * k * n / it:.0f}" if it is not None else "" for it in (took, beside)]
-            rows.append([text, kind, f"{took * 1e6:.1f}", *rate])
-    show_table(["m x k x n", "type", "us", "10^12/s", "torch 10^12/s"], rows)
+            rows.append([text, kind, f"{took * 1e6:.1f}", f"{alone * 1e6:.1f}", *rate])
+    show_table(["m x k x n", "type", "us", "alone", "10^12/s", "torch 10^12/s"], rows)
     print(device.adapter.name, device.target.library)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 import ml_dtypes
@@ -19,6 +20,7 @@ from onnx import helper
 
 from onnxruntime_ep_wgpu.compiler.compile import compile_graph
 from onnxruntime_ep_wgpu.device import Device, Place, adapters, open_device
+from onnxruntime_ep_wgpu.device.encoding import Recording
 from onnxruntime_ep_wgpu.program.dtypes import DType
 from onnxruntime_ep_wgpu.program.program import Program
 from onnxruntime_ep_wgpu.program.target import Target
@@ -26,6 +28,7 @@ from onnxruntime_ep_wgpu.runtime.executable import DeviceTensor, Executable
 from tests import targets
 
 WARM_SECONDS = 0.5
+FEW, MANY = 4, 44  # repetitions in one submission
 DTYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 
 
@@ -99,6 +102,19 @@ class Run:
         """Returns the sum of the best GPU times of the dispatches."""
         times = [self.device.measure(self._dispatches) for _ in range(repeats)]
         return sum(map(min, zip(*times, strict=True)))
+
+    def seconds_together(self, repeats: int) -> float:
+        """Returns the time of the dispatches in a long row of them, where one begins as soon as the last one ends.
+
+        It is the median difference between long and short submissions, so it has no fixed cost of a submission or a timestamp."""
+        short, long = (Recording(self._dispatches * count) for count in (FEW, MANY))
+        return median(self._waited(long) - self._waited(short) for _ in range(repeats)) / (MANY - FEW)
+
+    def _waited(self, recording: Recording) -> float:
+        begin = time.perf_counter()
+        self.device.submit(recording)
+        self.device.wait()
+        return time.perf_counter() - begin
 
     def warm(self) -> None:
         end = time.perf_counter() + WARM_SECONDS

@@ -9,9 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from types import ModuleType
+from typing import Any
 
 OF_ONNX_IR = (
     "sympy",
@@ -20,6 +22,16 @@ OF_ONNX_IR = (
     "google.protobuf.text_format",
     "onnx.compose",
 )
+
+
+class DeferredModule:
+    """Stands for a module in annotations. The module is imported on the first access to an attribute."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(self._name), attribute)
 
 
 @contextmanager

@@ -29,6 +29,7 @@ TILES = (
     MatrixTile(16, 32, 32, 1, 2, 1, 8, 16, 16),
     MatrixTile(96, 48, 32, 2, 1, 2),  # invocations share loads unevenly
     MatrixTile(48, 64, 32, 3, 1),
+    MatrixTile(64, 96, 48, 2, 2),  # k is no power of two
 )
 SHAPES = [(1, 5, 7, 3), (1, 45, 96, 100), (2, 33, 30, 65), (3, 1, 16, 200)]
 
@@ -223,7 +224,7 @@ def test_units_of_an_adapter_are_in_the_text_only_where_it_has_them() -> None:
 
 @pytest.mark.parametrize(
     ("m", "n", "tile"),
-    [(1536, 3072, (96, 192)), (4096, 768, (128, 192)), (12544, 256, (64, 128)), (1576, 768, (80, 64)), (1024, 1024, (64, 64))],
+    [(1536, 3072, (192, 192)), (4096, 768, (128, 192)), (12544, 256, (64, 128)), (1576, 768, (80, 128)), (1024, 1024, (64, 128))],
 )  # fmt: skip
 def test_tiles_as_many_as_a_gpu_takes_at_once_are_chosen_where_they_leave_few_columns_empty(
     m: int, n: int, tile: tuple[int, int]

@@ -6,13 +6,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Unpack
-
-import onnxruntime as ort
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..device.adapters import enumerated_in_background
+from ..lazily import DeferredModule
 from ..options.types import ProviderOptions
 from ..runtime.progress import Progress as Progress
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+else:
+    ort = DeferredModule("onnxruntime")
 
 
 def session(

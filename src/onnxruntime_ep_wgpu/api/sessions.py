@@ -176,7 +176,9 @@ def make(
     with (
         RaisingProviderErrors(fixed.model, given, making=making) as watch,
         watch.active,
-        _prepared_ahead(adapter, given, fixed.model, sess_options) as watch.preparation,
+        _prepared_ahead(
+            adapter, given, fixed.model, sess_options, kept is not None and opened is None
+        ) as watch.preparation,
     ):
         watch.keeps_model = kept is not None
         try:
@@ -233,14 +235,14 @@ def _from_compiled_model(
 
 
 def _prepared_ahead(
-    adapter: Adapter, given: Mapping[str, str], model: str | bytes, sess_options: Any
+    adapter: Adapter, given: Mapping[str, str], model: str | bytes, sess_options: Any, new: bool
 ) -> AbstractContextManager[Any]:
-    """Returns a context that prepares the session while ONNX Runtime reads the model.
+    """Returns a context that prepares the session while ONNX Runtime reads the model. `new`: the cache knows nothing of it.
 
     It does nothing if settings other than `given` matter, or if the caller owns the device."""
     if sess_options is not None or "webgpuDevice" in given or "webgpuInstance" in given:
         return nullcontext()
-    return SessionPreparation(adapter, given, model)
+    return SessionPreparation(adapter, given, model, compiles=new)
 
 
 def adapter_index(device: Any) -> int:

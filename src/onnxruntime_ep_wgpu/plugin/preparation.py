@@ -33,10 +33,17 @@ class SessionPreparation:
     """A context manager around the making of one session with these options and without SessionOptions."""
 
     def __init__(
-        self, adapter: Adapter, given: Mapping[str, str], model: str | bytes, opened: KeptModel | None = None
+        self,
+        adapter: Adapter,
+        given: Mapping[str, str],
+        model: str | bytes,
+        opened: KeptModel | None = None,
+        compiles: bool = False,
     ) -> None:
-        """`opened`: the model that ONNX Runtime gets instead of `model`."""
+        """`opened`: the model that ONNX Runtime gets instead of `model`. `compiles`: the session probably compiles the model, as
+        one does with an empty cache."""
         self._adapter, self._given, self._model, self._opened = adapter, given, model, opened
+        self._compiles = compiles
         self._chosen, self._ended = SimpleQueue[None](), SimpleQueue[None]()
         self._member: Member | None = None
         # The types of the model's matrix products, set when the library is chosen by them.
@@ -60,7 +67,8 @@ class SessionPreparation:
     def _work(self) -> None:
         context, options, compiles = None, Options({}, {}), False
         with suppress(Exception):
-            compiles = self._opened is None and _cache_is_empty() and not context_nodes(self._model)
+            new = self._opened is None and (self._compiles or _cache_is_empty())
+            compiles = new and not context_nodes(self._model)
             options = parse(self._given, [program_defaults()])
             context = self._context(options)
         self._chosen.put(None)

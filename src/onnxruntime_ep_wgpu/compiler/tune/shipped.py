@@ -35,20 +35,19 @@ _EXACTLY = {1: (), 2: (Bound("m", None, 2, known=True),), 4: ()}
 
 # Matrix units. Less workgroup memory is worth more than a second buffer, so all tiles have one buffer.
 #
-# Speed on an H100 (driver 580, f16, dispatches back to back on a warm card). Other tiles in brackets.
-#     4096 x 4096 x 4096: 295 TFLOP/s (278 with tiles of 128 x 128, 239 with 256 x 128, 181 with two buffers).
-#     4096 x 3072 x 768: 227 (208 and 193).
-#     1536 x 768 x 3072: 230 (144; 171 with 64 x 128).
-#     1024 x 1024 x 1024: 147 (94).
+# Speed on an H200 (Dawn, 2026-11-28, f16, medians of dispatches in a row). Earlier tiles, mostly with a k of 32, in brackets.
+#     4096 x 4096 x 4096: 291 TFLOP/s (255).
+#     4096 x 3072 x 768: 280 (215).
+#     1536 x 768 x 3072: 236 (214).
+#     1024 x 1024 x 1024: 138 (128).
 # If the number of tiles matches one or two rounds of its 132 units, no unit idles.
-#     4096 x 768 x 2304: 64 us (79 with 128 x 128).
-#     1576 x 768 x 768: 14 us (19).
-#     1576 x 768 x 2304: 29 us (36 with 64 x 128).
-#     1576 x 3072 x 768: 41 us (58).
-#     512 x 768 x 3072: 16 us (20).
-#     32 x 2048 x 8192: 16 us.
-#     64 x 2048 x 2048: 9.8 us.
-# With weights of 4 bits, 1024 x 2048 x 8192 takes 0.142 ms (0.79 without units). 64 x 2048 x 8192 takes 0.020 (0.110).
+#     4096 x 768 x 2304: 256 (222).
+#     1576 x 768 x 3072: 221 (146).
+#     512 x 768 x 3072: 157 (135).
+#     12544 x 512 x 128: 121 (86).
+#     784 x 512 x 2048: 117 (89).
+# On an H100 32 x 2048 x 8192 takes 16 us, and 64 x 2048 x 2048 takes 9.8 us. With weights of 4 bits, 1024 x 2048 x 8192 takes
+# 0.142 ms (0.79 without units). 64 x 2048 x 8192 takes 0.020 (0.110).
 _MANY_ROWS = Bound("m", 17)
 _SHORT = Bound("k", None, 64, known=True)
 _MATRICES = (
@@ -56,23 +55,28 @@ _MATRICES = (
     *(
         use(MatrixTile(*tile), _MANY_ROWS, _PLAIN, Bound("filled", 90), Bound("workgroups", *workgroups), *more)
         for tile, workgroups, more in (
+            ((192, 192, 48, 2, 4), (240, 264), (_LONG,)),
+            ((128, 256, 48, 2, 4), (500, None), (_LONG,)),
             ((128, 256, 32, 2, 4), (500, None), ()),
-            ((128, 192, 32, 2, 4), _ONCE, ()),
-            # With a long k on an H200 (Dawn, 2026-11-28): 1024 x 8192 x 2048 takes 140 us (216 with the choices below), 2048 x 2048
-            # x 2048 takes 70 (80), and 1024 x 2048 x 8192 takes 138 (160).
-            ((128, 128, 64, 2, 4), _ONCE, (_LONGER,)),
+            ((192, 128, 64, 4, 2), (240, 264), ()),
+            ((128, 192, 64, 2, 4), _ONCE, ()),
+            ((192, 192, 48, 2, 4), _ONCE, (_LONG,)),
+            ((160, 256, 48, 2, 4), _ONCE, (_LONG,)),
+            ((128, 128, 64, 2, 4), _ONCE, (Bound("k", 512),)),
             ((128, 128, 64, 2, 4), (225, 264), (_LONGER,)),
             ((128, 128, 32, 2, 2), (500, 528), (_LONGER,)),
             ((96, 192, 32, 1, 4), (240, 264), ()),
-            ((192, 96, 64, 4, 2), (512, 528), ()),
             ((128, 128, 32, 2, 2), (225, 264), ()),
-            ((80, 64, 64, 1, 2), (225, 264), ()),
-            ((64, 96, 64, 2, 2), (240, 264), ()),
+            ((96, 128, 64, 2, 4), _ONCE, ()),
+            ((80, 128, 64, 1, 4), _ONCE, ()),
+            ((128, 96, 64, 4, 2), _ONCE, ()),
+            ((64, 128, 64, 2, 4), (96, 132), (Bound("k", 512),)),
         )
     ),
     use(MatrixTile(128, 128, 32, 2, 2), _MANY_ROWS, _WIDE, Bound("workgroups", 512)),
     use(MatrixTile(64, 128, 32, 1, 2), _MANY_ROWS, _WIDE, Bound("workgroups", 300)),
-    # The channels of large images.
+    # The channels of large images. 50176 x 256 x 64: 103 TFLOP/s (81 with the next ones).
+    use(MatrixTile(128, 64, 32, 2, 1), _MANY_ROWS, Bound("n", None, 64), Bound("workgroups", 370)),
     use(MatrixTile(64, 64, 32, 2, 2), _MANY_ROWS, Bound("n", None, 64), Bound("workgroups", 264)),
     use(MatrixTile(64, 64, 64, 2, 2), _MANY_ROWS),
     use(MatrixTile(64, 64, 32, 2, 2), _MANY_ROWS),  # fits 16 KiB of workgroup memory
