@@ -6,6 +6,7 @@
 # make test-ray  installs Ray (200 MB) and runs the tests that need it
 # make docs      writes the site of the documents to build/site
 # make check     ruff and mypy
+# make help      prints these lines
 # make clean     removes what the others made, pictures of the demo included
 
 PYTHON := .venv/bin/python
@@ -16,11 +17,14 @@ PYTEST := $(PYTHON) -m pytest -n $(JOBS) --no-header -p no:cacheprovider
 # Tests start hundreds of processes, each of which would compile this package again where nothing may keep byte code.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs web-demo test test-rest test-all test-ray check clean
+.PHONY: demo help docs web-demo test test-rest test-all test-ray check clean
 
 demo:
 	@scripts/setup demo
 	@$(PYTHON) -m demo
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
 web-demo:
 	@$(if $(CHAT),[ -d "$(CHAT)" ] || { echo "CHAT=$(CHAT): there is no folder $(CHAT)" >&2; exit 2; })

@@ -79,7 +79,10 @@ static int start_python(char *problem, size_t size) {
   }
   if (platform_symbol("Py_IsInitialized") == NULL) {
     if (!ask_for_libpython(executable, library, sizeof library)) {
-      snprintf(problem, size, "%s has no shared libpython (install python3-dev or a Python built with --enable-shared)", executable);
+      const char *text = platform_file_exists(executable)
+                             ? "%s has no shared libpython (install python3-dev or a Python built with --enable-shared)"
+                             : "there is no %s; set ONNXRUNTIME_EP_WGPU_PYTHON to the Python executable of an environment";
+      snprintf(problem, size, text, executable);
       return 0;
     }
     if (!platform_load_global(library, problem, size)) return 0;
@@ -158,7 +161,7 @@ static int import_provider(int *interrupts, char *problem, size_t size) {
 static int boot(char *problem, size_t size) {
   platform_lock();
   FIND(int, Py_IsInitialized, void);
-  int ready = Py_IsInitialized != NULL && Py_IsInitialized();
+  int in_python = Py_IsInitialized != NULL && Py_IsInitialized(), ready = in_python;
   if (!ready) ready = start_python(problem, size);
   platform_unlock();
   if (!ready) return 0;
@@ -171,6 +174,9 @@ static int boot(char *problem, size_t size) {
   int imported = import_provider(&interrupts, problem, size);
   if (interrupts > 0) PyErr_SetInterrupt(); /* raised when Python continues */
   PyGILState_Release(state);
+  size_t length = strlen(problem);
+  if (!imported && !in_python)
+    snprintf(problem + length, size - length, "; ONNXRUNTIME_EP_WGPU_PYTHON names the Python of another environment");
   return imported;
 }
 

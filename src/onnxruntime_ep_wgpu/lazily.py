@@ -7,9 +7,8 @@ import the compiler (0.4 of 0.8 s of CPU time). onnx imports modules that merge 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from types import ModuleType
@@ -25,13 +24,13 @@ OF_ONNX_IR = (
 
 
 class DeferredModule:
-    """Stands for a module in annotations. The module is imported on the first access to an attribute."""
+    """Stands for a module in annotations. `load` returns the module, on the first access to an attribute."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, load: Callable[[], ModuleType]) -> None:
+        self._load = load
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(import_module(self._name), attribute)
+        return getattr(self._load(), attribute)
 
 
 @contextmanager

@@ -105,6 +105,11 @@ def test_an_input_of_another_type_is_named() -> None:
             run()
 
 
+def test_text_for_numbers_is_named() -> None:
+    with pytest.raises(Exception, match="input 'x' has text, the model needs numbers of the type float32"):
+        webgpu_ep.session(MODEL).run(None, {"x": np.full(X.shape, "a")})
+
+
 def test_an_export_is_no_model(tmp_path: Path) -> None:
     """Neither its folder nor its one file, for whoever takes a model."""
     (tmp_path / "m.onnx").write_bytes(MODEL)

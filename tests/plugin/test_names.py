@@ -139,6 +139,7 @@ def test_check_tries_the_causes_in_turn(on_the_cpu: ort.InferenceSession, monkey
     monkeypatch.setattr(ort, "__version__", "1.31.1")
     monkeypatch.setattr(noted, "knows_the_name", True)
     assert "did not reach InferenceSession" in why() and "chooses providers itself" in why()
+    assert "such as 'WebGpuExecutionProvider', which this onnxruntime reserves" in why()
     monkeypatch.setattr(ort, "__version__", "1.24.4")
     assert "onnxruntime 1.24.4 does not support the names of providers in libraries; install 1.25" in why()
     monkeypatch.setattr(ort, "get_ep_devices", list)

@@ -44,6 +44,18 @@ def test_what_fails_is_told_with_what_mends_it(
     assert run["result"] == "failed" and "wrong values" in run["found"] and "driver" in run["remedy"]
 
 
+def test_a_library_that_cannot_use_the_adapter_is_told_with_its_own_remedy() -> None:
+    environment = {**os.environ, "WGPU_EP_LIBRARY": "dawn"}
+    for command, code in (("doctor", 1), ("info", 0)):
+        ran = patience.run([sys.executable, "-m", "onnxruntime_ep_wgpu", command, "--json"], env=environment)
+        found = json.loads(ran.stdout)
+        assert ran.returncode == code
+        runs = [it for it in found if it["check"].startswith("run on 0")] if command == "doctor" else []
+        told = runs[0]["remedy"] if runs else found["adapters"][0]["library_problem"]
+        # Mesa 22.3 lacks what Dawn needs; without wgpudawn the command that installs it is told.
+        assert "WGPU_EP_LIBRARY=wgpu-native" in told or "pip install" in told
+
+
 def test_without_an_adapter_the_way_to_one_is_told(tmp_path: Path) -> None:
     environment = {
         **os.environ,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from onnxruntime_ep_wgpu import cli
 from onnxruntime_ep_wgpu.drawings.boxes import described, drawn, extent, in_units
 from onnxruntime_ep_wgpu.drawings.layers import layers
 from onnxruntime_ep_wgpu.drawings.page import page
+from onnxruntime_ep_wgpu.program.axes import name_in_order
 from onnxruntime_ep_wgpu.program.program import Program
 from tests import patience
 from tests.support import compile_model, make_model
@@ -72,6 +74,8 @@ def test_a_line_goes_from_what_wrote_a_value_to_what_reads_it() -> None:
     assert found.lines[-1].target == len(found.boxes) - 1
     assert found.lines[0].label == described(made.values[made.inputs[0]]) == "float32[n, 8]"
     assert "w float32[8, 8], 256 bytes" in found.boxes[1].facts["weights"]
+    named = tuple(replace(it, name=name_in_order(it.name, (1, 0))) for it in made.values)
+    assert "w by axes 1, 0 float32" in drawn(replace(made, values=named)).boxes[1].facts["weights"]
     assert found.boxes[1].text.startswith(made.kernels[made.dispatches[0].kernel].wgsl[0][:50])
 
 

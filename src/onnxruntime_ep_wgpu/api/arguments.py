@@ -112,7 +112,9 @@ def explain_types(error: Exception, session: Any, feeds: Mapping[str, Any] | Non
         else:
             given = _numpy_name(unexpected[1]) if unexpected and unexpected[2] == it.type else ""
         wanted = _numpy_name(it.type.removeprefix("tensor(").removesuffix(")"))
-        if given not in ("", "object", wanted):
+        if given.startswith(("str", "bytes")) and wanted != "string":
+            problems.append(f"input {it.name!r} has text, the model needs numbers of the type {wanted}")
+        elif given not in ("", "object", wanted):
             problems.append(
                 f"input {it.name!r} has the type {given}, the model needs {wanted}: pass array.astype({wanted!r})"
             )

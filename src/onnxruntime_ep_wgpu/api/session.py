@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..device.adapters import enumerated_in_background
@@ -16,7 +17,7 @@ from ..runtime.progress import Progress as Progress
 if TYPE_CHECKING:
     import onnxruntime as ort
 else:
-    ort = DeferredModule("onnxruntime")
+    ort = DeferredModule(lambda: import_module("onnxruntime"))
 
 
 def session(

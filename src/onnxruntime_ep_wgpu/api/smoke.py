@@ -10,6 +10,7 @@ import time
 import numpy as np
 from onnx import TensorProto, helper
 
+from ..device import adapters
 from ..errors import DeviceError
 from .session import session
 
@@ -21,7 +22,8 @@ def smoke_run(adapter: int) -> float:
     start = time.perf_counter()
     found = session(_model(), adapterIndex=adapter).run(None, {"a": a, "b": b})[0]
     if not np.allclose(found, np.maximum(a @ b, 0), rtol=1e-4, atol=1e-4):
-        raise DeviceError("wrong values of a matrix product")
+        driver = adapters()[adapter].driver or "unknown"
+        raise DeviceError(f"wrong values of a matrix product: update the driver, {driver}")
     return time.perf_counter() - start
 
 

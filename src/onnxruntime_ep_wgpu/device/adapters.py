@@ -77,7 +77,7 @@ class Adapter:
             names = ", ".join(repr(it.name) for it in _adapters_of(library)) or "none"
             raise DeviceError(
                 f"the library {library!r} cannot use the adapter {self.name!r}: its driver ({self.driver or self.backend}) lacks"
-                f" what that library needs; it can use {names}. Set webgpuLibrary={libraries.base().name}, or update the driver"
+                f" what that library needs; it can use {names}. Set {libraries.setting(libraries.BASE)}, or update the driver"
             )
         return found[place]
 

@@ -10,6 +10,7 @@ from dataclasses import field
 from math import prod
 from typing import Any
 
+from ..program.axes import shown_name
 from ..program.postfix import Postfix
 from ..program.program import Program, Storage, Value
 from ..records import dataclass
@@ -70,7 +71,7 @@ def drawn(program: Program) -> Drawing:
             "operators": operators,
             "nodes": ", ".join(dispatch.origin),
             "makes": ", ".join(dict.fromkeys(described(it) for it in made)),
-            "weights": ", ".join(f"{it.name} {described(it)}" for it in weights),
+            "weights": ", ".join(f"{shown_name(it.name)} {described(it)}" for it in weights),
             "variants": str(len(kernel.wgsl)),
         }
         subtitle = operators if operators != kernel.label else ""

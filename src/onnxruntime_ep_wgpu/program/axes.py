@@ -17,6 +17,11 @@ def name_in_order(name: str, axes: Sequence[int]) -> str:
     return f"{name}{_BY_AXES}{', '.join(map(str, axes))}" if name else ""
 
 
+def shown_name(name: str) -> str:
+    """Returns a name to display, with the order of the axes."""
+    return name.replace(_BY_AXES, _BY_AXES[1:])
+
+
 def model_name(name: str) -> tuple[str, tuple[int, ...]]:
     """Returns the name in the model, and the order of the axes in memory; () if it is the model's."""
     own, found, axes = name.partition(_BY_AXES)

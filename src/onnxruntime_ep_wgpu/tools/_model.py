@@ -63,7 +63,8 @@ def adapter_of(number: int) -> Adapter:
 def check_file(path: Path, kind: str = "an ONNX model") -> None:
     """Raises FileNotFoundError, and InputError for a folder, an empty file or an export, none of which can be `kind`."""
     if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}")
+        url = "; an address is not read: fetch the model first" if path.parts[:1] in (("http:",), ("https:",)) else ""
+        raise FileNotFoundError(f"there is no file {path}{url}")
     from ..api.web_files import is_export
 
     if is_export(path):

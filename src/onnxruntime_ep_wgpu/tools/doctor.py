@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from ..errors import InternalError, WgpuEpError
 from ..records import dataclass
 from ._output import show_json, show_table
 
@@ -69,10 +70,13 @@ def _checks() -> Iterator[Finding]:
 
 
 def _guarded(name: str, check: Callable[[], str], remedy: str) -> Finding:
+    """Returns the finding of a check. An error of this package names the remedy itself; `remedy` is for other errors."""
     try:
         return Finding(name, OK, check())
     except Exception as error:
-        return Finding(name, FAILED, " ".join(str(error).split())[:200] or type(error).__name__, remedy)
+        text = " ".join(str(error).split())
+        told = isinstance(error, WgpuEpError) and not isinstance(error, InternalError)
+        return Finding(name, FAILED, text[:200] or type(error).__name__, text if told else remedy)
 
 
 def _onnxruntime() -> Finding:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import platform
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..errors import WgpuEpError
 from ._model import adapter_of, whole
 from ._output import show_json, show_pairs, show_table
+
+if TYPE_CHECKING:
+    from ..device import Adapter
 
 PACKAGES = ("onnxruntime-ep-wgpu", "onnxruntime", "wgpu", "wgpudawn", "onnx", "onnx-ir", "numpy")
 
@@ -32,6 +36,7 @@ def main(args: argparse.Namespace) -> int:
                 "name": adapter.name,
                 "backend": adapter.backend,
                 "library": library_of(adapter),
+                "library_problem": _library_problem(adapter),
                 "type": adapter.type,
                 "driver": adapter.driver,
                 "vendor_id": adapter.vendor_id,
@@ -65,14 +70,27 @@ def main(args: argparse.Namespace) -> int:
                 used = ", ".join(sorted(adapter.target().features)) or "none"
                 wrong = shown["refused_matrix_units"]
                 refused = {"rejected matrix units": wrong} if wrong else {}
+                problem = {"library problem": shown["library_problem"]} if shown["library_problem"] else {}
                 show_pairs(
-                    {**limits, "library": shown["library"], "features that kernels use": used, **refused},
+                    {**limits, "library": shown["library"], **problem, "features that kernels use": used, **refused},
                     f"\n{adapter.index}: {adapter.name}",
                 )
             print("\nwgpu-ep info --adapter N shows every limit and feature of an adapter")
         else:
             print(data["problem"])
     return 0 if found else 1
+
+
+def _library_problem(adapter: Adapter) -> str:
+    """Returns why the library that the environment requests cannot use an adapter; "" if it can, or if none is requested."""
+    from ..device.webgpu import libraries
+
+    requested = libraries.requested()
+    try:
+        adapter.through("", "" if requested == libraries.AUTO else requested)
+    except WgpuEpError as error:
+        return str(error)
+    return ""
 
 
 def versions() -> dict[str, str]:

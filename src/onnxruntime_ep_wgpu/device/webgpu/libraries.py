@@ -60,6 +60,11 @@ def requested() -> str:
     return text
 
 
+def setting(name: str) -> str:
+    """Returns the text that sets a library where the current one was set: in the environment or in the options."""
+    return f"{VARIABLE if requested() != AUTO else 'webgpuLibrary'}={name}"
+
+
 def default_name() -> str:
     """Returns the library for work outside sessions, such as memory that ONNX Runtime requests before the first one."""
     return BASE if requested() == AUTO else requested()
