@@ -234,6 +234,13 @@ def test_a_weight_larger_than_its_file_is_refused_before_it_is_read(dims: list[i
                 reader(path)
 
 
+def test_a_session_names_the_weight_and_the_file_that_is_missing(folder: Path) -> None:
+    path = stored(folder / "m.onnx", as_initializer(external("away")))
+    with pytest.raises(ModelError, match="away, which is missing \\('w' is the first\\)") as caught:
+        webgpu_ep.session(path)
+    assert caught.value.__cause__ is not None
+
+
 def test_one_weight_that_lies_nowhere_hides_no_other(folder: Path) -> None:
     nodes = [helper.make_node("Add", ["x", "w"], ["t"]), helper.make_node("Add", ["t", "gone"], ["y"])]
     path = stored(folder / "m.onnx", model_of(nodes, [external("away", "gone"), external("w")]))

@@ -136,6 +136,16 @@ def check_external_data(source: Path, model: onnx.ModelProto | None = None) -> N
             )
 
 
+def data_problem(model: str | bytes) -> ModelError | None:
+    """Returns the error for a model that ONNX Runtime cannot open; None if its external data are not the reason."""
+    if isinstance(model, str):
+        try:
+            check_external_data(Path(model))
+        except ModelError as found:
+            return found
+    return None
+
+
 def _nbytes(tensor: onnx.TensorProto, source: Path) -> int:
     import onnx_ir as ir
 

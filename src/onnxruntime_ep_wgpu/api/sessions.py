@@ -184,9 +184,11 @@ def make(
         try:
             made = Session(fixed.model, settings, enable_fallback=0)
         except Exception as error:
+            from .external_data import data_problem
+
             maker = watch.providers[-1] if watch.providers else None
             writes = maker is not None and maker.state is not None and maker.state.ep_contexts.enabled
-            if reason := without_provider(error, maker) or unwritten(error, writes):
+            if reason := without_provider(error, maker) or unwritten(error, writes) or data_problem(fixed.model):
                 raise reason from error
             raise
         provider = watch.providers[-1] if watch.providers else None

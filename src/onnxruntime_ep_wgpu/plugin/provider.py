@@ -86,8 +86,9 @@ class Provider(CaptureCallbacks, CallbackTable, struct="OrtEp"):
         return 0 if self._kernels is None else self._kernels.made
 
     def _refuse(self, error: BaseException) -> None:
-        # If a compiled model of the cache cannot be used, the model itself is opened, which only takes time.
-        severity = ERROR if watch.opened() is None else INFO
+        # If `session()` makes the session, it raises the error. If a compiled model of the cache cannot be used, it opens the
+        # model itself, which only takes time.
+        severity = ERROR if watch.making() is None else INFO
         self.logger.log(severity, f"the session is rejected: {message_of(error)}")
         release_frames(error)
         if self.refusal is None:
