@@ -49,28 +49,35 @@ _EXACTLY = {1: (), 2: (Bound("m", None, 2, known=True),), 4: ()}
 # On an H100 32 x 2048 x 8192 takes 16 us, and 64 x 2048 x 2048 takes 9.8 us. With weights of 4 bits, 1024 x 2048 x 8192 takes
 # 0.142 ms (0.79 without units). 64 x 2048 x 8192 takes 0.020 (0.110).
 _MANY_ROWS = Bound("m", 17)
+
+
+def _known(least: int, most: int) -> Bound:
+    """The number of workgroups where all sizes are known. With sizes of a run, each further tile is one more pipeline."""
+    return Bound("workgroups", least, most, known=True)
+
+
 _SHORT = Bound("k", None, 64, known=True)
 _MATRICES = (
     use(MatrixTile(32, 32, 128, 2, 2), Bound("m", 17, 64), _PLAIN),
     *(
-        use(MatrixTile(*tile), _MANY_ROWS, _PLAIN, Bound("filled", 90), Bound("workgroups", *workgroups), *more)
+        use(MatrixTile(*tile), _MANY_ROWS, _PLAIN, Bound("filled", 90), workgroups, *more)
         for tile, workgroups, more in (
-            ((192, 192, 48, 2, 4), (240, 264), (_LONG,)),
-            ((128, 256, 48, 2, 4), (500, None), (_LONG,)),
-            ((128, 256, 32, 2, 4), (500, None), ()),
-            ((192, 128, 64, 4, 2), (240, 264), ()),
-            ((128, 192, 64, 2, 4), _ONCE, ()),
-            ((192, 192, 48, 2, 4), _ONCE, (_LONG,)),
-            ((160, 256, 48, 2, 4), _ONCE, (_LONG,)),
-            ((128, 128, 64, 2, 4), _ONCE, (Bound("k", 512),)),
-            ((128, 128, 64, 2, 4), (225, 264), (_LONGER,)),
-            ((128, 128, 32, 2, 2), (500, 528), (_LONGER,)),
-            ((96, 192, 32, 1, 4), (240, 264), ()),
-            ((128, 128, 32, 2, 2), (225, 264), ()),
-            ((96, 128, 64, 2, 4), _ONCE, ()),
-            ((80, 128, 64, 1, 4), _ONCE, ()),
-            ((128, 96, 64, 4, 2), _ONCE, ()),
-            ((64, 128, 64, 2, 4), (96, 132), (Bound("k", 512),)),
+            ((192, 192, 48, 2, 4), _known(240, 264), (_LONG,)),
+            ((128, 256, 48, 2, 4), Bound("workgroups", 500), (_LONG,)),
+            ((128, 256, 32, 2, 4), Bound("workgroups", 500), ()),
+            ((192, 128, 64, 4, 2), _known(240, 264), ()),
+            ((128, 192, 64, 2, 4), Bound("workgroups", *_ONCE), ()),
+            ((192, 192, 48, 2, 4), _known(*_ONCE), (_LONG,)),
+            ((160, 256, 48, 2, 4), _known(*_ONCE), (_LONG,)),
+            ((128, 128, 64, 2, 4), Bound("workgroups", *_ONCE), (Bound("k", 512),)),
+            ((128, 128, 64, 2, 4), Bound("workgroups", 225, 264), (_LONGER,)),
+            ((128, 128, 32, 2, 2), Bound("workgroups", 500, 528), (_LONGER,)),
+            ((96, 192, 32, 1, 4), Bound("workgroups", 240, 264), ()),
+            ((128, 128, 32, 2, 2), Bound("workgroups", 225, 264), ()),
+            ((96, 128, 64, 2, 4), _known(*_ONCE), ()),
+            ((80, 128, 64, 1, 4), _known(*_ONCE), ()),
+            ((128, 96, 64, 4, 2), _known(*_ONCE), ()),
+            ((64, 128, 64, 2, 4), _known(96, 132), (Bound("k", 512),)),
         )
     ),
     use(MatrixTile(128, 128, 32, 2, 2), _MANY_ROWS, _WIDE, Bound("workgroups", 512)),
@@ -86,15 +93,9 @@ _MATRICES = (
     # (226), 212 for 50176 x 576 x 64 (152), 142 for 3136 x 256 x 1024 (120), 224 for 3136 x 2304 x 256 (204).
     use(ByteTile(32, 32, 128, 1, 2), Bound("m", 17, 64)),
     use(ByteTile(128, 64, 64, 4, 1), _MANY_ROWS, Bound("n", 49, 64), Bound("workgroups", 370)),
-    use(ByteTile(96, 128, 128, 2, 4), _MANY_ROWS, Bound("filled", 90), Bound("workgroups", *_ONCE), _LONG),
-    use(
-        ByteTile(96, 128, 64, 2, 2),
-        _MANY_ROWS,
-        Bound("filled", 90),
-        Bound("workgroups", 240, 264),
-        Bound("k", None, 256),
-    ),
-    use(ByteTile(64, 128, 128, 2, 4), _MANY_ROWS, Bound("filled", 90), Bound("workgroups", 96, 132), _LONGER),
+    use(ByteTile(96, 128, 128, 2, 4), _MANY_ROWS, Bound("filled", 90), _known(*_ONCE), _LONG),
+    use(ByteTile(96, 128, 64, 2, 2), _MANY_ROWS, Bound("filled", 90), _known(240, 264), Bound("k", None, 256)),
+    use(ByteTile(64, 128, 128, 2, 4), _MANY_ROWS, Bound("filled", 90), _known(96, 132), _LONGER),
     use(ByteTile(128, 128, 64, 2, 4), _MANY_ROWS, _WIDE, _SHORT, Bound("workgroups", 132)),
     use(ByteTile(128, 128, 128, 2, 4), _MANY_ROWS, _WIDE, Bound("workgroups", 70)),
     use(ByteTile(64, 128, 128, 1, 4), _MANY_ROWS, _WIDE, Bound("workgroups", 96)),
