@@ -1,9 +1,9 @@
 """Sizes of exports for browsers beside their models: `python -m bench.export_sizes [MODEL ...]`.
 
-Out: bench/results/exports/sizes.json, and from it the table in docs/web.md between its two markers. Columns: the size of the
-model file; the size of the export without weights; and the difference from the model of three sizes. These are the files that a
-page fetches on a GPU, those that it fetches without a GPU, and all files. With names, only these models are measured again.
-Needs no adapter.
+Out: bench/results/exports/sizes.json, and from it the table in docs/web_performance.md between its two markers. Columns: the
+size of the model file; the size of the export without weights; and the difference from the model of three sizes. These are the
+files that a page fetches on a GPU, those that it fetches without a GPU, and all files. With names, only these models are
+measured again. Needs no adapter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests import zoo
 from .web import models
 
 ROOT = Path(__file__).parents[1]
-RESULTS, DOCUMENT = ROOT / "bench" / "results" / "exports" / "sizes.json", ROOT / "docs" / "web.md"
+RESULTS, DOCUMENT = ROOT / "bench" / "results" / "exports" / "sizes.json", ROOT / "docs" / "web_performance.md"
 BEGIN, END = "<!-- written by bench.export_sizes -->", "<!-- end of sizes -->"
 # Models of tests.zoo, and of bench.web.
 NAMES = {

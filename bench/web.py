@@ -2,7 +2,7 @@
 
     python -m bench.web                          small models, on the software adapter
     python -m bench.web --full --gpu             MiniLM 8 x 128, the detector at 640 x 480, on the machine's GPU
-    python -m bench.web --save NAME              writes bench/results/web/NAME.json and the tables of docs/web.md
+    python -m bench.web --save NAME              writes bench/results/web/NAME.json and the tables of docs/web_performance.md
 
 Each library, model and round has its own page, in turns, with empty caches. Columns:
 
@@ -46,7 +46,7 @@ from tests.zoo import minilm, ocr, resnet
 ROOT = Path(__file__).parents[1]
 WEB = ROOT / "web"
 RESULTS = ROOT / "bench" / "results" / "web"
-DOCUMENT = ROOT / "docs" / "web.md"
+DOCUMENT = ROOT / "docs" / "web_performance.md"
 BEGIN, END = "<!-- written by bench.web -->", "<!-- end -->"
 LIBRARIES = {"ours": "ours", "webgpu": "onnxruntime-web, WebGPU", "wasm": "onnxruntime-web, WebAssembly"}
 MEASURES = {
@@ -72,7 +72,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--chromium", default=shutil.which("chromium") or shutil.which("google-chrome"))
     parser.add_argument("--save", metavar="NAME")
-    parser.add_argument("--document", action="store_true", help="only write docs/web.md from what was saved")
+    parser.add_argument(
+        "--document", action="store_true", help="only write docs/web_performance.md from what was saved"
+    )
     arguments = parser.parse_args()
     if arguments.document:
         document()

@@ -10,7 +10,7 @@
 typedef void *P;
 static P *api;
 static P session, memory;
-/* A function of ONNX Runtime's table by its slot; see csrc/ort_abi.py. */
+/* A function of ONNX Runtime's table by its slot, because the Python package of ONNX Runtime has no headers; see csrc/ort_abi.py. */
 #define CALL(slot, result, ...) ((result(*)(__VA_ARGS__))(uintptr_t)api[slot])
 
 static void check(P status, const char *what) {

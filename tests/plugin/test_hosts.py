@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -18,7 +19,7 @@ import onnxruntime_ep_wgpu as webgpu_ep
 from tests import patience
 
 from . import models
-from .c_api import Runtime
+from .c_api import CLIENT, Runtime, ort_abi
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,6 +74,31 @@ def test_a_c_program_is_told_why_the_package_cannot_be_imported(host: Path, mode
     assert result.returncode == 2
     assert result.stdout.startswith("register: ")
     assert "ImportError('broken on purpose')" in result.stdout
+
+
+CONSTANTS = """
+#define ORT_API_VERSION 24
+enum { ORT_LOGGING_LEVEL_WARNING = 2, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT = 1, OrtArenaAllocator = 1, OrtMemTypeDefault = 0 };
+const OrtApiBase *OrtGetApiBase(void);
+"""
+
+
+@pytest.mark.skipif(not shared_python(), reason="this Python has no shared libpython")
+def test_the_c_program_of_a_document_runs(model: Path, tmp_path: Path) -> None:
+    """With a header of the slots that it calls: the package of ONNX Runtime has none."""
+    (program,) = re.findall(r"```c\n(.*?)```", (ROOT / "docs" / "hosts.md").read_text(), re.DOTALL)
+    create = "    7   OrtStatus *CreateSession(OrtEnv *env, const ORTCHAR_T *path, const OrtSessionOptions *options, OrtSession **out)"  # noqa: E501
+    table = "\n".join(sorted([*CLIENT.strip("\n").splitlines(), create], key=lambda it: int(it.split()[0])))
+    types = "#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n" + ort_abi.CHARACTERS
+    (tmp_path / "onnxruntime_c_api.h").write_text(types + ort_abi.declarations({"OrtApi": table}) + CONSTANTS)
+    (tmp_path / "app.c").write_text(program)
+    app = tmp_path / "app"
+    build = ["gcc", "-Wall", "-Werror", tmp_path / "app.c", "-o", app, "-I", tmp_path, ort_library()]
+    patience.run([*build, f"-Wl,-rpath,{tmp_path}"], check=True)
+    (tmp_path / "libonnxruntime.so.1").symlink_to(ort_library())
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    result = patience.run([app, webgpu_ep.get_library_path(), model], env=clean | HERE)
+    assert (result.returncode, result.stdout) == (0, "0 1 4 9 16 25 36 49 \n"), result.stdout + result.stderr
 
 
 @pytest.mark.exhaustive

@@ -69,6 +69,8 @@ async function lookAt(blob) {
     const picture = await createImageBitmap(blob);
     await look(picture, picture.width, picture.height);
   } catch (error) {
+    last = undefined;
+    byId('seen').hidden = true;
     byId('detect-note').textContent = `This is no picture that the browser can read: ${error.message}`;
   }
 }

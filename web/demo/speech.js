@@ -71,7 +71,7 @@ async function write(blob) {
     byId('heard').textContent = before.trim() || '(nothing)';
     note(`${length.toFixed(1)} s of sound in ${took.toFixed(1)} s`);
   } catch (error) {
-    note(error.name === 'AbortError' ? 'Stopped.' : `This cannot be heard: ${error.message}`);
+    note(error.name === 'AbortError' ? 'Stopped.' : `The browser cannot read this sound: ${error.message}`);
   }
   stop = undefined;
   buttons(false);

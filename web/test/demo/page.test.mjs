@@ -77,6 +77,9 @@ test('faces are found in a picture and in what a camera sees, and hidden', async
   await page.check('#hide-faces');
   assert((await middle()) < 10, 'a hidden face has few');
   await page.uncheck('#hide-faces');
+  await page.setInputFiles('#picture', { name: 'no.png', mimeType: 'image/png', buffer: Buffer.from('no picture') });
+  await note('detect', '^This is no picture');
+  assert(await page.isHidden('#seen'), 'the picture before is not shown below the error');
   await page.click('#camera');
   await page.waitForFunction(() => document.getElementById('camera').textContent.startsWith('Stop') && document.getElementById('seen').height === 240);
   await note('detect', '^1 face,');
