@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-# Control characters except tab and newline, because names in a model could control a terminal; and lone surrogates, which
-# cannot be encoded.
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+# Control characters except tab and newline, because names in a model could control a terminal; those that change the direction
+# of text, because they change the order of what follows; and lone surrogates, which cannot be encoded.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
@@ -43,7 +43,8 @@ def rich_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: 
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE, show_header=header, pad_edge=False)
+    above = Text(printable(title), "table.title") if title else None
+    table = Table(title=above, title_justify="left", box=box.SIMPLE, show_header=header, pad_edge=False)
     texts = cells(rows)
     for k, (name, right) in enumerate(zip(columns, numeric(columns, rows), strict=True)):
         # In a narrow terminal, columns of sentences wrap, and columns of names keep their words whole.

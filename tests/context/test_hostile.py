@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import onnxruntime_ep_wgpu as webgpu_ep
-from onnxruntime_ep_wgpu.errors import ModelError, WgpuEpError
+from onnxruntime_ep_wgpu.errors import InternalError, ModelError, WgpuEpError
 from onnxruntime_ep_wgpu.kept.entry import EntryError
 from onnxruntime_ep_wgpu.plugin.assign.shown import key_of
 from onnxruntime_ep_wgpu.plugin.context.content import GroupContext
@@ -94,7 +94,24 @@ def bent(content: Any, rng: random.Random) -> None:
     elif kind == 2 and isinstance(value, (list, dict)):
         where[key] = type(value)()
     else:
-        where[key] = rng.choice([None, True, "x", [], {}, [0], 3.5, copy.deepcopy(rng.choice(places)[0]), 1 << 50])
+        where[key] = rng.choice(
+            [
+                None,
+                True,
+                "x",
+                "\ud800",
+                "0x1p99999",
+                [],
+                {},
+                [0],
+                3.5,
+                99,
+                -1,
+                2**31,
+                copy.deepcopy(rng.choice(places)[0]),
+                1 << 50,
+            ]
+        )
 
 
 def check_contents(place: Path, seeds: range) -> int:
@@ -120,6 +137,19 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "the place of a constant": (lambda it: it["graph"]["constants"][0].__setitem__(3, [-1]), "the place of a constant is invalid"),
     "the file of a constant": (lambda it: it.update(files=[]), "the number of a file is invalid"),
     "a file": (lambda it: it["files"][0].__setitem__(1, "x"), "the name, size or time of a file is invalid"),
+    "a type of value": (lambda it: it["graph"]["values"][0].__setitem__(1, 99), "the type of a value is invalid"),
+    "half a character": (lambda it: it["graph"]["nodes"][0].__setitem__(3, "\ud800"), "UnicodeEncodeError"),
+    "a version": (lambda it: it["graph"]["nodes"][0].__setitem__(2, 2**31), "the version of an operator is invalid"),
+    "a set of operators": (lambda it: it["graph"]["opsets"].update({"": -1}), "the version of an operator is invalid"),
+    "a large float": (lambda it: it["graph"]["nodes"][0][7].append(["a", "float", "0x1p99999"]), "OverflowError"),
+    "a constant that a node makes": (
+        lambda it: it["graph"]["constants"][0].__setitem__(0, it["graph"]["nodes"][0][5][0]),
+        "or is an output of a node",
+    ),
+    "a constant without a name": (
+        lambda it: it["graph"]["values"][it["graph"]["constants"][0][0]].__setitem__(0, ""),
+        "a constant has no name of its own",
+    ),
     "for what it was made": (lambda it: it["made_for"].update(adapter=1), "it has no valid adapter, version and options"),
 }  # fmt: skip
 
@@ -149,21 +179,30 @@ def test_hundreds_of_contents_are_read_or_refused(place: Path) -> None:
     assert check_contents(place, range(100, 1300)) < 1200
 
 
+def of_another_version(content: dict[str, Any], rng: random.Random) -> None:
+    """Changes the graph of a context that must be compiled again."""
+    content["made_for"]["version"] = "0"
+    bent(content["graph"], rng)
+
+
 def check_sessions(folder: Path, seeds: range) -> None:
     """A session of what somebody wrote gives results, or an error of this package."""
     for seed in seeds:
         for it in folder.iterdir():
             it.unlink()
         compiled = compiled_beside(folder, wide())
-        rewrite(compiled, lambda it, seed=seed: bent(it, random.Random(seed)))  # type: ignore[misc]
+        change = of_another_version if seed % 2 else bent
+        rewrite(compiled, lambda it, seed=seed, change=change: change(it, random.Random(seed)))  # type: ignore[misc]
         try:
             webgpu_ep.session(compiled).run(None, {"x": X})
+        except InternalError:
+            raise
         except WgpuEpError:
             continue
 
 
 def test_sessions_of_what_somebody_wrote(tmp_path: Path) -> None:
-    check_sessions(tmp_path, range(2))
+    check_sessions(tmp_path, range(8))
 
 
 @pytest.mark.exhaustive

@@ -38,7 +38,7 @@ FILES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 NO_OBJECT = (5, 5.5, True, "x", [], [5])
 NO_TEXT = (5, 5.5, True, [], [5], {}, {"a": 5})
-NO_COUNT = (0, -1, 5.5, True, "5", "x" * 5000, [], {}, 1e300)
+NO_COUNT = (0, -1, 5.5, True, "5", "x" * 5000, [], {}, 1e300, 2**63)
 NO_IDS = (-1, 5.5, True, "5", [5, "5"], [5, None], [True], [[5]], {})
 FIELDS = {
     "genai_config.json: model": NO_OBJECT, "genai_config.json: model.decoder": NO_OBJECT,

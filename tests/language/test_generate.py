@@ -502,7 +502,7 @@ def test_caches_of_unknown_size_are_named(tmp_path: Path) -> None:
         model = graph_of(Decoder(layers=1))
         spoil(next(it for it in model.graph.input if "key" in it.name).type.tensor_type.shape.dim)
         onnx.save(model, path)
-        with pytest.raises(ModelError, match=rf"past_key_values\.0\.key has the shape \({shape}\); a cache is"):
+        with pytest.raises(ModelError, match=rf"past_key_values\.0\.key' has the shape \({shape}\); a cache is"):
             webgpu_ep.LanguageModel(path.parent)
 
 

@@ -33,6 +33,16 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     ("session", lambda: webgpu_ep.session(Path(__file__).parent), "plugin is a folder; pass the file in it"),
     (
         "session",
+        lambda: webgpu_ep.session("a\0b.onnx"),
+        r"model: 'a\\x00b\.onnx' has a character that no name of a file has; pass",
+    ),
+    (
+        "session",
+        lambda: webgpu_ep.session(Path("\ud800.onnx")),
+        r"model: '\\ud800\.onnx' has a character that no name of a file has",
+    ),
+    (
+        "session",
         lambda: webgpu_ep.session(MODEL, device=False),
         "device: False is not .* a number or a name; there are 0: ",
     ),

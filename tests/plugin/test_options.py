@@ -28,7 +28,9 @@ def test_every_option_is_documented(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", [key for key in OPTIONS if key not in ("forceCpuNodeNames", "tuningTable")])
-@pytest.mark.parametrize("value", ["nonsense", "", " 1", "-1", "12x", "1_0", "0x1", "\u0661", "99999999999999999999"])
+@pytest.mark.parametrize(
+    "value", ["nonsense", "", " 1", "-1", "00", "12x", "1_0", "0x1", "\u0661", "99999999999999999999"]
+)
 def test_a_wrong_value_is_an_error_that_names_key_value_and_domain(key: str, value: str) -> None:
     if value == OPTIONS[key].default:
         assert not value and "empty" in OPTIONS[key].domain

@@ -38,14 +38,14 @@ def test_one_line_opens_a_model_from_a_file_or_bytes(tmp_path: Path) -> None:
 def test_devices_are_chosen_by_number_name_or_object() -> None:
     found = webgpu_ep.devices()
     name = found[0].ep_metadata["name"]
-    for device in (0, name, name[:5].upper(), found[0], None):
+    for device in (0, np.int64(0), name, name[:5].upper(), found[0], None):
         report = webgpu_ep.report(webgpu_ep.session(models.square(), device=device))
         assert report.device == name
     if any("software" in device.ep_metadata for device in found):
         webgpu_ep.session(models.square(), device="software")
 
 
-@pytest.mark.parametrize("device", [99, -1, "Voodoo 2"])
+@pytest.mark.parametrize("device", [99, -1, np.int64(-1), "Voodoo 2"])
 def test_a_device_that_is_not_there_is_an_error_that_names_the_others(device: Any) -> None:
     with pytest.raises(webgpu_ep.DeviceError, match=re.escape(webgpu_ep.devices()[0].ep_metadata["name"])):
         webgpu_ep.session(models.square(), device=device)

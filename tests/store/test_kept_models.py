@@ -203,6 +203,19 @@ def beside(path: Path, seed: int, name: str = "weights") -> None:
     onnx.save(onnx.load_from_string(wide(seed)), path, save_as_external_data=True, location=name, size_threshold=0)
 
 
+def test_a_location_with_a_null_character(place: Folder, path: Path) -> None:
+    """ONNX Runtime reads it up to that."""
+    beside(path, 0)
+    model = onnx.load(path, load_external_data=False)
+    for it in model.graph.initializer:
+        it.external_data[0].value += "\0x"
+    onnx.save(model, path)
+    for _ in range(2):
+        session = webgpu_ep.session(path)
+        check(session)
+        assert not is_kept(session)
+
+
 @pytest.mark.parametrize("change", [same_size_and_time, replaced])
 def test_other_external_data(place: Folder, path: Path, change: Callable[[Path, bytes], None]) -> None:
     beside(path, 0)

@@ -113,15 +113,17 @@ def test_the_page_allows_its_own_script_alone() -> None:
 def test_a_name_steers_no_terminal(
     terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = "a\x1b[2J\x07\x9b2J\ud800 [red]b[/] \\[x [/nothing]"
+    name = "a\x1b[2J\x07\x9b2J\ud800\u202e\u2066\u200f [red]b[/] \\[x [/nothing]"
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
     _output.show_table(["node"], [[name]])
-    _output.show_pairs({"model": name})
-    printed = capsys.readouterr().out
+    _output.show_pairs({"model": name}, name)
+    _output.show_lines(name)
+    _output.show_note(name)
+    printed = "".join(capsys.readouterr())
     styles = re.compile(r"\x1b\[[0-9;]*m")  # of rich
     printed = styles.sub("", printed)
-    assert not re.search("[\x07\x1b\x9b\ud800]", printed)
-    assert printed.count(r"a\x1b[2J\x07\x9b2J\ud800 [red]b[/] \[x [/nothing]") == 2
+    assert not re.search("[\x07\x1b\x9b\ud800\u202e\u2066\u200f]", printed)
+    assert printed.count(r"a\x1b[2J\x07\x9b2J\ud800\u202e\u2066\u200f [red]b[/] \[x [/nothing]") == 5
     assert "\x1b" not in "".join(text_lines(["node"], [[name]])) and rich_table(["node"], [[name]]).row_count == 1
 
 

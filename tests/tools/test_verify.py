@@ -52,6 +52,15 @@ def test_the_first_wrong_kernel_is_named_with_its_nodes(model, capsys, monkeypat
     assert found["kernels_by_running_order"][0]["error"] < 1e-5
 
 
+@pytest.mark.parametrize("operator", ["NonZero", "Unique"])
+def test_a_model_with_a_result_of_any_size_passes(operator, tmp_path, capsys):
+    path = tmp_path / "model.onnx"
+    onnx.save(make_model([node("Relu", ["x"], ["r"]), node(operator, ["r"], ["y"])], {"x": (F, ["n", 5])}), path)
+    code, found = verify(capsys, path)
+    assert code == 0 and [it["output"] for it in found["outputs"]] == ["y"]
+    assert not found["on_cpu"] and found["outputs_differing"] == 0
+
+
 @pytest.fixture
 def far_sigmoid(tmp_path):
     """A Sigmoid of about -17, where the CPU provider's approximation is off by more than the values."""

@@ -21,7 +21,7 @@ from ..device import request as request_module  # noqa: F401
 from ..options import as_text
 from ..plugin.context import kept_model as kept_model_module  # noqa: F401
 from ..plugin.preparation import SessionPreparation
-from .arguments import check_options, model_argument
+from .arguments import check_options, model_argument, whole_number
 from .kept import kept_models
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def begun_ahead(
     with suppress(Exception):
         check_options(options)
         given = {key: as_text(key, value) for key, value in options.items()}
-        index = int(given.get("adapterIndex", 0)) if device is None else device
-        if not owned and not free_dimensions and isinstance(index, int) and "webgpuDevice" not in given:
+        index = int(given.get("adapterIndex", 0)) if device is None else whole_number(device)
+        if not owned and not free_dimensions and index is not None and "webgpuDevice" not in given:
             adapter = adapters()[index]
             kept = kept_models(model_argument(model), adapter, given, {}, None)
             opened = None if kept is None else kept.find()

@@ -5,6 +5,7 @@ In: arguments of the functions in this folder. Out: the same, of the right type.
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 from collections.abc import Mapping
@@ -41,6 +42,12 @@ def model_argument(model: Any, or_bytes: bool = True) -> str | bytes:
     if not isinstance(model, str | os.PathLike):
         raise TypeError(f"model: {cut(model)} is not {what}")
     path = os.fspath(model)
+    try:
+        named = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        named = False
+    if not named:
+        raise OptionError(f"model: {cut(path)} has a character that no name of a file has; pass {what}")
     if os.path.isdir(path) or str(path).endswith(".wgpu"):
         from .web_files import is_export
 
@@ -49,6 +56,16 @@ def model_argument(model: Any, or_bytes: bool = True) -> str | bytes:
     if os.path.isdir(path):
         raise IsADirectoryError(f"model: {path} is a folder; pass the file in it")
     return path
+
+
+def whole_number(value: Any) -> int | None:
+    """Returns an integer, including numpy's, as an int; None for other values and for bools."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 def session_argument(session: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import ModelError, cut
 from ..records import dataclass
 
+_MOST = 2**63 - 1
 _ABOVE = 3  # folder levels: a snapshot in Hugging Face's cache, or a folder in it, has its files in `blobs` so many levels above
 
 
@@ -119,10 +120,10 @@ class Fields:
         return found
 
     def count(self, name: str, least: int) -> int | None:
-        """Returns an integer of at least `least`, or None if absent."""
+        """Returns an integer of at least `least` that ONNX can store as a size, or None if absent."""
         value: int | None = self.values.get(name)
-        if value is not None and not _is_count(value, least):
-            raise self.wrong(name, f"an integer of at least {least}")
+        if value is not None and not (_is_count(value, least) and value <= _MOST):
+            raise self.wrong(name, f"an integer of at least {least} and at most {_MOST}")
         return value
 
     def ids(self, name: str) -> tuple[int, ...] | None:

@@ -73,13 +73,13 @@ def _read(source: Path, overrides: Mapping[str, int]) -> ir.Model:
     except (OptionError, ModelError):
         raise
     except Exception as error:
-        raise ProgramError(f"{source} cannot be read as an ONNX model: {_cause(error)}") from error
+        raise ProgramError(f"{source} cannot be read as an ONNX model: {root_cause_of(error)}") from error
     if not model.opset_imports:  # an empty file is an empty protobuf
         raise ProgramError(f"{source} is not an ONNX model: it names no version of the operators")
     return model
 
 
-def _cause(error: BaseException) -> str:
+def root_cause_of(error: BaseException) -> str:
     """Returns the text of the root cause. onnx_ir wraps it in one error per step."""
     while error.__cause__ is not None:
         error = error.__cause__

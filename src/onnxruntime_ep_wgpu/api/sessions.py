@@ -23,7 +23,15 @@ from ..plugin.factory import ADAPTER_KEY
 from ..plugin.preparation import SessionPreparation
 from ..runtime.making import Making
 from ..runtime.progress import Progress
-from .arguments import check_options, explain_types, feeds_argument, model_argument, settings_argument, sizes_argument
+from .arguments import (
+    check_options,
+    explain_types,
+    feeds_argument,
+    model_argument,
+    settings_argument,
+    sizes_argument,
+    whole_number,
+)
 from .binding import Binding
 from .devices import devices
 from .free_dimensions import Fixed, check_fixed, fix, hindered, in_python, keys_in
@@ -282,10 +290,10 @@ def _pick(device: Any) -> Any:
     shown = ", ".join(f"{place}: {name}" for place, name in enumerate(names))
     if device is None:
         return found[0]
-    if isinstance(device, int) and not isinstance(device, bool):
-        if not 0 <= device < len(found):
-            raise DeviceError(f"there is no device {device}; there are {shown}")
-        return found[device]
+    if (place := whole_number(device)) is not None:
+        if not 0 <= place < len(found):
+            raise DeviceError(f"there is no device {place}; there are {shown}")
+        return found[place]
     if isinstance(device, str):
         for entry, name in zip(found, names, strict=True):
             if (device and device.lower() in name.lower()) or (

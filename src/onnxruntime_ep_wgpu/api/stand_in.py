@@ -155,6 +155,9 @@ class _Calculated:
     def outputs(self) -> list[tuple[DType, tuple[int, ...]]]:
         return [(dtype, array.shape) for dtype, array in self._results]
 
+    def submission(self, _places: Sequence[Place | None]) -> None:
+        """Returns None: `submit` does more than queue GPU work."""
+
     def submit(self, places: Sequence[Place | None]) -> None:
         for place, (_, array) in zip(places, self._results, strict=True):
             if place is not None:

@@ -34,7 +34,9 @@ class FormatError(EntryError):
     """An entry has another version of the format."""
 
 
-_MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError, struct.error)
+_MALFORMED = (
+    ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, struct.error,
+)  # fmt: skip
 
 
 @contextmanager

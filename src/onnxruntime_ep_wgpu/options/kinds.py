@@ -113,10 +113,7 @@ def number(
     domain = f"an integer, {limits}" if also is None else f"an integer, {also} or {limits}"
 
     def parse(text: str) -> int:
-        # Stricter than int(): no spaces, signs or underscores.
-        if not (text.isascii() and text.isdigit()):
-            raise ValueError(text)
-        value = int(text)
+        value = _integer(text)
         if value != also and (value < low or (high is not None and value > high)):
             raise ValueError(text)
         return value
@@ -132,9 +129,7 @@ def foreign(key: str, what: str, lacks: str) -> Option:
     """An option with the address of an object that only another WebGPU implementation has. Only 0 is accepted."""
 
     def parse(text: str) -> int:
-        if not (text.isascii() and text.isdigit()):
-            raise ValueError(text)
-        if int(text):
+        if _integer(text):
             raise RefusedValue(f"this provider is built on wgpu, which {lacks}; leave the option out")
         return 0
 
@@ -147,6 +142,13 @@ def address(key: str, help: str) -> Option:
     effect = "both addresses come from `device_options()`; an unknown address, or one without the other, is an error"
     domain = "an address as a decimal number; 0 is none"
     return replace(number(key, 0, 2**64 - 1, "0", help, effect), domain=domain, needs_original=True)
+
+
+def _integer(text: str) -> int:
+    """Stricter than int(): no spaces, signs, underscores or leading zeros."""
+    if not (text.isascii() and text.isdigit()) or text != (text.lstrip("0") or "0"):
+        raise ValueError(text)
+    return int(text)
 
 
 def _member(text: str, values: tuple[str, ...]) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-import sys
 import zipfile
 from ast import literal_eval
 from collections.abc import Callable, Iterable
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ..errors import DeviceError, FreeSizeError, InputError, OptionError, UnsupportedError
+from ._output import show_note
 from ._sizes import sizes
 
 if TYPE_CHECKING:
@@ -185,9 +185,9 @@ def open_session(
         message = f"{nothing} (wgpu-ep explain shows every node with its reason)"
         raise FreeSizeError(message, free, by_options(free)) if free else UnsupportedError(message)
     if free:
-        print(f"note: {by_options(free)}, which are a reason why nodes run on the CPU", file=sys.stderr)
+        show_note(f"note: {by_options(free)}, which are a reason why nodes run on the CPU")
     for line in state_of(made).options.warnings():
-        print(f"warning: {line}", file=sys.stderr)
+        show_note(f"warning: {line}")
     return made
 
 
@@ -229,14 +229,11 @@ def make_feeds(session: Any, args: argparse.Namespace) -> dict[str, Any]:
     dims = once("--dim", (dimension(text, "--dim") for text in args.dim))
     found = sizes({name: value.shape for name, value in wanted.items()}, dims, given)
     if found.sentence():
-        print(f"note: {found.sentence()}", file=sys.stderr)
+        show_note(f"note: {found.sentence()}")
     seed = args.seed or 0
     made_up = [name for name in wanted if name not in read]
     if made_up:
-        print(
-            f"note: made-up values (seed {seed}) for {', '.join(made_up)}: --input NAME=FILE.npy sets real ones",
-            file=sys.stderr,
-        )
+        show_note(f"note: made-up values (seed {seed}) for {', '.join(made_up)}: --input NAME=FILE.npy sets real ones")
     rng = np.random.default_rng(seed)
     return {
         name: read[name] if name in read else _made_up(rng, value, found.shapes[name]) for name, value in wanted.items()

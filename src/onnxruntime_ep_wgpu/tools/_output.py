@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def show_json(data: Any) -> None:
     """Prints `data` as JSON. Sets become sorted lists; other types that JSON lacks become text."""
-    _print(
+    show_lines(
         json.dumps(
             data, indent=2, default=lambda value: sorted(value) if isinstance(value, (set, frozenset)) else str(value)
         )
@@ -33,7 +33,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: 
     if sys.stdout.isatty():
         _print_rich(rich_table(columns, rows, title), lambda: records(columns, rows, title))
         return
-    _print(*([title] if title else []), *text_lines(columns, rows))
+    show_lines(*([title] if title else []), *text_lines(columns, rows))
 
 
 def show_pairs(pairs: Mapping[str, object], title: str = "") -> None:
@@ -45,7 +45,7 @@ def show_pairs(pairs: Mapping[str, object], title: str = "") -> None:
         return
     width = max((len(name) for name in pairs), default=0)
     lines = [f"{name.ljust(width)}  {value}".rstrip() for name, value in pairs.items()]
-    _print(*([title] if title else []), *lines)
+    show_lines(*([title] if title else []), *lines)
 
 
 def records(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> str:
@@ -54,15 +54,21 @@ def records(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str
     return "\n\n".join([*([title.lstrip("\n")] if title else []), *blocks])
 
 
+def show_note(text: str) -> None:
+    """Prints a note to stderr."""
+    print(printable(text), file=sys.stderr)
+
+
 def _named(columns: Sequence[str], row: Sequence[str]) -> Iterator[list[str]]:
     width = max(map(len, columns))
     return ([name.ljust(width), text] for name, text in zip(columns, row, strict=True) if text)
 
 
-def _print(*lines: str) -> None:
+def show_lines(*lines: str) -> None:
+    """Prints lines of text."""
     with errors_about("standard output"):
         for line in lines:
-            print(line)
+            print(printable(line))
 
 
 def _print_rich(table: Any, narrow: Callable[[], str] | None = None) -> None:

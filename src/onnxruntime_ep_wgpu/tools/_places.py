@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import tempfile
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import OptionError
+from ._output import show_note
 
 _UNSAFE = re.compile(r'[/\\:*?"<>|\x00-\x1f\x7f]')
 _DEVICE = re.compile(
@@ -34,7 +34,7 @@ def check_files(option: str, *paths: Path) -> None:
                 raise OptionError(f"{option} {path}: the file is there and cannot be written")
             if path.is_file():  # it is replaced by a temporary file beside it, or beside the target of a link
                 _check_writable(option, path, path.resolve().parent)
-            print(f"note: {path} is there already and will be overwritten", file=sys.stderr)
+            show_note(f"note: {path} is there already and will be overwritten")
 
 
 def check_folder(option: str, path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -23,7 +22,7 @@ from ._model import (
     register_custom_ops,
     whole,
 )
-from ._output import progress, show_json, show_table
+from ._output import progress, show_json, show_note, show_table
 
 CPU = "CPUExecutionProvider"
 _OF_OTHERS = ("AzureExecutionProvider",)
@@ -149,7 +148,7 @@ def _show(args: argparse.Namespace, rows: list[Measured], shapes: dict[str, list
     show_table(columns, cells)
     for it in rows:
         if it.problem:
-            print(f"warning: {it.provider}: {it.problem}", file=sys.stderr)
+            show_note(f"warning: {it.provider}: {it.problem}")
 
 
 def _text(value: float | None) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import LimitError, ModelError
 from ._model import add_device_arguments, given_device, given_options, once
-from ._output import show_json
+from ._output import show_json, show_note
 from ._waits import met
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def main(args: argparse.Namespace) -> int:
         except LimitError as error:  # the conversation is unchanged
             if not prompt:
                 raise
-            print(f"error: {error}", file=sys.stderr)
+            show_note(f"error: {error}")
 
 
 def _answer(model: LanguageModel, pieces: Iterator[str], as_json: bool) -> None:

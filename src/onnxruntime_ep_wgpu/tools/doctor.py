@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import InternalError, WgpuEpError
 from ..records import dataclass
-from ._output import show_json, show_table
+from ._output import show_json, show_lines, show_table
 
 if TYPE_CHECKING:
     from ..device import Adapter
@@ -44,7 +44,7 @@ def main(args: argparse.Namespace) -> int:
         show_table(("check", "result", "found"), [(it.check, it.result, it.found) for it in found])
         for it in found:
             if it.remedy:
-                print(f"\n{it.check}: {it.remedy}")
+                show_lines(f"\n{it.check}: {it.remedy}")
     return int(any(it.result == FAILED for it in found))
 
 

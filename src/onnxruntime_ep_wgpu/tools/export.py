@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from ..api.web_export import CHUNK_BYTES, Exported, export
 from ..api.web_files import GRAIN
 from ..errors import FreeSizeError, OptionError, PlaceTakenError
 from ._model import add_input_arguments, add_override_argument, by_options, check_file, given_sizes, make_feeds
-from ._output import show_json, show_pairs, show_table
+from ._output import show_json, show_lines, show_note, show_pairs, show_table
 
 FAR = 1e-2  # relative to an output's largest value; real inputs may have smaller errors
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
@@ -128,9 +127,8 @@ def _warn_contradictions(found: Exported) -> None:
     if found.contradicted:
         shown = "; ".join(found.contradicted[:3])
         more = f"; and {len(found.contradicted) - 3} more" if len(found.contradicted) > 3 else ""
-        print(
-            f"warning: {found.path.name} uses calculated shapes where the model declares different ones: {shown}{more}",
-            file=sys.stderr,
+        show_note(
+            f"warning: {found.path.name} uses calculated shapes where the model declares different ones: {shown}{more}"
         )
 
 
@@ -139,15 +137,14 @@ def _show_errors(reduced: Reduced, made_up: bool) -> None:
     show_table(("output", "largest error", "rms error", "largest value"), rows, "\nagainst float32, in one run")
     far = [it for it in reduced.errors if it.largest > FAR * it.scale]
     if far and made_up:
-        print(
+        show_note(
             f"note: {', '.join(it.output for it in far)}: the error is more than {FAR:.0%} of the largest value, for inputs that"
-            " are made up; --input NAME=FILE.npy measures it with real ones",
-            file=sys.stderr,
+            " are made up; --input NAME=FILE.npy measures it with real ones"
         )
     if reduced.quantised:
-        print(f"products with smaller weights: {reduced.quantised}")
+        show_lines(f"products with smaller weights: {reduced.quantised}")
     if reduced.kept:
-        print(f"float32, because they would overflow: {', '.join(reduced.kept)}")
+        show_lines(f"float32, because they would overflow: {', '.join(reduced.kept)}")
 
 
 def _folder(args: argparse.Namespace, overrides: dict[str, int], chunk_bytes: int) -> int:

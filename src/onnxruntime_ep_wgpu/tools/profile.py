@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..writing import write_file
 from ._model import add_input_arguments, add_model_arguments, check_file, make_feeds, open_session, whole
-from ._output import progress, show_json, show_pairs, show_table
+from ._output import progress, show_json, show_note, show_pairs, show_table
 from ._places import check_files
 
 if TYPE_CHECKING:
@@ -108,5 +107,5 @@ def _read(args: argparse.Namespace) -> Profile:
 
 def _warned(profile: Profile) -> Profile:
     if profile.lacks:
-        print(f"warning: {profile.lacks}", file=sys.stderr)
+        show_note(f"warning: {profile.lacks}")
     return profile

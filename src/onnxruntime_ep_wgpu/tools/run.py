@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 
 from ..writing import atomic_file, errors_about
 from ._model import add_input_arguments, add_model_arguments, make_feeds, open_session, whole
-from ._output import progress, show_json, show_pairs, show_table
+from ._output import progress, show_json, show_note, show_pairs, show_table
 from ._places import check_folder, file_names
 
 
@@ -79,7 +78,7 @@ def _files(names: Sequence[str], results: Sequence[Any]) -> dict[str, str]:
     tensors = [name for name, value in zip(names, results, strict=True) if isinstance(value, np.ndarray)]
     for name in names:
         if name not in tensors:
-            print(f"note: output {name!r} is not a tensor and is not written", file=sys.stderr)
+            show_note(f"note: output {name!r} is not a tensor and is not written")
     return file_names(tensors, ".npy")
 
 

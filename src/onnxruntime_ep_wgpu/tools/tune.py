@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from ._model import (
     open_session,
     whole,
 )
-from ._output import progress, show_json, show_table
+from ._output import progress, show_json, show_note, show_table
 from ._places import check_files
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def main(args: argparse.Namespace) -> int:
             step(outcome.shapes.kernel)
     choices, name = choices_of(outcomes), device.target.name
     for problem in dict.fromkeys(it for outcome in outcomes for it in outcome.refused):
-        print(f"note: not chosen: {problem}", file=sys.stderr)
+        show_note(f"note: not chosen: {problem}")
     if args.json:
         show_json({"adapter": name, "file": str(args.output), "kernels": [_data(it) for it in outcomes]})
     else:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ._model import add_input_arguments, add_model_arguments, make_feeds, open_session, whole
-from ._output import progress, show_json, show_pairs, show_table
+from ._output import progress, show_json, show_lines, show_pairs, show_table
 
 if TYPE_CHECKING:
     from ..api.outputs import Output
@@ -92,7 +92,7 @@ def _show_contributions(outputs: Sequence[Output], most: int) -> None:
             title = f"\nkernels that move {it.output}, each alone, with all else from the CPU provider"
             _show_first(most, ("kernel", "value", "error", "moves it by", "nodes"), moving, title)
         elif it.to_f64 is not None or it.judge:
-            print(f"\nno single kernel moves {it.output}, only several together")
+            show_lines(f"\nno single kernel moves {it.output}, only several together")
 
 
 def _show_first(most: int, columns: Sequence[str], rows: Sequence[Sequence[object]], title: str) -> None:

@@ -52,6 +52,6 @@ def keep_rows(model: onnx.ModelProto, caches: Mapping[str, str]) -> None:
             nodes.append(helper.make_node(op, inputs, [made], name=made, **how))
     graph.node.extend(nodes)
     for output in graph.output:
-        if output.name in caches.values():
+        if output.name in caches.values() and output.type.tensor_type.HasField("shape"):
             output.type.tensor_type.shape.dim[2].Clear()
             output.type.tensor_type.shape.dim[2].dim_param = KEPT

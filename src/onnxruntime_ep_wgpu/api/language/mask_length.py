@@ -27,13 +27,16 @@ def only_gives_lengths(model: onnx.ModelProto, mask: str) -> bool:
 
 def decides_by_length(model: onnx.ModelProto, mask: str) -> bool:
     """Returns whether the shape of the input `mask` reaches anything but the lengths of GroupQueryAttention."""
-    readers, same, sizes = readers_of(model), [mask], list[str]()
-    for name in same:
-        for node in readers.get(name, ()):
+    readers, sizes = readers_of(model), set[str]()
+    seen, new = {mask}, [mask]
+    while new:
+        for node in readers.get(new.pop(), ()):
             if node.op_type in ("Cast", "Identity"):
-                same += node.output
+                made = set(node.output) - seen
+                seen |= made
+                new += made
             elif node.op_type in ("Shape", "Size"):
-                sizes += node.output
+                sizes.update(node.output)
     return not _reach_lengths_alone(model, sizes, readers)
 
 

@@ -49,7 +49,7 @@ def _reached_from(mask: str, readers: Mapping[str, list[onnx.NodeProto]]) -> set
         name = new.pop()
         for node in readers.get(name, ()):
             domain, kind = _kind(node)
-            if domain == "" and kind in _OF_MASKS and (name == node.input[0] or kind not in _FIRST):
+            if domain == "" and kind in _OF_MASKS and (name in node.input[:1] or kind not in _FIRST):
                 made = set(node.output) - found - {""}
                 found |= made
                 new += made

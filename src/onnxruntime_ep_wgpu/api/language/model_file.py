@@ -6,15 +6,19 @@ session maps the original files, and reads them again after a loss of the device
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import onnx
 import onnxruntime as ort
+from onnx_ir.serde import SerdeError
 
 from ...errors import ModelError
 from ...options.types import ProviderOptions
 from ...runtime.weight_file import ModelFile
 from ..external_data import check_external_data, follow_links, take_in
+from ..model_file import root_cause_of
 from ..session import session
 
 _SMALL = 1024  # bytes; smaller weights are loaded, because ONNX Runtime's optimisations use their values
@@ -35,6 +39,21 @@ def read(path: Path) -> onnx.ModelProto:
     check_external_data(path, model)
     take_in(model, path, _SMALL)
     return model
+
+
+@contextmanager
+def understood(path: Path) -> Iterator[None]:
+    """Turns Python's errors about a malformed graph in the `with` into ModelErrors.
+
+    For code that reads or changes the model of `path` before ONNX Runtime validates it."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, SerdeError, TypeError, ValueError) as error:
+        raise ModelError(
+            f"the graph of {path} is invalid ({type(error).__name__}: {root_cause_of(error)}): copy or export it again"
+        ) from error
 
 
 def session_of(model: onnx.ModelProto, path: Path, options: ProviderOptions) -> ort.InferenceSession:

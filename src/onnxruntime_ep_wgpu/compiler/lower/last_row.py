@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import numpy as np
 import onnx_ir as ir
 
 from .ops import registry
@@ -21,6 +20,7 @@ from .ops import registry
 _ATTENTION = {"Attention", "GroupQueryAttention", "MultiHeadAttention"}  # of com.microsoft
 _OF_CONSTANTS = {"Cast", "DequantizeLinear", "Identity", "Transpose"}
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
+_MOST = 64  # larger bounds are of no use
 
 
 def sink_rows(graph: ir.Graph, cut: ir.Node) -> list[ir.Node]:
@@ -81,18 +81,22 @@ def _nodes_by_row(graph: ir.Graph, cut: ir.Node) -> Iterator[tuple[ir.Node, tupl
 
 class _Values:
     """Facts about the values of a graph. `rank` is a lower bound, 0 if unknown. `constants` includes values computed from
-    constants."""
+    constants. ONNX Runtime may not have validated the graph: a node may lack inputs, and be in a cycle."""
 
     def __init__(self, graph: ir.Graph) -> None:
         self.constants: set[ir.Value] = set(graph.initializers.values())
         self._rank: dict[ir.Value, int] = {}
+        self._size: dict[ir.Value, int] = {}
         for node in graph:
             kind = node.op_type
             if kind == "Constant" or (kind in _OF_CONSTANTS and self._are_constant(node.inputs)):
                 self.constants.update(node.outputs)
             known = kind == "Split" or _row_inputs(node)
             for value in node.outputs if known else node.outputs[:1]:
-                self._rank[value] = self._min_rank(node)
+                self._rank[value] = min(self._min_rank(node), _MOST)
+            if kind in ("Concat", "Unsqueeze") and node.outputs:
+                parts = sum(map(self._min_size, node.inputs)) if kind == "Concat" else 1
+                self._size[node.outputs[0]] = min(parts, _MOST)
 
     def rank(self, value: ir.Value | None) -> int:
         if value is None:
@@ -119,7 +123,7 @@ class _Values:
         if kind == "Split" or _row_inputs(node) or (kind in _OF_CONSTANTS and node.outputs[0] in self.constants):
             return ranks[0]
         if kind == "Reshape":
-            return self._min_size(node.inputs[1])
+            return self._min_size(_input(node, 1))
         if kind == "ReduceMean":
             return ranks[0] if _int_attribute(node, "keepdims", 1) else 0
         if _is_elementwise(node):
@@ -127,7 +131,7 @@ class _Values:
         if kind in ("MatMul", "FusedMatMul"):
             return max(ranks) if min(ranks) >= 2 else 0
         if kind == "Gather":
-            return ranks[0] + ranks[1] - 1 if all(ranks) else 0
+            return sum(ranks) - 1 if all(ranks) else 0
         return 3 if kind in _ATTENTION and node.domain == "com.microsoft" else 0
 
     def _min_size(self, value: ir.Value | None) -> int:
@@ -135,17 +139,14 @@ class _Values:
         unsqueezed scalar has one element."""
         tensor = self._tensor(value)
         if tensor is not None:
-            return int(np.prod(tensor.shape.numpy()))
-        node = None if value is None else value.producer()
-        if node is not None and node.op_type == "Concat":
-            return sum(self._min_size(it) for it in node.inputs)
-        return int(node is not None and node.op_type == "Unsqueeze")
+            return tensor.size
+        return 0 if value is None else self._size.get(value, 0)
 
     def row_positions(self, node: ir.Node) -> tuple[int, ...]:
         """The positions of the inputs with rows, if each row of the outputs depends on one row of these; () if it does not,
         or might not."""
         kind, given = node.op_type, node.inputs
-        if node.domain not in _DOMAINS or self._are_constant(node.outputs):
+        if not given or node.domain not in _DOMAINS or self._are_constant(node.outputs):
             return ()
         if _is_elementwise(node):
             places = tuple(k for k, it in enumerate(given) if it is not None and not self._are_constant([it]))
@@ -156,12 +157,12 @@ class _Values:
             return places if known and all(map(self._has_one_row, others)) else ()
         if rows := _row_inputs(node):
             by_rows = self._are_constant(given[len(rows) :]) and _int_attribute(node, "axis", -1) in (-1, 2)
-            return rows if by_rows else ()
+            return tuple(it for it in rows if it < len(given)) if by_rows else ()
         if not self._are_constant(given[1:]):
             return ()
         if kind in ("MatMul", "FusedMatMul"):
             turned = any(_int_attribute(node, it, 0) for it in ("transA", "transBatchA", "transBatchB"))
-            return (0,) if self.rank(given[1]) == 2 and not turned else ()
+            return (0,) if self.rank(_input(node, 1)) == 2 and not turned else ()
         if kind == "ReduceMean":
             return (0,) if self._axes(node) in ([-1], [2]) and _int_attribute(node, "keepdims", 1) else ()
         return (0,) if kind == "Split" and _int_attribute(node, "axis", 0) in (-1, 2) else ()
@@ -173,8 +174,12 @@ class _Values:
     def _axes(self, node: ir.Node) -> list[int]:
         if "axes" in node.attributes:
             return list(node.attributes["axes"].as_ints())
-        tensor = self._tensor(node.inputs[1]) if len(node.inputs) > 1 else None
+        tensor = self._tensor(_input(node, 1))
         return [] if tensor is None else [int(it) for it in tensor.numpy().reshape(-1)]
+
+
+def _input(node: ir.Node, place: int) -> ir.Value | None:
+    return node.inputs[place] if place < len(node.inputs) else None
 
 
 def _is_elementwise(node: ir.Node) -> bool:

@@ -17,6 +17,7 @@ from ...program.dtypes import DType
 from ...program.reading import MOST, MOST_AXES
 from ..assign.shown import STRING, Bytes, Constant, ShownAttribute, ShownGraph, ShownNode, ShownValue
 from ..memory.descriptors import ONNX_BITS
+from ..store.claims import is_code
 
 Place = list[Any]
 """The place of elements, as JSON; empty for a constant that is tied to another one."""
@@ -25,6 +26,7 @@ Keep = Callable[[str, Constant], Place]
 Find = Callable[[str, Any, int], Bytes]
 """Returns the stored elements of a constant, by name, place and number of bytes. Raises EntryError."""
 
+_MOST_VERSION = 2**31 - 1
 _ARRAYS: dict[str, type[np.generic]] = {"ints": np.int64, "floats": np.float32}
 
 
@@ -98,9 +100,11 @@ class _Reader:
         initializers = {}
         for number, *constant in found["constants"]:
             value = self._value_at(number)
+            if value.maker is not None or not value.name or value.name in initializers:
+                raise EntryError("a constant has no name of its own, or is an output of a node")
             value.constant = self._constant(value.name, *constant)
             initializers[value.name] = value
-        opsets = {_text(domain): _integer(number) for domain, number in found["opsets"].items()}
+        opsets = {_text(domain): _version(number) for domain, number in found["opsets"].items()}
         inputs, outputs = ([self._value_at(it) for it in found[which]] for which in ("inputs", "outputs"))
         if any(it.maker is not None or it.constant is not None for it in inputs):
             raise EntryError("an input of the graph is also a constant or an output of a node")
@@ -123,7 +127,7 @@ class _Reader:
         attributes: Any,
     ) -> ShownNode:
         made = ShownNode(
-            *(_text(domain), _text(op_type), _integer(version), _text(name)),
+            *(_text(domain), _text(op_type), _version(version), _text(name)),
             [None if it == -1 else self._value_at(it) for it in inputs],
             [self._value_at(it) for it in outputs],
             [self._attribute(*it) for it in attributes],
@@ -148,9 +152,9 @@ class _Reader:
         if kind == "float":
             return float.fromhex(_text(value))
         if kind == "strings":
-            return [_text(it) for it in value]
+            return [_text(it, "surrogateescape") for it in value]
         if kind == "string":
-            return _text(value)
+            return _text(value, "surrogateescape")
         if kind == "type":
             return None
         if kind != "int":
@@ -170,12 +174,15 @@ class _Reader:
 
 def _value(name: Any, code: Any, shape: Any) -> ShownValue:
     extents = None if shape is None else tuple(it if it is None or type(it) is str else _size(it) for it in shape)
-    return ShownValue(_text(name), None if code is None else _size(code), extents)
+    if not is_code(code):
+        raise EntryError("the type of a value is invalid")
+    return ShownValue(_text(name), code, extents)
 
 
-def _text(it: Any) -> str:
+def _text(it: Any, errors: str = "strict") -> str:
     if type(it) is not str:
         raise EntryError("expected a string")
+    it.encode(errors=errors)  # raises for what ONNX Runtime cannot have as bytes
     return it
 
 
@@ -183,6 +190,12 @@ def _integer(it: Any) -> int:
     if type(it) is not int or not -MOST < it < MOST:
         raise EntryError("expected an integer")
     return it
+
+
+def _version(it: Any) -> int:
+    if not 0 <= _integer(it) <= _MOST_VERSION:
+        raise EntryError("the version of an operator is invalid")
+    return int(it)
 
 
 def _size(it: Any) -> int:

@@ -109,7 +109,7 @@ class KeptModels:
                 found = self._found(entry)
             if found is not None or self.refused:
                 return found
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # ValueError: a path with NUL
             paths = model_files(self.path)
             self._before = _identified([os.path.abspath(self.path)] if paths is None else paths)
             self._elsewhere = paths is None

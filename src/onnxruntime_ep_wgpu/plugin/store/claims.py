@@ -21,7 +21,7 @@ Single = Mapping[int, Alone | OwnKernel | Elsewhere]
 def can_be_kept(claim: Claim, inferred: InferredTypes) -> bool:
     """Whether a claim can be stored. A claim with a fault, or with types that no tensor here has, cannot."""
     codes = {code for code, _ in (*inferred.values.values(), *inferred.results)}
-    return not any(isinstance(it, Fault) for it in claim.reasons) and all(map(_is_code, codes))
+    return not any(isinstance(it, Fault) for it in claim.reasons) and all(map(is_code, codes))
 
 
 def content_of(claim: Claim, inferred: InferredTypes) -> dict[str, Any]:
@@ -61,12 +61,13 @@ def claim_of(content: Mapping[str, Any], assigned: Sequence[str], single: Single
     return Claim(tuple(here.get(place) or Elsewhere(reason or "") for place, reason in enumerate(reasons))), inferred
 
 
-def _is_code(code: Any) -> bool:
+def is_code(code: Any) -> bool:
+    """Returns whether this is the ONNX code of an element type, or None for a value that is not a tensor."""
     return code is None or (type(code) is int and (code in ONNX_BITS or code == STRING))
 
 
 def _plain(code: Any, shape: Any) -> PlainInfo:
-    if not _is_code(code) or (shape is not None and type(shape) is not list):
+    if not is_code(code) or (shape is not None and type(shape) is not list):
         raise EntryError("the type or shape of a value is invalid")
     for it in shape or ():
         if it is not None and type(it) is not str and (type(it) is not int or it < 0):
