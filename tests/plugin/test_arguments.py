@@ -31,6 +31,7 @@ CASES: list[tuple[str, Callable[[], Any], str]] = [
     ("session", lambda: webgpu_ep.session(onnx.load_from_string(MODEL)), r"pass model.SerializeToString\(\)"),
     ("session", lambda: webgpu_ep.session(bytearray(MODEL)), r"pass bytes\(model\)"),
     ("session", lambda: webgpu_ep.session(Path(__file__).parent), "plugin is a folder; pass the file in it"),
+    ("session", lambda: webgpu_ep.session(""), "model: '' is no path; pass the path of a model's file or its bytes"),
     (
         "session",
         lambda: webgpu_ep.session("a\0b.onnx"),

@@ -42,6 +42,8 @@ def model_argument(model: Any, or_bytes: bool = True) -> str | bytes:
     if not isinstance(model, str | os.PathLike):
         raise TypeError(f"model: {cut(model)} is not {what}")
     path = os.fspath(model)
+    if not path:
+        raise OptionError(f"model: {path!r} is no path; pass {what}")
     try:
         named = b"\0" not in os.fsencode(path)
     except UnicodeEncodeError:
