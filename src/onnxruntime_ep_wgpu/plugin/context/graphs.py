@@ -173,7 +173,7 @@ class _Reader:
 
 
 def _value(name: Any, code: Any, shape: Any) -> ShownValue:
-    extents = None if shape is None else tuple(it if it is None or type(it) is str else _size(it) for it in shape)
+    extents = None if shape is None else tuple(map(_extent, shape))
     if not is_code(code):
         raise EntryError("the type of a value is invalid")
     return ShownValue(_text(name), code, extents)
@@ -196,6 +196,10 @@ def _version(it: Any) -> int:
     if not 0 <= _integer(it) <= _MOST_VERSION:
         raise EntryError("the version of an operator is invalid")
     return int(it)
+
+
+def _extent(it: Any) -> int | str | None:
+    return None if it is None else _text(it) if type(it) is str else _size(it)
 
 
 def _size(it: Any) -> int:
