@@ -27,11 +27,11 @@ const shared = {
 const LATER = {
   session: 'ort.wgpu.host.mjs', loop: 'ort.wgpu.generate.mjs', wasm: 'ort.wgpu.wasm.mjs', disk: 'ort.wgpu.disk.mjs', profile: 'ort.wgpu.profile.mjs',
   flow: 'ort.wgpu.flow.mjs', transposed: 'ort.wgpu.transposed.mjs', grow: 'ort.wgpu.grow.mjs', settings: 'ort.wgpu.settings.mjs', picture: 'ort.wgpu.picture.mjs', why: 'ort.wgpu.why.mjs',
-  matrices: 'ort.wgpu.matrices.mjs',
+  matrices: 'ort.wgpu.matrices.mjs', kept: 'ort.wgpu.kept.mjs',
 };
 const later = {
   name: 'later',
-  setup: ({ onResolve }) => onResolve({ filter: /\/(session|loop|wasm|disk|profile|flow|transposed|grow|settings|why|matrices)\.js$/ }, ({ kind, path }) =>
+  setup: ({ onResolve }) => onResolve({ filter: /\/(session|loop|wasm|disk|profile|flow|transposed|grow|settings|why|matrices|kept)\.js$/ }, ({ kind, path }) =>
     kind === 'dynamic-import' ? { path: `./${LATER[path.match(/(\w+)\.js$/)[1]]}`, external: true } : undefined),
 };
 // Node prints the line of an error that nobody catches: it should be no screen of text. Pages save 3 % of bytes without.
@@ -86,6 +86,7 @@ await Promise.all([
   module(LATER.grow, { entryPoints: ['src/grow.ts'], ...forNode }),
   module(LATER.settings, { entryPoints: ['src/settings.ts'], ...forNode }),
   module(LATER.matrices, { entryPoints: ['src/matrices.ts'], ...forNode }),
+  module(LATER.kept, { entryPoints: ['src/kept.ts'], ...forNode }),
   module(LATER.why, { entryPoints: ['src/why.ts'], ...forNode }),
   module(LATER.picture, { entryPoints: ['pictures'], plugins: [pictures] }),
   module(LATER.disk, { entryPoints: ['src/disk.ts'], ...forNode }),

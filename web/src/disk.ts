@@ -1,38 +1,42 @@
 // Files in Node. In: a path, or a `file:` URL. Out: the file, in the form of a network response.
 
-import { messageOf } from './errors.js';
+import { ProgramError, messageOf } from './errors.js';
 import type { Found } from './found.js';
 
 interface Handle {
-  stat(): Promise<{ size: number; isDirectory(): boolean }>;
   read(into: Uint8Array, offset: number, length: number): Promise<{ bytesRead: number }>;
   close(): Promise<void>;
 }
 interface Node {
-  getBuiltinModule(name: 'node:fs/promises'): { open(path: string | URL): Promise<Handle> };
+  getBuiltinModule(name: 'node:fs/promises'): {
+    open(path: string | URL): Promise<Handle>;
+    stat(path: string | URL): Promise<{ size: number; isFile(): boolean; isDirectory(): boolean }>;
+  };
 }
 
 export async function onDisk(path: string | URL): Promise<Found> {
   // Through a function, so that bundlers for pages find no import of it.
-  const { open } = (globalThis as unknown as { process: Node }).process.getBuiltinModule('node:fs/promises');
+  const { open, stat } = (globalThis as unknown as { process: Node }).process.getBuiltinModule('node:fs/promises');
   const no = (status: string): Found => ({ ok: false, status, bytes: async () => new Uint8Array(), cancel: () => undefined });
+  let size: number;
   let file: Handle;
   try {
+    // Opening a pipe would wait for its writer.
+    const found = await stat(path);
+    if (!found.isFile()) return no(found.isDirectory() ? 'it is a folder' : 'it is no regular file');
+    size = found.size;
     file = await open(path);
   } catch (error) {
     return no(messageOf(error));
   }
-  const found = await file.stat();
-  if (found.isDirectory()) {
-    await file.close();
-    return no('it is a folder');
-  }
   return {
     ok: true,
     status: '',
-    bytes: async (part) => {
+    bytes: async () => {
       try {
-        return await read(file, part?.whole.length === found.size ? part.whole : new Uint8Array(found.size));
+        return await read(file, new Uint8Array(size));
+      } catch (error) {
+        throw new ProgramError(`${path} cannot be read: ${messageOf(error)} (it has ${size} bytes)`, { cause: error });
       } finally {
         await file.close();
       }

@@ -1,12 +1,14 @@
 // Files of an export: from the network, from the browser's cache, or in Node from the disk. In: an address. Out: bytes with the
-// hash of the manifest, or a ProgramError. Invariant: a file of known size is in memory once, however often its transfer is
-// interrupted.
+// hash of the manifest, or a ProgramError. Invariants: a file of known size is in memory once, however often its transfer is
+// interrupted. A kept manifest has its files in the cache.
 
 import { ProgramError, messageOf } from './errors.js';
-import type { Found, Part, Tell } from './found.js';
+import { BUSY, type Found, type Part, type Tell } from './found.js';
 import { reason } from './reason.js';
 
 const CACHE = 'onnxruntime-ep-wgpu';
+/** Bytes of memory for a file before any arrive, if the server does not give its length. */
+const ROOM = 2 ** 20;
 
 export interface FileEntry {
   readonly file: string;
@@ -46,11 +48,9 @@ export async function notFound(tried: Tried): Promise<ProgramError> {
   return new ProgramError(why ?? `there is no export: ${tried.join()}`);
 }
 
-/** Statuses that may change later. */
-export const BUSY = /^(408|429|5)/;
 /** Servers of single-page applications respond with a page if a file is missing. */
 const PAGE = /^\s*</;
-export const isPage = (bytes: Uint8Array): boolean => PAGE.test(new TextDecoder().decode(bytes.subarray(0, 99)));
+export const isPage = (bytes: Uint8Array): boolean => PAGE.test(text(bytes.subarray(0, 99)));
 
 function ofResponse(response: Response, cached = false): Found {
   return {
@@ -63,41 +63,46 @@ function ofResponse(response: Response, cached = false): Found {
       if (begin && response.body) {
         const head = response.clone().body!.getReader();
         const { value } = await head.read();
-        const other = value && !begin.startsWith(new TextDecoder().decode(value.subarray(0, begin.length)));
+        const other = value && !begin.startsWith(text(value.subarray(0, begin.length)));
         void head.cancel();
         if (other) {
           void response.body.cancel();
           return value;
         }
       }
-      return bodyOf(response, part);
+      if (!part || !response.body) return new Uint8Array(await response.arrayBuffer());
+      return filled(response.body, part, part.end + Number(response.headers.get('content-length')));
     },
     cancel: () => void response.body?.cancel().catch(() => undefined),
   };
 }
 
-/** Reads the body of a response directly into an array of the expected size. A longer array means that there was more. */
-export async function bodyOf(response: Response, part: Part | undefined): Promise<Uint8Array> {
-  if (!part || !response.body) return new Uint8Array(await response.arrayBuffer());
-  return filled(response.body, part, part.end + Number(response.headers.get('content-length')));
-}
-
-/** The same for a stream, which should not end before `wanted` bytes. */
+/**
+ * Reads a stream, which should not end before `wanted` bytes, into an array of the expected size. A longer array means that
+ * there was more.
+ */
 export async function filled(stream: ReadableStream<Uint8Array>, part: Part, wanted = 0): Promise<Uint8Array> {
-  const { whole, tell } = part;
+  const { size, tell } = part;
+  let whole = (part.whole ??= new Uint8Array(Math.min(size, Math.max(wanted, ROOM))));
   const reader = stream.getReader();
   for (;;) {
     const { done, value } = await reader.read();
     // Some browsers do not report this as an error.
-    if (done && part.end < Math.min(wanted, whole.length)) throw new TypeError('the connection ended');
-    if (done) return part.end < whole.length ? whole.slice(0, part.end) : whole;
-    if (part.end + value.length > whole.length) {
+    if (done && part.end < Math.min(wanted, size)) throw new Error('the connection ended');
+    if (done) return whole.subarray(0, part.end);
+    const end = part.end + value.length;
+    if (end > size) {
       void reader.cancel().catch(() => undefined);
-      return new Uint8Array(part.end + value.length);
+      return new Uint8Array(end);
+    }
+    if (end > whole.length) {
+      part.whole = new Uint8Array(Math.min(size, 2 * end));
+      part.whole.set(whole);
+      whole = part.whole;
     }
     whole.set(value, part.end);
-    part.end += value.length;
-    tell?.(part.end);
+    part.end = end;
+    tell?.(end);
   }
 }
 
@@ -123,7 +128,7 @@ export function asking(address: Address, way: Way): (entry: FileEntry) => Promis
   return async (entry) => {
     const uri = address(entry.file);
     await before;
-    const found = await (await openCache(uri))?.match(cacheKey(uri, `sha256=${entry.sha256}`));
+    const found = await inCache(uri, entry);
     return found ? ofResponse(found, true) : find(uri, way, 0, 'default');
   };
 }
@@ -133,7 +138,7 @@ const BACK_OFF = [200, 800, 2400];
 
 /** Returns the bytes of a file. Raises ProgramError if they differ from the manifest. */
 export async function verified(uri: string, entry: FileEntry, way: Way, asked: Promise<Found>, tell?: Tell): Promise<Uint8Array> {
-  const part: Part = { whole: new Uint8Array(entry.bytes), end: 0, tell };
+  const part: Part = { size: entry.bytes, end: 0, tell };
   for (let time = 0; ; time++) {
     const resumed = part.end > 0;
     let found: Found | undefined;
@@ -144,13 +149,17 @@ export async function verified(uri: string, entry: FileEntry, way: Way, asked: P
         const right = bytes.byteLength === entry.bytes && (await sha256(bytes)) === entry.sha256;
         const cache = await openCache(uri);
         if (right) {
-          if (cache && !found.cached) kept = keep(kept, cache, uri, `sha256=${entry.sha256}`, bytes);
+          if (cache && !found.cached) {
+            // A blob is not memory of the page.
+            const blob = new Blob([bytes as Uint8Array<ArrayBuffer>]);
+            write(() => cache.put(cacheKey(uri, entry), new Response(blob)));
+          }
           return bytes;
         }
         part.end = 0;
-        if (found.cached) await cache?.delete(cacheKey(uri, `sha256=${entry.sha256}`));
+        if (found.cached) await cache?.delete(cacheKey(uri, entry));
         // Perhaps halves of two versions, or an old file from the browser's own cache: ask the server once more, from the beginning.
-        else if (time && !resumed) throw isPage(bytes) ? await notFound([[uri, '']]) : wrong(uri, bytes, entry);
+        else if (time && !resumed) throw isPage(bytes) ? await notFound([[uri, '']]) : wrongSize(uri, bytes.byteLength, entry.bytes);
         continue;
       }
     } catch (error) {
@@ -167,10 +176,6 @@ export async function verified(uri: string, entry: FileEntry, way: Way, asked: P
   }
 }
 
-function wrong(uri: string, bytes: Uint8Array, entry: FileEntry): ProgramError {
-  return bytes.byteLength === entry.bytes ? tampered(uri) : wrongSize(uri, bytes.byteLength, entry.bytes);
-}
-
 export function pause(milliseconds: number, { signal }: Way): Promise<void> {
   return new Promise((resolve, reject) => {
     setTimeout(resolve, milliseconds);
@@ -178,17 +183,21 @@ export function pause(milliseconds: number, { signal }: Way): Promise<void> {
   });
 }
 
-// ---- the manifest of the last visit
+// ---- what is kept for the next visit
 
 export async function lastManifest(uri: string): Promise<Uint8Array | undefined> {
   await kept;
-  const found = await (await openCache(uri))?.match(cacheKey(uri, tagOf(uri)));
-  return found && new Uint8Array(await found.arrayBuffer());
+  const found = await inCache(uri);
+  return found && ofResponse(found).bytes();
 }
 
-export async function keepManifest(uri: string, bytes: Uint8Array): Promise<void> {
-  const cache = await openCache(uri);
-  if (cache) kept = keep(kept, cache, uri, tagOf(uri), bytes);
+/** Keeps a manifest in the place of the `last` one, if its files are kept. */
+export function keepManifest(uri: string, json: Uint8Array, last: Uint8Array | undefined): void {
+  if (globalThis.caches && json !== last) write(async () => (await import('./kept.js')).replace(CACHE, cacheKey(uri), json, last));
+}
+
+async function inCache(uri: string, entry?: FileEntry): Promise<Response | undefined> {
+  return (await openCache(uri))?.match(cacheKey(uri, entry));
 }
 
 async function openCache(uri: string): Promise<Cache | undefined> {
@@ -200,30 +209,19 @@ async function openCache(uri: string): Promise<Cache | undefined> {
   }
 }
 
-/** The tag of a manifest, which has no known digest. Versions differ in their queries. */
-const tagOf = (uri: string): string => `manifest${new URL(uri, globalThis.location?.href).search}`;
-
-function cacheKey(uri: string, tag: string): string {
+/** The key of a file; without an entry that of a manifest, which has no known digest. Its versions differ in their queries. */
+function cacheKey(uri: string, entry?: FileEntry): string {
   const url = new URL(uri, globalThis.location?.href);
-  url.search = tag;
+  url.search = entry ? `sha256=${entry.sha256}` : `manifest${url.search}`;
   return url.href;
 }
 
 /** Pending writes to the cache. Only later writes and clearing wait for them. */
-let kept: Promise<void> = Promise.resolve();
+let kept: Promise<unknown> = Promise.resolve();
 
-async function keep(before: Promise<void>, cache: Cache, uri: string, tag: string, bytes: Uint8Array): Promise<void> {
-  const key = cacheKey(uri, tag);
-  // A blob is not memory of the page.
-  const response = new Response(new Blob([bytes as Uint8Array<ArrayBuffer>]));
-  await before;
-  try {
-    // Earlier contents of this address are obsolete.
-    for (const old of await cache.keys(key, { ignoreSearch: true })) await cache.delete(old);
-    await cache.put(key, response);
-  } catch {
-    // The quota is exhausted: the weights are fetched again next time.
-  }
+/** Adds a write. If it fails, the file is fetched again next time. */
+function write(of: () => Promise<unknown>): void {
+  kept = kept.then(of).catch(() => undefined);
 }
 
 /** Removes all cached weights. */
@@ -234,13 +232,19 @@ export async function clearCache(): Promise<void> {
 
 // ---- checks
 
+/** Makes the error for a file with another size, or with the same size and other contents. */
 export function wrongSize(what: string, found: number, wanted: number): ProgramError {
+  if (found === wanted) return tampered(what);
   if (found > wanted) return new ProgramError(`${what} is damaged: it has more than the ${wanted} bytes that the export wrote`);
   return new ProgramError(`${what} is truncated: it has ${found} bytes of ${wanted}`);
 }
 
 export function tampered(what: string): ProgramError {
   return new ProgramError(`${what} is damaged: its SHA-256 is not the one that the export wrote; fetch or export it again`);
+}
+
+export function text(bytes: Uint8Array): string {
+  return new TextDecoder().decode(bytes);
 }
 
 export function hex(bytes: Uint8Array): string {

@@ -5,11 +5,17 @@
  * from there.
  */
 export interface Part {
-  readonly whole: Uint8Array;
+  /** The size of the file. */
+  readonly size: number;
+  /** The received bytes, with room for more. It grows as they arrive, because a damaged manifest may name any size. */
+  whole?: Uint8Array;
   /** The number of received bytes. */
   end: number;
   readonly tell?: Tell | undefined;
 }
+
+/** Statuses that may change later. */
+export const BUSY = /^(408|429|5)/;
 
 /** Receives a number of received bytes. */
 export type Tell = (bytes: number) => void;

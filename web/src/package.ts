@@ -4,10 +4,10 @@
 
 import { LimitError, NotExportedError, ProgramError, messageOf } from './errors.js';
 import {
-  type Address, BUSY, type FileEntry, type Tried, type Way, asking, filled, find, hex, isPage, keepManifest, lastManifest, localPath,
-  notFound, pause, sha256, tampered, verified, wrongSize,
+  type Address, type FileEntry, type Tried, type Way, asking, filled, find, hex, isPage, keepManifest, lastManifest, localPath,
+  notFound, pause, sha256, tampered, text, verified, wrongSize,
 } from './files.js';
-import type { Found, Tell } from './found.js';
+import { BUSY, type Found, type Tell } from './found.js';
 import { BASELINE, type MatrixUnit, type Program, type Target, damaged, lack, readExport, targetOf, wrongVersion } from './program.js';
 import { reason } from './reason.js';
 
@@ -77,12 +77,13 @@ export async function openPackage(source: string | Uint8Array, has: Asked, way: 
   const tried: Tried = [];
   const places = placesOf(source);
   // The manifest of the last visit is opened while the server is asked for the current one, which decides if it arrives in time.
-  let last: Uint8Array | false | undefined;
+  let last: Uint8Array | undefined;
   let begun: Promise<Package> | undefined;
   for (const place of places) {
-    if (!last && (last = MANIFEST.test(place) && (await lastManifest(place)))) begun = ofFolder(place, last, has, way);
+    if (!last && MANIFEST.test(place) && (last = await lastManifest(place))) begun = ofFolder(place, last, has, way, last);
   }
-  begun?.catch(() => undefined); // raised if it is used
+  const same = (json: Uint8Array): boolean => text(json) === text(last!);
+  begun?.catch(ignore); // raised if it is used
   const late = begun && pause(MOST_WAIT, way);
   for (const place of places) {
     const isManifest = MANIFEST.test(place);
@@ -95,19 +96,17 @@ export async function openPackage(source: string | Uint8Array, has: Asked, way: 
       if (!begun) throw error;
     }
     if (!answer) {
-      // For the next visit.
-      void asked.then(([, json]) => void (json && parsed(json, place) && keepManifest(place, json))).catch(() => undefined);
+      // For the next visit. Until the files of another version are here, the kept one stays.
+      void asked.then(async ([, json]) => json && !same(json) && (await ofFolder(place, json, has, way, last)).weights(ignore, ignore)).catch(ignore);
       return begun!;
     }
     const [found, json] = answer;
-    if (begun && (BUSY.test(found.status) || (json && text(json) === text(last as Uint8Array)))) return begun;
+    if (begun && (BUSY.test(found.status) || (json && same(json)))) return begun;
     const bytes = json || (found.ok && (await found.bytes(undefined, PACK)));
     if (bytes && !isPage(bytes)) {
       cancel(begun);
       if (!isManifest) return ofBytes(bytes, source, has, tried);
-      const opened = await ofFolder(place, bytes, has, way);
-      void keepManifest(place, bytes);
-      return opened;
+      return ofFolder(place, bytes, has, way, last);
     }
     found.cancel();
     // The requested place is reported first.
@@ -117,8 +116,10 @@ export async function openPackage(source: string | Uint8Array, has: Asked, way: 
   throw await notFound(tried);
 }
 
+const ignore = (): void => undefined;
+
 function cancel(opened: Promise<Pick<Found, 'cancel'>> | undefined): void {
-  void opened?.then((it) => it.cancel(), () => undefined);
+  void opened?.then((it) => it.cancel(), ignore);
 }
 
 /** Returns the possible places of an export with this name, in the order of attempts: a file, or the manifest in a folder. */
@@ -171,17 +172,18 @@ async function ofBytes(bytes: Uint8Array, what: string, has: Asked, tried: Tried
       offset += weightBytes(chunk);
     }
   };
-  return ofManifest(manifest, what, has, read, () => ({ weights, cancel: () => undefined }));
+  return ofManifest(manifest, what, has, read, () => ({ weights, cancel: ignore }));
 }
 
 // ---- a folder, or the same in one file
 
-async function ofFolder(uri: string, json: Uint8Array, has: Asked, way: Way): Promise<Package> {
+/** Opens a folder. Its manifest replaces the `last` one in the cache after all weights have arrived. */
+async function ofFolder(uri: string, json: Uint8Array, has: Asked, way: Way, last: Uint8Array | undefined): Promise<Package> {
   const manifest = parsed(json, uri);
   const address: Address = (file) => uri.replace(MANIFEST, (_, slash: string, query = '') => slash + file + query);
   const ask = asking(address, way);
   const read: Read = (entry, asked = ask(entry), tell?) => verified(address(entry.file), entry, way, asked, tell);
-  return ofManifest(manifest, uri, has, read, () => chunksOf(uri, manifest.weights.chunks, ask, read));
+  return ofManifest(manifest, uri, has, read, () => chunksOf(uri, manifest.weights.chunks, ask, read, () => keepManifest(uri, json, last)));
 }
 
 /** Reads a requested file, or requests it. */
@@ -228,7 +230,7 @@ async function ofDevice(
   let reading: Promise<Program> | undefined;
   const units = all.some(({ target }) => target.matrices.length) ? await has.matrices?.((tried) => {
     reading = (likely = choose(tried)) && programOf(likely);
-    reading?.then(has.ahead).catch(() => undefined); // raised if it is chosen
+    reading?.then(has.ahead).catch(ignore); // raised if it is chosen
   }) : undefined;
   let chosen = choose(units);
   if (!chosen) {
@@ -249,13 +251,15 @@ function isSize(it: unknown): boolean {
 }
 
 /** Passes on the chunks of a folder. Requests the first ones at once. */
-function chunksOf(uri: string, chunks: readonly Chunk[], ask: ReturnType<typeof asking>, read: Read): Chunks {
+function chunksOf(
+  uri: string, chunks: readonly Chunk[], ask: ReturnType<typeof asking>, read: Read, done: () => void,
+): Chunks {
   const asked: Promise<Found>[] = [];
   const cancelAll = (): void => asked.forEach(cancel);
   let [next, offset, all] = [0, 0, 0];
   const askAhead = (): void => {
     for (let k = asked.length; k < Math.min(next + AHEAD, chunks.length); k++) {
-      (asked[k] = ask(chunks[k]!)).catch(() => undefined); // raised when it is awaited
+      (asked[k] = ask(chunks[k]!)).catch(ignore); // raised when it is awaited
     }
   };
   // One call per chunk, because an async function keeps all of its variables until it ends.
@@ -278,6 +282,7 @@ function chunksOf(uri: string, chunks: readonly Chunk[], ask: ReturnType<typeof 
     };
     try {
       await Promise.all(Array.from({ length: AT_ONCE }, some));
+      done();
     } catch (error) {
       next = Infinity; // nothing more is passed on
       cancelAll();
@@ -316,19 +321,13 @@ async function inflatedChunk(bytes: Uint8Array, { file, inflated: size }: Chunk,
   return whole;
 }
 
-async function inflated(bytes: Uint8Array, what: string, size?: number): Promise<Uint8Array> {
+async function inflated(bytes: Uint8Array, what: string, size = MOST_TEXT): Promise<Uint8Array> {
   // Without a Response, for which Node would first load all of its fetch.
   const stream = new Blob([bytes as Uint8Array<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream('deflate'));
   try {
-    if (size !== undefined) return await filled(stream, { whole: new Uint8Array(size), end: 0 });
-    const reader = stream.getReader();
-    const parts: Uint8Array<ArrayBuffer>[] = [];
-    for (let left = MOST_TEXT; ; ) {
-      const { done, value } = await reader.read();
-      if (done) return new Uint8Array(await new Blob(parts).arrayBuffer());
-      if ((left -= value.length) < 0) throw new Error(`its text has more than ${MOST_TEXT} bytes`);
-      parts.push(value);
-    }
+    const whole = await filled(stream, { size, end: 0 });
+    if (whole.length > size) throw new Error(`it has more than ${size} bytes`);
+    return whole;
   } catch (error) {
     throw new ProgramError(`${what} is damaged: ${messageOf(error)}`, { cause: error });
   }
@@ -337,8 +336,4 @@ async function inflated(bytes: Uint8Array, what: string, size?: number): Promise
 export function fits(target: Target, has: Capabilities, what: string, units?: readonly MatrixUnit[]): void {
   const problem = lack(target, has.features, has.limits, units);
   if (problem) throw new LimitError(`${what} ${problem}: export it for this target`);
-}
-
-export function text(bytes: Uint8Array): string {
-  return new TextDecoder().decode(bytes);
 }

@@ -1,8 +1,8 @@
 // A Program as Python saves it, followed by its weights. Exports have their Programs in another form. This is for tests, which
 // test both hosts with the same files.
 
-import { wrongSize } from './files.js';
-import { type Capabilities, type Package, fits, text } from './package.js';
+import { text, wrongSize } from './files.js';
+import { type Capabilities, type Package, fits } from './package.js';
 import { FORMAT_VERSION, readProgram, wrongVersion } from './program.js';
 
 const MAGIC = 'wgpuprog';

@@ -1,5 +1,7 @@
 // Finds the reason of a failure, with code that working pages never run. It is fetched after a failure. In: what failed. Out:
-// text for its error. It imports nothing of the library.
+// text for its error. Of the library it imports one constant.
+
+import { BUSY } from './found.js';
 
 /** Returns where and why a kernel does not compile, to follow its name; undefined if the compiler gives no error. */
 export async function uncompiled(module: GPUShaderModule, code: string): Promise<string | undefined> {
@@ -32,7 +34,7 @@ export async function unfetched(uri: string): Promise<string | undefined> {
 export async function absent(tried: readonly (readonly [place: string, status: string])[], local: boolean): Promise<string> {
   const [place, status] = tried[0]!;
   const all = tried.map(([other, no], k) => `${k ? `nor can ${other}: ` : ''}${statusOf(no)}`).join('; ');
-  const way = /^(408|429|5)/.test(status) ? 'its server fails: try again later' : 'put there what `wgpu-ep export` wrote';
+  const way = BUSY.test(status) ? 'its server fails: try again later' : 'put there what `wgpu-ep export` wrote';
   return `${place} cannot be ${local ? 'read' : 'fetched'}: ${all}; ${way}`;
 }
 

@@ -1,8 +1,10 @@
 // What can be wrong with an export, an option, an input or a browser is said by name, and nothing stays on the device.
 
 import assert from 'node:assert/strict';
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
-import { bytesOf, samples, serve } from './fixtures.mjs';
+import { bytesOf, folder as fixtures, samples, serve } from './fixtures.mjs';
 import { internals, useDawn } from './internals.mjs';
 
 const gpu = await useDawn();
@@ -114,7 +116,7 @@ describe('exports', () => {
 
   for (const [what, change, message] of [
     ['another size', (chunks) => ((chunks[0].inflated -= 16), (chunks[1].inflated += 16)), /weights-000\.bin\.deflated is damaged: it has more/],
-    ['more bytes', (chunks) => ((chunks[0].inflated += 16), (chunks[1].inflated -= 16)), /weights-00(0\.bin\.deflated is truncated: it has 4096 bytes of 4112|1\.bin\.deflated is damaged: it has more than the 4080 bytes)/],
+    ['more bytes', (chunks) => ((chunks[0].inflated += 16), (chunks[1].inflated -= 16)), /weights-00(0\.bin\.deflated is truncated: it has 4096 bytes of 4112|1\.bin\.deflated is damaged: it has more than 4080 bytes)/],
     ['what is not deflated', (chunks) => (chunks.at(-1).inflated = chunks.at(-1).bytes), /weights-003\.bin is damaged: /],
   ]) {
     test(`a manifest that tells ${what} of deflated weights`, async () => {
@@ -122,6 +124,28 @@ describe('exports', () => {
       change(manifest.weights.chunks);
       server.intercept = (path) => (path.endsWith('manifest.json') ? { body: JSON.stringify(manifest) } : undefined);
       await refuses(`${server.url}chunks.onnx`, message);
+    });
+  }
+
+  for (const [what, change, message] of [
+    ['a Program', ({ programs }) => programs.forEach((it) => (it.bytes = 2 ** 33)), /programs-software\.json\.deflated is truncated: it has \d+ bytes of 8589934592$/],
+    ['a Program, past all memory', ({ programs }) => programs.forEach((it) => (it.bytes = 2 ** 52)), /programs-software\.json\.deflated is truncated: it has \d+ bytes of 4503599627370496$/],
+    ['weights', ({ weights }) => ((weights.bytes += 2 ** 50 - weights.chunks[3].bytes), (weights.chunks[3].bytes = 2 ** 50)), /weights-003\.bin is truncated: it has 512 bytes of 1125899906842624$/],
+    ['inflated weights', ({ weights }) => ((weights.bytes += 3e6 - weights.chunks[1].inflated), (weights.chunks[1].inflated = 3e6)), /weights-001\.bin\.deflated is truncated: it has 4096 bytes of 3000000$/],
+  ]) {
+    test(`a manifest with a large size of ${what}`, async () => {
+      const manifest = JSON.parse(Buffer.from(bytesOf('chunks.onnx.wgpu/manifest.json')).toString());
+      change(manifest);
+      server.intercept = (path) => (path.endsWith('manifest.json') ? { body: JSON.stringify(manifest) } : undefined);
+      await refuses(`${server.url}chunks.onnx`, (error) => error.name === 'ProgramError' && message.test(error.message));
+      const folder = mkdtempSync(`${tmpdir()}/wgpu-sizes-`);
+      try {
+        cpSync(`${fixtures}/chunks.onnx.wgpu`, folder, { recursive: true });
+        writeFileSync(`${folder}/manifest.json`, JSON.stringify(manifest));
+        await refuses(`${folder}/`, (error) => error.name === 'ProgramError' && message.test(error.message));
+      } finally {
+        rmSync(folder, { recursive: true });
+      }
     });
   }
 

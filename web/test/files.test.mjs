@@ -1,7 +1,8 @@
 // Where models come from in Node, and how much of them is in memory on the way.
 
 import assert from 'node:assert/strict';
-import { cpSync, createReadStream, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { cpSync, createReadStream, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { relative } from 'node:path';
@@ -19,8 +20,9 @@ const options = (more = {}) => ({ executionProviders: [{ name: 'webgpu', ...more
 const scratch = mkdtempSync(`${tmpdir()}/wgpu-files-`);
 after(() => rmSync(scratch, { recursive: true }));
 
+const here = (name) => `${folder}/${name}`;
+
 describe('files in Node', () => {
-  const here = (name) => `${folder}/${name}`;
   for (const [what, address] of [
     ['the path of the model', here('chunks.onnx')],
     ['the path of the folder', here('chunks.onnx.wgpu')],
@@ -62,6 +64,30 @@ describe('files in Node', () => {
     await fails(`${scratch}/text.onnx`, /text\.onnx is not an exported model/);
     writeFileSync(`${scratch}/half.wgpu`, bytesOf('chunks.wgpu').slice(0, 5000));
     await fails(`${scratch}/half.wgpu`, /half\.wgpu is truncated/);
+  });
+});
+
+describe('what is no file in Node', { skip: process.platform === 'win32' && 'there are no named pipes' }, () => {
+  const fails = (address, message) => assert.rejects(InferenceSession.create(address, options()), (error) => error.name === 'ProgramError' && message.test(error.message));
+  const pipe = (place) => execFileSync('mkfifo', [place]);
+  test('a pipe in the place of an export', async () => {
+    pipe(`${scratch}/pipe.wgpu`);
+    await fails(`${scratch}/pipe.wgpu`, /pipe\.wgpu cannot be read: it is no regular file; nor can/);
+    await fails('/dev/null', /null cannot be read: it is no regular file/);
+  });
+  test('a pipe among the files of an export', async () => {
+    for (const name of ['manifest.json', 'programs-software.json.deflated', 'weights-001.bin.deflated']) {
+      cpSync(here('chunks.onnx.wgpu'), `${scratch}/piped`, { recursive: true });
+      rmSync(`${scratch}/piped/${name}`);
+      pipe(`${scratch}/piped/${name}`);
+      await fails(`${scratch}/piped/`, new RegExp(`${name} cannot be read: it is no regular file`));
+      rmSync(`${scratch}/piped`, { recursive: true });
+    }
+  });
+  test('a file that does not fit into memory', async () => {
+    writeFileSync(`${scratch}/huge.wgpu`, '');
+    truncateSync(`${scratch}/huge.wgpu`, 2 ** 42);
+    await fails(`${scratch}/huge.wgpu`, /huge\.wgpu cannot be read: .* \(it has 4398046511104 bytes\)/);
   });
 });
 

@@ -155,5 +155,8 @@ test('a server that does not answer keeps nobody waiting who was here before, an
   answer();
   await kept('types');
   right(await run('types'));
+  const files = await page.evaluate(async () => (await (await caches.open('onnxruntime-ep-wgpu')).keys()).map((it) => it.url));
+  assert.deepEqual(files.filter((it) => /late\.onnx\.wgpu\/(?!manifest|programs)/.test(it)), [], 'the weights of the old version are gone');
+  assert.equal(files.filter((it) => it.includes('late.onnx.wgpu/programs')).length, 1);
   server.intercept = (path) => FILES[path] && { body: FILES[path] };
 });
