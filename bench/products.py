@@ -3,7 +3,7 @@
 In: shapes m x k x n. Out, per shape and type: the microseconds of one product among many in a row, and 10^12 operations per
 second, with a GPU kept busy before. `alone` are the microseconds of timestamps around one product. Products of `int8` are
 MatMulInteger with sums of 32 bits. If torch has a GPU, its rate in a row is beside it: cuBLAS with tensor cores, and for f32
-without TF32. Every result is checked against numpy. On NVIDIA, WGPU_EP_LIBRARY=dawn gives matrix units.
+without TF32. Every result of ours is checked against numpy. On NVIDIA, WGPU_EP_LIBRARY=dawn gives matrix units.
 """
 
 from __future__ import annotations

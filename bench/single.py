@@ -1,6 +1,7 @@
 """Compiles one small model, checks its result, and times its dispatches.
 
-In: a model, and inputs as numpy arrays. Out: seconds of GPU time, the sum of the best times of its dispatches, from timestamps.
+In: a model, and inputs as numpy arrays. Out: seconds of GPU time: the sum of the best times of its dispatches, from timestamps,
+or the time of the dispatches among many in a row.
 An idle GPU is slow for a while: an H200 runs at 345 MHz and takes half a second to recover. Therefore the GPU is kept busy
 before the measurement. A software adapter runs the kernels for GPUs, to try out a benchmark.
 """

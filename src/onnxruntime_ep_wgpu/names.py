@@ -25,7 +25,7 @@ def version(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(".")[:2]))
 
 
-def kept(ort_version: str) -> bool:
+def reserves_name(ort_version: str) -> bool:
     """Returns whether this ONNX Runtime reserves EP_NAME, passed as text, for its own provider."""
     return version(ort_version) < GIVEN_BACK
 

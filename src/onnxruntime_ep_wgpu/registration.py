@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .names import kept, pass_this
+from .names import pass_this, reserves_name
 
 _PACKAGE = os.path.dirname(__file__)
 
@@ -63,7 +63,7 @@ class Registration:
         ort = sys.modules.get("onnxruntime")  # a program without it cannot pass `providers=[...]`
         if self._at is None or self.used or self.knows_the_name or not self.device_shown or ort is None:
             return
-        if not kept(ort.__version__):
+        if not reserves_name(ort.__version__):
             return
         file, line, process = self._at
         if process == os.getpid():

@@ -53,7 +53,7 @@ session = ort.InferenceSession(models.square(), providers=["WebGpuExecutionProvi
 def test_who_registers_and_makes_no_session_here_is_told_the_name_to_pass_once(tmp_path: Path, line: str) -> None:
     own = "ep" if line == "register()" else "onnxruntime_ep_wgpu"
     text = warned(tmp_path, f"{line}\nort.unregister_execution_provider_library('{own}')\n{line}{WRONG_NAME}")
-    if not names.kept(ort.__version__):
+    if not names.reserves_name(ort.__version__):
         all_here = "\nassert not webgpu_ep.report(session).on_cpu"
         assert "ProviderNameWarning" not in text + warned(tmp_path, line + WRONG_NAME + all_here)
         return
@@ -96,7 +96,7 @@ def test_check_raises_for_a_session_that_the_name_left_on_the_cpu(devices: list[
     for providers in (["WebGpuExecutionProvider"], [("WebGpuExecutionProvider", {"preferredLayout": "NHWC"})]):
         session = ort.InferenceSession(models.square(), providers=providers)
         on_the_cpu = session.get_providers() == ["CPUExecutionProvider"]
-        assert on_the_cpu == names.kept(ort.__version__)
+        assert on_the_cpu == names.reserves_name(ort.__version__)
         if on_the_cpu:
             with pytest.raises(
                 webgpu_ep.WgpuEpError, match=r"CPUExecutionProvider .* providers=\['WgpuExecutionProvider'\]"

@@ -524,6 +524,12 @@ def test_options_with_nodes_or_objects_of_the_caller_need_the_original_model() -
     }
 
 
+def test_such_options_with_their_defaults_change_nothing(place: Folder, path: Path) -> None:
+    options: dict[str, Any] = {"deviceId": DEVICE, "enableGraphCapture": False, "forceCpuNodeNames": []}
+    webgpu_ep.session(path, **options)
+    kept_now(path, **options)
+
+
 def test_what_a_caller_has_in_memory_is_not_kept(place: Folder, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         assert not is_kept(webgpu_ep.session(wide()))

@@ -44,6 +44,18 @@ def test_what_fails_is_told_with_what_mends_it(
     assert run["result"] == "failed" and "wrong values" in run["found"] and "driver" in run["remedy"]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
+def test_a_cache_that_others_can_write_to_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs").chmod(0o777)
+    monkeypatch.setenv("WGPU_EP_CACHE", str(tmp_path))
+    assert cli.main(["doctor", "--json"]) == 0
+    found = _told(capsys)["program cache"]
+    assert found["result"] == "warning" and "others can write to it" in found["found"]
+
+
 def test_a_library_that_cannot_use_the_adapter_is_told_with_its_own_remedy() -> None:
     environment = {**os.environ, "WGPU_EP_LIBRARY": "dawn"}
     for command, code in (("doctor", 1), ("info", 0)):

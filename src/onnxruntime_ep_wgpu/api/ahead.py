@@ -2,8 +2,8 @@
 
 In: the arguments of `session()`. Out: the cache entry of the model, and a device that another thread is opening. Invariants:
 `make` uses these only for the adapter and the options that it finds itself. Errors are left to `make`, which raises them again.
-Threads that open devices import nothing, so this module imports what they need. It also imports what the lookup in the cache
-needs, ONNX Runtime among it, because the driver enumerates its adapters meanwhile.
+The thread that opens a device for a compiled model imports nothing, so this module imports what is needed. It also imports what
+the lookup in the cache needs, ONNX Runtime among it, because the driver enumerates its adapters meanwhile.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import DeviceError, UnsupportedError, WgpuEpError
-from ..names import EP_NAME, NAMES, PROVIDER, kept, pass_this, version
+from ..names import EP_NAME, NAMES, PROVIDER, pass_this, reserves_name, version
 from ..registration import noted
 from ..runtime.making import PipelineCount as PipelineCount
 from ..runtime.making import PipelineCounts as PipelineCounts
@@ -218,9 +218,11 @@ def _why_elsewhere(session: Any, kind: type[_Error]) -> _Error | DeviceError:
             f" {'.'.join(map(str, NAMES_SINCE))} or later, pass devices (SessionOptions.add_provider_for_devices), or make"
             " it with onnxruntime_ep_wgpu.session()"
         )
-    if kept(ort.__version__) and not noted.knows_the_name:
+    if reserves_name(ort.__version__) and not noted.knows_the_name:
         return kind(f"{runs}; {pass_this(ort.__version__)}")
-    reserved = f", such as {EP_NAME!r}, which this onnxruntime reserves for its own" if kept(ort.__version__) else ""
+    reserved = (
+        f", such as {EP_NAME!r}, which this onnxruntime reserves for its own" if reserves_name(ort.__version__) else ""
+    )
     return kind(
         f"{runs}: {PROVIDER!r} is registered, but providers=[{PROVIDER!r}] did not reach InferenceSession: another name was"
         f" passed{reserved}, it was made before the provider was registered, or the library that made it chooses providers"

@@ -75,6 +75,10 @@ class Folder:
         self.path, self.most = path, most
         self.problem = ""
 
+    def check(self) -> str:
+        """Returns why nothing can be kept here, or "". Makes the folder if it is missing."""
+        return "" if self._is_ours(make=True) else self.problem
+
     def read(self, name: str, *, used: bool = True) -> bytes | None:
         """Returns the bytes of an entry, or None if it is missing or not private. Without `used`, its age does not change."""
         if not self._is_ours():

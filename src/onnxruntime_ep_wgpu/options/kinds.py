@@ -49,8 +49,8 @@ class Option:
 
     `parse` turns text into a value or raises ValueError. `text` turns a Python value into text, or raises TypeError for a wrong
     type. `inert` are values without effect; the log has a line when one is set. If the option itself has no effect, that is
-    every value but the default. `needs_original`: sessions with this option open no compiled model from the cache, because the
-    option needs the nodes of the model, or objects in the caller's memory.
+    every value but the default. `needs_original`: sessions with another value than the default open no compiled model from the
+    cache, because the option needs the nodes of the model, or objects in the caller's memory.
     """
 
     key: str

@@ -76,11 +76,13 @@ class SessionPreparation:
             if context is not None:
                 self._member = context.join(settings_of(options, context.view), fields_set(options))
                 opening = context.open_ahead()
-                if compiles:
-                    from . import compiling as compiling  # loads the compiler
+                try:
+                    if compiles:
+                        from . import compiling as compiling  # loads the compiler
 
-                context.device()
-                opening.end()  # an opening that starts later would open another device, perhaps for a session that keeps none
+                    context.device()
+                finally:
+                    opening.end()  # one that starts later would open another device, perhaps for a session that keeps none
         self._ended.put(None)
 
     def _context(self, options: Options) -> Context:
@@ -94,6 +96,6 @@ class SessionPreparation:
 
 
 def _cache_is_empty() -> bool:
-    """Returns whether the cache has no Programs."""
+    """Returns whether there is no cache, or nothing in it."""
     path = folder_path()
     return path is None or not Folder(path).entries()

@@ -100,10 +100,8 @@ def _cache() -> Finding:
     path = folder_path()
     if path is None:
         return Finding("program cache", WARNING, f"{VARIABLE}=off", f"unset {VARIABLE}: sessions start faster with it")
-    kept = Folder(path)
-    kept.entries()
-    if kept.problem:
-        return Finding("program cache", WARNING, kept.problem, f"name another folder: {VARIABLE}=DIR")
+    if problem := Folder(path).check():
+        return Finding("program cache", WARNING, problem, f"name another folder: {VARIABLE}=DIR")
     return Finding("program cache", OK, str(path))
 
 

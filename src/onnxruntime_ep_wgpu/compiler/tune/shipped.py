@@ -1,7 +1,8 @@
 """The choices of the package, tried after those of a Target. Each table ends with a choice for every shape.
 
-They are for any GPU, and measured on an H200 or H100 where a comment states it. Software adapters have their own table, which
-also limits loops to what their drivers support. There the choices of users are ignored.
+They are for any GPU. Ranges of workgroups are rounds of an H200 or H100, which have 132 units. Figures are from these GPUs where a
+comment states it. A kernel is tried before another one if its first choice comes first. Software adapters have their own table,
+which also limits loops to what their drivers support. There the choices of users are ignored.
 
 Sizes in comments: a product is m x k x n, for an m x k matrix times a k x n matrix. Its weights are k x n, and tiles are m x n.
 Attention is heads x queries x keys, and the size of a head may follow.
@@ -21,17 +22,24 @@ from .products import DirectProduct, DotTile, PackedRows, RegisterProduct, RowPr
 from .rows import ColumnSplits, Rows, RowsAcross
 from .squeeze import GatedRows, SqueezeExcite
 
-_LONG = Bound("k", 256)  # with a shorter k, most of a workgroup's shares would be idle
-_LONGER = Bound("k", 1024)
-_MANY = Bound("n", 4096, None, known=True)
+_K_256 = Bound("k", 256)  # with a shorter k, most of a workgroup's shares would be idle
+_K_1024 = Bound("k", 1024)
+_N_4096 = Bound("n", 4096, None, known=True)
 _AS_IS = Bound("transposed", None, 0)
 _NARROW = (Bound("bits", None, 8), _AS_IS)
 _TO_16_BITS = Bound("bits", None, 16)
-_ONE = Bound("m", None, 1)
+_M_1 = Bound("m", None, 1)
 _WORDS, _PLAIN = Bound("packed", 1), Bound("packed", None, 0)
-_WIDE = Bound("n", 65)
+_N_65 = Bound("n", 65)
 _ONCE, _TWICE, _THRICE = (112, 132), (216, 264), (370, 396)  # workgroups of an H200: 1, 2 or 3 rounds
 _EXACTLY = {1: (), 2: (Bound("m", None, 2, known=True),), 4: ()}
+_M_17, _K_TO_64 = Bound("m", 17), Bound("k", None, 64, known=True)
+
+
+def _known(least: int, most: int) -> Bound:
+    """The number of workgroups where all sizes are known. With sizes of a run, each further tile is one more pipeline."""
+    return Bound("workgroups", least, most, known=True)
+
 
 # Matrix units. Less workgroup memory is worth more than a second buffer, so all tiles have one buffer.
 #
@@ -48,30 +56,21 @@ _EXACTLY = {1: (), 2: (Bound("m", None, 2, known=True),), 4: ()}
 #     784 x 512 x 2048: 117 (89).
 # On an H100 32 x 2048 x 8192 takes 16 us, and 64 x 2048 x 2048 takes 9.8 us. With weights of 4 bits, 1024 x 2048 x 8192 takes
 # 0.142 ms (0.79 without units). 64 x 2048 x 8192 takes 0.020 (0.110).
-_MANY_ROWS = Bound("m", 17)
-
-
-def _known(least: int, most: int) -> Bound:
-    """The number of workgroups where all sizes are known. With sizes of a run, each further tile is one more pipeline."""
-    return Bound("workgroups", least, most, known=True)
-
-
-_SHORT = Bound("k", None, 64, known=True)
 _MATRICES = (
     use(MatrixTile(32, 32, 128, 2, 2), Bound("m", 17, 64), _PLAIN),
     *(
-        use(MatrixTile(*tile), _MANY_ROWS, _PLAIN, Bound("filled", 90), workgroups, *more)
+        use(MatrixTile(*tile), _M_17, _PLAIN, Bound("filled", 90), workgroups, *more)
         for tile, workgroups, more in (
-            ((192, 192, 48, 2, 4), _known(240, 264), (_LONG,)),
-            ((128, 256, 48, 2, 4), Bound("workgroups", 500), (_LONG,)),
+            ((192, 192, 48, 2, 4), _known(240, 264), (_K_256,)),
+            ((128, 256, 48, 2, 4), Bound("workgroups", 500), (_K_256,)),
             ((128, 256, 32, 2, 4), Bound("workgroups", 500), ()),
             ((192, 128, 64, 4, 2), _known(240, 264), ()),
             ((128, 192, 64, 2, 4), Bound("workgroups", *_ONCE), ()),
-            ((192, 192, 48, 2, 4), _known(*_ONCE), (_LONG,)),
-            ((160, 256, 48, 2, 4), _known(*_ONCE), (_LONG,)),
+            ((192, 192, 48, 2, 4), _known(*_ONCE), (_K_256,)),
+            ((160, 256, 48, 2, 4), _known(*_ONCE), (_K_256,)),
             ((128, 128, 64, 2, 4), Bound("workgroups", *_ONCE), (Bound("k", 512),)),
-            ((128, 128, 64, 2, 4), Bound("workgroups", 225, 264), (_LONGER,)),
-            ((128, 128, 32, 2, 2), Bound("workgroups", 500, 528), (_LONGER,)),
+            ((128, 128, 64, 2, 4), Bound("workgroups", 225, 264), (_K_1024,)),
+            ((128, 128, 32, 2, 2), Bound("workgroups", 500, 528), (_K_1024,)),
             ((96, 192, 32, 1, 4), Bound("workgroups", 240, 264), ()),
             ((128, 128, 32, 2, 2), Bound("workgroups", 225, 264), ()),
             ((96, 128, 64, 2, 4), _known(*_ONCE), ()),
@@ -80,28 +79,28 @@ _MATRICES = (
             ((64, 128, 64, 2, 4), _known(96, 132), (Bound("k", 512),)),
         )
     ),
-    use(MatrixTile(128, 128, 32, 2, 2), _MANY_ROWS, _WIDE, Bound("workgroups", 512)),
-    use(MatrixTile(64, 128, 32, 1, 2), _MANY_ROWS, _WIDE, Bound("workgroups", 300)),
+    use(MatrixTile(128, 128, 32, 2, 2), _M_17, _N_65, Bound("workgroups", 512)),
+    use(MatrixTile(64, 128, 32, 1, 2), _M_17, _N_65, Bound("workgroups", 300)),
     # The channels of large images. 50176 x 256 x 64: 103 TFLOP/s (81 with the next ones).
-    use(MatrixTile(128, 64, 32, 2, 1), _MANY_ROWS, Bound("n", None, 64), Bound("workgroups", 370)),
-    use(MatrixTile(64, 64, 32, 2, 2), _MANY_ROWS, Bound("n", None, 64), Bound("workgroups", 264)),
-    use(MatrixTile(64, 64, 64, 2, 2), _MANY_ROWS),
-    use(MatrixTile(64, 64, 32, 2, 2), _MANY_ROWS),  # fits 16 KiB of workgroup memory
+    use(MatrixTile(128, 64, 32, 2, 1), _M_17, Bound("n", None, 64), Bound("workgroups", 370)),
+    use(MatrixTile(64, 64, 32, 2, 2), _M_17, Bound("n", None, 64), Bound("workgroups", 264)),
+    use(MatrixTile(64, 64, 64, 2, 2), _M_17),
+    use(MatrixTile(64, 64, 32, 2, 2), _M_17),  # fits 16 KiB of workgroup memory
     # For bytes an H100 reaches 463 to 470 TOP/s with 4096 x 4096 x 4096 (31 without units). With 4096 x 768 x 3072 it reaches 290
     # (30). With equal work per step, 128 columns are 1.2 to 1.4 times as fast as 64, unless k has no more. On an H200 products with
     # the sizes of ResNet-50's convolutions reach these TOP/s, with the choices below in brackets: 283 for 12544 x 1152 x 128
     # (226), 212 for 50176 x 576 x 64 (152), 142 for 3136 x 256 x 1024 (120), 224 for 3136 x 2304 x 256 (204).
     use(ByteTile(32, 32, 128, 1, 2), Bound("m", 17, 64)),
-    use(ByteTile(128, 64, 64, 4, 1), _MANY_ROWS, Bound("n", 49, 64), Bound("workgroups", 370)),
-    use(ByteTile(96, 128, 128, 2, 4), _MANY_ROWS, Bound("filled", 90), _known(*_ONCE), _LONG),
-    use(ByteTile(96, 128, 64, 2, 2), _MANY_ROWS, Bound("filled", 90), _known(240, 264), Bound("k", None, 256)),
-    use(ByteTile(64, 128, 128, 2, 4), _MANY_ROWS, Bound("filled", 90), _known(96, 132), _LONGER),
-    use(ByteTile(128, 128, 64, 2, 4), _MANY_ROWS, _WIDE, _SHORT, Bound("workgroups", 132)),
-    use(ByteTile(128, 128, 128, 2, 4), _MANY_ROWS, _WIDE, Bound("workgroups", 70)),
-    use(ByteTile(64, 128, 128, 1, 4), _MANY_ROWS, _WIDE, Bound("workgroups", 96)),
-    use(ByteTile(64, 64, 64, 2, 2), _MANY_ROWS, _SHORT),
-    use(ByteTile(64, 64, 128, 2, 2), _MANY_ROWS),
-    use(ByteTile(64, 64, 64, 2, 2), _MANY_ROWS),  # fits 16 KiB of workgroup memory
+    use(ByteTile(128, 64, 64, 4, 1), _M_17, Bound("n", 49, 64), Bound("workgroups", 370)),
+    use(ByteTile(96, 128, 128, 2, 4), _M_17, Bound("filled", 90), _known(*_ONCE), _K_256),
+    use(ByteTile(96, 128, 64, 2, 2), _M_17, Bound("filled", 90), _known(240, 264), Bound("k", None, 256)),
+    use(ByteTile(64, 128, 128, 2, 4), _M_17, Bound("filled", 90), _known(96, 132), _K_1024),
+    use(ByteTile(128, 128, 64, 2, 4), _M_17, _N_65, _K_TO_64, Bound("workgroups", 132)),
+    use(ByteTile(128, 128, 128, 2, 4), _M_17, _N_65, Bound("workgroups", 70)),
+    use(ByteTile(64, 128, 128, 1, 4), _M_17, _N_65, Bound("workgroups", 96)),
+    use(ByteTile(64, 64, 64, 2, 2), _M_17, _K_TO_64),
+    use(ByteTile(64, 64, 128, 2, 2), _M_17),
+    use(ByteTile(64, 64, 64, 2, 2), _M_17),  # fits 16 KiB of workgroup memory
 )
 
 # Attention on an H100 (driver 580, f16), by heads x queries x keys x elements. Without units in brackets.
@@ -163,20 +162,20 @@ _PACKED = (
 # By 8192 x 2048 in f16 it takes 14 (24), and transposed 12 (24). For halves more rows are loaded at a time: two products of 2048
 # x 8192 in one kernel take 28.5 us (30.6), 2048 x 32768 takes 41 (51).
 _ROWS = tuple(
-    use(RowProduct(rows, columns4, steps, threads), *_EXACTLY[rows], _LONG, *bounds)
+    use(RowProduct(rows, columns4, steps, threads), *_EXACTLY[rows], _K_256, *bounds)
     for rows in (1, 2, 4)
     for columns4, steps, threads, bounds in (
-        (4, 1, 256, (Bound("transposed", 1), _MANY)),
+        (4, 1, 256, (Bound("transposed", 1), _N_4096)),
         (1, 1, 256, (Bound("transposed", 1),)),
-        (16, 2, 512, (*_NARROW, _MANY)),
+        (16, 2, 512, (*_NARROW, _N_4096)),
         (8, 1, 512, _NARROW),
         (16, 2, 512, (_TO_16_BITS, Bound("n", 16384, None, known=True))),
-        (8, 4, 512, (_TO_16_BITS, _MANY)),
-        (8, 2, 512, (_MANY,)),
+        (8, 4, 512, (_TO_16_BITS, _N_4096)),
+        (8, 2, 512, (_N_4096,)),
         # Few workgroups, of more invocations: in a decoder of f16 one row by 8192 x 2048 takes 17.9 us (18.9), and by 2048 x 3072
         # 10.8 (11.4).
-        (8, 2, 1024, (_TO_16_BITS, _ONE, Bound("n", 2304, None, known=True))),
-        (4, 2, 1024, (_TO_16_BITS, _ONE, Bound("k", 4096, None, known=True))),
+        (8, 2, 1024, (_TO_16_BITS, _M_1, Bound("n", 2304, None, known=True))),
+        (4, 2, 1024, (_TO_16_BITS, _M_1, Bound("k", 4096, None, known=True))),
         (4, 2, 512, ()),
         # for adapters with at most 256 invocations, like the next ones
         (16, 2, 256, (_AS_IS, Bound("n", 8192, None, known=True))),
@@ -215,11 +214,11 @@ GPU: Choices = (
         Bound("workgroups", 192, 500),
     ),
     *(
-        use(Tile(128, 128, 8, 8, 8, 1, unrolled=8), _PLAIN, _WIDE, Bound("workgroups", *it))
+        use(Tile(128, 128, 8, 8, 8, 1, unrolled=8), _PLAIN, _N_65, Bound("workgroups", *it))
         for it in (_ONCE, _TWICE, (512, None))
     ),
-    use(Tile(64, 64, 16, 8, 8, 2, unrolled=16), _PLAIN, _WIDE, Bound("workgroups", *_THRICE)),
-    use(Tile(64, 128, 8, 8, 8, 1, unrolled=8), _PLAIN, _WIDE, Bound("workgroups", 256)),
+    use(Tile(64, 64, 16, 8, 8, 2, unrolled=16), _PLAIN, _N_65, Bound("workgroups", *_THRICE)),
+    use(Tile(64, 128, 8, 8, 8, 1, unrolled=8), _PLAIN, _N_65, Bound("workgroups", 256)),
     # Few columns, such as the channels of large images: 106 us for 50176 x 576 x 64 (112).
     use(Tile(64, 64, 8, 8, 8, 1, unrolled=8), _PLAIN, Bound("n", 33, 64), Bound("workgroups", 512)),
     # With a short k, more invocations with fewer sums each hide the loads of a residual. MobileNet v3, batch 16, takes 1.09 ms

@@ -89,7 +89,8 @@ class KeptModels:
     def of(cls, path: str, adapter: Adapter, options: Options, *more: object) -> KeptModels | None:
         """Returns the entry, or None if nothing may be stored. `more`: other values that a session depends on."""
         place, code = folder_path(), code_identity()
-        if place is None or code is None or any(OPTIONS[key].needs_original for key in options.given):
+        set_to = [(OPTIONS[key], text) for key, text in options.given.items()]
+        if place is None or code is None or any(it.needs_original and text != it.default for it, text in set_to):
             return None
         given = sorted(options.values.items(), key=lambda it: it[0]), sorted(options.given)
         known = KIND, os.path.abspath(path), code, adapter.index, adapter.name, given, more
